@@ -16,7 +16,6 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from collab_common.files import count_lines
 from collab_common.folder import Json
 from data_prep import moses
 from data_prep.archives import Archive, Member
@@ -106,22 +105,19 @@ def corpus(variant: str, pair: Languages) -> Corpus:
 
 def _make_text(split_hyphens: bool, work: Work) -> Json:
     originals, talks = work.originals("train.tags"), work.scratches("talks")
-    counts = [
-        write_lines(target, talk_lines(source))
-        for source, target in zip(originals, talks, strict=True)
-    ]
-    read = {path.name: count_lines(path) for path in originals}
-    steps: Json = {"talks": {"read": read, "kept": check_equal(originals, counts, "lines of text")}}
+    pairs = zip(originals, talks, strict=True)
+    counts = [write_lines(target, talk_lines(source)) for source, target in pairs]
+    check_equal(originals, counts, "lines of text")
     tokens, cleaned = work.scratches("tokens"), work.scratches("cleaned")
-    steps["tokenised"] = _tokenise(work, talks, tokens, split_hyphens)
-    steps["cleaned"] = clean_pairs(tokens, cleaned, CLEAN)
+    _tokenise(work, talks, tokens, split_hyphens)
+    steps = {"cleaned": clean_pairs(tokens, cleaned, CLEAN)}
     steps["carved"] = carve(cleaned, EVERY, work.results("train"), work.results("valid"))
     cased = work.results("raw/test.cased")
-    steps["test"] = _write_test(work, cased)
+    _write_test(work, cased)
     # a model of lower-cased text is scored against a lower-cased reference
     rewrite(cased, work.results("raw/test"), str.lower)
     mapped = rewrite(cased, work.scratches("mapped"), without_typographic_apostrophes)
-    steps["test_tokenised"] = _tokenise(work, mapped, work.results("test"), split_hyphens)
+    _tokenise(work, mapped, work.results("test"), split_hyphens)
     return steps
 
 
@@ -135,24 +131,22 @@ def talk_lines(path: Path) -> Iterator[str]:
             yield _WRAPPING.sub("", line)
 
 
-def _write_test(work: Work, target: Pair) -> dict[str, int]:
-    """Joins the test sets, as published; the sentences of each."""
-    published = {chosen: work.originals(chosen, ".xml") for chosen in test_sets(work.languages)}
-    counts = {
-        chosen: write_segments(pair, work.scratches(chosen))
-        for chosen, pair in published.items()
-        if any(path.exists() for path in pair)
-    }
-    join([work.scratches(chosen) for chosen in counts], target)
-    return counts
+def _write_test(work: Work, target: Pair) -> None:
+    """Joins the test sets, as published."""
+    parts = []
+    for chosen in test_sets(work.languages):
+        published = work.originals(chosen, ".xml")
+        if any(path.exists() for path in published):
+            parts.append(work.scratches(chosen))
+            write_segments(published, parts[-1])
+    join(parts, target)
 
 
-def _tokenise(work: Work, source: Pair, target: Pair, split_hyphens: bool) -> Json:
+def _tokenise(work: Work, source: Pair, target: Pair, split_hyphens: bool) -> None:
     tokens = work.scratches("unsplit") if split_hyphens else target
-    counts = moses.tokenise_pair(source, tokens, work.languages, normalise=False, lower=True)
+    moses.tokenise_pair(source, tokens, work.languages, normalise=False, lower=True)
     if split_hyphens:
         rewrite(tokens, target, partial(_HYPHEN.sub, rf"\1 {SPLIT_HYPHEN} \2"))
-    return counts
 
 
 DESCRIPTION = "Makes a folder for fairseq-train from IWSLT14's talks."

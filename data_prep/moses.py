@@ -14,7 +14,6 @@ Letters are those of the `regex` package's Unicode, in Perl those of Perl's.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable
 from functools import lru_cache, reduce
 
@@ -24,33 +23,25 @@ from sacremoses.corpus import NonbreakingPrefixes
 
 from collab_common.errors import UserError
 from collab_common.folder import Json
-from data_prep.parallel_text import Languages, Pair, convert
+from data_prep.parallel_text import Languages, Pair, check_equal, lines_of, write_lines
 
 # ---- steps on a text -----------------------------------------------------------------------------
 
 
-def tokenise_pair(sources: Pair, targets: Pair, languages: Languages, **steps: bool) -> Json:
+def tokenise_pair(sources: Pair, targets: Pair, languages: Languages, **steps: bool) -> None:
     """Writes the tokens of both sides, joined by blanks; `steps`: options of `pipeline`.
 
-    Returns "lines" and "tokens" by language. Raises UserError, with file and line, for text that is
-    not UTF-8.
+    Raises UserError, with file and line, for text that is not UTF-8, and for unequal line counts.
     """
-    counts = {}
-    for source, target, lang in zip(sources, targets, languages, strict=True):
-        if lang not in NonbreakingPrefixes().available_langs:
-            print(f"{source}: no rules for the language {lang}: those for English", file=sys.stderr)
-        counts[lang] = convert(source, target, pipeline(lang, **steps))
-    return counts
+    counts = [
+        write_lines(target, map(pipeline(lang, **steps), lines_of(source)))
+        for source, target, lang in zip(sources, targets, languages, strict=True)
+    ]
+    check_equal(sources, counts)
 
 
 def detokenise(lines: list[str], lang: str) -> list[str]:
-    """Text from tokens, as detokenizer.perl does it: entities resolved, @-@ joined, cased as is.
-
-    Raises UserError for Czech and Irish: sacremoses looks at other neighbours than the script.
-    """
-    if lang in ("cs", "ga"):
-        todo = "use detokenizer.perl of Moses"
-        raise UserError(f"no detokeniser for {lang} that does as Moses' own", todo=todo)
+    """Text from tokens, as detokenizer.perl does it: entities resolved, @-@ joined, cased as is."""
     detokeniser = MosesDetokenizer(lang=lang)
     return [detokeniser.detokenize(line.split()) for line in lines]
 
@@ -73,7 +64,7 @@ def pipeline(
     """The scripts one after another, on a line.
 
     Args:
-        lang: decides about apostrophes, abbreviations and quotes: en, de, fr, it, ...
+        lang: one of LANGUAGES; decides about apostrophes, abbreviations and quotes
         lower: lowercase.perl at the end
         normalise: normalize-punctuation.perl and remove-non-printing-char.perl first
         aggressive_hyphens: tokenizer.perl -a: well-known becomes well @-@ known
@@ -111,8 +102,7 @@ def normaliser(lang: str) -> Callable[[str], str]:
     """normalize-punctuation.perl LANG."""
     theirs = MosesPunctNormalizer(lang=lang, perl_parity=True)
     rules = list(theirs.substitutions)
-    if lang not in ("en", "de", "es", "fr", "cs", "cz"):
-        # the script knows English, Czech, and the rest
+    if lang == "it":  # the script knows English, Czech, and the rest
         rules[-1:-1] = theirs.DE_ES_FR_QUOTATION_FOLLOWED_BY_COMMA
     # the script reads bytes, for which \d and \s are ASCII's
     compiled = [(re.compile(old, re.ASCII), new) for old, new in rules]
@@ -128,16 +118,9 @@ def normaliser(lang: str) -> Callable[[str], str]:
 
 # ---- tokenizer.perl, rule by rule ----------------------------------------------------------------
 
-# with a blank after them in Moses' lists, which the script keeps: no token is ever equal to them
-NEVER = {
-    "es": {"Fil", "gr"},
-    "it": {"Amn", "Arch", "a.c", "all", "es"},
-    "nl": {"Nrs"},
-    "sk": {"Pf"},
-    "ml": {"\u0d2a\u0d3f"},
-    **{lang: {"\u09ad\u09bf"} for lang in ("as", "bn", "mni")},
-}
-ELSEWHERE = ("fi", "sv", "ca", "so", "tdt")  # languages with rules that are not here
+LANGUAGES = ("en", "de", "fr", "it")  # of the corpora; others have further rules
+# with a blank after them in Moses' Italian list, which the script keeps: no token is equal to them
+NEVER = {"Amn", "Arch", "a.c", "all", "es"}
 
 
 ENTITIES = str.maketrans(
@@ -177,7 +160,7 @@ _FRENCH = [
     _AFTER,
     (_BETWEEN, r"\1' \2"),
 ]
-_APOSTROPHES = {"en": _ENGLISH, "fr": _FRENCH, "it": _FRENCH, "ga": _FRENCH}
+_APOSTROPHES = {"en": _ENGLISH, "fr": _FRENCH, "it": _FRENCH}
 _ANY_APOSTROPHE = [(regex.compile("'"), " ' ")]
 
 
@@ -185,7 +168,7 @@ class Tokeniser:
     """tokenizer.perl -l LANG [-a]."""
 
     def __init__(self, lang: str, aggressive_hyphens: bool = False) -> None:
-        if lang in ELSEWHERE:
+        if lang not in LANGUAGES:
             raise UserError(f"no tokeniser for {lang}", todo="tokenise the text with Moses")
         self._rules: list[tuple[regex.Pattern[str], str]] = [(_SPECIAL, r" \1 ")]
         if aggressive_hyphens:
@@ -228,12 +211,12 @@ class Tokeniser:
 def _prefixes(lang: str) -> tuple[frozenset[str], frozenset[str]]:
     """Words whose full stop is no end of a sentence: always, and before numbers only.
 
-    The lists are sacremoses'. A language without a list has the English one.
+    The lists are sacremoses'.
     """
     kinds: dict[str, bool] = {}
     for item in NonbreakingPrefixes().words(lang):
         word, marked, _ = item.partition("#NUMERIC_ONLY#")
-        if word not in NEVER.get(lang, ()):
+        if lang != "it" or word not in NEVER:
             kinds[word.strip()] = bool(marked)
     return (
         frozenset(word for word, numeric in kinds.items() if not numeric),

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from collab_common.errors import UserError
 from collab_common.files import CHUNK, create, open_bytes
-from collab_common.folder import Json
 
 Pair = tuple[Path, Path]
 Languages = tuple[str, str]
@@ -115,19 +114,6 @@ def write_lines(path: Path, lines: Iterable[str]) -> int:
             stream.write(line.encode("utf-8") + b"\n")
             count += 1
     return count
-
-
-def convert(source: Path, target: Path, function: Callable[[str], str]) -> Json:
-    """Writes `function` of each line of a text; "lines" and "tokens" written."""
-    tokens = 0
-
-    def converted() -> Iterator[str]:
-        nonlocal tokens
-        for line in map(function, lines_of(source)):
-            tokens += len(line.split())
-            yield line
-
-    return {"lines": write_lines(target, converted()), "tokens": tokens}
 
 
 # ---- pairs ---------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from subword_nmt.learn_bpe import learn_bpe
 from collab_common.errors import UserError
 from collab_common.files import create
 from data_prep.check import SetReport
-from data_prep.parallel_text import Pair, convert, lines_of
+from data_prep.parallel_text import Pair, lines_of
 
 MODEL, CODES = "spm.model", "code"  # the latter's name is that of fairseq's scripts
 # sentencepiece leaves longer sentences out of its training (not out of the corpus): its default
@@ -109,9 +109,13 @@ def learn_merges(texts: Pair, merges: int, codes: Path) -> int:
 
 def apply_merges(codes: Path, sources: Pair, targets: Pair) -> int:
     """Segments both sides of a text; the number of subwords."""
-    segment = segmenter(codes)
-    pairs = zip(sources, targets, strict=True)
-    return sum(convert(*pair, segment)["tokens"] for pair in pairs)
+    segment, tokens = segmenter(codes), 0
+    for source, target in zip(sources, targets, strict=True):
+        with create(target) as out:
+            for line in map(segment, lines_of(source)):
+                tokens += len(line.split())
+                out.write((line + "\n").encode())
+    return tokens
 
 
 def segmenter(codes: Path) -> Callable[[str], str]:

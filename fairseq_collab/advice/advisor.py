@@ -10,7 +10,7 @@ The answer meets the wishes and loses least BLEU, if the loss is allowed.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -126,27 +126,15 @@ class Advisor:
         return Advice(wishes, max_bleu_loss, self.subset, bleu, finals, self.rejected)
 
     def minutes(self) -> float:
-        """Estimate of all measurements, from the times that the given model takes."""
-
-        def seconds(measure: Callable[[], object]) -> float:
-            start = time.monotonic()
-            measure()
-            return time.monotonic() - start
-
-        judge, number = (
-            self.judge,
-            sum(
-                len(sizes) for method in self.methods.values() for sizes in method.sizes().values()
-            ),
-        )
-        loss, bleu = judge.ledger.get(
-            "seconds",
-            lambda: [
-                seconds(lambda: judge.loss(None, self.sample)),
-                seconds(lambda: judge.bleu(None)),
-            ],
-        )
-        return (loss * (number + LARGER * POOL) + bleu * FINALISTS) / 60
+        """Estimate of all measurements, from the times that the given model takes now."""
+        start = time.monotonic()
+        self.judge.loss(None, self.sample)
+        then = time.monotonic()
+        self.judge.bleu(None)
+        loss, bleu = then - start, time.monotonic() - then
+        sizes = [found for method in self.methods.values() for found in method.sizes().values()]
+        number = sum(map(len, sizes)) + LARGER * POOL
+        return (loss * number + bleu * FINALISTS) / 60
 
     def predicted(self, method: Method) -> Iterator[Predicted]:
         """Predictions of all combinations of a method, from its places one by one."""

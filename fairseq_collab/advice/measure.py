@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -75,11 +76,7 @@ class Judge:
     """
 
     def __init__(
-        self,
-        trained: Trained,
-        methods: Mapping[str, Method],
-        ledger: Ledger,
-        subset: str,
+        self, trained: Trained, methods: Mapping[str, Method], ledger: Ledger, subset: str
     ):
         self.trained, self.methods, self.ledger = trained, methods, ledger
         self.subset = subset
@@ -156,12 +153,7 @@ def drawn_gains(
 
 def counts(model: Any) -> dict[str, int]:
     """The costs of a model; multiply-adds are 0 for a model that cannot be counted."""
-    found = cost(model)
-    cache = (
-        found.key_bytes_per_target_token
-        + found.value_bytes_per_target_token
-        + found.key_bytes_per_source_token
-        + found.value_bytes_per_source_token
-    )
+    found = asdict(cost(model))
+    cache = sum(number for name, number in found.items() if "_bytes_per_" in name)
     work = multiply_adds(model) or 0
-    return {"cache": cache, "parameters": found.parameters, "multiply_adds": work}
+    return {"cache": cache, "parameters": found["parameters"], "multiply_adds": work}

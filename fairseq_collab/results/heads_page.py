@@ -2,8 +2,6 @@
 
 heads.md                   the page (``templates/heads.md.j2``)
 heads_MEASURE.png          layer by head, the attention types side by side
-heads_roles.png            which heads have which kinds of roles, in that layout
-heads_syntax.png           the best head of each relation and the best fixed position
 
 Values are ``[[x per head] per layer]``; layers may have different numbers of heads.
 """
@@ -20,10 +18,9 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 
 from collab_common.files import write_contents
-from fairseq_collab.results.figure import BLUE, VERMILION, saved
+from fairseq_collab.results.figure import saved
 from fairseq_collab.results.render import TYPE_NAMES, grid, mean, num, render
 
 Content = Mapping[str, Any]
@@ -33,9 +30,6 @@ DOTS_PER_INCH = 120
 CELL, AROUND = 0.55, 1.1
 #: Even in lightness, for readers with any colour vision; black letters from this share on.
 COLOURS, BRIGHT = "viridis", 0.44
-#: By kind, the first word of a role; distinct for readers with any colour vision.
-ROLES = {"positional": "#56b4e9", "syntactic": "#f0c24b", "rare": "#4cc9a0"}
-EOS = "</s>"
 CENTRED: dict[str, Any] = {"ha": "center", "va": "center"}
 #: Title of each measure, and whether it is between 0 and 1.
 MEASURES = {
@@ -91,14 +85,11 @@ def summary(content: Content) -> str:
 
 
 def draw(content: Content) -> dict[str, bytes]:
-    """All figures that the content has something for, by file name."""
-    pages = {f"heads_{name}.png": measure_figure(name, found) for name, found in measured(content)}
-    roles = types_in(content.get("roles"))
-    if any(names for layers in roles.values() for layer in layers for names in layer):
-        pages["heads_roles.png"] = role_figure(roles)
-    if best := best_heads(content):
-        pages["heads_syntax.png"] = syntax_figure(best)
-    return {name: saved(page, "png", DOTS_PER_INCH) for name, page in pages.items()}
+    """The figure of each measure that has a number, by file name."""
+    return {
+        f"heads_{name}.png": saved(measure_figure(name, found), "png", DOTS_PER_INCH)
+        for name, found in measured(content)
+    }
 
 
 def types_in(part: Content | None) -> dict[str, Any]:
@@ -149,27 +140,6 @@ def measure_figure(name: str, found: Mapping[str, Any]) -> Figure:
     return page
 
 
-def role_figure(found: Mapping[str, Sequence[Sequence[Sequence[str]]]]) -> Figure:
-    """Which head has which kinds of roles: the kinds of a head share its cell."""
-    page, panels = _panels(found, "Roles of heads")
-    for panel, layers in zip(panels, found.values(), strict=True):
-        for i, layer in enumerate(layers):
-            for j, names in enumerate(layer):
-                kinds = sorted({name.split()[0] for name in names})
-                width = 1 / max(len(kinds), 1)
-                for part, kind in enumerate(kinds or [""]):
-                    left, colour = j - 0.5 + part * width, ROLES.get(kind, "white")
-                    panel.bar(left, 1, width, i - 0.5, align="edge", color=colour, edgecolor="gray")
-                    panel.text(left + width / 2, i, kind[:1], **CENTRED, size=8)
-        panel.set_xlim(-0.5, max(map(len, layers)) - 0.5)
-        panel.set_ylim(len(layers) - 0.5, -0.5)
-        panel.set_aspect("equal")
-    patches = [Patch(color=colour, label=f"{kind[0]}: {kind}") for kind, colour in ROLES.items()]
-    page.set_figheight(page.get_figheight() + 0.4)
-    page.legend(handles=patches, loc="outside lower center", ncols=len(patches), fontsize=8)
-    return page
-
-
 def best_heads(content: Content) -> list[dict[str, Any]]:
     """Of each relation and direction with pairs: its best head, and the baseline."""
     return [
@@ -190,22 +160,3 @@ def best_heads(content: Content) -> list[dict[str, Any]]:
         for direction, found in directions.items()
         if found["pairs"]
     ]
-
-
-def syntax_figure(best: Sequence[Content]) -> Figure:
-    """Accuracy of the best head and of the best fixed position, by relation and direction."""
-    page = Figure(figsize=(6.4, 0.35 * len(best) + 1.2), layout="constrained")
-    axes = page.add_subplot()
-    at = np.arange(len(best))
-    heads = [one["accuracy"] for one in best]
-    positions = [one["baseline"]["accuracy"] for one in best]
-    axes.hlines(at, positions, heads, color="#bbbbbb", zorder=1)
-    axes.scatter(heads, at, marker="o", color=BLUE, label="best head")
-    axes.scatter(positions, at, marker="s", color=VERMILION, label="best fixed position")
-    axes.set_yticks(at, [one["relation"] for one in best])
-    axes.invert_yaxis()
-    axes.set_xlim(0, 1)
-    axes.set_xlabel("accuracy")
-    axes.grid(axis="x", alpha=0.25)
-    page.legend(loc="outside upper center", ncols=2, frameon=False)
-    return page

@@ -6,12 +6,11 @@
                         the training
 
 The run's own configuration says how, in fairseq's terms: ``dataset.gen_subset``, ``generation.*``,
-``common_eval.post_process``, ``common_eval.model_overrides``.  The model is built once per run.
+``common_eval.post_process``.  The model is built once per run.
 """
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -44,8 +43,11 @@ from fairseq_collab.trained.opener import Trained
 
 Facts = dict[str, Any]
 
-#: Options of ``generation`` that only the command fairseq-generate can serve.
-UNSUPPORTED = ("lm_path", "prefix_size", "replace_unk", "constraints")
+#: Options that only the command fairseq-generate can serve.
+UNSUPPORTED = (
+    *("generation.lm_path", "generation.prefix_size", "generation.replace_unk"),
+    *("generation.constraints", "common_eval.model_overrides"),
+)
 
 
 def score_run(run: Run) -> Record:
@@ -60,9 +62,7 @@ def score_run(run: Run) -> Record:
     averaged = averaged_model(run, config)
     if not is_ours(config.common.user_dir):
         utils.import_user_module(config.common)
-    trained = opener.opened(
-        run.average, opener.read_checkpoint(run.average, data, **changed_options(config))
-    )
+    trained = opener.opened(run.average, opener.read_checkpoint(run.average, data))
     figures = model_figures(trained)
     place(trained.model, config)
     made = circumstances(config.common.cpu, 1 if started.checkpoint else wanted(config))
@@ -87,18 +87,6 @@ def score_run(run: Run) -> Record:
     )
     run.finish(record)
     return record
-
-
-def changed_options(config: DictConfig) -> dict[str, Any]:
-    """The options of the model that ``common_eval.model_overrides`` changes."""
-    text = OmegaConf.select(config, "common_eval.model_overrides") or "{}"
-    try:
-        return dict(ast.literal_eval(text))
-    except (SyntaxError, TypeError, ValueError) as error:
-        todo = "write it as {'option': value}"
-        raise UserError(
-            f"{text!r} is no dictionary", "common_eval.model_overrides", todo
-        ) from error
 
 
 def place(model: Any, config: DictConfig) -> None:
@@ -190,9 +178,10 @@ def common_value(values: Iterable[Any]) -> Any:
 def translation(run: Run, config: DictConfig, trained: Trained, subset: str) -> Facts:
     """Translate the test set, keep the text, and score it."""
     generation, task = config.generation, config.task
-    if given := [name for name in UNSUPPORTED if generation.get(name)]:
-        todo = "translate with fairseq-generate, and score what it prints (--reference)"
-        raise UserError(f"{', '.join(given)}: not possible in a run", "generation", todo)
+    for name in UNSUPPORTED:
+        if OmegaConf.select(config, name) not in (None, 0, "{}"):
+            todo = "translate with fairseq-generate, and score what it prints (--reference)"
+            raise UserError("is not possible in a run", name, todo)
     marked = subword_marks(trained.task.target_dictionary.symbols)
     subwords = config.common_eval.post_process or marked
     trained.model.prepare_for_inference_(config)

@@ -79,7 +79,7 @@ def test_a_collaborative_model(
     assert (up["pairs"], up["baseline"]) == (11, {"offset": 1, "accuracy": 1})
     page = (out / "heads.md").read_text()
     figures = [line.split("(")[1][:-1] for line in page.splitlines() if line.startswith("![")]
-    assert "heads_syntax.png" in figures
+    assert "heads_confidence.png" in figures
     assert all((out / name).read_bytes().startswith(b"\x89PNG") for name in figures)
     assert "100.0% at offset +1, 11 pairs" in output
 

@@ -17,7 +17,6 @@ from collab_common.errors import UserError
 from data_prep import moses
 from data_prep.moses import (
     ENTITIES,
-    NEVER,
     Tokeniser,
     lowercase,
     normaliser,
@@ -92,13 +91,6 @@ TOKENS = [
     ("one-character ellipsis", "en", "Wait… what", "Wait … what"),
     ("apostrophe behind the last full stop", "en", "so he said.'", "so he said . '"),
     ("... where it goes left", "it", "così disse.'", "così disse . '"),
-    ("... where it stands alone anyway: of a sentence", "nl", "zei hij.'", "zei hij . '"),
-    ("... of an abbreviation, which keeps it", "nl", "zei mr.'", "zei mr. '"),
-    ("... of what no token is equal to", "sk", "Mgr.' Pf.'", "Mgr. ' Pf . '"),
-    ("... in Bengali", "bn", "ক এফ.' ক ভি.'", "ক এফ. ' ক ভি . '"),
-    ("... in Assamese", "as", "ক এফ.' ক ভি.'", "ক এফ. ' ক ভি . '"),
-    ("... in Manipuri", "mni", "ক এফ.' ক ভি.'", "ক এফ. ' ক ভি . '"),
-    ("... in Malayalam", "ml", "ക ബി.' ക പി.'", "ക ബി. ' ക പി . '"),
     ("blanks", "en", "  a \t b   c  ", "a b c"),
     ("white space of any kind", "en", "a\u2028b\u0085c\u3000d\u00a0e\rf\x0bg", "a b c d e f g"),
     ("control characters go", "en", "a\x00b \x1c c\x1fd \x01 e", "ab cd e"),
@@ -114,14 +106,6 @@ TOKENS = [
         "Di all. Un es. X",
         "Di all . Un es . X",
     ),
-    ("... in Spanish", "es", "Un gr. X Fil. X", "Un gr . X Fil . X"),
-    ("... in Dutch, where the small one has none", "nl", "Nrs. X nrs. X", "Nrs . X nrs. X"),
-    ("... also before numbers", "nl", "Nrs. 5 nr. 5 nr. X", "Nrs . 5 nr. 5 nr . X"),
-    ("... in Slovak", "sk", "Pf. X Mgr. X", "Pf . X Mgr. X"),
-    ("... in Bengali: V, not F", "bn", "ভি. ক এফ. ক", "ভি . ক এফ. ক"),
-    ("... in Assamese", "as", "ভি. ক এফ. ক", "ভি . ক এফ. ক"),
-    ("... in Manipuri", "mni", "ভি. ক এফ. ক", "ভি . ক এফ. ক"),
-    ("... in Malayalam: P, not B", "ml", "പി. ക ബി. ക", "പി . ക ബി. ക"),
     ("... the others still match", "it", "Il dott. Rossi", "Il dott. Rossi"),
     ("nothing", "en", "", ""),
     ("only white space", "en", " \u00a0 ", ""),
@@ -186,7 +170,6 @@ NORMAL = [
     ("... and at the end, where the script sees a newline", "de", '"a."', '"a".'),
     ("... not before a tag", "de", '"a."<b>', '"a."<b>'),
     ("as in German: Italian", "it", '"a," "b."', '"a", "b".'),
-    ("Czech is left alone", "cs", '"a," "b".', '"a," "b".'),
     ("no-break space in an English number", "en", "1\u00a0000", "1.000"),
     ("... in a German one", "de", "1\u00a0000", "1,000"),
     ("... in Italian as in English", "it", "1\u00a0000", "1.000"),
@@ -219,9 +202,8 @@ def test_whole_pipeline(tmp_path: Path) -> None:
     source, target = tmp_path / "a.de", tmp_path / "b.de"
     source.write_text("„Nord–Süd“, z.B.\u200bDas … ist 5 %.\n\n\u200b\n")
     pairs = (source, source), (target, tmp_path / "c.de"), ("de", "de")
-    counts = moses.tokenise_pair(*pairs, aggressive_hyphens=True)
+    moses.tokenise_pair(*pairs, aggressive_hyphens=True)
     assert target.read_text() == "&quot; Nord @-@ Süd &quot; , z.B. Das ... ist 5 % .\n\n\n"
-    assert counts["de"] == {"lines": 3, "tokens": 13}
     moses.tokenise_pair(*pairs, normalise=False, lower=True)
     assert target.read_text().splitlines()[0] == "„ nord – süd “ , z.b. \u200b das … ist 5 % ."
 
@@ -267,29 +249,7 @@ def test_detokenise() -> None:
         assert moses.detokenise(list(tokens), lang) == list(texts)
 
 
-@pytest.mark.parametrize("lang", ["cs", "ga"])
-def test_no_detokeniser_that_glues_what_moses_does_not(lang: str) -> None:
-    with pytest.raises(UserError, match=f"no detokeniser for {lang} .*; use detokenizer.perl"):
-        moses.detokenise(["V roce 2010 11 12 ."], lang)
-
-
-def test_languages_whose_lists_have_blanks_are_tested() -> None:
-    """Of each, what never matches is in a case above, and something that does."""
-    for lang, never in NEVER.items():
-        texts = " ".join(text for _, of, text, _ in TOKENS if of == lang)
-        assert any(f"{word}." in texts for word in never), lang
-
-
-def test_unknown_language_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source, target = tmp_path / "a", tmp_path / "b"
-    source.write_text("Mr. X\n")
-    moses.tokenise_pair((source, source), (tmp_path / "c", target), ("de", "xx"))
-    told = capsys.readouterr().err
-    assert told == f"{source}: no rules for the language xx: those for English\n"
-    assert target.read_text() == "Mr. X\n"
-
-
-@pytest.mark.parametrize("lang", ["fi", "sv", "ca"])
+@pytest.mark.parametrize("lang", ["fi", "es", "xx"])
 def test_language_with_other_rules_is_refused(lang: str) -> None:
     with pytest.raises(UserError, match=f"no tokeniser for {lang}"):
         Tokeniser(lang)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from refusals import refusing
 
-from data_prep.parallel_text import convert, lines_of
+from data_prep.parallel_text import lines_of, write_lines
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from data_prep.parallel_text import convert, lines_of
 )
 def test_a_line_ends_at_lf_only(content: bytes, expected: bytes, tmp_path: Path) -> None:
     (tmp_path / "text").write_bytes(content)
-    lines = convert(tmp_path / "text", tmp_path / "out", str)["lines"]
+    lines = write_lines(tmp_path / "out", lines_of(tmp_path / "text"))
     assert (tmp_path / "out").read_bytes() == expected
     assert lines == expected.count(b"\n")
 
@@ -38,4 +38,4 @@ def test_full_disk_is_not_blamed_on_the_text(tmp_path: Path) -> None:
         pytest.skip("only Linux has /dev/full, a disk that is always full")
     (tmp_path / "text").write_text("a\n" * 100_000)
     with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
-        convert(tmp_path / "text", Path("/dev/full"), str)
+        write_lines(Path("/dev/full"), lines_of(tmp_path / "text"))

@@ -51,7 +51,7 @@ def test_the_page_shows_all_parts_and_each_figure_exists(tmp_path: Path) -> None
     text = (tmp_path / page.NAME).read_text()
     shown = re.findall(r"!\[.*\]\((.*)\)", text)
     assert sorted(shown) == sorted(path.name for path in tmp_path.glob("*.png"))
-    assert len(shown) == 5  # three measures, roles, syntax
+    assert len(shown) == 3
     row = re.search(r"\| nsubj dependent->head .*", text)
     assert row
     assert row[0].replace(" ", "").split("|")[2:7] == ["1,234", "0.1", "0.50", "0.40", "+1"]

@@ -25,10 +25,10 @@ from fairseq_collab.runs import devices, worker
 from fairseq_collab.runs.record import Failure, Started
 from fairseq_collab.runs.run import Run, runs_under
 from fairseq_collab.runs.score import (
-    changed_options,
     manifest_hash,
     method_of,
     task_of,
+    translation,
     translation_scores,
 )
 from fairseq_collab.runs.sweep import Job, combinations, complete, plan, run_name
@@ -372,12 +372,11 @@ def test_an_override_that_is_no_section(override: str, said: str) -> None:
         plan(configs() / "multi30k.yaml", configs(), [override])
 
 
-@pytest.mark.parametrize("text", ["{", "3", "none"])
-def test_changed_options_are_a_dictionary(text: str) -> None:
-    config = OmegaConf.create({"common_eval": {"model_overrides": text}})
-    with refusing("is no dictionary"):
-        changed_options(config)
-    assert changed_options(OmegaConf.create({})) == {}
+def test_what_only_fairseq_generate_can_do(run: Run) -> None:
+    asked = {"common_eval": {"model_overrides": "{'dropout': 0}"}}
+    config = OmegaConf.create({"generation": {}, "task": {}, **asked})
+    with refusing("common_eval.model_overrides: is not possible in a run; translate with fairseq"):
+        translation(run, config, Mock(), "test")
 
 
 def test_stock_transformers_are_planned() -> None:
