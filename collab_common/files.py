@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 from collab_common import atomic
 from collab_common.errors import UserError
@@ -46,19 +46,6 @@ def open_bytes(path: Path) -> Iterator[BufferedReader]:
         raise UserError("the gzip file is cut short", path, "fetch it again") from None
     except (gzip.BadGzipFile, zlib.error) as error:
         raise UserError(f"not an intact gzip file ({error})", path, "fetch it again") from None
-
-
-@contextlib.contextmanager
-def create(path: Path) -> Iterator[BinaryIO]:
-    """Open a file for writing; errors name it, that of a full disk, too."""
-    try:
-        with cast(BinaryIO, path.open("wb")) as stream:
-            yield stream
-    except FileNotFoundError:
-        raise UserError("there is no such folder", path.parent, "make it first") from None
-    except OSError as error:
-        error.filename = error.filename or str(path)
-        raise
 
 
 def count_lines(path: Path) -> int:

@@ -11,7 +11,6 @@ import importlib
 import logging
 import sys
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 
 import collab_common
@@ -40,7 +39,6 @@ COMMANDS = {
     "score": "compute BLEU and chrF of runs, a checkpoint or a translation",
     "sweep": "run all trainings of a Hydra sweep; a rerun resumes it",
     "table": "tabulate and draw finished runs",
-    "user-dir": "print the folder for fairseq's --user-dir",
     "vote": "elect one head per group",
 }
 #: ``fairseq-collab data COMMAND``.
@@ -68,8 +66,8 @@ def main(argv: list[str] | None = None) -> int:
         known = ", ".join(sorted(commands))
         print(f"{prog}: error: no command {name!r}; one of {known}", file=sys.stderr)
         return 2
-    if name in FOLDERS:
-        return run(f"{prog} {name}", lambda: print_folder(name, rest))
+    if name == "configs":
+        return run(f"{prog} {name}", lambda: print_configs(rest))
     collab_common.MODELS = False  # a command imports them when it needs them
     # Sizes of dictionaries and data, whenever one is opened; advice to install tensorboardX.
     for chatty in ("fairseq.tasks", "fairseq.data"):
@@ -90,28 +88,18 @@ def usage(prog: str, commands: dict[str, str]) -> str:
     return "\n".join([f"usage: {prog} COMMAND [OPTIONS]", "", *lines])
 
 
-def user_dir() -> Path:
-    """The folder of the package, for fairseq's --user-dir."""
-    spec = find_spec("fairseq_collab")
-    assert spec is not None
-    assert spec.origin is not None
-    return Path(spec.origin).parent
-
-
 def configs() -> Path:
     """The folder of Hydra configurations, for --config-dir: in the wheel, or of the checkout."""
-    installed = user_dir() / "configs"
-    return installed if installed.is_dir() else user_dir().parent / "configs"
+    root = Path(__file__).resolve().parents[1]
+    installed = root / "fairseq_collab" / "configs"
+    return installed if installed.is_dir() else root / "configs"
 
 
-FOLDERS = {"user-dir": user_dir, "configs": configs}
-
-
-def print_folder(name: str, rest: list[str]) -> None:
-    """Print a folder of the installation."""
-    folder = FOLDERS[name]
-    argparse.ArgumentParser(prog=f"{PROG} {name}", description=folder.__doc__).parse_args(rest)
-    print(folder())
+def print_configs(rest: list[str]) -> None:
+    """Print the folder of configurations."""
+    prog = f"{PROG} configs"
+    argparse.ArgumentParser(prog=prog, description=configs.__doc__).parse_args(rest)
+    print(configs())
 
 
 if __name__ == "__main__":

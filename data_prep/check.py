@@ -17,14 +17,13 @@ from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import Any
 
 from tabulate import tabulate
 
 from collab_common.errors import UserError
-from collab_common.files import count_lines, create
+from collab_common.files import count_lines
 from data_prep.parallel_text import Pair, check_equal, rows_of
 
 MOST_WORDS, MOST_CHARACTERS = 1_000, 20_000  # of a line
@@ -64,7 +63,7 @@ class SetReport:
 
     read: int = 0
     kept: int = 0
-    dropped: Counter[str] = field(default_factory=Counter)
+    dropped: dict[str, int] = field(default_factory=dict)
     first: dict[str, str] = field(default_factory=dict)
     copies: int = 0
     in_training_text: int = 0
@@ -72,11 +71,8 @@ class SetReport:
     tokens: int = 0
 
     def drop(self, reason: str, where: str) -> None:
-        self.dropped[reason] += 1
+        self.dropped[reason] = self.dropped.get(reason, 0) + 1
         self.first.setdefault(reason, where)
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self) | {"dropped": dict(self.dropped), "first": self.first}
 
 
 def inspect(line: bytes, opens_file: bool = False) -> tuple[str, str]:
@@ -152,7 +148,7 @@ def check_set(split: str, text: Pair, out: Pair | None, held_out: HeldOut) -> Se
     """
     report, faults = SetReport(), _ALL if out else UNREADABLE
     with ExitStack() as stack:
-        outputs = [stack.enter_context(create(path)) for path in out or ()]
+        outputs = [stack.enter_context(path.open("wb")) for path in out or ()]
         for number, rows in _pairs(text):
             report.read += 1
             found = [inspect(row, number == 1) for row in rows]
@@ -198,7 +194,7 @@ def check_losses(reports: Mapping[str, SetReport], allowed: float) -> None:
         if lost <= allowed * report.read:
             continue
         print(*report_lines(reports), sep="\n", flush=True)
-        reason, count = report.dropped.most_common(1)[0]
+        reason, count = max(report.dropped.items(), key=lambda item: item[1])
         share = lost / report.read
         raise UserError(
             f"{lost:,} of {report.read:,} pairs ({share:.0%}) would be dropped, "

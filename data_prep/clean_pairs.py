@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from collab_common.files import count_lines, create
+from collab_common.files import count_lines
 from data_prep.parallel_text import Pair, check_equal, lines_of
 
 LONGEST_WORD = 1000  # characters
@@ -54,7 +54,7 @@ def clean_pairs(sources: Pair, targets: Pair, limits: Limits) -> dict[str, int]:
     REASONS, the first that applies. Raises UserError for texts of unequal length or not UTF-8.
     """
     counts = Counter[str](dict.fromkeys(("read", "kept", "tokens", *REASONS), 0))
-    with create(targets[0]) as source_out, create(targets[1]) as target_out:
+    with targets[0].open("wb") as source_out, targets[1].open("wb") as target_out:
         for source, target in zip_longest(*map(lines_of, sources)):
             if source is None or target is None:
                 check_equal(sources, [count_lines(path) for path in sources])

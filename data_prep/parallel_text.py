@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from collab_common.errors import UserError
-from collab_common.files import CHUNK, create, open_bytes
+from collab_common.files import CHUNK, open_bytes
 
 Pair = tuple[Path, Path]
 Languages = tuple[str, str]
@@ -109,7 +109,7 @@ def segments(path: Path) -> Iterator[str]:
 def write_lines(path: Path, lines: Iterable[str]) -> int:
     """Writes a text; the number of lines."""
     count = 0
-    with create(path) as stream:
+    with path.open("wb") as stream:
         for line in lines:
             stream.write(line.encode("utf-8") + b"\n")
             count += 1

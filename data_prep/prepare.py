@@ -166,7 +166,7 @@ def _build(config: PrepareConfig, files: Mapping[str, Pair], folder: Path) -> Js
     return {
         **config.form,
         "versions": versions("fairseq", config.subwords.replace("_", "-"), "fairseq-collab"),
-        "sets": {split: report.as_json() for split, report in reports.items()},
+        "sets": {split: asdict(report) for split, report in reports.items()},
         "subword_units": units,
         "cleaned": cleaned,
     }

@@ -20,7 +20,6 @@ from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
 
 from collab_common.errors import UserError
-from collab_common.files import create
 from data_prep.check import SetReport
 from data_prep.parallel_text import Pair, lines_of
 
@@ -67,7 +66,7 @@ def write_pieces(
     from training text (`drop`), and an error elsewhere.
     """
     processor = _processor(model)
-    with create(targets[0]) as source_out, create(targets[1]) as target_out:
+    with targets[0].open("wb") as source_out, targets[1].open("wb") as target_out:
         for number, lines in enumerate(zip(*map(lines_of, sources), strict=True), 1):
             pieces = [processor.encode(line, out_type=str) for line in lines]
             if not all(pieces):
@@ -111,7 +110,7 @@ def apply_merges(codes: Path, sources: Pair, targets: Pair) -> int:
     """Segments both sides of a text; the number of subwords."""
     segment, tokens = segmenter(codes), 0
     for source, target in zip(sources, targets, strict=True):
-        with create(target) as out:
+        with target.open("wb") as out:
             for line in map(segment, lines_of(source)):
                 tokens += len(line.split())
                 out.write((line + "\n").encode())

@@ -20,7 +20,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import NamedTuple
 
-from collab_common.provenance import MATMUL
+from collab_common.provenance import MATMUL, hardware
 
 from . import is_switched_off, registry
 from .fairseq_fixes import SEARCHES, VARIABLE
@@ -159,21 +159,13 @@ def print_versions() -> None:
     """Print the versions of everything that matters, and the hardware."""
     rows = {"python": f"{platform.python_version()}  {sys.executable}"}
     rows |= {name: installed_version(name) or "not installed" for name in DISTRIBUTIONS}
-    rows["devices"] = devices()
+    rows["device"] = hardware(cpu=False) if "torch" in sys.modules else "unknown"
     rows["linear maps"] = f"{os.environ.get(MATMUL) or 'by processor'} ({MATMUL})"
     rows["search"] = (
         f"{os.environ.get(VARIABLE) or SEARCHES[0]} ({VARIABLE}: {' or '.join(SEARCHES)})"
     )
     for name, value in rows.items():
         print(f"{name:<14} {value}")
-
-
-def devices() -> str:
-    """Name the devices that torch, if it is imported, can compute on."""
-    names = [f"cpu ({os.cpu_count()} cores)"]
-    if cuda := getattr(sys.modules.get("torch"), "cuda", None):
-        names += [f"cuda:{i} ({cuda.get_device_name(i)})" for i in range(cuda.device_count())]
-    return ", ".join(names)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from commands import REPOSITORY
 from documents import PAGES, Command, blocks
 
 from collab_common.errors import UserError
-from collab_common.main import COMMANDS, DATA, FOLDERS, module_of
+from collab_common.main import COMMANDS, DATA, module_of
 
 Words = list[str]
 #: Programs of others, whose options are not looked at.
@@ -82,7 +82,7 @@ def parse_only(main: Callable[[Words], Any], words: Words) -> Any:
 
 #: Commands with a parser of their own, by name as typed.
 OURS = {
-    **{name: one for name, one in COMMANDS.items() if name not in ("data", *FOLDERS)},
+    **{name: one for name, one in COMMANDS.items() if name not in ("data", "configs")},
     **{f"data {name}": one for name, one in DATA.items()},
 }
 
@@ -98,7 +98,7 @@ def check_ours(words: Words) -> None:
     name, *arguments = words
     if name == "data":
         name, arguments = f"data {arguments[0]}", arguments[1:]
-    if name in ("user-dir", "configs"):
+    if name == "configs":
         return
     parsed = parse_only(main_of(name), arguments)
     if name == "sweep":
@@ -107,7 +107,7 @@ def check_ours(words: Words) -> None:
             return plan_shown(config.name, text, parsed.overrides)
         if not config.is_file():
             raise Wrong(f"there is no {parsed.config}")
-        relative = config.relative_to(REPOSITORY / parsed.config_dir).with_suffix("")
+        relative = config.relative_to(REPOSITORY / "configs").with_suffix("")
         compose(["--config-dir", "configs", "--config-name", str(relative), *parsed.overrides])
 
 
@@ -124,7 +124,7 @@ def plan_shown(name: str, text: str, overrides: Words) -> None:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / name).write_text(text)
         try:
-            assert plan(Path(folder) / name, REPOSITORY / "configs", overrides)
+            assert plan(Path(folder) / name, overrides)
         except UserError as error:
             raise Wrong(str(error)) from None
 

@@ -13,7 +13,7 @@ import pytest
 from command_checks import OURS, main_of
 from commands import REPOSITORY
 
-from collab_common.main import COMMANDS, FOLDERS
+from collab_common.main import COMMANDS
 
 PAGE = REPOSITORY / "docs" / "commands.md"
 HEADER = """\
@@ -138,7 +138,7 @@ def architecture_rows() -> Iterator[str]:
 def text() -> str:
     """The whole page."""
     commands = [line for name, about in OURS.items() for line in command_rows(name, about)]
-    commands += [row(f"**`fairseq-collab {name}`**", COMMANDS[name]) for name in FOLDERS]
+    commands.append(row("**`fairseq-collab configs`**", COMMANDS["configs"]))
     body = HEADER + "\n".join(commands) + "\n" + ARCHITECTURES
     return body + "\n".join(architecture_rows()) + "\n"
 

@@ -23,7 +23,6 @@ command_not_found_handle() {
     local names=($(compgen -e))
     printf '%s\\0' "${names[*]}" "$#" "$@" >> "$RECORD"
     case "$*" in
-        "fairseq-collab user-dir") echo fairseq_collab ;;
         "fairseq-collab configs") echo configs ;;
     esac
 }

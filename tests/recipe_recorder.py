@@ -105,5 +105,5 @@ def jobs(
         if name == "sweep" and options(rest)["--out"] == f"{out}/{folder}":
             args = parser.parse_intermixed_args(rest)
             config = REPOSITORY / args.config
-            for job in sweep.plan(config, REPOSITORY / "configs", args.overrides):
+            for job in sweep.plan(config, args.overrides):
                 yield job.name, job.config

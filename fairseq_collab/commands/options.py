@@ -6,12 +6,12 @@ import shlex
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Sequence
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collab_common.errors import UserError
 from collab_common.provenance import circumstances
+from fairseq_compat import require_fairseq
 
 if TYPE_CHECKING:
     import torch
@@ -64,9 +64,7 @@ def import_models(args: Namespace) -> None:
         check_checkpoint(args.checkpoint)
     if given.get("data") and not args.data.is_dir():
         raise UserError("there is no such data folder", args.data, f"give {DATA}")
-    if find_spec("fairseq") is None:
-        todo = "run `pip install --no-deps fairseq==0.12.2`"
-        raise UserError("fairseq is not installed", todo=todo)
+    require_fairseq()
     from fairseq import utils
 
     utils.import_user_module(Namespace(user_dir=given.get("user_dir")))

@@ -29,10 +29,6 @@ def build_parser() -> argparse.ArgumentParser:
         "fairseq-collab configs prints",
     )  # fmt: skip
     parser.add_argument("overrides", nargs="*", help="Hydra overrides, fixed or swept")
-    parser.add_argument(
-        "--config-dir", type=Path, default=configs(),
-        help="folder of the configurations to include (default: that of fairseq-collab configs)",
-    )  # fmt: skip
     parser.add_argument("--out", type=Path, help="default: runs/NAME of the configuration")
     parser.add_argument("--jobs", type=positive, default=1, metavar="N", help="trainings at a time")
     parser.add_argument(
@@ -46,7 +42,6 @@ def main(argv: list[str]) -> int:
     if not args.config.is_file():
         todo = f"give or copy a file of {configs()}/experiment (fairseq-collab configs)"
         raise UserError("there is no such file", args.config, todo)
-    check_folder(args.config_dir, "give another --config-dir")
     options.import_models(args)
     import torch
 
@@ -55,7 +50,7 @@ def main(argv: list[str]) -> int:
     from fairseq_collab.runs.worker import train_command, work_off
 
     out = args.out or Path("runs") / args.config.stem
-    jobs = plan(args.config, args.config_dir, args.overrides)
+    jobs = plan(args.config, args.overrides)
     runs = {Run(out.resolve() / job.name): job for job in jobs}
     for run, job in runs.items():
         run.check_same(job.config)

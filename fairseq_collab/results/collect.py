@@ -34,7 +34,7 @@ SUMS = {
     for side in ("target", "source")
 }
 #: Fields that pages of results do not keep.
-LEFT_OUT = ("version", "command", "reference", "hypotheses", "versions")
+LEFT_OUT = ("command", "reference", "hypotheses", "versions")
 SEED = "overrides.common.seed"
 
 

@@ -50,8 +50,6 @@ def configuration(checkpoint: Path, data: Path, chosen: Mapping[str, str], cpu: 
 
     ``checkpoint.finetune_from_model`` names the checkpoint, whose weights are those of the run.
     """
-    if not checkpoint.is_file():
-        raise UserError("there is no such file", where=checkpoint)
     cfg = opener.read_checkpoint(checkpoint, data)["cfg"]
     config = OmegaConf.create({name: _plain(part) for name, part in plain_options(cfg).items()})
     user_dir = config.common.user_dir

@@ -102,15 +102,10 @@ class Run:
         failure = record.read(Failure, self.failed_file)
         return failure.verdict if failure else "incomplete"
 
-    def reason(self) -> str | None:
-        """Why the last attempt failed, in one line; None if it did not fail."""
-        failure = None if self.score_file.exists() else record.read(Failure, self.failed_file)
-        return failure.reason if failure else None
-
     def state(self) -> str:
-        """The verdict with its reason, in a few words."""
-        verdict, reason = self.verdict(), self.reason()
-        return f"{verdict} ({reason})" if reason else verdict
+        """The verdict, and why the last attempt failed."""
+        failure = None if self.score_file.exists() else record.read(Failure, self.failed_file)
+        return f"{failure.verdict} ({failure.reason})" if failure else self.verdict()
 
     def fail(self, failure: Failure) -> None:
         """Record that an attempt failed."""

@@ -25,6 +25,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from collab_common.errors import UserError
+from collab_common.main import configs
 from collab_common.progress import bar
 from fairseq_collab.runs.run import flat, started_from
 
@@ -43,19 +44,19 @@ class Job:
     config: DictConfig
 
 
-def plan(config_file: Path, config_dir: Path, overrides: list[str]) -> list[Job]:
+def plan(config_file: Path, overrides: list[str]) -> list[Job]:
     """Compose every run of a sweep.
 
     Args:
-        config_file: anywhere; files that it includes are looked up in ``config_dir``, or in the
-            file's own folder if the file is elsewhere, and then in ``config_dir``.
+        config_file: anywhere; files that it includes are looked up in its own folder, and then in
+            that of :func:`.configs`.
         overrides: as on the command line of ``fairseq-hydra-train``.
 
     Raises:
         UserError: a configuration that Hydra rejects, an option that fairseq does not
             know, or two runs of one name.
     """
-    config_file, config_dir = config_file.resolve(), config_dir.resolve()
+    config_file, config_dir = config_file.resolve(), configs()
     root = config_dir if config_file.is_relative_to(config_dir) else config_file.parent
     name = str(config_file.relative_to(root).with_suffix(""))
     search = [f"hydra.searchpath=['file://{config_dir}']"]

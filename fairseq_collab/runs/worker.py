@@ -271,5 +271,5 @@ def report(runs: list[Run], say: Callable[[str], None]) -> int:
     unfinished = [run for run in runs if run.verdict() != "finished"]
     say(f"{len(runs) - len(unfinished)} of {len(runs)} runs are finished")
     for run in unfinished:
-        say(f"{run.verdict()}: {run.folder}: {run.reason() or 'not done'}")
+        say(f"{run.folder}: {run.state()}")
     return 1 if unfinished else 0

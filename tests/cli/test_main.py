@@ -83,7 +83,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_an_unknown_command_lists_the_commands() -> None:
-    assert refuse("fairseq-collab", "nothing").endswith(", user-dir, vote")
+    assert refuse("fairseq-collab", "nothing").endswith(", table, vote")
 
 
 def test_help_needs_no_torch_and_names_the_command_as_typed() -> None:

@@ -66,7 +66,7 @@ def test_commands_within_the_text(page: Path) -> None:
     """``fairseq-collab NAME --option``, where arguments may be missing; recipes."""
     for span in code_spans(page):
         name = re.match(r"fairseq-collab ((?:data )?[a-z0-9-]+)", span)
-        if name and name[1] not in ("user-dir", "configs"):
+        if name and name[1] != "configs":
             assert set(re.findall(r"(?<= )--[a-z][\w-]*", span)) <= options_of(name[1]), span
         for recipe in re.findall(r"recipes/\w+\.sh", span):
             assert (REPOSITORY / recipe).is_file(), span

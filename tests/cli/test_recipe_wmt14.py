@@ -26,7 +26,7 @@ def run_of(recipe: str, *options: str) -> tuple[str, dict[str, Any]]:
     lines = [shlex.split(line) for line in told.splitlines() if not line.startswith(("=", "#"))]
     sweep = next(words for words in lines if words[:2] == ["fairseq-collab", "sweep"])
     assert sweep[3:5] == ["--out", "/o/runs"]
-    (job,) = plan(REPOSITORY / sweep[2], REPOSITORY / "configs", sweep[5:])
+    (job,) = plan(REPOSITORY / sweep[2], sweep[5:])
     return job.name, flat(job.config)
 
 

@@ -69,7 +69,7 @@ def test_constraint_of_the_third_paper(name: str) -> None:
     """Of one language pair; it stands above what `model=grouped` says."""
     corpus = name.removeprefix("ght_").removeprefix("ps_").partition("_")[0]
     wanted = yaml.safe_load((CONFIGS / "constraint" / f"{name}.yaml").read_text())
-    (job,) = plan(CONFIGS / f"{corpus}.yaml", CONFIGS, ["model=grouped", f"constraint={name}"])
+    (job,) = plan(CONFIGS / f"{corpus}.yaml", ["model=grouped", f"constraint={name}"])
     assert job.config.model.group_feature == wanted["model"]["group_feature"]
     assert job.config.model.group_feature in FEATURES
     found = {option: job.config.criterion[option] for option in wanted["criterion"]}

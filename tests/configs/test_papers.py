@@ -62,7 +62,7 @@ def asked(cell: str, folder: Path) -> list[Command]:
 def configurations(config: str, overrides: tuple[str, ...]) -> list[Any]:
     """The configuration of every run of a sweep."""
     compose_faster()
-    return [job.config for job in plan(REPOSITORY / config, REPOSITORY / "configs", [*overrides])]
+    return [job.config for job in plan(REPOSITORY / config, [*overrides])]
 
 
 def trainings(commands: list[Command]) -> list[tuple[str, Any]]:

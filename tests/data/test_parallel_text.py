@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -31,11 +30,3 @@ def test_invalid_utf8(tmp_path: Path) -> None:
     (tmp_path / "text").write_bytes(b"fine\n\xe9\n")
     with refusing(f"{tmp_path}/text:2: invalid UTF-8: byte 0xE9; convert the text to UTF-8"):
         list(lines_of(tmp_path / "text"))
-
-
-def test_full_disk_is_not_blamed_on_the_text(tmp_path: Path) -> None:
-    if not os.path.exists("/dev/full"):
-        pytest.skip("only Linux has /dev/full, a disk that is always full")
-    (tmp_path / "text").write_text("a\n" * 100_000)
-    with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
-        write_lines(Path("/dev/full"), lines_of(tmp_path / "text"))

@@ -60,12 +60,12 @@ def test_fairseq_gets_the_sections_that_it_knows(run: Run) -> None:
 
 
 def test_verdicts(run: Run) -> None:
-    assert (run.verdict(), run.reason()) == ("incomplete", None)
+    assert (run.verdict(), run.state()) == ("incomplete", "incomplete")
     run.fail(Failure("diverged", "loss is nan"))
-    assert (run.verdict(), run.reason()) == ("diverged", "loss is nan")
+    assert (run.verdict(), run.state()) == ("diverged", "diverged (loss is nan)")
     record = some_record()
     run.finish(record)
-    assert (run.verdict(), run.reason()) == ("finished", None)
+    assert (run.verdict(), run.state()) == ("finished", "finished")
     assert run.score() == record
     assert not run.failed_file.exists()
 
@@ -357,7 +357,7 @@ def test_a_wrong_key_gets_the_nearest_one(
     mine = tmp_path / "mine.yaml"
     mine.write_text(MINE.replace("SECTION", section).replace("KEY", key))
     with refusing(said):
-        plan(mine, configs(), [override])
+        plan(mine, [override])
 
 
 @pytest.mark.parametrize(
@@ -369,7 +369,7 @@ def test_a_wrong_key_gets_the_nearest_one(
 )
 def test_an_override_that_is_no_section(override: str, said: str) -> None:
     with refusing(said):
-        plan(configs() / "multi30k.yaml", configs(), [override])
+        plan(configs() / "multi30k.yaml", [override])
 
 
 def test_what_only_fairseq_generate_can_do(run: Run) -> None:
@@ -381,7 +381,7 @@ def test_what_only_fairseq_generate_can_do(run: Run) -> None:
 
 def test_stock_transformers_are_planned() -> None:
     """Their options are in no list of fairseq's."""
-    (job,) = plan(configs() / "iwslt14.yaml", configs(), ["model=vanilla"])
+    (job,) = plan(configs() / "iwslt14.yaml", ["model=vanilla"])
     assert job.config.model._name == "transformer"
 
 
@@ -399,7 +399,7 @@ def test_a_faulty_configuration_of_a_sweep_is_one_line(
     mine = tmp_path / "mine.yaml"
     mine.write_text(f"# @package _global_\n{text}")
     with refusing(f"{mine}: Hydra says: ", said):
-        plan(mine, configs(), [])
+        plan(mine, [])
 
 
 @pytest.mark.parametrize(
