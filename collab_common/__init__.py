@@ -1,4 +1,4 @@
-"""Errors, the table of commands, files, provenance: the base of every package here.
+"""Errors, commands, files, provenance, names of attention types: the base of every package here.
 
 It lies outside ``fairseq_collab`` because importing that imports fairseq and torch, which
 ``data_prep`` and ``fairseq-collab doctor`` do without.  It imports nothing of the project.

@@ -52,7 +52,7 @@ class Adapter(nn.Module):
         attention_mask: Tensor | None = None,
         key_value_states: Tensor | None = None,
         past_key_values: Any = None,
-        **options: Any,
+        **_options: Any,
     ) -> tuple[Tensor, Tensor]:
         """Output ``(B, T, d)`` and weights ``(B, H, T, S)``.
 
@@ -61,7 +61,7 @@ class Adapter(nn.Module):
             past_key_values: a cache of transformers', which then holds one key for all heads.
 
         Raises:
-            ValueError: another implementation than "eager" is set, or a head mask is given.
+            ValueError: another implementation than "eager" is set.
         """
         implementation = self.config._attn_implementation
         if implementation != "eager":
@@ -69,8 +69,6 @@ class Adapter(nn.Module):
                 f"the attention implementation is {implementation!r}: collaborative heads need the "
                 "masks of 'eager'; call model.set_attn_implementation('eager')"
             )
-        if options.get("head_mask") is not None:
-            raise ValueError("head_mask is not supported by collaborative heads: leave it out")
         if key_value_states is None:
             keys = self._own_keys(hidden_states, past_key_values)
         else:

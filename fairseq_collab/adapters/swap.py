@@ -16,7 +16,7 @@ from fairseq_collab.adapters import hugging_face
 from fairseq_collab.adapters.core import collaborative_core
 from fairseq_collab.attention.building import check_choice
 from fairseq_collab.attention.collaborative import QUERY_MIXINGS
-from fairseq_collab.convert.calibrate import Moments, Sums
+from fairseq_collab.convert.calibrate import InputSums, Moments
 
 
 def swap_attention(
@@ -101,7 +101,7 @@ def moments(
     model: nn.Module, names: list[str], inputs: Iterable[Mapping[str, Any]]
 ) -> dict[str, Moments]:
     """Run the model on ``inputs``; the moments of what each attention reads, padding left out."""
-    sums = {name: (Sums(), Sums(), Sums()) for name in names}  # of queries, keys, values
+    sums = {name: InputSums() for name in names}
     masks: dict[str, Tensor | None] = {}  # of encoder and decoder: (B, T), true at tokens
 
     def see(name: str, module: nn.Module, args: Any, kwargs: Mapping[str, Any]) -> None:
@@ -110,12 +110,7 @@ def moments(
         own = masks["decoder" if "decoder" in name.split(".") else "encoder"]
         real = _tokens(x, own)
         source, there = (x, real) if y is None else (y, _tokens(y, masks["encoder"]))
-        weights = there.to(source).unsqueeze(2)  # (B, S, 1)
-        centre = (source * weights).sum(1, keepdim=True) / weights.sum(1, keepdim=True).clamp_min(1)
-        queries, keys, values = sums[name]
-        queries.add(x[real])
-        keys.add((source - centre)[there])
-        values.add(source[there])
+        sums[name].add(x, real, source, there, time=1)
 
     training = model.training
     model.eval()
@@ -130,12 +125,9 @@ def moments(
             masks["decoder"] = batch.get("decoder_attention_mask")
             model(**batch)
     model.train(training)
-    if not all(queries.count for queries, _, _ in sums.values()):
+    if not all(one.queries.count for one in sums.values()):
         raise UserError("an attention has read no token", "inputs", "give batches for the model")
-    return {
-        name: Moments(q.with_constant(), k.covariance(), v.covariance(), v.mean())
-        for name, (q, k, v) in sums.items()
-    }
+    return {name: one.moments() for name, one in sums.items()}
 
 
 def _tokens(x: Tensor, mask: Tensor | None) -> Tensor:

@@ -19,12 +19,12 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import Any
 
+from collab_common.attention_types import ATTENTION_TYPES, AttentionType
 from collab_common.errors import UserError
 from fairseq_collab.advice.plan import HEADS, Candidate
 from fairseq_collab.analysis.importance import Importance
 from fairseq_collab.convert.conversion import Reparametrizer, check
 from fairseq_collab.convert.kinds import TARGETS
-from fairseq_collab.models.layers import ATTENTION_TYPES, AttentionType
 from fairseq_collab.prune import surgery
 from fairseq_collab.prune.choices import all_heads, without_gates, without_least
 from fairseq_collab.trained.attentions import attentions

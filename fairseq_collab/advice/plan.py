@@ -21,19 +21,16 @@ import argparse
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
+from collab_common.attention_types import ATTENTION_TYPES, AttentionType
 from collab_common.command import ranged
-
-Place = Literal["encoder", "decoder", "cross"]
 
 NAMES = {
     "cache": "KV cache per token",
     "parameters": "parameters",
     "multiply_adds": "multiply-adds",
 }
-#: Attention types, in the order of :data:`fairseq_collab.models.layers.ATTENTION_TYPES`.
-PLACES: tuple[Place, ...] = ("encoder", "decoder", "cross")
 HEADS = "heads"
 MEANS = {
     HEADS: "heads are removed; the number stays in all layers of an attention type together",
@@ -89,11 +86,11 @@ class Candidate:
 
     Attributes:
         method: a key of :data:`MEANS`.
-        sizes: ``(place, size)`` of the places that shrink, in the order of :data:`PLACES`.
+        sizes: ``(place, size)`` of the places that shrink, in the order of :data:`ATTENTION_TYPES`.
     """
 
     method: str
-    sizes: tuple[tuple[Place, int], ...]
+    sizes: tuple[tuple[AttentionType, int], ...]
 
     @property
     def name(self) -> str:
@@ -103,7 +100,9 @@ class Candidate:
 
 def candidate(method: str, sizes: Mapping[str, int]) -> Candidate:
     """The candidate with these sizes; other places keep their size."""
-    return Candidate(method, tuple((place, sizes[place]) for place in PLACES if place in sizes))
+    return Candidate(
+        method, tuple((place, sizes[place]) for place in ATTENTION_TYPES if place in sizes)
+    )
 
 
 @dataclass(frozen=True)

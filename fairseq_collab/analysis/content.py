@@ -26,10 +26,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from collab_common.attention_types import ATTENTION_TYPES, AttentionType
 from collab_common.errors import UserError
 from collab_common.files import read_versioned, write_atomic
 from fairseq_collab.analysis.weights import Heads
-from fairseq_collab.models.layers import ATTENTION_TYPES, AttentionType
 
 VERSION = 1
 NAME = "heads.json"

@@ -35,8 +35,8 @@ from fairseq.data import Dictionary
 from torch import Tensor
 from torch.nn import functional
 
+from collab_common.attention_types import ATTENTION_TYPES, AttentionType
 from fairseq_collab.analysis.weights import AttentionBatch, Heads, Means
-from fairseq_collab.models.layers import ATTENTION_TYPES, AttentionType
 
 #: Relative positions of keys.
 REACH = 3
@@ -49,8 +49,8 @@ FREQUENT = 500
 POSITIONAL_SHARE = 0.9
 SYNTACTIC_GAIN, SYNTACTIC_PAIRS = 1.1, 100
 RARE_SHARE, RARE_GAIN = 0.5, 2.0
-#: Attention type, layer, head.
-Place = tuple[AttentionType, int, int]
+#: Attention type, layer, number.
+Head = tuple[AttentionType, int, int]
 #: Sums ``(H, ...)`` over a batch for one layer, and the number of summands.
 Summed = tuple[Tensor, Tensor]
 
@@ -169,49 +169,49 @@ def roles(content: Mapping[str, Any], heads: Heads) -> dict[AttentionType, list[
     """The names of each head's roles, from the other parts of ``heads.json``."""
     measures, relations = content["measures"], (content.get("syntax") or {}).get("relations", {})
 
-    def of(place: Place) -> list[str]:
+    def of(head: Head) -> list[str]:
         return [
-            *positional(content["offsets"], place),
-            *syntactic(relations, place),
-            *rare(measures["rare"], content["rare"]["chance"], place),
+            *positional(content["offsets"], head),
+            *syntactic(relations, head),
+            *rare(measures["rare"], content["rare"]["chance"], head),
         ]
 
     return {
         type_: [
-            [of((type_, layer, head)) for head in range(number)]
+            [of((type_, layer, one)) for one in range(number)]
             for layer, number in enumerate(heads[type_])
         ]
         for type_ in ATTENTION_TYPES
     }
 
 
-def positional(offsets: Mapping[str, Any], place: Place) -> Iterator[str]:
+def positional(offsets: Mapping[str, Any], head: Head) -> Iterator[str]:
     """``positional -1``, or another offset."""
-    for offset, share in zip(offsets["offsets"], _at(offsets, place) or (), strict=False):
+    for offset, share in zip(offsets["offsets"], _at(offsets, head) or (), strict=False):
         if (share or 0) >= POSITIONAL_SHARE:
             yield f"positional {offset:+d}" if offset else "positional 0"
 
 
-def syntactic(relations: Mapping[str, Any], place: Place) -> Iterator[str]:
+def syntactic(relations: Mapping[str, Any], head: Head) -> Iterator[str]:
     """``syntactic nsubj dependent->head``, or another relation and direction."""
     for relation, directions in relations.items():
         for direction, found in directions.items():
-            accuracy = _at(found, place)
+            accuracy = _at(found, head)
             if accuracy is None or found["pairs"] < SYNTACTIC_PAIRS:
                 continue
             if accuracy >= SYNTACTIC_GAIN * found["baseline"]["accuracy"]:
                 yield f"syntactic {relation} {direction}"
 
 
-def rare(shares: Mapping[str, Any], chance: float | None, place: Place) -> Iterator[str]:
+def rare(shares: Mapping[str, Any], chance: float | None, head: Head) -> Iterator[str]:
     """``rare tokens``."""
-    share = _at(shares, place)
+    share = _at(shares, head)
     if share and chance is not None and share > max(RARE_SHARE, RARE_GAIN * chance):
         yield "rare tokens"
 
 
-def _at(measured: Mapping[str, Any], place: Place) -> Any:
+def _at(measured: Mapping[str, Any], head: Head) -> Any:
     """The measure of a head, or None."""
-    type_, layer, head = place
+    type_, layer, number = head
     layers = measured.get(type_)
-    return None if layers is None else layers[layer][head]
+    return None if layers is None else layers[layer][number]

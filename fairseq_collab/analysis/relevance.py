@@ -47,10 +47,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from collab_common.attention_types import AttentionType
 from collab_common.errors import UserError
 from fairseq_collab.analysis.weights import Means, head_outputs, per_head
 from fairseq_collab.attention.scores import for_each_head
-from fairseq_collab.models.layers import AttentionType
 from fairseq_collab.trained.attentions import Attention, hooked, inputs_of, projections
 
 #: Added to divisors, so that none is 0.  A larger number would lose relevance at small sums.

@@ -82,18 +82,11 @@ def scaling(scale: str, embed_dim: int, num_heads: int, scored_size: float) -> f
     return (scored_size if scale == "key" else embed_dim / max(num_heads, 1)) ** -0.5
 
 
-def check_positive(**sizes: int) -> None:
-    """Raise ValueError, with its name, for a size below 1."""
+def check_sizes(least: int = 1, **sizes: int) -> None:
+    """Raise ValueError, with its name, for a size below ``least``."""
     for name, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"{name} is {size}; it must be at least 1")
-
-
-def check_not_negative(**sizes: int) -> None:
-    """Raise ValueError, with its name, for a size below 0."""
-    for name, size in sizes.items():
-        if size < 0:
-            raise ValueError(f"{name} is {size}; it must be 0 or more")
+        if size < least:
+            raise ValueError(f"{name} is {size}; it must be at least {least}")
 
 
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
@@ -110,8 +103,7 @@ def head_size(given: int | None, embed_dim: int, num_heads: int) -> int:
             "change one of them, or give the head sizes"
         )
     size = embed_dim // max(num_heads, 1) if given is None else given
-    if size < 1:
-        raise ValueError(f"head size is {size}; it must be at least 1")
+    check_sizes(head_size=size)
     return size
 
 

@@ -36,8 +36,8 @@ from fairseq_collab.attention.building import (
     INITS,
     SCALES,
     check_choice,
-    check_positive,
     check_shared_evenly,
+    check_sizes,
     head_size,
     init_output,
     init_projection,
@@ -121,7 +121,7 @@ class CollaborativeAttention(HeadAttention):
     ):
         super().__init__(embed_dim, **options)
         value_heads = num_heads if value_heads is None else value_heads
-        check_positive(num_heads=num_heads, key_dim=key_dim, value_heads=value_heads)
+        check_sizes(num_heads=num_heads, key_dim=key_dim, value_heads=value_heads)
         check_shared_evenly(num_heads, value_heads, "value heads")
         check_choice("query mixing", query_mixing, QUERY_MIXINGS)
         check_choice("value init", value_init, INITS)

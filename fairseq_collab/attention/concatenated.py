@@ -21,7 +21,7 @@ from fairseq_collab.attention.building import (
     INITS,
     SCALES,
     check_choice,
-    check_not_negative,
+    check_sizes,
     head_size,
     init_output,
     init_projection,
@@ -30,7 +30,7 @@ from fairseq_collab.attention.building import (
     split_heads,
 )
 from fairseq_collab.attention.heads import HeadAttention
-from fairseq_collab.attention.signature import SIGNATURE_VERSION, Signature, chosen, labelled
+from fairseq_collab.attention.signature import Signature, chosen, labelled
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class ConcatenatedAttention(HeadAttention):
         **options: Any,
     ):
         super().__init__(embed_dim, **options)
-        check_not_negative(num_heads=num_heads)
+        check_sizes(0, num_heads=num_heads)
         self.num_heads = num_heads
         qk_head_size = head_size(qk_head_size, embed_dim, num_heads)
         v_head_size = head_size(v_head_size, embed_dim, num_heads)
@@ -112,18 +112,6 @@ class ConcatenatedAttention(HeadAttention):
         return ConcatenatedSignature(
             self.num_heads, self.qk_head_size, self.v_head_size, self.scale
         )
-
-    def signature_of(self, saved: Tensor) -> Tensor:
-        """The ``saved`` signature of plain separate keys as one of this kind.
-
-        Its fields of heads, which come first, are kept; fields that this kind adds are this
-        attention's.  A signature of another kind is returned unchanged: loading rejects it.
-        """
-        own, plain = self.signature.clone(), [SIGNATURE_VERSION, ConcatenatedSignature.kind]
-        if saved[:2].tolist() != plain:
-            return saved
-        own[2 : len(saved)] = saved[2:]
-        return own
 
     def cached_floats_per_token(self) -> tuple[int, int]:
         return self.num_heads * self.qk_head_size, self.num_heads * self.v_head_size

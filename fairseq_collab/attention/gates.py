@@ -31,9 +31,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fairseq_collab.attention.building import check_positive
+from fairseq_collab.attention.building import check_sizes
 from fairseq_collab.attention.concatenated import ConcatenatedAttention, ConcatenatedSignature
-from fairseq_collab.attention.signature import labelled
+from fairseq_collab.attention.signature import SIGNATURE_VERSION, labelled
 
 #: The constants of the paper's released code.  (Its figure 6 fits a temperature of 0.5.)
 TEMPERATURE, LEFT, RIGHT, EPSILON = 0.33, -0.1, 1.1, 1e-6
@@ -83,7 +83,7 @@ class GatedAttention(ConcatenatedAttention):
     """
 
     def __init__(self, embed_dim: int, num_heads: int, *, gate_speed: int = 1, **options: Any):
-        check_positive(gate_speed=gate_speed)
+        check_sizes(gate_speed=gate_speed)
         self.gate_speed = gate_speed
         super().__init__(embed_dim, num_heads, **options)
         self.theta = nn.Parameter(torch.full((num_heads,), OPEN) / gate_speed)
@@ -104,6 +104,18 @@ class GatedAttention(ConcatenatedAttention):
 
     def describe(self) -> GatedSignature:
         return GatedSignature(**asdict(super().describe()), gate_speed=self.gate_speed)
+
+    def signature_of(self, saved: Tensor) -> Tensor:
+        """The ``saved`` signature of separate keys without gates, with this attention's speed.
+
+        Its fields of heads, which come first, are kept.  A signature of another kind is returned
+        unchanged: loading rejects it.
+        """
+        if saved[:2].tolist() != [SIGNATURE_VERSION, ConcatenatedSignature.kind]:
+            return saved
+        own = self.signature.clone()
+        own[2 : len(saved)] = saved[2:]
+        return own
 
     @torch.no_grad()
     def absorb(self) -> None:

@@ -19,8 +19,8 @@ from typing import Any
 from torch import Tensor
 
 from fairseq_collab.attention.building import (
-    check_positive,
     check_shared_evenly,
+    check_sizes,
     head_size,
     init_output,
     init_projection,
@@ -61,7 +61,7 @@ class GroupedQueryAttention(HeadAttention):
         **options: Any,
     ):
         super().__init__(embed_dim, **options)
-        check_positive(num_heads=num_heads, key_value_heads=key_value_heads)
+        check_sizes(num_heads=num_heads, key_value_heads=key_value_heads)
         check_shared_evenly(num_heads, key_value_heads, "key/value heads")
         self.num_heads, self.key_value_heads = num_heads, key_value_heads
         self.v_head_size = head_size(None, embed_dim, num_heads)

@@ -36,7 +36,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.hooks import RemovableHandle
 
-from fairseq_collab.attention.building import check_choice, check_positive, split_heads
+from fairseq_collab.attention.building import check_choice, check_sizes, split_heads
 from fairseq_collab.attention.concatenated import ConcatenatedAttention, ConcatenatedSignature
 from fairseq_collab.attention.signature import chosen, labelled
 
@@ -81,7 +81,7 @@ class HeadGroupAttention(ConcatenatedAttention):
         attention_type: str = "",
         **options: Any,
     ):
-        check_positive(head_groups=groups)
+        check_sizes(head_groups=groups)
         if groups > num_heads:
             raise ValueError(f"{groups} head groups are more than the {num_heads} heads")
         check_choice("group feature", feature, FEATURES)

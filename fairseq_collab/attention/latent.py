@@ -29,7 +29,7 @@ from torch import Tensor
 
 from fairseq_collab.attention.building import (
     SCALES,
-    check_positive,
+    check_sizes,
     head_size,
     init_output,
     init_projection,
@@ -83,7 +83,7 @@ class LatentAttention(HeadAttention):
         **options: Any,
     ):
         super().__init__(embed_dim, **options)
-        check_positive(num_heads=num_heads, latent_dim=latent_dim)
+        check_sizes(num_heads=num_heads, latent_dim=latent_dim)
         qk_head_size = head_size(qk_head_size, embed_dim, num_heads)
         v_head_size = head_size(v_head_size, embed_dim, num_heads)
         self.num_heads, self.latent_dim = num_heads, latent_dim

@@ -16,8 +16,6 @@ from fairseq_compat import require_fairseq
 if TYPE_CHECKING:
     import torch
 
-#: Attention types: :data:`fairseq_collab.models.layers.ATTENTION_TYPES`, without its imports.
-ATTENTION_TYPES = ("encoder", "decoder", "cross")
 DATA = "the folder that fairseq-preprocess has written"
 TRANSLATION = "a trained encoder-decoder transformer"
 TRANSFORMER = "a trained transformer: it translates, or is a language model"

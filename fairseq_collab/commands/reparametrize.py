@@ -14,9 +14,9 @@ from typing import Any
 
 from tabulate import tabulate
 
+from collab_common.attention_types import ATTENTION_TYPES
 from collab_common.command import check_folder_of, not_negative
 from fairseq_collab.commands import options
-from fairseq_collab.commands.options import ATTENTION_TYPES
 
 #: The size that each kind of heads has: ``size`` of :data:`.convert.kinds.TARGETS`.
 SIZES = {

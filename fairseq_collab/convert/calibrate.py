@@ -37,6 +37,31 @@ class Moments:
     value_mean: Tensor
 
 
+class InputSums:
+    """Running sums of what one attention reads: of queries, keys and values."""
+
+    def __init__(self) -> None:
+        self.queries, self.keys, self.values = Sums(), Sums(), Sums()
+
+    def add(self, x: Tensor, x_real: Tensor, y: Tensor, y_real: Tensor, time: int) -> None:
+        """Count the inputs of queries ``x`` and of keys ``y`` where ``real`` masks are true.
+
+        Shapes: ``(T, B, d)``, ``(T, B)``, ``(S, B, d_y)``, ``(S, B)`` with dimension 0 for
+        ``time``, or batch first with dimension 1.
+        """
+        weights = y_real.to(y).unsqueeze(2)
+        centre = (y * weights).sum(time, keepdim=True)
+        centre = centre / weights.sum(time, keepdim=True).clamp_min(1)
+        self.queries.add(x[x_real])
+        self.keys.add((y - centre)[y_real])
+        self.values.add(y[y_real])
+
+    def moments(self) -> Moments:
+        """``X``, ``Y``, ``Z`` and the mean of values so far."""
+        keys, values = self.keys.covariance(), self.values.covariance()
+        return Moments(self.queries.with_constant(), keys, values, self.values.mean())
+
+
 class Sums:
     """Running sums over tokens ``x (N, d)``: how many, of ``x``, and of ``x^T x``."""
 
@@ -77,7 +102,7 @@ def moments(
     trained: Trained, inputs: Sequence[dict[str, Any]], places: Sequence[Attention]
 ) -> dict[Attention, Moments]:
     """Run the model on ``inputs``; the statistics of each of the ``places``."""
-    sums = {place: (Sums(), Sums(), Sums()) for place in places}  # of queries, keys, values
+    sums = {place: InputSums() for place in places}
     pad = trained.task.source_dictionary.pad()
     real: dict[str, Tensor] = {}  # where this batch has tokens on each side: (T, B)
 
@@ -86,12 +111,7 @@ def moments(
         y = key if place.type == "cross" else x
         x_real = real["encoder" if place.type == "encoder" else "decoder"]
         y_real = real["decoder" if place.type == "decoder" else "encoder"]
-        queries, keys, values = sums[place]
-        queries.add(x[x_real])
-        weights = y_real.to(y).unsqueeze(2)  # (S, B, 1)
-        centre = (y * weights).sum(0) / weights.sum(0).clamp_min(1)  # (B, d_y)
-        keys.add((y - centre)[y_real])
-        values.add(y[y_real])
+        sums[place].add(x, x_real, y, y_real, time=0)
 
     with torch.inference_mode(), ExitStack() as hooks:
         for place in places:
@@ -102,7 +122,4 @@ def moments(
             real["encoder"] = source.ne(pad).T
             real["decoder"] = net_input.get("prev_output_tokens", source).ne(pad).T
             trained.model(**net_input)
-    return {
-        place: Moments(q.with_constant(), k.covariance(), v.covariance(), v.mean())
-        for place, (q, k, v) in sums.items()
-    }
+    return {place: one.moments() for place, one in sums.items()}

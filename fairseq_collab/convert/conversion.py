@@ -16,6 +16,7 @@ from typing import Any
 
 from torch import Tensor
 
+from collab_common.attention_types import AttentionType
 from collab_common.errors import UserError
 from collab_common.progress import bar
 from fairseq_collab.attention import ConcatenatedAttention
@@ -23,7 +24,6 @@ from fairseq_collab.convert import calibrate
 from fairseq_collab.convert.base import Converted, Part, Target
 from fairseq_collab.convert.kinds import TARGETS
 from fairseq_collab.models.base import HeadModel
-from fairseq_collab.models.layers import AttentionType
 from fairseq_collab.models.options import listed_values
 from fairseq_collab.models.variants import CONCATENATED, family_of
 from fairseq_collab.prune.surgery import options_for, rebuilt, weights_of

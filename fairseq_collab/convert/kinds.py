@@ -45,10 +45,6 @@ class Collaborative(Target):
             what = f"{place}: number of value heads {groups} is out of range"
             raise UserError(what, path, todo)
 
-    @staticmethod
-    def largest(module: Any) -> int:
-        return int(module.k_proj.out_features)
-
     @classmethod
     def kept(cls, module: Any) -> int:
         return 0
@@ -70,10 +66,6 @@ class Narrower(Target):
     even = ("values",)
     options = {"attention_scale": "embed"}  # noqa: RUF012 (read only)
     inherited = ("v_head_size",)
-
-    @staticmethod
-    def largest(module: Any) -> int:
-        return int(module.k_proj.out_features)
 
     @classmethod
     def out_of_range(cls, module: Any, size: int) -> str | None:

@@ -55,9 +55,9 @@ class Roots(NamedTuple):
     key_inverse: Tensor
 
     @classmethod
-    def of(cls, query: Tensor, key: Tensor, power: float = 0.5) -> Roots:
+    def of(cls, query: Tensor, key: Tensor) -> Roots:
         """Of the metrics ``X`` and ``Y``."""
-        (x, x_inverse), (y, y_inverse) = (root(metric, power) for metric in (query, key))
+        (x, x_inverse), (y, y_inverse) = root(query), root(key)
         return cls(x, y, x_inverse, y_inverse)
 
     @classmethod
@@ -87,12 +87,12 @@ class Shared(NamedTuple):
         return self.query @ self.mixing
 
 
-def root(metric: Tensor, power: float = 0.5) -> tuple[Tensor, Tensor]:
-    """A power of a symmetric, positive semi-definite matrix ``(n, n)``, and its inverse."""
+def root(metric: Tensor) -> tuple[Tensor, Tensor]:
+    """The root of a symmetric, positive semi-definite matrix ``(n, n)``, and its inverse."""
     values, vectors = torch.linalg.eigh(metric)
     values = values.clamp_min(0)
     values = values + RIDGE * values.mean().clamp_min(torch.finfo(values.dtype).tiny)
-    return (vectors * values**power) @ vectors.T, (vectors * values**-power) @ vectors.T
+    return (vectors * values**0.5) @ vectors.T, (vectors * values**-0.5) @ vectors.T
 
 
 def whitened(heads: HeadMaps, roots: Roots) -> tuple[Tensor, Tensor]:

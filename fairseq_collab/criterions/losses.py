@@ -86,18 +86,14 @@ class LabelSmoothedCrossEntropyWithHeadGates(LogsMeans, LabelSmoothedCrossEntrop
 
     logged, count, digits = GATES_LOGGED, "gates_batches", 2
 
-    def __init__(
-        self,
-        task: Any,
-        sentence_avg: bool,
-        label_smoothing: float,
-        gate_penalty: float,
-        ignore_prefix_size: int = 0,
-        report_accuracy: bool = False,
-    ):
-        super().__init__(task, sentence_avg, label_smoothing, ignore_prefix_size, report_accuracy)
-        check_weight("--gate-penalty", gate_penalty)
-        self.gate_penalty = gate_penalty
+    gate_penalty: float
+
+    @classmethod
+    def build_criterion(cls, cfg: Any, task: Any) -> Any:
+        check_weight("--gate-penalty", cfg.gate_penalty)
+        found = super().build_criterion(cfg, task)
+        found.gate_penalty = cfg.gate_penalty
+        return found
 
     def forward(
         self, model: Any, sample: dict[str, Any], reduce: bool = True
@@ -151,15 +147,18 @@ class WithHeadGroups(LogsMeans):
     group_beta: float
     group_normalisation: str
 
-    def set_groups(self, alpha: float, beta: float, normalisation: str) -> None:
-        """Check the options, and keep them."""
-        check_weight("--group-alpha", alpha)
-        check_weight("--group-beta", beta)
-        if normalisation not in NORMALISATIONS:
-            what = f"is {normalisation!r}; it must be one of {', '.join(NORMALISATIONS)}"
+    @classmethod
+    def build_criterion(cls, cfg: Any, task: Any) -> Any:
+        check_weight("--group-alpha", cfg.group_alpha)
+        check_weight("--group-beta", cfg.group_beta)
+        if cfg.group_normalisation not in NORMALISATIONS:
+            known = ", ".join(NORMALISATIONS)
+            what = f"is {cfg.group_normalisation!r}; it must be one of {known}"
             raise UserError(what, where="--group-normalisation")
-        self.group_alpha, self.group_beta = alpha, beta
-        self.group_normalisation = normalisation
+        found = super().build_criterion(cfg, task)
+        found.group_alpha, found.group_beta = cfg.group_alpha, cfg.group_beta
+        found.group_normalisation = cfg.group_normalisation
+        return found
 
     def forward(
         self, model: Any, sample: dict[str, Any], reduce: bool = True
@@ -191,20 +190,6 @@ class LabelSmoothedWithHeadGroupsConfig(
 class LabelSmoothedCrossEntropyWithHeadGroups(WithHeadGroups, LabelSmoothedCrossEntropyCriterion):
     """``--criterion label_smoothed_cross_entropy_with_head_groups``."""
 
-    def __init__(
-        self,
-        task: Any,
-        sentence_avg: bool,
-        label_smoothing: float,
-        group_alpha: float,
-        group_beta: float,
-        group_normalisation: str,
-        ignore_prefix_size: int = 0,
-        report_accuracy: bool = False,
-    ):
-        super().__init__(task, sentence_avg, label_smoothing, ignore_prefix_size, report_accuracy)
-        self.set_groups(group_alpha, group_beta, group_normalisation)
-
 
 @dataclass
 class AdaptiveLossWithHeadGroupsConfig(HeadGroupsOptions, AdaptiveLossConfig):
@@ -214,21 +199,3 @@ class AdaptiveLossWithHeadGroupsConfig(HeadGroupsOptions, AdaptiveLossConfig):
 @register_criterion("adaptive_loss_with_head_groups", dataclass=AdaptiveLossWithHeadGroupsConfig)
 class AdaptiveLossWithHeadGroups(WithHeadGroups, AdaptiveLoss):
     """``--criterion adaptive_loss_with_head_groups``."""
-
-    @classmethod
-    def build_criterion(cls, cfg: Any, task: Any) -> Any:
-        # fairseq's passes its own options only, but checks --ddp-backend for adaptive softmax.
-        stock = AdaptiveLoss.build_criterion(cfg, task)
-        groups = (cfg.group_alpha, cfg.group_beta, cfg.group_normalisation)
-        return cls(task, stock.sentence_avg, *groups)
-
-    def __init__(
-        self,
-        task: Any,
-        sentence_avg: bool,
-        group_alpha: float,
-        group_beta: float,
-        group_normalisation: str,
-    ):
-        super().__init__(task, sentence_avg)
-        self.set_groups(group_alpha, group_beta, group_normalisation)

@@ -14,10 +14,11 @@ from fairseq.models.transformer import TransformerConfig
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
+from collab_common.attention_types import AttentionType
 from collab_common.errors import UserError
 from fairseq_collab.kernels.dropout import swap_dropout
 from fairseq_collab.kernels.onednn import swap_linear
-from fairseq_collab.models.layers import AttentionFactory, AttentionType
+from fairseq_collab.models.layers import AttentionFactory
 from fairseq_collab.models.loading import check_weights
 from fairseq_collab.models.options import copied, plain_options, preset
 
@@ -49,7 +50,6 @@ class HeadModel(BaseFairseqModel):
     #: The registered kind of heads, and all options, without the values of a preset.
     variant: ClassVar[Variant]
     options: ClassVar[type]
-    _all_weights = True
 
     @classmethod
     def add_args(cls, parser: Any) -> None:
@@ -100,30 +100,10 @@ class HeadModel(BaseFairseqModel):
         if self.variant.upgrade is not None:
             self.variant.upgrade(self, state_dict)
 
-    def load_state_dict(
-        self, state_dict: Any, strict: bool = True, *others: Any, **named: Any
-    ) -> Any:
-        """fairseq's; without ``strict`` weights may be missing, or too many, but none may differ.
-
-        Errors are those of :func:`.check_weights`.
-        """
-        self._all_weights = strict  # torch does not pass it to modules
-        try:
-            return super().load_state_dict(state_dict, strict, *others, **named)
-        finally:
-            self._all_weights = True
-
-    def _load_from_state_dict(
-        self,
-        state_dict: dict[str, Any],
-        prefix: str,
-        local_metadata: dict[str, Any],
-        strict: bool,
-        *others: Any,
-    ) -> None:
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
         # torch calls this for the whole model before it copies the first weight.
-        check_weights(self, state_dict, prefix, strict and self._all_weights)
-        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, *others)
+        check_weights(self, state_dict, prefix)
+        super()._load_from_state_dict(state_dict, prefix, *others)
 
 
 @dataclass(frozen=True)
@@ -184,9 +164,9 @@ def register(variant: Variant) -> None:
 
         >>> from fairseq_collab.attention import ConcatenatedAttention
         >>> from fairseq_collab.models.families import TRANSLATION
-        >>> def narrow(cfg, type_, layer, embed_dim, num_heads, **options):
-        ...     sizes = {"qk_head_size": 8, "v_head_size": 8}
-        ...     return ConcatenatedAttention(embed_dim, num_heads, **sizes, **options)
+        >>> def narrow(cfg, place):
+        ...     sizes = {"kdim": place.kdim, "qk_head_size": 8, "v_head_size": 8}
+        ...     return ConcatenatedAttention(place.embed_dim, place.num_heads, **sizes)
         >>> register(Variant("eight", narrow, families=(TRANSLATION,)))
         >>> from fairseq.models import ARCH_MODEL_REGISTRY
         >>> [name for name in ARCH_MODEL_REGISTRY if "eight" in name][:2]

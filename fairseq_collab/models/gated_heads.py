@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from collab_common.errors import UserError
 from fairseq_collab.attention import ConcatenatedAttention
 from fairseq_collab.attention.gates import GatedAttention, gated_attentions
-from fairseq_collab.models.layers import AttentionType
+from fairseq_collab.models.layers import Place
 from fairseq_collab.models.options import named_types, option
-from fairseq_collab.models.separate_heads import ConcatenatedOptions, add_to_heads, head_options
+from fairseq_collab.models.separate_heads import ConcatenatedOptions, head_options
 
 
 @dataclass
@@ -42,19 +42,12 @@ class GatedOptions(ConcatenatedOptions):
     )
 
 
-def gated_heads(
-    cfg: TransformerConfig,
-    type_: AttentionType,
-    layer: int,
-    embed_dim: int,
-    num_heads: int,
-    **options: Any,
-) -> ConcatenatedAttention:
-    """The attention of one type and layer, with gates where they are chosen."""
-    heads, sizes = head_options(cfg, type_, layer, num_heads)
-    if not heads or type_ not in named_types("--gated-types", cfg.gated_types):
-        return ConcatenatedAttention(embed_dim, heads, **sizes, **options)
-    return GatedAttention(embed_dim, heads, gate_speed=cfg.gate_speed, **sizes, **options)
+def gated_heads(cfg: TransformerConfig, place: Place) -> ConcatenatedAttention:
+    """The heads of one place, with gates where they are chosen."""
+    heads, sizes = head_options(cfg, place)
+    if not heads or place.type not in named_types("--gated-types", cfg.gated_types):
+        return ConcatenatedAttention(place.embed_dim, heads, **sizes)
+    return GatedAttention(place.embed_dim, heads, gate_speed=cfg.gate_speed, **sizes)
 
 
 def freeze_decoder(model: nn.Module, given: dict[str, Any]) -> None:
@@ -74,9 +67,14 @@ def freeze_decoder(model: nn.Module, given: dict[str, Any]) -> None:
 
 
 def add_gates(model: nn.Module, weights: dict[str, Tensor]) -> None:
-    """Complete weights without gates, in place, with the gates of ``model``.
+    """Complete weights of ``..._headsize_n``, in place, with the gates of ``model``.
 
     Signatures keep their head sizes, which loading compares.
     """
-    if not any(name.endswith(".theta") for name in weights):
-        add_to_heads(weights, model, GatedAttention, "theta")
+    if any(name.endswith(".theta") for name in weights):
+        return
+    for name, attention in model.named_modules():
+        saved = weights.get(f"{name}.signature")
+        if isinstance(attention, GatedAttention) and saved is not None:
+            weights[f"{name}.signature"] = attention.signature_of(saved)
+            weights[f"{name}.theta"] = attention.theta.detach().clone()

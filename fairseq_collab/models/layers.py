@@ -6,7 +6,7 @@ attention of each type and change nothing else.
 
 from __future__ import annotations
 
-from typing import Any, Literal, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from fairseq.distributed import fsdp_wrap
 from fairseq.models.transformer import TransformerConfig, TransformerEncoderBase
@@ -18,36 +18,39 @@ from fairseq.modules.transformer_layer import (
 )
 from torch import Tensor, nn
 
+from collab_common.attention_types import AttentionType
 from fairseq_collab.attention import HeadAttention
 from fairseq_collab.models.loading import register_dictionary_signature
 
-#: An attention type: encoder self-attention, decoder self-attention, or cross-attention.
-AttentionType = Literal["encoder", "decoder", "cross"]
-ATTENTION_TYPES: tuple[AttentionType, ...] = ("encoder", "decoder", "cross")
+
+class Place(NamedTuple):
+    """Where an attention stands in a model, and the sizes there.
+
+    Attributes:
+        layer: counted from 0.
+        embed_dim: size of the queries and the output.
+        kdim: size of the input of keys and values.
+        num_heads: fairseq's ``--encoder-attention-heads`` or ``--decoder-attention-heads``.
+    """
+
+    type: AttentionType
+    layer: int
+    embed_dim: int
+    kdim: int
+    num_heads: int
 
 
 class AttentionFactory(Protocol):
-    """Builds the attention of one attention type in one layer (counted from 0).
-
-    Cross-attention has the keyword argument ``kdim``, the size of the encoder's output.
-    """
+    """Builds the attention of one place."""
 
     __module__: str
 
-    def __call__(
-        self,
-        cfg: TransformerConfig,
-        type_: AttentionType,
-        layer: int,
-        embed_dim: int,
-        num_heads: int,
-        **options: Any,
-    ) -> HeadAttention: ...
+    def __call__(self, cfg: TransformerConfig, place: Place) -> HeadAttention: ...
 
 
-def build_attention(cfg: TransformerConfig, *place: Any, **options: Any) -> HeadAttention:
-    """The attention of a type and layer, with fairseq's dropout (for ``--retain-dropout``)."""
-    attention = cfg.attention_factory(cfg, *place, **options)
+def build_attention(cfg: TransformerConfig, place: Place) -> HeadAttention:
+    """The attention of a place, with fairseq's dropout (for ``--retain-dropout``)."""
+    attention = cfg.attention_factory(cfg, place)
     attention.dropout_module = FairseqDropout(
         cfg.attention_dropout, module_name="MultiheadAttention"
     )
@@ -77,7 +80,8 @@ class EncoderLayer(TransformerEncoderLayerBase):
         nn.Module._load_from_state_dict(self, *args, **kwargs)
 
     def build_self_attention(self, embed_dim: int, cfg: TransformerConfig) -> HeadAttention:
-        return build_attention(cfg, "encoder", self.layer, embed_dim, cfg.encoder.attention_heads)
+        heads = cfg.encoder.attention_heads
+        return build_attention(cfg, Place("encoder", self.layer, embed_dim, embed_dim, heads))
 
 
 def is_copy(name: str) -> bool:
@@ -97,11 +101,12 @@ class DecoderLayer(TransformerDecoderLayerBase):
         self, embed_dim: int, cfg: TransformerConfig, **_never: Any
     ) -> HeadAttention:
         # The others are add_bias_kv and add_zero_attn, for which fairseq's decoder never asks.
-        return build_attention(cfg, "decoder", self.layer, embed_dim, cfg.decoder.attention_heads)
+        heads = cfg.decoder.attention_heads
+        return build_attention(cfg, Place("decoder", self.layer, embed_dim, embed_dim, heads))
 
     def build_encoder_attention(self, embed_dim: int, cfg: TransformerConfig) -> HeadAttention:
         heads, kdim = cfg.decoder.attention_heads, cfg.encoder.embed_dim
-        return build_attention(cfg, "cross", self.layer, embed_dim, heads, kdim=kdim)
+        return build_attention(cfg, Place("cross", self.layer, embed_dim, kdim, heads))
 
 
 class Encoder(TransformerEncoderBase):

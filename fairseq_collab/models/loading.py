@@ -29,25 +29,22 @@ def register_dictionary_signature(module: nn.Module, dictionary: Any) -> None:
     module.register_buffer("dictionary_signature", fields)
 
 
-def check_weights(
-    model: nn.Module, state: Mapping[str, Tensor], prefix: str = "", strict: bool = True
-) -> None:
-    """Compare the signatures and shapes in ``state`` with those of ``model``.
+def check_weights(model: nn.Module, state: Mapping[str, Tensor], prefix: str) -> None:
+    """Compare the names, signatures and shapes in ``state`` with those of ``model``.
 
     Args:
         prefix: of the model's names in ``state``.
-        strict: missing and unknown weights are rejected, too.
 
     Raises:
         UserError: the first field that differs, with its saved and its given value; or the
             weights are those of stock fairseq.
     """
-    if strict and not any(name.endswith("signature") for name in state):
+    if not any(name.endswith("signature") for name in state):
         raise UserError(
             "the checkpoint is a model of stock fairseq: it contains no signatures of heads",
             todo="convert it first with fairseq-collab reparametrize, and give the result",
         )
-    problems = list(_differences(model, state, prefix, strict))
+    problems = list(_differences(model, state, prefix))
     if problems:
         more = f" (and {len(problems) - 1} more differences)" if len(problems) > 1 else ""
         raise UserError(
@@ -56,9 +53,7 @@ def check_weights(
         )
 
 
-def _differences(
-    model: nn.Module, state: Mapping[str, Tensor], prefix: str, strict: bool
-) -> Iterator[str]:
+def _differences(model: nn.Module, state: Mapping[str, Tensor], prefix: str) -> Iterator[str]:
     own = model.state_dict()
     for name, module in model.named_modules():
         saved = state.get(f"{prefix}{name}.signature")
@@ -72,15 +67,13 @@ def _differences(
     for name, tensor in own.items():
         saved = state.get(prefix + name)
         if saved is None:
-            if strict:
-                yield f"{name} is missing from the checkpoint"
+            yield f"{name} is missing from the checkpoint"
         elif saved.shape != tensor.shape and not name.endswith("signature"):
             shapes = f"{tuple(saved.shape)} in the checkpoint, {tuple(tensor.shape)} in the model"
             yield f"{name} has shape {shapes}"
-    if strict:
-        for name in state:
-            if name.startswith(prefix) and name[len(prefix) :] not in own:
-                yield f"{name} is not in this model"
+    for name in state:
+        if name.startswith(prefix) and name[len(prefix) :] not in own:
+            yield f"{name} is not in this model"
 
 
 def _dictionary_difference(name: str, saved: Tensor, own: Tensor) -> str:

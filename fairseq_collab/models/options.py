@@ -24,7 +24,8 @@ from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.models.transformer import TransformerConfig
 from omegaconf import DictConfig, OmegaConf
 
-from fairseq_collab.models.layers import ATTENTION_TYPES, AttentionType
+from collab_common.attention_types import ATTENTION_TYPES, AttentionType
+from fairseq_collab.models.layers import Place
 
 #: Sizes that are ``--decoder-embed-dim`` unless given.
 _OF_THE_MODEL = ("decoder_input_dim", "decoder_output_dim")
@@ -148,7 +149,7 @@ def named_types(option: str, text: str) -> tuple[AttentionType, ...]:
 
 
 def per_type(option: str, text: str) -> dict[AttentionType, int]:
-    """Parse a number for all attentions, or one per attention type, joined by commas.
+    """Parse a number for all attention types, or one for each, joined by commas.
 
     Raises:
         ValueError: neither of that, or a number below 1.
@@ -194,12 +195,11 @@ def listed_values(option: str, text: str, layers: int, allowed: int | tuple[str,
 def at_layer(
     cfg: TransformerConfig,
     name: str,
-    type_: AttentionType,
-    layer: int,
+    place: Place,
     allowed: int | tuple[str, ...],
     default: Any,
 ) -> Any:
-    """The value that ``--NAME-in-TYPE`` gives one layer (counted from 0), or else ``default``.
+    """The value that ``--NAME-in-TYPE`` gives a place, or else ``default``.
 
     Args:
         name: of the option, as in ``cfg``: ``heads`` for ``heads_in_encoder``.
@@ -208,8 +208,9 @@ def at_layer(
     Raises:
         ValueError: see :func:`listed_values`.
     """
-    text = getattr(cfg, f"{name}_in_{type_}")
+    text = getattr(cfg, f"{name}_in_{place.type}")
     if text is None:
         return default
-    layers = (cfg.encoder if type_ == "encoder" else cfg.decoder).layers
-    return listed_values(f"--{name.replace('_', '-')}-in-{type_}", text, layers, allowed)[layer]
+    option = f"--{name.replace('_', '-')}-in-{place.type}"
+    layers = (cfg.encoder if place.type == "encoder" else cfg.decoder).layers
+    return listed_values(option, text, layers, allowed)[place.layer]

@@ -6,8 +6,7 @@ without further options it is fairseq's model of the same sizes.
 ``..._grouped_heads`` (Ni et al. 2023, arXiv 2305.14380) has the options and the function of
 ``..._headsize_n``.  ``--criterion label_smoothed_cross_entropy_with_head_groups``, or
 ``adaptive_loss_with_head_groups`` for language models with adaptive softmax, trains the groups.
-``fairseq-collab vote`` and ``prune`` keep one head per group.  Weights of ``..._headsize_n`` load,
-too; their groups are found anew.
+``fairseq-collab vote`` and ``prune`` keep one head per group.
 """
 
 # No "from __future__ import annotations", and Optional: fairseq reads the fields' types, and knows
@@ -19,12 +18,11 @@ from typing import Any, Optional
 
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models.transformer import TransformerConfig
-from torch import Tensor, nn
 
 from fairseq_collab.attention import ConcatenatedAttention
 from fairseq_collab.attention.building import INITS, SCALES
 from fairseq_collab.attention.groups import FEATURES, HeadGroupAttention
-from fairseq_collab.models.layers import AttentionType
+from fairseq_collab.models.layers import Place
 from fairseq_collab.models.options import at_layer, in_type, option, per_type
 
 _heads = partial(in_type, "heads", zero="; in a layer with 0 nothing is attended to")
@@ -76,36 +74,23 @@ class ConcatenatedOptions(HeadSizeOptions):
     )
 
 
-def separate_heads(
-    cfg: TransformerConfig,
-    type_: AttentionType,
-    layer: int,
-    embed_dim: int,
-    num_heads: int,
-    **options: Any,
-) -> ConcatenatedAttention:
-    """The heads of one attention type in one layer."""
-    heads, sizes = head_options(cfg, type_, layer, num_heads)
-    return ConcatenatedAttention(embed_dim, heads, **sizes, **options)
+def separate_heads(cfg: TransformerConfig, place: Place) -> ConcatenatedAttention:
+    """The heads of one place."""
+    heads, sizes = head_options(cfg, place)
+    return ConcatenatedAttention(place.embed_dim, heads, **sizes)
 
 
-def head_options(
-    cfg: TransformerConfig, type_: AttentionType, layer: int, num_heads: int
-) -> tuple[int, dict[str, Any]]:
+def head_options(cfg: TransformerConfig, place: Place) -> tuple[int, dict[str, Any]]:
     """The number of heads, and further arguments of :class:`ConcatenatedAttention`."""
-    heads, sizes = head_sizes(cfg, type_, layer, num_heads)
+    heads, sizes = head_sizes(cfg, place)
     return heads, {**sizes, "key_init": cfg.key_init, "value_init": cfg.value_init}
 
 
-def head_sizes(
-    cfg: TransformerConfig, type_: AttentionType, layer: int, num_heads: int
-) -> tuple[int, dict[str, Any]]:
-    """The number of heads, their sizes and scale, by :class:`HeadSizeOptions`.
-
-    There are ``num_heads`` unless ``--heads-in-TYPE`` is given.
-    """
-    heads = at_layer(cfg, "heads", type_, layer, 0, num_heads)
+def head_sizes(cfg: TransformerConfig, place: Place) -> tuple[int, dict[str, Any]]:
+    """The number of heads, their sizes and scale, by :class:`HeadSizeOptions`."""
+    heads = at_layer(cfg, "heads", place, 0, place.num_heads)
     return heads, {
+        "kdim": place.kdim,
         "qk_head_size": query_key_size(cfg, heads),
         "v_head_size": cfg.head_size if cfg.v_head_size is None else cfg.v_head_size,
         "scale": cfg.attention_scale,
@@ -134,21 +119,6 @@ def query_key_size(cfg: TransformerConfig, heads: int) -> int | None:
     return cfg.key_dim // heads
 
 
-def add_to_heads(
-    weights: dict[str, Tensor], model: nn.Module, kind: type[ConcatenatedAttention], part: str
-) -> None:
-    """Complete weights of plain separate keys, in place, for attentions of a ``kind``.
-
-    They get the tensor ``part`` that ``model`` has now.  Fields of heads in their signatures are
-    kept, and compared when the weights are loaded.
-    """
-    for name, attention in model.named_modules():
-        saved = weights.get(f"{name}.signature")
-        if isinstance(attention, kind) and saved is not None:
-            weights[f"{name}.signature"] = attention.signature_of(saved)
-            weights[f"{name}.{part}"] = getattr(attention, part).detach().clone()
-
-
 # ---- groups of heads ----------------------------------------------------------------------------
 
 
@@ -170,26 +140,13 @@ class HeadGroupOptions(ConcatenatedOptions):
     )
 
 
-def grouped_heads(
-    cfg: TransformerConfig,
-    type_: AttentionType,
-    layer: int,
-    embed_dim: int,
-    num_heads: int,
-    **options: Any,
-) -> ConcatenatedAttention:
-    """The attention of one type and layer; without heads that of ``..._headsize_n``."""
-    heads, sizes = head_options(cfg, type_, layer, num_heads)
+def grouped_heads(cfg: TransformerConfig, place: Place) -> ConcatenatedAttention:
+    """The heads of one place; without heads, those of ``..._headsize_n``."""
+    heads, sizes = head_options(cfg, place)
     if not heads:
-        return ConcatenatedAttention(embed_dim, heads, **sizes, **options)
+        return ConcatenatedAttention(place.embed_dim, heads, **sizes)
     groups = max(1, heads // 4)
     if cfg.head_groups is not None:
-        groups = per_type("--head-groups", cfg.head_groups)[type_]
-    own = {"groups": groups, "feature": cfg.group_feature, "attention_type": type_}
-    return HeadGroupAttention(embed_dim, heads, **own, **sizes, **options)
-
-
-def add_groups(model: nn.Module, weights: dict[str, Tensor]) -> None:
-    """Complete weights of ``..._headsize_n``, in place, with the groups of ``model``."""
-    if not any(name.endswith(".membership") for name in weights):
-        add_to_heads(weights, model, HeadGroupAttention, "membership")
+        groups = per_type("--head-groups", cfg.head_groups)[place.type]
+    own = {"groups": groups, "feature": cfg.group_feature, "attention_type": place.type}
+    return HeadGroupAttention(place.embed_dim, heads, **own, **sizes)

@@ -13,18 +13,19 @@
 # ruff: noqa: UP045
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Optional
+from typing import Optional
 
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models.transformer import TransformerConfig
 
+from collab_common.attention_types import ATTENTION_TYPES
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention, HeadAttention
 from fairseq_collab.attention.building import INITS, SCALES
 from fairseq_collab.attention.collaborative import MIXING_INITS, QUERY_MIXINGS
 from fairseq_collab.attention.grouped_query import GroupedQueryAttention
 from fairseq_collab.attention.latent import LatentAttention
 from fairseq_collab.attention.mfa import MFAAttention
-from fairseq_collab.models.layers import ATTENTION_TYPES, AttentionType
+from fairseq_collab.models.layers import Place
 from fairseq_collab.models.options import at_layer, in_type, option
 from fairseq_collab.models.separate_heads import HeadSizeOptions, head_sizes
 
@@ -90,30 +91,23 @@ class CollabOptions(FairseqDataclass):
     )
 
 
-def shared_keys(
-    cfg: TransformerConfig,
-    type_: AttentionType,
-    layer: int,
-    embed_dim: int,
-    num_heads: int,
-    **options: Any,
-) -> HeadAttention:
-    """The heads of one attention type in one layer; standard heads where the key width is 0."""
-    usual = embed_dim // 4 if cfg.key_dim is None else cfg.key_dim
-    key_dim = at_layer(cfg, "key_dim", type_, layer, 0, usual)
+def shared_keys(cfg: TransformerConfig, place: Place) -> HeadAttention:
+    """The heads of one place; standard heads where the key width is 0."""
+    usual = place.embed_dim // 4 if cfg.key_dim is None else cfg.key_dim
+    key_dim = at_layer(cfg, "key_dim", place, 0, usual)
     if key_dim == 0:
-        return ConcatenatedAttention(embed_dim, num_heads, **options)
+        return ConcatenatedAttention(place.embed_dim, place.num_heads, kdim=place.kdim)
     return CollaborativeAttention(
-        embed_dim,
-        num_heads,
+        place.embed_dim,
+        place.num_heads,
         key_dim,
-        query_mixing=at_layer(cfg, "query_mixing", type_, layer, QUERY_MIXINGS, cfg.query_mixing),
+        kdim=place.kdim,
+        query_mixing=at_layer(cfg, "query_mixing", place, QUERY_MIXINGS, cfg.query_mixing),
         v_head_size=cfg.v_head_size,
-        value_heads=at_layer(cfg, "value_heads", type_, layer, 1, cfg.value_heads),
+        value_heads=at_layer(cfg, "value_heads", place, 1, cfg.value_heads),
         mixing_init=cfg.mixing_init,
         scale=cfg.attention_scale,
         value_init=cfg.value_init,
-        **options,
     )
 
 
@@ -134,17 +128,10 @@ class GroupedQueryOptions(FairseqDataclass):
     key_value_heads_in_cross: Optional[str] = _key_value_heads("cross")
 
 
-def grouped_query(
-    cfg: TransformerConfig,
-    type_: AttentionType,
-    layer: int,
-    embed_dim: int,
-    num_heads: int,
-    **options: Any,
-) -> GroupedQueryAttention:
-    """The heads of one attention type in one layer."""
-    shared = at_layer(cfg, "key_value_heads", type_, layer, 1, cfg.key_value_heads)
-    return GroupedQueryAttention(embed_dim, num_heads, shared, **options)
+def grouped_query(cfg: TransformerConfig, place: Place) -> GroupedQueryAttention:
+    """The heads of one place."""
+    shared = at_layer(cfg, "key_value_heads", place, 1, cfg.key_value_heads)
+    return GroupedQueryAttention(place.embed_dim, place.num_heads, shared, kdim=place.kdim)
 
 
 _latent_dim = partial(in_type, "latent dimension", default="--latent-dim")
@@ -164,21 +151,14 @@ class LatentOptions(HeadSizeOptions):
     latent_dim_in_cross: Optional[str] = _latent_dim("cross")
 
 
-def latent(
-    cfg: TransformerConfig,
-    type_: AttentionType,
-    layer: int,
-    embed_dim: int,
-    num_heads: int,
-    **options: Any,
-) -> HeadAttention:
-    """The heads of one attention type in one layer; without heads, those of ``..._headsize_n``."""
-    heads, sizes = head_sizes(cfg, type_, layer, num_heads)
+def latent(cfg: TransformerConfig, place: Place) -> HeadAttention:
+    """The heads of one place; without heads, those of ``..._headsize_n``."""
+    heads, sizes = head_sizes(cfg, place)
     if not heads:
-        return ConcatenatedAttention(embed_dim, heads, **sizes, **options)
-    usual = embed_dim // 2 if cfg.latent_dim is None else cfg.latent_dim
-    latent_dim = at_layer(cfg, "latent_dim", type_, layer, 1, usual)
-    return LatentAttention(embed_dim, heads, latent_dim, **sizes, **options)
+        return ConcatenatedAttention(place.embed_dim, heads, **sizes)
+    usual = place.embed_dim // 2 if cfg.latent_dim is None else cfg.latent_dim
+    latent_dim = at_layer(cfg, "latent_dim", place, 1, usual)
+    return LatentAttention(place.embed_dim, heads, latent_dim, **sizes)
 
 
 _shared_width = partial(in_type, "shared width", default="--key-dim")
@@ -198,15 +178,8 @@ class MFAOptions(FairseqDataclass):
     key_dim_in_cross: Optional[str] = _shared_width("cross")
 
 
-def mfa(
-    cfg: TransformerConfig,
-    type_: AttentionType,
-    layer: int,
-    embed_dim: int,
-    num_heads: int,
-    **options: Any,
-) -> MFAAttention:
-    """The heads of one attention type in one layer."""
-    usual = embed_dim // 4 if cfg.key_dim is None else cfg.key_dim
-    width = at_layer(cfg, "key_dim", type_, layer, 1, usual)
-    return MFAAttention(embed_dim, num_heads, width, **options)
+def mfa(cfg: TransformerConfig, place: Place) -> MFAAttention:
+    """The heads of one place."""
+    usual = place.embed_dim // 4 if cfg.key_dim is None else cfg.key_dim
+    width = at_layer(cfg, "key_dim", place, 1, usual)
+    return MFAAttention(place.embed_dim, place.num_heads, width, kdim=place.kdim)

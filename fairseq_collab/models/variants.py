@@ -15,13 +15,7 @@ MFA = Variant("mfa", shared.mfa, shared.MFAOptions, _ALL)
 GROUPED_QUERY = Variant("grouped_query", shared.grouped_query, shared.GroupedQueryOptions, _ALL)
 LATENT = Variant("latent", shared.latent, shared.LatentOptions, _ALL)
 CONCATENATED = Variant("headsize_n", separate.separate_heads, separate.ConcatenatedOptions, _ALL)
-HEAD_GROUPS = Variant(
-    "grouped_heads",
-    separate.grouped_heads,
-    separate.HeadGroupOptions,
-    _ALL,
-    upgrade=separate.add_groups,
-)
+HEAD_GROUPS = Variant("grouped_heads", separate.grouped_heads, separate.HeadGroupOptions, _ALL)
 GATED = Variant(
     "gated_heads",
     gated.gated_heads,

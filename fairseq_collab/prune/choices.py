@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
+from collab_common.attention_types import ATTENTION_TYPES, AttentionType
 from collab_common.errors import UserError
 from fairseq_collab.analysis.importance import normalised
 from fairseq_collab.attention.gates import GatedAttention, gated_attentions, rounded
-from fairseq_collab.models.layers import ATTENTION_TYPES, AttentionType
 from fairseq_collab.prune.surgery import Kept
 from fairseq_collab.trained.opener import Trained
 

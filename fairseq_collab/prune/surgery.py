@@ -37,10 +37,11 @@ from fairseq.modules import MultiheadAttention
 from omegaconf import OmegaConf, ValidationError
 from torch import Tensor
 
+from collab_common.attention_types import ATTENTION_TYPES, AttentionType
 from collab_common.errors import UserError, first_line
 from collab_common.files import write_atomic
 from fairseq_collab.attention import ConcatenatedAttention
-from fairseq_collab.models.layers import ATTENTION_TYPES, AttentionType, is_copy
+from fairseq_collab.models.layers import is_copy
 from fairseq_collab.models.variants import family_of
 from fairseq_collab.trained import opener
 from fairseq_collab.trained.attentions import Attention, attentions

@@ -25,13 +25,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from collab_common.attention_types import ATTENTION_TYPES, AttentionType
 from collab_common.errors import UserError
 from collab_common.files import read_versioned, write_atomic
 from fairseq_collab.analysis import content
 from fairseq_collab.attention import groups
 from fairseq_collab.attention.groups import HeadGroupAttention, head_group_attentions
 from fairseq_collab.criterions.constraint import alike, gram_matrices, padding_of, watched
-from fairseq_collab.models.layers import ATTENTION_TYPES, AttentionType
 from fairseq_collab.prune.choices import Heads
 from fairseq_collab.prune.surgery import Kept
 from fairseq_collab.trained.opener import Trained

@@ -50,11 +50,8 @@ class Mean:
                 self.sums[name] = self.sums.get(name, 0) + value.double()
 
     def _compare(self, model: dict[str, Tensor], path: str) -> None:
-        for name in sorted(self.like.keys() ^ model.keys()):
-            lacking, other = (path, self.paths[0]) if name in self.like else (self.paths[0], path)
-            raise UserError(f"has no {name}, unlike {other}", lacking, _ONE_TRAINING)
-        for name, value in model.items():
-            found, expected = _kind(value), _kind(self.like[name])
+        for name in sorted({*self.like, *model}):
+            found, expected = _kind(model.get(name)), _kind(self.like.get(name))
             if found != expected:
                 what = f"{name} is {found}, but {expected} in {self.paths[0]}"
                 raise UserError(what, path, _ONE_TRAINING)
@@ -72,7 +69,9 @@ class Mean:
         }
 
 
-def _kind(weight: Tensor) -> str:
+def _kind(weight: Tensor | None) -> str:
+    if weight is None:
+        return "missing"
     return f"{'float' if weight.is_floating_point() else 'integer'} {tuple(weight.shape)}"
 
 

@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 from recipe_recorder import Command, Recorded, jobs, options, record
 from toy_heads import write_configuration
 
-from fairseq_collab.models.layers import ATTENTION_TYPES
+from collab_common.attention_types import ATTENTION_TYPES
 from fairseq_collab.models.options import plain_options
 
 RECIPES = REPOSITORY / "recipes"

@@ -10,9 +10,8 @@ from refusals import wrong_usage
 from collab_common.main import main
 from fairseq_collab.attention.collaborative import QUERY_MIXINGS
 from fairseq_collab.bench.models import PRESETS
-from fairseq_collab.commands import bench, options, reparametrize
+from fairseq_collab.commands import bench, reparametrize
 from fairseq_collab.convert.kinds import TARGETS
-from fairseq_collab.models.layers import ATTENTION_TYPES
 
 #: By command: options, and what is said of them.
 USAGE: dict[str, list[tuple[str, str]]] = {
@@ -52,5 +51,4 @@ def test_choices_are_those_of_the_tables() -> None:
     """Parsers name them without the tables, whose modules import torch."""
     assert {name: target.size for name, target in TARGETS.items()} == reparametrize.SIZES
     assert reparametrize.QUERY_MIXINGS == QUERY_MIXINGS
-    assert options.ATTENTION_TYPES == ATTENTION_TYPES
     assert {*bench.PRESETS} == {*PRESETS}

@@ -74,6 +74,18 @@ def test_configurations_and_models_go_to_log_files_alone(tmp_path):
     assert (tmp_path / "log").read_text() == "{'model': 1}\ntask: X\n"
 
 
+def test_a_task_without_dictionaries_is_introduced(caplog):
+    from fairseq.tasks import FairseqTask
+
+    from fairseq_compat import messages
+
+    task = FairseqTask(dataclasses.make_dataclass("Options", [])())  # its dictionaries raise
+    chosen = dataclasses.make_dataclass("Chosen", [("arch", str)])("mine")
+    with caplog.at_level(logging.INFO):
+        messages.say_first("a CPU", chosen, task, torch.nn.Linear(3, 2))
+    assert caplog.messages[1:] == ["device: a CPU", "data: ", "model: mine, 8 parameters"]
+
+
 # Configuration dataclasses
 
 

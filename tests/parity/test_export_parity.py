@@ -20,12 +20,12 @@ from torch import Tensor, nn
 from toy import close
 from toy_heads import ordinary
 
+from collab_common.attention_types import ATTENTION_TYPES
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention, HeadAttention
 from fairseq_collab.attention.gates import GatedAttention
 from fairseq_collab.attention.latent import LatentAttention
 from fairseq_collab.export.attention import NotExactError, plain_weights, smallest_size
 from fairseq_collab.export.model import plain
-from fairseq_collab.models.layers import ATTENTION_TYPES
 from fairseq_collab.trained.opener import Trained
 
 pytestmark = pytest.mark.usefixtures("float64")

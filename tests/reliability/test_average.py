@@ -81,7 +81,7 @@ REJECTED = {
         {**FIRST, "attn__signature": [1, 2, 16]},
         "models of different kinds have no mean",
     ),
-    "missing": ({"w": [[1.0, 2.0]]}, "has no attn.signature, unlike {0}; average one training"),
+    "missing": ({"w": [[1.0, 2.0]]}, "attn.signature is missing, but integer (3,) in {0}; average"),
     "shape": ({**FIRST, "w": [1.0, 2.0]}, "w is float (2,), but float (1, 2) in {0}; average one"),
     "kind": ({**FIRST, "w": [[1, 2]]}, "w is integer (1, 2), but float (1, 2) in {0}; average"),
     "nan": ({**FIRST, "w": [[1.0, float("nan")]]}, "w holds NaN or infinity; leave this file out"),

@@ -17,7 +17,6 @@ from fairseq_collab.advice.candidates import methods
 from fairseq_collab.advice.measure import Ledger, counts, drawn_gains
 from fairseq_collab.advice.plan import (
     NAMES,
-    PLACES,
     Measured,
     Predicted,
     Wish,
@@ -29,7 +28,6 @@ from fairseq_collab.advice.plan import (
     parse,
     ratios,
 )
-from fairseq_collab.models.layers import ATTENTION_TYPES
 
 WHOLE = {"cache": 100, "parameters": 1000, "multiply_adds": 10}
 
@@ -54,7 +52,6 @@ def test_what_is_no_wish(text: str, said: str) -> None:
 def test_wishes() -> None:
     wish = parse("multiply-adds=0.7")
     assert wish == Wish("multiply_adds", 0.7)
-    assert PLACES == ATTENTION_TYPES
     assert met([wish], {"multiply_adds": 0.7})
     assert not met([wish, Wish("cache", 0.5)], {"multiply_adds": 0.7, "cache": 0.51})
     half = {what: number // 2 for what, number in WHOLE.items()}

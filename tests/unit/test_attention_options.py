@@ -62,7 +62,7 @@ def test_initial_gains(init: str, key_dim: int) -> None:
         (partial(FULL, 8, 0, 4), "num_heads is 0; it must be at least 1"),
         (partial(FULL, 8, 3, 4), "model size 8 does not divide by 3 heads"),
         (partial(ConcatenatedAttention, 8, 3), "model size 8 does not divide by 3 heads"),
-        (partial(ConcatenatedAttention, 8, 2, qk_head_size=-1), "head size is -1; it must be"),
+        (partial(ConcatenatedAttention, 8, 2, qk_head_size=-1), "head_size is -1; it must be"),
     ],
 )
 def test_sizes_that_are_refused(build: Any, message: str) -> None:

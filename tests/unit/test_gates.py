@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from argparse import Namespace
 from typing import Any
 
 import pytest
@@ -34,7 +35,8 @@ def model(half_open: bool = False, **options: Any) -> nn.Module:
 
 
 def criterion(penalty: float = LAMBDA) -> Any:
-    return LabelSmoothedCrossEntropyWithHeadGates(toy.task(), False, 0.1, penalty)
+    cfg = Namespace(sentence_avg=False, label_smoothing=0.1, gate_penalty=penalty)
+    return LabelSmoothedCrossEntropyWithHeadGates.build_criterion(cfg, toy.task())
 
 
 # ---- the distribution ----------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from types import SimpleNamespace
 from typing import Any
 
@@ -38,9 +39,14 @@ def model(**options: Any) -> nn.Module:
 
 
 def criterion(normalisation: str = "paper", alpha: float = ALPHA, beta: float = BETA) -> Any:
-    return LabelSmoothedCrossEntropyWithHeadGroups(
-        toy.task(), False, 0.1, alpha, beta, normalisation
-    )
+    cfg = settings(normalisation, alpha, beta)
+    return LabelSmoothedCrossEntropyWithHeadGroups.build_criterion(cfg, toy.task())
+
+
+def settings(normalisation: str, alpha: float = ALPHA, beta: float = BETA) -> Namespace:
+    """Of the criterions: fairseq's own and the constraint's."""
+    groups = {"group_alpha": alpha, "group_beta": beta, "group_normalisation": normalisation}
+    return Namespace(sentence_avg=False, label_smoothing=0.1, ddp_backend="legacy_ddp", **groups)
 
 
 def flat_features(net: nn.Module, net_input: dict[str, Tensor]) -> list[Tensor]:
@@ -191,7 +197,7 @@ def test_the_constraint_beside_adaptive_softmax() -> None:
     options = {**ADAPTIVE, **dict.fromkeys(DROPOUTS, 0.0)}
     net = language_model(LM_GROUPED, head_groups="1,2,4", **options).double()
     symbols = SimpleNamespace(target_dictionary=toy.dictionary())
-    ours = AdaptiveLossWithHeadGroups(symbols, False, ALPHA, BETA, "paper")
+    ours = AdaptiveLossWithHeadGroups.build_criterion(settings("paper"), symbols)
     stock, tokens = AdaptiveLoss(symbols, False), sample()["net_input"]["prev_output_tokens"]
     net_input = {"src_tokens": tokens, "src_lengths": tokens.ne(1).sum(1)}
     batch = {**sample(), "net_input": net_input, "nsentences": 3}
@@ -217,7 +223,10 @@ def test_the_constraint_beside_adaptive_softmax() -> None:
     ("make", "message"),
     [
         (lambda: model(head_groups="5"), "5 head groups are more than the 4 heads"),
-        (lambda: model(head_groups="2,2"), "--head-groups is '2,2'; it must be a number above 0,"),
+        (
+            lambda: model(head_groups="2,2"),
+            "--head-groups is '2,2'; it must be a number above 0,",
+        ),
         (
             lambda: model(group_feature="key"),
             "group feature is 'key'; it must be one of value",
@@ -246,15 +255,3 @@ def test_wrong_options(make: Any, message: str) -> None:
 def test_models_that_cannot_be_grouped(net: Any, message: str) -> None:
     with refusing(message):
         criterion()(net(), sample())
-
-
-def test_concatenated_heads_load_and_their_groups_are_found_anew() -> None:
-    """As pruned ones are, where the constraint goes on in fine-tuning."""
-    net, weights = model(), toy.model("transformer_headsize_n").state_dict()
-    net.load_state_dict(weights)
-    assert all(torch.equal(tensor, net.state_dict()[name]) for name, tensor in weights.items()
-               if not name.endswith(".signature"))  # fmt: skip
-    attentions = head_group_attentions(net)
-    assert not any(attention.membership.any() for attention in attentions)
-    criterion()(net, sample())
-    assert all(attention.membership.sum() == attention.num_heads for attention in attentions)

@@ -14,11 +14,11 @@ from commands import REPOSITORY
 from parity.test_prune_parity import trained
 from refusals import refusing, wrong_usage
 
+from collab_common.attention_types import ATTENTION_TYPES
 from collab_common.errors import UserError
 from fairseq_collab.analysis import stages
 from fairseq_collab.commands import prune as command_prune
 from fairseq_collab.metrics.translate import check_translation
-from fairseq_collab.models.layers import ATTENTION_TYPES
 from fairseq_collab.prune.choices import (
     MEASURE,
     importance_kept,

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from toy import close
 from toy_heads import MODELS, build, sample
 
+from collab_common.attention_types import ATTENTION_TYPES
 from collab_common.errors import UserError
 from fairseq_collab.analysis import content
 from fairseq_collab.analysis.measures import (
@@ -26,7 +27,6 @@ from fairseq_collab.analysis.measures import (
 )
 from fairseq_collab.analysis.weights import AttentionBatch, Means, attend, shown_weights
 from fairseq_collab.attention.scores import head_scores, mask_scores, over_keys
-from fairseq_collab.models.layers import ATTENTION_TYPES
 from fairseq_collab.trained.attentions import attentions, inputs_of, projections
 from fairseq_collab.trained.opener import Trained
 

@@ -10,11 +10,11 @@ import toy
 from torch import Tensor, nn
 from toy_heads import build, double, sample
 
+from collab_common.attention_types import ATTENTION_TYPES
 from collab_common.errors import UserError
 from fairseq_collab.analysis import relevance
 from fairseq_collab.analysis.relevance import Relevance, shared_relevance
 from fairseq_collab.analysis.weights import head_outputs
-from fairseq_collab.models.layers import ATTENTION_TYPES
 
 # ---- an encoder layer, neuron by neuron ----------------------------------------------------------
 

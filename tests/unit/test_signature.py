@@ -104,7 +104,7 @@ def kind(arch: str, symbols: Any = None, **options: Any) -> Any:
         (ours, kind(LATENT), "kind of heads is shared keys in the checkpoint, latent heads in"),
         (ours, kind(GROUPED), "is shared keys in the checkpoint, grouped heads in"),
         (kind(GROUPED), kind(GATED), "is grouped heads in the checkpoint, gated heads in"),
-        (kind(SIZED, **TWO_HEADS), kind(GROUPED), "heads is 2 in the checkpoint, 4 in the model"),
+        (kind(SIZED), kind(GROUPED), "is separate keys in the checkpoint, grouped heads in"),
         (kind(SIZED, **TWO_HEADS), kind(GATED), "heads is 2 in the checkpoint, 4 in the model"),
         (ours, kind(COLLAB, toy.task(30)), "has 24 symbols in the checkpoint, 34 in the model"),
         (
@@ -128,16 +128,6 @@ def test_other_models_and_dictionaries(saved: Any, given: Any, message: str) -> 
 def test_the_same_model_loads(dtype: torch.dtype) -> None:
     """Also in half precision; initial values do not matter."""
     load(ours(mixing_init="block").to(dtype), ours(mixing_init="xavier"))
-
-
-def test_not_strict_weights_may_be_missing_or_too_many_but_not_others() -> None:
-    deep, shallow = ours(decoder_layers=3), ours(decoder_layers=1)
-    assert shallow.load_state_dict(deep.state_dict(), strict=False).unexpected_keys
-    assert deep.load_state_dict(shallow.state_dict(), strict=False).missing_keys
-    with refusing("key width is 8 in the checkpoint, 4 in the model"):
-        ours(key_dim=4).load_state_dict(deep.state_dict(), strict=False)
-    with refusing("is missing from the checkpoint"):
-        deep.load_state_dict(shallow.state_dict())  # as if nothing had been
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from fairseq_collab.attention.building import (
 from fairseq_collab.attention.signature import Signature
 from fairseq_collab.models.base import Variant, register
 from fairseq_collab.models.families import TRANSLATION
-from fairseq_collab.models.layers import AttentionType
+from fairseq_collab.models.layers import Place
 
 
 @dataclass(frozen=True)
@@ -80,16 +80,9 @@ class TiedAttention(HeadAttention):
         return self.embed_dim, 0
 
 
-def attention(
-    cfg: TransformerConfig,
-    type_: AttentionType,
-    layer: int,
-    embed_dim: int,
-    num_heads: int,
-    **options: Any,
-) -> HeadAttention:
-    """The same for every attention type and layer."""
-    return TiedAttention(embed_dim, num_heads, **options)
+def attention(cfg: TransformerConfig, place: Place) -> HeadAttention:
+    """The heads of one place."""
+    return TiedAttention(place.embed_dim, place.num_heads, kdim=place.kdim)
 
 
 register(Variant("tied_heads", attention, families=(TRANSLATION,)))
