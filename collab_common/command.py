@@ -65,7 +65,7 @@ amount = ranged(float, lambda number: number >= 0, "a number from 0 up")
 def check_folder(folder: Path, todo: str | None = None) -> None:
     """Raise UserError unless the folder exists."""
     if not folder.is_dir():
-        raise UserError("there is no such folder", folder, todo)
+        raise UserError("folder not found", folder, todo)
 
 
 def check_folder_of(path: str | os.PathLike[str], option: str) -> None:

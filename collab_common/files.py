@@ -32,7 +32,7 @@ def open_bytes(path: Path) -> Iterator[BufferedReader]:
     try:
         stream = path.open("rb")
     except FileNotFoundError:
-        raise UserError("no such file", path) from None
+        raise UserError("file not found", path) from None
     try:
         with stream:
             # Members of giga-fren.tar are gzipped under other names; UTF-8 text never starts so.

@@ -166,7 +166,7 @@ def _former(out: Path) -> Path:
 
 
 def _restore(out: Path) -> None:
-    """Put the former ``out`` back if nothing has taken its place, and remove it otherwise."""
+    """Put the replaced ``out`` back if nothing has taken its place, and remove it otherwise."""
     former = _former(out)
     if former.exists() and not out.exists():
         former.rename(out)

@@ -78,7 +78,7 @@ def fetch(url: str, path: Path, known_hash: str | None = None) -> Path:
 def check_hash(path: Path, known_hash: str | None) -> None:
     """Raises UserError unless the file exists and has the hash, where one is known."""
     if not path.is_file():
-        raise UserError("no such file", path)
+        raise UserError("file not found", path)
     if known_hash is None:
         return
     algorithm, _, expected = known_hash.partition(":")

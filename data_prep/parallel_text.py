@@ -61,7 +61,7 @@ def text_file(folder: Path, stem: str, lang: str) -> Path:
     """The file STEM.LANG or STEM.LANG.gz; UserError unless exactly one of them exists."""
     found = _candidates(folder, stem, lang)
     if not found:
-        raise UserError("no such file (nor with .gz)", folder / f"{stem}.{lang}")
+        raise UserError("file not found, nor with .gz", folder / f"{stem}.{lang}")
     if len(found) > 1:
         raise UserError("exists both plain and as .gz", found[0], "remove one of them")
     return found[0]

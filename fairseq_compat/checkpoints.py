@@ -149,7 +149,7 @@ def apply_absent_start() -> None:
             path = getattr(cfg, option) or OWN
             is_read = path != OWN and (option == "restore_file" or not resumes)
             if is_read and not checkpoint_utils.PathManager.exists(path):
-                what = f"there is no such checkpoint; see --{option.replace('_', '-')}"
+                what = f"checkpoint not found; see --{option.replace('_', '-')}"
                 raise UserError(what, path)
         return original(cfg, trainer, **kwargs)
 

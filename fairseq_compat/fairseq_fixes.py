@@ -191,7 +191,7 @@ def accept_package_names() -> None:
         try:
             original(args)
         except FileNotFoundError:
-            raise UserError("no such folder or package", f"--user-dir {name}") from None
+            raise UserError("folder or package not found", f"--user-dir {name}") from None
 
 
 def choice() -> str:

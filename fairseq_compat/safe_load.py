@@ -81,11 +81,7 @@ def read(
     """
     path = os.fspath(source if isinstance(source, str | os.PathLike) else source.name)
     if not os.path.isfile(path):
-        kind = (
-            "is a folder, not a checkpoint"
-            if os.path.isdir(path)
-            else "there is no such checkpoint"
-        )
+        kind = "is a folder, not a checkpoint" if os.path.isdir(path) else "checkpoint not found"
         raise UserError(kind, path, TODO)
     if problem := damage(path):
         raise UserError(problem, path, TODO)

@@ -5,7 +5,7 @@
 #   DATA=multi30k bash recipes/demo.sh    captions of Multi30k, downloaded; an hour on two cores
 #   DATA=multi30k FROM=DIR bash recipes/demo.sh    captions that are already in DIR
 #
-# Everything is kept in OUT (default: runs/demo-$DATA). A second start skips what is done; a
+# Everything is kept in OUT (default: runs/demo-$DATA). A second start skips finished steps; a
 # training that was interrupted resumes at its last epoch.
 set -euo pipefail
 # shellcheck source=recipes/common.sh
@@ -25,7 +25,7 @@ case $DATA in
             --decoder-layers 2 --decoder-embed-dim 128 --decoder-ffn-embed-dim 256
             --encoder-attention-heads 4 --decoder-attention-heads 4 --dropout 0
         )
-        # Small batches give more updates for the same arithmetic; generated text has no noise that
+        # Small batches give more updates for equal arithmetic; generated text has no noise that
         # dropout would have to guard against.
         schedule=(
             --max-tokens 1024 --max-epoch 4
@@ -96,5 +96,5 @@ say "Some translations, and the scores of all"
 awk -F'\t' '/^[STD]-(0|100|200|300)\t/ { print $1 "\t" $NF }' "$OUT/generation.txt"
 fairseq-collab score "$OUT/generation.txt" --reference "$OUT/data/raw/test.de"
 
-say "What it costs, next to the same model with standard heads"
+say "What it costs, next to this model with standard heads"
 fairseq-collab cost "$OUT/average.pt"

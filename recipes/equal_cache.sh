@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Which way of sharing is best at the same KV cache? Multi-query, grouped-query and latent heads and
+# Which way of sharing is best at an equal KV cache? Multi-query, grouped-query and latent heads and
 # shared keys, next to standard heads: trained from scratch, and converted from one trained model.
 #
 #   bash recipes/equal_cache.sh multi30k

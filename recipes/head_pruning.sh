@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Heads behind gates (Voita et al. 2019, arXiv 1905.09418): a trained model loses heads, the more of
-# them the more an open gate costs; the rest is fine-tuned. For comparison, the same number of heads
+# them the more an open gate costs; the rest is fine-tuned. For comparison, an equal number of heads
 # removed by importance (Michel et al. 2019, arXiv 1905.10650), with the number of updates of gates.
 #
 #   bash recipes/head_pruning.sh multi30k
@@ -13,7 +13,7 @@
 #   UPDATES=N, TUNE=N    of training, and each of gates and of fine-tuning (default: 3400; half of UPDATES)
 #
 # Stages: 1 train standard heads (OUT/trained). 2 train gates (OUT/gated). 3 prune (OUT/pruned): gates
-# below one half count as closed; of the standard models the same number of heads by importance, at
+# below one half count as closed; of the standard models an equal number of heads by importance, at
 # least one in each attention. 4 fine-tune the gated models (OUT/tuned), and the others for as long as gates
 # and fine-tuning together (OUT/important). 5 tables of all of these (OUT/tables).
 #

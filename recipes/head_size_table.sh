@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Heads of size d/H and of a fixed size, also with the same number of parameters: Bhojanapalli et al.
+# Heads of size d/H and of a fixed size, also with an equal number of parameters: Bhojanapalli et al.
 # 2020 (arXiv 2002.07028), figures 1 and 3, on other text.
 #
 #   bash recipes/head_size_table.sh multi30k
@@ -27,7 +27,7 @@ enter
 train size-d/H 1,2,4,8,16,32
 train size-32 8,16,32 model.head_size=32
 # An attention with heads of size 32 has (4 d + 3) (32 H - d) parameters more than with size d/H; each
-# unit of a feed-forward layer has 2 d + 1. With d = 128, 6 attentions and 4 such layers,
+# unit of a feed-forward layer has 2 d + 1. With d = 128, 6 attentions and 4 of these layers,
 # 256 + 6 (4 d + 3) (32 H - d) / (4 (2 d + 1)) units would be 640.8, 1410.2 and 2949.2.
 train size-d/H-wide 8 model.encoder_ffn_embed_dim=640
 train size-d/H-wide 16 model.encoder_ffn_embed_dim=1408

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes .venv with everything pinned in constraints.txt. Skips at once what is already done.
+# Makes .venv with everything pinned in constraints.txt. Skips finished steps.
 #
 #   bash recipes/setup.sh          what trains and translates
 #   bash recipes/setup.sh --dev    the tools of the tests and checks, and the encoder of examples/, too

@@ -1,8 +1,8 @@
 # What the corpus recipes share: options, data, models. Sourced by them; does nothing alone.
 #
 # A recipe sets its defaults (variant, pair, out, papers_batches), calls parse_options "$@" and
-# choose_model, and then all_stages: the data, a run, and heads taken out of it. What is trained and
-# translated with is in configs/ alone.
+# choose_model, and then all_stages: the data, a run, and heads taken out of it. Settings of training
+# and translation are in configs/ alone.
 # shellcheck shell=bash disable=SC2034  # some variables are for the recipe
 
 # shellcheck source=recipes/portable.sh
@@ -25,11 +25,11 @@ usage() {
     cat <<EOF
 
 Stages: data (OUT/data); train, average, translate and score (a run in OUT/runs, as configs/ has it);
-with two of the methods also prune and fine-tune. What is done is not done again, and
+with two of the methods also prune and fine-tune. Finished stages are skipped, and
 \`fairseq-collab table OUT/runs\` shows the runs.
 
   --from DIR        folder of the archives (default: download them)
-  --own-archives    they hold other text in the same layout: published hashes do not apply
+  --own-archives    they hold other text in the published layout: published hashes do not apply
   --data-only       make the data, train nothing
   --out DIR         where everything goes (default: $out of the repository)
   --jobs N          processes that binarise (default: all cores)
@@ -220,7 +220,7 @@ all_stages() {
     run_of "$1" "${chosen[@]}"
     case $method in
         grouped_pruned | gated)
-            printf '\n== take out heads, fine-tune what is left\n'
+            printf '\n== take out heads, fine-tune the rest\n'
             take_out_heads
             run_of "$1" "hydra.searchpath=[\"file://$(real "$out/pruned")\"]" "model=choice($run)"
             ;;

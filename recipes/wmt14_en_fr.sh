@@ -9,7 +9,7 @@
 #                     validates; wmt14: newstest2013 does
 #   --method M        vanilla (default), collab or concatenated; headsize, grouped, grouped_pruned or gated
 #   --key-dim N       of collab and concatenated (default: 128)
-#   --gpus N          1 (default), 2, 4 or 8; the same batch whatever the number; 0: the CPU
+#   --gpus N          1 (default), 2, 4 or 8; the batch does not depend on it; 0: the CPU
 #   --help            all options
 #
 # The paper states learning rate, dropout, early stopping, beam 4 and length penalty 0.6; batch and

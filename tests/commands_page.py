@@ -30,7 +30,7 @@ Made from the parsers by `python tests/commands_page.py` (a test compares). Ever
 ARCHITECTURES = """
 ## Options of the architectures
 
-Of `fairseq-train`, and under Hydra (`model.key_dim`, ...). `-in-TYPE` stands for `-in-encoder`,
+Of `fairseq-train`, and under Hydra (`model.key_dim`, ...). `-in-TYPE` means `-in-encoder`,
 `-in-decoder` and `-in-cross`: encoder self-attention, decoder self-attention, cross-attention.
 
 | architecture or criterion, option | |

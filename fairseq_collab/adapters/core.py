@@ -104,7 +104,7 @@ def check(name: str, projections: Sequence[Projection], num_heads: int, key_dim:
 
 
 def keys_and_values(core: CollaborativeAttention, y: Tensor) -> tuple[Tensor, Tensor]:
-    """One key for all heads ``(B, 1, S, K)``, and values ``(B, H, S, h)``: what is cached."""
+    """One key for all heads ``(B, 1, S, K)``, and values ``(B, H, S, h)``: the cache."""
     source = y.transpose(0, 1)  # (S, B, d_y)
     return core.project_key(source), core.project_value(source)
 

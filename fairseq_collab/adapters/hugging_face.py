@@ -4,7 +4,7 @@ An adapter keeps the original's output projection and what else belongs to it; q
 and mixing are in ``core``.
 
 Masks are prepared by the model for the implementation that it is set to.  Adapters understand those
-of "eager"; others, which may leave the causal mask out, are refused.
+of "eager"; others, which may leave the causal mask out, are rejected.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fairseq_collab.attention import CollaborativeAttention
 
 
 class Adapter(nn.Module):
-    """What stands in for a model's attention: its core, and what it keeps of the original."""
+    """Replacement of a model's attention: the core, and settings of the original."""
 
     #: Settings of the original that stay, where it has them.
     SETTINGS: tuple[str, ...] = ("config", "is_causal", "is_decoder", "layer_idx")
@@ -36,7 +36,7 @@ class Adapter(nn.Module):
     layer_idx: Any  # a number wherever there is a cache
 
     def __init__(self, original: nn.Module, core: CollaborativeAttention):
-        # Not the class that this one stands in for, which would make weights of its own.
+        # Not the class that this one replaces, which would make weights of its own.
         nn.Module.__init__(self)
         self.core = core
         for name in (*self.SETTINGS, *self.AFTER):

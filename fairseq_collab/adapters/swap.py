@@ -58,7 +58,7 @@ def swap_attention(
         inputs: batches, as keyword arguments of ``model``: errors are weighted by what the
             attentions read of them.  Some 500 sentences do, if they are from all parts of the
             training data: the first 512 of a file that is sorted by source cost 0.8 points of
-            Spearman's correlation (results/pretrained.md).  Without, all directions count alike.
+            Spearman's correlation (results/pretrained.md).  Without, all directions weigh equally.
         select: true for the names in ``model`` of attentions to replace; all unless given.
 
     Returns:

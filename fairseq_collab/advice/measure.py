@@ -1,6 +1,6 @@
 """Measure candidates: the loss on a sample, and translations of the whole validation set.
 
-All candidates are measured on the same sentences.  A :class:`Ledger` keeps each number in
+All candidates are measured on one set of sentences.  A :class:`Ledger` keeps each number in
 ``advice.json``, so that a rerun of a killed command does not measure it again:
 
     {"settings": {...}, "found": {"loss 256 collab encoder=32": 1.62, ...}, "finals": [...], ...}

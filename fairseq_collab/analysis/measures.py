@@ -41,7 +41,7 @@ from fairseq_collab.analysis.weights import AttentionBatch, Heads, Means
 #: Relative positions of keys.
 REACH = 3
 OFFSETS = tuple(range(-REACH, REACH + 1))
-#: The attention types whose queries and keys are the same sentence.
+#: The attention types whose queries and keys are of one sentence.
 SELF_TYPES: tuple[AttentionType, ...] = ("encoder", "decoder")
 #: The number of most frequent tokens that are not rare.
 FREQUENT = 500

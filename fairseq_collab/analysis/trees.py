@@ -145,7 +145,7 @@ def codes(path: Path, tokenise: Callable[[str], str]) -> Segmenter:
 
     def subwords(text: str) -> list[Subword]:
         line = segment(tokenise(text))
-        # Escaped characters (&apos;) count alike in a part and in the whole.
+        # Escaped characters (&apos;) have one length in a part and in the whole.
         return [Subword(symbol, len(symbol.removesuffix(SEPARATOR))) for symbol in line.split()]
 
     return subwords
@@ -169,7 +169,7 @@ def segmenter(data: Path, language: str, subwords: Path | None = None) -> Segmen
         todo = "give the sentencepiece model or the BPE codes of its text with --subwords"
         raise UserError(f"has neither {MODEL} nor {CODES}", data, todo)
     if not found.is_file():
-        raise UserError("there is no such file", found)
+        raise UserError("file not found", found)
     if not are_codes(found):
         return pieces(found)
     manifest = data / "manifest.json"

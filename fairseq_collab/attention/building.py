@@ -1,6 +1,6 @@
 """Building blocks of variants: projections, initial weights, scales, checks of sizes.
 
-Initial weights are drawn as fairseq draws them: one seed gives both the same model.
+Initial weights are drawn in fairseq's order: a seed gives fairseq's weights.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ class BeamHistory:
 
     def __init__(self, sentences: int, beam: int, like: Tensor):
         self.beam = beam
-        #: The former place of each sentence at the last reorder; None if all stayed.
+        #: Where each sentence was before the last reorder; None if all stayed.
         self.moved: Tensor | None = None
         self._mask = like.new_zeros(sentences, beam, 0)
         self._any_padding = False
@@ -159,7 +159,7 @@ class BeamHistory:
 
 
 def moved_sentences(new_order: Tensor, beam: int, sentences: int) -> Tensor | None:
-    """The former place of each sentence under ``new_order (rows,)``; None if all stay.
+    """Where each sentence was before ``new_order (rows,)``; None if all stay.
 
     Raises:
         ValueError: beams of one sentence are to continue those of several.

@@ -81,8 +81,8 @@ class CollaborativeAttention(HeadAttention):
         value_heads: ``G``, which divides ``H``; ``H`` unless given.
         v_head_size: ``h_v``; ``d/H`` unless given.
         kdim: size of the input of keys and values, if not ``d``.
-        mixing_init: ``block`` (all three start as standard heads of size ``K/H``: the same function
-            from the same seed) or ``xavier`` (the authors' fork): see :func:`init_mixing`.  Own
+        mixing_init: ``block`` (all three start as standard heads of size ``K/H``: one function
+            per seed) or ``xavier`` (the authors' fork): see :func:`init_mixing`.  Own
             queries start ``block``, or ``xavier`` as one projection.
         scale: ``embed`` for ``(d/H)^-0.5`` at every K (the authors' fork), ``key`` for
             ``(K/H)^-0.5`` (their library).
@@ -131,7 +131,7 @@ class CollaborativeAttention(HeadAttention):
         self.scale, self.bias = scale, bias
         self.scaling = scaling(scale, embed_dim, num_heads, key_dim / num_heads)
         kdim = kdim or embed_dim
-        # In fairseq's order, so that one seed gives both the same weights.
+        # In fairseq's order: a seed gives fairseq's weights.
         self.k_proj = linear(kdim, key_dim, bias)
         self.v_proj = linear(kdim, value_heads * v_head_size)
         self.q_proj = linear(embed_dim, key_dim, bias)
@@ -210,8 +210,8 @@ def init_mixing(mixing: Tensor, how: str) -> None:
 
     ``block``: ones where head i owns dimension k, else zeros.  Dimensions are dealt out in order
     and as evenly as ``K/H`` allows, so that training starts from standard heads (where K is no
-    multiple of H, more evenly than in the authors' library; for ``K < H``, neighbouring heads own
-    the same dimension).  ``xavier``: uniform in +-sqrt(6/(H+K)), as in the authors' fork.
+    multiple of H, more evenly than in the authors' library; for ``K < H``, neighbouring heads share
+    a dimension).  ``xavier``: uniform in +-sqrt(6/(H+K)), as in the authors' fork.
 
     Raises:
         ValueError: unknown ``how``.

@@ -83,7 +83,7 @@ class ConcatenatedAttention(HeadAttention):
         self.qk_head_size, self.v_head_size = qk_head_size, v_head_size
         self.scale = scale
         self.scaling = scaling(scale, embed_dim, num_heads, self.qk_head_size)
-        # In fairseq's order, so that one seed gives both the same weights.
+        # In fairseq's order: a seed gives fairseq's weights.
         kdim = kdim or embed_dim
         self.k_proj = linear(kdim, num_heads * qk_head_size)
         self.v_proj = linear(kdim, num_heads * v_head_size)

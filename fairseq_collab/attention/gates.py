@@ -71,7 +71,7 @@ class GatedAttention(ConcatenatedAttention):
     """:class:`ConcatenatedAttention` with a gate per head.
 
     The gate multiplies the head's values: ``A_i (g_i V_i) = g_i (A_i V_i)``.  So it applies to the
-    fused kernel, to decoding step by step and to returned attention weights alike.
+    fused kernel, to decoding step by step and to returned attention weights.
 
     Args:
         gate_speed: ``log_alpha`` is ``gate_speed`` times the parameter ``theta (H,)``.  Adam, whose

@@ -65,7 +65,7 @@ class GroupedQueryAttention(HeadAttention):
         check_shared_evenly(num_heads, key_value_heads, "key/value heads")
         self.num_heads, self.key_value_heads = num_heads, key_value_heads
         self.v_head_size = head_size(None, embed_dim, num_heads)
-        # In fairseq's order, so that G = H starts from the same weights.
+        # In fairseq's order: at G = H a seed gives fairseq's weights.
         kdim = kdim or embed_dim
         self.k_proj = linear(kdim, key_value_heads * self.v_head_size)
         self.v_proj = linear(kdim, key_value_heads * self.v_head_size)

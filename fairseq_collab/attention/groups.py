@@ -1,4 +1,4 @@
-"""The group constraint: heads of a group alike, groups unlike (Ni et al. 2023, arXiv 2305.14380).
+"""The group constraint: heads of a group similar, groups not (Ni et al. 2023, arXiv 2305.14380).
 
 The paper's equation, with the sign that its text and its released code mean (as printed it would do
 the opposite):

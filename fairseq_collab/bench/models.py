@@ -64,7 +64,7 @@ PRESETS = {
 
 
 class Pair(NamedTuple):
-    """fairseq's transformer and a model of ours that compute the same function."""
+    """fairseq's transformer and an equal model of ours."""
 
     stock: Any
     ours: Trained

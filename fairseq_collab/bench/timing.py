@@ -1,4 +1,4 @@
-"""Time programs in turn on the same work, and compare their times turn by turn.
+"""Time programs in turn on one task, and compare their times turn by turn.
 
     ratio_t = (seconds of the first program in turn t) / (seconds of this program in turn t)
 

@@ -78,6 +78,6 @@ def loss(one: Trainer, batch: Any) -> float:
 
 
 def check_losses(stock: float, ours: float) -> None:
-    """Models that compute the same function have the same loss; raises UserError otherwise."""
+    """Raise UserError if the losses of equal models differ."""
     if not abs(stock - ours) <= TOLERANCE * abs(stock):
         raise unequal(f"the loss of fairseq's model is {stock:.6f}, that of ours {ours:.6f}")

@@ -2,5 +2,5 @@
 
 ``build_parser()``, where there is one, has a command's options; ``main(argv)`` runs it and returns
 its exit status, or raises a UserError, which the dispatcher prints in one line.  Functions import
-what is slow (torch, fairseq, pandas, matplotlib): ``--help`` and wrong paths end at once.
+slow packages (torch, fairseq, pandas, matplotlib): ``--help`` and wrong paths end at once.
 """

@@ -37,7 +37,7 @@ def main(argv: list[str]) -> int:
     if baseline.references != system.references:
         sizes = f"{len(baseline.references)} and {len(system.references)} sentences"
         what = f"{args.baseline} and {args.system} were scored against different references"
-        raise UserError(f"{what} ({sizes})", todo="compare translations of the same set")
+        raise UserError(f"{what} ({sizes})", todo="compare translations of one set")
     texts = baseline.hypotheses, system.hypotheses
     results = significance.paired(*texts, baseline.references)
     text = render(

@@ -1,4 +1,4 @@
-"""Options that several commands share, and what is done with them."""
+"""Options that several commands share, and their checks."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def import_models(args: Namespace) -> None:
     if given.get("checkpoint"):
         check_checkpoint(args.checkpoint)
     if given.get("data") and not args.data.is_dir():
-        raise UserError("there is no such data folder", args.data, f"give {DATA}")
+        raise UserError("data folder not found", args.data, f"give {DATA}")
     require_fairseq()
     from fairseq import utils
 
@@ -73,7 +73,7 @@ def import_models(args: Namespace) -> None:
 def check_checkpoint(path: Path) -> None:
     """Raise UserError unless there is such a file."""
     if not path.is_file():
-        what = "is a folder, not a checkpoint" if path.is_dir() else "there is no such checkpoint"
+        what = "is a folder, not a checkpoint" if path.is_dir() else "checkpoint not found"
         raise UserError(what, path, "give a file such as checkpoints/checkpoint_best.pt")
 
 

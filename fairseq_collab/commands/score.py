@@ -40,8 +40,7 @@ def build_parser() -> argparse.ArgumentParser:
     made.add_argument("--run", type=Path, metavar="FOLDER", help="folder of the new run")
     made.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE",
-        help="a fact for tables, such as method=elected; or one of fairseq's options, such as "
-        "generation.beam=1",
+        help="a fact for tables (method=elected), or one of fairseq's options (generation.beam=1)",
     )  # fmt: skip
     made.add_argument("--cpu", action="store_true", help="do not use a GPU")
     return parser
@@ -56,7 +55,7 @@ def main(argv: list[str]) -> int:
     options.reject(parser, args, ("set", "cpu"), "goes with a checkpoint and --run")
     for path in [*args.what, *filter(None, [args.reference])]:
         if not path.exists():
-            raise UserError("no such file or folder", path)
+            raise UserError("file or folder not found", path)
     if any(path.is_dir() for path in args.what):
         if args.reference:
             parser.error("argument --reference: a run has its own, raw/ in the data folder")

@@ -25,7 +25,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "config", type=Path,
-        help="a configuration with hydra.sweeper.params, such as a copy of one in the folder that "
+        help="a configuration with hydra.sweeper.params, e.g. a copy of one in the folder that "
         "fairseq-collab configs prints",
     )  # fmt: skip
     parser.add_argument("overrides", nargs="*", help="Hydra overrides, fixed or swept")
@@ -41,7 +41,7 @@ def main(argv: list[str]) -> int:
     args = build_parser().parse_intermixed_args(argv)
     if not args.config.is_file():
         todo = f"give or copy a file of {configs()}/experiment (fairseq-collab configs)"
-        raise UserError("there is no such file", args.config, todo)
+        raise UserError("file not found", args.config, todo)
     options.import_models(args)
     import torch
 

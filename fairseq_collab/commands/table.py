@@ -27,17 +27,17 @@ def build_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--columns", type=lambda text: tuple(text.split(",")), default=(), metavar="A,B,...",
-        help="fields of score.json, such as bleu,perplexity.test,valid_loss, or choices of the "
-        "sweep (default: scores and costs)",
+        help="fields of score.json (bleu,perplexity.test,valid_loss), or choices of the sweep "
+        "(default: scores and costs)",
     )  # fmt: skip
     parser.add_argument(
         "--score", metavar="FIELD",
-        help="the number of score.json that is tested and drawn, such as valid_loss (default: the "
-        "task's measure, such as bleu)",
+        help="number of score.json to test and draw: valid_loss, ... (default: the task's measure, "
+        "bleu for translation)",
     )  # fmt: skip
     parser.add_argument(
         "--against", metavar="ROW",
-        help="baseline of the tests: a method, or a row's name in the table, such as "
+        help="baseline of the tests: a method, or a row's name in the table, e.g. "
         "'concatenated, layers=2' (default: concatenated, if there); none: no tests",
     )  # fmt: skip
     parser.add_argument(

@@ -24,7 +24,7 @@ class Part:
     """One trained attention: its maps, and the weights of their errors.
 
     Args:
-        seen: moments of its inputs; without them all inputs count alike.
+        seen: moments of its inputs; without them all inputs have equal weights.
     """
 
     def __init__(self, module: Any, seen: Moments | None):

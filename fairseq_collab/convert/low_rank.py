@@ -22,7 +22,7 @@ The best maps of each kind are singular directions of ``S_i = X^1/2 A_i B_i^T Y^
               (Z: covariance of their inputs), C are the r largest directions of all S_i and T_i,
               each of the two divided by its own energy, both in the metric Z.  A latent of
               r = K + V numbers contains every key of width K next to every value of width V, so
-              that two narrower projections are never better at the same cache.
+              that two narrower projections are never better at an equal cache.
 
 ``V`` gives the keys ``y Y^-1/2 V``, and so on.  All are exact once K reaches the rank of the maps.
 
@@ -103,7 +103,7 @@ def whitened(heads: HeadMaps, roots: Roots) -> tuple[Tensor, Tensor]:
 def largest(gram: Tensor, size: int) -> Tensor:
     """The ``size`` eigenvectors of the largest eigenvalues: ``(n, n) -> (n, size)``.
 
-    Zeros where there are not so many.
+    Filled up with zeros for ``size > n``.
     """
     vectors = torch.linalg.eigh(gram)[1].flip(1)[:, :size]
     return torch.nn.functional.pad(vectors, (0, size - vectors.size(1)))
@@ -240,7 +240,7 @@ def relative_error(heads: HeadMaps, roots: Roots, queries: Tensor, keys: Tensor)
 
 
 def _balanced(shared: Shared) -> Shared:
-    """The same maps with queries and keys of about the same size: training starts from known sizes.
+    """Scale queries and keys to equal sizes, without a change of the scores: a start for training.
 
     A row of own queries is as long as its key, on average over heads; full mixing matrices are as
     large as block mixing starts them.

@@ -99,7 +99,7 @@ def constrain(attentions: Sequence[HeadGroupAttention], padding: Padding) -> dic
             todo="train head groups without --checkpoint-activations",
         )
     sums: list[Tensor] = []
-    for places in alike(attentions):
+    for places in equal_sizes(attentions):
         gram = torch.stack([grams[i] for i in places])
         membership = regroup([attentions[i] for i in places], gram.detach())
         parts = groups.similarity(gram, membership)
@@ -128,8 +128,8 @@ def regroup(attentions: Sequence[HeadGroupAttention], gram: Tensor) -> Tensor:
     return after
 
 
-def alike(attentions: Sequence[HeadGroupAttention]) -> list[list[int]]:
-    """Places of attentions with the same numbers of heads and groups, to be computed at once."""
+def equal_sizes(attentions: Sequence[HeadGroupAttention]) -> list[list[int]]:
+    """Places of attentions with equal numbers of heads and groups, to be computed at once."""
     found: dict[tuple[int, int], list[int]] = {}
     for place, attention in enumerate(attentions):
         found.setdefault((attention.num_heads, attention.groups), []).append(place)

@@ -236,7 +236,7 @@ def vocabulary(trained: Trained, data: Path | None) -> Vocabulary:
 
 def _dictionary(path: Path, stack: Any, todo: str) -> Dictionary:
     if not path.is_file():
-        raise UserError("there is no such dictionary", path, todo)
+        raise UserError("dictionary not found", path, todo)
     found = Dictionary.load(str(path))
     expected = stack.embed_tokens.num_embeddings
     if len(found) != expected:

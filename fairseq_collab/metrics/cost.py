@@ -6,8 +6,8 @@ cross-attention (once per sentence here; once per beam in fairseq's transformer)
 
 torch counts the multiply-adds of one forward pass over one sentence (pair): every matrix product,
 output projection included (all words of an adaptive softmax).  Embeddings, softmax, normalisation
-and element-wise products count as nothing.  Ni et al. 2023 (arXiv 2305.14380), table 1, count in
-the same way at 30 source and 30 target tokens, and call the numbers FLOPs.
+and element-wise products count as nothing.  Ni et al. 2023 (arXiv 2305.14380), table 1, count so at
+30 source and 30 target tokens, and call the numbers FLOPs.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ class GatedOptions(ConcatenatedOptions):
     )
     gate_speed: int = option(
         1,
-        "factor by which the gates' log alpha moves faster than other parameters, with an "
-        "optimiser such as Adam; 1 as in the paper, more for a short training",
+        "factor by which the gates' log alpha moves faster than other parameters, with Adam; "
+        "1 as in the paper, more for a short training",
     )
     freeze_decoder: bool = option(
         False, "train the encoder alone, as in the paper's encoder-only experiments"

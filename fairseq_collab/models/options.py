@@ -2,11 +2,11 @@
 
 fairseq's ``TransformerConfig`` is nested (``encoder.embed_dim``), its command line is flat
 (``--encoder-embed-dim``), and only a flat dataclass makes both ``--arch`` and Hydra's ``model.``
-overrides see the same names.  So the nested options are flattened here, one for one, and nested
+overrides see these names.  So the nested options are flattened here, one for one, and nested
 again when a model is built.
 
 A preset is a dataclass of its own, registered as a model of its own: its sizes are then plain
-defaults, and hold on the command line and under Hydra alike (fairseq applies architecture
+defaults, and hold on the command line and under Hydra (fairseq applies architecture
 *functions* on the command line only).
 
 Options named ``--NAME-in-TYPE`` have one value for an attention type, or one for each layer.
@@ -95,7 +95,7 @@ def of_fairseq(arch: str, options: type, but: str = "") -> dict[str, Any]:
     return changed
 
 
-#: Sizes of the presets, the same for every variant.  The first four are fairseq's own.
+#: Sizes of the presets of all variants.  The first four are fairseq's own.
 PRESET_SIZES: dict[str, dict[str, Any]] = {
     ending: of_fairseq(f"transformer{ending}", TransformerOptions, but="attention_dropout")
     for ending in ("", "_iwslt_de_en", "_wmt_en_de", "_wmt_en_de_big")

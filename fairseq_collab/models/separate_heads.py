@@ -1,7 +1,7 @@
 """Models whose heads have keys of their own: ``..._headsize_n``, ``..._grouped_heads``.
 
 ``..._headsize_n`` (Bhojanapalli et al. 2020, arXiv 2002.07028) has heads of any size and number;
-without further options it is fairseq's model of the same sizes.
+without further options it is fairseq's model.
 
 ``..._grouped_heads`` (Ni et al. 2023, arXiv 2305.14380) has the options and the function of
 ``..._headsize_n``.  ``--criterion label_smoothed_cross_entropy_with_head_groups``, or

@@ -224,7 +224,7 @@ def common_head_size(trained: Trained, projection: str) -> int | None:
 
 
 def rebuilt(trained: Trained, options: Any, weights: Mapping[str, Tensor]) -> Trained:
-    """The checkpoint with a new model of ``options`` and ``weights``, on the same device."""
+    """The checkpoint with a new model of ``options`` and ``weights``, on its device."""
     result = trained.with_model(trained.model, options)
     like = next(trained.model.parameters())
     model = trained.task.build_model(result.cfg.model).to(like.dtype)

@@ -31,7 +31,7 @@ from collab_common.files import read_versioned, write_atomic
 from fairseq_collab.analysis import content
 from fairseq_collab.attention import groups
 from fairseq_collab.attention.groups import HeadGroupAttention, head_group_attentions
-from fairseq_collab.criterions.constraint import alike, gram_matrices, padding_of, watched
+from fairseq_collab.criterions.constraint import equal_sizes, gram_matrices, padding_of, watched
 from fairseq_collab.prune.choices import Heads
 from fairseq_collab.prune.surgery import Kept
 from fairseq_collab.trained.opener import Trained
@@ -45,7 +45,7 @@ Layer = list[list[float]]
 
 
 class Ballot(NamedTuple):
-    """The result of one batch in ``L`` attentions with the same ``H`` and ``C``."""
+    """The result of one batch in ``L`` attentions with equal ``H`` and ``C``."""
 
     votes: Tensor  # (L, C, H)
     reference: Tensor  # (L, H, C): the trained groups, else those of the first batch
@@ -120,7 +120,7 @@ def count_votes(trained: Trained, samples: Iterable[dict[str, Any]]) -> Count:
     if not attentions:
         todo = "give a transformer_grouped_heads, or a language model of this kind"
         raise UserError("has no groups of heads", trained.path, todo)
-    stacks = alike(attentions)
+    stacks = equal_sizes(attentions)
     references = [torch.stack([hard(attentions[i].membership) for i in each]) for each in stacks]
     votes: list[Any] = [0] * len(stacks)
     batches = 0

@@ -26,7 +26,7 @@ ORANGE, SKY_BLUE, BLACK = "#E69F00", "#56B4E9", "#000000"
 #: One after the other for the curves of a figure, each with its own mark.
 COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY_BLUE, BLACK)
 SHAPES = ("o", "s", "^", "D", "v", "P", "X")
-#: Left out of files, which then depend on what is drawn alone: the software's name, the date.
+#: Left out of files, so that they depend on the drawing alone: the software's name, the date.
 _METADATA = {"png": ["Software"], "svg": ["Creator", "Date", "Format", "Type"]}
 INCHES = (7.0, 4.2)
 LINE = 12  # points between two names at the right

@@ -154,7 +154,7 @@ def _load(path: Path) -> Any:
     try:
         return read_json(path)
     except FileNotFoundError as error:
-        raise UserError("no such file", path) from error
+        raise UserError("file not found", path) from error
 
 
 def pages(root: Path) -> list[Page]:

@@ -57,7 +57,7 @@ STRICT: dict[str, Any] = {
 def num(value: float | None, spec: str = ",", nothing: str = "-") -> str:
     """A number in Python's format language; ``nothing`` where there is none.
 
-    What is less than nothing by less than is shown is shown as 0.
+    Rounded to 0, it has no minus sign.
     """
     if value is None:
         return nothing

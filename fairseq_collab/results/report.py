@@ -115,7 +115,7 @@ def answer_of(table: Table) -> Answer:
 
 
 def sentences(answer: Answer) -> list[str]:
-    """The answer: the best model, the cheapest as good, and what is still open."""
+    """The answer: the best model, the cheapest without a significant loss, and its interval."""
     best, pick, cost = answer.models[0], answer.pick, answer.cost
     name = heading(answer.score)
     seeds = "1 seed" if best.seeds == 1 else f"{best.seeds} seeds"

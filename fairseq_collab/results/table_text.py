@@ -57,7 +57,7 @@ def noun(table: Table) -> str | None:
 
 
 def title(table: Table) -> str:
-    """What is shown, against what, on which data."""
+    """Score, x and data of the table."""
     first = table.frame.iloc[0]
     sentences = "" if pd.isna(first["sentences"]) else f" ({first['sentences']:,} sentences)"
     data = f"{first['data']}, {first['subset']}{sentences}"

@@ -1,6 +1,6 @@
 """Which GPUs a run of a sweep trains on.
 
-A run trains on as many as ``distributed_training.distributed_world_size`` says.  Where there are
+A run trains on ``distributed_training.distributed_world_size`` GPUs.  Where there are
 too few for all runs at a time, some share.
 """
 

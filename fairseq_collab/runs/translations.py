@@ -88,7 +88,7 @@ def check_reference(
     """Raise UserError where the targets that fairseq-generate printed are of another text.
 
     Targets are tokens: subwords, Moses tokens or words, lower-cased or with unknown words.  So
-    letters and digits alone are compared, in runs of :data:`RUN`; another text in the same language
+    letters and digits alone are compared, in runs of :data:`RUN`; another text in this language
     shares few of them.
     """
     targets = {int(match[1]): match[2] for match in map(_TARGET.fullmatch, lines) if match}

@@ -5,8 +5,8 @@
 Each step ranks the 2 beam best continuations of a sentence.  Those of the best ``beam`` that end
 (``eos``) become hypotheses; the best ``beam`` that do not end continue.
 
-The model is called as fairseq's search calls it, with the same rows, so that both searches see the
-same numbers, to the last bit.  The work between calls differs: candidates are found by blocks
+The model is called with the rows of fairseq's search, in fairseq's order, so that both searches see
+equal numbers, to the last bit.  The work between calls differs: candidates are found by blocks
 (:mod:`fairseq_collab.search.candidates`), and work without effect is left out.
 
 Shapes:
@@ -33,7 +33,7 @@ from fairseq_collab.search.candidates import IMPOSSIBLE, Candidates, best_candid
 #: As in fairseq: ``tokens (t)``, ``score ()``, ``positional_scores (t)``, ``attention (S, t)``, and
 #: ``alignment``, which is empty.
 Hypothesis = dict[str, Tensor]
-#: Arguments of ``SequenceGenerator.generate`` besides the sentences.
+#: Further arguments of ``SequenceGenerator.generate``.
 _ARGUMENTS = {"prefix_tokens", "constraints", "bos_token"}
 #: The generator and its ensemble of (here) one model.
 _PLAIN = (SequenceGenerator, EnsembleModel)

@@ -113,7 +113,7 @@ def last_checkpoints(count: int, folder: str | os.PathLike[str]) -> list[str]:
     ``--save-interval-updates`` (``checkpoint_3_1000.pt``).
     """
     if not os.path.isdir(folder):
-        raise UserError("there is no such folder", folder, "give the --save-dir of the training")
+        raise UserError("folder not found", folder, "give the --save-dir of the training")
     files = os.listdir(folder)
     matches = [match for file in files if (match := EPOCH_FILE.fullmatch(file))]
     matches = matches or [match for file in files if (match := UPDATE_FILE.fullmatch(file))]

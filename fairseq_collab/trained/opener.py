@@ -228,7 +228,7 @@ def check_data(data: str | Path, todo: str = GIVE_DATA) -> None:
     """Raise UserError unless the data folder, or every folder joined by colons, exists."""
     for folder in utils.split_paths(str(data)):
         if not Path(folder).is_dir():
-            raise UserError("there is no such data folder", folder, todo)
+            raise UserError("data folder not found", folder, todo)
 
 
 def check_architecture(options: Any, path: Path) -> None:

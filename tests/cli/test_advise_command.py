@@ -117,5 +117,5 @@ def test_refusals(
         run(ordinary_lm, monolingual, tmp_path / "c", "--want", "cache=0.5")
     with refusing("no candidate has cache=0.001; cache=0.", "is the nearest"):
         run(stock, data, tmp_path / "a", "--want", "cache=0.001")
-    with refusing("no such data folder"):
+    with refusing("data folder not found"):
         run(stock, tmp_path / "gone", tmp_path / "b", "--want", "cache=0.5")

@@ -34,7 +34,7 @@ def test_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_refusals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with refusing("no such folder", "--out"):
+    with refusing("folder not found", "--out"):
         bench.main(["--out", str(tmp_path / "nowhere" / "bench.json")])
     with wrong_usage(capsys, "invalid choice: 'huge'"):
         bench.main(["--presets", "huge"])

@@ -99,8 +99,8 @@ def test_prune_at_random_and_by_name(trained_in_groups: tuple[Path, str], tmp_pa
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("no --random=3 --keep=1", "no: there is no such data folder; give the folder that fairs"),
-        ("--random=3 --keep=1 --out=no/o.pt", "no such folder; make it, or give another --out"),
+        ("no --random=3 --keep=1", "no: data folder not found; give the folder that fairs"),
+        ("--random=3 --keep=1 --out=no/o.pt", "folder not found; make it, or give another --out"),
         (
             "--random=3 --keep=1 --out=pruned",
             "pruned: is no name of a checkpoint; give --out a name with",
@@ -119,6 +119,6 @@ def test_what_prune_rejects(
 def test_what_vote_rejects(data: Path, trained_in_groups: tuple[Path, str], tmp_path: Path) -> None:
     out = tmp_path / "votes.json"
     command = [str(trained_in_groups[0]), str(data), "--subset=valid", "--cpu", f"--out={out}"]
-    with refusing("there is no such folder; make it, or give another --out"):
+    with refusing("folder not found; make it, or give another --out"):
         command_vote.main([*command, "--out=no/votes.json"])
     assert not out.exists()

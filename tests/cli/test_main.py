@@ -95,13 +95,13 @@ def test_help_needs_no_torch_and_names_the_command_as_typed() -> None:
 
 #: What is said of paths before anything slow is imported.
 WRONG_PATHS = {
-    "score nowhere --reference README.md": "nowhere: no such file or folder",
-    "score nowhere.pt tests --run out": "nowhere.pt: there is no such checkpoint; give a file",
-    "cost README.md nowhere.pt": "nowhere.pt: there is no such checkpoint; give a file",
+    "score nowhere --reference README.md": "nowhere: file or folder not found",
+    "score nowhere.pt tests --run out": "nowhere.pt: checkpoint not found; give a file",
+    "cost README.md nowhere.pt": "nowhere.pt: checkpoint not found; give a file",
     "heads tests tests --out=out": "tests: is a folder, not a checkpoint; give a file",
-    "vote README.md nowhere --out=out": "nowhere: there is no such data folder; give the folder",
-    "table nowhere": "nowhere: there is no such folder; give the --out folder of",
-    "sweep nowhere.yaml": "nowhere.yaml: there is no such file; give or copy a file of",
+    "vote README.md nowhere --out=out": "nowhere: data folder not found; give the folder",
+    "table nowhere": "nowhere: folder not found; give the --out folder of",
+    "sweep nowhere.yaml": "nowhere.yaml: file not found; give or copy a file of",
 }
 
 

@@ -93,7 +93,7 @@ def test_option_values(options: list[str], message: str, data: Path, tmp_path: P
 def test_score_refuses_what_it_cannot_score(tmp_path: Path) -> None:
     generation, reference = tmp_path / "generation", tmp_path / "reference"
     score = ["fairseq-collab", "score", generation, "--reference", reference]
-    assert f"{generation}: no such file" in refuse(*score)
+    assert f"{generation}: file not found" in refuse(*score)
     generation.write_text("S-0\ta\n")
     reference.write_text("a\n")
     assert "no hypotheses (lines that start with D-) in it" in refuse(*score)

@@ -145,7 +145,7 @@ def test_language_models(monolingual: Path, tmp_path: Path) -> None:
     ("options", "message"),
     [
         (["--key-dim=33"], "encoder 0: key width 33 is out of range; give one from 1 to 32"),
-        (["nowhere", "--key-dim=4"], "nowhere: there is no such data folder; give the"),
+        (["nowhere", "--key-dim=4"], "nowhere: data folder not found; give the"),
         (["--key-dim=4", "--subset=dev"], "Dataset not found: dev"),
     ],
 )
@@ -166,5 +166,5 @@ def test_other_models_are_refused(trained: Path, tmp_path: Path) -> None:
         "--out", tmp_path / "out.pt",
     )  # fmt: skip
     assert str(tmp_path / "no.pt") in line
-    with pytest.raises(UserError, match="there is no such folder; make it, or give another --out"):
+    with pytest.raises(UserError, match="folder not found; make it, or give another --out"):
         command.main([str(trained), "--key-dim=4", "--out", str(tmp_path / "no" / "out.pt")])

@@ -33,6 +33,6 @@ def test_table_compare_and_report(tmp_path: Path) -> None:
 def test_a_folder_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     out = tmp_path / "out.html"
     line = refuse("fairseq-collab", "report", tmp_path / "none", "--out", out)
-    expected = f"fairseq-collab report: error: {tmp_path}/none: there is no such folder; give"
+    expected = f"fairseq-collab report: error: {tmp_path}/none: folder not found; give"
     assert line.startswith(expected)
     assert not out.exists()

@@ -48,5 +48,5 @@ def test_a_folder_comes_first(installed: Path, tmp_path: Path) -> None:
 
 def test_what_does_not_exist(installed: Path) -> None:
     for name in ("no_plug_in", "no/plug_in"):
-        with refusing(f"--user-dir {name}: no such folder or package"):
+        with refusing(f"--user-dir {name}: folder or package not found"):
             utils.import_user_module(argparse.Namespace(user_dir=name))

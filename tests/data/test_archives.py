@@ -125,7 +125,7 @@ def test_nothing_is_served(server: Server, tmp_path: Path) -> None:
 
 def test_hash_of_a_file(tmp_path: Path) -> None:
     path = tmp_path / "f"
-    with refusing(f"{path}: no such file"):
+    with refusing(f"{path}: file not found"):
         check_hash(path, None)
     path.write_bytes(b"abc")
     check_hash(path, "md5:900150983cd24fb0d6963f7d28e17f72")

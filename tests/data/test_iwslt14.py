@@ -119,7 +119,7 @@ def test_usage(tmp_path: Path) -> None:
     done = run("iwslt14", "--out", tmp_path, "--pair", "de-fr")
     assert "invalid choice: 'de-fr'" in error_line(done, "iwslt14", status=2)
     done = run("iwslt14", "--out", tmp_path / "out", "--from", tmp_path / "absent")
-    assert "absent/de-en.tgz: no such file" in error_line(done, "iwslt14")
+    assert "absent/de-en.tgz: file not found" in error_line(done, "iwslt14")
 
 
 def test_what_talks_and_segments_are(tmp_path: Path) -> None:

@@ -156,7 +156,7 @@ def test_changed_input_is_refused_unless_forced(tmp_path: Path) -> None:
     ("change", "words"),
     [
         ({"splits": {"train": "train"}}, "no valid set"),
-        ({"splits": {"train": "train", "valid": "absent"}}, "absent.en: no such file"),
+        ({"splits": {"train": "train", "valid": "absent"}}, "absent.en: file not found"),
         ({"splits": {"train": "train", "valid": "valid", "test1": "test"}}, "name them test"),
         ({"languages": ("en", "en")}, "source and target language are both 'en'"),
         ({"vocab_size": 9999}, "cannot learn a vocabulary of 9999"),

@@ -111,5 +111,5 @@ def test_last_checkpoints(files: list[str], last: list[str], tmp_path: Path) -> 
     assert found == [str(tmp_path / f"checkpoint{name}.pt") for name in last]
     with refusing("holds 3 checkpoints of epochs or updates, not 4"):
         last_checkpoints(4, tmp_path)
-    with refusing("no such folder"):
+    with refusing("folder not found"):
         last_checkpoints(3, tmp_path / "none")

@@ -90,10 +90,10 @@ def test_a_second_training_in_one_folder(train_args: list[str], tmp_path: Path) 
     [
         ("--fp16", "--fp16: needs a GPU; give --bf16, or neither"),
         ("--distributed-world-size=2", "size 2: this machine has 0 GPUs; on CPUs, start `torchrun"),
-        ("--restore-file=none.pt", "none.pt: there is no such checkpoint; see --restore-file"),
-        ("--finetune-from-model=none.pt", "no such checkpoint; see --finetune-from-model"),
-        ("--continue-once=none.pt", "no such checkpoint; see --continue-once"),
-        ("--user-dir=none", "--user-dir none: no such folder or package"),
+        ("--restore-file=none.pt", "none.pt: checkpoint not found; see --restore-file"),
+        ("--finetune-from-model=none.pt", "checkpoint not found; see --finetune-from-model"),
+        ("--continue-once=none.pt", "checkpoint not found; see --continue-once"),
+        ("--user-dir=none", "--user-dir none: folder or package not found"),
         ("--save-dir=/dev/null", "/dev/null/dummy: Not a directory"),
     ],
 )

@@ -312,7 +312,7 @@ def test_nothing_is_replaced(trained: Path, tmp_path: Path) -> None:
     fails(f"{out}: exists already; remove it, or give", trained, "--format=ct2", "--out", out)
     assert (out / "old").exists()
     no = tmp_path / "no"
-    fails(f"{no}: there is no such folder", trained, "--format=fairseq", "--out", no / "out")
+    fails(f"{no}: folder not found", trained, "--format=fairseq", "--out", no / "out")
 
 
 @pytest.mark.parametrize("name", ["fairseq", "ct2", "hf"])
@@ -340,11 +340,11 @@ def test_checkpoints_that_cannot_be_exported(tmp_path: Path) -> None:
 def test_dictionaries_must_be_the_models(trained: Path, tmp_path: Path) -> None:
     options = ["--format=ct2", "--out", tmp_path / "out"]
     no = tmp_path / "no"
-    fails(f"{no}: there is no such data folder; give the folder", trained, no, *options)
+    fails(f"{no}: data folder not found; give the folder", trained, no, *options)
     fails("do not contain the languages", CHECKPOINT, STORED, *options)
     data = tmp_path / "data"
     data.mkdir()
-    fails(f"{data / 'dict.en.txt'}: there is no such dictionary", trained, data, *options)
+    fails(f"{data / 'dict.en.txt'}: dictionary not found", trained, data, *options)
     for language in ("en", "de"):
         shutil.copy(STORED / f"dict.{language}.txt", data)
     lines = (data / "dict.de.txt").read_text().splitlines(keepends=True)

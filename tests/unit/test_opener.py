@@ -62,10 +62,10 @@ def test_gradients_of_a_model_that_saved_memory_in_training(option: str, tmp_pat
 def test_checkpoints_that_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "c.pt"
     edited(path, lambda state: state["cfg"]["task"].update(data=str(tmp_path / "gone")))
-    with refusing("gone: there is no such data folder; give the folder that", str(path)):
+    with refusing("gone: data folder not found; give the folder that", str(path)):
         opener.load(path)
     assert opener.load(path, STORED).cfg.task.data == str(STORED)
-    with refusing(f"no such data folder; {opener.GIVE_DATA}"):
+    with refusing(f"data folder not found; {opener.GIVE_DATA}"):
         opener.load(path, tmp_path / "no")
     edited(path, lambda state: state["model"]["encoder.layers.0.fc1.bias"].fill_(float("nan")))
     with refusing(f"{path}: encoder.layers.0.fc1.bias holds NaN or infinity; give an intact check"):

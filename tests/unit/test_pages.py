@@ -68,7 +68,7 @@ def test_runs_are_paired_by_seed() -> None:
 @pytest.mark.parametrize(
     ("template", "message"),
     [
-        ("{{ load('two.json') }}", "two.json: no such file"),
+        ("{{ load('two.json') }}", "two.json: file not found"),
         ("{{ load('one.json').lines }}", "'dict object' has no attribute 'lines'"),
         ("{{ pick(load('one.json').rows, k=2) }}", "no run has {'k': 2}"),
         ("line\n{{ 1 +", "one.md.j2:2: "),

@@ -228,7 +228,7 @@ def test_runs_under(run: Run, tmp_path: Path) -> None:
     assert [found.name for found in runs_under(run.folder)] == ["run"]
     with pytest.raises(UserError, match="no runs in it; give the --out folder"):
         runs_under(tmp_path / "table")
-    with pytest.raises(UserError, match="there is no such folder"):
+    with pytest.raises(UserError, match="folder not found"):
         runs_under(tmp_path / "nowhere")
 
 

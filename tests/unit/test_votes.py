@@ -69,7 +69,9 @@ def test_attentions_of_several_sizes_vote_together_as_alone(
 ) -> None:
     source = trained(GROUPED, heads_in_encoder="6,4", head_size=4, head_groups="2")
     together = votes(source)
-    monkeypatch.setattr(votes_file, "alike", lambda found: [[place] for place in range(len(found))])
+    monkeypatch.setattr(
+        votes_file, "equal_sizes", lambda found: [[place] for place in range(len(found))]
+    )
     alone = votes(source)
     assert together == alone
 
