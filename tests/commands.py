@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import functools
 import json
 import os
@@ -13,7 +12,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,16 +40,6 @@ def warm() -> Path:
         assert time.monotonic() < end, (folder / "log").read_text()
         time.sleep(0.01)
     return folder
-
-
-@contextlib.contextmanager
-def warm_children() -> Iterator[None]:
-    """Code that starts its own interpreter, or a command beside it, starts a warm one."""
-    executable, sys.executable = sys.executable, str(warm() / "python")
-    try:
-        yield
-    finally:
-        sys.executable = executable
 
 
 def start_server() -> Path:
@@ -86,16 +74,11 @@ def run_command(
     timeout: float = 600,
     cwd: Path | None = None,
     stdin: str = "",
-    fresh: bool = False,
     **environment: str,
 ) -> subprocess.CompletedProcess[str]:
-    """Run an installed command by name, or ``python`` for this interpreter.
-
-    Args:
-        fresh: start an interpreter for it, also where a fork of a warm one would do.
-    """
+    """Run an installed command by name, or ``python`` for this interpreter."""
     name, *rest = map(str, command)
-    place = warm() if name in SLOW_TO_START and not fresh else BIN
+    place = warm() if name in SLOW_TO_START else BIN
     return subprocess.run(
         [place / name, *rest],
         capture_output=True,

@@ -17,8 +17,9 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Workers share one server of warm commands."""
-    if config.getoption("numprocesses", None) and commands.WARM not in os.environ:
+    """Workers share one server of warm commands, which only slow tests need."""
+    is_fast = "not slow" in config.getoption("markexpr")
+    if config.getoption("numprocesses", None) and not is_fast and commands.WARM not in os.environ:
         os.environ[commands.WARM] = str(commands.start_server())
 
 
@@ -42,13 +43,6 @@ def pytest_collection_finish() -> None:
     """What is imported by now stays: the collector need not look at it after every other test."""
     gc.collect()
     gc.freeze()
-
-
-@pytest.fixture
-def warm_children() -> Iterator[None]:
-    """What the code under test starts from this process starts at once, too."""
-    with commands.warm_children():
-        yield
 
 
 @pytest.fixture(scope="session")
@@ -81,13 +75,3 @@ def fresh_choice() -> Iterator[None]:
     matrix_library.cache_clear()
     yield
     matrix_library.cache_clear()
-
-
-@pytest.fixture
-def process_group() -> Iterator[None]:
-    """A distributed training of this process alone."""
-    from torch import distributed
-
-    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
-    yield
-    distributed.destroy_process_group()

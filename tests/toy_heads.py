@@ -9,8 +9,6 @@ import torch
 import toy
 from omegaconf import OmegaConf
 
-from fairseq_collab.attention import ConcatenatedAttention, HeadAttention
-from fairseq_collab.export.attention import plain_weights, smallest_size
 from fairseq_collab.prune import surgery
 from fairseq_collab.trained.opener import Trained
 
@@ -41,17 +39,6 @@ def build(kind: str, noise: float = 0.1, **options: Any) -> Any:
             parameter.add_(noise * torch.randn_like(parameter))
     model.load_state_dict(model.state_dict())  # from then on fairseq would fuse encoder layers
     return model
-
-
-def ordinary(ours: HeadAttention) -> ConcatenatedAttention:
-    """The same function with keys and values of its own for each head, by the maps that export
-    reads off ``ours``: a twin, no oracle of them."""
-    size = smallest_size(ours)
-    theirs = ConcatenatedAttention(
-        ours.embed_dim, ours.num_heads, qk_head_size=size, v_head_size=size
-    ).to(ours.out_proj.weight)
-    theirs.load_state_dict({"signature": theirs.signature, **plain_weights(ours, size)})
-    return theirs
 
 
 def sample(sentence: int | None = None) -> dict[str, Any]:

@@ -6,14 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from commands import (
-    USER_DIR,
-    preprocess,
-    preprocess_english,
-    sizes,
-    succeed,
-    write_copy_task,
-)
+from commands import USER_DIR, preprocess, preprocess_english, sizes, succeed, write_copy_task
 
 SIZES = sizes(32, 64)
 MODEL = ["--arch=transformer_collab", *SIZES, "--key-dim=8", "--share-all-embeddings"]
@@ -66,14 +59,6 @@ def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint after three updates: enough for tests that only load it."""
     folder = tmp_path_factory.mktemp("trained")
     succeed("fairseq-train", data, *USER_DIR, *MODEL, *SHORT, "--save-dir", folder)
-    return folder / "checkpoint_last.pt"
-
-
-@pytest.fixture(scope="session")
-def ending(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint for tests that translate."""
-    folder = tmp_path_factory.mktemp("ending")
-    succeed("fairseq-train", data, *USER_DIR, *MODEL, *ENDING, "--save-dir", folder)
     return folder / "checkpoint_last.pt"
 
 

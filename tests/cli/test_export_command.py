@@ -6,7 +6,7 @@ import random
 import re
 from pathlib import Path
 
-from commands import REPOSITORY, USER_DIR, refuse, succeed
+from commands import REPOSITORY, USER_DIR, succeed
 
 STORED = REPOSITORY / "tests" / "stored" / "transformer_collab_1"
 CHANCE = random.Random(5)
@@ -30,22 +30,3 @@ def test_the_exported_model_translates_alike_without_the_plug_in(tmp_path: Path)
     assert len(expected) == len(SENTENCES)
     assert len({text for _, text in expected}) > 40
     assert translate(plain / "model.pt") == expected
-
-
-def test_inexact_exports_fail_in_a_line(data: Path, tmp_path: Path) -> None:
-    """Ten key dimensions where ordinary heads have eight; CTranslate2 takes them all the same."""
-    from cli.conftest import MODEL, SHORT
-
-    model = [option for option in MODEL if not option.startswith("--key-dim")]
-    folder = tmp_path / "run"
-    succeed("fairseq-train", data, *USER_DIR, *model, *SHORT, "--key-dim=10", "--save-dir", folder)
-    checkpoint = folder / "checkpoint_last.pt"
-    line = refuse("fairseq-collab", "export", checkpoint, "--format=hf", "--out", tmp_path / "hf")
-    assert line == (
-        f"fairseq-collab export: error: {checkpoint}: no exact export: encoder.layers.0.self_attn: "
-        "a head scores by 10 dimensions; standard heads here have 8; --format ct2 takes heads of "
-        "every size"
-    )
-    succeed("fairseq-collab", "export", checkpoint, "--format=ct2", "--out", tmp_path / "ct2")
-    assert (tmp_path / "ct2" / "model.bin").stat().st_size > 10_000
-    assert not (tmp_path / "hf").exists()

@@ -33,9 +33,7 @@ def trained_in_groups(data: Path, tmp_path_factory: pytest.TempPathFactory) -> t
     return folder / "checkpoint_last.pt", log
 
 
-def test_training_logs_the_groups_and_keeps_them(
-    trained_in_groups: tuple[Path, str],
-) -> None:
+def test_training_logs_the_groups_and_keeps_them(trained_in_groups: tuple[Path, str]) -> None:
     entries = train_log(trained_in_groups[1])
     assert len(entries) == 2
     for entry in entries:
@@ -113,12 +111,4 @@ def test_what_prune_rejects(
     out = tmp_path / "out.pt"
     with refusing(message):
         command_prune.main([str(trained_in_groups[0]), f"--out={out}", *options.split()])
-    assert not out.exists()
-
-
-def test_what_vote_rejects(data: Path, trained_in_groups: tuple[Path, str], tmp_path: Path) -> None:
-    out = tmp_path / "votes.json"
-    command = [str(trained_in_groups[0]), str(data), "--subset=valid", "--cpu", f"--out={out}"]
-    with refusing("folder not found; make it, or give another --out"):
-        command_vote.main([*command, "--out=no/votes.json"])
     assert not out.exists()

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import preprocess, write_copy_task
 
 from collab_common import main as cli
 from fairseq_collab.analysis import stages
@@ -104,25 +103,3 @@ def test_an_interrupted_analysis_is_resumed(
     assert set(found["measures"]) == MEASURES
     assert found["measures"]["confidence"] == kept["measures"]["confidence"]
     assert cli.main(["heads", str(stock), str(data), "--out", str(tmp_path)]) == 1  # valid
-
-
-@pytest.mark.slow
-def test_bad_input(
-    trained: Path, data: Path, codes: Path, trees: Path, tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    out = tmp_path / "out"
-
-    def line(*arguments: object) -> str:
-        assert cli.main(["heads", *map(str, arguments), "--out", str(out)]) == 1
-        return capsys.readouterr().err.splitlines()[-1]
-
-    write_copy_task(tmp_path / "text", words=20, train=50)
-    other = preprocess(tmp_path / "text", tmp_path / "bin")
-    assert "symbols" in line(trained, other)
-    assert f"{data}: has neither spm.model nor code" in line(trained, data, "--conllu", trees)
-    bad = tmp_path / "bad.conllu"
-    bad.write_text(trees.read_text() + "1\tw1\n")
-    arguments = [trained, data, "--subwords", codes, "--conllu", bad]
-    assert f"{bad}: sentence 4 is not CoNLL-U" in line(*arguments)
-    assert not out.exists()

@@ -101,6 +101,7 @@ WRONG_PATHS = {
     "heads tests tests --out=out": "tests: is a folder, not a checkpoint; give a file",
     "vote README.md nowhere --out=out": "nowhere: data folder not found; give the folder",
     "table nowhere": "nowhere: folder not found; give the --out folder of",
+    "report nowhere --out=page.html": "nowhere: folder not found; give the --out folder of",
     "sweep nowhere.yaml": "nowhere.yaml: file not found; give or copy a file of",
 }
 
@@ -113,12 +114,19 @@ def test_wrong_paths_need_no_torch() -> None:
 
 
 def test_tables_need_no_torch(tmp_path: Path) -> None:
-    runs, out = tmp_path / "runs", tmp_path / "out"
-    write_sweep(runs)
+    runs, out = write_sweep(tmp_path / "runs"), tmp_path / "new" / "out"
     done = run_without_torch(
         f"table {runs} --out {out}",
-        f"report {runs} --out {out}/report.html",
-        f"compare {runs}/collab_64_1 {runs}/concatenated_64_1",
+        f"report {runs} --out {out}/page.html",
+        f"compare {runs}/concatenated_64_1 {runs}/collab_64_1",
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert (out / "figure.png").exists()
+    table = (out / "table.md").read_text()
+    assert "- collab_32_1: failed (out of memory)" in table
+    assert "## Against concatenated" in table
+    assert done.stdout.startswith(f"{table}Best: shared keys (BLEU ")
+    assert "paired bootstrap" in done.stdout
+    files = {"figure.png", "figure.svg", "page.html", "runs.json", "table.md"}
+    assert {path.name for path in out.iterdir()} == files
+    assert (out / "figure.png").read_bytes().startswith(b"\x89PNG")
+    assert (out / "page.html").read_text().startswith("<!doctype html>\n<html")

@@ -10,11 +10,7 @@ from pathlib import Path
 import pytest
 from commands import succeed as command
 from data.corpus_archives import filled, iwslt14
-from data.recipe_runs import (
-    environment,
-    succeed,
-    trained,
-)
+from data.recipe_runs import environment, succeed, trained
 
 pytestmark = pytest.mark.slow
 

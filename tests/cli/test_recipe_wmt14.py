@@ -14,8 +14,8 @@ from fairseq_collab.runs.run import flat
 from fairseq_collab.runs.sweep import plan
 
 
-def run_of(recipe: str, *options: str) -> tuple[str, dict[str, Any]]:
-    """Name and configuration, by dotted names, of the first run of a dry run."""
+def run_of(recipe: str, *options: str) -> dict[str, Any]:
+    """The configuration, by dotted names, of the first run of a dry run."""
     told = subprocess.run(
         ["bash", f"recipes/{recipe}.sh", "--dry-run", "--out", "/o", *options],
         capture_output=True,
@@ -27,7 +27,7 @@ def run_of(recipe: str, *options: str) -> tuple[str, dict[str, Any]]:
     sweep = next(words for words in lines if words[:2] == ["fairseq-collab", "sweep"])
     assert sweep[3:5] == ["--out", "/o/runs"]
     (job,) = plan(REPOSITORY / sweep[2], sweep[5:])
-    return job.name, flat(job.config)
+    return flat(job.config)
 
 
 #: arXiv 2006.16362's README; below it what it leaves open.
@@ -95,7 +95,7 @@ def test_training_is_the_papers(
     recipe: str, options: tuple[str, ...], gpus: int, freq: int, stated: dict[str, Any]
 ) -> None:
     """A batch is as large on any number of GPUs."""
-    _, found = run_of(recipe, *options, "--gpus", str(gpus))
+    found = run_of(recipe, *options, "--gpus", str(gpus))
     assert {name: found[name] for name in stated} == stated
     assert found["optimization.update_freq"] == [freq]
     assert found["distributed_training.distributed_world_size"] == gpus

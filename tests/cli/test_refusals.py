@@ -25,17 +25,21 @@ def test_resuming_with_other_heads(trained: Path, data: Path) -> None:
     assert trained.read_bytes() == before
 
 
-def test_finetuning_from_other_heads(trained: Path, data: Path, tmp_path: Path) -> None:
-    line = refuse(
-        *train(data, *OTHER_HEADS, "--finetune-from-model", trained, "--save-dir", tmp_path)
-    )
-    assert HEADS in line
-
-
-def test_restoring_another_key_dimension(trained: Path, data: Path, tmp_path: Path) -> None:
-    options = ["--key-dim=4", "--restore-file", trained, "--reset-optimizer"]
-    line = refuse(*train(data, *options, "--save-dir", tmp_path))
-    assert "self_attn: key width is 8 in the checkpoint, 4 in the model" in line
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([*OTHER_HEADS, "--finetune-from-model"], HEADS),
+        (
+            ["--key-dim=4", "--reset-optimizer", "--restore-file"],
+            "key width is 8 in the checkpoint",
+        ),
+    ],
+    ids=["fine-tuning", "restoring"],
+)
+def test_starting_from_another_model(
+    options: list[str], said: str, trained: Path, data: Path, tmp_path: Path
+) -> None:
+    assert said in refuse(*train(data, *options, trained, "--save-dir", tmp_path))
 
 
 def test_overriding_heads_when_generating(trained: Path, data: Path) -> None:
@@ -63,10 +67,8 @@ def reordered(data: Path, tmp_path: Path) -> Path:
 
 def test_another_dictionary_of_the_same_size(trained: Path, reordered: Path) -> None:
     expected = "the encoder's dictionary has the same size (16) but other symbols"
-    line = refuse("fairseq-generate", reordered, *USER_DIR, "--path", trained, "--cpu")
-    assert expected in line
-    line = refuse(*train(reordered, "--max-update=6", "--save-dir", trained.parent))
-    assert expected in line
+    assert expected in refuse("fairseq-generate", reordered, *USER_DIR, "--path", trained, "--cpu")
+    assert expected in refuse(*train(reordered, "--max-update=6", "--save-dir", trained.parent))
 
 
 @pytest.mark.parametrize("option", ["--restore-file", "--finetune-from-model"])
@@ -76,32 +78,10 @@ def test_a_stock_checkpoint(option: str, stock: Path, data: Path, tmp_path: Path
     assert "fairseq-collab reparametrize" in line
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--key-dim=-1"], "key_dim is -1; it must be at least 1"),
-        (["--key-dim=many"], "argument --key-dim: invalid int value: 'many'"),
-    ],
-    ids=lambda value: value[0] if isinstance(value, list) else "",
-)
-def test_option_values(options: list[str], message: str, data: Path, tmp_path: Path) -> None:
-    line = refuse(*train(data, *options, "--save-dir", tmp_path))
-    assert line.startswith("fairseq-train: error: ")
-    assert message in line
-
-
 def test_score_refuses_what_it_cannot_score(tmp_path: Path) -> None:
     generation, reference = tmp_path / "generation", tmp_path / "reference"
     score = ["fairseq-collab", "score", generation, "--reference", reference]
     assert f"{generation}: file not found" in refuse(*score)
-    generation.write_text("S-0\ta\n")
-    reference.write_text("a\n")
-    assert "no hypotheses (lines that start with D-) in it" in refuse(*score)
-    generation.write_text("D-0\t-0.1\ta\nD-2\t-0.1\tb\n")
-    assert "hypothesis 1 is missing (1 of 3)" in refuse(*score)
     generation.write_text("D-0\t-0.1\ta\nD-1\t-0.1\tb\n")
-    assert "2 hypotheses, but 1 sentences in" in refuse(*score)
     reference.write_text("\n\n")
     assert "the reference has no words; give the text of the test set" in refuse(*score)
-    reference.write_bytes(b"a\n\xff\n")
-    assert ":2: invalid UTF-8: byte 0xFF" in refuse(*score)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from cli.conftest import LM_SIZES, MODEL, OPTIMISER, SHORT
+from cli.conftest import LM_SIZES, MODEL, SHORT
 from commands import USER_DIR, refuse, succeed
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 
@@ -18,17 +18,6 @@ from fairseq_collab.commands import reparametrize as command
 from fairseq_compat import checkpoints
 
 STOCK = [o for o in MODEL if "key-dim" not in o and "arch" not in o]
-
-
-@pytest.fixture(scope="module")
-def stock(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """fairseq's own transformer (d = 32, 4 heads), trained until it copies most words."""
-    folder = tmp_path_factory.mktemp("stock")
-    succeed(
-        "fairseq-train", data, "--arch=transformer", *STOCK, *OPTIMISER, "--max-tokens=1000",
-        "--max-update=120", "--disable-validation", "--no-epoch-checkpoints", "--save-dir", folder,
-    )  # fmt: skip
-    return folder / "checkpoint_last.pt"
 
 
 def run(*arguments: object) -> dict[str, Any]:
@@ -43,14 +32,6 @@ def translations(checkpoint: Path, data: Path) -> list[str]:
         "--max-tokens=2000",
     )  # fmt: skip
     return sorted(re.findall(r"^H-\d+\t.*", output, re.MULTILINE))
-
-
-def rewrite(checkpoint: Path, out: Path, change: Any) -> Path:
-    """A copy of a checkpoint whose state ``change`` has changed."""
-    state = checkpoints.read(checkpoint)
-    change(state)
-    torch.save(state, out)
-    return out
 
 
 def test_full_dimension_translates_alike_and_trains_on(
@@ -144,7 +125,6 @@ def test_language_models(monolingual: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--key-dim=33"], "encoder 0: key width 33 is out of range; give one from 1 to 32"),
         (["nowhere", "--key-dim=4"], "nowhere: data folder not found; give the"),
         (["--key-dim=4", "--subset=dev"], "Dataset not found: dev"),
     ],
@@ -166,5 +146,3 @@ def test_other_models_are_refused(trained: Path, tmp_path: Path) -> None:
         "--out", tmp_path / "out.pt",
     )  # fmt: skip
     assert str(tmp_path / "no.pt") in line
-    with pytest.raises(UserError, match="folder not found; make it, or give another --out"):
-        command.main([str(trained), "--key-dim=4", "--out", str(tmp_path / "no" / "out.pt")])

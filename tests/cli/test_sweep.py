@@ -13,15 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import (
-    SETTINGS,
-    preprocess,
-    refuse,
-    run_command,
-    succeed,
-    warm,
-    write_copy_task,
-)
+from commands import SETTINGS, preprocess, refuse, run_command, succeed, warm, write_copy_task
 
 from fairseq_collab.results.table import read_table
 

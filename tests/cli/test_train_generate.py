@@ -90,16 +90,3 @@ def test_options_train_and_translate(options: list[str], data: Path, tmp_path: P
         "--beam=3", "--max-len-b=5", "--max-len-a=0",
     )  # fmt: skip
     assert output.count("\nH-") > 10
-
-
-def test_the_first_screen_is_short(data: Path, tmp_path: Path) -> None:
-    """Version, device, data, model; the configuration and the modules go to --log-file."""
-    log = tmp_path / "log"
-    command = ["fairseq-train", data, *USER_DIR, *MODEL, *SHORT, "--save-dir", tmp_path]
-    screen = succeed(*command, "--log-file", log, fresh=True).partition("begin training epoch")[0]
-    first = [line.partition("| INFO | fairseq_collab | ")[2] for line in screen.splitlines()]
-    assert [line.partition(" ")[0] for line in first[:4]] == [
-        *("fairseq-collab", "device:", "data:", "model:")
-    ]
-    assert len(first) < 8, screen
-    assert "CollaborativeAttention(" in log.read_text()

@@ -20,9 +20,25 @@ USAGE: dict[str, list[tuple[str, str]]] = {
         (". --last 0", "argument --last: must be a whole number above 0, not '0'"),
         ("a b --last 2", "argument --last: needs one folder"),
     ],
+    "data prepare --text t --out o --source-lang en --target-lang de": [
+        ("--allow-loss nan", "number from 0 to 1, not 'nan'"),
+        ("--allow-loss 5", "number from 0 to 1, not '5'"),
+    ],
     "heads c.pt data --out=out": [
         ("--subwords=code", "--subwords needs --conllu"),
         ("--relevance-sentences=x", "argument --relevance-sentences: must be a"),
+    ],
+    "prune c.pt --out=o.pt": [
+        ("", "one of the arguments --votes --gates --importance --keep-heads --random is required"),
+        ("--random=1", "--random and --keep go together"),
+        ("--gates --keep=1", "--keep needs --importance or --random"),
+        ("--random=1 --keep=1,2,3", "must be a whole number above 0, not '1,2,3'"),
+        ("--gates --remove-share=0.5", "--remove-share needs --importance"),
+        ("--gates --as-many-as=x.pt", "--as-many-as needs --importance"),
+        ("--gates --random=1", "not allowed with argument"),
+        ("--importance=x", "--importance needs one of --keep, --remove-share and --as-many-as"),
+        ("--importance=x --keep=1 --remove-share=0", "needs one of --keep, --remove-share"),
+        ("--importance=x --remove-share=1.1", "must be a number from 0 to 1, not '1.1'"),
     ],
     "reparametrize c.pt --out=out.pt": [
         ("", "give sizes: --key-dim or --key-dim-in-TYPE"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from interpreters import REPOSITORY, Interpreter, pip
+from interpreters import REPOSITORY, Interpreter
 
 
 @pytest.fixture(scope="session")
@@ -18,11 +18,3 @@ def python() -> Interpreter:
 def repository() -> Path:
     """The root of the checkout."""
     return REPOSITORY
-
-
-@pytest.fixture(scope="session")
-def wheel(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Path:
-    """The wheel of this checkout."""
-    folder = tmp_path_factory.mktemp("wheel")
-    pip("wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", folder, repository)
-    return next(folder.glob("*.whl"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -72,17 +71,3 @@ def built(kind: str, folder: Path, repository: Path) -> Path:
     """What the build backend makes of a checkout: its "sdist" or its "editable" wheel."""
     build = f"import hatchling.build; print(hatchling.build.build_{kind}({str(folder)!r}))"
     return folder / Interpreter().output("-c", build, cwd=repository).split()[-1]
-
-
-def find_interpreter(minor: int) -> Path | None:
-    """Find a working Python 3.`minor`: the running one, on the PATH, or among pyenv's."""
-    candidates: list[str | Path] = [
-        *([sys.executable] if sys.version_info[:2] == (3, minor) else []),
-        shutil.which(f"python3.{minor}") or "false",
-        *Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python"),
-    ]
-    for candidate in candidates:  # pyenv's stand-ins are on the PATH even if they cannot run
-        version = f"import sys; sys.exit(sys.version_info[:2] != (3, {minor}))"
-        if Interpreter(candidate).run("-c", version).returncode == 0:
-            return Path(candidate)
-    return None

@@ -36,14 +36,13 @@ def test_start_up_imports_nothing_but_the_hook(python):
     assert alone - bare == {"fairseq_compat"}
 
 
-def test_every_interpreter_is_hooked(python):
-    assert python.output("-c", IS_HOOKED) == "True\n"
+@pytest.mark.parametrize(("off", "hooked"), [("", True), ("0", True), ("1", False), ("yes", False)])
+def test_every_interpreter_is_hooked_unless_the_environment_switches_it_off(python, off, hooked):
+    assert python.output("-c", IS_HOOKED, FAIRSEQ_COMPAT_OFF=off) == f"{hooked}\n"
+
+
+def test_an_isolated_interpreter_is_hooked(python):
     assert python.output("-I", "-c", IS_HOOKED) == "True\n"
-
-
-@pytest.mark.parametrize(("value", "hooked"), [("1", False), ("yes", False), ("0", True)])
-def test_the_environment_switches_it_off(python, value, hooked):
-    assert python.output("-c", IS_HOOKED, FAIRSEQ_COMPAT_OFF=value) == f"{hooked}\n"
 
 
 def test_without_pth_file_importing_the_package_installs_it(python, repository):

@@ -1,4 +1,4 @@
-"""As a user has it: the wheel of the sdist, installed, far from any checkout.
+"""As a user has it: the wheel of the sdist, installed, far from any checkout; uninstalling it.
 
 The environment is new and holds the wheel alone. What the wheel needs is lent by the environment of
 the tests, through a line in a .pth file: its packages can be imported, but its own .pth files, and
@@ -7,6 +7,7 @@ with them the checkout's editable install, are not read.
 
 from __future__ import annotations
 
+import re
 import sysconfig
 import zipfile
 from importlib.metadata import distribution
@@ -26,38 +27,36 @@ ON_THE_CPU = {"CUDA_VISIBLE_DEVICES": ""}
 
 
 @pytest.fixture(scope="module")
-def sdist(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Path:
-    """The source distribution of this checkout."""
-    return built("sdist", tmp_path_factory.mktemp("sdist"), repository)
-
-
-@pytest.fixture(scope="module")
-def wheel_of_sdist(tmp_path_factory: pytest.TempPathFactory, sdist: Path) -> Path:
+def wheel(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Path:
     """The wheel that pip makes of the source distribution, without the checkout."""
-    folder = tmp_path_factory.mktemp("wheel-of-sdist")
+    folder = tmp_path_factory.mktemp("wheel")
+    sdist = built("sdist", tmp_path_factory.mktemp("sdist"), repository)
     pip("wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", folder, sdist)
     return next(folder.glob("*.whl"))
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory, wheel_of_sdist: Path) -> Interpreter:
-    """An environment with the wheel and nothing else."""
-    python = empty_environment(tmp_path_factory.mktemp("installed") / "env")
-    pip("--python", python.executable, "install", "--no-deps", "--no-index", wheel_of_sdist)
-    return python
+def editable_wheel(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Path:
+    """The wheel that `pip install --editable` makes and installs."""
+    return built("editable", tmp_path_factory.mktemp("editable"), repository)
+
+
+def install(wheel: Path, python: Interpreter) -> None:
+    pip("--python", python.executable, "install", "--no-deps", "--no-index", wheel)
 
 
 @pytest.fixture(scope="module")
-def environment(alone: Interpreter) -> Interpreter:
-    """The same with all that the wheel needs, and fairseq's commands."""
-    packages = site_packages(alone)
+def environment(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Interpreter:
+    """An environment with the wheel, all that the wheel needs, and fairseq's commands."""
+    python = empty_environment(tmp_path_factory.mktemp("installed") / "env")
+    install(wheel, python)
     lent = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
-    (packages / "lent.pth").write_text("\n".join(lent))
+    (site_packages(python) / "lent.pth").write_text("\n".join(lent))
     for entry in distribution("fairseq").entry_points:
-        script = alone.executable.with_name(entry.name)
-        script.write_text(SCRIPT.format(alone.executable, entry.module, entry.attr))
+        script = python.executable.with_name(entry.name)
+        script.write_text(SCRIPT.format(python.executable, entry.module, entry.attr))
         script.chmod(0o755)
-    return alone
+    return python
 
 
 def site_packages(python: Interpreter) -> Path:
@@ -71,7 +70,7 @@ def contents(wheel: Path) -> dict[str, bytes]:
 
 
 def files_below(folder: Path) -> set[str]:
-    """All files but the compiled ones, as paths from ``folder``'s parent."""
+    """All files but the compiled ones (written as Python pleases), from ``folder``'s parent."""
     return {
         path.relative_to(folder.parent).as_posix()
         for path in folder.rglob("*")
@@ -79,14 +78,41 @@ def files_below(folder: Path) -> set[str]:
     }
 
 
-def test_the_wheel_has_every_file_of_the_packages(wheel_of_sdist: Path, repository: Path) -> None:
+def test_the_wheel_has_every_file_of_the_packages(wheel: Path, repository: Path) -> None:
     """Style sheets, lexica and marks of typed packages, too; configurations inside the plug-in."""
     expected = {f"fairseq_collab/{name}" for name in files_below(repository / "configs")}
     for package in PACKAGES:
         expected |= files_below(repository / package)
-    names = {name for name in contents(wheel_of_sdist) if ".dist-info" not in name}
+    names = {name for name in contents(wheel) if ".dist-info" not in name}
     assert names == expected | {"fairseq_compat.pth"}
     assert {f"{package}/py.typed" for package in PACKAGES} <= names
+
+
+def test_the_wheel_asks_for_everything_but_fairseq(wheel: Path) -> None:
+    (metadata,) = (text for name, text in contents(wheel).items() if name.endswith("/METADATA"))
+    required = re.findall(r"^Requires-Dist: (\w+)", metadata.decode(), re.M)
+    assert "torch" in required
+    assert not {"fairseq", "torchaudio"} & {*required}
+
+
+def is_hooked(python: Interpreter) -> bool:
+    code = "import sys; sys.exit('fairseq_compat' not in sys.modules)"
+    return python.run("-I", "-c", code).returncode == 0
+
+
+@pytest.mark.parametrize("kind", ["wheel", "editable_wheel"])
+def test_uninstalling_leaves_nothing(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    python, before = empty_environment(tmp_path / "env"), files_below(tmp_path / "env")
+    install(request.getfixturevalue(kind), python)
+    installed = {Path(name).name for name in files_below(tmp_path / "env") - before}
+    assert {"fairseq_compat.pth", "fairseq-collab"} <= installed
+    assert ("registry.py" in installed) is (kind == "wheel")
+    assert is_hooked(python)
+    pip("--python", python.executable, "uninstall", "--yes", "fairseq-collab")
+    assert files_below(tmp_path / "env") == before
+    assert not is_hooked(python)
 
 
 def test_from_text_to_score(environment: Interpreter, tmp_path: Path) -> None:

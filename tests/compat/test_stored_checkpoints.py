@@ -31,6 +31,7 @@ def test_each_architecture_has_one() -> None:
     assert {path.stem for path in (STORED / "checkpoints").iterdir()} == {*EXPECTED}
 
 
+@pytest.mark.slow
 def test_fairseq_interactive(tmp_path: Path) -> None:
     """A line that is not UTF-8 is skipped; without the fix it ends the process."""
     folder = STORED / "transformer_collab_1"

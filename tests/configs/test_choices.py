@@ -1,20 +1,11 @@
-"""What a Hydra user does with ``configs/``: override, sweep."""
+"""What a Hydra user does with ``configs/``: override, sweep, resume."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from commands import succeed
-from hydra_runs import TWO_UPDATES, command, logged, tiny
-
-
-def test_both_methods_start_as_the_same_model(data: Path, tmp_path: Path) -> None:
-    overrides = [*TWO_UPDATES, "common.log_format=json", "common.log_interval=1", "model.key_dim=8"]
-    methods = ("model=collab,concatenated", "model.attention_scale=embed")
-    succeed(*tiny("multi30k", data, *overrides, *methods, sweep=True), cwd=tmp_path)
-    first = [logged(tmp_path / job / "hydra_train.log", "train_inner")[0] for job in ("0", "1")]
-    assert first[0]["loss"] == first[1]["loss"]
-
+from hydra_runs import command
 
 QUICK = ("common.cpu=true", "dataset.num_workers=0", "optimization.max_update=1")
 

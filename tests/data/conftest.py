@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from commands import warm_children
 from corpus_archives import TEST, TRAIN, filled, small_iwslt14
 from loopback import Server, serving
 from text_tools import config, write_corpus
@@ -36,8 +35,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def prepared(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The corpus as `prepare` makes it, undisturbed. Not to be changed by a test."""
-    with warm_children():
-        return prepare(config(corpus, tmp_path_factory.mktemp("prepared") / "bin"))
+    return prepare(config(corpus, tmp_path_factory.mktemp("prepared") / "bin"))
 
 
 @pytest.fixture

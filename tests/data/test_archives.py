@@ -41,15 +41,6 @@ def test_only_what_is_needed(prefix: str, tmp_path: Path) -> None:
     assert taken(tmp_path, archive, A) == {"a.en": TEXT}
 
 
-@pytest.mark.parametrize("mode", ["", "gz", "bz2", "xz"])
-def test_kinds_of_tar(mode: str, tmp_path: Path) -> None:
-    path = tmp_path / "x.tar"
-    (tmp_path / "a.en").write_bytes(TEXT)
-    with tarfile.open(path, f"w:{mode}") as tar:
-        tar.add(tmp_path / "a.en", "sub/a.en")
-    assert taken(tmp_path, path, A) == {"a.en": TEXT}
-
-
 def test_members_that_are_missing(tmp_path: Path) -> None:
     archive = write(tmp_path, tgz({"sub/b.en": TEXT}))
     with refusing(f"{archive}: has no member sub/a.en; give the published archive"):

@@ -7,16 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from corpus_archives import (
-    ENGLISH,
-    TEST,
-    TRAIN,
-    data_of,
-    filled,
-    lines,
-    small_iwslt14,
-    text_of,
-)
+from corpus_archives import ENGLISH, TEST, TRAIN, data_of, filled, lines, small_iwslt14, text_of
 from refusals import refusing
 from text_tools import error_line, manifest, run
 
@@ -115,9 +106,7 @@ def test_unequal_lengths(tmp_path: Path) -> None:
     assert not (tmp_path / "out-text").exists()
 
 
-def test_usage(tmp_path: Path) -> None:
-    done = run("iwslt14", "--out", tmp_path, "--pair", "de-fr")
-    assert "invalid choice: 'de-fr'" in error_line(done, "iwslt14", status=2)
+def test_no_archive(tmp_path: Path) -> None:
     done = run("iwslt14", "--out", tmp_path / "out", "--from", tmp_path / "absent")
     assert "absent/de-en.tgz: file not found" in error_line(done, "iwslt14")
 

@@ -28,21 +28,14 @@ from data_prep.moses import (
 TOKENS = [
     ("a comma between numerals stays", "en", "It cost 5,300.50 or so", "It cost 5,300.50 or so"),
     ("... on both sides", "en", "a,b 5,a a,5 5,5", "a , b 5 , a a , 5 5,5"),
-    ("... in lists, too", "en", "A,B,C and 1,2,3", "A , B , C and 1,2,3"),
     ("... numerals of any script", "en", "٣,٣ x,٣", "٣,٣ x , ٣"),
     ("... but fractions are special", "en", "½,½", "½ , ½"),
     ("a comma at the end goes", "en", "about 5,", "about 5 ,"),
     ("a comma that begins a line before a numeral has nothing to go from", "en", ",5 ,5", ",5 , 5"),
     ("decimal comma", "de", "3,5 Prozent, 1.000,5", "3,5 Prozent , 1.000,5"),
     ("special characters alone", "en", "a/b (c) 50% $5 x=y", "a / b ( c ) 50 % $ 5 x = y"),
-    ("... each of them", "en", "a//b ?!", "a / / b ? !"),
     ("... not full stop, comma, apostrophe, backquote, hyphen", "de", "a-b `c`", "a-b `c`"),
-    (
-        "URLs are not protected",
-        "en",
-        "See http://www.statmt.org/index.html?a=b#c now",
-        "See http : / / www.statmt.org / index.html ? a = b # c now",
-    ),
+    ("URLs are not protected", "en", "http://a.org/b?c=d#e", "http : / / a.org / b ? c = d # e"),
     ("nor addresses", "en", "me@a-b.org is it", "me @ a-b.org is it"),
     ("between letters, English: right", "en", "don't O'Neil", "don 't O 'Neil"),
     ("no letter before, a letter after", "en", "say 'yes' now", "say ' yes ' now"),
@@ -60,35 +53,23 @@ TOKENS = [
     ("... though nothing stands before it", "en", "etc.", "etc ."),
     ("No. before a number", "en", "No. 5 and No. Five", "No. 5 and No . Five"),
     ("pp. and Art., too", "en", "pp. 5 pp. A Art. 5 Art. A", "pp. 5 pp . A Art. 5 Art . A"),
-    ("... not before a numeral in brackets", "en", "No. (5)", "No . ( 5 )"),
-    (
-        "full stop and letter inside",
-        "en",
-        "The U.S. Army On 3.5. Then",
-        "The U.S. Army On 3.5 . Then",
-    ),
+    ("full stop and letter inside", "en", "The U.S. Army 3.5. Then", "The U.S. Army 3.5 . Then"),
     ("no full stop inside", "en", "We left. They stayed.", "We left . They stayed ."),
     ("before a small letter nothing ends", "en", "We left. they stayed.", "We left. they stayed ."),
-    ("... also one with an accent", "fr", "Fin. émile", "Fin. émile"),
     ("... not a capital", "fr", "Fin. Émile", "Fin . Émile"),
-    ("... not behind a bracket", "en", "We left. (they)", "We left . ( they )"),
     ("German abbreviations", "de", "Nr. 5, Dr. Wer und bzw. Das", "Nr. 5 , Dr. Wer und bzw. Das"),
     ("full stops inside", "de", "z.B. Das Haus u.a. Dinge", "z.B. Das Haus u.a. Dinge"),
     ("German ordinals", "de", "am 3. Mai, am 31. Mai", "am 3. Mai , am 31. Mai"),
     ("... not at the end", "de", "am 3.", "am 3 ."),
     ("not in the list", "de", "Das Haus. Es steht.", "Das Haus . Es steht ."),
     ("quotes", "en", '"Yes," he said.', '" Yes , " he said .'),
-    ("... around a sentence", "en", 'He said "yes."', 'He said " yes . "'),
     ("German quotes", "de", "„Ja“, sagte er.", "„ Ja “ , sagte er ."),
     ("French quotes", "fr", "« oui » «non»", "« oui » « non »"),
     ("... with no-break spaces", "fr", "«\u00a0oui\u00a0»", "« oui »"),
     ("dashes are special", "en", "1990–1995 — so", "1990 – 1995 — so"),
     ("hyphens are not", "en", "well-known - x--y -5", "well-known - x--y -5"),
     ("full stops in a row", "en", "Wait... what", "Wait ... what"),
-    ("... any number", "en", "Wait.. what..... ...x", "Wait .. what ..... ... x"),
     ("... at the end", "en", "Wait...", "Wait ..."),
-    ("... before a capital", "en", "Wait... What", "Wait ... What"),
-    ("one-character ellipsis", "en", "Wait… what", "Wait … what"),
     ("apostrophe behind the last full stop", "en", "so he said.'", "so he said . '"),
     ("... where it goes left", "it", "così disse.'", "così disse . '"),
     ("blanks", "en", "  a \t b   c  ", "a b c"),
@@ -100,15 +81,9 @@ TOKENS = [
     ("a letter and a combining accent", "en", "cafe\u0301 x", "cafe \u0301 x"),
     ("joiners are special", "en", "a\u200bb", "a \u200b b"),
     ("emoji", "en", "so 😀😀!", "so 😀 😀 !"),
-    (
-        "in lists with a blank behind them, which no token has",
-        "it",
-        "Di all. Un es. X",
-        "Di all . Un es . X",
-    ),
+    ("in lists with a blank behind them", "it", "Di all. Un es. X", "Di all . Un es . X"),
     ("... the others still match", "it", "Il dott. Rossi", "Il dott. Rossi"),
     ("nothing", "en", "", ""),
-    ("only white space", "en", " \u00a0 ", ""),
     ("a full stop alone", "en", ". . a .", ". . a ."),
     ("a literal DOTMULTI (the script: a full stop)", "en", "a DOTMULTI b", "a DOTMULTI b"),
 ]
@@ -249,7 +224,6 @@ def test_detokenise() -> None:
         assert moses.detokenise(list(tokens), lang) == list(texts)
 
 
-@pytest.mark.parametrize("lang", ["fi", "es", "xx"])
-def test_language_with_other_rules_is_refused(lang: str) -> None:
-    with pytest.raises(UserError, match=f"no tokeniser for {lang}"):
-        Tokeniser(lang)
+def test_other_languages_are_rejected() -> None:
+    with pytest.raises(UserError, match="no tokeniser for fi"):
+        Tokeniser("fi")

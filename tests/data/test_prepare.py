@@ -14,7 +14,6 @@ from commands import BIN
 from fairseq.data import indexed_dataset
 from processes import wait_for
 from refusals import refusing
-from subword_nmt.apply_bpe import BPE
 from text_tools import (
     VOCAB_SIZE,
     config,
@@ -83,29 +82,6 @@ def test_same_as_fairseq_and_sentencepiece_by_hand(
     assert {word: int(n) for word, n in rows if not word.startswith("madeupword")} == counts
 
 
-def test_subwords_of_subword_nmt(
-    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_fairseq: None
-) -> None:
-    kept: dict[str, str] = {}
-    stand_in = prepare_module.binarise
-
-    def keep(folder: Path, *rest: Any) -> None:  # before they go
-        kept.update({path.name: path.read_text() for path in folder.glob("*.de")})
-        stand_in(folder, *rest)
-
-    monkeypatch.setattr(prepare_module, "binarise", keep)
-    out = prepare(config(corpus, tmp_path / "bin", subwords="subword_nmt", jobs=2))
-    form = {"moses": False, "lowercased": False, "hyphens": None, "subwords": "subword_nmt"}
-    assert manifest(out)["form"] == form
-    assert manifest(out)["subword_units"] == VOCAB_SIZE
-    with (out / "code").open() as codes:
-        theirs = BPE(codes)
-    for split in ("train", "valid", "test1"):
-        source = corpus / {"test1": "test.1.de"}.get(split, f"{split}.de")
-        expected = [theirs.process_line(line) for line in source.read_text().splitlines()]
-        assert kept[f"{split}.de"].splitlines() == expected
-
-
 # --- skipping and refusing -----------------------------------------------------------------
 
 
@@ -126,10 +102,7 @@ def test_finished_is_skipped(
         ({"vocab_size": 90}, "options.vocab_size: 100 there, 90 asked for"),
         ({"languages": ("de", "en")}, "options.source_lang: 'en' there, 'de' asked"),
         ({"origin": {"seed": 2}}, "origin.seed: None there, 2 asked for"),
-        (
-            {"splits": {"train": "train", "valid": "test"}},
-            "options.splits.valid: 'valid.en' there",
-        ),
+        ({"splits": {"train": "train", "valid": "test"}}, "options.splits.valid: 'valid.en' there"),
     ],
 )
 def test_changed_options_are_refused(
@@ -167,15 +140,6 @@ def test_impossible_requests(
 ) -> None:
     with refusing(words):
         prepare(config(corpus, tmp_path / "bin", **change))
-
-
-def test_pairs_of_the_training_text(corpus: Path, tmp_path: Path) -> None:
-    out, pairs = tmp_path / "bin", {*(corpus / "train.en").read_text().splitlines()}
-    splits = {"train": "train", "valid": "valid", "test": "train"}
-    prepare(config(corpus, out, splits=splits))
-    assert manifest(out)["sets"]["test"]["in_training_text"] == len(pairs)
-    train, test = (sentences(out, split, "en")[-1].tolist() for split in ("train", "test"))
-    assert train == test
 
 
 def test_line_without_pieces(tmp_path: Path) -> None:

@@ -22,9 +22,9 @@ def run(name: str, *arguments: object) -> Completed:
     return run_command("fairseq-collab", "data", name, *arguments)
 
 
-def error_line(done: Completed, name: str, status: int = 1) -> str:
+def error_line(done: Completed, name: str) -> str:
     """The one line that a failed command must end with."""
-    assert done.returncode == status, done.stderr
+    assert done.returncode == 1, done.stderr
     last = done.stderr.splitlines()[-1]
     assert last.startswith(f"fairseq-collab data {name}: error: ")
     assert "Traceback" not in done.stderr

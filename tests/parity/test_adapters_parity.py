@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 from typing import Any
 
 import pytest
@@ -26,7 +25,7 @@ from transformers import (
 )
 
 from collab_common.errors import UserError
-from fairseq_collab.adapters import swap, swap_attention
+from fairseq_collab.adapters import swap_attention
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -150,13 +149,6 @@ def test_a_decoder_of_berts_kind_uses_its_cache() -> None:
 
 
 # ---- choices and refusals -----------------------------------------------------------------------
-
-
-def test_the_docstrings_example() -> None:
-    torch.set_default_dtype(torch.float32)
-    found = doctest.testmod(swap)
-    assert found.attempted > 5
-    assert not found.failed
 
 
 def test_some_attentions_can_be_chosen() -> None:

@@ -17,11 +17,7 @@ from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 from toy import close
 
-from fairseq_collab.attention import (
-    CollaborativeAttention,
-    ConcatenatedAttention,
-    HeadAttention,
-)
+from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention, HeadAttention
 from fairseq_collab.attention.collaborative import QUERY_MIXINGS
 from fairseq_collab.attention.gates import GatedAttention
 from fairseq_collab.attention.grouped_query import GroupedQueryAttention

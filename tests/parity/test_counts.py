@@ -6,8 +6,11 @@ round to the column "params" of Cordonnier et al. 2020 (60.9/61.0M, 56.2, 53.8, 
 
 from __future__ import annotations
 
+from argparse import Namespace
+
 import pytest
 import toy
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 from toy_language_models import language_model
 
 from fairseq_collab.attention import CollaborativeAttention
@@ -23,14 +26,11 @@ SHARED = 32_768 * D
 
 
 def published(suffix: str, arch: str = "transformer_collab", **options: object) -> int:
-    sizes = {"share_all_embeddings": True, **options}
-    # The preset's own sizes, not the toy's.
-    from fairseq.models import MODEL_DATACLASS_REGISTRY
-
     name = f"{arch}{suffix}"
     defaults = MODEL_DATACLASS_REGISTRY[name]()
-    sizes |= {key: getattr(defaults, key) for key in toy.SIZES}
-    return toy.num_parameters(toy.model(name, toy.task(WORDS), **sizes))
+    sizes = {key: getattr(defaults, key) for key in toy.SIZES}  # the preset's own, not the toy's
+    options = {"share_all_embeddings": True, **options}
+    return toy.num_parameters(toy.model(name, toy.task(WORDS), **sizes, **options))
 
 
 @pytest.mark.parametrize(
@@ -52,10 +52,6 @@ def test_base_matches_the_paper(key_dim: int, collaborative: str, concatenated: 
 @pytest.mark.parametrize("suffix", sorted(PRESET_SIZES.keys() - {"_multi30k"}))
 def test_preset_equals_fairseqs_namesake(suffix: str) -> None:
     """Without collaborative heads, each preset has the parameters of fairseq's preset."""
-    from argparse import Namespace
-
-    from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
-
     stock_name = f"transformer{suffix}"
     args = Namespace(arch=stock_name, encoder_layers=1, decoder_layers=1)
     ARCH_CONFIG_REGISTRY[stock_name](args)
@@ -79,6 +75,8 @@ def test_fewer_heads_of_the_same_size_match_paper_3(kept: int, body: str) -> Non
 PAPER_3_WORDS = 42_851 - 4
 TWO_HEADS = {"head_size": 64, "heads_in_encoder": 2, "heads_in_decoder": 2, "heads_in_cross": 2}
 
+HALF_FFN = {"encoder_ffn_embed_dim": 1024, "decoder_ffn_embed_dim": 1024}
+
 
 @pytest.mark.parametrize(
     ("arch", "options", "millions", "published"),
@@ -88,12 +86,7 @@ TWO_HEADS = {"head_size": 64, "heads_in_encoder": 2, "heads_in_decoder": 2, "hea
         ("transformer_collab", {"key_dim": 512, "query_mixing": "diagonal"}, "2054.05", 2054),
         # The two last are cut off in the paper, where the others are rounded.
         ("transformer_headsize_n", TWO_HEADS, "1558.87", 1558),
-        (
-            "transformer_headsize_n",
-            {**TWO_HEADS, "encoder_ffn_embed_dim": 1024, "decoder_ffn_embed_dim": 1024},
-            "1181.38",
-            1181,
-        ),
+        ("transformer_headsize_n", {**TWO_HEADS, **HALF_FFN}, "1181.38", 1181),
     ],
 )
 def test_multiply_adds_match_paper_3(

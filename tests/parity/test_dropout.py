@@ -12,16 +12,11 @@ from fairseq_collab.kernels.dropout import LEVELS, Dropout
 NUMBERS = 2**20
 
 
-def drop(p: float, x: torch.Tensor) -> torch.Tensor:
-    module = Dropout(p)
-    return module(x)
-
-
 @pytest.mark.parametrize("p", [0.1, 0.3, 0.5])
 def test_elements_are_dropped_independently_at_the_rate(p: float) -> None:
     """Within five standard deviations, for each of the four that share a word, and for pairs."""
     torch.manual_seed(1)
-    y = drop(p, torch.ones(NUMBERS, dtype=torch.float64))
+    y = Dropout(p)(torch.ones(NUMBERS, dtype=torch.float64))
     dropped = (y == 0).double()
     rows = dropped.view(-1, 4)
     deviation = (p * (1 - p) / len(rows)) ** 0.5
@@ -35,7 +30,7 @@ def test_elements_are_dropped_independently_at_the_rate(p: float) -> None:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_dropped_elements_have_no_gradient(dtype: torch.dtype) -> None:
     x = torch.randn(7, 5, 3, dtype=dtype).transpose(0, 1).requires_grad_()  # 105: no multiple of 4
-    y = drop(0.4, x)
+    y = Dropout(0.4)(x)
     y.sum().backward()
     assert y.dtype == dtype
     assert y.shape == x.shape
@@ -47,13 +42,13 @@ def test_dropped_elements_have_no_gradient(dtype: torch.dtype) -> None:
 def test_seeds_and_stored_states_repeat() -> None:
     x = torch.ones(1000)
     torch.manual_seed(1)
-    first, state = drop(0.3, x), torch.get_rng_state()
-    second = drop(0.3, x)
+    first, state = Dropout(0.3)(x), torch.get_rng_state()
+    second = Dropout(0.3)(x)
     torch.manual_seed(1)
-    assert torch.equal(drop(0.3, x), first)
+    assert torch.equal(Dropout(0.3)(x), first)
     assert not torch.equal(first, second)
     torch.set_rng_state(state)
-    assert torch.equal(drop(0.3, x), second)
+    assert torch.equal(Dropout(0.3)(x), second)
 
 
 @pytest.mark.parametrize("p", [0.0, 1e-6, 1 - 1e-6, 1.0])
@@ -62,7 +57,7 @@ def test_rates_beyond_sixteen_bits_use_torch(p: float) -> None:
     torch.manual_seed(1)
     expected = FairseqDropout(p)(x)
     torch.manual_seed(1)
-    assert torch.equal(drop(p, x), expected)
+    assert torch.equal(Dropout(p)(x), expected)
 
 
 def test_translation_drops_nothing_unless_asked_to() -> None:

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import toy
-import toy_language_models
-from fairseq.models import MODEL_DATACLASS_REGISTRY
 from fairseq.models.transformer import TransformerModel
 from fairseq.models.transformer_lm import TransformerLanguageModel
 from fairseq.modules import MultiheadAttention
-from omegaconf import OmegaConf
-from parity.test_prune_parity import ADAPTIVE
+from parity.test_prune_parity import ADAPTIVE, trained
 from refusals import refusing
 from torch import Tensor, nn
 from toy import close
-from toy_heads import ordinary
 
-from collab_common.attention_types import ATTENTION_TYPES
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention, HeadAttention
 from fairseq_collab.attention.gates import GatedAttention
 from fairseq_collab.attention.latent import LatentAttention
-from fairseq_collab.export.attention import NotExactError, plain_weights, smallest_size
+from fairseq_collab.export.attention import NotExactError, plain_weights
 from fairseq_collab.export.model import plain
 from fairseq_collab.trained.opener import Trained
 
@@ -42,12 +36,7 @@ EXACT = {
     "latent": {"latent_dim": 7},
     "smaller heads of a latent": {"latent_dim": 5, "qk_head_size": 3, "v_head_size": 2},
     "full mixing": {"key_dim": 4, "query_mixing": "full"},
-    "own queries and one narrow value": {
-        "key_dim": 3,
-        "query_mixing": "own",
-        "value_heads": 1,
-        "v_head_size": 2,
-    },
+    "own queries, narrow values": {"key_dim": 3, "query_mixing": "own", "v_head_size": 2},
     "gates": {"gate_speed": 1},
     "d/H": {},
     "small heads": {"qk_head_size": 3, "v_head_size": 2},
@@ -106,43 +95,17 @@ def test_an_attention_that_is_none_of_fairseqs(reason: str) -> None:
     assert str(failure.value) == reason
 
 
-@pytest.mark.parametrize(
-    ("options", "size"),
-    [
-        ({"key_dim": 2}, 4),  # values
-        ({"key_dim": 9}, 9),
-        ({"key_dim": 12, "mixing_init": "block"}, 4),
-        ({"qk_head_size": 6, "v_head_size": 2}, 6),
-        ({"qk_head_size": 2, "v_head_size": 3}, 3),
-    ],
-    ids=str,
-)
-def test_the_smallest_size_that_does(options: dict[str, Any], size: int) -> None:
-    """Where heads may have any size, as in CTranslate2, every attention can be had."""
-    ours = attention(options)
-    assert smallest_size(ours) == size
-    x, y = torch.randn(T, B, D), torch.randn(S, B, D)
-    close(attend(ordinary(ours), x, y), attend(ours, x, y))
-
-
 # ---- whole models -------------------------------------------------------------------------------
 
 SIZED, LM = "transformer_headsize_n", "transformer_lm_collab"
 SHARED = {"share_all_embeddings": True}
 
 
-def trained(arch: str, **options: Any) -> Trained:
-    """A model with random weights, as :func:`export_model.load` returns one."""
-    if "_lm_" in arch:
-        values = toy_language_models.language_model_options(arch, **options)
-        symbols = toy_language_models.task()
-    else:
-        values, symbols = {**toy.SIZES, **options}, toy.task()
-    cfg = OmegaConf.merge(OmegaConf.structured(MODEL_DATACLASS_REGISTRY[arch]()), values)
-    cfg._name = arch
-    module = randomised(toy.build(arch, symbols, values))
-    state = {"cfg": OmegaConf.create({"model": cfg, "task": {"_name": "translation"}})}
-    return Trained(Path("model.pt"), state, module, None)
+def model(arch: str, **options: Any) -> Trained:
+    """A model with random weights; what mixing switches off stays off."""
+    found = trained(arch, separate=False, **options)
+    randomised(found.model)
+    return found
 
 
 @pytest.mark.parametrize(
@@ -154,18 +117,12 @@ def trained(arch: str, **options: Any) -> Trained:
         (SIZED, {"head_size": 3, "encoder_normalize_before": True}),
         (SIZED, {"heads_in_encoder": "2", "layernorm_embedding": True}),
         (SIZED, {"decoder_input_dim": 8, "decoder_output_dim": 12}),
-        (
-            SIZED,
-            {
-                f"heads_in_{n}": h
-                for n, h in zip(ATTENTION_TYPES, ("4,0", "0,0", "0,2"), strict=True)
-            },
-        ),
+        (SIZED, {"heads_in_encoder": "4,0", "heads_in_decoder": "0", "heads_in_cross": "0,2"}),
     ],
     ids=str,
 )
 def test_a_translation_model_becomes_fairseqs(arch: str, options: dict[str, Any]) -> None:
-    ours = trained(arch, **options)
+    ours = model(arch, **options)
     stock = plain(ours).model
     assert type(stock) is TransformerModel
     batch = toy.batch()
@@ -182,11 +139,11 @@ def test_a_translation_model_becomes_fairseqs(arch: str, options: dict[str, Any]
     ids=str,
 )
 def test_a_language_model_becomes_fairseqs(options: dict[str, Any]) -> None:
-    ours = trained(LM, **options)
+    ours = model(LM, **options)
     stock = plain(ours).model
     assert type(stock) is TransformerLanguageModel
     tokens = toy.batch()["prev_output_tokens"]
-    outputs = [model.double()(tokens)[0] for model in (stock, ours.model)]
+    outputs = [one.double()(tokens)[0] for one in (stock, ours.model)]
     close(*outputs)
 
 
@@ -196,24 +153,15 @@ def test_a_language_model_becomes_fairseqs(options: dict[str, Any]) -> None:
         (
             "transformer_collab",
             {"key_dim": 5},
-            "model.pt: no exact export: encoder.layers.0.self_attn: a head scores by 5 dimensions; "
-            "standard heads here have 4; --format ct2 takes heads of every size",
+            "exact export: encoder.layers.0.self_attn: a head s",
         ),
         (SIZED, {"heads_in_encoder": "4,2"}, "self_attn has 2 heads, encoder.layers.0.self_attn"),
-        (
-            SIZED,
-            {"heads_in_cross": "2"},
-            "decoder.layers.0.encoder_attn has 2 heads, decoder.lay",
-        ),
+        (SIZED, {"heads_in_cross": "2"}, "layers.0.encoder_attn has 2 heads, decoder.layers.0."),
         (SIZED, {"heads_in_encoder": "3"}, "3 heads in the encoder do not divide the model's size"),
-        (
-            LM,
-            {"key_dim": 4, "scale_attn": True},
-            "own language model ignores --scale-attn",
-        ),
+        (LM, {"key_dim": 4, "scale_attn": True}, "own language model ignores --scale-attn"),
     ],
 )
 def test_models_without_a_counterpart(arch: str, options: dict, message: str) -> None:
     sizes = {"head_size": 2} if arch == SIZED else {}
     with refusing(message):
-        plain(trained(arch, **sizes, **options))
+        plain(model(arch, **sizes, **options))

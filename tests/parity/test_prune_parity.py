@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,7 @@ from refusals import refusing
 from torch import Tensor, nn
 
 from fairseq_collab.prune.choices import all_heads
-from fairseq_collab.prune.surgery import (
-    Kept,
-    check_heads,
-    heads_by_attention,
-    pruned,
-)
+from fairseq_collab.prune.surgery import Kept, check_heads, heads_by_attention, pruned
 from fairseq_collab.trained.opener import Trained
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -61,23 +55,19 @@ def trained(arch: str, separate: bool = True, **options: Any) -> Trained:
     """
     torch.manual_seed(5)
     symbols, chosen = toy_lm.task(), {"dropout": 0.0, "attention_dropout": 0.0, **options}
-    given: Any
+    sizes = {**toy.SIZES, **chosen}
     if "_lm" in arch:
-        # Adaptive inputs have a buffer that is always single.
-        model = toy_lm.language_model(arch, symbols, **chosen).double()
-        given = OmegaConf.merge(
-            OmegaConf.structured(MODEL_DATACLASS_REGISTRY[arch]()),
-            {**toy_lm.language_model_options(arch, **chosen), "_name": arch},
-        )
-    else:
-        model = toy.model(arch, symbols, **chosen)
-        given = Namespace(**{**toy.SIZES, **chosen})
-        if arch != "transformer":
-            given = OmegaConf.create({**vars(given), "_name": arch})
+        sizes = toy_lm.language_model_options(arch, **chosen)
+    model = toy.build(arch, symbols, sizes).double()  # adaptive inputs have a single buffer
+    given: Any = Namespace(**sizes)
+    if arch != "transformer":
+        defaults = OmegaConf.structured(MODEL_DATACLASS_REGISTRY[arch]())
+        given = OmegaConf.merge(defaults, {**sizes, "_name": arch})
     for name, parameter in model.named_parameters():
         if name.endswith("bias"):
             nn.init.normal_(parameter)
-    cfg = OmegaConf.create({"model": None}, flags={"allow_objects": True})
+    parts = {"model": None, "task": {"_name": "translation"}}
+    cfg = OmegaConf.create(parts, flags={"allow_objects": True})
     cfg.model = given
     task = Namespace(**vars(symbols), build_model=lambda chosen: build_model(chosen, symbols))
     state = {"cfg": cfg, "last_optimizer_state": {}, "extra_state": {"ema": 1, "epoch": 2}}
@@ -199,11 +189,3 @@ def test_heads_that_cannot_be_removed() -> None:
     for arch in ("transformer_collab", "transformer_lm_collab"):
         with refusing("CollaborativeAttention, which share projections"):
             trained(arch, key_dim=8)
-
-
-def test_models_that_are_neither_of_the_two_kinds() -> None:
-    """Such as fairseq's LSTM models: layers, but no attention in them."""
-    sizes = {"encoder_layers": 1, "decoder_layers": 1, "decoder_out_embed_dim": 16}
-    source = replace(trained("transformer"), model=toy.model("lstm", criterion="", **sizes))
-    with refusing("checkpoint.pt: neither an encoder-decoder transf"):
-        check_heads(source)

@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 
 import pytest
-from commands import sizes, succeed
-
-
-def write_corpus(folder: Path) -> None:
-    """200 training pairs over 30 words; the translation is the reversed sentence."""
-    chance = random.Random(0)
-    source = [f"w{i}" for i in range(30)]
-    target = {word: f"t{i}" for i, word in enumerate(source)}
-    for split, size in (("train", 200), ("valid", 20), ("test", 10)):
-        lines = [chance.choices(source, k=chance.randint(3, 9)) for _ in range(size)]
-        english = "".join(" ".join(line) + "\n" for line in lines)
-        german = "".join(" ".join(target[word] for word in line[::-1]) + "\n" for line in lines)
-        (folder / f"{split}.en").write_text(english)
-        (folder / f"{split}.de").write_text(german)
+from commands import preprocess, sizes, succeed, write_copy_task
 
 
 @pytest.fixture(scope="session")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that fairseq-preprocess writes."""
-    raw, binary = tmp_path_factory.mktemp("raw"), tmp_path_factory.mktemp("data") / "bin"
-    write_corpus(raw)
-    splits = [f"--{split}pref={raw / split}" for split in ("train", "valid", "test")]
-    languages = ("--source-lang", "en", "--target-lang", "de")
-    succeed("fairseq-preprocess", *languages, *splits, "--destdir", binary)
-    return binary
+    """The folder that fairseq-preprocess writes: 200 pairs to train on, 50 to validate."""
+    folder = tmp_path_factory.mktemp("data")
+    write_copy_task(folder / "text", words=30, train=200)
+    return preprocess(folder / "text", folder / "bin")
 
 
 SIZES = [*sizes(16, 32, heads=2), "--dropout=0.1"]

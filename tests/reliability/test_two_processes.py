@@ -5,12 +5,12 @@ And heads that train in groups have the same groups in both.
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
+import torch
 from commands import USER_DIR, warm
 from commands import run_command as run
 
@@ -22,7 +22,6 @@ from .test_kill import assert_same
 pytestmark = pytest.mark.slow
 
 TELL_WEIGHTS = Path(__file__).parent / "tell_weights.py"
-TELL_GROUPS = Path(__file__).parent / "tell_groups.py"
 TORCHRUN = ("torchrun", "--standalone", "--nproc-per-node=2", "--no-python")
 # Unbuffered, a print comes in pieces, which mix with those of the other process.
 BUFFERED = {"PYTHONUNBUFFERED": ""}
@@ -89,63 +88,33 @@ def test_killed_and_resumed_is_uninterrupted(
     assert weights(resumed) == weights(whole)
     one, other = (checkpoints.read(where / "checkpoint_last.pt") for where in (folder, tmp_path))
     for part in ("model", "last_optimizer_state"):
-        assert_same(one[part], other[part], part)
+        assert_same(one[part], other[part])
 
 
 # ---- heads in groups -----------------------------------------------------------------------------
 
-#: Updates, each on all 20 sentences of the validation set: in halves, or in one process.
-GROUPED_UPDATES = 6
-Groups = dict[int, list[list[int]]]  # by update: the group of each head of each attention
-
 
 def train_in_groups(
     data: Path, folder: Path, launcher: tuple[object, ...], batch: int, *more: str
-) -> dict[int, Groups]:
-    """Train without dropout; what each process has told."""
+) -> tuple[list[str], dict[str, torch.Tensor]]:
+    """The hashes after an update on the 50 validation sentences, and each attention's groups."""
     model = ["--arch=transformer_grouped_heads", *SIZES, "--head-groups=3", "--dropout=0"]
     model += [f"--{side}-attention-heads=8" for side in ("encoder", "decoder")]
     criterion = ["--criterion=label_smoothed_cross_entropy_with_head_groups"]
     options = [*USER_DIR, *model, *TRAINING, *criterion, *more, "--train-subset=valid"]
-    options += [f"--batch-size={batch}", f"--max-epoch={GROUPED_UPDATES}", "--disable-validation"]
-    command = [*launcher, TELL_GROUPS, data, *options, "--no-epoch-checkpoints"]
-    done = run(*command, "--save-dir", folder, **BUFFERED)
+    options += [f"--batch-size={batch}", "--max-epoch=1", "--disable-validation"]
+    command = [*launcher, TELL_WEIGHTS, *NEVER, data, *options, "--save-dir", folder]
+    done = run(*command, **BUFFERED)
     assert done.returncode == 0, done.stderr
-    found: dict[int, Groups] = {}
-    for line in re.findall(r"^GROUPS (.*)$", done.stdout, re.MULTILINE):
-        told = json.loads(line)
-        found.setdefault(told["process"], {})[told["update"]] = told["groups"]
-    return found
+    saved = checkpoints.read(folder / "checkpoint_last.pt")["model"]
+    return weights(done), {name: saved[name] for name in saved if name.endswith(".membership")}
 
 
-@pytest.fixture(scope="module")
-def grouped(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[int, Groups], Path]:
-    """What two processes have told, ten sentences each an update, and their folder."""
-    folder = tmp_path_factory.mktemp("grouped")
+def test_groups_are_those_of_all_sentences(data: Path, tmp_path: Path) -> None:
+    """In both processes, and as in one: inner products of features add up over sentences."""
     launcher = (*TORCHRUN, warm() / "python")
-    return train_in_groups(data, folder, launcher, 10, *GLOO), folder
-
-
-def test_both_have_the_same_groups(grouped: tuple[dict[int, Groups], Path]) -> None:
-    """After every update, and in the checkpoint; each would find others in its own sentences."""
-    told, folder = grouped
-    assert told.keys() == {0, 1}
-    assert list(told[0]) == list(range(GROUPED_UPDATES))
-    assert told[0] == told[1]
-    weights = checkpoints.read(folder / "checkpoint_last.pt")["model"]
-    saved = [
-        weights[name].argmax(dim=1).tolist() for name in weights if name.endswith(".membership")
-    ]
-    assert saved == told[0][GROUPED_UPDATES - 1]
-
-
-def test_groups_are_those_of_all_sentences(
-    data: Path, grouped: tuple[dict[int, Groups], Path], tmp_path: Path
-) -> None:
-    """Inner products of features add up over sentences, so that one process finds the same groups.
-
-    Later updates differ: each process has cosines of its own sentences in its loss.
-    """
-    alone = train_in_groups(data, tmp_path, ("python",), 20)
-    assert list(alone) == [0]
-    assert alone[0][0] == grouped[0][0][0]
+    (one, other), together = train_in_groups(data, tmp_path / "two", launcher, 25, *GLOO)
+    assert one == other
+    _, alone = train_in_groups(data, tmp_path / "one", ("python",), 50)
+    assert len(alone) == 3
+    assert_same(together, alone)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any
 
 import pytest
 import torch
@@ -55,19 +54,9 @@ def test_initial_gains(init: str, key_dim: int) -> None:
             assert 0.95 * bound < largest <= bound, name
 
 
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (partial(FULL, 8, 2, 0), "key_dim is 0; it must be at least 1"),
-        (partial(FULL, 8, 0, 4), "num_heads is 0; it must be at least 1"),
-        (partial(FULL, 8, 3, 4), "model size 8 does not divide by 3 heads"),
-        (partial(ConcatenatedAttention, 8, 3), "model size 8 does not divide by 3 heads"),
-        (partial(ConcatenatedAttention, 8, 2, qk_head_size=-1), "head_size is -1; it must be"),
-    ],
-)
-def test_sizes_that_are_refused(build: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        build()
+def test_no_heads_are_rejected() -> None:
+    with pytest.raises(ValueError, match="num_heads is 0; it must be at least 1"):
+        FULL(8, 0, 4)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -78,13 +67,3 @@ def test_low_precision_weights_sum_to_one(dtype: torch.dtype) -> None:
     output, weights = attention(x, x, x)
     assert output.dtype == weights.dtype == dtype
     torch.testing.assert_close(weights.float().sum(-1), torch.ones(1, 600), rtol=0, atol=5e-3)
-
-
-def test_boolean_causal_mask_equals_additive() -> None:
-    attention = ConcatenatedAttention(8, 2)
-    x = torch.randn(4, 2, 8)
-    boolean = torch.ones(4, 4, dtype=torch.bool).triu(1)
-    additive = torch.zeros(4, 4).masked_fill(boolean, float("-inf"))
-    assert torch.equal(
-        attention(x, x, x, attn_mask=boolean)[0], attention(x, x, x, attn_mask=additive)[0]
-    )

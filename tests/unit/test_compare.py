@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 import json
-import random
 from pathlib import Path
 
 import pytest
 from refusals import refusing
-from run_folders import start_run, write_generation, write_run, write_translations
+from run_folders import (
+    REFERENCES,
+    spoilt,
+    start_run,
+    write_generation,
+    write_run,
+    write_translations,
+)
 
 from fairseq_collab.commands.compare import main
 from fairseq_collab.metrics import significance
 from fairseq_collab.runs.translations import read_system
 
-WORDS = [f"Wort{i}" for i in range(15)]
-
-
-def sentences(number: int = 60) -> list[str]:
-    chance = random.Random(1)
-    return [" ".join(chance.choices(WORDS, k=chance.randint(6, 12))) for _ in range(number)]
-
-
-def spoilt(lines: list[str], words: int) -> list[str]:
-    """Other words at the end of every line."""
-    return [" ".join([*line.split()[:-words], *["falsch"] * words]) for line in lines]
+ALL = len(REFERENCES)
 
 
 @pytest.fixture
 def reference(tmp_path: Path) -> Path:
     path = tmp_path / "reference.txt"
-    path.write_text("".join(f"{line}\n" for line in sentences()))
+    path.write_text("".join(f"{line}\n" for line in REFERENCES))
     return path
 
 
@@ -39,10 +35,9 @@ def files(folder: Path, a: list[str], b: list[str]) -> tuple[Path, Path]:
 
 
 def test_a_clearly_better_system(tmp_path: Path, reference: Path) -> None:
-    systems = [read_system(path, reference).hypotheses for path in files(
-        tmp_path, spoilt(sentences(), 3), spoilt(sentences(), 1)
-    )]  # fmt: skip
-    results = significance.paired(*systems, sentences())
+    texts = files(tmp_path, spoilt(30), spoilt(2))
+    systems = [read_system(path, reference).hypotheses for path in texts]
+    results = significance.paired(*systems, REFERENCES)
     assert [result.metric for result in results] == ["BLEU", "chrF"]
     for result in results:
         assert result.p < 0.01
@@ -55,15 +50,15 @@ def test_a_clearly_better_system(tmp_path: Path, reference: Path) -> None:
 @pytest.mark.parametrize(("number", "least"), [(0, 1), (1, 1), (2, 0.5), (5, 0.0625)])
 def test_few_different_sentences_are_no_evidence(number: int, least: float) -> None:
     """Of none sacreBLEU itself would say p = 1/(samples + 1)."""
-    systems = sentences(), spoilt(sentences()[:number], 3) + sentences()[number:]
+    systems = REFERENCES, spoilt(number)
     assert significance.least_p(*systems) == least
-    assert all(one.p >= least for one in significance.paired(*systems, sentences()))
+    assert all(one.p >= least for one in significance.paired(*systems, REFERENCES))
 
 
 def test_runs_bring_their_references(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = [
-        write_translations(write_run(tmp_path, name, 64), spoilt(sentences(), n), sentences())
-        for name, n in (("a", 3), ("b", 1))
+        write_translations(write_run(tmp_path, name, 64), spoilt(wrong), REFERENCES)
+        for name, wrong in (("a", 9), ("b", 1))
     ]
     assert main([*map(str, runs)]) == 0
     (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| BLEU")]
@@ -71,27 +66,20 @@ def test_runs_bring_their_references(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert all(f"{bleu:.2f} ±" in row for bleu in recorded)
 
 
-def two_runs(parent: Path) -> list[str]:
-    """Two finished runs."""
-    return [
-        str(write_translations(write_run(parent, name, 64), sentences(), sentences()))
-        for name in "ab"
-    ]
-
-
 def test_other_references_are_rejected(tmp_path: Path) -> None:
-    runs = two_runs(tmp_path)
-    write_translations(Path(runs[1]), sentences(), spoilt(sentences(), 1))
+    one, other = (write_run(tmp_path, name, 64) for name in "ab")
+    write_translations(one, REFERENCES, REFERENCES)
+    write_translations(other, REFERENCES, spoilt(1))
     with refusing("were scored against different references"):
-        main(runs)
-    write_translations(Path(runs[1]), sentences(59), sentences(59))
-    with refusing("a_64_1 and ", "different references (60 and 59 sentences); compare"):
-        main(runs)
+        main([str(one), str(other)])
+    write_translations(other, REFERENCES[1:], REFERENCES[1:])
+    with refusing("a_64_1 and ", "different references (40 and 39 sentences); compare"):
+        main([str(one), str(other)])
 
 
 def test_what_is_no_pair_is_rejected(tmp_path: Path, reference: Path) -> None:
-    a, b = files(tmp_path, sentences(), sentences(59))
-    with refusing("b.out: 59 hypotheses, but 60 sentences in "):
+    a, b = files(tmp_path, REFERENCES, REFERENCES[1:])
+    with refusing("b.out: 39 hypotheses, but 40 sentences in "):
         main([str(a), str(b), "--reference", str(reference)])
     with refusing("a.out: is not a run; give its reference text"):
         main([str(a), str(b)])
@@ -109,7 +97,7 @@ def generated(path: Path, targets: list[str]) -> Path:
     return path
 
 
-REFERENCES = ['Er sagt: "Ein Reh-Kitz & 10 Ziegen!"', "\uff24ie Straße liegt im Süden.", "Nein."]
+THREE = ['Er sagt: "Ein Reh-Kitz & 10 Ziegen!"', "\uff24ie Straße liegt im Süden.", "Nein."]
 
 
 @pytest.mark.parametrize(
@@ -127,18 +115,18 @@ REFERENCES = ['Er sagt: "Ein Reh-Kitz & 10 Ziegen!"', "\uff24ie Straße liegt im
 def test_the_reference_of_a_translation(targets: list[str], tmp_path: Path) -> None:
     """However it is tokenised, the right one is accepted, another one rejected."""
     out, right, other = generated(tmp_path / "out", targets), tmp_path / "right", tmp_path / "other"
-    right.write_text("".join(f"{line}\n" for line in REFERENCES))
-    assert read_system(out, right).references == REFERENCES
+    right.write_text("".join(f"{line}\n" for line in THREE))
+    assert read_system(out, right).references == THREE
     other.write_text("Zwei Männer gehen heute im Park spazieren.\n" * 3)
     if any(map(str.isalpha, "".join(targets).replace("unk", ""))):
         with refusing(f"{other}: is not the reference of {out}: it has 'Zwei Männer "):
             read_system(out, other)
 
 
-@pytest.mark.parametrize("words", [1, 9])
+@pytest.mark.parametrize("is_low", [True, False])
 def test_low_scores_are_warned_of(
-    words: int, tmp_path: Path, reference: Path, capsys: pytest.CaptureFixture[str]
+    is_low: bool, tmp_path: Path, reference: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    a, b = files(tmp_path, spoilt(sentences(), words), sentences())
+    a, b = files(tmp_path, ["Wort"] * ALL if is_low else spoilt(ALL), REFERENCES)
     assert main([str(a), str(b), "--reference", str(reference)]) == 0
-    assert ("BLEU below 5" in capsys.readouterr().out) == (words == 9)
+    assert ("BLEU below 5" in capsys.readouterr().out) == is_low

@@ -6,11 +6,14 @@ import doctest
 
 import pytest
 
+from fairseq_collab.adapters import swap
 from fairseq_collab.attention import collaborative, heads
 from fairseq_collab.models import base
 
+MODULES = (heads, collaborative, base, swap)
 
-@pytest.mark.parametrize("module", [heads, collaborative, base], ids=lambda module: module.__name__)
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
 def test_examples(module: object) -> None:
     failed, attempted = doctest.testmod(module)
     assert attempted

@@ -52,6 +52,13 @@ def opened(model: Any) -> Trained:
     return Trained(Path("c.pt"), {}, model, None)
 
 
+def engine(model: Any, folder: Path) -> ctranslate2.Translator:
+    """CTranslate2 with the exported model."""
+    words = Vocabulary("en", "de", toy.dictionary(), toy.dictionary())
+    ct2.write(opened(model), words, folder)
+    return ctranslate2.Translator(str(folder), intra_threads=1)
+
+
 def translations(checkpoint: Path, beam: int = 5) -> list[list[str]]:
     """What fairseq's generator makes of :data:`SENTENCES`."""
     overrides = {"data": str(STORED), "source_lang": "en", "target_lang": "de"}
@@ -93,8 +100,8 @@ def test_ctranslate2_translates_alike(
     out = tmp_path / "ct2"
     run(trained, STORED, "--format=ct2", "--out", out)
     assert "KV cache per target token (float32): " in capsys.readouterr().out
-    engine = ctranslate2.Translator(str(out), intra_threads=1)
-    found = engine.translate_batch(SENTENCES, beam_size=5, max_decoding_length=200)
+    translator = ctranslate2.Translator(str(out), intra_threads=1)
+    found = translator.translate_batch(SENTENCES, beam_size=5, max_decoding_length=200)
     assert [result.hypotheses[0] for result in found] == expected
 
 
@@ -211,11 +218,8 @@ def test_ctranslate2_computes_the_same_scores(
         if name.endswith("bias"):
             torch.nn.init.normal_(parameter)
     symbols = toy.dictionary()
-    words = Vocabulary("en", "de", symbols, symbols)
-    ct2.write(opened(model), words, tmp_path)
-    engine = ctranslate2.Translator(str(tmp_path), intra_threads=1)
     source, target = ["w1", "w2", "w3", "w1"], ["w7", "w8", "w5"]
-    (found,) = engine.score_batch([source], [target])
+    (found,) = engine(model, tmp_path).score_batch([source], [target])
     indices = [symbols.index(word) for word in target]
     tokens = torch.tensor([[*map(symbols.index, source), symbols.eos()]])
     previous = torch.tensor([[symbols.eos(), *indices]])
@@ -268,16 +272,13 @@ def test_ctranslate2_continues_from_shared_keys_and_values(
         if parameter.ndim > 1:
             parameter.data.mul_(2.5)  # so that words differ in probability
     symbols = toy.dictionary()
-    words = Vocabulary("en", "de", symbols, symbols)
-    ct2.write(opened(model), words, tmp_path)
-    engine = ctranslate2.Translator(str(tmp_path), intra_threads=1)
     sources = torch.randint(20, (20, 6)).tolist()
     search = SequenceGenerator([model], symbols, beam_size=1, max_len_a=0, max_len_b=10)
     tokens = torch.tensor([[*(4 + word for word in source), symbols.eos()] for source in sources])
     batch = {"src_tokens": tokens, "src_lengths": torch.full((20,), 7)}
     hypotheses = search.generate([model], {"net_input": batch})
     expected = [[symbols[i] for i in best[0]["tokens"][:-1]] for best in hypotheses]
-    found = engine.translate_batch(
+    found = engine(model, tmp_path).translate_batch(
         [[f"w{word}" for word in source] for source in sources],
         beam_size=1,
         max_decoding_length=10,

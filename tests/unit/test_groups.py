@@ -56,40 +56,25 @@ def naive_loss(
     return total
 
 
-LABELS = [[0, 0, 1, 2, 1], [2, 1, 0, 0, 2]]
+LABELS = {
+    "some groups": [[0, 0, 1, 2, 1], [2, 1, 0, 0, 2]],
+    "one group, which has no pairs": [[0] * 5] * 2,
+    "a head a group": [[0, 1, 2, 3, 4], [4, 2, 0, 3, 1]],
+}
 
 
-def test_loss_and_gradient_equal_the_naive_ones() -> None:
-    flat = features(2, 5)
+@pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS)
+def test_loss_and_gradient_equal_the_naive_ones(labels: list[list[int]]) -> None:
+    flat, classes = features(2, 5), max(labels[0]) + 1
     naive_input = flat.clone().requires_grad_()
-    naive = naive_loss(naive_input, LABELS, 3, 0.7, 0.3)
+    naive = naive_loss(naive_input, labels, classes, 0.7, 0.3)
     naive.backward()
     fast_input = flat.clone().requires_grad_()
-    within, between = groups.similarity(gram_of(fast_input), one_hot(LABELS, 3))
+    within, between = groups.similarity(gram_of(fast_input), one_hot(labels, classes))
     fast = 0.3 * between.mean() - 0.7 * within.mean()
     fast.backward()
     torch.testing.assert_close(fast, naive, rtol=0, atol=TOLERANCE)
     torch.testing.assert_close(fast_input.grad, naive_input.grad, rtol=0, atol=TOLERANCE)
-
-
-def test_one_group_a_head_is_disagreement() -> None:
-    """C = H: every head is its own centre, and what is left is the mean cosine of all pairs."""
-    flat = features(2, 4)
-    membership = torch.eye(4).expand(2, 4, 4)
-    within, between = groups.similarity(gram_of(flat), membership)
-    unit = functional.normalize(flat, dim=2)
-    cosines = unit @ unit.transpose(1, 2)
-    pairs = torch.stack([cosines[:, i, j] for i, j in itertools.combinations(range(4), 2)])
-    torch.testing.assert_close(within, torch.ones(2))
-    torch.testing.assert_close(between, pairs.mean(dim=0))
-
-
-def test_one_group_has_no_pairs() -> None:
-    flat = features(2, 4)
-    within, between = groups.similarity(gram_of(flat), torch.ones(2, 4, 1))
-    middle = flat.mean(dim=1, keepdim=True)
-    torch.testing.assert_close(within, functional.cosine_similarity(flat, middle, dim=2).mean(1))
-    assert between.tolist() == [0, 0]
 
 
 def test_a_head_of_zeros_has_no_gradient_and_no_nan() -> None:
@@ -186,9 +171,3 @@ def test_the_typical_head_of_a_pair_is_the_longer_one() -> None:
     flat[100:, 1] *= 3
     found = votes.typical_heads(gram_of(flat), torch.ones(200, 2, 1))
     assert found.squeeze(1).tolist() == [0] * 100 + [1] * 100
-
-
-def test_of_equal_cosines_the_longest_feature_wins() -> None:
-    features = torch.outer(torch.tensor([0.9, 1.0, 1.2, 1.1]), torch.randn(64))
-    gram = (features @ features.T).unsqueeze(0)
-    assert votes.typical_heads(gram, torch.ones(1, 4, 1)).tolist() == [[2]]

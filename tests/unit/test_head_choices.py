@@ -9,16 +9,14 @@ from typing import Any
 
 import pytest
 import torch
-import toy_language_models
 from commands import REPOSITORY
 from parity.test_prune_parity import trained
-from refusals import refusing, wrong_usage
+from refusals import refusing
 
 from collab_common.attention_types import ATTENTION_TYPES
 from collab_common.errors import UserError
 from fairseq_collab.analysis import stages
 from fairseq_collab.commands import prune as command_prune
-from fairseq_collab.metrics.translate import check_translation
 from fairseq_collab.prune.choices import (
     MEASURE,
     importance_kept,
@@ -123,11 +121,6 @@ def test_a_layer_without_heads_is_not_analysed(monkeypatch: pytest.MonkeyPatch) 
         stages.load(Path("pruned.pt"), Path("data"))
 
 
-def test_language_models_have_no_bleu() -> None:
-    with pytest.raises(UserError, match=r"x\.pt: .* does not translate, so that it has no BLEU; y"):
-        check_translation(toy_language_models.task(), Path("x.pt"), "y")
-
-
 # ---- by gates ------------------------------------------------------------------------------------
 
 
@@ -145,23 +138,3 @@ def test_models_without_gates() -> None:
     with refusing("checkpoint.pt: its heads have no gates; give a transf"):
         open_heads(source)
     assert without_gates(source) is source
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ([], "one of the arguments --votes --gates --importance --keep-heads --random is required"),
-        (["--random=1"], "--random and --keep go together"),
-        (["--gates", "--keep=1"], "--keep needs --importance or --random"),
-        (["--random=1", "--keep=1,2,3"], "must be a whole number above 0, not '1,2,3'"),
-        (["--gates", "--remove-share=0.5"], "--remove-share needs --importance"),
-        (["--gates", "--as-many-as=x.pt"], "--as-many-as needs --importance"),
-        (["--gates", "--random=1"], "not allowed with argument"),
-        (["--importance=x"], "--importance needs one of --keep, --remove-share and --as-many-as"),
-        (["--importance=x", "--keep=1", "--remove-share=0"], "needs one of --keep, --remove-share"),
-        (["--importance=x", "--remove-share=1.1"], "must be a number from 0 to 1, not '1.1'"),
-    ],
-)
-def test_usage(options: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with wrong_usage(capsys, message):
-        command_prune.main(["c.pt", "--out=o.pt", *options])

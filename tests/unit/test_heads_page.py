@@ -8,8 +8,6 @@ from typing import Any
 
 from fairseq_collab.results import heads_page as page
 
-SOURCE = ["▁a", "<b>", "$x$", "</s>"]
-TARGET = ["▁ein", "</s>"]
 #: An analysis that has found little.
 EMPTY: dict[str, Any] = {
     "version": 1, "checkpoint": "average.pt", "arch": "transformer", "data": "toy",

@@ -15,12 +15,7 @@ from torch import Tensor
 from collab_common.errors import UserError
 from data_prep.subwords import learn_merges, train_pieces
 from fairseq_collab.analysis import trees
-from fairseq_collab.analysis.syntax import (
-    DIRECTIONS,
-    SyntaxScores,
-    as_sample,
-    tree_batches,
-)
+from fairseq_collab.analysis.syntax import DIRECTIONS, SyntaxScores, as_sample, tree_batches
 from fairseq_collab.analysis.trees import GoldSentence, GoldWord, Subword, Tree, align, segmenter
 from fairseq_collab.analysis.weights import AttentionBatch
 

@@ -10,11 +10,12 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from commands import succeed
 from data.processes import is_running, wait_for
+from fairseq_cli import score as fairseq_score
 from omegaconf import DictConfig, OmegaConf
 from refusals import refusing
 from run_folders import some_record
+from warm.composing import compose_faster
 
 from collab_common.errors import UserError
 from collab_common.files import Busy
@@ -32,12 +33,7 @@ from fairseq_collab.runs.score import (
     translation_scores,
 )
 from fairseq_collab.runs.sweep import Job, combinations, complete, plan, run_name
-from fairseq_collab.runs.training import (
-    choose_checkpoints,
-    is_over,
-    progress,
-    training_figures,
-)
+from fairseq_collab.runs.training import choose_checkpoints, is_over, progress, training_figures
 from fairseq_collab.runs.worker import Worker, scored, train_command, why
 
 
@@ -68,14 +64,6 @@ def test_verdicts(run: Run) -> None:
     assert (run.verdict(), run.state()) == ("finished", "finished")
     assert run.score() == record
     assert not run.failed_file.exists()
-
-
-def test_a_second_process_is_kept_off(run: Run) -> None:
-    busy = r"run/lock: another process \(pid \d+\) is at work here; wait for it"
-    with run.locked(), pytest.raises(Busy, match=busy):
-        run.locked().__enter__()
-    with run.locked():
-        pass
 
 
 def test_a_file_system_without_locks(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -317,59 +305,40 @@ def test_the_share_of_a_training_that_is_done(run: Run) -> None:
     assert share(0, 0) == (1.5, 0)
 
 
-MINE = """\
-# @package _global_
-defaults: [/base, {/model: collab}, _self_]
-SECTION: {KEY: 16}
-hydra: {sweeper: {params: {model.key_dim: "8,16"}}}
-"""
+compose_faster()
+COLLAB = "defaults: [/base, {/model: collab}, _self_]\n"
+SWEPT = COLLAB + 'hydra: {sweeper: {params: {model.key_dim: "8,16"}}}\n'
 
 
 @pytest.mark.parametrize(
-    ("section", "key", "override", "said"),
+    ("text", "override", "said"),
     [
-        ("model", "encoder_layer", "common.seed=1", "transformer_collab; did you mean encoder_la"),
-        ("modle", "encoder_layers", "common.seed=1", "modle: is no section of a configuration; di"),
+        # A wrong key gets the nearest one: in the file, where fairseq would ignore it ...
+        (COLLAB + "model: {encoder_layer: 1}", "common.seed=1", "; did you mean encoder_la"),
+        (COLLAB + "modle: {encoder_layers: 1}", "common.seed=1", "modle: is no section of a conf"),
+        # ... and on the command line.
+        (SWEPT, "model.key_dims=1", "key_dims'; did you mean model.key_d"),
+        (SWEPT, "model=latnt", "'model/latnt'; did you mean latent?"),
         (
-            "model",
-            "encoder_layers",
-            "model.key_dims=1",
-            "key_dims'; did you mean model.key_d",
-        ),
-        (
-            "model",
-            "encoder_layers",
-            "model=latnt",
-            "'model/latnt'; did you mean latent?",
-        ),
-        (
-            "model",
-            "encoder_layers",
+            SWEPT,
             "model.query_mixing=choice(ful,own)",
-            "model.query_mixing: 'ful' is none of diagonal, full, own; did you mean full?",
+            "none of diagonal, full, own; did you mean ",
         ),
+        (SWEPT, "+foo=3", "foo: is no section of a configuration"),
+        (SWEPT, "model=null", "Hydra says: Config group"),
+        # What Hydra says of a faulty file takes one line.
+        ("model:\n\tkey_dim: 8\n", "common.seed=1", "cannot start any token"),
+        ("defaults: [/base]\noptimization: {lr: fast}\n", "common.seed=1", "Invalid value"),
+        ("defaults: [mine]\n", "common.seed=1", "recursion"),
     ],
 )
-def test_a_wrong_key_gets_the_nearest_one(
-    section: str, key: str, override: str, said: str, tmp_path: Path
+def test_wrong_configurations_of_a_sweep(
+    text: str, override: str, said: str, tmp_path: Path
 ) -> None:
-    """In the file, where fairseq would ignore it, and on the command line."""
     mine = tmp_path / "mine.yaml"
-    mine.write_text(MINE.replace("SECTION", section).replace("KEY", key))
+    mine.write_text(f"# @package _global_\n{text}")
     with refusing(said):
         plan(mine, [override])
-
-
-@pytest.mark.parametrize(
-    ("override", "said"),
-    [
-        ("+foo=3", "foo: is no section of a configuration"),
-        ("model=null", "Hydra says: Config group"),
-    ],
-)
-def test_an_override_that_is_no_section(override: str, said: str) -> None:
-    with refusing(said):
-        plan(configs() / "multi30k.yaml", [override])
 
 
 def test_what_only_fairseq_generate_can_do(run: Run) -> None:
@@ -383,23 +352,6 @@ def test_stock_transformers_are_planned() -> None:
     """Their options are in no list of fairseq's."""
     (job,) = plan(configs() / "iwslt14.yaml", ["model=vanilla"])
     assert job.config.model._name == "transformer"
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("model:\n\tkey_dim: 8\n", "cannot start any token"),
-        ("defaults: [/base]\noptimization: {lr: fast}\n", "Invalid value assigned"),
-        ("defaults: [mine]\n", "recursion"),
-    ],
-)
-def test_a_faulty_configuration_of_a_sweep_is_one_line(
-    text: str, said: str, tmp_path: Path
-) -> None:
-    mine = tmp_path / "mine.yaml"
-    mine.write_text(f"# @package _global_\n{text}")
-    with refusing(f"{mine}: Hydra says: ", said):
-        plan(mine, [])
 
 
 @pytest.mark.parametrize(
@@ -458,17 +410,16 @@ def test_a_crash_while_scoring_is_a_failed_run(run: Run, monkeypatch: pytest.Mon
 
 #: Tokens, and the data's target side.
 TOKENS = [
-    (
-        "Ein rot-weiß-blaues Haus am See , 10 - 12 m .",
-        "Ein rot-weißes Haus am See , 10 - 12 m .",
-    ),
+    ("Ein rot-weiß-blaues Haus am See , 10 - 12 m .", "Ein rot-weißes Haus am See , 10 - 12 m ."),
     ("Der E-Mail-Dienst des Hauses ist &quot; neu &quot; .",) * 2,
     ("Sie kam um 8 : 30 Uhr , sagt er .", "Sie kam um 8 : 30 Uhr an , sagt <<unk>> ."),
 ]
 SCRIPT = r"sed -E 's/(\S)-(\S)/\1 ##AT##-##AT## \2/g'"
 
 
-def test_moses_tokens_have_two_further_scores(tmp_path: Path) -> None:
+def test_moses_tokens_have_two_further_scores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Compound-split BLEU is that of fairseq's scripts/compound_split_bleu.sh, sed for perl."""
     ours, theirs = (list(side) for side in zip(*TOKENS, strict=True))
     (tmp_path / "raw").mkdir()
@@ -482,7 +433,9 @@ def test_moses_tokens_have_two_further_scores(tmp_path: Path) -> None:
         (tmp_path / "tokens").write_text("".join(f"{line}\n" for line in side))
         split = f"{SCRIPT} {tmp_path}/tokens > {tmp_path}/{name}"
         subprocess.run(["sh", "-ec", split], check=True)
-    printed = succeed("fairseq-score", "--sys", tmp_path / "sys", "--ref", tmp_path / "ref")
-    assert f"BLEU4 = {facts['compound_split_bleu']:.2f}," in printed
+    command = ["fairseq-score", "--sys", str(tmp_path / "sys"), "--ref", str(tmp_path / "ref")]
+    monkeypatch.setattr("sys.argv", command)
+    fairseq_score.cli_main()
+    assert f"BLEU4 = {facts['compound_split_bleu']:.2f}," in capsys.readouterr().out
     assert 20 < facts["compound_split_bleu"] < 99
     assert "tok:none" in facts["tokenised_signature"]

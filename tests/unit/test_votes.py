@@ -39,8 +39,7 @@ def votes(source: Trained, batches: int = 3) -> Count:
 
 
 @pytest.mark.parametrize(
-    ("arch", "options"),
-    [(GROUPED, {}), (LM_GROUPED, {}), (LM_GROUPED, ADAPTIVE)],
+    ("arch", "options"), [(GROUPED, {}), (LM_GROUPED, {}), (LM_GROUPED, ADAPTIVE)]
 )
 def test_the_typical_head_of_each_group_is_elected(arch: str, options: dict[str, Any]) -> None:
     """Heads 0, 1 and 3 have the same cosine with their centre: of equals the longest, head 3."""
