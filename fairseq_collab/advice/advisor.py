@@ -9,16 +9,19 @@ The answer meets the wishes and loses least BLEU, if the loss is allowed.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from collab_common.errors import UserError
 from collab_common.progress import bar, say
 from fairseq_collab.advice.candidates import SUBSET, Method, methods
-from fairseq_collab.advice.measure import Judge, Ledger, counts
+from fairseq_collab.advice.measure import Ledger, counts, drawn_gains, mean_loss
 from fairseq_collab.advice.plan import (
     MEANS,
     POOL,
@@ -33,6 +36,7 @@ from fairseq_collab.advice.plan import (
     ratios,
 )
 from fairseq_collab.convert import calibrate
+from fairseq_collab.metrics.translate import corpus_bleu, translations
 from fairseq_collab.trained.opener import Trained
 
 #: Sentences that the importance of heads is measured on.
@@ -94,14 +98,14 @@ class Advisor:
     """
 
     def __init__(self, trained: Trained, ledger: Ledger, subset: str, sample: int):
-        self.trained, self.subset, self.sample = trained, subset, sample
+        self.trained, self.ledger, self.subset, self.sample = trained, ledger, subset, sample
         self.whole = counts(trained.model)
         batches = calibrate.batches(trained, SUBSET, IMPORTANCE)
         self.methods, self.rejected = methods(trained, batches)
         if not self.methods:
             reasons = "; ".join(f"{name}: {why}" for name, why in self.rejected.items())
             raise UserError(f"no method can shrink this model ({reasons})", trained.path)
-        self.judge = Judge(trained, self.methods, ledger, subset)
+        self.samples = functools.cache(functools.partial(calibrate.batches, trained, subset))
 
     def run(self, wishes: Sequence[Wish], max_bleu_loss: float) -> Advice:
         """All stages; where they take more than ten minutes, the estimate is printed first."""
@@ -117,20 +121,20 @@ class Advisor:
             raise UserError(what, self.trained.path, todo)
         number = LARGER * self.sample
         say(f"{len(group)} combinations, on {number} sentences")
-        losses = {one: self.judge.loss(one, number) for one in bar("combinations", group)}
+        losses = {one: self.loss(one, number) for one in bar("combinations", group)}
         group.sort(key=lambda one: (losses[one], one.name))
         say(f"{FINALISTS} candidates, on all of {self.subset}")
         finals = [self.final(one) for one in group[:FINALISTS]]
         finals.sort(key=lambda one: (one.drop, one.candidate.name))
-        bleu = self.judge.bleu(None)
+        bleu = self.bleu(None)
         return Advice(wishes, max_bleu_loss, self.subset, bleu, finals, self.rejected)
 
     def minutes(self) -> float:
         """Estimate of all measurements, from the times that the given model takes now."""
         start = time.monotonic()
-        self.judge.loss(None, self.sample)
+        self.loss(None, self.sample)
         then = time.monotonic()
-        self.judge.bleu(None)
+        self.bleu(None)
         loss, bleu = then - start, time.monotonic() - then
         sizes = [found for method in self.methods.values() for found in method.sizes().values()]
         number = sum(map(len, sizes)) + LARGER * POOL
@@ -142,19 +146,65 @@ class Advisor:
         base = Measured({}, 0.0, self.whole)
         if method.base:
             start = candidate(method.name, method.base)
-            base = Measured(method.base, **self.judge.alone(start, self.sample))
+            base = Measured(method.base, **self.alone(start, self.sample))
         alone = [(place, size) for place, sizes in method.sizes().items() for size in sizes]
         singles = []
         for place, size in bar(method.name, alone):
             one = candidate(method.name, {**method.base, place: size})
-            singles.append(Measured({place: size}, **self.judge.alone(one, self.sample)))
+            singles.append(Measured({place: size}, **self.alone(one, self.sample)))
         return combinations(method.name, base, singles, self.whole)
 
     def final(self, one: Candidate) -> Final:
         """A candidate on the whole validation set."""
-        bleu = self.judge.bleu(one)
-        low, high = np.percentile(self.judge.drops(one), [2.5, 97.5]).tolist()
+        bleu = self.bleu(one)
+        low, high = np.percentile(self.drops(one), [2.5, 97.5]).tolist()
         method = self.methods[one.method]
         command = method.command(one, self.trained.path.name, "DATA", "smaller.pt")
-        costs = ratios(counts(self.judge.make(one).model), self.whole)
-        return Final(one, bleu, self.judge.bleu(None) - bleu, low, high, costs, command)
+        costs = ratios(counts(self.make(one).model), self.whole)
+        return Final(one, bleu, self.bleu(None) - bleu, low, high, costs, command)
+
+    # ---- measures; None is the given model ---------------------------------------------------
+
+    def make(self, one: Candidate | None) -> Trained:
+        """The model."""
+        return self.trained if one is None else self.methods[one.method].make(one)
+
+    def alone(self, one: Candidate, number: int) -> dict[str, Any]:
+        """Loss added, in nats per token on ``number`` sentences, and costs."""
+
+        def found() -> dict[str, Any]:
+            model = self.make(one).model
+            added = mean_loss(model, self.samples(number)) - self.loss(None, number)
+            return {"loss": added, "counts": counts(model)}
+
+        return self.ledger.get(f"alone {one.name}", found)
+
+    def loss(self, one: Candidate | None, number: int) -> float:
+        """Nats per token on ``number`` sentences."""
+        return self.ledger.get(
+            f"loss {number} {_name(one)}",
+            lambda: mean_loss(self.make(one).model, self.samples(number)),
+        )
+
+    def bleu(self, one: Candidate | None) -> float:
+        """BLEU on all sentences."""
+        return corpus_bleu(*self._texts(one))
+
+    def drops(self, one: Candidate) -> NDArray[np.float64]:
+        """BLEU lost against the given model, in bootstrap samples of the sentences."""
+        (system, references), (baseline, _) = self._texts(one), self._texts(None)
+        chance = np.random.default_rng(1)
+        return -drawn_gains(baseline, system, references, chance)
+
+    def _texts(self, one: Candidate | None) -> list[list[str]]:
+        """Translations and references of all sentences."""
+
+        def found() -> list[list[str]]:
+            made = self.make(one)
+            return [*translations(made.model, made.task, self.subset)]
+
+        return self.ledger.get(f"translations {_name(one)}", found)
+
+
+def _name(one: Candidate | None) -> str:
+    return one.name if one else "whole"

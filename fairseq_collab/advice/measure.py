@@ -8,7 +8,6 @@ All candidates are measured on one set of sentences.  A :class:`Ledger` keeps ea
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -20,14 +19,9 @@ from numpy.typing import NDArray
 
 from collab_common.errors import UserError
 from collab_common.files import read_json, write_json
-from fairseq_collab.advice.candidates import Method
-from fairseq_collab.advice.plan import Candidate
 from fairseq_collab.analysis.importance import cross_entropy, predicted
-from fairseq_collab.convert.calibrate import batches
 from fairseq_collab.metrics.cost import cost, multiply_adds
 from fairseq_collab.metrics.significance import scorer_of
-from fairseq_collab.metrics.translate import corpus_bleu, translations
-from fairseq_collab.trained.opener import Trained
 
 T = TypeVar("T")
 #: Bootstrap samples of the sentences.
@@ -67,68 +61,8 @@ class Ledger:
         write_json(self.path, {"settings": self.settings, **more, "found": self.found})
 
 
-class Judge:
-    """Measures candidates; None is the given model.
-
-    Args:
-        methods: by name.
-        subset: the validation set.
-    """
-
-    def __init__(
-        self, trained: Trained, methods: Mapping[str, Method], ledger: Ledger, subset: str
-    ):
-        self.trained, self.methods, self.ledger = trained, methods, ledger
-        self.subset = subset
-        self.samples = functools.cache(functools.partial(batches, trained, subset))
-
-    def make(self, one: Candidate | None) -> Trained:
-        """The model."""
-        return self.trained if one is None else self.methods[one.method].make(one)
-
-    def alone(self, one: Candidate, number: int) -> dict[str, Any]:
-        """Loss added, in nats per token on ``number`` sentences, and costs."""
-
-        def found() -> dict[str, Any]:
-            model = self.make(one).model
-            added = loss(model, self.samples(number)) - self.loss(None, number)
-            return {"loss": added, "counts": counts(model)}
-
-        return self.ledger.get(f"alone {one.name}", found)
-
-    def loss(self, one: Candidate | None, number: int) -> float:
-        """Nats per token on ``number`` sentences."""
-        return self.ledger.get(
-            f"loss {number} {_name(one)}",
-            lambda: loss(self.make(one).model, self.samples(number)),
-        )
-
-    def bleu(self, one: Candidate | None) -> float:
-        """BLEU on all sentences."""
-        return corpus_bleu(*self._texts(one))
-
-    def drops(self, one: Candidate) -> NDArray[np.float64]:
-        """BLEU lost against the given model, in bootstrap samples of the sentences."""
-        (system, references), (baseline, _) = self._texts(one), self._texts(None)
-        chance = np.random.default_rng(1)
-        return -drawn_gains(baseline, system, references, chance)
-
-    def _texts(self, one: Candidate | None) -> list[list[str]]:
-        """Translations and references of all sentences."""
-
-        def found() -> list[list[str]]:
-            made = self.make(one)
-            return [*translations(made.model, made.task, self.subset)]
-
-        return self.ledger.get(f"translations {_name(one)}", found)
-
-
-def _name(one: Candidate | None) -> str:
-    return one.name if one else "whole"
-
-
 @torch.inference_mode()
-def loss(model: Any, samples: Sequence[dict[str, Any]]) -> float:
+def mean_loss(model: Any, samples: Sequence[dict[str, Any]]) -> float:
     """The cross-entropy in nats per token, without label smoothing."""
     nats = sum(float(cross_entropy(model, sample).double().sum()) for sample in samples)
     return nats / sum(int(predicted(model.decoder, one["target"]).sum()) for one in samples)

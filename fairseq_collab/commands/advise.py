@@ -85,7 +85,7 @@ def write(advice: Advice, advisor: Advisor, out: Path, made: dict[str, object]) 
 
     answer = advice.answer
     finals = [{"name": one.candidate.name, **asdict(one)} for one in advice.finals]
-    advisor.judge.ledger.write(
+    advisor.ledger.write(
         **made,
         wishes=list(map(str, advice.wishes)),
         max_bleu_loss=advice.max_bleu_loss,
@@ -95,7 +95,7 @@ def write(advice: Advice, advisor: Advisor, out: Path, made: dict[str, object]) 
     )
     (out / MODEL).unlink(missing_ok=True)  # of another wish
     if answer:
-        found = advisor.judge.make(answer.candidate)
+        found = advisor.make(answer.candidate)
         opener.save(found.with_model(found.model.cpu()), out / MODEL)
     files.write_atomic(out / PAGE, "\n".join([*lines(advice), ""]))
 

@@ -11,7 +11,7 @@ import torch
 from refusals import refusing
 
 from collab_common.main import main
-from fairseq_collab.advice import candidates, measure
+from fairseq_collab.advice import advisor, candidates, measure
 from fairseq_collab.advice.plan import candidate
 from fairseq_collab.commands import advise
 from fairseq_collab.convert import calibrate
@@ -74,17 +74,21 @@ def test_an_answer_and_the_same_after_interruptions(
 
     # Another target in the folder measures no single place again.  Here every model loses too much.
     monkeypatch.setattr(
-        measure.Judge, "alone", lambda self, one, _: self.ledger.found[f"alone {one.name}"]
+        advisor.Advisor, "alone", lambda self, one, _: self.ledger.found[f"alone {one.name}"]
     )
-    monkeypatch.setattr(measure.Judge, "bleu", lambda self, one: 20.0 if one else 30.0)
+    monkeypatch.setattr(advisor.Advisor, "bleu", lambda self, one: 20.0 if one else 30.0)
     assert run(stock, data, cut, "--want", "cache=0.9", "--max-bleu-loss=9.9") == 1
     assert capsys.readouterr().out.startswith("cache=0.9, at most 9.9 BLEU lost: no candidate; ")
     assert not (cut / "advised.pt").exists()
 
 
+#: A model with shared keys is none that can be converted or pruned.
+ALL = ["heads", "grouped-query", "latent", "collab", "collab-values"]
+
+
 @pytest.mark.parametrize(
     ("model", "rejected"),
-    [("stock", []), ("trained", ["heads", "grouped-query", "latent"])],
+    [("stock", []), ("trained", ALL)],
     ids=["stock", "collab"],
 )
 def test_the_command_by_hand_makes_the_same_model(
