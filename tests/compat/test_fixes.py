@@ -89,6 +89,7 @@ def test_a_task_without_dictionaries_is_introduced(caplog):
 # Configuration dataclasses
 
 
+@pytest.mark.slow
 @NEW_DATACLASSES
 def test_fairseq_cannot_be_imported_without_the_fixes(python):
     done = python.run("-c", "import fairseq", FAIRSEQ_COMPAT_OFF="1")

@@ -80,6 +80,7 @@ TWO_HEADS = {"head_size": 64, "heads_in_encoder": 2, "heads_in_decoder": 2, "hea
 HALF_FFN = {"encoder_ffn_embed_dim": 1024, "decoder_ffn_embed_dim": 1024}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arch", "options", "millions", "published"),
     [
