@@ -5,10 +5,12 @@ They have all options of ``..._headsize_n``.
 ``fairseq-collab prune --gates`` removes the heads of closed gates.
 
 The paper starts from a converged model: ``--finetune-from-model`` takes a checkpoint of this
-architecture or of ``transformer_headsize_n``.  Gates that are missing start open.
+architecture, of ``transformer_headsize_n`` or of fairseq's own ``transformer``.  Gates that are
+missing start open.
 """
 
 # No "from __future__ import annotations": fairseq reads the fields' types.
+import logging
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,9 +20,11 @@ from torch import Tensor, nn
 from collab_common.errors import UserError
 from fairseq_collab.attention import ConcatenatedAttention
 from fairseq_collab.attention.gates import GatedAttention, gated_attentions
-from fairseq_collab.models.layers import Place
+from fairseq_collab.models.layers import Place, is_copy
 from fairseq_collab.models.options import named_types, option
 from fairseq_collab.models.separate_heads import ConcatenatedOptions, head_options
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -67,14 +71,28 @@ def freeze_decoder(model: nn.Module, given: dict[str, Any]) -> None:
 
 
 def add_gates(model: nn.Module, weights: dict[str, Tensor]) -> None:
-    """Complete weights of ``..._headsize_n``, in place, with the gates of ``model``.
+    """Complete weights without gates, in place, with the gates of ``model``.
 
     Signatures keep their head sizes, which loading compares.
     """
     if any(name.endswith(".theta") for name in weights):
         return
+    if not any(name.endswith("signature") for name in weights):
+        _sign(model, weights)
     for name, attention in model.named_modules():
         saved = weights.get(f"{name}.signature")
         if isinstance(attention, GatedAttention) and saved is not None:
             weights[f"{name}.signature"] = attention.signature_of(saved)
             weights[f"{name}.theta"] = attention.theta.detach().clone()
+
+
+def _sign(model: nn.Module, weights: dict[str, Tensor]) -> None:
+    """Complete weights of fairseq's own transformer, in place, with the signatures of ``model``."""
+    logger.warning(
+        "weights of stock fairseq's transformer do not contain the number of heads and the "
+        "dictionary: both are assumed to be those of this model"
+    )
+    for name in [name for name in weights if is_copy(name)]:
+        del weights[name]
+    own = model.state_dict()
+    weights.update({name: own[name] for name in own if name.endswith("signature")})

@@ -196,13 +196,17 @@ def test_the_decoder_can_be_frozen() -> None:
 # ---- weights without gates, other weights, wrong options -----------------------------------------
 
 
+@pytest.mark.parametrize("source", ["transformer", "transformer_headsize_n"])
 @pytest.mark.parametrize("types", ["encoder", "encoder,decoder,cross"])
-def test_a_converged_model_keeps_its_function(types: str) -> None:
-    trained = toy.model("transformer_headsize_n").eval()
+def test_a_converged_model_keeps_its_function(
+    source: str, types: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    trained = toy.model(source).eval()
     net = model(gated_types=types)
     net.load_state_dict(trained.state_dict(), strict=True)
     close(net.eval()(**toy.batch())[0], trained(**toy.batch())[0])
     assert len(gated_attentions(net)) == 2 * len(types.split(","))
+    assert ("do not contain the number of heads" in caplog.text) == (source == "transformer")
 
 
 @pytest.mark.parametrize(
