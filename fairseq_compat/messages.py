@@ -32,6 +32,7 @@ IGNORED = (
     r"\s*The strict flag in the compose API is deprecated",
     r"`torch.cuda.amp.autocast\(args...\)` is deprecated",
     r"'pin_memory' argument is set as true but no accelerator is found",
+    r"Initializing zero-element tensors is a no-op",  # attentions without heads
 )
 #: Loggers of fairseq, and the beginnings of their messages that repeat the first lines or say that
 #: an ordinary step begins.
