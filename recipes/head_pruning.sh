@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Heads behind gates (Voita et al. 2019, arXiv 1905.09418): a trained model loses heads, the more of
 # them the more an open gate costs; the rest is fine-tuned. For comparison, an equal number of heads
-# removed by importance (Michel et al. 2019, arXiv 1905.10650), with the number of updates of gates.
+# removed by importance (Michel et al. 2019, arXiv 1905.10650), with the number of updates of gates: from
+# a trained model, and early in training (Behnke and Heafield 2020).
 #
 #   bash recipes/head_pruning.sh multi30k
 #   FROM, DATA, OUT (default: runs/head_pruning_multi30k), JOBS, SWEEP: see recipes/common.sh
@@ -15,7 +16,9 @@
 # Stages: 1 train standard heads (OUT/trained). 2 train gates (OUT/gated). 3 prune (OUT/pruned): gates
 # below one half count as closed; of the standard models an equal number of heads by importance, at
 # least one in each attention. 4 fine-tune the gated models (OUT/tuned), and the others for as long as gates
-# and fine-tuning together (OUT/important). 5 tables of all of these (OUT/tables).
+# and fine-tuning together (OUT/important). 5 a tenth of all these updates with standard heads (OUT/begun),
+# then an equal number of heads by importance, and the other updates (OUT/early); all updates with standard heads
+# (OUT/scratch). 6 tables of all of these (OUT/tables).
 #
 # Rerun it to resume it.
 set -euo pipefail
@@ -31,6 +34,14 @@ seeds=common.seed="choice($SEEDS)"
 
 enter
 pruned=$(real "$OUT/pruned")
+
+# by_importance WAY RUN: of a run with all heads, the number of heads of the gates with `penalty` leave.
+by_importance() {
+    mkdir -p "$pruned/$seed/$1/model"
+    importance "$2/average.pt" "$pruned/heads-$1-$seed" || { note $?; return; }
+    take_out "$seed/$1/model/$1-$penalty" "$2/average.pt" --importance "$pruned/heads-$1-$seed/heads.json" \
+        --as-many-as "$pruned/$seed/gates/model/gates-$penalty.pt"
+}
 
 echo "== 1 train"
 baseline=$(real "${BASELINE:-$OUT/trained}")
@@ -50,7 +61,7 @@ sweep "gated_heads_$DATASET" gated criterion.gate_penalty="choice($PENALTIES)" "
 
 echo "== 3 prune"
 for seed in ${SEEDS//,/ }; do
-    mkdir -p "$pruned/$seed"/{gates,important}/model
+    mkdir -p "$pruned/$seed"/gates/model
     for penalty in ${PENALTIES//,/ }; do
         run=$OUT/gated/gate_penalty-${penalty}_seed-$seed whole=$baseline/model-concatenated_seed-$seed
         if [ ! -e "$run/score.json" ]; then
@@ -59,30 +70,43 @@ for seed in ${SEEDS//,/ }; do
             continue
         fi
         take_out "$seed/gates/model/gates-$penalty" "$run/average.pt" --gates
-        [ "$penalty" != 0 ] || continue
-        importance "$whole/average.pt" "$pruned/heads-$seed" || { note $?; continue; }
-        take_out "$seed/important/model/important-$penalty" "$whole/average.pt" \
-            --importance "$pruned/heads-$seed/heads.json" \
-            --as-many-as "$pruned/$seed/gates/model/gates-$penalty.pt"
+        [ "$penalty" = 0 ] || by_importance important "$whole"
     done
 done
 
 echo "== 4 fine-tune"
-# tune WAY FOLDER UPDATES: each model pruned in one way; `prune` wrote a configuration next to it.
+# tune EXPERIMENT WAY FOLDER UPDATES: each model pruned in one way; `prune` wrote a configuration next to it.
 tune() {
     local seed names
     for seed in ${SEEDS//,/ }; do
-        compgen -G "$pruned/$seed/$1/model/*.yaml" > /dev/null || continue
-        names=$(basename -s .yaml "$pruned/$seed/$1"/model/*.yaml | paste -sd ,)
-        sweep "grouped_finetune_$DATASET" "$2" "hydra.searchpath=['file://$pruned/$seed/$1']" \
-            model="choice($names)" common.seed="choice($seed)" "optimization.max_update=$3"
+        compgen -G "$pruned/$seed/$2/model/*.yaml" > /dev/null || continue
+        names=$(basename -s .yaml "$pruned/$seed/$2"/model/*.yaml | paste -sd ,)
+        sweep "$1_$DATASET" "$3" "hydra.searchpath=['file://$pruned/$seed/$2']" \
+            model="choice($names)" common.seed="choice($seed)" "optimization.max_update=$4"
     done
 }
-tune gates tuned "$TUNE"
-tune important important $((2 * TUNE))
+tune grouped_finetune gates tuned "$TUNE"
+tune grouped_finetune important important $((2 * TUNE))
 
-echo "== 5 tables"
-for folder in "$baseline" "$OUT"/{gated,tuned,important}; do
+echo "== 5 heads go early"
+all=$((UPDATES + 2 * TUNE)) begin=$(((all + 9) / 10))
+standard() {   # FOLDER UPDATES: the rate falls to 0 at the end of all updates
+    sweep "grouped_heads_$DATASET" "$1" model="choice(concatenated)" "$seeds" \
+        "optimization.max_update=$2" "lr_scheduler.total_num_update=$all"
+}
+standard begun $begin
+standard scratch $all
+for seed in ${SEEDS//,/ }; do
+    run=$OUT/begun/model-concatenated_seed-$seed
+    for penalty in ${PENALTIES//,/ }; do
+        [ -e "$run/score.json" ] && [ -e "$pruned/$seed/gates/model/gates-$penalty.pt" ] || continue
+        [ "$penalty" = 0 ] || by_importance early "$run"
+    done
+done
+tune grouped_heads early early $((all - begin))
+
+echo "== 6 tables"
+for folder in "$baseline" "$OUT"/{gated,tuned,important,scratch,early}; do
     [ ! -d "$folder" ] || fairseq-collab table "$folder" --x none --against none \
         --out "$OUT/tables/$(basename "$folder")" \
         --columns bleu,chrf,heads_by_type,parameters,train_updates || note $?

@@ -114,7 +114,7 @@ def check_options(config: DictConfig) -> None:
             raise UserError(what, f"{section}.{key}")
         for option in getattr(OmegaConf.get_type(known), "__dataclass_fields__", {}).values():
             words = option.metadata.get("choices")
-            if words and (word := options.get(option.name)) not in words:
+            if words and (word := options.get(option.name)) not in (None, *words):
                 what = f"{word!r} is none of {', '.join(words)}{_nearest(str(word), words)}"
                 raise UserError(what, f"{section}.{option.name}")
 

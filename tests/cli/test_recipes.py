@@ -188,7 +188,7 @@ def test_head_pruning(tmp_path: Path) -> None:
     """Gates start from standard heads; every finished run is pruned and trained for as long."""
     out, standard = tmp_path / "out", "model-concatenated_seed-7"
     finished = [f"gated/gate_penalty-{penalty}_seed-7" for penalty in ("0", "0.01")]
-    for run in (f"trained/{standard}", *finished, "tuned/a-run", "important/a-run"):
+    for run in (f"trained/{standard}", f"begun/{standard}", *finished):
         (out / run).mkdir(parents=True)
         (out / run / "score.json").touch()
     pruned = {"qk_head_size": 16, "v_head_size": 16}
@@ -197,9 +197,9 @@ def test_head_pruning(tmp_path: Path) -> None:
     recorded = Recorded(tmp_path, "head_pruning.sh", "multi30k", told_as=str(tmp_path), **settings)
     assert recorded.status == 1, "one run is not finished"
     assert "gate_penalty-0.1_seed-7 is not finished" in recorded.errors
-    trained, gated, tuned, important = (
+    trained, gated, tuned, important, begun, early = (
         dict(jobs(recorded.commands, folder, out))
-        for folder in ("trained", "gated", "tuned", "important")
+        for folder in ("trained", "gated", "tuned", "important", "begun", "early")
     )
     whole = f"{out}/trained/{standard}/average.pt"
     assert [run.criterion.gate_penalty for run in gated.values()] == [0, 0.01, 0.1]
@@ -208,12 +208,15 @@ def test_head_pruning(tmp_path: Path) -> None:
     assert [(one[1], one[2:]) for one in asked(recorded.commands, "prune")] == [
         *((f"{out}/{run}/average.pt", ["--gates", "--out", gate])
           for run, gate in zip(finished, gates, strict=True)),
-        (whole, ["--importance", f"{out}/pruned/heads-7/heads.json", "--as-many-as", gates[1],
-                 "--out", f"{out}/pruned/7/important/model/important-0.01.pt"]),
+        *((f"{out}/{run}/{standard}/average.pt",
+           ["--importance", f"{out}/pruned/heads-{way}-7/heads.json", "--as-many-as", gates[1],
+            "--out", f"{out}/pruned/7/{way}/model/{way}-0.01.pt"])
+          for run, way in (("trained", "important"), ("begun", "early"))),
     ]  # fmt: skip
-    names = ["model-gates-0.01_seed-7", "model-gates-0_seed-7", "model-important-0.01_seed-7"]
-    assert [*tuned, *important] == names
-    for config in (*tuned.values(), *important.values()):
+    names = ["model-gates-0.01_seed-7", "model-gates-0_seed-7"]
+    names += ["model-important-0.01_seed-7", "model-early-0.01_seed-7"]
+    assert [*tuned, *important, *early] == names
+    for config in (*tuned.values(), *important.values(), *early.values()):
         # a copy of one configuration, which names the model that it was written for
         assert config.checkpoint.finetune_from_model == str(made)
         assert [config.model[f"heads_in_{type_}"] for type_ in ATTENTION_TYPES] == [
@@ -223,5 +226,8 @@ def test_head_pruning(tmp_path: Path) -> None:
         ]
     updates = [runs.optimization.max_update for runs in (
         gated["gate_penalty-0.01_seed-7"], tuned[names[0]], important[names[2]], trained[standard],
+        begun[standard], early[names[3]],
     )]  # fmt: skip
     assert updates[0] + updates[1] == updates[2] == updates[3]
+    assert updates[4] + updates[5] == updates[2] + updates[3]
+    assert begun[standard].lr_scheduler.total_num_update == updates[4] + updates[5]
