@@ -1,4 +1,7 @@
-"""Multi-head attention with shared, resized, grouped or gated heads. Depends on torch only."""
+"""Multi-head attention: separate, shared, grouped, gated, grouped-query, latent and MFA heads.
+
+Depends on torch only.
+"""
 
 from fairseq_collab.attention.collaborative import CollaborativeAttention
 from fairseq_collab.attention.concatenated import ConcatenatedAttention

@@ -14,7 +14,7 @@ the beams of a sentence are its query positions (:func:`fold_beams`).
 Shapes:
     B  sentences      beam  hypotheses per sentence      rows  B * beam, sentence by sentence
     t  steps so far   S  keys: slots t * beam, or source tokens
-    G  heads of keys or of values (H, or 1 if all heads share one)    e, h_v  their sizes
+    G  heads of keys or of values, a divisor of H    e, h_v  their sizes
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     head_i = softmax(s q_i (y Wk^T + bk)^T)(y Wv_g^T + bv_g),      g = i G // H
 
-    query mixing   query of head i             numbers per layer in q, k   source
+    query mixing   query of head i             numbers in q and k          source
     diagonal       q_i = (x Wq^T + bq) * m_i   2 d K + H K                 Cordonnier et al. 2020
     full           q_i = (x Wq^T + bq) M_i     2 d K + H K^2               Hu et al. 2024
     own            q_i = x W_i^T + b_i         (H + 1) d K                 Shazeer 2019, any width
@@ -16,7 +16,8 @@ own ``d/H`` dimensions and zero elsewhere.
 Shapes:
     d  model size    H  heads    K  width of the shared key (the paper's D~k), any K >= 1
     G  heads of values, each serves H/G heads    h_v  size of a head's value
-    Wq, Wk (K, d)    m_i (K)    M_i (K, K)    W_i (K, d)    Wv_g (h_v, d)    Wo (d, H h_v)
+    x  input of queries, size d    y  input of keys and values, size d_y    s  scale of the scores
+    Wq (K, d)    Wk (K, d_y)    m_i (K)    M_i (K, K)    W_i (K, d)    Wv_g (h_v, d_y)
 
 All three mix the *query*.  So there is one key ``(B, 1, S, K)`` for all heads, and a decoder caches
 ``K`` numbers per token for keys; mixed keys would take ``H K``.  Values are ``G h_v`` numbers per

@@ -8,7 +8,7 @@ transformer.  A decoder caches ``2 G h`` numbers a token in place of ``2 d``.
 
 Shapes:
     d  model size    H  heads of queries    G  heads of keys and values    h = d/H
-    Wq_i, Wk_g, Wv_g  (h, d)
+    Wq_i (h, d)    Wk_g, Wv_g (h, d_y)    d_y  size of the input y of keys and values
 """
 
 from __future__ import annotations

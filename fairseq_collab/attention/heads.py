@@ -10,6 +10,7 @@ Shapes:
     B  sentences        T  queries (target length)    S  keys (source length)     d  model size
     H  heads            G  heads of keys, or of values: each serves H/G heads
     e  size of a scored query/key vector              h_v  size of a head's value
+    d_y  size of the input of keys and values         r  size of a memory
 
 While sentences are decoded, the beams of a sentence are its queries here, and the decoder's history
 (:mod:`fairseq_collab.attention.cache`) has the keys that each of them sees.

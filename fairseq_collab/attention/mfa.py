@@ -1,7 +1,7 @@
 """Multi-matrix factorization attention: one shared key, one shared value, a full matrix per query.
 
-    q_i = RMSNorm(x Sq) Q_i,    k = y Sk,    v = y Sv,    head_i = softmax(C^-0.5 q_i k^T) v
-    output = sum_i head_i O_i + bo
+    q_i = RMSNorm(x Sq^T) Q_i,    k = y Sk^T,    v = y Sv^T,    head_i = softmax(C^-0.5 q_i k^T) v
+    output = sum_i head_i O_i^T + bo
 
 Hu et al. 2024, arXiv 2412.19255, section 3; normalisation and scale are those of Step-3's released
 code.  It is collaborative attention (:mod:`fairseq_collab.attention.collaborative`) with full query
@@ -10,7 +10,7 @@ biases.  (``bo`` is fairseq's: its layers expect one.)
 
 Shapes:
     d  model size    H  heads    C  width of the shared key and value; H and C are free
-    Sq, Sk, Sv (C, d)    Q_i (C, C)    O_i (d, C)
+    Sq (C, d)    Sk, Sv (C, d_y)    Q_i (C, C)    O_i (d, C)    d_y: size of the input y
 
 A decoder caches ``2 C`` numbers per token.
 """

@@ -1,4 +1,4 @@
-"""Products of queries with keys, masks, and torch's fused kernel for both.
+"""Scores of queries and keys with their masks, weighted sums of values, torch's fused kernel.
 
     scores = q k^T + mask,      heads = softmax(scores) v
 

@@ -15,7 +15,7 @@ The best maps of each kind are singular directions of ``S_i = X^1/2 A_i B_i^T Y^
               alternating sweeps, De Lathauwer et al. 2000).
     diagonal  S'_i = U diag(m_i) V^T: a CP decomposition, which has no closed form.  It starts from
               the K largest singular directions of all S_i, each used by the head that it comes from
-              (m_i is 1 or 0), and solves for U, V and M in turn by least squares.
+              (m_i is its singular value, or 0), and solves for U, V and M in turn by least squares.
     separate  S'_i: the K/H largest singular directions of each head (Eckart and Young 1936).
 
     latent    y C, from which all keys and values come.  With T_i = Z^1/2 V_i Wo_i^T for the values

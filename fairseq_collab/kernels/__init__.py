@@ -1,1 +1,1 @@
-"""Matrix libraries of particular processors: one swap after a model is built, undone as easily."""
+"""Faster arithmetic on a CPU: linear maps by oneDNN, dropout from fewer random bits."""

@@ -1,9 +1,10 @@
 """The fairseq seams: importing this package registers our architectures.
 
 A *variant* is a kind of heads, a *family* a kind of fairseq's models that can have them;
-:mod:`fairseq_collab.models.variants` is the table of variants and families.  A variant costs six
-files: its attention, its options and factory here, a row of the table, a file in
-``configs/model``, a test, and a row in the documentation.
+:mod:`fairseq_collab.models.variants` is the table of variants and families.  A variant costs
+five files: its attention, its options and factory here, a row of the table, a file in
+``configs/model``, and a test.  One that others may export, convert to or advise has a row in
+``export/attention.py``, ``convert/kinds.py`` and ``advice/plan.py``, too.
 """
 
 from fairseq_collab.models import variants

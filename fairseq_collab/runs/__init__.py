@@ -1,1 +1,1 @@
-"""A training with its scores in one folder: made, worked off, evaluated by task, read again."""
+"""Runs: a folder for each training of a sweep, with its configuration, log and scores."""
