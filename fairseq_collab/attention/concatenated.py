@@ -3,7 +3,8 @@
     head_i = softmax(scale (x Wq_i^T + bq_i)(y Wk_i^T + bk_i)^T)(y Wv_i^T + bv_i)
 
 Shapes: ``Wq_i (h_qk, d)``, ``Wk_i (h_qk, d_y)``, ``Wv_i (h_v, d_y)``, ``Wo (d, H h_v)``; d_y is the
-size of the input ``y`` of keys and values (d unless given).  The heads' weights are stacked in ``q_proj``, ``k_proj``, ``v_proj``; neither ``H h_qk`` nor ``H h_v`` need be ``d``.  With
+size of the input ``y`` of keys and values (d unless given).  The heads' weights are stacked in
+``q_proj``, ``k_proj``, ``v_proj``; neither ``H h_qk`` nor ``H h_v`` need be ``d``.  With
 ``h_qk = h_v = d/H`` this is fairseq's own attention, parameter for parameter.
 
 ``H = 0`` is a layer whose heads have all been taken out (Voita et al. 2019, section 6): nothing is
