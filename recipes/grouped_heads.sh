@@ -55,7 +55,7 @@ done
 
 echo "== 3 fine-tune"
 # Each run starts from the checkpoint of its own seed and number of heads; Hydra expands the names.
-tune() { sweep "grouped_finetune_$DATASET" tuned "$tuned_updates" method="choice($1)" "${@:2}" "$seeds"; }
+tune() { sweep "pruned_finetune_$DATASET" tuned "$tuned_updates" method="choice($1)" "${@:2}" "$seeds"; }
 from=checkpoint.finetune_from_model
 for method in elected random important; do
     # shellcheck disable=SC2016

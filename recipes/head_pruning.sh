@@ -85,8 +85,8 @@ tune() {
             model="choice($names)" common.seed="choice($seed)" "optimization.max_update=$4"
     done
 }
-tune grouped_finetune gates tuned "$TUNE"
-tune grouped_finetune important important $((2 * TUNE))
+tune pruned_finetune gates tuned "$TUNE"
+tune pruned_finetune important important $((2 * TUNE))
 
 echo "== 5 heads go early"
 all=$((UPDATES + 2 * TUNE)) begin=$(((all + 9) / 10))

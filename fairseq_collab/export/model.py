@@ -25,8 +25,8 @@ from collab_common.errors import UserError
 from fairseq_collab.attention import HeadAttention
 from fairseq_collab.export.attention import NotExactError, plain_weights
 from fairseq_collab.models.base import Family
+from fairseq_collab.models.checks import register_dictionary_signature
 from fairseq_collab.models.families import LANGUAGE_MODEL
-from fairseq_collab.models.loading import register_dictionary_signature
 from fairseq_collab.models.variants import family_of
 from fairseq_collab.trained.attentions import attentions
 from fairseq_collab.trained.from_options import untrained

@@ -18,8 +18,8 @@ from collab_common.attention_types import AttentionType
 from collab_common.errors import UserError
 from fairseq_collab.kernels.dropout import swap_dropout
 from fairseq_collab.kernels.onednn import swap_linear
+from fairseq_collab.models.checks import check_weights
 from fairseq_collab.models.layers import AttentionFactory
-from fairseq_collab.models.loading import check_weights
 from fairseq_collab.models.options import copied, plain_options, preset
 
 #: Options of fairseq's transformer that do not work with our attention, and why.

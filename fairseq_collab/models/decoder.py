@@ -24,8 +24,8 @@ from fairseq_collab.attention.cache import (
     start_beam_history,
     unfold_beams,
 )
+from fairseq_collab.models.checks import register_dictionary_signature
 from fairseq_collab.models.layers import DecoderLayer, wrap_layer
-from fairseq_collab.models.loading import register_dictionary_signature
 
 EncoderOut = dict[str, list[Tensor]]
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from collab_common.attention_types import AttentionType
 from fairseq_collab.attention import HeadAttention
-from fairseq_collab.models.loading import register_dictionary_signature
+from fairseq_collab.models.checks import register_dictionary_signature
 
 
 class Place(NamedTuple):

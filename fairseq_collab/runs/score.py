@@ -64,7 +64,7 @@ def score_run(run: Run) -> Record:
         utils.import_user_module(config.common)
     trained = opener.opened(run.average, opener.read_checkpoint(run.average, data))
     figures = model_figures(trained)
-    place(trained.model, config)
+    to_gpu(trained.model, config)
     made = circumstances(config.common.cpu, 1 if started.checkpoint else wanted(config))
     measured = perplexities if task == "language_modeling" else translation
     record = Record(
@@ -89,7 +89,7 @@ def score_run(run: Run) -> Record:
     return record
 
 
-def place(model: Any, config: DictConfig) -> None:
+def to_gpu(model: Any, config: DictConfig) -> None:
     """Move the model to the GPU, if there is one and the configuration allows it."""
     if torch.cuda.is_available() and not config.common.cpu:
         if config.common.fp16:
