@@ -15,6 +15,7 @@ from recipe_recorder import Command, Recorded, jobs, options, record
 from toy_heads import write_configuration
 
 from collab_common.attention_types import ATTENTION_TYPES
+from fairseq_collab.models.layers import Place
 from fairseq_collab.models.options import plain_options
 
 RECIPES = REPOSITORY / "recipes"
@@ -152,7 +153,8 @@ def cached(config: DictConfig) -> int:
     """Numbers per token in the KV cache of a layer of decoder self-attention."""
     cfg = ARCH_MODEL_REGISTRY[config.model._name].nested(plain_options(config.model))
     width, heads = cfg.decoder.embed_dim, cfg.decoder.attention_heads
-    return sum(cfg.attention_factory(cfg, "decoder", 0, width, heads).cached_floats_per_token())
+    place = Place("decoder", 0, width, width, heads)
+    return sum(cfg.attention_factory(cfg, place).cached_floats_per_token())
 
 
 @pytest.mark.slow

@@ -81,7 +81,7 @@ def test_a_stock_checkpoint(option: str, stock: Path, data: Path, tmp_path: Path
 def test_score_refuses_what_it_cannot_score(tmp_path: Path) -> None:
     generation, reference = tmp_path / "generation", tmp_path / "reference"
     score = ["fairseq-collab", "score", generation, "--reference", reference]
-    assert f"{generation}: file not found" in refuse(*score)
+    assert f"{generation}: file or folder not found" in refuse(*score)
     generation.write_text("D-0\t-0.1\ta\nD-1\t-0.1\tb\n")
     reference.write_text("\n\n")
     assert "the reference has no words; give the text of the test set" in refuse(*score)

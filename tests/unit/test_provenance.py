@@ -82,5 +82,5 @@ def test_an_unreadable_score_is_named(tmp_path: Path) -> None:
     run = Run(start_run(tmp_path, "run"))
     assert run.score() is None
     run.score_file.write_text(json.dumps({"bleu": 1.0})[:-1])
-    with pytest.raises(UserError, match=r"score\.json: not JSON .*; delete it and start again"):
+    with pytest.raises(UserError, match=r"score\.json: not JSON .*; remove the file and score"):
         run.score()
