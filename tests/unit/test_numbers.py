@@ -153,9 +153,10 @@ def goals() -> dict[str, str]:
     full = runs("shared_keys", folder="scratch", queries="full", key_dim=32)
     diagonal = runs("shared_keys", folder="scratch", queries="diagonal", key_dim=32)
     whole = runs("shared_keys", folder="scratch", queries="standard", model_dim=128)
-    given, converted = (
-        runs("shared_keys", folder="three"),
-        runs("shared_keys", folder="three_converted"),
+    models = load("pretrained")["translation"]
+    given, converted, few = (
+        where(models, heads=heads, cache=cache)
+        for heads, cache in (("trained", 512), ("own", 320), ("latent", 128))
     )
     plain = runs("equal_cache_multi30k", folder="scratch", method="plain")
     latent = [
@@ -178,7 +179,10 @@ def goals() -> dict[str, str]:
         "Intel": f"{bleu(older, older_whole)} [on another machine](",
         "manuals, full": cells(sold_full, sold_whole, "key cache", "parameters"),
         "manuals": cells(sold, sold_whole, "key cache", "parameters"),
-        "converted": cells(converted, given, "key cache", "parameters", what="model"),
+        "converted": f"| {bleu(converted, given)} | key cache -75 %, "
+        f"{changes(converted, given, 'parameters')} | [{seeds(converted, 'model')}](",
+        "latent, converted": f"| {bleu(few, given)} | KV cache -75 %, "
+        f"{changes(few, given, 'parameters')} | [{seeds(few, 'model')}](",
         "latent": cells(latent, plain, "KV cache", "parameters"),
         "pruned": cells(early, all_heads, "parameters"),
         "head size": cells(sized, wide, "KV cache", "parameters"),
@@ -228,21 +232,11 @@ def readme() -> list[str]:
 
 def choose() -> list[str]:
     """docs/choose.md: the table by goal once more, and trained models."""
-    given = runs("shared_keys", folder="converted", queries="standard")
-    own = runs("shared_keys", folder="converted", queries="own", key_dim=32)
-    cached = runs("equal_cache_multi30k", folder="converted", method="plain")
-    latent = [
-        run
-        for run in runs("equal_cache_multi30k", folder="converted", method="latent")
-        if run["key_bytes_per_target_token"] + run["value_bytes_per_target_token"] == 64 * 8
-    ]
     tuned = runs("pruning_multi30k", folder="tuned", method="all-0")
     important = runs("pruning_multi30k", folder="important", method="all-0.03")
     eight = runs("grouped_heads_multi30k", folder="tuned", method="concatenated")
     elected = runs("grouped_heads_multi30k", folder="tuned", method="grouped_pruned")
     rows = [
-        cells(own, given, "key cache", "parameters", what="model"),
-        cells(latent, cached, "KV cache", "parameters", what="model"),
         cells(important, tuned, "parameters", what="model"),
         cells(elected, eight, "parameters", what="model"),
     ]
