@@ -36,7 +36,7 @@ class Adapter(nn.Module):
     layer_idx: Any  # a number wherever there is a cache
 
     def __init__(self, original: nn.Module, core: CollaborativeAttention):
-        # Not the class that this one replaces, which would make weights of its own.
+        # Not the class that this one replaces, which would make new weights.
         nn.Module.__init__(self)
         self.core = core
         for name in (*self.SETTINGS, *self.AFTER):

@@ -138,9 +138,11 @@ class Sharing(Method):
         check(trained, self.target)
         for one in attentions(trained.model):
             self.target.check(one, trained.path)
-        if self.target.converts_all:
-            found = trained.attentions
-            self.base = {type_: self._largest(type_) for type_ in found if found[type_]}
+        self.base = {
+            type_: self._largest(type_)
+            for type_, found in trained.attentions.items()
+            if any(self.target.converts(one.module) for one in found)
+        }
 
     def type_sizes(self, type_: AttentionType) -> list[int]:
         modules = [one.module for one in self.trained.attentions[type_]]

@@ -4,7 +4,7 @@ The paper's equation, with the sign that its text and its released code mean (as
 the opposite):
 
     Lz = - alpha / (H L)       sum_l sum_i      cos(f_i, z_g(i))
-         + beta / (P L)       sum_l sum_{c<c'} cos(z_c, z_c')
+         + beta / (P L)        sum_l sum_{c<c'} cos(z_c, z_c')
 
 ``f_i`` is a feature of head ``i`` in the whole batch, flattened: its values, attention weights or
 outputs.  ``g`` are the groups of k-means in each attention, and ``z_c`` is the mean of group ``c``.

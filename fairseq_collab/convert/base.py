@@ -72,8 +72,6 @@ class Target:
     what: ClassVar[str]
     #: Parts of standard heads that must have the size d/H: keys, values.
     even: tuple[str, ...] = ()
-    #: Whether an attention that is left as it is must be converted, too, at its own size.
-    converts_all: ClassVar[bool] = False
     #: Options of the result, whatever its sizes.
     options: Mapping[str, Any] = MappingProxyType({})
     #: Options of the variant that are taken over from the trained model, if it has them.
@@ -91,6 +89,11 @@ class Target:
     def kept(cls, module: Any) -> int:
         """The size of an attention that is left as it is."""
         return cls.largest(module)
+
+    @staticmethod
+    def converts(module: Any) -> bool:
+        """Whether an attention that is left as it is must be converted, too, at its own size."""
+        return False
 
     def check(self, place: Attention, path: Path) -> None:
         """Raise UserError for options, other than sizes, that do not fit an attention."""

@@ -1,7 +1,8 @@
 """Convert a trained model: checked before anything is computed, its sizes from options, rebuilt.
 
 Accepted are fairseq's own ``transformer`` and ``transformer_lm``; ``transformer_headsize_n`` and
-its language model, if values have size ``d/H`` and all layers of a side have equally many heads.
+its language model, if values have size ``d/H`` and all layers of a side have equally many heads;
+and ``transformer_collab``, whose heads can share fewer dimensions.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from fairseq_collab.convert.base import Converted, Part, Target
 from fairseq_collab.convert.kinds import TARGETS
 from fairseq_collab.models.base import HeadModel
 from fairseq_collab.models.options import listed_values
-from fairseq_collab.models.variants import CONCATENATED, family_of
+from fairseq_collab.models.variants import COLLABORATIVE, CONCATENATED, family_of
 from fairseq_collab.prune.surgery import options_for, rebuilt, weights_of
 from fairseq_collab.trained import opener
 from fairseq_collab.trained.attentions import Attention, attentions
@@ -57,12 +58,13 @@ def target_arch(trained: Trained, target: Target) -> str:
     """The architecture with heads of ``target`` that goes with a model."""
     model, path = trained.model, trained.path
     family = family_of(type(model))
-    if family is None or (isinstance(model, HeadModel) and model.variant is not CONCATENATED):
+    known = (CONCATENATED, COLLABORATIVE) if target.variant is COLLABORATIVE else (CONCATENATED,)
+    if family is None or (isinstance(model, HeadModel) and model.variant not in known):
         raise UserError(
-            f"a {type(model).__name__} is none of the models that can be converted",
+            f"a {type(model).__name__} cannot be converted to {target.heads}",
             path,
-            "give a transformer, transformer_lm or transformer_headsize_n: the model that it was "
-            "made from",
+            "give a transformer, transformer_lm, transformer_headsize_n or, for narrower shared "
+            "keys, transformer_collab",
         )
     return f"{family.prefix}{target.variant.name}"
 
@@ -156,7 +158,7 @@ def chosen_sizes(args: Namespace, trained: Trained, target: Target) -> dict[Atte
     if not sizes:
         raise UserError("no attention is left to convert", trained.path, "choose some")
     for place in attentions(trained.model):
-        if place in sizes or target.converts_all:
+        if place in sizes or target.converts(place.module):
             continue
         size = place.module.q_proj.out_features
         if size != place.module.embed_dim:  # the only size that fits there
@@ -192,8 +194,11 @@ class Reparametrizer:
         for place in places:
             target.check(place, trained.path)
         #: Sizes of the attentions that are converted although they keep their size.
-        everything = attentions(trained.model) if target.converts_all else []
-        self.kept = {place: target.kept(place.module) for place in everything}
+        self.kept = {
+            place: target.kept(place.module)
+            for place in attentions(trained.model)
+            if target.converts(place.module)
+        }
         places = [*dict.fromkeys([*places, *self.kept])]
         moments: Mapping[Attention, calibrate.Moments] = {}
         if args.calibration:

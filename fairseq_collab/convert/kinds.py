@@ -13,7 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from collab_common.attention_types import ATTENTION_TYPES
 from collab_common.errors import UserError
+from fairseq_collab.attention import CollaborativeAttention
 from fairseq_collab.attention.building import scaling
 from fairseq_collab.convert.base import Converted, Part, Target
 from fairseq_collab.convert.low_rank import SHARED, blocks, latents, separate
@@ -37,17 +39,34 @@ class Collaborative(Target):
     def __init__(self, args: Namespace):
         super().__init__(args)
         self.options = {"attention_scale": "embed", "query_mixing": args.query_mixing}
-        self.options["value_heads"] = args.value_heads
+        if args.value_heads is None:
+            names = [f"value_heads_in_{type_}" for type_ in ATTENTION_TYPES]
+            self.inherited = ("value_heads", *names, "v_head_size")
+        else:
+            self.options["value_heads"] = args.value_heads
 
     def check(self, place: Attention, path: Path) -> None:
-        groups = self.args.value_heads
-        if groups is not None and (todo := uneven(place.module.num_heads, groups)):
+        groups, module = self.args.value_heads, place.module
+        if self.args.query_mixing != "own" and self.converts(module):
+            what = f"{place}: its heads share keys already; only own queries narrow them exactly"
+            raise UserError(what, path, "give --query-mixing own")
+        if groups is None:
+            return
+        if todo := uneven(module.num_heads, groups):
             what = f"{place}: number of value heads {groups} is out of range"
             raise UserError(what, path, todo)
+        if getattr(module, "value_heads", module.num_heads) < module.num_heads:
+            what = f"{place}: its heads share {module.value_heads} values already"
+            raise UserError(what, path, "leave --value-heads out: they stay")
 
     @classmethod
     def kept(cls, module: Any) -> int:
-        return 0
+        return cls.largest(module) if cls.converts(module) else 0
+
+    @staticmethod
+    def converts(module: Any) -> bool:
+        # Scale and query mixing are those of all attentions of a model.
+        return isinstance(module, CollaborativeAttention)
 
     def convert(self, part: Part, size: int) -> Converted:
         weights, fit = shared_keys(part, size, self.args.query_mixing)
@@ -119,11 +138,14 @@ class Latent(Target):
     heads = "latent heads"
     size, what = "latent_dim", "latent width"
     inherited = ("head_size", "qk_head_size", "v_head_size", "key_dim", "attention_scale")
-    converts_all = True
 
     @staticmethod
     def largest(module: Any) -> int:
         return int(module.k_proj.in_features)
+
+    @staticmethod
+    def converts(module: Any) -> bool:
+        return True
 
     def convert(self, part: Part, size: int) -> Converted:
         heads = part.heads

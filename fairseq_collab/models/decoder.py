@@ -25,7 +25,7 @@ from fairseq_collab.attention.cache import (
     unfold_beams,
 )
 from fairseq_collab.models.checks import register_dictionary_signature
-from fairseq_collab.models.layers import DecoderLayer, wrap_layer
+from fairseq_collab.models.layers import DecoderLayer, name_dropout, wrap_layer
 
 EncoderOut = dict[str, list[Tensor]]
 
@@ -37,9 +37,12 @@ class Decoder(TransformerDecoderBase):
     layers_built = 0
     #: Whether to return attention weights in evaluation.
     need_attn = True
+    #: Whether to return them in training, too, as fairseq's alignment loss needs.
+    aligns = False
 
     def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding):
         super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn=cfg.no_cross_attention)
+        name_dropout(self, "TransformerDecoder")
         register_dictionary_signature(self, dictionary)
 
     # ---- building --------------------------------------------------------------------------------
@@ -69,12 +72,12 @@ class Decoder(TransformerDecoderBase):
         """fairseq's method, but without attention weights that no caller asks for.
 
         Weights are returned (of the last layer, unless ``alignment_layer`` says which) in
-        evaluation, as long as :meth:`make_generation_fast_` has not called them off.  Without,
-        ``attn`` is None for a whole sequence: fairseq's scorer of references adds up what an
-        ensemble's models have in a list there.
+        evaluation, as long as :meth:`make_generation_fast_` has not called them off, and in
+        training if the decoder :attr:`aligns`.  Without, ``attn`` is None for a whole sequence:
+        fairseq's scorer of references adds up what an ensemble's models have in a list there.
         """
         if alignment_layer is None:
-            wanted = self.need_attn and not self.training
+            wanted = self.aligns if self.training else self.need_attn
             alignment_layer = self.num_layers - 1 if wanted else self.num_layers  # that is: none
         if incremental_state is not None:
             return self._step(

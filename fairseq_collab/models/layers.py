@@ -57,6 +57,16 @@ def build_attention(cfg: TransformerConfig, place: Place) -> HeadAttention:
     return attention
 
 
+def name_dropout(module: nn.Module, name: str) -> None:
+    """Call a module's own dropout as fairseq calls that of its class ``name``.
+
+    ``--retain-dropout-modules`` takes these names; fairseq gives a subclass the subclass's.
+    """
+    for child in module.children():
+        if isinstance(child, FairseqDropout):
+            child.module_name = name
+
+
 class EncoderLayer(TransformerEncoderLayerBase):
     """fairseq's encoder layer with our attention."""
 
@@ -71,6 +81,7 @@ class EncoderLayer(TransformerEncoderLayerBase):
     def __init__(self, cfg: TransformerConfig, layer: int, return_fc: bool = False):
         self.layer = layer  # before the parent, which builds the attention
         super().__init__(cfg, return_fc)
+        name_dropout(self, "TransformerEncoderLayerBase")
         for name in self.COPIES:
             delattr(self, name)
         self.can_use_fastpath = False
@@ -96,6 +107,7 @@ class DecoderLayer(TransformerDecoderLayerBase):
     def __init__(self, cfg: TransformerConfig, layer: int, no_encoder_attn: bool = False):
         self.layer = layer  # before the parent, which builds the attention
         super().__init__(cfg, no_encoder_attn)
+        name_dropout(self, "TransformerDecoderLayerBase")
 
     def build_self_attention(
         self, embed_dim: int, cfg: TransformerConfig, **_never: Any
@@ -119,6 +131,7 @@ class Encoder(TransformerEncoderBase):
 
     def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding):
         super().__init__(cfg, dictionary, embed_tokens)
+        name_dropout(self, "TransformerEncoder")
         register_dictionary_signature(self, dictionary)
 
     def build_encoder_layer(self, cfg: TransformerConfig) -> nn.Module:

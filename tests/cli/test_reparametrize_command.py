@@ -139,7 +139,7 @@ def test_options_that_are_refused(
 
 
 def test_other_models_are_refused(trained: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is none of the models that can be converted"):
+    with pytest.raises(UserError, match="cannot be converted to latent heads"):
         run(trained, "--to=latent", "--latent-dim=4", "--out", tmp_path / "out.pt")
     line = refuse(
         "fairseq-collab", "reparametrize", tmp_path / "no.pt", "--key-dim=4",

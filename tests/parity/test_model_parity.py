@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from typing import Any
 
 import pytest
 import torch
 import toy
+from fairseq.criterions.label_smoothed_cross_entropy_with_alignment import (
+    LabelSmoothedCrossEntropyCriterionWithAlignment,
+)
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.sequence_scorer import SequenceScorer
 from torch import Tensor, nn
 from toy import close
+from toy_heads import sample
 
 from fairseq_collab.metrics.cost import used_parameters
 from fairseq_compat.fairseq_fixes import SEARCHES, VARIABLE
@@ -217,6 +222,24 @@ def test_references_are_scored_by_an_ensemble_with_fairseqs_own() -> None:
     )
     for one, two in zip(mixed, expected, strict=True):
         close(one[0]["positional_scores"], two[0]["positional_scores"])
+
+
+def test_the_alignment_loss_is_fairseqs() -> None:
+    """It reads the attention weights in training, where nobody else pays for them."""
+    symbols = toy.task()
+    symbols.cfg = Namespace(load_alignments=True)
+    criterion = LabelSmoothedCrossEntropyCriterionWithAlignment(symbols, False, 0.1, 0.05)
+    # Source and target positions, the latter over all sentences, as fairseq's data sets pair them.
+    pairs = {"alignments": torch.tensor([[4, 0], [3, 5]]), "align_weights": torch.tensor([1, 0.5])}
+    batch = {**sample(), **pairs}
+    models = [model.train() for model in pair("head size", symbols=symbols)]
+    (loss, _, log), (expected, _, expected_log) = (criterion(model, batch) for model in models)
+    close(loss, expected)
+    close(log["alignment_loss"], expected_log["alignment_loss"])
+    for output in (loss, expected):
+        output.backward()
+    own, theirs = (model.decoder.layers[-1].encoder_attn.k_proj.weight.grad for model in models)
+    close(own, theirs)
 
 
 def test_greedy_search_after_a_beam_search() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import toy
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
+from fairseq.modules.fairseq_dropout import FairseqDropout
 from refusals import refusing
 from toy_language_models import language_model
 
@@ -105,6 +106,17 @@ def test_sizes_per_type_and_layer(
     assert expected == " ".join(
         "".join(str(getattr(one.module, name, "-")) for one in layers) for layers in types
     )
+
+
+@pytest.mark.parametrize("build", [toy.model, language_model])
+def test_dropout_has_fairseqs_names(build: Any) -> None:
+    """--retain-dropout-modules takes them."""
+    kind = {toy.model: "transformer", language_model: "transformer_lm"}[build]
+    ours, stock = (
+        {name: m.module_name for name, m in model.named_modules() if isinstance(m, FairseqDropout)}
+        for model in (build(f"{kind}_collab"), build(kind))
+    )
+    assert ours == stock
 
 
 # ---- language models -----------------------------------------------------------------------------
