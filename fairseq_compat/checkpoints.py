@@ -124,13 +124,22 @@ def apply_atomic_save() -> None:
 
 
 def apply_named_files() -> None:
-    """fairseq's errors while a model is made from a checkpoint do not name the file."""
+    """fairseq's errors while a model is made from a checkpoint do not name the file.
+
+    A missing one ends in a traceback.
+    """
     from fairseq import checkpoint_utils, trainer
 
     @wrap(checkpoint_utils, "load_model_ensemble_and_task")
     def load_ensemble(original: Any, filenames: list[str], *args: Any, **kwargs: Any) -> Any:
-        with _naming(" or ".join(filenames)):
-            return original(filenames, *args, **kwargs)
+        try:
+            with _naming(" or ".join(filenames)):
+                return original(filenames, *args, **kwargs)
+        except OSError as error:
+            _, found, file = str(error).partition("Model file not found: ")
+            if not found:
+                raise
+            raise UserError("checkpoint not found; see --path", file) from None
 
     @wrap(trainer.Trainer, "load_checkpoint")
     def load_checkpoint(original: Any, self: Any, filename: str, *args: Any, **kwargs: Any) -> Any:

@@ -63,6 +63,11 @@ def test_bad_checkpoint(name: str, bad: Path, data: Path) -> None:
     assert not (bad / "marker").exists()
 
 
+def test_no_checkpoint(data: Path) -> None:
+    line = refuse("fairseq-generate", data, "--cpu", "--path", "none.pt")
+    assert line == "fairseq-generate: error: none.pt: checkpoint not found; see --path"
+
+
 @pytest.mark.parametrize("name", ["cut.pt", "system.pt"])
 def test_bad_checkpoint_to_resume(
     name: str, bad: Path, train_args: list[str], tmp_path: Path
