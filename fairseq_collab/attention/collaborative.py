@@ -64,7 +64,6 @@ class CollaborativeSignature(Signature):
     key_dim: int = labelled("key width")
     v_head_size: int = labelled("value head size")
     scale: str = chosen("scale", SCALES)
-    bias: str = chosen("bias", ("projection",))  # kept: numbers of checkpoints are in this order
     value_heads: int = labelled("value heads")
     query_mixing: str = chosen("query mixing", QUERY_MIXINGS)
 
@@ -187,7 +186,6 @@ class CollaborativeAttention(HeadAttention):
             self.key_dim,
             self.v_head_size,
             self.scale,
-            "projection",
             self.value_heads,
             self.query_mixing,
         )

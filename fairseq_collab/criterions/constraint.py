@@ -2,8 +2,8 @@
 
     L = Lt + Lz,    Lz = - alpha mean cos(head, its centre) + beta mean cos(centre, other centre)
 
-``Lt`` is any loss.  :mod:`fairseq_collab.attention.groups` computes ``Lz`` from Gram matrices; this
-module collects them from a model.
+``Lt`` is any loss.  :mod:`.clusters` computes ``Lz`` from Gram matrices; this module collects them
+from a model.
 
 fairseq sums ``Lt`` over the batch and divides by the sample size (the number of target tokens)
 afterwards.  ``Lz`` is therefore multiplied by
@@ -28,8 +28,8 @@ from fairseq.distributed import utils as distributed
 from torch import Tensor, nn
 
 from collab_common.errors import UserError
-from fairseq_collab.attention import groups
 from fairseq_collab.attention.groups import HeadGroupAttention, head_group_attentions
+from fairseq_collab.criterions import clusters
 
 #: Measures of one batch by their names in the log: scalars, means over attentions.
 MEASURES = (
@@ -85,7 +85,7 @@ def gram_matrices(attentions: Sequence[HeadGroupAttention], padding: Padding) ->
                 "a layer was skipped, and its heads have no features",
                 todo="train head groups without --encoder-layerdrop and --decoder-layerdrop",
             )
-        found.append(groups.gram_matrix(attention.features, padding.of(attention)))
+        found.append(clusters.gram_matrix(attention.features, padding.of(attention)))
         attention.features = None
     return found
 
@@ -102,7 +102,7 @@ def constrain(attentions: Sequence[HeadGroupAttention], padding: Padding) -> dic
     for places in equal_sizes(attentions):
         gram = torch.stack([grams[i] for i in places])
         membership = regroup([attentions[i] for i in places], gram.detach())
-        parts = groups.similarity(gram, membership)
+        parts = clusters.similarity(gram, membership)
         sums.append(torch.stack([part.sum() for part in parts]))
     means = torch.stack(sums).sum(dim=0) / len(attentions)
     return dict(zip(MEASURES, means.unbind(), strict=True))
@@ -122,7 +122,7 @@ def regroup(attentions: Sequence[HeadGroupAttention], gram: Tensor) -> Tensor:
         distributed.all_reduce(gram, group=distributed.get_data_parallel_group())
         gram = gram / ranks
     before = torch.stack([attention.membership for attention in attentions]).to(gram.dtype)
-    after = groups.cluster(gram, before)
+    after = clusters.cluster(gram, before)
     for attention, membership in zip(attentions, after, strict=True):
         attention.membership.copy_(membership)
     return after

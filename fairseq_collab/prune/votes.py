@@ -29,8 +29,8 @@ from collab_common.attention_types import ATTENTION_TYPES, AttentionType
 from collab_common.errors import UserError
 from collab_common.files import read_versioned, write_atomic
 from fairseq_collab.analysis import content
-from fairseq_collab.attention import groups
 from fairseq_collab.attention.groups import HeadGroupAttention, head_group_attentions
+from fairseq_collab.criterions import clusters
 from fairseq_collab.criterions.constraint import equal_sizes, gram_matrices, padding_of, watched
 from fairseq_collab.prune.choices import Heads
 from fairseq_collab.prune.surgery import Kept
@@ -54,7 +54,7 @@ class Ballot(NamedTuple):
 def cast(gram: Tensor, reference: Tensor) -> Ballot:
     """The votes of one batch: ``gram (L, H, H)``, ``reference (L, H, C)``, zeros for none yet."""
     reference = reference.to(gram.dtype)
-    membership = groups.cluster(gram, reference, ITERATIONS)
+    membership = clusters.cluster(gram, reference, ITERATIONS)
     # torch.where instead of a branch avoids a GPU sync.
     reference = torch.where(reference.sum((1, 2), keepdim=True) > 0, reference, membership)
     membership = match(membership, reference)
@@ -82,11 +82,11 @@ def typical_heads(gram: Tensor, membership: Tensor) -> Tensor:
 
     Of equals (:data:`TIE`) the head with the longest feature.  The paper's phi, section 3.2.
     """
-    weights = groups.mean_weights(membership)
+    weights = clusters.mean_weights(membership)
     to_centres = gram @ weights.transpose(1, 2)  # (L, H, C)
     centre_norms = (weights @ to_centres).diagonal(dim1=1, dim2=2).unsqueeze(1)  # (L, 1, C)
     norms = gram.diagonal(dim1=1, dim2=2).unsqueeze(2)  # (L, H, 1)
-    cosines = groups.cosine(to_centres, norms, centre_norms).masked_fill(membership == 0, -2)
+    cosines = clusters.cosine(to_centres, norms, centre_norms).masked_fill(membership == 0, -2)
     equals = cosines >= cosines.amax(dim=1, keepdim=True) - TIE
     return norms.masked_fill(~equals, -1).argmax(dim=1)
 

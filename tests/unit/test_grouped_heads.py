@@ -17,8 +17,8 @@ from toy_heads import sample
 from toy_language_models import language_model
 from unit.test_groups import naive_loss
 
-from fairseq_collab.attention import groups
 from fairseq_collab.attention.groups import FEATURES, head_group_attentions
+from fairseq_collab.criterions import clusters
 from fairseq_collab.criterions.constraint import watched
 from fairseq_collab.criterions.losses import (
     AdaptiveLossWithHeadGroups,
@@ -129,7 +129,7 @@ def test_features_are_what_they_are_called(feature: str) -> None:
 
 def test_validation_ignores_the_constraint(monkeypatch: pytest.MonkeyPatch) -> None:
     net = model().eval()
-    monkeypatch.setattr(groups, "gram_matrix", pytest.fail)
+    monkeypatch.setattr(clusters, "gram_matrix", pytest.fail)
     loss, _, log = criterion()(net, sample())
     expected, _, expected_log = toy.criterion()(net, sample())
     assert loss == expected
@@ -140,9 +140,9 @@ def test_validation_ignores_the_constraint(monkeypatch: pytest.MonkeyPatch) -> N
 def test_groups_start_where_the_last_update_left_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """After an update no features and no hooks are left."""
     net, starts = model(), []
-    cluster = groups.cluster
+    cluster = clusters.cluster
     monkeypatch.setattr(
-        groups, "cluster", lambda gram, start: starts.append(start) or cluster(gram, start)
+        clusters, "cluster", lambda gram, start: starts.append(start) or cluster(gram, start)
     )
     constraint = criterion()
     constraint(net, sample())

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fairseq_collab.attention import groups
+from fairseq_collab.criterions import clusters
 from fairseq_collab.prune import votes
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -70,7 +70,7 @@ def test_loss_and_gradient_equal_the_naive_ones(labels: list[list[int]]) -> None
     naive = naive_loss(naive_input, labels, classes, 0.7, 0.3)
     naive.backward()
     fast_input = flat.clone().requires_grad_()
-    within, between = groups.similarity(gram_of(fast_input), one_hot(labels, classes))
+    within, between = clusters.similarity(gram_of(fast_input), one_hot(labels, classes))
     fast = 0.3 * between.mean() - 0.7 * within.mean()
     fast.backward()
     torch.testing.assert_close(fast, naive, rtol=0, atol=TOLERANCE)
@@ -81,7 +81,7 @@ def test_a_head_of_zeros_has_no_gradient_and_no_nan() -> None:
     flat = features(1, 3)
     flat[0, 1] = 0
     flat.requires_grad_()
-    within, between = groups.similarity(gram_of(flat), one_hot([[0, 1, 0]], 2))
+    within, between = clusters.similarity(gram_of(flat), one_hot([[0, 1, 0]], 2))
     (within + between).sum().backward()
     assert within.isfinite().all()
     assert flat.grad.isfinite().all()
@@ -95,13 +95,13 @@ def test_padding_counts_for_nothing_whatever_it_holds() -> None:
     padding = torch.tensor([[False, False, True, True], [True, False, False, False]])
     kept = maps.transpose(1, 2)[~padding].transpose(0, 1).flatten(1)  # (H, positions * e)
     spoilt = maps.masked_fill(padding[:, None, :, None], 1e4)
-    torch.testing.assert_close(groups.gram_matrix(spoilt, padding), kept @ kept.T)
+    torch.testing.assert_close(clusters.gram_matrix(spoilt, padding), kept @ kept.T)
 
 
 def test_half_precision_does_not_overflow() -> None:
     maps = torch.full((2, 2, 100, 64), 30.0, dtype=torch.float16)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        gram = groups.gram_matrix(maps)
+        gram = clusters.gram_matrix(maps)
     assert gram.dtype == torch.float32
     assert gram.tolist() == [[2 * 100 * 64 * 900.0] * 2] * 2
 
@@ -112,7 +112,7 @@ def test_half_precision_does_not_overflow() -> None:
 def test_groups_equal_those_of_naive_k_means() -> None:
     flat = features(20, 8, size=3)
     start = [[i % 3 for i in range(8)]] * 20
-    found = groups.cluster(gram_of(flat), one_hot(start, 3), iterations=4).argmax(dim=2)
+    found = clusters.cluster(gram_of(flat), one_hot(start, 3), iterations=4).argmax(dim=2)
     compared = 0
     for layer, labels in zip(flat, found.tolist(), strict=True):
         current = start[0]
@@ -132,7 +132,7 @@ def test_clear_groups_are_found_from_nothing() -> None:
     bundles = torch.eye(3).repeat_interleave(3, dim=0)  # (9, 3)
     orders = torch.stack([torch.randperm(9) for _ in range(5)])
     flat = 10 * bundles[orders] + 0.01 * torch.randn(5, 9, 3)
-    found = groups.cluster(gram_of(flat), torch.zeros(5, 9, 3))
+    found = clusters.cluster(gram_of(flat), torch.zeros(5, 9, 3))
     same = found @ found.transpose(1, 2)
     expected = bundles[orders] @ bundles[orders].transpose(1, 2)
     assert torch.equal(same, expected)
@@ -143,14 +143,14 @@ def test_no_group_is_ever_empty(classes: int) -> None:
     """From a start with all heads in one group, with distinct heads and with equal ones."""
     flat = torch.cat([features(10, 8, size=2), torch.ones(1, 8, 2), torch.zeros(1, 8, 2)])
     start = one_hot([[classes - 1] * 8] * 12, classes)
-    found = groups.cluster(gram_of(flat), start, iterations=10)
+    found = clusters.cluster(gram_of(flat), start, iterations=10)
     assert found.sum(dim=1).min() >= 1
     assert (found.sum(dim=2) == 1).all()
 
 
 def test_filling_moves_the_farthest_heads_and_leaves_the_nearest() -> None:
     positions = torch.tensor([[[0.0], [1.0], [5.0], [9.0]]])
-    filled = groups.fill_empty(gram_of(positions), one_hot([[0, 0, 0, 0]], 3))
+    filled = clusters.fill_empty(gram_of(positions), one_hot([[0, 0, 0, 0]], 3))
     # The centre is 3.75: head 2 is nearest and stays, heads 3 and 0 are farthest and leave.
     assert filled.argmax(dim=2).tolist() == [[2, 0, 0, 1]]
 
