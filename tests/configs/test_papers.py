@@ -15,6 +15,7 @@ from command_checks import check
 from commands import REPOSITORY
 from data.recipe_runs import environment
 from documents import README, commands_of
+from omegaconf import OmegaConf
 from recipe_recorder import Command, record
 from warm.composing import compose_faster
 
@@ -154,3 +155,19 @@ def test_the_readme_says_the_same() -> None:
     assert len(shown) >= 3
     for cells in shown:
         assert any(set(cells[1:]) <= set(row) for row in ROWS.values()), cells
+
+
+def test_settings_by_size_of_corpus() -> None:
+    """The table of docs/train.md is that of configs/train/."""
+    lines = (PAGE.parent / "train.md").read_text().splitlines()
+    rows = [line.strip("| ").split(" | ") for line in lines if re.match(r"\| [\d,]+ \| `_", line)]
+    for name, cells in zip(("multi30k", "iwslt14", "wmt14"), rows, strict=True):
+        settings = OmegaConf.load(REPOSITORY / f"configs/train/{name}.yaml")
+        (updates,) = settings.optimization.get("update_freq", [1])
+        expected = [
+            settings.model.dropout,
+            settings.optimization.lr[0],
+            settings.lr_scheduler.warmup_updates,
+            settings.dataset.max_tokens * updates,
+        ]
+        assert [float(cell.replace(",", "")) for cell in cells[2:6]] == expected, name
