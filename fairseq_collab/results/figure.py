@@ -31,6 +31,8 @@ _METADATA = {"png": ["Software"], "svg": ["Creator", "Date", "Format", "Type"]}
 INCHES = (7.0, 4.2)
 LINE = 12  # points between two names at the right
 GREY = "#666666"
+#: White behind a name, which may cross a line.
+BEHIND = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
 
 
 @dataclass
@@ -118,7 +120,7 @@ def _label(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
         lowest = height + LINE
         axes.annotate(
             name, (at, y), (8, height - (y - low) * points), textcoords="offset points",
-            color=colour, fontsize=9, va="center",
+            color=colour, fontsize=9, va="center", bbox=BEHIND,
         )  # fmt: skip
 
 
