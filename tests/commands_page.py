@@ -100,7 +100,9 @@ def option_rows(
     yield row(f"**`{name}`**", more)
     for field in fields:
         option, default = of_types(field.name), field.default
-        said = field.metadata["help"].replace("encoder self-attention", "the attention type")
+        said = field.metadata["help"]
+        if option != field.name:
+            said = said.replace("encoder self-attention", "the attention type")
         if default not in (None, dataclasses.MISSING) and "default" not in said:
             said += f" (default: {default})"
         if option:

@@ -50,15 +50,29 @@ class Part:
         """Relative error of the centred scores; see :func:`.relative_error`."""
         return relative_error(self.heads, self.roots, queries, keys)
 
-    def value_error(self, values: Tensor) -> float:
-        """Relative error of the heads' outputs with other values ``(H, d_y, h_v)``."""
+    def lost(self, values: Tensor, out: Tensor) -> Tensor:
+        """What other values ``(H, d_y, h_v)`` and outputs ``(H, d, h_v)`` lose: ``(H, d_y, d)``."""
+        return self.heads.values[:, :-1] @ self.heads.out.mT - values @ out.mT
+
+    def value_error(self, values: Tensor, out: Tensor) -> float:
+        """Relative error of the heads' outputs with other values and output projections."""
         metric = self.value_roots[0]
+        whole = torch.linalg.vector_norm(metric @ self.lost(torch.zeros_like(values), out))
+        lost = torch.linalg.vector_norm(metric @ self.lost(values, out))
+        return float(lost / whole) if whole else 0.0
 
-        def energy(maps: Tensor) -> float:
-            return float(torch.linalg.vector_norm(metric @ maps @ self.heads.out.mT))
+    def out_bias(self, values: Tensor, out: Tensor) -> Tensor:
+        """The output's bias ``(d)`` for other values, which have no bias, and outputs.
 
-        whole = energy(self.heads.values[:, :-1])
-        return energy(self.heads.values[:, :-1] - values) / whole if whole else 0.0
+        Biases of values are in it exactly, as attention weights sum to one, and what the mean of
+        all inputs loses.
+        """
+        found = self.heads.out_bias + torch.einsum(
+            "hdk,hk->d", self.heads.out, self.heads.values[:, -1]
+        )
+        if self.value_mean is None:
+            return found
+        return found + self.value_mean @ self.lost(values, out).sum(0)
 
 
 class Target:

@@ -18,7 +18,15 @@ from collab_common.errors import UserError
 from fairseq_collab.attention import CollaborativeAttention
 from fairseq_collab.attention.building import scaling
 from fairseq_collab.convert.base import Converted, Part, Target
-from fairseq_collab.convert.low_rank import SHARED, blocks, latents, separate
+from fairseq_collab.convert.low_rank import (
+    SHARED,
+    blocks,
+    equalising,
+    largest,
+    latents,
+    own,
+    separate,
+)
 from fairseq_collab.models.variants import COLLABORATIVE, CONCATENATED, GROUPED_QUERY, LATENT
 from fairseq_collab.trained.attentions import Attention
 
@@ -72,7 +80,7 @@ class Collaborative(Target):
         weights, fit = shared_keys(part, size, self.args.query_mixing)
         if self.args.value_heads is None:
             return weights | part.kept("v_proj", "out_proj"), fit
-        values, fit["value_error"] = pooled_values(part, self.args.value_heads)
+        values, fit["value_error"] = grouped_values(part, self.args.value_heads)
         return weights | part.state(values), fit
 
 
@@ -103,7 +111,7 @@ class Narrower(Target):
 
 
 class GroupedQuery(Target):
-    """Grouped-query heads: the mean of the keys and values of each group (Ainslie et al. 2023)."""
+    """Grouped-query heads: neighbours share the key and the value that lose least."""
 
     variant = GROUPED_QUERY
     heads = "grouped-query heads"
@@ -119,15 +127,17 @@ class GroupedQuery(Target):
         return uneven(module.num_heads, size)
 
     def convert(self, part: Part, size: int) -> Converted:
-        heads = part.heads
-        weight, bias = stacked(heads.queries / embed_scale(part))
+        heads, width = part.heads, part.heads.keys.size(2)
+        groups = zip(heads.queries.chunk(size), heads.keys.chunk(size), strict=True)
+        found = [own(heads._replace(queries=q, keys=k), part.roots, width) for q, k in groups]
+        queries = torch.cat([one.query for one in found])  # (H, d + 1, h)
+        keys = torch.stack([one.key for one in found])  # (G, d_y, h)
+        weight, bias = stacked(queries / embed_scale(part))
         weights = {"q_proj.weight": weight, "q_proj.bias": bias}
-        keys = in_groups(heads.keys, size)  # (G, d_y, h)
         weights["k_proj.weight"] = keys.transpose(1, 2).flatten(0, 1)
-        weights["k_proj.bias"] = weight.new_zeros(keys.size(0) * keys.size(2))
-        values, value_error = pooled_values(part, size)
-        each = keys.repeat_interleave(len(heads.keys) // size, 0)
-        error = part.score_error(heads.queries, each)
+        weights["k_proj.bias"] = weight.new_zeros(size * width)
+        values, value_error = grouped_values(part, size)
+        error = part.score_error(queries, keys.repeat_interleave(len(queries) // size, 0))
         return part.state(weights | values), {"error": error, "value_error": value_error}
 
 
@@ -151,20 +161,17 @@ class Latent(Target):
         heads = part.heads
         down, key_up, value_up = latents(heads, part.roots, part.value_roots, size)
         keys, values = down @ key_up, down @ value_up  # (H, d_y, e), (H, d_y, h_v)
-        lost = heads.values[:, -1]  # (H, h_v)
-        if part.value_mean is not None:
-            lost = lost + part.value_mean @ (heads.values[:, :-1] - values)
         weights = {
             "latent_proj.weight": down.T,
             "latent_proj.bias": down.new_zeros(size),
             "k_proj.weight": key_up.transpose(1, 2).flatten(0, 1),
             "v_proj.weight": value_up.transpose(1, 2).flatten(0, 1),
-            "out_proj.bias": heads.out_bias + torch.einsum("hdk,hk->d", heads.out, lost),
+            "out_proj.bias": part.out_bias(values, heads.out),
         }
         kept = part.kept("q_proj", "out_proj.weight")
         fit = {
             "error": part.score_error(heads.queries, keys),
-            "value_error": part.value_error(values),
+            "value_error": part.value_error(values, heads.out),
         }
         return kept | part.state(weights), fit
 
@@ -192,34 +199,34 @@ def shared_keys(part: Part, size: int, mixing: str) -> Converted:
     return part.state(weights), {"error": part.score_error(queries, shared.key.unsqueeze(0))}
 
 
-def pooled_values(part: Part, groups: int) -> tuple[dict[str, Tensor], float]:
-    """Weights of values shared by groups of heads, and their relative error.
+def grouped_values(part: Part, groups: int) -> tuple[dict[str, Tensor], float]:
+    """Values shared by groups of neighbouring heads, and their relative error.
 
-    Biases are exact: attention weights sum to one, so the output's bias takes up what each loses.
+    The value of a group, of width h_v, has the largest eigenvectors of ``sum_i T_i T_i^T`` over its
+    heads, with ``T_i = Z^1/2 V_i Wo_i^T``; each head reads it by an output projection of its own.
     """
-    heads = part.heads
-    values = in_groups(heads.values, groups)  # (G, d_y + 1, h_v)
-    each = values.repeat_interleave(len(heads.values) // groups, 0)
-    lost = heads.values[:, -1] - each[:, -1]  # (H, h_v)
-    weight, bias = stacked(values)
+    heads, (metric, inverse) = part.heads, part.value_roots
+    maps, read = metric @ heads.values[:, :-1], heads.out.mT @ heads.out  # (H, d_y, h_v)
+    gram = (maps @ read @ maps.mT).unflatten(0, (groups, -1)).sum(1)  # (G, d_y, d_y)
+    each = largest(gram, maps.size(2)).repeat_interleave(len(maps) // groups, 0)  # (H, d_y, h_v)
+    values, out = inverse @ each, heads.out @ (maps.mT @ each)  # (H, d_y, h_v), (H, d, h_v)
+    of_group = out.square().mean(1).unflatten(0, (groups, -1)).mean(1)  # (G, h_v)
+    scale = equalising(of_group.repeat_interleave(len(maps) // groups, 0), values.square().mean(1))
+    values, out = values * scale.unsqueeze(1), out / scale.unsqueeze(1)
+    shared = values[:: len(maps) // groups].transpose(1, 2).flatten(0, 1)  # (G h_v, d_y)
     weights = {
-        "v_proj.weight": weight,
-        "v_proj.bias": bias,
-        "out_proj.weight": heads.out.transpose(0, 1).flatten(1),
-        "out_proj.bias": heads.out_bias + torch.einsum("hdk,hk->d", heads.out, lost),
+        "v_proj.weight": shared,
+        "v_proj.bias": shared.new_zeros(len(shared)),
+        "out_proj.weight": out.transpose(0, 1).flatten(1),
+        "out_proj.bias": part.out_bias(values, out),
     }
-    return weights, part.value_error(each[:, :-1])
+    return weights, part.value_error(values, out)
 
 
 def stacked(maps: Tensor) -> tuple[Tensor, Tensor]:
     """Maps ``(G, n + 1, e)`` as one projection: weight ``(G e, n)`` and bias ``(G e)``."""
     rows = maps.transpose(1, 2).flatten(0, 1)  # (G e, n + 1)
     return rows[:, :-1].contiguous(), rows[:, -1].contiguous()
-
-
-def in_groups(part: Tensor, groups: int) -> Tensor:
-    """Means of neighbouring heads, as in Ainslie et al. 2023: ``(H, ...) -> (G, ...)``."""
-    return part.unflatten(0, (groups, -1)).mean(1)
 
 
 def uneven(heads: int, groups: int) -> str | None:

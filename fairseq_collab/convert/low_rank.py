@@ -18,6 +18,9 @@ The best maps of each kind are singular directions of ``S_i = X^1/2 A_i B_i^T Y^
               (m_i is its singular value, or 0), and solves for U, V and M in turn by least squares.
     separate  S'_i: the K/H largest singular directions of each head (Eckart and Young 1936).
 
+    groups    own, with the width of a head, for the heads of each group; of values, see
+              :func:`.grouped_values`.
+
     latent    y C, from which all keys and values come.  With T_i = Z^1/2 V_i Wo_i^T for the values
               (Z: covariance of their inputs), C are the r largest directions of all S_i and T_i,
               each of the two divided by its own energy, both in the metric Z.  A latent of
@@ -101,12 +104,12 @@ def whitened(heads: HeadMaps, roots: Roots) -> tuple[Tensor, Tensor]:
 
 
 def largest(gram: Tensor, size: int) -> Tensor:
-    """The ``size`` eigenvectors of the largest eigenvalues: ``(n, n) -> (n, size)``.
+    """The ``size`` eigenvectors of the largest eigenvalues: ``(..., n, n) -> (..., n, size)``.
 
     Filled up with zeros for ``size > n``.
     """
-    vectors = torch.linalg.eigh(gram)[1].flip(1)[:, :size]
-    return torch.nn.functional.pad(vectors, (0, size - vectors.size(1)))
+    vectors = torch.linalg.eigh(gram)[1].flip(-1)[..., :size]
+    return torch.nn.functional.pad(vectors, (0, size - vectors.size(-1)))
 
 
 def own(heads: HeadMaps, roots: Roots, size: int) -> Shared:
@@ -246,14 +249,22 @@ def _balanced(shared: Shared) -> Shared:
     large as block mixing starts them.
     """
     query, mixing, key = shared
-    tiny = torch.finfo(key.dtype).tiny
     if mixing is None:
-        read = query.square().mean((0, 1)).sqrt()  # (K)
-        scale = (read.clamp_min(tiny) / key.square().mean(0).sqrt().clamp_min(tiny)).sqrt()
-        scale = torch.where(read > 0, scale, 1.0)
+        scale = equalising(query.square().mean((0, 1)), key.square().mean(0))  # (K)
         return Shared(query / scale, None, key * scale)
-    size = (torch.linalg.vector_norm(mixing) / mixing.size(1) ** 0.5).clamp_min(tiny)
+    size = torch.linalg.vector_norm(mixing) / mixing.size(1) ** 0.5
+    size = size.clamp_min(torch.finfo(key.dtype).tiny)
     return Shared(query * size.sqrt(), mixing / size, key * size.sqrt())
+
+
+def equalising(one: Tensor, other: Tensor) -> Tensor:
+    """By how much to divide one map of a product, and multiply the other, to make both equal.
+
+    Args:
+        one, other: mean squares of the maps, by direction.
+    """
+    scale = (one / other.clamp_min(torch.finfo(one.dtype).tiny)) ** 0.25
+    return torch.where(scale > 0, scale, 1.0)
 
 
 def latents(
@@ -278,7 +289,6 @@ def latents(
         gram = gram + of_part / of_part.trace().clamp_min(torch.finfo(gram.dtype).tiny)
     directions = largest(gram, size)  # (d_y, r)
     down, key_up, value_up = inverse @ directions, directions.T @ k, directions.T @ v
-    read = torch.cat([key_up, value_up], 2).square().mean((0, 2)).sqrt()  # (r)
-    scale = (read / down.square().mean(0).sqrt()).sqrt()
-    scale = torch.where(scale > 0, scale, 1.0)
+    up = torch.cat([key_up, value_up], 2)  # (H, r, e + h_v)
+    scale = equalising(up.square().mean((0, 2)), down.square().mean(0))  # (r)
     return down * scale, key_up / scale[:, None], value_up / scale[:, None]

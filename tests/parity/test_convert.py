@@ -13,7 +13,7 @@ from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttenti
 from fairseq_collab.convert import low_rank
 from fairseq_collab.convert.base import Part
 from fairseq_collab.convert.calibrate import Sums, moments
-from fairseq_collab.convert.kinds import shared_keys
+from fairseq_collab.convert.kinds import grouped_values, shared_keys
 from fairseq_collab.convert.low_rank import (
     SHARED,
     Roots,
@@ -202,18 +202,39 @@ def test_the_key_bias_cancels_and_nothing_else_does() -> None:
         assert (weights - expected).abs().max() < 1e-8
 
 
-def test_means_over_groups_are_those_of_the_projections() -> None:
-    """Ainslie et al. 2023, section 2.1; values lose no bias."""
+def test_no_other_value_of_a_group_beats_its_directions() -> None:
+    """Means of neighbours (Ainslie et al. 2023), random ones, and the best ones disturbed."""
+    part = attention()
+    part.value_roots = part.roots.key, part.roots.key_inverse
+    metric, heads = part.value_roots[0], part.heads
+    target = metric @ heads.values[:, :-1] @ heads.out.mT  # (H, d_y, d)
+
+    def lost(values: torch.Tensor) -> float:
+        """With the best outputs for the values of two groups ``(2, d_y, h)``."""
+        each = values.repeat_interleave(H // 2, 0)
+        return part.value_error(each, torch.linalg.lstsq(metric @ each, target).solution.mT)
+
+    weights, least = grouped_values(part, 2)
+    best = weights["v_proj.weight"].unflatten(0, (2, -1)).mT  # (2, d_y, h)
+    assert lost(best) == pytest.approx(least)
+    generator = torch.Generator().manual_seed(3)
+    for noise in (0.01, 0.1, 100.0):
+        assert lost(best + noise * torch.randn(best.shape, generator=generator)) > least
+    assert lost(heads.values[:, :-1].unflatten(0, (2, -1)).mean(1)) > least
+
+
+def test_a_group_shares_a_key_and_loses_no_bias() -> None:
     found = trained("transformer", target_of("--to=grouped-query"))
     places = attentions(found.model)
-    model, _ = converted(found, dict.fromkeys(places, 2), "--to=grouped-query")
-    for place in places:
-        old, new = place.module, model.get_submodule(place.name)
-        for name in ("k_proj", "v_proj"):
-            mean = getattr(old, name).weight.view(2, 2, h, D).mean(1).flatten(0, 1)
-            toy.close(getattr(new, name).weight, mean)
+    model, fits = converted(found, dict.fromkeys(places, 2), "--to=grouped-query")
+    for place, fit in zip(places, fits, strict=True):
+        part, new = Part(place.module, None), model.get_submodule(place.name)
+        means = part.heads.keys.unflatten(0, (2, -1)).mean(1).repeat_interleave(H // 2, 0)
+        basis = torch.linalg.qr(means)[0]
+        queries = part.heads.queries @ (part.heads.keys.mT @ basis)
+        assert fit["error"] < part.score_error(queries, basis)
         x = torch.zeros(3, 1, D)
-        toy.close(new(x, x, x)[0], old(x, x, x)[0])
+        toy.close(new(x, x, x)[0], place.module(x, x, x)[0])
 
 
 def test_no_narrow_key_and_value_beats_a_latent_of_both() -> None:
@@ -223,14 +244,14 @@ def test_no_narrow_key_and_value_beats_a_latent_of_both() -> None:
     part.roots = part.roots._replace(key=metric, key_inverse=inverse)
     down, key_up, value_up = latents(heads, part.roots, part.value_roots, 9)
     lost = part.score_error(heads.queries, down @ key_up) ** 2
-    lost += part.value_error(down @ value_up) ** 2
+    lost += part.value_error(down @ value_up, heads.out) ** 2
     read = heads.out.mT @ heads.out
     values = heads.values[:, :-1]
     for width in range(1, 9):
         key = own(heads, part.roots, width)
         gram = (values @ read @ values.mT).sum(0)
         v = torch.linalg.eigh(gram)[1][:, width - 9 :]
-        alone = error(part, key) ** 2 + part.value_error(v @ (v.T @ values)) ** 2
+        alone = error(part, key) ** 2 + part.value_error(v @ (v.T @ values), heads.out) ** 2
         assert lost <= alone + 1e-9
 
 
