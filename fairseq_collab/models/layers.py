@@ -24,7 +24,7 @@ from fairseq_collab.models.checks import register_dictionary_signature
 
 
 class Place(NamedTuple):
-    """Where an attention stands in a model, and the sizes there.
+    """Where an attention is in a model, and the sizes there.
 
     Attributes:
         layer: counted from 0.
