@@ -233,7 +233,15 @@ def choose() -> list[str]:
     important = runs("pruning_multi30k", folder="important", method="all-0.03")
     eight = runs("grouped_heads_multi30k", folder="tuned", method="concatenated")
     elected = runs("grouped_heads_multi30k", folder="tuned", method="grouped_pruned")
+    cache = runs("equal_cache_multi30k", folder="scratch", method="plain")
+    half = {"method": "grouped-query", "key_bytes_per_target_token": 512}
+    grouped = runs("equal_cache_multi30k", folder="scratch", **half)
+    given = runs("equal_cache_multi30k", folder="converted", method="tuned-plain")
+    half["method"] = "tuned-grouped-query"
+    converted = runs("equal_cache_multi30k", folder="converted", **half)
     rows = [
+        cells(grouped, cache, "KV cache", "parameters"),
+        cells(converted, given, "KV cache", "parameters", what="model"),
         cells(important, tuned, "parameters", what="model"),
         cells(elected, eight, "parameters", what="model"),
     ]
