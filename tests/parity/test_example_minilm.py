@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -78,3 +79,12 @@ def test_fine_tuning_lowers_its_loss(examples: Any, monkeypatch: pytest.MonkeyPa
     for seed in range(6):  # an epoch has two batches
         finetune.finetune(model, pairs, seed)
     assert loss() < 0.8 * before
+
+
+def test_the_snippet_of_the_docs(examples: Any) -> None:
+    _, stsb, folder, _ = examples
+    docs = (REPOSITORY / "docs" / "trained_models.md").read_text().partition("## Translate")[0]
+    (snippet,) = re.findall(r"```python\n(.*?)```", docs, re.S)
+    names = {"texts": list(stsb.read(folder, "train")[0][:64])}
+    exec(snippet.replace('"encoder"', repr(stsb.PATH)), names)
+    assert {core.key_dim for core in names["model"].modules() if hasattr(core, "key_dim")} == {96}
