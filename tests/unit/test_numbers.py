@@ -78,26 +78,15 @@ def changes(ours: Runs, theirs: Runs, *names: str) -> str:
 
 def key_width() -> Iterable[str]:
     """Shared against separate keys, in pairs of one seed."""
-    pairs = []
+    kinds, pairs = ("collab_diagonal", "concatenated"), []
     for folder, d in (("main", 128), ("large", 256), ("intel", 128)):
+        of = functools.partial(runs, "key_dim_multi30k", folder=folder)
         for part in (1, 2, 4, 8):
-            for one in runs(
-                "key_dim_multi30k", folder=folder, method="collab_diagonal", key_dim=d // part
-            ):
-                rival = {"folder": folder, "method": "concatenated", "key_dim": d // part}
-                pairs.append(
-                    (one, pick(load("key_dim_multi30k")["runs"], **rival, seed=one["seed"]))
-                )
-        quarter, half = (
-            mean(
-                values(
-                    runs("key_dim_multi30k", folder=folder, method=m, key_dim=d // part),
-                    "valid_loss",
-                )
-            )
-            for m, part in (("collab_diagonal", 4), ("concatenated", 2))
-        )
+            pairs += zip(*(of(method=kind, key_dim=d // part) for kind in kinds), strict=True)
+        narrow = [of(method=kind, key_dim=d // p) for kind, p in zip(kinds, (4, 2), strict=True)]
+        quarter, half = (mean(values(found, "valid_loss")) for found in narrow)
         assert quarter < half  # "a shared quarter has a lower loss than a separate half"
+    assert all(a["seed"] == b["seed"] for a, b in pairs)
     assert all(a["valid_loss"] < b["valid_loss"] for a, b in pairs[24:])  # "with one outcome"
     pairs = pairs[:24]
     lower = sum(a["valid_loss"] < b["valid_loss"] for a, b in pairs)
@@ -109,24 +98,13 @@ def key_width() -> Iterable[str]:
 def queries() -> Iterable[str]:
     """One shared key: the rows of a small table."""
     scratch = {"folder": "scratch", "model_dim": 128}
-    full = runs("shared_keys", **scratch, queries="full", key_dim=32)
-    pairs = [
-        (
-            one,
-            pick(
-                load("shared_keys")["runs"],
-                **scratch,
-                queries="diagonal",
-                key_dim=32,
-                seed=one["seed"],
-            ),
-        )
-        for one in full
-    ]
-    large = {"folder": "large", "method": "collab_diagonal", "key_dim": 64}
-    for one in load("shared_keys")["runs"]:
-        if one["folder"] == "large" and one["queries"] == "full" and one["key_dim"] == 64:
-            pairs.append((one, pick(load("key_dim_multi30k")["runs"], **large, seed=one["seed"])))
+    full, diagonal = (
+        runs("shared_keys", **scratch, queries=kind, key_dim=32) for kind in ("full", "diagonal")
+    )
+    pairs = [(one, pick(diagonal, seed=one["seed"])) for one in full]
+    large = runs("key_dim_multi30k", folder="large", method="collab_diagonal", key_dim=64)
+    for one in runs("shared_keys", folder="large", queries="full", key_dim=64):
+        pairs.append((one, pick(large, seed=one["seed"])))
     lower = sum(a["valid_loss"] < b["valid_loss"] for a, b in pairs)
     yield f"beats the diagonal in {lower} of {len(pairs)} pairs"
     standard = runs("shared_keys", **scratch, queries="standard")
