@@ -135,6 +135,12 @@ def goals() -> dict[str, str]:
         for heads, cache in (("trained", 512), ("own", 320), ("latent", 128))
     )
     plain = runs("equal_cache_multi30k", folder="scratch", method="plain")
+    small, given_small = (
+        runs(
+            "equal_cache_multi30k", folder="converted", method=method, key_bytes_per_target_token=n
+        )
+        for method, n in (("latent", 512), ("plain", 1024))
+    )
     latent = [
         run
         for run in runs("equal_cache_multi30k", folder="scratch", method="latent")
@@ -158,6 +164,7 @@ def goals() -> dict[str, str]:
         f"{changes(converted, given, 'parameters')} | [{seeds(converted, 'model')}](",
         "latent, converted": f"| {bleu(few, given)} | KV cache -75 %, "
         f"{changes(few, given, 'parameters')} | [{seeds(few, 'model')}](",
+        "latent, d = 128": f"d = 128: {bleu(small, given_small)}, [three](",
         "latent": cells(latent, plain, "KV cache", "parameters"),
         "pruned": cells(early, all_heads, "parameters"),
         "head size": cells(sized, wide, "KV cache", "parameters"),
