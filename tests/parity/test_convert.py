@@ -205,8 +205,8 @@ def test_the_key_bias_cancels_and_nothing_else_does() -> None:
 def test_no_other_value_of_a_group_beats_its_directions() -> None:
     """Means of neighbours (Ainslie et al. 2023), random ones, and the best ones disturbed."""
     part = attention()
-    part.value_roots = part.roots.key, part.roots.key_inverse
-    metric, heads = part.value_roots[0], part.heads
+    metric, heads = part.roots.key, part.heads
+    part.value_roots = metric, part.roots.key_inverse
     target = metric @ heads.values[:, :-1] @ heads.out.mT  # (H, d_y, d)
 
     def lost(values: torch.Tensor) -> float:

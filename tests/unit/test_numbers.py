@@ -152,8 +152,11 @@ def goals() -> dict[str, str]:
         sum(sum(run[f"heads_by_type.{site}"]) for site in ("encoder", "decoder", "cross"))
         for run in early
     }
-    sized = runs("head_size_multi30k", folder="main", method="size-32")
-    wide = runs("head_size_multi30k", folder="main", method="size-d/H-wide")
+    sized, wide, older, older_wide = (
+        runs("head_size_multi30k", folder=folder, method=method, heads=16, seed=1)
+        for folder in ("main", "intel")
+        for method in ("size-32", "size-d/H-wide")
+    )
     row = {
         "own": cells(own, whole, "key cache", "parameters"),
         "full": cells(full, whole, "key cache", "parameters"),
@@ -167,6 +170,7 @@ def goals() -> dict[str, str]:
         "latent, d = 128": f"d = 128: {bleu(small, given_small)}, [three](",
         "latent": cells(latent, plain, "KV cache", "parameters"),
         "pruned": cells(early, all_heads, "parameters"),
+        "again": f"; {bleu(older, older_wide)} on another machine |",
         "head size": cells(sized, wide, "KV cache", "parameters"),
     }
     advice = load("advise_multi30k")["advices"]["standard heads:cache"]
@@ -217,15 +221,12 @@ def choose() -> list[str]:
     important = runs("pruning_multi30k", folder="important", method="all-0.03")
     eight = runs("grouped_heads_multi30k", folder="tuned", method="concatenated")
     elected = runs("grouped_heads_multi30k", folder="tuned", method="grouped_pruned")
-    cache = runs("equal_cache_multi30k", folder="scratch", method="plain")
-    half = {"method": "grouped-query", "key_bytes_per_target_token": 512}
-    grouped = runs("equal_cache_multi30k", folder="scratch", **half)
-    given = runs("equal_cache_multi30k", folder="converted", method="tuned-plain")
-    half["method"] = "tuned-grouped-query"
-    converted = runs("equal_cache_multi30k", folder="converted", **half)
+    of, half = functools.partial(runs, "equal_cache_multi30k"), {"key_bytes_per_target_token": 512}
+    new = of(method="grouped-query", folder="scratch", **half), of(method="plain", folder="scratch")
+    tuned_on = of(method="tuned-grouped-query", **half), of(method="tuned-plain")
     rows = [
-        cells(grouped, cache, "KV cache", "parameters"),
-        cells(converted, given, "KV cache", "parameters", what="model"),
+        cells(*new, "KV cache", "parameters"),
+        cells(*tuned_on, "KV cache", "parameters", what="model"),
         cells(important, tuned, "parameters", what="model"),
         cells(elected, eight, "parameters", what="model"),
     ]
