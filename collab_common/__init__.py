@@ -4,6 +4,14 @@ It lies outside ``fairseq_collab`` because importing that imports fairseq and to
 ``data_prep`` and ``fairseq-collab doctor`` do without.  It imports nothing of the project.
 """
 
+from __future__ import annotations
+
+from typing import Literal
+
 #: Whether importing ``fairseq_collab`` registers its models with fairseq, which takes seconds.
 #: ``fairseq-collab`` sets it to False: its commands import the models when they need them.
 MODELS = True
+
+#: An attention type: encoder self-attention, decoder self-attention, or cross-attention.
+AttentionType = Literal["encoder", "decoder", "cross"]
+ATTENTION_TYPES: tuple[AttentionType, ...] = ("encoder", "decoder", "cross")

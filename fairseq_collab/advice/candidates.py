@@ -19,7 +19,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import Any
 
-from collab_common.attention_types import ATTENTION_TYPES, AttentionType
+from collab_common import ATTENTION_TYPES, AttentionType
 from collab_common.errors import UserError
 from fairseq_collab.advice.plan import HEADS, Candidate
 from fairseq_collab.analysis.importance import Importance

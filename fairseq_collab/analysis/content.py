@@ -26,7 +26,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from collab_common.attention_types import ATTENTION_TYPES, AttentionType
+from collab_common import ATTENTION_TYPES, AttentionType
 from collab_common.errors import UserError
 from collab_common.files import read_versioned, write_atomic
 from fairseq_collab.analysis.weights import Heads

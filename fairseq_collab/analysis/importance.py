@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from collab_common.attention_types import AttentionType
+from collab_common import AttentionType
 from fairseq_collab.analysis.weights import Means, head_outputs, per_head, read_by_decoder
 from fairseq_collab.trained.attentions import Attention, attentions
 

@@ -35,7 +35,7 @@ from fairseq.data import Dictionary
 from torch import Tensor
 from torch.nn import functional
 
-from collab_common.attention_types import ATTENTION_TYPES, AttentionType
+from collab_common import ATTENTION_TYPES, AttentionType
 from fairseq_collab.analysis.weights import AttentionBatch, Heads, Means
 
 #: Relative positions of keys.

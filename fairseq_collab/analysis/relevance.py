@@ -47,7 +47,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from collab_common.attention_types import AttentionType
+from collab_common import AttentionType
 from collab_common.errors import UserError
 from fairseq_collab.analysis.weights import Means, head_outputs, per_head
 from fairseq_collab.attention.scores import for_each_head

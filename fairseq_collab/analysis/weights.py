@@ -30,7 +30,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from collab_common.attention_types import ATTENTION_TYPES, AttentionType
+from collab_common import ATTENTION_TYPES, AttentionType
 from fairseq_collab.trained.attentions import Attention, hooked
 
 #: The number of heads of each layer, by attention type.

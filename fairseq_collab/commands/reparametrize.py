@@ -14,7 +14,7 @@ from typing import Any
 
 from tabulate import tabulate
 
-from collab_common.attention_types import ATTENTION_TYPES
+from collab_common import ATTENTION_TYPES
 from collab_common.command import check_folder_of, not_negative
 from fairseq_collab.commands import options
 

@@ -56,20 +56,19 @@ class Part:
 
     def value_error(self, values: Tensor, out: Tensor) -> float:
         """Relative error of the heads' outputs with other values and output projections."""
-        metric = self.value_roots[0]
-        whole = torch.linalg.vector_norm(metric @ self.lost(torch.zeros_like(values), out))
+        metric, heads = self.value_roots[0], self.heads
+        whole = torch.linalg.vector_norm(metric @ heads.values[:, :-1] @ heads.out.mT)
         lost = torch.linalg.vector_norm(metric @ self.lost(values, out))
         return float(lost / whole) if whole else 0.0
 
     def out_bias(self, values: Tensor, out: Tensor) -> Tensor:
         """The output's bias ``(d)`` for other values, which have no bias, and outputs.
 
-        Biases of values are in it exactly, as attention weights sum to one, and what the mean of
-        all inputs loses.
+        Attention weights sum to one.  So it contains the biases of the trained values exactly, and
+        makes good what the mean of all inputs loses.
         """
-        found = self.heads.out_bias + torch.einsum(
-            "hdk,hk->d", self.heads.out, self.heads.values[:, -1]
-        )
+        heads = self.heads
+        found = heads.out_bias + torch.einsum("hdk,hk->d", heads.out, heads.values[:, -1])
         if self.value_mean is None:
             return found
         return found + self.value_mean @ self.lost(values, out).sum(0)

@@ -17,7 +17,7 @@ from typing import Any
 
 from torch import Tensor
 
-from collab_common.attention_types import AttentionType
+from collab_common import AttentionType
 from collab_common.errors import UserError
 from collab_common.progress import bar
 from fairseq_collab.attention import ConcatenatedAttention

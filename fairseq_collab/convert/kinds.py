@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from collab_common.attention_types import ATTENTION_TYPES
+from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
 from fairseq_collab.attention import CollaborativeAttention
 from fairseq_collab.attention.building import scaling
@@ -203,7 +203,7 @@ def grouped_values(part: Part, groups: int) -> tuple[dict[str, Tensor], float]:
     """Values shared by groups of neighbouring heads, and their relative error.
 
     The value of a group, of width h_v, has the largest eigenvectors of ``sum_i T_i T_i^T`` over its
-    heads, with ``T_i = Z^1/2 V_i Wo_i^T``; each head reads it by an output projection of its own.
+    heads, with ``T_i = Z^1/2 V_i Wo_i^T``; each head has its output projection.
     """
     heads, (metric, inverse) = part.heads, part.value_roots
     maps, read = metric @ heads.values[:, :-1], heads.out.mT @ heads.out  # (H, d_y, h_v)

@@ -14,7 +14,7 @@ from fairseq.models.transformer import TransformerConfig
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
-from collab_common.attention_types import AttentionType
+from collab_common import AttentionType
 from collab_common.errors import UserError
 from fairseq_collab.kernels.dropout import swap_dropout
 from fairseq_collab.kernels.onednn import swap_linear

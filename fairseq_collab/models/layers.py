@@ -18,7 +18,7 @@ from fairseq.modules.transformer_layer import (
 )
 from torch import Tensor, nn
 
-from collab_common.attention_types import AttentionType
+from collab_common import AttentionType
 from fairseq_collab.attention import HeadAttention
 from fairseq_collab.models.checks import register_dictionary_signature
 

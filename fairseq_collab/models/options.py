@@ -24,7 +24,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.models.transformer import TransformerConfig
 from omegaconf import DictConfig, OmegaConf
 
-from collab_common.attention_types import ATTENTION_TYPES, AttentionType
+from collab_common import ATTENTION_TYPES, AttentionType
 from fairseq_collab.models.layers import Place
 
 #: Sizes that are ``--decoder-embed-dim`` unless given.

@@ -18,7 +18,7 @@ from typing import Optional
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models.transformer import TransformerConfig
 
-from collab_common.attention_types import ATTENTION_TYPES
+from collab_common import ATTENTION_TYPES
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention, HeadAttention
 from fairseq_collab.attention.building import INITS, SCALES
 from fairseq_collab.attention.collaborative import MIXING_INITS, QUERY_MIXINGS

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from collab_common.attention_types import ATTENTION_TYPES, AttentionType
+from collab_common import ATTENTION_TYPES, AttentionType
 from collab_common.errors import UserError
 from fairseq_collab.analysis.importance import normalised
 from fairseq_collab.attention.gates import GatedAttention, gated_attentions, rounded

@@ -37,7 +37,7 @@ from fairseq.modules import MultiheadAttention
 from omegaconf import OmegaConf, ValidationError
 from torch import Tensor
 
-from collab_common.attention_types import ATTENTION_TYPES, AttentionType
+from collab_common import ATTENTION_TYPES, AttentionType
 from collab_common.errors import UserError, first_line
 from collab_common.files import write_atomic
 from fairseq_collab.attention import ConcatenatedAttention

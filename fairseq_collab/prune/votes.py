@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from collab_common.attention_types import ATTENTION_TYPES, AttentionType
+from collab_common import ATTENTION_TYPES, AttentionType
 from collab_common.errors import UserError
 from collab_common.files import read_versioned, write_atomic
 from fairseq_collab.analysis import content

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from collab_common.attention_types import ATTENTION_TYPES, AttentionType
+from collab_common import ATTENTION_TYPES, AttentionType
 from fairseq_collab.attention import HeadAttention
 from fairseq_collab.attention.building import split_heads
 from fairseq_collab.attention.scores import for_each_head

@@ -17,7 +17,7 @@ from fairseq.models import FairseqLanguageModel
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
-from collab_common.attention_types import AttentionType
+from collab_common import AttentionType
 from collab_common.errors import UserError
 from collab_common.progress import bar
 from fairseq_collab.models.options import plain_options

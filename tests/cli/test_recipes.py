@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 from recipe_recorder import Command, Recorded, jobs, options, record
 from toy_heads import write_configuration
 
-from collab_common.attention_types import ATTENTION_TYPES
+from collab_common import ATTENTION_TYPES
 from fairseq_collab.models.layers import Place
 from fairseq_collab.models.options import plain_options
 

@@ -13,7 +13,7 @@ from commands import REPOSITORY
 from parity.test_prune_parity import trained
 from refusals import refusing
 
-from collab_common.attention_types import ATTENTION_TYPES
+from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
 from fairseq_collab.analysis import stages
 from fairseq_collab.commands import prune as command_prune

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from toy import close
 from toy_heads import MODELS, build, sample
 
-from collab_common.attention_types import ATTENTION_TYPES
+from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
 from fairseq_collab.analysis import content
 from fairseq_collab.analysis.measures import (

@@ -15,7 +15,7 @@ from fairseq import options as fairseq_options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from refusals import refusing
 
-from collab_common.attention_types import ATTENTION_TYPES
+from collab_common import ATTENTION_TYPES
 from fairseq_collab.prune import surgery
 
 

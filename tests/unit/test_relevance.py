@@ -10,7 +10,7 @@ import toy
 from torch import Tensor, nn
 from toy_heads import build, double, sample
 
-from collab_common.attention_types import ATTENTION_TYPES
+from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
 from fairseq_collab.analysis import relevance
 from fairseq_collab.analysis.relevance import Relevance, shared_relevance

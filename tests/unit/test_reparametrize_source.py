@@ -9,7 +9,7 @@ import toy
 from refusals import refusing
 from toy_reparametrize import HERE, TARGET, arguments, converted, target_of, trained
 
-from collab_common.attention_types import ATTENTION_TYPES
+from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
 from fairseq_collab.convert import conversion
 from fairseq_collab.trained.attentions import attentions

@@ -11,7 +11,7 @@ import torch
 from parity.test_prune_parity import ADAPTIVE, LM_GROUPED, inputs, trained
 from refusals import refusing
 
-from collab_common.attention_types import ATTENTION_TYPES
+from collab_common import ATTENTION_TYPES
 from fairseq_collab.attention.groups import head_group_attentions
 from fairseq_collab.prune import votes as votes_file
 from fairseq_collab.prune.surgery import pruned
