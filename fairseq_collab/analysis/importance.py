@@ -18,10 +18,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from collab_common import AttentionType
-from fairseq_collab.analysis.weights import Means, head_outputs, per_head, read_by_decoder
+from fairseq_collab.analysis.weights import Means, head_outputs, per_head
+from fairseq_collab.metrics.loss import cross_entropy, read_by_decoder
 from fairseq_collab.trained.attentions import Attention, attentions
 
 
@@ -64,31 +64,6 @@ def mask_derivatives(model: Any, sample: Mapping[str, Any]) -> dict[Attention, T
         attention: per_head(output.detach() * gradient, attention.module.num_heads).double()
         for (attention, output), gradient in zip(outputs.items(), gradients, strict=True)
     }
-
-
-def cross_entropy(model: Any, sample: Mapping[str, Any]) -> Tensor:
-    """The loss of each target token in nats ``(B, T)``; 0 where no token is predicted."""
-    decoder, target = model.decoder, sample["target"]
-    target = target.masked_fill(~predicted(decoder, target), decoder.padding_idx)
-    output = model(**sample["net_input"])
-    # With adaptive softmax, fairseq computes what it needs for these targets alone.
-    log_probabilities = model.get_normalized_probs(output, log_probs=True, sample=sample)
-    loss = functional.nll_loss(
-        log_probabilities.flatten(0, 1),  # (B * T, symbols)
-        target.flatten(),
-        ignore_index=decoder.padding_idx,
-        reduction="none",
-    )
-    return loss.view_as(target)
-
-
-def predicted(decoder: Any, target: Tensor) -> Tensor:
-    """Mask of the targets that are predicted tokens: ``(B, T)``.
-
-    Padding is none.  Nor is the beginning of a block, a target under ``--add-bos-token``, which
-    ``fairseq-eval-lm`` leaves out, too.
-    """
-    return target.ne(decoder.padding_idx) & target.ne(decoder.dictionary.bos())
 
 
 def normalised(

@@ -31,6 +31,7 @@ import torch
 from torch import Tensor, nn
 
 from collab_common import ATTENTION_TYPES, AttentionType
+from fairseq_collab.metrics.loss import read_by_decoder
 from fairseq_collab.trained.attentions import Attention, hooked
 
 #: The number of heads of each layer, by attention type.
@@ -101,12 +102,6 @@ class AttentionBatch:
     def query_words(self, type_: AttentionType) -> Tensor:
         """Mask of the queries that are words: ``(B, T)``."""
         return self.words(self.sample["target"]) if type_ == "cross" else self.key_words(type_)
-
-
-def read_by_decoder(sample: Mapping[str, Any]) -> Tensor:
-    """The tokens that a decoder reads in a batch of fairseq's: ``(B, T)``."""
-    net_input = sample["net_input"]
-    return net_input.get("prev_output_tokens", net_input["src_tokens"])
 
 
 def attend(model: Any, sample: dict[str, Any]) -> AttentionBatch:

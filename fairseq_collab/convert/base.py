@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -11,71 +11,79 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from fairseq_collab.convert.calibrate import Moments
-from fairseq_collab.convert.low_rank import Roots, relative_error, root
+from fairseq_collab.convert.common_map import STEPS
 from fairseq_collab.models.base import Variant
+from fairseq_collab.prices import bits
+from fairseq_collab.prices.bits import Point
+from fairseq_collab.prices.statistics import Statistics
 from fairseq_collab.trained.attentions import Attention, HeadMaps
 
-#: The state dict of a new attention without its signature, and its errors.
-Converted = tuple[dict[str, Tensor], dict[str, Any]]
+#: The state dict of a new attention without its signature, and its price in bits.
+Converted = tuple[dict[str, Tensor], float]
 
 
-class Part:
-    """One trained attention: its maps, and the weights of their errors.
+@dataclass(frozen=True)
+class Conversion:
+    """What trained heads are converted to.
 
-    Args:
-        seen: moments of its inputs; without them all inputs have equal weights.
+    Attributes:
+        to: a key of :data:`.convert.kinds.TARGETS`.
+        query_mixing: of shared keys: own, full or diagonal.
+        value_heads: values of shared keys; None for one per head.
     """
 
-    def __init__(self, module: Any, seen: Moments | None):
-        self.module, self.heads = module, HeadMaps.of(module)
-        self.value_mean = None if seen is None else seen.value_mean
-        if seen is None:
-            self.roots = Roots.ones(self.heads)
-            self.value_roots = self.roots.key, self.roots.key_inverse
-        else:
-            self.roots, self.value_roots = Roots.of(seen.query, seen.key), root(seen.value)
+    to: str = "collab"
+    query_mixing: str = "own"
+    value_heads: int | None = None
+
+
+#: Sizes of each attention that a budget is spread over.
+SIZES = 16
+
+
+class TrainedAttention:
+    """A trained attention, its maps, and the statistics that price changes of them.
+
+    Args:
+        statistics: without them all directions of the weights count equally.
+    """
+
+    def __init__(self, module: Any, statistics: Statistics | None):
+        self.module, self.maps = module, HeadMaps.of(module)
+        self.statistics = (statistics or Statistics.unweighted(self.maps)).ridged()
 
     def state(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Weights in the precision of the trained attention."""
         dtype = self.module.k_proj.weight.dtype
         return {name: one.detach().to(dtype).contiguous() for name, one in weights.items()}
 
-    def kept(self, *names: str) -> dict[str, Tensor]:
+    def copied(self, *names: str) -> dict[str, Tensor]:
         """Weights and biases of projections that stay as they are."""
-        own = self.module.state_dict()
-        return {name: weight for name, weight in own.items() if name.startswith(names)}
+        weights = self.module.state_dict()
+        return {name: weight for name, weight in weights.items() if name.startswith(names)}
 
-    def score_error(self, queries: Tensor, keys: Tensor) -> float:
-        """Relative error of the centred scores; see :func:`.relative_error`."""
-        return relative_error(self.heads, self.roots, queries, keys)
+    def key_price(self, queries: Tensor, keys: Tensor) -> float:
+        """See :func:`.bits.key_price`."""
+        return bits.key_price(self.maps, self.statistics, queries, keys)
 
-    def lost(self, values: Tensor, out: Tensor) -> Tensor:
-        """What other values ``(H, d_y, h_v)`` and outputs ``(H, d, h_v)`` lose: ``(H, d_y, d)``."""
-        return self.heads.values[:, :-1] @ self.heads.out.mT - values @ out.mT
-
-    def value_error(self, values: Tensor, out: Tensor) -> float:
-        """Relative error of the heads' outputs with other values and output projections."""
-        metric, heads = self.value_roots[0], self.heads
-        whole = torch.linalg.vector_norm(metric @ heads.values[:, :-1] @ heads.out.mT)
-        lost = torch.linalg.vector_norm(metric @ self.lost(values, out))
-        return float(lost / whole) if whole else 0.0
+    def value_price(self, values: Tensor, out: Tensor) -> float:
+        """See :func:`.bits.value_price`."""
+        return bits.value_price(self.maps, self.statistics, values, out)
 
     def out_bias(self, values: Tensor, out: Tensor) -> Tensor:
         """The output's bias ``(d)`` for other values, which have no bias, and outputs.
 
         Attention weights sum to one.  So it contains the biases of the trained values exactly, and
-        makes good what the mean of all inputs loses.
+        what the mean of the inputs that a head reads loses.
         """
-        heads = self.heads
-        found = heads.out_bias + torch.einsum("hdk,hk->d", heads.out, heads.values[:, -1])
-        if self.value_mean is None:
-            return found
-        return found + self.value_mean @ self.lost(values, out).sum(0)
+        maps = self.maps
+        constant = torch.einsum("hdk,hk->d", maps.out, maps.values[:, -1])
+        lost = bits.lost_values(maps, values, out)  # (H, d_y, d)
+        return maps.out_bias + constant + torch.einsum("hy,hyd->d", self.statistics.means, lost)
 
 
 class Target:
-    """A kind of heads, with the options of the command."""
+    """A kind of heads, with the options of a conversion."""
 
     #: Its architectures, and the name of its heads in messages.
     variant: ClassVar[Variant]
@@ -90,8 +98,8 @@ class Target:
     #: Options of the variant that are taken over from the trained model, if it has them.
     inherited: tuple[str, ...] = ()
 
-    def __init__(self, args: Namespace):
-        self.args = args
+    def __init__(self, conversion: Conversion):
+        self.conversion = conversion
 
     @staticmethod
     def largest(module: Any) -> int:
@@ -99,16 +107,16 @@ class Target:
         return int(module.k_proj.out_features)
 
     @classmethod
-    def kept(cls, module: Any) -> int:
+    def unchanged_size(cls, module: Any) -> int:
         """The size of an attention that is left as it is."""
         return cls.largest(module)
 
     @staticmethod
-    def converts(module: Any) -> bool:
-        """Whether an attention that is left as it is must be converted, too, at its own size."""
+    def must_convert(module: Any) -> bool:
+        """Whether an attention without a given size is converted, too, at its full size."""
         return False
 
-    def check(self, place: Attention, path: Path) -> None:
+    def check(self, attention: Attention, path: Path) -> None:
         """Raise UserError for options, other than sizes, that do not fit an attention."""
 
     @classmethod
@@ -117,6 +125,25 @@ class Target:
         largest = cls.largest(module)
         return None if 1 <= size <= largest else f"give one from 1 to {largest}, which is exact"
 
-    def convert(self, part: Part, size: int) -> Converted:
-        """The new attention in place of ``part.module``."""
+    @classmethod
+    def grid(cls, module: Any) -> list[int]:
+        """Sizes to spread a budget over, ascending to the one that is exact: at most 16."""
+        largest = cls.largest(module)
+        sizes = {max(1, largest * step // SIZES) for step in range(1, SIZES + 1)}
+        return sorted(size for size in sizes if cls.out_of_range(module, size) is None)
+
+    def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> Converted:
+        """The new attention in place of ``trained.module``.
+
+        Args:
+            steps: of L-BFGS; without them the price is a few per cent higher, in less time.
+        """
         raise NotImplementedError
+
+
+def point(size: int, weights: Mapping[str, Tensor], price: float) -> Point:
+    """An attention of these weights: what its KV cache and parameters take, and its price."""
+    cached = ("latent_proj",) if "latent_proj.weight" in weights else ("k_proj", "v_proj")
+    cache = sum(len(weights[f"{name}.weight"]) for name in cached)
+    parameters = sum(weight.numel() for name, weight in weights.items() if name != "signature")
+    return Point(size, cache, parameters, price)

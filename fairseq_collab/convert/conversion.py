@@ -8,9 +8,7 @@ and ``transformer_collab``, whose heads can share fewer dimensions.
 from __future__ import annotations
 
 import functools
-import time
-from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -21,12 +19,19 @@ from collab_common import AttentionType
 from collab_common.errors import UserError
 from collab_common.progress import bar
 from fairseq_collab.attention import ConcatenatedAttention
-from fairseq_collab.convert import calibrate
-from fairseq_collab.convert.base import Converted, Part, Target
+from fairseq_collab.convert.base import (
+    Conversion,
+    Target,
+    TrainedAttention,
+    point,
+)
 from fairseq_collab.convert.kinds import TARGETS
+from fairseq_collab.metrics.cost import cost
 from fairseq_collab.models.base import HeadModel
 from fairseq_collab.models.options import listed_values
 from fairseq_collab.models.variants import COLLABORATIVE, CONCATENATED, family_of
+from fairseq_collab.prices.bits import Point, cheapest
+from fairseq_collab.prices.statistics import Statistics
 from fairseq_collab.prune.surgery import options_for, rebuilt, weights_of
 from fairseq_collab.trained import opener
 from fairseq_collab.trained.attentions import Attention, attentions
@@ -119,7 +124,7 @@ def shape_options(
         if not places:
             continue
         if not everywhere:
-            each = [sizes.get(place, target.kept(place.module)) for place in places]
+            each = [sizes.get(place, target.unchanged_size(place.module)) for place in places]
             options[f"{target.size}_in_{type_}"] = ",".join(map(str, each))
         side = "encoder" if type_ == "encoder" else "decoder"
         options[f"{side}_attention_heads"] = places[0].module.num_heads
@@ -131,49 +136,59 @@ def shape_options(
 # ---- sizes ---------------------------------------------------------------------------------------
 
 
-def chosen_sizes(args: Namespace, trained: Trained, target: Target) -> dict[Attention, int]:
-    """The size of every attention as the options give them, without those left alone.
+def chosen_sizes(
+    whole: int | None, by_type: Mapping[AttentionType, str | None], trained: Trained, target: Target
+) -> dict[Attention, int]:
+    """The size of every attention as options give it, without those left alone.
+
+    Args:
+        whole: the size of all attentions that no other option names.
+        by_type: a number, or one for each layer: ``64,32``.
 
     Raises:
         UserError: one is out of range, or fits no layer.
     """
-    option, whole = _option(target), getattr(args, target.size)
+    option = _option(target)
     lists = {
-        type_: _listed(type_, args, target, len(found))
-        for type_, found in trained.attentions.items()
+        type_: _listed(f"{option}-in-{type_}", by_type.get(type_), len(layers))
+        for type_, layers in trained.attentions.items()
     }
     sizes = {}
-    for place in attentions(trained.model):
-        listed = lists[place.type]
-        given = listed[place.layer] if listed else whole
-        if given is None:
-            todo = f"give {option}-in-{place.type} or {option}"
-            raise UserError(f"no {target.what} for {place}", trained.path, todo)
-        if listed and given == 0:
+    for attention in attentions(trained.model):
+        listed = lists[attention.type]
+        size = listed[attention.layer] if listed else whole
+        if size is None:
+            todo = f"give {option}-in-{attention.type} or {option}"
+            raise UserError(f"no {target.what} for {attention}", trained.path, todo)
+        if listed and size == 0:
             continue
-        if within := target.out_of_range(place.module, given):
-            what = f"{place}: {target.what} {given} is out of range"
+        if within := target.out_of_range(attention.module, size):
+            what = f"{attention}: {target.what} {size} is out of range"
             raise UserError(what, trained.path, within)
-        sizes[place] = given
+        sizes[attention] = size
+    check_sizes(sizes, trained, target)
+    return sizes
+
+
+def check_sizes(sizes: Mapping[Attention, int], trained: Trained, target: Target) -> None:
+    """Raise UserError unless all attentions but those in ``sizes`` can be left as they are."""
     if not sizes:
         raise UserError("no attention is left to convert", trained.path, "choose some")
-    for place in attentions(trained.model):
-        if place in sizes or target.converts(place.module):
+    for attention in attentions(trained.model):
+        if attention in sizes or target.must_convert(attention.module):
             continue
-        size = place.module.q_proj.out_features
-        if size != place.module.embed_dim:  # the only size that fits there
-            size //= place.module.num_heads
-            what = f"{place}: heads of size {size} cannot be left as they are"
+        size = attention.module.q_proj.out_features
+        if size != attention.module.embed_dim:  # the only size that fits there
+            size //= attention.module.num_heads
+            what = f"{attention}: heads of size {size} cannot be left as they are"
             raise UserError(what, trained.path, f"give a {target.what} for them, too")
-    return sizes
 
 
 def _option(target: Target) -> str:
     return f"--{target.size.replace('_', '-')}"
 
 
-def _listed(type_: AttentionType, args: Namespace, target: Target, layers: int) -> list[int] | None:
-    option, text = f"{_option(target)}-in-{type_}", getattr(args, f"{target.size}_in_{type_}")
+def _listed(option: str, text: str | None, layers: int) -> list[int] | None:
     if text is not None and not layers:
         raise UserError("the model lacks this attention", option, "leave the option out")
     try:
@@ -185,43 +200,74 @@ def _listed(type_: AttentionType, args: Namespace, target: Target, layers: int) 
 # ---- work ----------------------------------------------------------------------------------------
 
 
-class Reparametrizer:
-    """Converts attentions of one model, with the options of the command."""
+class Converter:
+    """Converts attentions of one model.
 
-    def __init__(self, trained: Trained, args: Namespace, places: Sequence[Attention]):
+    Args:
+        statistics: of all its attentions.
+    """
+
+    def __init__(
+        self,
+        trained: Trained,
+        conversion: Conversion,
+        statistics: Mapping[Attention, Statistics],
+    ):
         self.trained = trained
-        self.target = target = TARGETS[args.to](args)
-        for place in places:
-            target.check(place, trained.path)
-        #: Sizes of the attentions that are converted although they keep their size.
-        self.kept = {
-            place: target.kept(place.module)
-            for place in attentions(trained.model)
-            if target.converts(place.module)
+        self.target = TARGETS[conversion.to](conversion)
+        self.attentions = {
+            one: TrainedAttention(one.module, statistics.get(one))
+            for one in attentions(trained.model)
         }
-        places = [*dict.fromkeys([*places, *self.kept])]
-        moments: Mapping[Attention, calibrate.Moments] = {}
-        if args.calibration:
-            batches = calibrate.batches(trained, args.subset, args.calibration)
-            inputs = [batch["net_input"] for batch in batches]
-            moments = calibrate.moments(trained, inputs, places)
-        self.parts = {place: Part(place.module, moments.get(place)) for place in places}
-        # A caller that tries many sizes repeats some.
-        self.converted = functools.cache(self._convert)
+        self.curve = functools.cache(self._curve)
 
-    def model(self, sizes: Mapping[Attention, int]) -> tuple[Trained, list[dict[str, Any]]]:
-        """The converted model, and the errors of each attention: see :meth:`.Target.convert`."""
-        weights, fits, target = {}, [], self.target
-        for place, size in bar("attentions", list(sizes.items())):
-            began = time.perf_counter()
-            weights[place], fit = self.converted(place, size)
-            seconds = round(time.perf_counter() - began, 3)
-            here = {"type": place.type, "layer": place.layer, target.size: size}
-            fits.append({**here, **fit, "seconds": seconds})
-        for place, size in self.kept.items():
-            if place not in sizes:
-                weights[place], _ = self.converted(place, size)
-        return with_heads(self.trained, target, weights, sizes), fits
+    def model(self, sizes: Mapping[Attention, int]) -> tuple[Trained, dict[Attention, float]]:
+        """The converted model, and the price of each attention of ``sizes`` in bits."""
+        target = self.target
+        for attention in sizes:
+            target.check(attention, self.trained.path)
+        full = {
+            one: target.unchanged_size(one.module)
+            for one in self.attentions
+            if target.must_convert(one.module)
+        }
+        found = {
+            one: target.convert(self.attentions[one], size)
+            for one, size in bar("attentions", list({**full, **sizes}.items()))
+        }
+        weights = {one: weights for one, (weights, _) in found.items()}
+        result = with_heads(self.trained, target, weights, sizes)
+        return result, {one: found[one][1] for one in sizes}
 
-    def _convert(self, place: Attention, size: int) -> Converted:
-        return self.target.convert(self.parts[place], size)
+    def spread(self, share: float, of: str) -> dict[Attention, int]:
+        """Sizes that keep ``share`` of the model's ``cache`` or ``parameters`` at the least price.
+
+        Encoder self-attention has no KV cache: for a share of the cache it is left alone.
+
+        Raises:
+            UserError: no sizes are small enough.
+        """
+        narrowed = [one for one in self.attentions if of != "cache" or one.type != "encoder"]
+        now = [getattr(point(0, one.module.state_dict(), 0.0), of) for one in narrowed]
+        whole = sum(now) if of == "cache" else cost(self.trained.model).parameters
+        rest = whole - sum(now)
+        curves = {one: self.curve(one) for one in bar("sizes", narrowed)}
+        points = cheapest(curves, of, int(share * whole) - rest)
+        if points is None:
+            least = sum(min(getattr(each, of) for each in curve) for curve in curves.values())
+            what = f"{self.target.heads} cannot have {share:g} of the {of}"
+            todo = f"the least is {(least + rest) / whole:.3f}"
+            raise UserError(what, self.trained.path, todo)
+        sizes = {one: each.size for one, each in points.items() if each.size}
+        check_sizes(sizes, self.trained, self.target)
+        return sizes
+
+    def _curve(self, attention: Attention) -> list[Point]:
+        """An attention at all sizes of a grid, before L-BFGS; size 0 leaves it as it is."""
+        target, module = self.target, attention.module
+        points = []
+        if target.unchanged_size(module) == 0:
+            points.append(point(0, module.state_dict(), 0.0))
+        for size in target.grid(module):
+            points.append(point(size, *target.convert(self.attentions[attention], size, steps=0)))
+        return points

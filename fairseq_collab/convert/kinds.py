@@ -6,34 +6,24 @@ into the queries.
 
 from __future__ import annotations
 
-from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
 from fairseq_collab.attention import CollaborativeAttention
-from fairseq_collab.attention.building import scaling
-from fairseq_collab.convert.base import Converted, Part, Target
-from fairseq_collab.convert.low_rank import (
-    SHARED,
-    blocks,
-    equalising,
-    largest,
-    latents,
-    own,
-    separate,
-)
+from fairseq_collab.convert.base import Conversion, Converted, Target, TrainedAttention
+from fairseq_collab.convert.common_map import STEPS, grouped_keys, grouped_values, latents, own
+from fairseq_collab.convert.low_rank import MIXED, separate
 from fairseq_collab.models.variants import COLLABORATIVE, CONCATENATED, GROUPED_QUERY, LATENT
 from fairseq_collab.trained.attentions import Attention
 
 
-def embed_scale(part: Part) -> float:
+def embed_scale(module: Any) -> float:
     """``(d/H)^-0.5``, the scale of the results."""
-    return scaling("embed", part.module.embed_dim, part.module.num_heads, 1)
+    return float((module.embed_dim / module.num_heads) ** -0.5)
 
 
 class Collaborative(Target):
@@ -44,44 +34,46 @@ class Collaborative(Target):
     size, what = "key_dim", "key width"
     even = ("values",)
 
-    def __init__(self, args: Namespace):
-        super().__init__(args)
-        self.options = {"attention_scale": "embed", "query_mixing": args.query_mixing}
-        if args.value_heads is None:
+    def __init__(self, conversion: Conversion):
+        super().__init__(conversion)
+        self.options = {"attention_scale": "embed", "query_mixing": conversion.query_mixing}
+        if conversion.value_heads is None:
             names = [f"value_heads_in_{type_}" for type_ in ATTENTION_TYPES]
             self.inherited = ("value_heads", *names, "v_head_size")
         else:
-            self.options["value_heads"] = args.value_heads
+            self.options["value_heads"] = conversion.value_heads
 
-    def check(self, place: Attention, path: Path) -> None:
-        groups, module = self.args.value_heads, place.module
-        if self.args.query_mixing != "own" and self.converts(module):
-            what = f"{place}: its heads share keys already; only own queries narrow them exactly"
+    def check(self, attention: Attention, path: Path) -> None:
+        groups, module = self.conversion.value_heads, attention.module
+        if self.conversion.query_mixing != "own" and self.must_convert(module):
+            what = (
+                f"{attention}: its heads share keys already; only own queries narrow them exactly"
+            )
             raise UserError(what, path, "give --query-mixing own")
         if groups is None:
             return
         if todo := uneven(module.num_heads, groups):
-            what = f"{place}: number of value heads {groups} is out of range"
+            what = f"{attention}: number of value heads {groups} is out of range"
             raise UserError(what, path, todo)
         if getattr(module, "value_heads", module.num_heads) < module.num_heads:
-            what = f"{place}: its heads share {module.value_heads} values already"
+            what = f"{attention}: its heads share {module.value_heads} values already"
             raise UserError(what, path, "leave --value-heads out: they stay")
 
     @classmethod
-    def kept(cls, module: Any) -> int:
-        return cls.largest(module) if cls.converts(module) else 0
+    def unchanged_size(cls, module: Any) -> int:
+        return cls.largest(module) if cls.must_convert(module) else 0
 
     @staticmethod
-    def converts(module: Any) -> bool:
+    def must_convert(module: Any) -> bool:
         # Scale and query mixing are those of all attentions of a model.
         return isinstance(module, CollaborativeAttention)
 
-    def convert(self, part: Part, size: int) -> Converted:
-        weights, fit = shared_keys(part, size, self.args.query_mixing)
-        if self.args.value_heads is None:
-            return weights | part.kept("v_proj", "out_proj"), fit
-        values, fit["value_error"] = grouped_values(part, self.args.value_heads)
-        return weights | part.state(values), fit
+    def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> Converted:
+        weights, price = shared_keys(trained, size, self.conversion.query_mixing, steps)
+        if self.conversion.value_heads is None:
+            return weights | trained.copied("v_proj", "out_proj"), price
+        values, lost = shared_values(trained, self.conversion.value_heads, steps)
+        return weights | values, price + lost
 
 
 class Narrower(Target):
@@ -100,14 +92,11 @@ class Narrower(Target):
             return f"give a multiple of its {module.num_heads} heads"
         return super().out_of_range(module, size)
 
-    def convert(self, part: Part, size: int) -> Converted:
-        queries, keys = separate(part.heads, part.roots, size // part.module.num_heads)
-        weight, bias = stacked(queries / embed_scale(part))
-        weights = {"q_proj.weight": weight, "q_proj.bias": bias}
-        weights["k_proj.weight"] = keys.transpose(1, 2).flatten(0, 1)
-        weights["k_proj.bias"] = weight.new_zeros(size)
-        fit = {"error": part.score_error(queries, keys)}
-        return part.state(weights) | part.kept("v_proj", "out_proj"), fit
+    def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> Converted:
+        width = size // trained.module.num_heads
+        queries, keys = separate(trained.maps, trained.statistics, width)
+        weights = key_weights(trained, queries, keys)
+        return weights | trained.copied("v_proj", "out_proj"), trained.key_price(queries, keys)
 
 
 class GroupedQuery(Target):
@@ -126,19 +115,12 @@ class GroupedQuery(Target):
     def out_of_range(cls, module: Any, size: int) -> str | None:
         return uneven(module.num_heads, size)
 
-    def convert(self, part: Part, size: int) -> Converted:
-        heads, width = part.heads, part.heads.keys.size(2)
-        groups = zip(heads.queries.chunk(size), heads.keys.chunk(size), strict=True)
-        found = [own(heads._replace(queries=q, keys=k), part.roots, width) for q, k in groups]
-        queries = torch.cat([one.query for one in found])  # (H, d + 1, h)
-        keys = torch.stack([one.key for one in found])  # (G, d_y, h)
-        weight, bias = stacked(queries / embed_scale(part))
-        weights = {"q_proj.weight": weight, "q_proj.bias": bias}
-        weights["k_proj.weight"] = keys.transpose(1, 2).flatten(0, 1)
-        weights["k_proj.bias"] = weight.new_zeros(size * width)
-        values, value_error = grouped_values(part, size)
-        error = part.score_error(queries, keys.repeat_interleave(len(queries) // size, 0))
-        return part.state(weights | values), {"error": error, "value_error": value_error}
+    def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> Converted:
+        queries, keys = grouped_keys(trained.maps, trained.statistics, size, steps)
+        of_heads = keys.repeat_interleave(len(queries) // size, 0)
+        values, lost = shared_values(trained, size, steps)
+        weights = key_weights(trained, queries, keys)
+        return weights | values, trained.key_price(queries, of_heads) + lost
 
 
 class Latent(Target):
@@ -154,73 +136,70 @@ class Latent(Target):
         return int(module.k_proj.in_features)
 
     @staticmethod
-    def converts(module: Any) -> bool:
+    def must_convert(module: Any) -> bool:
         return True
 
-    def convert(self, part: Part, size: int) -> Converted:
-        heads = part.heads
-        down, key_up, value_up = latents(heads, part.roots, part.value_roots, size)
+    def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> Converted:
+        maps = trained.maps
+        down, key_up, value_up = latents(maps, trained.statistics, size, steps)
         keys, values = down @ key_up, down @ value_up  # (H, d_y, e), (H, d_y, h_v)
         weights = {
             "latent_proj.weight": down.T,
             "latent_proj.bias": down.new_zeros(size),
             "k_proj.weight": key_up.transpose(1, 2).flatten(0, 1),
             "v_proj.weight": value_up.transpose(1, 2).flatten(0, 1),
-            "out_proj.bias": part.out_bias(values, heads.out),
+            "out_proj.bias": trained.out_bias(values, maps.out),
         }
-        kept = part.kept("q_proj", "out_proj.weight")
-        fit = {
-            "error": part.score_error(heads.queries, keys),
-            "value_error": part.value_error(values, heads.out),
-        }
-        return kept | part.state(weights), fit
+        price = trained.key_price(maps.queries, keys) + trained.value_price(values, maps.out)
+        return trained.copied("q_proj", "out_proj.weight") | trained.state(weights), price
 
 
-def shared_keys(part: Part, size: int, mixing: str) -> Converted:
+# ---- weights of projections ----------------------------------------------------------------------
+
+
+def shared_keys(trained: TrainedAttention, size: int, mixing: str, steps: int = STEPS) -> Converted:
     """Queries and keys of :class:`.CollaborativeAttention` with a shared key of width ``size``.
 
-    ``mixing`` is a query mixing, or ``separate``: see :func:`.blocks`.
+    ``mixing`` is own, or a key of :data:`.MIXED`.
     """
-    make = blocks if mixing == "separate" else SHARED[mixing]
-    shared = make(part.heads, part.roots, size)
-    queries, scale = shared.queries(), embed_scale(part)
-    if shared.mixing is None:
-        weight, bias = stacked(shared.query / scale)
-        weights = {}
+    if mixing == "own":
+        shared = own(trained.maps, trained.statistics, size, steps)
     else:
-        weight, bias = stacked(shared.query.unsqueeze(0))
-        weights = {"mixing": shared.mixing / scale}
-    weights |= {
+        shared = MIXED[mixing](trained.maps, trained.statistics, size)
+    price = trained.key_price(shared.queries(), shared.key.unsqueeze(0))
+    if shared.mixing is None:
+        return key_weights(trained, shared.query, shared.key.unsqueeze(0)), price
+    weight, bias = stacked(shared.query.unsqueeze(0))
+    weights = {
         "q_proj.weight": weight,
         "q_proj.bias": bias,
         "k_proj.weight": shared.key.T,
         "k_proj.bias": weight.new_zeros(size),
+        "mixing": shared.mixing / embed_scale(trained.module),
     }
-    return part.state(weights), {"error": part.score_error(queries, shared.key.unsqueeze(0))}
+    return trained.state(weights), price
 
 
-def grouped_values(part: Part, groups: int) -> tuple[dict[str, Tensor], float]:
-    """Values shared by groups of neighbouring heads, and their relative error.
+def key_weights(trained: TrainedAttention, queries: Tensor, keys: Tensor) -> dict[str, Tensor]:
+    """Projections of queries ``(H, d + 1, e)`` and keys ``(G, d_y, e)``."""
+    weight, bias = stacked(queries / embed_scale(trained.module))
+    key = keys.transpose(1, 2).flatten(0, 1)  # (G e, d_y)
+    weights = {"q_proj.weight": weight, "q_proj.bias": bias, "k_proj.weight": key}
+    return trained.state(weights | {"k_proj.bias": key.new_zeros(len(key))})
 
-    The value of a group, of width h_v, has the largest eigenvectors of ``sum_i T_i T_i^T`` over its
-    heads, with ``T_i = Z^1/2 V_i Wo_i^T``; each head has its output projection.
-    """
-    heads, (metric, inverse) = part.heads, part.value_roots
-    maps, read = metric @ heads.values[:, :-1], heads.out.mT @ heads.out  # (H, d_y, h_v)
-    gram = (maps @ read @ maps.mT).unflatten(0, (groups, -1)).sum(1)  # (G, d_y, d_y)
-    each = largest(gram, maps.size(2)).repeat_interleave(len(maps) // groups, 0)  # (H, d_y, h_v)
-    values, out = inverse @ each, heads.out @ (maps.mT @ each)  # (H, d_y, h_v), (H, d, h_v)
-    of_group = out.square().mean(1).unflatten(0, (groups, -1)).mean(1)  # (G, h_v)
-    scale = equalising(of_group.repeat_interleave(len(maps) // groups, 0), values.square().mean(1))
-    values, out = values * scale.unsqueeze(1), out / scale.unsqueeze(1)
-    shared = values[:: len(maps) // groups].transpose(1, 2).flatten(0, 1)  # (G h_v, d_y)
+
+def shared_values(trained: TrainedAttention, groups: int, steps: int = STEPS) -> Converted:
+    """Values shared by groups of neighbouring heads, an output projection for each head."""
+    values, out = grouped_values(trained.maps, trained.statistics, groups, steps)
+    of_heads = values.repeat_interleave(len(out) // groups, 0)  # (H, d_y, h_v)
+    value = values.transpose(1, 2).flatten(0, 1)  # (G h_v, d_y)
     weights = {
-        "v_proj.weight": shared,
-        "v_proj.bias": shared.new_zeros(len(shared)),
+        "v_proj.weight": value,
+        "v_proj.bias": value.new_zeros(len(value)),
         "out_proj.weight": out.transpose(0, 1).flatten(1),
-        "out_proj.bias": part.out_bias(values, out),
+        "out_proj.bias": trained.out_bias(of_heads, out),
     }
-    return weights, part.value_error(values, out)
+    return trained.state(weights), trained.value_price(of_heads, out)
 
 
 def stacked(maps: Tensor) -> tuple[Tensor, Tensor]:
