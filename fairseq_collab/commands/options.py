@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from collab_common.command import positive
 from collab_common.errors import UserError
 from collab_common.provenance import circumstances
 from fairseq_compat import require_fairseq
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 DATA = "the folder that fairseq-preprocess has written"
 TRANSLATION = "a trained encoder-decoder transformer"
 TRANSFORMER = "a trained transformer: it translates, or is a language model"
+#: Sentences that prices are computed from.
+SENTENCES = 1000
 
 
 def parser_of(command: str, description: str, epilog: str | None = None) -> ArgumentParser:
@@ -45,6 +48,29 @@ def add_out(parser: ArgumentParser, metavar: str, about: str) -> None:
 
 def add_cpu(parser: ArgumentParser) -> None:
     parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
+
+
+def add_statistics(parser: ArgumentParser) -> None:
+    """``--sentences`` and ``--subset``: what the statistics of prices are collected on."""
+    group = parser.add_argument_group("sentences that prices are computed from, in one pass")
+    group.add_argument(
+        "--sentences", type=positive, default=SENTENCES, metavar="N",
+        help=f"number of sentences, evenly spread (default: {SENTENCES})",
+    )  # fmt: skip
+    group.add_argument("--subset", default="train", help="set to take them from (default: train)")
+
+
+def add_check(parser: ArgumentParser) -> None:
+    """``--check``, whose result :func:`difference` prints."""
+    parser.add_argument(
+        "--check", action="store_true", help="measure the validation loss before and after"
+    )
+
+
+def difference(before: float, after: float) -> str:
+    """A line of ``--check``: the validation loss before and after, in bits."""
+    change = f"{after - before:+.4f} bits per target token"
+    return f"validation loss: {change}, from {before:.4f} to {after:.4f}"
 
 
 def add_user_dir(parser: ArgumentParser) -> None:
