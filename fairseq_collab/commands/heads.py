@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from fairseq_collab.analysis.stages import Stage
     from fairseq_collab.trained.opener import Trained
 
+#: Sentences that prices come from.
+SENTENCES = 1000
+
 
 def build_parser() -> argparse.ArgumentParser:
     parser = options.parser_of(
@@ -96,7 +99,7 @@ def planned(args: argparse.Namespace, loaded: Trained) -> list[Stage]:
         settings = {"trees": args.conllu.name, "sha256": sha256(args.conllu)}
         found.append(Stage("syntax", settings, lambda: stages.syntax(loaded, gold)))
     found.append(Stage("importance", {}, lambda: stages.importance(loaded, subset)))
-    read = {"sentences": options.SENTENCES}
+    read = {"sentences": SENTENCES}
     found.append(Stage("price", read, lambda: stages.price(loaded, subset, **read)))
     if loaded.is_language_model:
         print("a language model: no cross-attention, syntax, rare source tokens or relevance")

@@ -70,7 +70,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--normalise", action="store_true",
         help="with --importance: importances of each layer get norm 1, as in the paper",
     )  # fmt: skip
-    options.add_statistics(parser)
+    options.add_pass(parser)
     options.add_check(parser)
     options.add_cpu(parser)
     options.add_user_dir(parser)
@@ -172,7 +172,6 @@ def main(argv: Sequence[str]) -> int:
     if args.out.suffix != ".pt":
         raise UserError("is no name of a checkpoint", args.out, "give --out a name with .pt")
     options.import_models(args)
-    from fairseq_collab.metrics.loss import validation_loss
     from fairseq_collab.prices.statistics import collect, samples
     from fairseq_collab.prune import choices
     from fairseq_collab.prune.surgery import load, pruned, training_options, write_configuration
@@ -190,11 +189,10 @@ def main(argv: Sequence[str]) -> int:
     else:
         kept = choose(args, trained)
     result = pruned(whole, kept, statistics)
-    if args.check:
-        prices.append(options.difference(validation_loss(whole), validation_loss(result)))
+    checked = options.checked(args, whole, result)
     result.model.cpu()
     opener.save(result, args.out)
     write_configuration(result, args.out)
-    lines = report(trained.heads, kept)
-    print(*lines, *prices, f"{args.out}: {training_options(result)}", sep="\n")
+    lines = [*report(trained.heads, kept), *prices, *options.check_lines(checked)]
+    print(*lines, f"{args.out}: {training_options(result)}", sep="\n")
     return 0

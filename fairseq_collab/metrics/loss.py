@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
-
-from fairseq_collab.trained.opener import Trained, epoch
 
 
 def read_by_decoder(sample: Mapping[str, Any]) -> Tensor:
@@ -57,7 +55,7 @@ def sampled_loss(model: Any, sample: Mapping[str, Any], chance: torch.Generator)
 
 
 @torch.inference_mode()
-def sentence_losses(model: Any, samples: Iterable[Mapping[str, Any]]) -> tuple[Tensor, Tensor]:
+def sentence_losses(model: Any, samples: Sequence[Mapping[str, Any]]) -> tuple[Tensor, Tensor]:
     """For each sentence, the sum of its loss in nats and its number of tokens: both ``(N,)``."""
     losses, tokens = [], []
     for sample in samples:
@@ -66,7 +64,7 @@ def sentence_losses(model: Any, samples: Iterable[Mapping[str, Any]]) -> tuple[T
     return torch.cat(losses), torch.cat(tokens)
 
 
-def validation_loss(trained: Trained) -> float:
-    """The loss on the whole validation set, in bits per target token."""
-    losses, tokens = sentence_losses(trained.model, epoch(trained, "valid"))
-    return float(losses.sum() / tokens.sum()) / math.log(2)
+def mean_bits(model: Any, samples: Sequence[Mapping[str, Any]]) -> float:
+    """The mean loss in bits per target token."""
+    losses, tokens = sentence_losses(model, samples)
+    return float(losses.sum() / tokens.sum() / math.log(2))

@@ -106,7 +106,7 @@ def test_prune_by_price(
     *types, price, loss, _ = capsys.readouterr().out.splitlines()
     assert sum(int(line.split()[1]) for line in types if "of 4 heads" in line) == 6
     assert 0 < float(price.split()[1]) < 1
-    change, before, after = map(float, re.findall(r"[+-]?\d\.\d{4}", loss))
+    after, change, before = map(float, re.findall(r"[+-]?\d\.\d{4}", loss))
     assert change == pytest.approx(after - before, abs=2e-4)
     output = succeed("fairseq-generate", data, *USER_DIR, "--path", out, "--cpu")
     assert output.count("\nH-") == 50
