@@ -28,18 +28,7 @@ def predicted(decoder: Any, target: Tensor) -> Tensor:
 
 def cross_entropy(model: Any, sample: Mapping[str, Any]) -> Tensor:
     """The loss of each target token in nats ``(B, T)``; 0 where no token is predicted."""
-    decoder, target = model.decoder, sample["target"]
-    target = target.masked_fill(~predicted(decoder, target), decoder.padding_idx)
-    output = model(**sample["net_input"])
-    # With adaptive softmax, fairseq computes what it needs for these targets alone.
-    log_probabilities = model.get_normalized_probs(output, log_probs=True, sample=sample)
-    loss = functional.nll_loss(
-        log_probabilities.flatten(0, 1),  # (B * T, symbols)
-        target.flatten(),
-        ignore_index=decoder.padding_idx,
-        reduction="none",
-    )
-    return loss.view_as(target)
+    return _losses(model, model(**sample["net_input"]), sample["target"])
 
 
 def sampled_loss(model: Any, sample: Mapping[str, Any], chance: torch.Generator) -> Tensor:
@@ -47,11 +36,27 @@ def sampled_loss(model: Any, sample: Mapping[str, Any], chance: torch.Generator)
 
     Second moments of its gradient are the Fisher information of the model's own distribution.
     """
-    real = predicted(model.decoder, sample["target"])
-    output = model(**sample["net_input"])
-    log_probabilities = model.get_normalized_probs(output, log_probs=True)[real]  # (N, symbols)
-    labels = torch.multinomial(log_probabilities.detach().exp(), 1, generator=chance)
-    return -log_probabilities.gather(1, labels).sum()
+    output, labels = model(**sample["net_input"]), sample["target"].clone()
+    real = predicted(model.decoder, labels)
+    with torch.no_grad():
+        probabilities = model.get_normalized_probs(output, log_probs=False)[real]  # (N, symbols)
+        labels[real] = torch.multinomial(probabilities, 1, generator=chance).squeeze(1)
+    return _losses(model, output, labels, real).sum()
+
+
+def _losses(model: Any, output: Any, target: Tensor, real: Tensor | None = None) -> Tensor:
+    real = predicted(model.decoder, target) if real is None else real
+    target = target.masked_fill(~real, model.decoder.padding_idx)
+    # With adaptive softmax, fairseq computes what it needs for these targets alone.
+    sample = {"target": target}
+    log_probabilities = model.get_normalized_probs(output, log_probs=True, sample=sample)
+    losses = functional.nll_loss(
+        log_probabilities.flatten(0, 1),  # (B * T, symbols)
+        target.flatten(),
+        ignore_index=model.decoder.padding_idx,
+        reduction="none",
+    )
+    return losses.view_as(target)
 
 
 @torch.inference_mode()

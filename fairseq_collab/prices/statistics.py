@@ -82,8 +82,8 @@ class Statistics:
 
 def _ridged(metric: Tensor) -> Tensor:
     mean = metric.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
-    ridge = RIDGE * mean.clamp_min(torch.finfo(metric.dtype).tiny)
-    return metric + ridge * torch.eye(metric.size(-1)).to(metric)
+    least = 1e-30  # of an attention without any effect
+    return metric + (RIDGE * mean).clamp_min(least) * torch.eye(metric.size(-1)).to(metric)
 
 
 class Sums:
