@@ -28,35 +28,46 @@ def predicted(decoder: Any, target: Tensor) -> Tensor:
 
 def cross_entropy(model: Any, sample: Mapping[str, Any]) -> Tensor:
     """The loss of each target token in nats ``(B, T)``; 0 where no token is predicted."""
-    return _losses(model, model(**sample["net_input"]), sample["target"])
-
-
-def sampled_loss(model: Any, sample: Mapping[str, Any], chance: torch.Generator) -> Tensor:
-    """The summed loss in nats of labels drawn from the model, in place of the targets.
-
-    Second moments of its gradient are the Fisher information of the model's own distribution.
-    """
-    output, labels = model(**sample["net_input"]), sample["target"].clone()
-    real = predicted(model.decoder, labels)
-    with torch.no_grad():
-        probabilities = model.get_normalized_probs(output, log_probs=False)[real]  # (N, symbols)
-        labels[real] = torch.multinomial(probabilities, 1, generator=chance).squeeze(1)
-    return _losses(model, output, labels, real).sum()
-
-
-def _losses(model: Any, output: Any, target: Tensor, real: Tensor | None = None) -> Tensor:
-    real = predicted(model.decoder, target) if real is None else real
-    target = target.masked_fill(~real, model.decoder.padding_idx)
+    decoder, target = model.decoder, sample["target"]
+    target = target.masked_fill(~predicted(decoder, target), decoder.padding_idx)
+    output = model(**sample["net_input"])
     # With adaptive softmax, fairseq computes what it needs for these targets alone.
-    sample = {"target": target}
     log_probabilities = model.get_normalized_probs(output, log_probs=True, sample=sample)
-    losses = functional.nll_loss(
+    loss = functional.nll_loss(
         log_probabilities.flatten(0, 1),  # (B * T, symbols)
         target.flatten(),
-        ignore_index=model.decoder.padding_idx,
+        ignore_index=decoder.padding_idx,
         reduction="none",
     )
-    return losses.view_as(target)
+    return loss.view_as(target)
+
+
+def summed_loss(
+    model: Any, sample: Mapping[str, Any], chance: torch.Generator | None = None
+) -> Tensor:
+    """The loss in nats, summed over target tokens, for gradients.
+
+    Args:
+        chance: draw the labels from the model, in place of the targets.  Second moments of the
+            gradient are then the Fisher information of the model's distribution.
+    """
+    output, target = model(**sample["net_input"]), sample["target"]
+    real = predicted(model.decoder, target)
+    labels = target[real]  # (N)
+    if chance is not None:
+        with torch.no_grad():
+            probabilities = model.get_normalized_probs(output, log_probs=False)[real]
+            labels = torch.multinomial(probabilities, 1, generator=chance).squeeze(1)
+    adaptive = getattr(model.decoder, "adaptive_softmax", None)
+    if adaptive is None:
+        return functional.cross_entropy(output[0][real], labels, reduction="sum")
+    # get_normalized_probs changes in place what its gradient needs.
+    logits, targets = adaptive(output[0][real].unsqueeze(0), labels.unsqueeze(0))
+    pairs = zip(logits, targets, strict=True)
+    parts = [
+        functional.cross_entropy(*pair, reduction="sum") for pair in pairs if pair[1] is not None
+    ]
+    return torch.stack(parts).sum()
 
 
 @torch.inference_mode()

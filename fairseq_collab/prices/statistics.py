@@ -35,7 +35,7 @@ from torch.nn import functional
 
 from collab_common.progress import bar
 from fairseq_collab.attention.scores import mask_scores, over_keys
-from fairseq_collab.metrics.loss import predicted, read_by_decoder, sampled_loss
+from fairseq_collab.metrics.loss import predicted, read_by_decoder, summed_loss
 from fairseq_collab.trained.attentions import Attention, HeadMaps, hooked
 from fairseq_collab.trained.opener import Trained, collated, spread
 
@@ -178,7 +178,7 @@ def collect(
     for batch in bar("prices", batches):
         calls: dict[Attention, _Call] = {}
         with torch.enable_grad(), hooked(model, partial(_record, calls)):
-            loss = sampled_loss(model, batch, chance)
+            loss = summed_loss(model, batch, chance)
         outputs = [call.output for call in calls.values()]
         # Without cross-attention the encoder has no effect: its gradients are 0.
         gradients = torch.autograd.grad(loss, outputs, allow_unused=True, materialize_grads=True)

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 from toy_reparametrize import batch, converter, trained
 
-from fairseq_collab.metrics.loss import sampled_loss
+from fairseq_collab.metrics.loss import summed_loss
 from fairseq_collab.prices.bits import Point, cheapest, key_price, value_price
 from fairseq_collab.prices.statistics import (
     Sums,
@@ -98,7 +98,7 @@ class Naive:
                 attention.module.register_forward_pre_hook(show, with_kwargs=True),
                 attention.module.register_forward_hook(after, with_kwargs=True),
             ]
-        loss = sampled_loss(found.model, sample, chance)
+        loss = summed_loss(found.model, sample, chance)
         gradients = torch.autograd.grad(loss, [output[0] for *_, output in seen.values()])
         for handle in handles:
             handle.remove()
