@@ -27,8 +27,8 @@ KINDS = {
 }
 #: Share of the largest size that the table shows.
 SHOWN = 1 / 4
-#: Inches of a panel; panels in a row.
-PANEL, ACROSS = (2.6, 2.1), 4
+#: Inches of a panel; panels in a row; the lowest price that is drawn, in bits.
+PANEL, ACROSS, LEAST = (2.8, 2.1), 3, 1e-4
 
 
 def write(content: Content, out: Path) -> None:
@@ -85,10 +85,10 @@ def figure(content: Content) -> Figure:
     found = content["attentions"]
     down = -(-len(found) // ACROSS)
     page = Figure(figsize=(PANEL[0] * ACROSS, PANEL[1] * down + 0.4), layout="constrained")
-    panels = page.subplots(down, ACROSS, sharey=True, squeeze=False).flat
+    panels = list(page.subplots(down, ACROSS, sharey=True, squeeze=False).flat)
     for panel, one in zip(panels, found, strict=False):
         _draw(panel, one)
-    for panel in [*panels][len(found) :]:
+    for panel in panels[len(found) :]:
         panel.set_axis_off()
     page.supxlabel("share of the size that is exact; heads: each by itself", fontsize=9)
     page.supylabel("price (bits per target token)", fontsize=9)
@@ -100,8 +100,10 @@ def figure(content: Content) -> Figure:
 def _draw(panel: Axes, one: Content) -> None:
     panel.set_title(name_of(one), fontsize=9)
     panel.set_yscale("log")
+    panel.set_ylim(bottom=LEAST)
+    panel.set_xlim(0, 1)
     for (kind, (label, _)), colour, mark in zip(KINDS.items(), COLOURS, SHAPES, strict=False):
-        points = [point for point in one["sizes"].get(kind, []) if point["price"] > 0]
+        points = [point for point in one["sizes"].get(kind, []) if point["price"] > LEAST]
         if points:
             whole = one["sizes"][kind][-1]["size"]
             shares, prices = zip(*((p["size"] / whole, p["price"]) for p in points), strict=True)
