@@ -98,9 +98,11 @@ def spread(measured: Measured, found: Found) -> None:
     for kind, shares in SHARES.items():
         work = Converter(measured.trained, KINDS[kind], found)
         for share in shares:
-            sizes = work.spread(share, "cache")
-            measured.convert(work, sizes, what="spread", kind=kind, cache=share)
-            narrowed = [one for one in found if one.type != "encoder"]
+            narrowed = [*found]
+            if kind != "separate":  # which has one size in all layers
+                sizes = work.spread(share, "cache")
+                measured.convert(work, sizes, what="spread", kind=kind, cache=share)
+                narrowed = [one for one in found if one.type != "encoder"]
             sizes = {one: even_size(work, one, share) for one in narrowed}
             measured.convert(work, sizes, what="even", kind=kind, cache=share)
     pairs, heads = {one: each.pairs for one, each in found.items()}, measured.trained.heads

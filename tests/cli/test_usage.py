@@ -48,6 +48,8 @@ USAGE: dict[str, list[tuple[str, str]]] = {
         ("--cache=1.5", "must be a number from 0 to 1, not '1.5'"),
         ("--latent-dim=4", "--latent-dim needs --to latent"),
         ("--key-dim=4 --query-mixing=all", "invalid choice: 'all'"),
+        ("--to=headsize --cache=0.5", "--cache does not go with --to headsize: give --key-dim"),
+        ("--to=headsize --key-dim-in-cross=4", "does not go with --to headsize: give --key-dim"),
         ("--key-dim=4 --sentences=0", "must be a whole number above 0, not '0'"),
     ],
     "reparametrize c.pt --out=out.pt --to=latent": [
