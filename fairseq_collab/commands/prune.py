@@ -131,13 +131,13 @@ def cheapest(args: argparse.Namespace, trained: Trained) -> Callable[..., tuple[
     heads = trained.heads
     if args.keep is not None:
         choices.check_enough(heads, args.keep)
-        return partial(choices.remove_cheapest_of_each, heads, keep=args.keep)
+        return partial(choices.cheapest_of_each, heads, keep=args.keep)
     number = round((args.remove_share or 0) * total(heads))
     if args.as_many_as is not None:
         number = total(heads) - total(opener.load(args.as_many_as, args.data).heads)
         if number < 0:
             raise UserError(f"has more heads than {trained.path}", args.as_many_as, "swap them")
-    return partial(choices.remove_cheapest, heads, number=number)
+    return partial(choices.cheapest, heads, number=number)
 
 
 def total(heads: Heads) -> int:

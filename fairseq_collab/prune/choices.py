@@ -145,14 +145,12 @@ def on_diagonals(measure: Measure, trained: Trained) -> dict[Attention, Tensor]:
     }
 
 
-def remove_cheapest(
-    heads: Heads, pairs: Mapping[Attention, Tensor], number: int
-) -> tuple[Kept, float]:
+def cheapest(heads: Heads, pairs: Mapping[Attention, Tensor], number: int) -> tuple[Kept, float]:
     """Remove ``number`` heads of the whole model; an attention may lose all."""
     return without(heads, removals(pairs)[:number])
 
 
-def remove_cheapest_of_each(
+def cheapest_of_each(
     heads: Heads, pairs: Mapping[Attention, Tensor], keep: int
 ) -> tuple[Kept, float]:
     """Retain ``keep`` heads of each attention."""

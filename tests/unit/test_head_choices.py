@@ -22,12 +22,12 @@ from fairseq_collab.analysis import stages
 from fairseq_collab.commands import prune as command_prune
 from fairseq_collab.prune.choices import (
     MEASURE,
+    cheapest,
+    cheapest_of_each,
     named_heads,
     open_heads,
     random_heads,
     removals,
-    remove_cheapest,
-    remove_cheapest_of_each,
     without_gates,
 )
 from fairseq_collab.prune.surgery import pruned
@@ -94,7 +94,7 @@ def test_the_price_of_removed_heads_counts_pairs_within_an_attention() -> None:
     pairs = random_pairs([4, 3])
     heads: Any = {"encoder": [], "decoder": [], "cross": [4, 3]}
     for number in range(8):
-        kept, price = remove_cheapest(heads, pairs, number)
+        kept, price = cheapest(heads, pairs, number)
         removed = [
             (one, head)
             for one in pairs
@@ -103,16 +103,16 @@ def test_the_price_of_removed_heads_counts_pairs_within_an_attention() -> None:
         assert len(removed) == number
         assert price == pytest.approx(price_of(pairs, removed))
     assert kept["cross"] == [[], []]
-    assert [*map(len, remove_cheapest_of_each(heads, pairs, 2)[0]["cross"])] == [2, 2]
+    assert [*map(len, cheapest_of_each(heads, pairs, 2)[0]["cross"])] == [2, 2]
     with refusing("cannot keep 4 heads of cross attention, which has 3"):
-        remove_cheapest_of_each(heads, pairs, 4)
+        cheapest_of_each(heads, pairs, 4)
 
 
 def test_heads_that_cancel_each_other_go_together() -> None:
     """Alone the pair is dear, the third head is cheap; together the pair is free."""
     pairs = {Attention("cross", 0, None, ""): torch.tensor([[4.0, -4, 0], [-4, 4, 0], [0, 0, 5]])}
     heads: Any = {"encoder": [], "decoder": [], "cross": [3]}
-    assert remove_cheapest(heads, pairs, 2) == (
+    assert cheapest(heads, pairs, 2) == (
         {"encoder": [], "decoder": [], "cross": [[2]]},
         pytest.approx(0),
     )
