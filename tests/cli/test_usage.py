@@ -30,11 +30,10 @@ USAGE: dict[str, list[tuple[str, str]]] = {
     ],
     "prune c.pt --out=o.pt": [
         ("", "give a number of heads: --remove-share, --as-many-as or --keep"),
-        ("--random=1", "--random needs --keep"),
-        ("--gates --keep=1", "--keep needs a choice by price or --importance"),
+        ("--random=1", "give a number of heads"),
+        ("--gates --keep=1", "--keep needs a choice by price, --importance"),
         ("--random=1 --keep=1,2,3", "must be a whole number above 0, not '1,2,3'"),
         ("--random=1 --keep=1 --as-many-as=x.pt", "not allowed with argument"),
-        ("--random=1 --remove-share=0.5", "--remove-share does not go with --random"),
         ("--gates --random=1", "not allowed with argument"),
         ("--importance=x", "give a number of heads: --remove-share, --as-many-as or --keep"),
         ("--importance=x --keep=1 --remove-share=0", "not allowed with argument"),
