@@ -6,6 +6,7 @@ Initial weights are drawn in fairseq's order: a seed gives fairseq's weights.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -55,6 +56,11 @@ def _make_zero(projection: nn.Linear, name: str, *shape: int) -> None:
     """A constant in place of a parameter, outside the state dict."""
     delattr(projection, name)
     projection.register_buffer(name, torch.zeros(shape), persistent=False)
+
+
+def numbers(parameter: Any) -> Tensor:
+    """A weight or bias, also where torch's ``quantize_dynamic`` has put a method in its place."""
+    return parameter().dequantize() if callable(parameter) else parameter
 
 
 def split_heads(x: Tensor, num_heads: int) -> Tensor:
