@@ -261,28 +261,32 @@ def check_devices() -> None:
         original(cfg)
 
 
-def skip_invalid_lines() -> None:
-    """fairseq-interactive ends in a traceback at a line that is not UTF-8."""
+def replace_invalid_bytes() -> None:
+    """fairseq-interactive ends in a traceback at a line that is not UTF-8.
+
+    The line keeps its number and has a translation: output pairs with input.
+    """
     from fairseq.distributed import utils
 
     @wrap(utils, "call_main")
     def call_main(original: Any, cfg: Any, main: Any, **kwargs: Any) -> Any:
         if "buffered_read" in main.__globals__:  # it is fairseq_cli.interactive's
-            main.__globals__["fileinput"] = Proxy(fileinput, input=_valid_lines)
+            main.__globals__["fileinput"] = Proxy(fileinput, input=_decoded_lines)
         return original(cfg, main, **kwargs)
 
 
 @contextlib.contextmanager
-def _valid_lines(files: Sequence[str], openhook: object) -> Iterator[Iterator[str]]:
-    """The lines of a file, or of standard input ("-"), that are UTF-8."""
+def _decoded_lines(files: Sequence[str], openhook: object) -> Iterator[Iterator[str]]:
+    """The lines of a file, or of standard input ("-"), with U+FFFD for bytes that are not UTF-8."""
 
     def lines(stream: Any) -> Iterator[str]:
         for number, row in enumerate(iter(stream.readline, b""), 1):
             try:
                 yield row.decode("utf-8")
             except UnicodeDecodeError as error:
-                what = f"invalid UTF-8: byte 0x{row[error.start]:02X}"
-                logger.warning(f"line {number} of the input is skipped: {what}")
+                what = f"invalid UTF-8: byte 0x{row[error.start]:02X} is read as U+FFFD"
+                logger.warning(f"line {number} of the input (S-{number - 1}): {what}")
+                yield row.decode("utf-8", errors="replace")
 
     with open(sys.stdin.fileno() if files[0] == "-" else files[0], "rb") as stream:
         yield lines(stream)
