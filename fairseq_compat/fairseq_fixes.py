@@ -10,6 +10,7 @@ import fileinput
 import functools
 import importlib.util
 import logging
+import math
 import os
 import queue
 import sys
@@ -33,6 +34,9 @@ logger = logging.getLogger("fairseq_collab")
 #: The environment variable that chooses the search, and its values.
 VARIABLE = "FAIRSEQ_COLLAB_SEARCH"
 SEARCHES = ("exact", "fairseq")
+#: The largest value of options that must not be negative.
+NUMBERS = {"lr": math.inf, "weight_decay": math.inf, "label_smoothing": 1, "dropout": 1}
+NUMBERS |= {"attention_dropout": 1, "activation_dropout": 1}
 
 
 def make_hashable() -> None:
@@ -259,6 +263,24 @@ def check_devices() -> None:
             what = f"this machine has {gpus} GPUs"
             raise UserError(what, f"--distributed-world-size {processes}", todo)
         original(cfg)
+
+
+def check_numbers() -> None:
+    """fairseq trains with any number: with a learning rate of -1 the loss rises to the end."""
+    from fairseq.distributed import utils
+
+    @wrap(utils, "call_main")
+    def call_main(original: Any, cfg: Any, main: Any, **kwargs: Any) -> Any:
+        for section, options in cfg.items():
+            given = vars(options) if isinstance(options, argparse.Namespace) else options
+            for name in NUMBERS if hasattr(given, "get") else ():
+                value = given.get(name)
+                for number in value if isinstance(value, Sequence) else [value]:
+                    if isinstance(number, int | float) and not 0 <= number <= NUMBERS[name]:
+                        where = f"--{name.replace('_', '-')} ({section}.{name})"
+                        todo = f"give a number from 0 to {NUMBERS[name]}"
+                        raise UserError(f"is {number}", where, todo.replace("to inf", "up"))
+        return original(cfg, main, **kwargs)
 
 
 def replace_invalid_bytes() -> None:

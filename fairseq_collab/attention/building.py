@@ -88,11 +88,14 @@ def scaling(scale: str, embed_dim: int, num_heads: int, scored_size: float) -> f
     return (scored_size if scale == "key" else embed_dim / max(num_heads, 1)) ** -0.5
 
 
-def check_sizes(least: int = 1, **sizes: int) -> None:
-    """Raise ValueError, with its name, for a size below ``least``."""
+def check_sizes(least: int = 1, most: float = math.inf, **sizes: int) -> None:
+    """Raise ValueError, with its name, for a size below ``least`` or above ``most``."""
     for name, size in sizes.items():
         if size < least:
             raise ValueError(f"{name} is {size}; it must be at least {least}")
+        if size > most:
+            what = f"{name} is {size}; it must be at most {most}"
+            raise ValueError(f"{what}: wider heads cost more and compute nothing else")
 
 
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

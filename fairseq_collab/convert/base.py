@@ -93,15 +93,13 @@ class Target:
     def __init__(self, args: Namespace):
         self.args = args
 
-    @staticmethod
-    def largest(module: Any) -> int:
+    def largest(self, module: Any) -> int:
         """The size that is exact for an attention: of keys, all that its heads have."""
         return int(module.k_proj.out_features)
 
-    @classmethod
-    def kept(cls, module: Any) -> int:
+    def kept(self, module: Any) -> int:
         """The size of an attention that is left as it is."""
-        return cls.largest(module)
+        return self.largest(module)
 
     @staticmethod
     def converts(module: Any) -> bool:
@@ -111,10 +109,9 @@ class Target:
     def check(self, place: Attention, path: Path) -> None:
         """Raise UserError for options, other than sizes, that do not fit an attention."""
 
-    @classmethod
-    def out_of_range(cls, module: Any, size: int) -> str | None:
+    def out_of_range(self, module: Any, size: int) -> str | None:
         """The sizes that an attention can have, if ``size`` is none of them."""
-        largest = cls.largest(module)
+        largest = self.largest(module)
         return None if 1 <= size <= largest else f"give one from 1 to {largest}, which is exact"
 
     def convert(self, part: Part, size: int) -> Converted:

@@ -17,6 +17,7 @@ from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
 from fairseq_collab.attention import CollaborativeAttention
 from fairseq_collab.attention.building import scaling
+from fairseq_collab.attention.collaborative import widest_key
 from fairseq_collab.convert.base import Converted, Part, Target
 from fairseq_collab.convert.low_rank import (
     SHARED,
@@ -67,9 +68,12 @@ class Collaborative(Target):
             what = f"{place}: its heads share {module.value_heads} values already"
             raise UserError(what, path, "leave --value-heads out: they stay")
 
-    @classmethod
-    def kept(cls, module: Any) -> int:
-        return cls.largest(module) if cls.converts(module) else 0
+    def largest(self, module: Any) -> int:
+        most = widest_key(self.args.query_mixing, module.embed_dim, module.kdim)
+        return int(min(super().largest(module), most))
+
+    def kept(self, module: Any) -> int:
+        return self.largest(module) if self.converts(module) else 0
 
     @staticmethod
     def converts(module: Any) -> bool:
@@ -94,8 +98,7 @@ class Narrower(Target):
     options = {"attention_scale": "embed"}  # noqa: RUF012 (read only)
     inherited = ("v_head_size",)
 
-    @classmethod
-    def out_of_range(cls, module: Any, size: int) -> str | None:
+    def out_of_range(self, module: Any, size: int) -> str | None:
         if size % module.num_heads:
             return f"give a multiple of its {module.num_heads} heads"
         return super().out_of_range(module, size)
@@ -118,12 +121,10 @@ class GroupedQuery(Target):
     size, what = "key_value_heads", "number of key/value heads"
     even = ("keys", "values")
 
-    @staticmethod
-    def largest(module: Any) -> int:
+    def largest(self, module: Any) -> int:
         return int(module.num_heads)
 
-    @classmethod
-    def out_of_range(cls, module: Any, size: int) -> str | None:
+    def out_of_range(self, module: Any, size: int) -> str | None:
         return uneven(module.num_heads, size)
 
     def convert(self, part: Part, size: int) -> Converted:
@@ -149,8 +150,7 @@ class Latent(Target):
     size, what = "latent_dim", "latent width"
     inherited = ("head_size", "qk_head_size", "v_head_size", "key_dim", "attention_scale")
 
-    @staticmethod
-    def largest(module: Any) -> int:
+    def largest(self, module: Any) -> int:
         return int(module.k_proj.in_features)
 
     @staticmethod
