@@ -24,10 +24,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from scipy.stats import spearmanr
 from torch import Tensor
 
-from collab_common.files import write_json
+from collab_common.files import sha256, write_json
 from collab_common.provenance import circumstances
 from fairseq_collab.convert.base import Conversion
 from fairseq_collab.convert.conversion import Converter
@@ -54,6 +56,10 @@ SHARES = {
     "separate": (0.75, 0.625, 0.5625),
     "grouped-query": (0.5, 0.25),
 }
+
+
+#: Prices of exact conversions are below this.
+EXACT = 1e-6
 
 
 class Measured:
@@ -200,6 +206,28 @@ def covariances(
     return found
 
 
+# ---- how well prices predict ---------------------------------------------------------------------
+
+
+def agreement(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """By kind: rank correlation of price and measured loss, and quartiles of the factor between."""
+    found = {}
+    for kind in dict.fromkeys(row["kind"] for row in rows):
+        priced = [
+            (row["price"], row["lost"])
+            for row in rows
+            if row["kind"] == kind and row["what"] != "ladder" and row["price"] > EXACT
+        ]
+        if len(priced) > 2:
+            prices, lost = np.array(priced).T
+            found[kind] = {
+                "changes": len(priced),
+                "spearman": float(spearmanr(prices, lost).statistic),
+                "factor": np.percentile(lost / prices, [25, 50, 75]).tolist(),
+            }
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", type=Path)
@@ -215,7 +243,14 @@ def main() -> None:
         step(measured, found)
     ladder(measured, found, batches)
     made = {"command": " ".join(sys.argv), **circumstances(cpu=True)}
-    content = {**made, "valid_bits": measured.before, "rows": measured.rows}
+    content = {
+        **made,
+        "model": args.out.stem,
+        "checkpoint_sha256": sha256(args.model),
+        "valid_bits": measured.before,
+        "agreement": agreement(measured.rows),
+        "rows": measured.rows,
+    }
     write_json(args.out, content)
 
 
