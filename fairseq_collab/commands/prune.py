@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from collab_common.command import check_folder_of, positive, share
+from collab_common.command import positive, share
 from collab_common.errors import UserError
 from fairseq_collab.commands import options
 
@@ -29,6 +29,7 @@ def build_parser() -> argparse.ArgumentParser:
     options.add_checkpoint(parser, options.TRANSFORMER)
     options.add_data(parser, "that of the training")
     options.add_out(parser, "FILE", "checkpoint to write")
+    options.add_force(parser)
     who = parser.add_mutually_exclusive_group(required=True)
     who.add_argument(
         "--votes", type=Path, metavar="FILE", help="keep the elected heads: file of fairseq-collab "
@@ -134,7 +135,7 @@ def main(argv: Sequence[str]) -> int:
     parser = build_parser()
     args = parser.parse_intermixed_args(argv)
     check_options(parser, args)
-    check_folder_of(args.out, "--out")
+    options.check_out(args, args.out.with_suffix(".yaml"))
     if args.out.suffix != ".pt":
         raise UserError("is no name of a checkpoint", args.out, "give --out a name with .pt")
     options.import_models(args)

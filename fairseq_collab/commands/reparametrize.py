@@ -15,7 +15,7 @@ from typing import Any
 from tabulate import tabulate
 
 from collab_common import ATTENTION_TYPES
-from collab_common.command import check_folder_of, not_negative
+from collab_common.command import not_negative
 from fairseq_collab.commands import options
 
 #: The size that each kind of heads has: ``size`` of :data:`.convert.kinds.TARGETS`.
@@ -39,6 +39,7 @@ def build_parser() -> argparse.ArgumentParser:
     options.add_checkpoint(parser, options.TRANSFORMER)
     options.add_data(parser, "that of the training")
     options.add_out(parser, "FILE", "checkpoint to write")
+    options.add_force(parser)
     parser.add_argument(
         "--to", choices=SIZES, default="collab",
         help="heads of the result: shared keys (collab, the default), narrower separate keys "
@@ -170,7 +171,7 @@ def main(argv: Sequence[str]) -> int:
     parser = build_parser()
     args = parser.parse_intermixed_args(argv)
     check(parser, args)
-    check_folder_of(args.out, "--out")
+    options.check_out(args)
     options.import_models(args)
     result = reparametrize(args)
     print(json.dumps(result) if args.json else report(result))
