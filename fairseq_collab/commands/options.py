@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collab_common.command import check_folder_of
+from collab_common.command import check_folder_of, positive
 from collab_common.errors import UserError
 from collab_common.provenance import circumstances
 from fairseq_compat import require_fairseq
@@ -64,6 +64,16 @@ def check_new(args: Namespace, *results: Path) -> None:
 
 def add_cpu(parser: ArgumentParser) -> None:
     parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
+
+
+def add_pass(parser: ArgumentParser, subset: str = "train") -> None:
+    """The sentences of the forward and backward pass that prices come from."""
+    group = parser.add_argument_group("sentences that prices come from")
+    group.add_argument("--subset", default=subset, help=f"set of them (default: {subset})")
+    group.add_argument(
+        "--sentences", type=positive, default=1000, metavar="N",
+        help="number, evenly spread over the set (default: 1000)",
+    )  # fmt: skip
 
 
 def add_user_dir(parser: ArgumentParser) -> None:

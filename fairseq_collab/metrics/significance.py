@@ -128,6 +128,25 @@ def gain_of(gains: Sequence[float]) -> Gain:
     return Gain(mean, float(low), float(high), float(found.pvalue))
 
 
+def gain_per_unit(gains: Sequence[float], units: Sequence[float]) -> Gain:
+    """``sum gains / sum units``, such as bits per token over sentences, with its t-interval.
+
+    The standard error is that of a ratio of two sums (Cochran 1977, Sampling Techniques, 2.11):
+    of ``gains - mean units``.
+    """
+    change, weights = np.asarray(gains, float), np.asarray(units, float)
+    mean = float(change.sum() / weights.sum())
+    if len(change) < 2:
+        return Gain(mean)
+    left = change - mean * weights
+    error = float(np.sqrt(len(left) * np.sum(left**2) / (len(left) - 1)) / weights.sum())
+    if not error:
+        return Gain(mean)
+    found = stats.t(len(left) - 1, mean, error)
+    low, high = found.interval(CONFIDENCE)
+    return Gain(mean, float(low), float(high), 2 * float(stats.t.sf(abs(mean) / error, len(left) - 1)))
+
+
 def holm(p: Sequence[float | None]) -> list[float | None]:
     """p corrected for the number m of tests, in the given order; None (not tested) stays.
 
