@@ -236,18 +236,22 @@ def fewer_heads(trained: Trained, statistics: Priced, shares: Shares) -> Candida
     while any(left[of] > most[of] for of in most):
         if number == len(order):
             raise UserError(f"even without heads it does not have {spelled(shares)}")
-        saved = costs_of_a_head(order[number].attention)
-        left = {of: cost - getattr(saved, of) for of, cost in left.items()}
+        one = order[number].attention
+        saved, heads = costs_of_heads(one), one.module.num_heads
+        left = {of: cost - getattr(saved, of) // heads for of, cost in left.items()}
         number += 1
     kept, price = without(trained.heads, order[:number])
     words = ["--remove-share", f"{number / sum(map(sum, trained.heads.values())):.6g}"]
     words += [] if types == ATTENTION_TYPES else ["--types", *types]
-    return Candidate(FEWER, price, ("prune", words), lambda: (pruned(trained, kept, statistics), price))
+
+    def make() -> tuple[Trained, float]:
+        return pruned(trained, kept, statistics), price
+
+    return Candidate(FEWER, price, ("prune", words), make)
 
 
-def costs_of_a_head(attention: Attention) -> Point:
-    """What a model without one head of this attention lacks."""
+def costs_of_heads(attention: Attention) -> Point:
+    """What all heads of an attention cost, equal shares each."""
     weights = attention.module.state_dict().items()
     heads = {name: w for name, w in weights if "_proj." in name and name != "out_proj.bias"}
-    whole, number = point(attention, 0, heads, 0.0), attention.module.num_heads
-    return Point(0, *(cost // number for cost in whole[1:4]), 0.0)
+    return point(attention, 0, heads, 0.0)

@@ -80,15 +80,13 @@ def lines(advice: Advice, args: argparse.Namespace, stem: Path) -> Iterator[str]
     titles = ["candidate", "predicted loss", "measured loss (95 %)", *COSTS.values()]
     yield grid(titles, map(row, advice.finals))
     read, valid = (f"{number:,}" for number in advice.sentences)
-    yield (
-        f"\nLosses are increases in bits per target token, without training; the given model has "
-        f"{advice.bits:.4f}. Predicted on {read} sentences of {args.subset}, measured on {valid} of "
-        "valid. Costs are shares of the given model's."
-    )
+    yield "\nLosses are increases in bits per target token, without training; the given model has"
+    yield f"{advice.bits:.4f}. Costs are shares of the given model's. Predicted on {read} sentences"
+    yield f"of {args.subset}, measured on {valid} of valid."
     ratios = [one.lost.mean / one.price for one in advice.finals if one.lost.significant]
     if ratios:
-        low, high = (num(end(ratios), ".1f") for end in (min, max))
-        yield f"Measured losses are {low} to {high} times the predicted ones."
+        ends = dict.fromkeys(num(end(ratios), ".1f") for end in (min, max))
+        yield f"Measured losses are {' to '.join(ends)} times the predicted ones."
     if answer and answer is not best:
         yield f"{best.name} loses no less than {answer.name} by the interval, and costs more."
     yield "valid chose the candidate: score it on other data (fairseq-collab score, compare)."

@@ -142,9 +142,9 @@ def gain_per_unit(gains: Sequence[float], units: Sequence[float]) -> Gain:
     error = float(np.sqrt(len(left) * np.sum(left**2) / (len(left) - 1)) / weights.sum())
     if not error:
         return Gain(mean)
-    found = stats.t(len(left) - 1, mean, error)
-    low, high = found.interval(CONFIDENCE)
-    return Gain(mean, float(low), float(high), 2 * float(stats.t.sf(abs(mean) / error, len(left) - 1)))
+    low, high = stats.t.interval(CONFIDENCE, len(left) - 1, mean, error)
+    p = 2 * stats.t.sf(abs(mean) / error, len(left) - 1)
+    return Gain(mean, float(low), float(high), float(p))
 
 
 def holm(p: Sequence[float | None]) -> list[float | None]:
