@@ -102,9 +102,7 @@ class Advice:
     answer: Final | None
 
 
-def advise(
-    trained: Trained, shares: Shares, most: float, subset: str, sentences: int
-) -> Advice:
+def advise(trained: Trained, shares: Shares, most: float, subset: str, sentences: int) -> Advice:
     """Price, build, measure, choose.
 
     Args:

@@ -110,6 +110,7 @@ def row(one: Final) -> list[str]:
 
 def numbers(advice: Advice, args: argparse.Namespace, made: dict[str, Any]) -> dict[str, Any]:
     """The content of the JSON file."""
+
     def spelled(costs: dict[str, Any]) -> dict[str, Any]:
         return {of.replace("_", "-"): cost for of, cost in costs.items()}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -61,3 +62,9 @@ def sentence_losses(model: Any, samples: Sequence[Mapping[str, Any]]) -> tuple[T
         losses.append(cross_entropy(model, sample).double().sum(1).cpu())
         tokens.append(predicted(model.decoder, sample["target"]).sum(1).cpu())
     return torch.cat(losses), torch.cat(tokens)
+
+
+def mean_bits(model: Any, samples: Sequence[Mapping[str, Any]]) -> float:
+    """The mean loss in bits per target token."""
+    losses, tokens = sentence_losses(model, samples)
+    return float(losses.sum() / tokens.sum() / math.log(2))
