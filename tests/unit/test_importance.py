@@ -12,13 +12,9 @@ from torch.nn import functional
 from toy_heads import build, double, sample
 from toy_language_models import language_model
 
-from fairseq_collab.analysis.importance import (
-    Importance,
-    cross_entropy,
-    mask_derivatives,
-    predicted,
-)
+from fairseq_collab.analysis.importance import Importance, mask_derivatives
 from fairseq_collab.analysis.weights import head_outputs
+from fairseq_collab.metrics.loss import cross_entropy, predicted
 from fairseq_collab.trained.attentions import Attention, attentions
 
 #: fairseq's own attention has its softmax in single precision, too coarse for small differences.
