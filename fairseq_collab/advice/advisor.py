@@ -239,7 +239,7 @@ def fewer_heads(trained: Trained, statistics: Priced, shares: Shares) -> Candida
         left = {of: cost - getattr(saved, of) // heads for of, cost in left.items()}
         number += 1
     kept, price = without(trained.heads, order[:number])
-    words = ["--remove-share", f"{number / sum(map(sum, trained.heads.values())):.6g}"]
+    words = ["--remove-share", f"{number / len(order):.6g}"]
     words += [] if types == ATTENTION_TYPES else ["--types", *types]
 
     def make() -> tuple[Trained, float]:

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from collab_common import ATTENTION_TYPES, AttentionType
 from collab_common.command import positive, share
 from collab_common.errors import UserError
 from fairseq_collab.commands import options
@@ -35,7 +36,7 @@ def build_parser() -> argparse.ArgumentParser:
     options.add_force(parser)
     number = parser.add_mutually_exclusive_group()
     number.add_argument(
-        "--remove-share", type=share, metavar="X", help="share of all heads to remove"
+        "--remove-share", type=share, metavar="X", help="share of heads to remove"
     )
     number.add_argument(
         "--as-many-as", type=Path, metavar="CHECKPOINT",
@@ -44,6 +45,10 @@ def build_parser() -> argparse.ArgumentParser:
     number.add_argument(
         "--keep", metavar="C", type=positive, help="number of heads to keep in each attention"
     )
+    parser.add_argument(
+        "--types", nargs="+", choices=ATTENTION_TYPES, default=ATTENTION_TYPES,
+        help="attention types that lose heads by price (default: all)",
+    )  # fmt: skip
     other = parser.add_argument_group("other choices of heads (default: by price)")
     who = other.add_mutually_exclusive_group()
     who.add_argument(
@@ -90,7 +95,7 @@ def check_options(parser: argparse.ArgumentParser, args: argparse.Namespace) -> 
     if args.importance is None:
         options.reject(parser, args, ("normalise",), "needs --importance")
     if not by_price(args):
-        options.reject(parser, args, ("sentences", "subset"), "is of the choice by price")
+        options.reject(parser, args, ("types", "sentences", "subset"), "is of the choice by price")
     if by_price(args) or args.importance is not None:
         if all(getattr(args, name) is None for name in numbers):
             parser.error("give a number of heads: --remove-share, --as-many-as or --keep")
@@ -133,17 +138,18 @@ def cheapest(args: argparse.Namespace, trained: Trained) -> Callable[..., tuple[
     if args.keep is not None:
         choices.check_enough(heads, args.keep)
         return partial(choices.cheapest_of_each, heads, keep=args.keep)
-    number = round((args.remove_share or 0) * total(heads))
+    number = round((args.remove_share or 0) * total(heads, args.types))
     if args.as_many_as is not None:
-        number = total(heads) - total(opener.load(args.as_many_as, args.data).heads)
+        other = opener.load(args.as_many_as, args.data).heads
+        number = total(heads, args.types) - total(other, args.types)
         if number < 0:
             raise UserError(f"has more heads than {trained.path}", args.as_many_as, "swap them")
     return partial(choices.cheapest, heads, number=number)
 
 
-def total(heads: Heads) -> int:
-    """The number of heads of a model."""
-    return sum(map(sum, heads.values()))
+def total(heads: Heads, types: Sequence[AttentionType]) -> int:
+    """The number of heads of these attention types."""
+    return sum(sum(heads[type_]) for type_ in types)
 
 
 def report(heads: Heads, kept: Kept) -> list[str]:
@@ -185,7 +191,8 @@ def main(argv: Sequence[str]) -> int:
     if by_price(args):
         choice = cheapest(args, whole)
         statistics = collect(whole, samples(whole, args.subset, args.sentences))
-        kept, price = choice({one: found.pairs for one, found in statistics.items()})
+        pairs = {one: it.pairs for one, it in statistics.items() if one.type in args.types}
+        kept, price = choice(pairs)
         prices = [f"price: {price:.4f} bits per target token"]
     else:
         kept = choose(args, trained)

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
 from scipy import stats
@@ -128,7 +129,7 @@ def gain_of(gains: Sequence[float]) -> Gain:
     return Gain(mean, float(low), float(high), float(found.pvalue))
 
 
-def gain_per_unit(gains: Sequence[float], units: Sequence[float]) -> Gain:
+def gain_per_unit(gains: ArrayLike, units: ArrayLike) -> Gain:
     """``sum gains / sum units``, such as bits per token over sentences, with its t-interval.
 
     The standard error is that of a ratio of two sums (Cochran 1977, Sampling Techniques, 2.11):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from argparse import ArgumentTypeError
 from typing import Any
 
@@ -19,7 +18,6 @@ from fairseq_collab.convert.conversion import Converter, check
 from fairseq_collab.convert.kinds import TARGETS
 from fairseq_collab.metrics.cost import totals
 from fairseq_collab.metrics.significance import gain_per_unit
-from fairseq_collab.prices.bits import Point, cheapest
 from fairseq_collab.prices.statistics import collect
 from fairseq_collab.trained.opener import Trained
 
@@ -53,26 +51,6 @@ def test_what_is_no_target(text: str, said: str) -> None:
 
 def test_targets() -> None:
     assert parse("multiply-adds=0.7") == ("multiply_adds", 0.7)
-
-
-@pytest.mark.parametrize("budgets", [(8,), (8, 40), (14, 40, 28), (3,)])
-def test_the_cheapest_of_all_choices(budgets: tuple[int, ...]) -> None:
-    chance = np.random.default_rng(1)
-    curves = {
-        key: [Point(size, *map(int, chance.integers(1, 9, 3) * (1, 3, 2)), chance.random())
-              for size in range(4)]
-        for key in "abc"
-    }  # fmt: skip
-    limits = dict(zip(COSTS, budgets, strict=False))
-    allowed = [
-        choice
-        for choice in itertools.product(*curves.values())
-        if all(sum(getattr(one, of) for one in choice) <= most for of, most in limits.items())
-    ]
-    best = min(allowed, key=lambda choice: sum(one.price for one in choice), default=None)
-    found = cheapest(curves, limits)
-    assert (found and (*found.values(),)) == best
-    assert (best is None) == (budgets == (3,))
 
 
 @pytest.mark.usefixtures("float64")
