@@ -36,7 +36,7 @@ from fairseq_collab.prices.statistics import Statistics, collect, samples
 from fairseq_collab.prune.choices import removals, without, without_gates
 from fairseq_collab.prune.surgery import check_heads, pruned
 from fairseq_collab.trained.attentions import Attention, attentions
-from fairseq_collab.trained.opener import Trained
+from fairseq_collab.trained.opener import Trained, check_transformer
 
 #: Candidates that are built and measured.
 MEASURED = 3
@@ -110,8 +110,9 @@ def advise(trained: Trained, shares: Shares, most: float, subset: str, sentences
         subset, sentences: of the pass.
 
     Raises:
-        UserError: no candidate meets the targets.
+        UserError: the model is no transformer, or no candidate meets the targets.
     """
+    check_transformer(trained.model, trained.path)
     trained = without_gates(trained)
     batches = samples(trained, subset, sentences)
     found, rejected = candidates(trained, collect(trained, batches), shares)

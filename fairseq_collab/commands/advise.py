@@ -57,8 +57,9 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def command(one: Final, args: argparse.Namespace, out: Path) -> str:
+def command(one: Final, args: argparse.Namespace, stem: Path) -> str:
     """The command that makes a candidate."""
+    out = stem.with_name(f"{stem.name}_{re.sub(r'[^a-z0-9]+', '-', one.name)}.pt")
     name, chosen = one.command
     words = [name, str(args.checkpoint), str(args.data), *chosen]
     for option, usual in (("subset", "train"), ("sentences", 1000), ("user_dir", None)):
@@ -91,8 +92,7 @@ def lines(advice: Advice, args: argparse.Namespace, stem: Path) -> Iterator[str]
         yield f"{best.name} loses no less than {answer.name} by the interval, and costs more."
     yield "valid chose the candidate: score it on other data (fairseq-collab score, compare)."
     for one in advice.finals:
-        kind = re.sub(r"\W+", "-", one.name)
-        yield f"\n{one.name}:\n\n    {command(one, args, stem.with_name(f'{stem.name}_{kind}.pt'))}"
+        yield f"\n{one.name}:\n\n    {command(one, args, stem)}"
     if advice.rejected:
         yield ""
     yield from (f"no {name}: {why}" for name, why in advice.rejected.items())
@@ -108,7 +108,9 @@ def row(one: Final) -> list[str]:
     return [one.name, num(one.price, "+.4f"), measured + unclear, *shares]
 
 
-def numbers(advice: Advice, args: argparse.Namespace, made: dict[str, Any]) -> dict[str, Any]:
+def numbers(
+    advice: Advice, args: argparse.Namespace, stem: Path, made: dict[str, Any]
+) -> dict[str, Any]:
     """The content of the JSON file."""
 
     def spelled(costs: dict[str, Any]) -> dict[str, Any]:
@@ -123,6 +125,7 @@ def numbers(advice: Advice, args: argparse.Namespace, made: dict[str, Any]) -> d
         "candidates": [
             {
                 "name": one.name,
+                "command": command(one, args, stem),
                 "predicted": one.price,
                 "measured": one.lost._asdict(),
                 "costs": spelled(one.costs),
@@ -154,7 +157,8 @@ def main(argv: Sequence[str]) -> int:
     if advice.answer:
         answer = advice.answer.model
         opener.save(answer.with_model(answer.model.cpu()), model)
-    files.write_json(content, numbers(advice, args, options.made("advise", argv, args.cpu)))
+    found = numbers(advice, args, stem, options.made("advise", argv, args.cpu))
+    files.write_json(content, found)
     files.write_atomic(page, text)
     print(text, end="")
     if advice.answer:
