@@ -110,7 +110,7 @@ importance() {
     fairseq-collab heads "$1" "$data" "${cpu[@]}" --out "$2" --relevance-sentences 0
 }
 
-# convert_heads MODEL FOLDER OPTIONS...: convert a model to FOLDER/model.pt, with its errors in fit.json.
+# convert_heads MODEL FOLDER OPTIONS...: convert a model to FOLDER/model.pt, with its prices in fit.json.
 # Files that exist are not made again, here and below.
 convert_heads() {
     mkdir -p "$2"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Heads behind gates (Voita et al. 2019, arXiv 1905.09418): a trained model loses heads, the more of
 # them the more an open gate costs; the rest is fine-tuned. For comparison, an equal number of heads
-# removed by importance (Michel et al. 2019, arXiv 1905.10650), with the number of updates of gates: from
-# a trained model, and early in training (Behnke and Heafield 2020).
+# removed by price (`fairseq-collab prune`), with the number of updates of gates: from a trained model, and
+# early in training (Behnke and Heafield 2020).
 #
 #   bash recipes/head_pruning.sh multi30k
 #   FROM, DATA, OUT (default: runs/head_pruning_multi30k), JOBS, SWEEP: see recipes/common.sh
@@ -14,11 +14,10 @@
 #   UPDATES=N, TUNE=N    of training, and each of gates and of fine-tuning (default: 3400; half of UPDATES)
 #
 # Stages: 1 train standard heads (OUT/trained). 2 train gates (OUT/gated). 3 prune (OUT/pruned): gates
-# below one half count as closed; of the standard models an equal number of heads by importance, at
-# least one in each attention. 4 fine-tune the gated models (OUT/tuned), and the others for as long as gates
-# and fine-tuning together (OUT/important). 5 a tenth of all these updates with standard heads (OUT/begun),
-# then an equal number of heads by importance, and the other updates (OUT/early); all updates with standard heads
-# (OUT/scratch). 6 tables of all of these (OUT/tables).
+# below one half count as closed; of the standard models an equal number of heads by price. 4 fine-tune the
+# gated models (OUT/tuned), and the others for as long as gates and fine-tuning together (OUT/priced). 5 a
+# tenth of all these updates with standard heads (OUT/begun), then an equal number of heads by price, and the
+# other updates (OUT/early); all updates with standard heads (OUT/scratch). 6 tables of all of these (OUT/tables).
 #
 # Rerun it to resume it.
 set -euo pipefail
@@ -35,11 +34,10 @@ seeds=common.seed="choice($SEEDS)"
 enter
 pruned=$(real "$OUT/pruned")
 
-# by_importance WAY RUN: of a run with all heads, the number of heads of the gates with `penalty` leave.
-by_importance() {
+# by_price WAY RUN: of a run with all heads, the number of heads of the gates with `penalty` stays.
+by_price() {
     mkdir -p "$pruned/$seed/$1/model"
-    importance "$2/average.pt" "$pruned/heads-$1-$seed" || { note $?; return; }
-    take_out "$seed/$1/model/$1-$penalty" "$2/average.pt" --importance "$pruned/heads-$1-$seed/heads.json" \
+    take_out "$seed/$1/model/$1-$penalty" "$2/average.pt" "$data" "${cpu[@]}" \
         --as-many-as "$pruned/$seed/gates/model/gates-$penalty.pt"
 }
 
@@ -70,7 +68,7 @@ for seed in ${SEEDS//,/ }; do
             continue
         fi
         take_out "$seed/gates/model/gates-$penalty" "$run/average.pt" --gates
-        [ "$penalty" = 0 ] || by_importance important "$whole"
+        [ "$penalty" = 0 ] || by_price priced "$whole"
     done
 done
 
@@ -86,7 +84,7 @@ tune() {
     done
 }
 tune pruned_finetune gates tuned "$TUNE"
-tune pruned_finetune important important $((2 * TUNE))
+tune pruned_finetune priced priced $((2 * TUNE))
 
 echo "== 5 heads go early"
 all=$((UPDATES + 2 * TUNE)) begin=$(((all + 9) / 10))
@@ -100,13 +98,13 @@ for seed in ${SEEDS//,/ }; do
     run=$OUT/begun/model-concatenated_seed-$seed
     for penalty in ${PENALTIES//,/ }; do
         [ -e "$run/score.json" ] && [ -e "$pruned/$seed/gates/model/gates-$penalty.pt" ] || continue
-        [ "$penalty" = 0 ] || by_importance early "$run"
+        [ "$penalty" = 0 ] || by_price early "$run"
     done
 done
 tune grouped_heads early early $((all - begin))
 
 echo "== 6 tables"
-for folder in "$baseline" "$OUT"/{gated,tuned,important,scratch,early}; do
+for folder in "$baseline" "$OUT"/{gated,tuned,priced,scratch,early}; do
     [ ! -d "$folder" ] || fairseq-collab table "$folder" --x none --against none \
         --out "$OUT/tables/$(basename "$folder")" --force \
         --columns bleu,chrf,heads_by_type,parameters,train_updates || note $?

@@ -14,8 +14,11 @@ from collab_common.errors import UserError
 from fairseq_collab.commands import options
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from fairseq_collab.prune.choices import Heads
     from fairseq_collab.prune.surgery import Kept
+    from fairseq_collab.trained.attentions import Attention
     from fairseq_collab.trained.opener import Trained
 
 
@@ -35,7 +38,9 @@ def build_parser() -> argparse.ArgumentParser:
     options.add_out(parser, "FILE", "checkpoint to write")
     options.add_force(parser)
     number = parser.add_mutually_exclusive_group()
-    number.add_argument("--remove-share", type=share, metavar="X", help="share of heads to remove")
+    number.add_argument(
+        "--remove-share", type=share, metavar="X", help="share of heads to remove"
+    )
     number.add_argument(
         "--as-many-as", type=Path, metavar="CHECKPOINT",
         help="keep the number of heads of this model",
@@ -45,7 +50,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--types", nargs="+", choices=ATTENTION_TYPES, default=ATTENTION_TYPES,
-        help="attention types that lose heads by price (default: all)",
+        help="attention types that lose heads (default: all)",
     )  # fmt: skip
     other = parser.add_argument_group("other choices of heads (default: by price)")
     who = other.add_mutually_exclusive_group()
@@ -67,9 +72,7 @@ def build_parser() -> argparse.ArgumentParser:
         "the second), decoder:0 (head 0 of each layer), cross:-/0 (none in the first layer); "
         "attention types that are not named keep all heads",
     )  # fmt: skip
-    who.add_argument(
-        "--random", type=int, metavar="SEED", help="keep --keep random heads of each attention"
-    )
+    who.add_argument("--random", type=int, metavar="SEED", help="remove random heads")
     other.add_argument(
         "--normalise", action="store_true",
         help="with --importance: importances of each layer get norm 1, as in the paper",
@@ -81,50 +84,41 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def by_price(args: argparse.Namespace) -> bool:
-    """Whether no other choice of heads is given."""
-    others = args.votes, args.gates or None, args.importance, args.keep_heads, args.random
-    return all(other is None for other in others)
+#: How many heads are removed, where a choice ranks them.
+NUMBERS = ("remove_share", "as_many_as", "keep")
 
 
 def check_options(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     """Exit with status 2 for options that contradict each other."""
-    numbers = ("remove_share", "as_many_as", "keep")
     if args.importance is None:
         options.reject(parser, args, ("normalise",), "needs --importance")
     if not by_price(args):
-        options.reject(parser, args, ("types", "sentences", "subset"), "is of the choice by price")
-    if by_price(args) or args.importance is not None:
-        if all(getattr(args, name) is None for name in numbers):
-            parser.error("give a number of heads: --remove-share, --as-many-as or --keep")
-    elif args.random is not None:
-        options.reject(parser, args, numbers[:2], "does not go with --random")
-        if args.keep is None:
-            parser.error("--random needs --keep")
-    else:
-        options.reject(parser, args, numbers, "needs a choice by price or --importance")
+        options.reject(parser, args, ("sentences", "subset"), "is of the choice by price")
+    if not ranks(args):
+        reason = "needs a choice by price, --importance or --random"
+        options.reject(parser, args, (*NUMBERS, "types"), reason)
+    elif all(getattr(args, name) is None for name in NUMBERS):
+        parser.error("give a number of heads: --remove-share, --as-many-as or --keep")
+
+
+def ranks(args: argparse.Namespace) -> bool:
+    """Whether heads are ranked, so that any number of them can be removed."""
+    return not (args.votes or args.gates or args.keep_heads)
+
+
+def by_price(args: argparse.Namespace) -> bool:
+    return ranks(args) and args.importance is None and args.random is None
 
 
 def choose(args: argparse.Namespace, trained: Trained) -> Kept:
-    """The heads to keep, by an option that needs no sentences."""
-    from fairseq_collab.analysis import content
-    from fairseq_collab.analysis.importance import normalised
+    """The heads to keep, by a choice that tells their number."""
     from fairseq_collab.prune import choices, votes
 
-    heads = trained.heads
-    if args.gates:
-        return choices.open_heads(trained)
     if args.votes is not None:
-        return votes.read(args.votes, heads)
+        return votes.read(args.votes, trained.heads)
     if args.keep_heads is not None:
-        return choices.named_heads(args.keep_heads, heads)
-    if args.random is not None:
-        return choices.random_heads(heads, args.keep, args.random)
-    found = content.read(args.importance)
-    measure = content.measure(found, choices.MEASURE, heads, args.importance)
-    return cheapest(args, trained)(
-        choices.on_diagonals(normalised(measure) if args.normalise else measure, trained)
-    )[0]
+        return choices.named_heads(args.keep_heads, trained.heads)
+    return choices.open_heads(trained)
 
 
 def cheapest(args: argparse.Namespace, trained: Trained) -> Callable[..., tuple[Kept, float]]:
@@ -143,6 +137,20 @@ def cheapest(args: argparse.Namespace, trained: Trained) -> Callable[..., tuple[
         if number < 0:
             raise UserError(f"has more heads than {trained.path}", args.as_many_as, "swap them")
     return partial(choices.cheapest, heads, number=number)
+
+
+def importances(args: argparse.Namespace, trained: Trained) -> dict[Attention, Tensor]:
+    """Pairs of ``--importance`` or ``--random``."""
+    from fairseq_collab.analysis import content
+    from fairseq_collab.analysis.importance import normalised
+    from fairseq_collab.prune import choices
+
+    if args.random is not None:
+        measure = choices.random_measure(trained.heads, args.random)
+    else:
+        found = content.read(args.importance)
+        measure = content.measure(found, choices.MEASURE, trained.heads, args.importance)
+    return choices.on_diagonals(normalised(measure) if args.normalise else measure, trained)
 
 
 def total(heads: Heads, types: Sequence[AttentionType]) -> int:
@@ -185,20 +193,23 @@ def main(argv: Sequence[str]) -> int:
     trained = load(args.checkpoint, args.data)
     trained.model.to(options.device(args))
     whole = choices.without_gates(trained)
-    statistics, prices = None, []
-    if by_price(args):
-        choice = cheapest(args, whole)
-        statistics = collect(whole, samples(whole, args.subset, args.sentences))
-        pairs = {one: it.pairs for one, it in statistics.items() if one.type in args.types}
-        kept, price = choice(pairs)
-        prices = [f"price: {price:.4f} bits per target token"]
-    else:
+    statistics, price = None, []
+    if not ranks(args):
         kept = choose(args, trained)
+    else:
+        choice = cheapest(args, whole)
+        if by_price(args):
+            statistics = collect(whole, samples(whole, args.subset, args.sentences))
+            pairs = {one: found.pairs for one, found in statistics.items()}
+        else:
+            pairs = importances(args, whole)
+        kept, bits = choice({one: it for one, it in pairs.items() if one.type in args.types})
+        price = [f"price: {bits:.4f} bits per target token"] * by_price(args)
     result = pruned(whole, kept, statistics)
     checked = options.checked(args, whole, result)
     result.model.cpu()
     opener.save(result, args.out)
     write_configuration(result, args.out)
-    lines = [*report(trained.heads, kept), *prices, *options.check_lines(checked)]
+    lines = [*report(trained.heads, kept), *price, *options.check_lines(checked)]
     print(*lines, f"{args.out}: {training_options(result)}", sep="\n")
     return 0

@@ -112,6 +112,9 @@ def check(parser: argparse.ArgumentParser, args: Namespace) -> None:
             options.reject(parser, args, _sizes(size), f"needs --to {name}")
     if args.to != "collab":
         options.reject(parser, args, ("value_heads", "query_mixing"), "needs --to collab")
+    if args.to == "headsize":  # whose heads have one size in all layers
+        rest = ("cache", "parameters", *_sizes(wanted)[1:])
+        options.reject(parser, args, rest, "does not go with --to headsize: give --key-dim")
     named = any(getattr(args, name) is not None for name in _sizes(wanted))
     if named + (args.cache is not None) + (args.parameters is not None) != 1:
         option = f"--{wanted.replace('_', '-')}"

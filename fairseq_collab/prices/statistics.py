@@ -36,7 +36,7 @@ from torch.nn import functional
 from collab_common.progress import bar
 from fairseq_collab.attention.scores import mask_scores, over_keys
 from fairseq_collab.metrics.loss import predicted, read_by_decoder, summed_loss
-from fairseq_collab.trained.attentions import Attention, HeadMaps, hooked
+from fairseq_collab.trained.attentions import Attention, HeadMaps, attentions, hooked
 from fairseq_collab.trained.opener import Trained, collated, spread
 
 #: Share of the mean of a metric's diagonal that is added to all of it: in directions that sentences
@@ -189,7 +189,8 @@ def collect(
                 sums[attention] = Sums(HeadMaps.of(attention.module))
             sums[attention].add(call.x, call.y, tokens.ne(pad).T, gradient, *call.masks)
         targets += int(predicted(model.decoder, batch["target"]).sum())
-    return {attention: one.result(targets) for attention, one in sums.items()}
+    found = {attention: one.result(targets) for attention, one in sums.items()}
+    return {one: found[one] for one in attentions(model) if one in found}
 
 
 class _Call(NamedTuple):

@@ -75,16 +75,6 @@ def named_heads(parts: Sequence[str], heads: Heads) -> Kept:
     return kept
 
 
-def random_heads(heads: Heads, keep: int, seed: int) -> Kept:
-    """``keep`` random heads of each attention; ``seed`` determines them."""
-    check_enough(heads, keep)
-    generator = torch.Generator().manual_seed(seed)
-    return {
-        type_: [sorted(torch.randperm(n, generator=generator)[:keep].tolist()) for n in each]
-        for type_, each in heads.items()
-    }
-
-
 def check_enough(heads: Heads, keep: int) -> None:
     """Raise UserError for more heads than an attention has."""
     for type_, counts in heads.items():
@@ -134,6 +124,15 @@ def without(heads: Heads, removed: Iterable[Removal]) -> tuple[Kept, float]:
         kept[attention.type][attention.layer].remove(head)
         price += rise
     return kept, price
+
+
+def random_measure(heads: Heads, seed: int) -> Measure:
+    """Random importances; ``seed`` determines them."""
+    chance = torch.Generator().manual_seed(seed)
+    return {
+        type_: [torch.rand(count, generator=chance).tolist() for count in counts]
+        for type_, counts in heads.items()
+    }
 
 
 def on_diagonals(measure: Measure, trained: Trained) -> dict[Attention, Tensor]:

@@ -199,9 +199,9 @@ def test_head_pruning(tmp_path: Path) -> None:
     recorded = Recorded(tmp_path, "head_pruning.sh", "multi30k", told_as=str(tmp_path), **settings)
     assert recorded.status == 1, "one run is not finished"
     assert "gate_penalty-0.1_seed-7 is not finished" in recorded.errors
-    trained, gated, tuned, important, begun, early = (
+    trained, gated, tuned, priced, begun, early = (
         dict(jobs(recorded.commands, folder, out))
-        for folder in ("trained", "gated", "tuned", "important", "begun", "early")
+        for folder in ("trained", "gated", "tuned", "priced", "begun", "early")
     )
     whole = f"{out}/trained/{standard}/average.pt"
     assert [run.criterion.gate_penalty for run in gated.values()] == [0, 0.01, 0.1]
@@ -211,14 +211,14 @@ def test_head_pruning(tmp_path: Path) -> None:
         *((f"{out}/{run}/average.pt", ["--gates", "--out", gate])
           for run, gate in zip(finished, gates, strict=True)),
         *((f"{out}/{run}/{standard}/average.pt",
-           ["--importance", f"{out}/pruned/heads-{way}-7/heads.json", "--as-many-as", gates[1],
+           [f"{tmp_path}/data", "--cpu", "--as-many-as", gates[1],
             "--out", f"{out}/pruned/7/{way}/model/{way}-0.01.pt"])
-          for run, way in (("trained", "important"), ("begun", "early"))),
+          for run, way in (("trained", "priced"), ("begun", "early"))),
     ]  # fmt: skip
     names = ["model-gates-0.01_seed-7", "model-gates-0_seed-7"]
-    names += ["model-important-0.01_seed-7", "model-early-0.01_seed-7"]
-    assert [*tuned, *important, *early] == names
-    for config in (*tuned.values(), *important.values(), *early.values()):
+    names += ["model-priced-0.01_seed-7", "model-early-0.01_seed-7"]
+    assert [*tuned, *priced, *early] == names
+    for config in (*tuned.values(), *priced.values(), *early.values()):
         # a copy of one configuration, which names the model that it was written for
         assert config.checkpoint.finetune_from_model == str(made)
         assert [config.model[f"heads_in_{type_}"] for type_ in ATTENTION_TYPES] == [
@@ -227,7 +227,7 @@ def test_head_pruning(tmp_path: Path) -> None:
             "7,8",
         ]
     updates = [runs.optimization.max_update for runs in (
-        gated["gate_penalty-0.01_seed-7"], tuned[names[0]], important[names[2]], trained[standard],
+        gated["gate_penalty-0.01_seed-7"], tuned[names[0]], priced[names[2]], trained[standard],
         begun[standard], early[names[3]],
     )]  # fmt: skip
     assert updates[0] + updates[1] == updates[2] == updates[3]

@@ -123,7 +123,7 @@ def test_a_share_is_spread_and_checked(stock: Path, data: Path, tmp_path: Path) 
     assert report["valid_bits"] != report["valid_bits_before"]
     assert "validation loss" in command.report(report)
     with pytest.raises(UserError, match="the least is"):
-        run(stock, "--to=headsize", "--parameters=0.1", "--sentences=50", "--out", out)
+        run(stock, "--to=latent", "--parameters=0.1", "--sentences=50", "--out", out)
 
 
 def test_language_models(monolingual: Path, tmp_path: Path) -> None:

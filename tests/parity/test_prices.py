@@ -257,7 +257,11 @@ def test_the_cheapest_sizes(seed: int) -> None:
 
 @pytest.mark.parametrize(
     ("option", "shares"),
-    [("--to=latent", (0.25, 0.5)), ("--query-mixing=own", (0.6, 0.75)), ("--to=headsize", (0.7,))],
+    [
+        ("--to=latent", (0.25, 0.5)),
+        ("--query-mixing=own", (0.6, 0.75)),
+        ("--to=grouped-query", (0.5,)),
+    ],
 )
 def test_spread_is_never_dearer_than_even(option: str, shares: tuple[float, ...]) -> None:
     found = trained("transformer")

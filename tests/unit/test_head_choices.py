@@ -25,12 +25,13 @@ from fairseq_collab.prune.choices import (
     cheapest,
     cheapest_of_each,
     named_heads,
+    on_diagonals,
     open_heads,
-    random_heads,
+    random_measure,
     removals,
     without_gates,
 )
-from fairseq_collab.prune.surgery import pruned
+from fairseq_collab.prune.surgery import Kept, pruned
 from fairseq_collab.trained.attentions import Attention
 
 HEADS: Any = {"encoder": [4, 3], "decoder": [4], "cross": [2]}
@@ -51,10 +52,14 @@ def test_named_heads_that_cannot_be_parsed(part: str) -> None:
 
 
 def test_the_seed_determines_random_heads() -> None:
-    heads: Any = {type_: [8, 8] for type_ in ATTENTION_TYPES}
-    kept = random_heads(heads, 3, 1)
-    assert kept == random_heads(heads, 3, 1) != random_heads(heads, 3, 2)
-    assert {len(set(layer)) for layers in kept.values() for layer in layers} == {3}
+    source = trained("transformer")
+
+    def kept(seed: int) -> Kept:
+        pairs = on_diagonals(random_measure(source.heads, seed), source)
+        return cheapest_of_each(source.heads, pairs, 3)[0]
+
+    assert kept(1) == kept(1) != kept(2)
+    assert {len(set(layer)) for layers in kept(1).values() for layer in layers} == {3}
 
 
 # ---- by price, or importance ---------------------------------------------------------------------
@@ -145,13 +150,15 @@ def test_as_many_heads_as_another_model_has(tmp_path: Path) -> None:
         command_prune.cheapest(args, smaller)
 
 
-def chosen(folder: Path, **options: Any) -> Any:
+def chosen(folder: Path, **options: Any) -> Kept:
     """The heads that ``prune`` retains by a file of importances."""
     path = folder / "heads.json"
     path.write_text(json.dumps({"version": 1, "measures": {MEASURE: IMPORTANCE}}))
-    names = ("votes", "gates", "keep_heads", "random", "keep", "as_many_as", "remove_share")
-    given = {**dict.fromkeys((*names, "normalise")), "importance": path, "data": STORED / "copy"}
-    return command_prune.choose(Namespace(**given | options), trained("transformer"))
+    names = ("random", "keep", "as_many_as", "remove_share", "normalise")
+    given = {**dict.fromkeys(names), "importance": path, "data": STORED / "copy"}
+    given["types"] = ATTENTION_TYPES
+    args, source = Namespace(**given | options), trained("transformer")
+    return command_prune.cheapest(args, source)(command_prune.importances(args, source))[0]
 
 
 def test_a_layer_without_heads_is_not_analysed(monkeypatch: pytest.MonkeyPatch) -> None:

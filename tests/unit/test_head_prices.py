@@ -14,7 +14,7 @@ from toy_heads import build, sample
 from toy_language_models import language_model
 
 from fairseq_collab.analysis.weights import head_outputs
-from fairseq_collab.metrics.loss import predicted, read_by_decoder, sampled_loss
+from fairseq_collab.metrics.loss import predicted, read_by_decoder, summed_loss
 from fairseq_collab.prices.bits import head_prices
 from fairseq_collab.prices.statistics import collect
 from fairseq_collab.prune.choices import removals
@@ -64,7 +64,7 @@ def naive_pairs(model: Any, samples: list[dict[str, Any]]) -> dict[Attention, An
         with torch.enable_grad(), head_outputs(model), ExitStack() as hooks:
             for one, mean in means.items():
                 hooks.enter_context(factor(one, mean, factors))
-            loss = sampled_loss(model, batch, chance)
+            loss = summed_loss(model, batch, chance)
         for one, gradient in zip(
             factors, torch.autograd.grad(loss, [*factors.values()]), strict=True
         ):
