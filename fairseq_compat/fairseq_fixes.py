@@ -10,6 +10,7 @@ import fileinput
 import functools
 import importlib.util
 import logging
+import math
 import os
 import queue
 import sys
@@ -33,6 +34,9 @@ logger = logging.getLogger("fairseq_collab")
 #: The environment variable that chooses the search, and its values.
 VARIABLE = "FAIRSEQ_COLLAB_SEARCH"
 SEARCHES = ("exact", "fairseq")
+#: The largest value of options that must not be negative.
+NUMBERS = {"lr": math.inf, "weight_decay": math.inf, "label_smoothing": 1, "dropout": 1}
+NUMBERS |= {"attention_dropout": 1, "activation_dropout": 1}
 
 
 def make_hashable() -> None:
@@ -261,28 +265,50 @@ def check_devices() -> None:
         original(cfg)
 
 
-def skip_invalid_lines() -> None:
-    """fairseq-interactive ends in a traceback at a line that is not UTF-8."""
+def check_numbers() -> None:
+    """fairseq trains with any number: with a learning rate of -1 the loss rises to the end."""
+    from fairseq.distributed import utils
+
+    @wrap(utils, "call_main")
+    def call_main(original: Any, cfg: Any, main: Any, **kwargs: Any) -> Any:
+        for section, options in cfg.items():
+            given = vars(options) if isinstance(options, argparse.Namespace) else options
+            for name in NUMBERS if hasattr(given, "get") else ():
+                value = given.get(name)
+                for number in value if isinstance(value, Sequence) else [value]:
+                    if isinstance(number, int | float) and not 0 <= number <= NUMBERS[name]:
+                        where = f"--{name.replace('_', '-')} ({section}.{name})"
+                        todo = f"give a number from 0 to {NUMBERS[name]}"
+                        raise UserError(f"is {number}", where, todo.replace("to inf", "up"))
+        return original(cfg, main, **kwargs)
+
+
+def replace_invalid_bytes() -> None:
+    """fairseq-interactive ends in a traceback at a line that is not UTF-8.
+
+    The line keeps its number and has a translation: output pairs with input.
+    """
     from fairseq.distributed import utils
 
     @wrap(utils, "call_main")
     def call_main(original: Any, cfg: Any, main: Any, **kwargs: Any) -> Any:
         if "buffered_read" in main.__globals__:  # it is fairseq_cli.interactive's
-            main.__globals__["fileinput"] = Proxy(fileinput, input=_valid_lines)
+            main.__globals__["fileinput"] = Proxy(fileinput, input=_decoded_lines)
         return original(cfg, main, **kwargs)
 
 
 @contextlib.contextmanager
-def _valid_lines(files: Sequence[str], openhook: object) -> Iterator[Iterator[str]]:
-    """The lines of a file, or of standard input ("-"), that are UTF-8."""
+def _decoded_lines(files: Sequence[str], openhook: object) -> Iterator[Iterator[str]]:
+    """The lines of a file, or of standard input ("-"), with U+FFFD for bytes that are not UTF-8."""
 
     def lines(stream: Any) -> Iterator[str]:
         for number, row in enumerate(iter(stream.readline, b""), 1):
             try:
                 yield row.decode("utf-8")
             except UnicodeDecodeError as error:
-                what = f"invalid UTF-8: byte 0x{row[error.start]:02X}"
-                logger.warning(f"line {number} of the input is skipped: {what}")
+                what = f"invalid UTF-8: byte 0x{row[error.start]:02X} is read as U+FFFD"
+                logger.warning(f"line {number} of the input (S-{number - 1}): {what}")
+                yield row.decode("utf-8", errors="replace")
 
     with open(sys.stdin.fileno() if files[0] == "-" else files[0], "rb") as stream:
         yield lines(stream)

@@ -60,7 +60,8 @@ FIXES = (
     Fix("--store-ema copies integers", fairseq_fixes.copy_integers),
     Fix("a training locks its --save-dir", fairseq_fixes.lock_save_dir),
     Fix("devices are checked first", fairseq_fixes.check_devices),
-    Fix("interactive input may be invalid", fairseq_fixes.skip_invalid_lines),
+    Fix("numbers are checked first", fairseq_fixes.check_numbers),
+    Fix("interactive input may be invalid", fairseq_fixes.replace_invalid_bytes),
     Fix("the first lines say what runs", messages.introduce),
     Fix("errors take one line", messages.shorten_errors),
 )

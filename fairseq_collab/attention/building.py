@@ -6,6 +6,7 @@ Initial weights are drawn in fairseq's order: a seed gives fairseq's weights.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -57,6 +58,11 @@ def _make_zero(projection: nn.Linear, name: str, *shape: int) -> None:
     projection.register_buffer(name, torch.zeros(shape), persistent=False)
 
 
+def numbers(parameter: Any) -> Tensor:
+    """A weight or bias, also where torch's ``quantize_dynamic`` has put a method in its place."""
+    return parameter().dequantize() if callable(parameter) else parameter
+
+
 def split_heads(x: Tensor, num_heads: int) -> Tensor:
     """``(T, B, H * h) -> (B, H, T, h)``, without a copy."""
     return x.unflatten(2, (num_heads, -1)).permute(1, 2, 0, 3)
@@ -82,11 +88,14 @@ def scaling(scale: str, embed_dim: int, num_heads: int, scored_size: float) -> f
     return (scored_size if scale == "key" else embed_dim / max(num_heads, 1)) ** -0.5
 
 
-def check_sizes(least: int = 1, **sizes: int) -> None:
-    """Raise ValueError, with its name, for a size below ``least``."""
+def check_sizes(least: int = 1, most: float = math.inf, **sizes: int) -> None:
+    """Raise ValueError, with its name, for a size below ``least`` or above ``most``."""
     for name, size in sizes.items():
         if size < least:
             raise ValueError(f"{name} is {size}; it must be at least {least}")
+        if size > most:
+            what = f"{name} is {size}; it must be at most {most}"
+            raise ValueError(f"{what}: wider heads cost more and compute nothing else")
 
 
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

@@ -27,6 +27,7 @@ token: one head of values per head of queries in the paper, fewer as in grouped-
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -202,6 +203,14 @@ def mixed_projection(shared: nn.Linear, mixing: Tensor) -> nn.Linear:
     weight = (mixing.transpose(1, 2) @ shared.weight).flatten(0, 1)  # (H K, d)
     has_bias = isinstance(shared.bias, nn.Parameter)
     return projection_of(weight, (shared.bias @ mixing).flatten() if has_bias else None)
+
+
+def widest_key(query_mixing: str, embed_dim: int, kdim: int) -> float:
+    """The key width above which no new scores are possible.
+
+    A shared query needs a dimension for its bias.  Diagonal mixing has no limit below ``H d``.
+    """
+    return math.inf if query_mixing == "diagonal" else max(embed_dim, kdim) + 1
 
 
 def init_mixing(mixing: Tensor, how: str) -> None:

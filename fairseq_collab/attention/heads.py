@@ -24,6 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fairseq_collab.attention.building import numbers
 from fairseq_collab.attention.cache import Cache, Context, IncrementalState, beam_history
 from fairseq_collab.attention.scores import (
     FUSE_KEYS,
@@ -174,7 +175,7 @@ class HeadAttention(nn.Module):
             Without heads the output is ``bo``, and there are no weights.
         """
         if not self.num_heads:
-            return torch.zeros_like(query) + self.out_proj.bias, None
+            return torch.zeros_like(query) + numbers(self.out_proj.bias), None
         to_memory = self.has_memory and incremental_state is not None
         mask = over_keys(key_padding_mask, attn_mask)
         context = self._context(key, mask, incremental_state, static_kv)
@@ -210,6 +211,13 @@ class HeadAttention(nn.Module):
         drops = active and getattr(module, "p", 0) > 0  # the kernel for CPUs cannot
         many = q.size(2) >= FUSE_QUERIES and (q.is_cuda or context.keys.size(2) >= FUSE_KEYS)
         return self.may_fuse and many and not drops
+
+    def __prepare_scriptable__(self) -> None:
+        """Called by ``torch.jit.script``, for this module and for all that contain it."""
+        raise NotImplementedError(
+            "torch.jit.script cannot compile these heads; `fairseq-collab export --format fairseq` "
+            "writes a model that it can"
+        )
 
     # ---- keys and values, new or cached ----------------------------------------------------------
 

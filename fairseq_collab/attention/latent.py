@@ -34,6 +34,7 @@ from fairseq_collab.attention.building import (
     init_output,
     init_projection,
     linear,
+    numbers,
     scaling,
     split_heads,
 )
@@ -124,11 +125,11 @@ class LatentAttention(HeadAttention):
         return self.latent_proj(y).transpose(0, 1).unsqueeze(1)  # (B, 1, S, r)
 
     def absorb_keys(self, q: Tensor) -> Tensor:
-        up = self.k_proj.weight.unflatten(0, (self.num_heads, -1))  # (H, h_qk, r)
+        up = numbers(self.k_proj.weight).unflatten(0, (self.num_heads, -1))  # (H, h_qk, r)
         return torch.einsum("bhte,her->bhtr", q, up)
 
     def absorb_values(self, heads: Tensor) -> Tensor:
-        up = self.v_proj.weight.unflatten(0, (self.num_heads, -1))  # (H, h_v, r)
+        up = numbers(self.v_proj.weight).unflatten(0, (self.num_heads, -1))  # (H, h_v, r)
         return torch.einsum("bhtr,hvr->bhtv", heads, up)
 
     def describe(self) -> LatentSignature:

@@ -38,9 +38,7 @@ def build_parser() -> argparse.ArgumentParser:
     options.add_out(parser, "FILE", "checkpoint to write")
     options.add_force(parser)
     number = parser.add_mutually_exclusive_group()
-    number.add_argument(
-        "--remove-share", type=share, metavar="X", help="share of heads to remove"
-    )
+    number.add_argument("--remove-share", type=share, metavar="X", help="share of heads to remove")
     number.add_argument(
         "--as-many-as", type=Path, metavar="CHECKPOINT",
         help="keep the number of heads of this model",

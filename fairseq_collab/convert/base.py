@@ -102,15 +102,13 @@ class Target:
     def __init__(self, conversion: Conversion):
         self.conversion = conversion
 
-    @staticmethod
-    def largest(module: Any) -> int:
+    def largest(self, module: Any) -> int:
         """The size that is exact for an attention: of keys, all that its heads have."""
         return int(module.k_proj.out_features)
 
-    @classmethod
-    def unchanged_size(cls, module: Any) -> int:
+    def unchanged_size(self, module: Any) -> int:
         """The size of an attention that is left as it is."""
-        return cls.largest(module)
+        return self.largest(module)
 
     @staticmethod
     def must_convert(module: Any) -> bool:
@@ -120,18 +118,16 @@ class Target:
     def check(self, attention: Attention, path: Path) -> None:
         """Raise UserError for options, other than sizes, that do not fit an attention."""
 
-    @classmethod
-    def out_of_range(cls, module: Any, size: int) -> str | None:
+    def out_of_range(self, module: Any, size: int) -> str | None:
         """The sizes that an attention can have, if ``size`` is none of them."""
-        largest = cls.largest(module)
+        largest = self.largest(module)
         return None if 1 <= size <= largest else f"give one from 1 to {largest}, which is exact"
 
-    @classmethod
-    def grid(cls, module: Any) -> list[int]:
+    def grid(self, module: Any) -> list[int]:
         """Sizes to spread a budget over, ascending to the one that is exact: at most 16."""
-        largest = cls.largest(module)
+        largest = self.largest(module)
         sizes = {max(1, largest * step // SIZES) for step in range(1, SIZES + 1)}
-        return sorted(size for size in sizes if cls.out_of_range(module, size) is None)
+        return sorted(size for size in sizes if self.out_of_range(module, size) is None)
 
     def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> Converted:
         """The new attention in place of ``trained.module``.

@@ -14,6 +14,7 @@ from torch import Tensor
 from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
 from fairseq_collab.attention import CollaborativeAttention
+from fairseq_collab.attention.collaborative import widest_key
 from fairseq_collab.convert.base import Conversion, Converted, Target, TrainedAttention
 from fairseq_collab.convert.common_map import STEPS, grouped_keys, grouped_values, latents, own
 from fairseq_collab.convert.low_rank import MIXED, separate
@@ -59,9 +60,12 @@ class Collaborative(Target):
             what = f"{attention}: its heads share {module.value_heads} values already"
             raise UserError(what, path, "leave --value-heads out: they stay")
 
-    @classmethod
-    def unchanged_size(cls, module: Any) -> int:
-        return cls.largest(module) if cls.must_convert(module) else 0
+    def largest(self, module: Any) -> int:
+        mixing = self.conversion.query_mixing
+        return int(min(super().largest(module), widest_key(mixing, module.embed_dim, module.kdim)))
+
+    def unchanged_size(self, module: Any) -> int:
+        return self.largest(module) if self.must_convert(module) else 0
 
     @staticmethod
     def must_convert(module: Any) -> bool:
@@ -86,8 +90,7 @@ class Narrower(Target):
     options = {"attention_scale": "embed"}  # noqa: RUF012 (read only)
     inherited = ("v_head_size",)
 
-    @classmethod
-    def out_of_range(cls, module: Any, size: int) -> str | None:
+    def out_of_range(self, module: Any, size: int) -> str | None:
         if size % module.num_heads:
             return f"give a multiple of its {module.num_heads} heads"
         return super().out_of_range(module, size)
@@ -107,12 +110,10 @@ class GroupedQuery(Target):
     size, what = "key_value_heads", "number of key/value heads"
     even = ("keys", "values")
 
-    @staticmethod
-    def largest(module: Any) -> int:
+    def largest(self, module: Any) -> int:
         return int(module.num_heads)
 
-    @classmethod
-    def out_of_range(cls, module: Any, size: int) -> str | None:
+    def out_of_range(self, module: Any, size: int) -> str | None:
         return uneven(module.num_heads, size)
 
     def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> Converted:
@@ -131,8 +132,7 @@ class Latent(Target):
     size, what = "latent_dim", "latent width"
     inherited = ("head_size", "qk_head_size", "v_head_size", "key_dim", "attention_scale")
 
-    @staticmethod
-    def largest(module: Any) -> int:
+    def largest(self, module: Any) -> int:
         return int(module.k_proj.in_features)
 
     @staticmethod

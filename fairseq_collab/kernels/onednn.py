@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -32,27 +34,38 @@ ONEDNN_LINEAR = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
 class OneDnnLinear(nn.Linear):
     """``nn.Linear``, parameter for parameter, computed by :func:`linear`."""
 
-    #: The weight in oneDNN's own layout, and the version of the weight that was packed.
-    packed: tuple[Tensor, int] | None = None
+    #: The weight in oneDNN's own layout, within :func:`packed_weights`.
+    packed: Tensor | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        # torch cannot copy a tensor in a layout of oneDNN's own.
-        return {name: value for name, value in self.__dict__.items() if name != "packed"}
+    def __reduce_ex__(self, _protocol: Any) -> tuple[Any, ...]:
+        # A copy, or a file, has torch's own class: the library is this machine's choice, and
+        # torch's converters (quantize_dynamic) know no other.
+        return _new_linear, (), self.__dict__
 
     def forward(self, x: Tensor) -> Tensor:
         """``(..., in) -> (..., out)``."""
-        if self.packed is not None and not torch.is_grad_enabled():
-            packed, version = self.packed
-            if version == self.weight._version and in_float32_on_cpu(x, self.weight):
-                return _product(x, packed, self.bias)
+        packed = self.packed  # read once: another thread may end its packed_weights
+        if packed is not None and in_float32_on_cpu(x, self.weight):
+            return _product(x, packed, self.bias)
         return linear(x, self.weight, self.bias)
 
-    def make_generation_fast_(self, **_options: Any) -> None:
-        """Pack the weight.  fairseq calls this before it translates, and forbids training then."""
-        weight = self.weight
-        if in_float32_on_cpu(weight, weight):
-            packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), None)
-            self.packed = (packed, weight._version)
+
+def _new_linear() -> nn.Linear:
+    return nn.Linear.__new__(nn.Linear)
+
+
+@contextmanager
+def packed_weights(model: nn.Module) -> Iterator[None]:
+    """Lay weights out for many products without gradients, during which they must not change."""
+    own = [module for module in model.modules() if isinstance(module, OneDnnLinear)]
+    layers = [module for module in own if in_float32_on_cpu(module.weight, module.weight)]
+    for layer in layers:
+        layer.packed = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach(), None)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del layer.packed
 
 
 def swap_linear(model: nn.Module) -> None:
@@ -71,7 +84,6 @@ def restore_linear(model: nn.Module) -> None:
     """Undo :func:`swap_linear`."""
     for module in model.modules():
         if type(module) is OneDnnLinear:
-            module.packed = None
             module.__class__ = nn.Linear  # type: ignore[assignment]
 
 
@@ -80,7 +92,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if not in_float32_on_cpu(x, weight):
         return F.linear(x, weight, bias)
     if torch.is_grad_enabled() and _needs_grad(x, weight, bias):
-        return _OneDnnProduct.apply(x, weight, bias)
+        rows = x.reshape(-1, x.size(-1))  # a view that a Function makes must not change in place
+        return _OneDnnProduct.apply(rows, weight, bias).view(*x.shape[:-1], -1)
     return _product(x, weight, bias)
 
 
@@ -122,7 +135,7 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 class _OneDnnProduct(torch.autograd.Function):
-    """torch has no gradient for oneDNN's product; it is two more products."""
+    """torch has no gradient for oneDNN's product of ``(N, in)``; it is two more products."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -134,10 +147,8 @@ class _OneDnnProduct(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         x, weight = ctx.saved_tensors
         for_x, for_weight, for_bias = ctx.needs_input_grad
-        rows = grad.reshape(-1, grad.size(-1))  # (N, out)
-        inputs = x.reshape(-1, x.size(-1))  # (N, in)
         return (
             _product(grad, weight.T) if for_x else None,
-            _product(rows.T, inputs.T) if for_weight else None,  # (out, in)
-            rows.sum(0) if for_bias else None,
+            _product(grad.T, x.T) if for_weight else None,  # (out, in)
+            grad.sum(0) if for_bias else None,
         )

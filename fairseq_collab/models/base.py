@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, make_dataclass
@@ -181,9 +182,13 @@ def register(variant: Variant) -> None:
         ]
         name = f"{family.prefix}{variant.name}"
         options = make_dataclass(f"{name}_options", own, bases=(family.options,))
-        members = {"variant": variant, "options": options}
-        members["__module__"] = variant.attention.__module__  # of a plug-in, perhaps
+        module = sys.modules[variant.attention.__module__]  # of a plug-in, perhaps
+        members = {"variant": variant, "options": options, "__module__": module.__name__}
         for ending, values in family.presets.items():
             arch = f"{name}{ending}"
             dataclass_ = preset(options, f"{arch}_options", **values)
-            register_model(arch, dataclass=dataclass_)(type(arch, (family.model,), members))
+            dataclass_.__module__ = module.__name__
+            model = type(arch, (family.model,), members)
+            register_model(arch, dataclass=dataclass_)(model)
+            for kind in (dataclass_, model):  # pickle looks classes up by their names
+                setattr(module, kind.__name__, kind)

@@ -35,9 +35,7 @@ class Decoder(TransformerDecoderBase):
 
     #: Layers built so far: fairseq asks for one after the other, without its place.
     layers_built = 0
-    #: Whether to return attention weights in evaluation.
-    need_attn = True
-    #: Whether to return them in training, too, as fairseq's alignment loss needs.
+    #: Whether to return attention weights in training, too, as fairseq's alignment loss needs.
     aligns = False
 
     def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding):
@@ -56,10 +54,6 @@ class Decoder(TransformerDecoderBase):
 
     # ---- running ---------------------------------------------------------------------------------
 
-    def make_generation_fast_(self, need_attn: bool = False, **_others: Any) -> None:
-        """Called by fairseq before it translates: are attention weights to be printed?"""
-        self.need_attn = need_attn
-
     def extract_features(
         self,
         prev_output_tokens: Tensor,
@@ -69,15 +63,15 @@ class Decoder(TransformerDecoderBase):
         alignment_layer: int | None = None,
         alignment_heads: int | None = None,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """fairseq's method, but without attention weights that no caller asks for.
+        """fairseq's method, but without attention weights in training.
 
         Weights are returned (of the last layer, unless ``alignment_layer`` says which) in
-        evaluation, as long as :meth:`make_generation_fast_` has not called them off, and in
-        training if the decoder :attr:`aligns`.  Without, ``attn`` is None for a whole sequence:
-        fairseq's scorer of references adds up what an ensemble's models have in a list there.
+        evaluation, and in training if the decoder :attr:`aligns`.  Without, ``attn`` is None for a
+        whole sequence: fairseq's scorer of references adds up what an ensemble's models have in a
+        list there.
         """
         if alignment_layer is None:
-            wanted = self.aligns if self.training else self.need_attn
+            wanted = self.aligns or not self.training
             alignment_layer = self.num_layers - 1 if wanted else self.num_layers  # that is: none
         if incremental_state is not None:
             return self._step(

@@ -54,10 +54,6 @@ class HeadTransformer(HeadModel, TransformerModelBase):
     def build_decoder(cls, cfg: TransformerConfig, tgt_dict: Any, embed: nn.Embedding) -> Decoder:
         return Decoder(cfg, tgt_dict, embed)
 
-    def set_beam_size(self, beam_size: int) -> None:
-        """Called by fairseq's generators: let the beams of a sentence share its encoder output."""
-        self.encoder.beams_share_output = beam_size > 1
-
     def search(self, generator: Any, sample: Any, **arguments: Any) -> Any:
         """Called by fairseq's generators (``fairseq_compat``) in place of their own search.
 

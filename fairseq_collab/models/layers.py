@@ -16,7 +16,7 @@ from fairseq.modules.transformer_layer import (
     TransformerDecoderLayerBase,
     TransformerEncoderLayerBase,
 )
-from torch import Tensor, nn
+from torch import nn
 
 from collab_common import AttentionType
 from fairseq_collab.attention import HeadAttention
@@ -107,7 +107,11 @@ class DecoderLayer(TransformerDecoderLayerBase):
     def __init__(self, cfg: TransformerConfig, layer: int, no_encoder_attn: bool = False):
         self.layer = layer  # before the parent, which builds the attention
         super().__init__(cfg, no_encoder_attn)
+        self.need_attn = False  # the decoder asks for the weights that it returns
         name_dropout(self, "TransformerDecoderLayerBase")
+
+    def make_generation_fast_(self, **_options: Any) -> None:
+        """Not the parent's, with which a generator changes :attr:`need_attn` for ever."""
 
     def build_self_attention(
         self, embed_dim: int, cfg: TransformerConfig, **_never: Any
@@ -122,10 +126,8 @@ class DecoderLayer(TransformerDecoderLayerBase):
 
 
 class Encoder(TransformerEncoderBase):
-    """fairseq's encoder with our layers, and an output that beams can share."""
+    """fairseq's encoder with our layers."""
 
-    #: Set while a generator decodes several beams a sentence: see :meth:`reorder_encoder_out`.
-    beams_share_output = False
     #: Layers built so far: fairseq asks for one after the other, without its place.
     layers_built = 0
 
@@ -138,18 +140,6 @@ class Encoder(TransformerEncoderBase):
         layer = EncoderLayer(cfg, self.layers_built, return_fc=self.return_fc)
         self.layers_built += 1
         return wrap_layer(layer, cfg)
-
-    def reorder_encoder_out(
-        self, encoder_out: dict[str, list[Tensor]], new_order: Tensor
-    ) -> dict[str, list[Tensor]]:
-        """fairseq's method, except that beams which share a sentence's output need no copies of it.
-
-        Cross-attention caches its keys and values per sentence at the first step and follows
-        ``new_order`` by itself, so later steps never read the encoder's output.
-        """
-        if self.beams_share_output:
-            return encoder_out
-        return super().reorder_encoder_out(encoder_out, new_order)
 
 
 def wrap_layer(layer: nn.Module, cfg: TransformerConfig) -> nn.Module:

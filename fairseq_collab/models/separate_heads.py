@@ -20,7 +20,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.models.transformer import TransformerConfig
 
 from fairseq_collab.attention import ConcatenatedAttention
-from fairseq_collab.attention.building import INITS, SCALES
+from fairseq_collab.attention.building import INITS, SCALES, check_sizes
 from fairseq_collab.attention.groups import FEATURES, HeadGroupAttention
 from fairseq_collab.models.layers import Place
 from fairseq_collab.models.options import at_layer, in_type, option, per_type
@@ -89,10 +89,15 @@ def head_options(cfg: TransformerConfig, place: Place) -> tuple[int, dict[str, A
 def head_sizes(cfg: TransformerConfig, place: Place) -> tuple[int, dict[str, Any]]:
     """The number of heads, their sizes and scale, by :class:`HeadSizeOptions`."""
     heads = at_layer(cfg, "heads", place, 0, place.num_heads)
-    return heads, {
-        "kdim": place.kdim,
+    sizes = {
         "qk_head_size": query_key_size(cfg, heads),
         "v_head_size": cfg.head_size if cfg.v_head_size is None else cfg.v_head_size,
+    }
+    given = {name: size for name, size in sizes.items() if size is not None}
+    check_sizes(**given, most=max(place.embed_dim, place.kdim) + 1)
+    return heads, {
+        **sizes,
+        "kdim": place.kdim,
         "scale": cfg.attention_scale,
     }
 

@@ -20,8 +20,8 @@ from fairseq.models.transformer import TransformerConfig
 
 from collab_common import ATTENTION_TYPES
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention, HeadAttention
-from fairseq_collab.attention.building import INITS, SCALES
-from fairseq_collab.attention.collaborative import MIXING_INITS, QUERY_MIXINGS
+from fairseq_collab.attention.building import INITS, SCALES, check_sizes
+from fairseq_collab.attention.collaborative import MIXING_INITS, QUERY_MIXINGS, widest_key
 from fairseq_collab.attention.grouped_query import GroupedQueryAttention
 from fairseq_collab.attention.latent import LatentAttention
 from fairseq_collab.attention.mfa import MFAAttention
@@ -97,12 +97,14 @@ def shared_keys(cfg: TransformerConfig, place: Place) -> HeadAttention:
     key_dim = at_layer(cfg, "key_dim", place, 0, usual)
     if key_dim == 0:
         return ConcatenatedAttention(place.embed_dim, place.num_heads, kdim=place.kdim)
+    query_mixing = at_layer(cfg, "query_mixing", place, QUERY_MIXINGS, cfg.query_mixing)
+    check_sizes(key_dim=key_dim, most=widest_key(query_mixing, place.embed_dim, place.kdim))
     return CollaborativeAttention(
         place.embed_dim,
         place.num_heads,
         key_dim,
         kdim=place.kdim,
-        query_mixing=at_layer(cfg, "query_mixing", place, QUERY_MIXINGS, cfg.query_mixing),
+        query_mixing=query_mixing,
         v_head_size=cfg.v_head_size,
         value_heads=at_layer(cfg, "value_heads", place, 1, cfg.value_heads),
         mixing_init=cfg.mixing_init,
@@ -158,6 +160,8 @@ def latent(cfg: TransformerConfig, place: Place) -> HeadAttention:
         return ConcatenatedAttention(place.embed_dim, heads, **sizes)
     usual = place.embed_dim // 2 if cfg.latent_dim is None else cfg.latent_dim
     latent_dim = at_layer(cfg, "latent_dim", place, 1, usual)
+    # The keys and values of standard heads; a latent as wide as the input can say all.
+    check_sizes(latent_dim=latent_dim, most=2 * max(place.embed_dim, place.kdim))
     return LatentAttention(place.embed_dim, heads, latent_dim, **sizes)
 
 
@@ -182,4 +186,5 @@ def mfa(cfg: TransformerConfig, place: Place) -> MFAAttention:
     """The heads of one place."""
     usual = place.embed_dim // 4 if cfg.key_dim is None else cfg.key_dim
     width = at_layer(cfg, "key_dim", place, 1, usual)
+    check_sizes(key_dim=width, most=widest_key("full", place.embed_dim, place.kdim))
     return MFAAttention(place.embed_dim, place.num_heads, width, kdim=place.kdim)

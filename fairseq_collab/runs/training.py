@@ -94,10 +94,18 @@ def progress(run: Run, config: DictConfig) -> tuple[float, float]:
 # ---- losses and speed ----------------------------------------------------------------------------
 
 
+class Diverged(UserError):
+    """A training ended, and its model knows less than nothing."""
+
+
 def training_figures(run: Run, trained: Trained) -> Facts:
     """Speed, length and final validation loss of the training.
 
     The loss is computed now if the training did not validate, or took place elsewhere.
+
+    Raises:
+        Diverged: the loss is twice that of a guess, or more; an untrained model's is a little above
+            a guess.
     """
     epochs = entries(run.log, "train")
     if run.started().checkpoint is None and not epochs:
@@ -105,6 +113,11 @@ def training_figures(run: Run, trained: Trained) -> Facts:
     validations = entries(run.log, "valid")
     validation = validations[-1] if validations else validate(trained)
     nll = validation.get("valid_nll_loss")
+    bits = float(validation["valid_loss"] if nll is None else nll)
+    guess = math.log2(len(trained.task.target_dictionary))
+    if epochs and not bits < 2 * guess:
+        what = f"validation loss is {bits:.1f} bits a token, of a guess {guess:.1f}"
+        raise Diverged(what, run.folder, "lower the learning rate")
     last = epochs[-1] if epochs else {}
     speeds = [float(one["train_wps"]) for one in epochs]  # with validation and checkpoints
     return {

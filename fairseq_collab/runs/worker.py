@@ -35,7 +35,7 @@ from fairseq_collab.runs.record import Failure, Record, Started
 from fairseq_collab.runs.run import Run
 from fairseq_collab.runs.score import score_run
 from fairseq_collab.runs.sweep import OURS, Job
-from fairseq_collab.runs.training import is_over, progress, tail
+from fairseq_collab.runs.training import Diverged, is_over, progress, tail
 
 #: How fairseq ends a training whose numbers are no longer finite, or whose loss scale ran out.
 _DIVERGED = re.compile(r"FloatingPointError|Minimum loss scale reached|gradients are Nan/Inf")
@@ -184,7 +184,8 @@ def scored(run: Run) -> Record | Failure:
     try:
         return score_run(run)
     except UserError as error:
-        return Failure("failed", " ".join(str(error).split()))
+        reason = " ".join(str(error).split())
+        return Failure("diverged" if isinstance(error, Diverged) else "failed", reason)
     except Exception as error:  # of fairseq, torch or the system: the other runs continue
         with run.log.open("a") as log:
             traceback.print_exc(file=log)

@@ -28,6 +28,7 @@ from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
 from torch import Tensor
 
 from collab_common.errors import UserError
+from fairseq_collab.kernels.onednn import packed_weights
 from fairseq_collab.search.candidates import IMPOSSIBLE, Candidates, best_candidates
 
 #: As in fairseq: ``tokens (t)``, ``score ()``, ``positional_scores (t)``, ``attention (S, t)``, and
@@ -112,10 +113,12 @@ class BeamSearch:
         self.beam = options.beam_size
         self.max_len = max_len
         #: Each row's tokens, the first one included, ``(rows, t + 1)``; scores up to each, ``(rows,
-        #: t)``; attention weights ``(rows, S, t)``.
+        #: t)``; the rows of earlier steps that it continues, ``(rows, t)``.
         self.tokens = first.repeat_interleave(self.beam).unsqueeze(1)
         self.scores = torch.zeros(len(self.tokens), 0, dtype=torch.float32, device=first.device)
-        self.attention: Tensor | None = None
+        self.earlier = self.tokens[:, :0]
+        #: Attention weights of each step, ``(rows, S)``; never copied along with the hypotheses.
+        self.attention: list[Tensor] = []
         #: The sentence at each place of the batch.
         self.places = list(range(len(first)))
         self.ended: list[list[Hypothesis]] = [[] for _ in self.places]
@@ -156,9 +159,7 @@ class BeamSearch:
                 todo="look for NaN or infinity in its weights, or translate without --fp16",
             )
         if attention is not None:
-            new = attention.unsqueeze(-1).to(self.scores)
-            before = [] if self.attention is None else [self.attention]
-            self.attention = torch.cat([*before, new], dim=-1)
+            self.attention.append(attention.to(self.scores))
         return found
 
     def _forbid(self, log_probs: Tensor, step: int) -> None:
@@ -199,7 +200,11 @@ class BeamSearch:
         if options.normalize_scores:
             scores = scores / tokens.size(1) ** options.len_penalty
         nothing = torch.empty(0)
-        attention = [nothing] * len(rows) if self.attention is None else self.attention[rows]
+        attention: Any = [nothing] * len(rows)
+        if self.attention:
+            earlier = torch.cat([self.earlier[rows], rows.unsqueeze(1)], dim=1).unbind(1)
+            steps = zip(self.attention, earlier, strict=True)
+            attention = torch.stack([weights[row] for weights, row in steps], dim=-1)  # (n, S, t)
         for one in zip(tokens, scores, each, attention, strict=True):
             names = ("tokens", "score", "positional_scores", "attention")
             yield {**dict(zip(names, one, strict=True)), "alignment": nothing}
@@ -224,8 +229,7 @@ class BeamSearch:
         self.decoding.follow(rows)
         self.tokens = torch.cat([self.tokens[rows], words.reshape(-1, 1)], dim=1)
         self.scores = torch.cat([self.scores[rows], scores.reshape(-1, 1)], dim=1)
-        if self.attention is not None:
-            self.attention = self.attention[rows]
+        self.earlier = torch.cat([self.earlier[rows], rows.unsqueeze(1)], dim=1)
 
 
 def _score(hypothesis: Hypothesis) -> float:
@@ -275,5 +279,7 @@ def search(generator: Any, sample: Any, **arguments: Any) -> list[list[Hypothesi
     source = net_input["src_tokens"]
     bos = arguments.get("bos_token")
     first = source.new_full((source.size(0),), generator.eos if bos is None else bos)
-    decoding = ModelDecoding(generator.model.single_model, net_input, generator.temperature)
-    return BeamSearch(decoding, first, generator, max_len(generator, source)).run()
+    model = generator.model.single_model
+    with packed_weights(model):
+        decoding = ModelDecoding(model, net_input, generator.temperature)
+        return BeamSearch(decoding, first, generator, max_len(generator, source)).run()

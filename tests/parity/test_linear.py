@@ -1,25 +1,38 @@
-"""oneDNN's product equals torch's own, forward and backward; which models use it, and when."""
+"""oneDNN's product equals torch's own, forward and backward; which models use it, and when.
+
+What torch's own tools do with our models, whatever the library.
+"""
 
 from __future__ import annotations
 
 import copy
+import io
+import pickle
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 import toy
+from fairseq.models import MODEL_DATACLASS_REGISTRY
+from fairseq.sequence_generator import SequenceGenerator
 from torch import nn
 from toy_language_models import FAMILIES
 
 from collab_common.errors import UserError
 from fairseq_collab.kernels import onednn as module
 from fairseq_collab.kernels.onednn import (
+    LIBRARIES,
     VARIABLE,
     OneDnnLinear,
     linear,
     matrix_library,
+    packed_weights,
     restore_linear,
 )
+from fairseq_collab.models.base import Variant
+from fairseq_collab.models.variants import VARIANTS
+from fairseq_collab.search import beam
 
 TOLERANCE = 1e-5
 SHAPES = [(7,), (5, 7), (3, 4, 7), (0, 7)]
@@ -68,23 +81,46 @@ def test_packed_weights(onednn: list[int]) -> None:
     layer, x = OneDnnLinear(7, 6), torch.randn(4, 7)
     expected = layer(x).detach()
     state = layer.state_dict().keys()
-    layer.make_generation_fast_(name="layer")
-    assert layer.state_dict().keys() == state
-    with torch.no_grad():
+    with packed_weights(nn.Sequential(layer)), torch.no_grad():
+        assert layer.state_dict().keys() == state
+        layer.weight.data.mul_(2)  # the packed copy is of before
         torch.testing.assert_close(layer(x), expected, rtol=0, atol=TOLERANCE)
-        layer.weight.mul_(2)  # the packed copy is of before
-        layer.bias.mul_(2)
-        torch.testing.assert_close(layer(x), 2 * expected, rtol=0, atol=TOLERANCE)
+    torch.testing.assert_close(layer(x), linear(x, layer.weight, layer.bias))
 
 
-def test_a_packed_layer_can_be_copied_and_restored(onednn: list[int]) -> None:
-    """torch cannot copy oneDNN's layout: a copy has the plain weight."""
-    layer, x = nn.Sequential(OneDnnLinear(7, 6)), torch.randn(4, 7)
-    layer[0].make_generation_fast_()
-    with torch.no_grad():
-        assert torch.equal(copy.deepcopy(layer)(x), linear(x, layer[0].weight, layer[0].bias))
-    restore_linear(layer)
-    assert type(copy.deepcopy(layer)[0]) is nn.Linear
+def test_a_search_packs_the_weights(onednn: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    symbols = toy.task()
+    model = toy.model("transformer_collab", symbols)
+    layer = model.decoder.output_projection
+    monkeypatch.setattr(beam.BeamSearch, "run", lambda self: [layer.packed])
+    generator = SequenceGenerator([model], symbols.target_dictionary)
+    (packed,) = generator.generate([model], {"net_input": toy.batch(symbols)})
+    assert packed is not None
+    assert layer.packed is None
+
+
+def test_logits_may_change_in_place(onednn: list[int]) -> None:
+    """As with torch's own product: their gradient is that of a copy."""
+    layer, gradients = OneDnnLinear(7, 6), []
+    x = torch.randn(2, 3, 7)
+    for function in (layer, nn.Linear.forward.__get__(layer)):
+        logits = function(x)
+        logits[..., 1] = 0
+        logits.masked_fill_(logits < 0, -1)
+        gradients.append(torch.autograd.grad(logits.square().sum(), layer.parameters()))
+    torch.testing.assert_close(*gradients, rtol=0, atol=TOLERANCE)
+    assert len(onednn) == 2
+
+
+def test_a_copy_is_torchs_own(onednn: list[int]) -> None:
+    """Torch's quantisation goes by the class."""
+    layer = nn.Sequential(OneDnnLinear(7, 6))
+    with packed_weights(layer):
+        pass
+    for one in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        assert type(one[0]) is nn.Linear
+        assert torch.equal(one[0].weight, layer[0].weight)
+        assert vars(one[0]).keys() == vars(nn.Linear(7, 6)).keys()
 
 
 @pytest.mark.parametrize(
@@ -126,3 +162,48 @@ def test_an_unknown_library_is_an_error_before_training(monkeypatch: pytest.Monk
         UserError, match="cannot build the model: FAIRSEQ_COLLAB_MATMUL is 'blas'; here"
     ):
         toy.model("transformer_collab")
+
+
+# ---- torch's own tools ---------------------------------------------------------------------------
+
+
+@pytest.fixture(params=LIBRARIES)
+def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, request.param)
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
+def test_torchs_tools(variant: Variant, library: None) -> None:
+    """Each architecture, after a translation, is saved whole, quantised, and refused by script."""
+    symbols = toy.task()
+    model = toy.model(f"transformer_{variant.name}", symbols).eval()
+    batch = toy.batch(symbols)
+    translate(model, symbols)
+    expected, _ = model(**batch)
+    torch.save(model, file := io.BytesIO())
+    file.seek(0)
+    torch.testing.assert_close(torch.load(file, weights_only=False)(**batch)[0], expected)
+    options = MODEL_DATACLASS_REGISTRY[f"transformer_{variant.name}_multi30k"]()
+    assert pickle.loads(pickle.dumps(options)) == options
+    quantised = torch.ao.quantization.quantize_dynamic(model, {nn.Linear}, dtype=torch.qint8)
+    found = [type(module) for module in quantised.modules()]
+    assert found.count(torch.ao.nn.quantized.dynamic.Linear) > 30
+    assert not {nn.Linear, OneDnnLinear} & {*found}
+    torch.testing.assert_close(quantised(**batch)[0], expected, rtol=0, atol=0.3)
+    translate(quantised, symbols)
+    generator = SequenceGenerator([model], symbols.target_dictionary)
+    for part in (model, model.encoder, model.decoder.layers[0].self_attn, generator):
+        with pytest.raises(NotImplementedError, match=r"jit.script .*export --format fairseq"):
+            torch.jit.script(part)
+
+
+def translate(model: nn.Module, symbols: Any) -> None:
+    generator = SequenceGenerator([model], symbols.target_dictionary, beam_size=3, max_len_b=4)
+    generator.generate([model], {"net_input": toy.batch(symbols)})
+
+
+def test_attentions_without_heads_are_quantised() -> None:
+    model = toy.model("transformer_headsize_n", heads_in_encoder="3,0", head_size=5).eval()
+    quantised = torch.ao.quantization.quantize_dynamic(model, {nn.Linear})
+    outputs = (one(**toy.batch())[0] for one in (quantised, model))
+    torch.testing.assert_close(*outputs, rtol=0, atol=0.3)

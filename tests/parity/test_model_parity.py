@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -11,12 +12,15 @@ import toy
 from fairseq.criterions.label_smoothed_cross_entropy_with_alignment import (
     LabelSmoothedCrossEntropyCriterionWithAlignment,
 )
-from fairseq.sequence_generator import SequenceGenerator
+from fairseq.dataclass.configs import FairseqConfig
+from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 from fairseq.sequence_scorer import SequenceScorer
+from omegaconf import OmegaConf
 from torch import Tensor, nn
 from toy import close
 from toy_heads import sample
 
+from collab_common.provenance import MATMUL
 from fairseq_collab.metrics.cost import used_parameters
 from fairseq_compat.fairseq_fixes import SEARCHES, VARIABLE
 
@@ -190,21 +194,81 @@ def test_targets_may_be_padded_on_the_left() -> None:
     close(*gradients)
 
 
-@pytest.mark.parametrize("need_attn", [True, False])
-def test_attention_weights_on_request_only(need_attn: bool) -> None:
-    """fairseq says, before it translates, whether weights will be printed."""
+#: How fairseq makes a generator; the first is searched by our own loop.
+GENERATORS: dict[str, Any] = {
+    "beams": lambda model, symbols: SequenceGenerator([model], symbols, 4, max_len_b=9),
+    "greedy": lambda model, symbols: SequenceGenerator([model], symbols, 1, max_len_b=9),
+    "fairseq's search": lambda model, symbols: SequenceGenerator(
+        [model], symbols, 4, max_len_b=9, no_repeat_ngram_size=2
+    ),
+    "alignments": lambda model, symbols: SequenceGeneratorWithAlignment(
+        [model], symbols, beam_size=4, max_len_b=9
+    ),
+}
+
+
+def state_of(model: nn.Module) -> dict[str, Any]:
+    """All flags and other attributes of all modules, except weights."""
+    return {
+        f"{name}.{key}": value if isinstance(value, bool | int | str) else type(value)
+        for name, module in model.named_modules()
+        for key, value in vars(module).items()
+        if key[0] != "_" and f"{name}.{key}" != ".train"  # fairseq's: no training after prepare_...
+    }
+
+
+@pytest.mark.parametrize("kind", GENERATORS)
+def test_a_generator_leaves_nothing_on_the_model(
+    kind: str, monkeypatch: pytest.MonkeyPatch, fresh_choice: None
+) -> None:
+    """It is made by fairseq-generate's steps; a loop of the user's own then equals stock's."""
+    monkeypatch.setenv(MATMUL, "onednn")
+    torch.set_default_dtype(torch.float32)
     symbols = toy.task()
-    model = toy.model(COLLAB, key_dim=5).eval()
-    model.make_generation_fast_(need_attn=need_attn)
-    asked: list[bool] = []
-    for layer in model.decoder.layers:
-        layer.encoder_attn.register_forward_pre_hook(
-            lambda _module, _inputs, options: asked.append(options["need_head_weights"]),
-            with_kwargs=True,
+    models = [model.eval() for model in pair("collaborative")]
+    cfg = OmegaConf.structured(FairseqConfig)
+    logits = []
+    for model in models:
+        before = state_of(model)
+        model.prepare_for_inference_(cfg)
+        maker = GENERATORS[kind](model, symbols.target_dictionary)
+        maker.generate([model], {"net_input": toy.batch(symbols)})
+        if model is models[0]:
+            assert state_of(model) == before
+        with torch.no_grad():
+            model.decoder.output_projection.weight.data[5:9] *= -1  # seen by nobody but the model
+            logits.append(own_loop(model, toy.batch(symbols)))
+    torch.testing.assert_close(*logits)
+
+
+def own_loop(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+    """Logits of a loop with two rows a sentence, which swaps rows and drops a sentence."""
+    source = model.encoder.forward_torchscript(batch)
+    source = model.encoder.reorder_encoder_out(source, torch.tensor([2, 2, 1, 1, 0, 0]))
+    tokens, state, logits = torch.tensor([[2, 9], [2, 5]]).repeat(3, 1), {}, []
+    for rows in ([1, 0, 2, 2, 5, 4], [0, 1, 3, 2, 4, 4], [0, 0, 5, 4], [1, 0, 2, 3]):
+        step, _ = model.decoder(tokens, encoder_out=source, incremental_state=state)
+        order = torch.tensor(rows)
+        tokens = torch.cat([tokens, step[:, -1:, 4:].argmax(-1) + 4], dim=1)[order]
+        source = model.encoder.reorder_encoder_out(source, order)
+        model.decoder.reorder_incremental_state_scripting(state, order)
+        logits.append(step.flatten())
+    return torch.cat(logits)
+
+
+def test_alignments_are_fairseqs() -> None:
+    """Also after fairseq's announcement that none will be printed, as in its hub."""
+    symbols = toy.task()
+    found, expected = (
+        GENERATORS["alignments"](model, symbols.target_dictionary).generate(
+            [model], {"net_input": toy.batch(symbols)}
         )
-    found = generator(model, symbols, 2).generate([model], {"net_input": toy.batch(symbols)})
-    assert any(asked) == need_attn
-    assert bool(found[0][0]["attention"].numel()) == need_attn
+        for model in pair("collaborative")
+        if model.make_generation_fast_(need_attn=False) is None
+    )
+    for one, other in zip(chain(*found), chain(*expected), strict=True):
+        assert one["alignment"] == other["alignment"] != []
+        torch.testing.assert_close(one["attention"], other["attention"], rtol=0, atol=1e-6)
 
 
 def test_references_are_scored_by_an_ensemble_with_fairseqs_own() -> None:
@@ -240,14 +304,3 @@ def test_the_alignment_loss_is_fairseqs() -> None:
         output.backward()
     own, theirs = (model.decoder.layers[-1].encoder_attn.k_proj.weight.grad for model in models)
     close(own, theirs)
-
-
-def test_greedy_search_after_a_beam_search() -> None:
-    """fairseq announces a beam to the model, but never the end of it."""
-    symbols = toy.task()
-    ours, stock = (model.eval() for model in pair("collaborative"))
-    sample = {"net_input": toy.batch(symbols)}
-    generator(ours, symbols, beam=4).generate([ours], sample)
-    assert ours.encoder.beams_share_output
-    found, expected = (generator(m, symbols, 1).generate([m], sample) for m in (ours, stock))
-    assert [h[0]["tokens"].tolist() for h in found] == [h[0]["tokens"].tolist() for h in expected]

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from collab_common.errors import UserError
+from fairseq_collab.models.layers import Encoder
 from fairseq_collab.search import beam as own
 from fairseq_collab.search import candidates as blocks
 from fairseq_collab.search.beam import log_softmax_, why_not
@@ -29,12 +30,16 @@ INFINITY = float("inf")
 def both(
     generator: SequenceGenerator, sample: Any, monkeypatch: pytest.MonkeyPatch, **arguments: Any
 ) -> list[list[list[dict[str, Tensor]]]]:
-    """Hypotheses of our search, which must be the one that is used, and of fairseq's."""
+    """Hypotheses of our search, which must be the one that is used, and of fairseq's.
+
+    In both, the beams of a sentence share its encoder output: equal to the last bit.
+    """
     models = list(generator.model.models)
     assert why_not(generator, sample, **arguments) is None
     monkeypatch.setenv(VARIABLE, "exact")
     ours = generator.generate(models, sample, **arguments)
     monkeypatch.setenv(VARIABLE, "fairseq")
+    monkeypatch.setattr(Encoder, "reorder_encoder_out", lambda self, out, order: out)
     return [ours, generator.generate(models, sample, **arguments)]
 
 
@@ -107,15 +112,13 @@ def test_finds_what_fairseq_finds(
     check(*both(generator, sample(symbols), monkeypatch))
 
 
-def test_attention_weights_and_first_words(
-    model: nn.Module, symbols: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Weights where the decoder returns them (in validation), none where not; another bos."""
-    generator = SequenceGenerator([model], symbols.target_dictionary, beam_size=4, max_len_b=9)
-    for wanted in (True, False):
-        monkeypatch.setattr(model.decoder, "need_attn", wanted)
+def test_attention_weights_and_first_words(symbols: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None where the last layer has no heads; another bos."""
+    for heads in ("4", "4,0"):
+        model = toy.model("transformer_headsize_n", symbols, heads_in_cross=heads)
+        generator = SequenceGenerator([model], symbols.target_dictionary, beam_size=4, max_len_b=9)
         ours, theirs = both(generator, sample(symbols), monkeypatch, bos_token=9)
-        assert bool(ours[0][0]["attention"].numel()) is wanted
+        assert bool(ours[0][0]["attention"].numel()) is (heads == "4")
         check(ours, theirs)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import ctranslate2
 import pytest
+import sentencepiece
 import torch
 import toy
 from commands import REPOSITORY
@@ -152,28 +153,42 @@ def test_marian_computes_the_same_scores(options: dict[str, Any], tmp_path: Path
     torch.testing.assert_close(found, logits, rtol=0, atol=1e-5)
 
 
+def subwords_in(folder: Path) -> sentencepiece.SentencePieceProcessor:
+    """A subword model ``spm.model`` of a few words."""
+    folder.mkdir(parents=True)
+    text = "".join(f"{' '.join(words)} A dog runs.\n" for words in SENTENCES)
+    (folder / "text").write_text(text)
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(folder / "text"), model_prefix=str(folder / "spm"), vocab_size=25, minloglevel=2
+    )
+    return sentencepiece.SentencePieceProcessor(str(folder / "spm.model"))
+
+
+def snippets() -> list[str]:
+    """Those of the docs that translate: in Python with fairseq, CTranslate2, Hugging Face."""
+    docs = (REPOSITORY / "docs" / "trained_models.md").read_text().partition("## Translate")[2]
+    return re.findall(r"```python\n(.*?)```", docs, re.S)
+
+
 def test_the_tokeniser_and_the_snippets_of_the_docs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A dictionary of sentencepiece's pieces; both engines print a translation."""
-    import sentencepiece
-
+    """A dictionary of sentencepiece's pieces; CTranslate2's translation is fairseq's."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "text").write_text(
-        "".join(f"{' '.join(words)} A dog runs.\n" for words in SENTENCES)
-    )
-    for folder in ("data/multi30k", "ct2-model", "hf-model"):
-        (tmp_path / folder).mkdir(parents=True)
-    spm = tmp_path / "data" / "multi30k" / "spm.model"
-    sentencepiece.SentencePieceTrainer.train(
-        input="text", model_prefix=str(spm.with_suffix("")), vocab_size=25, minloglevel=2
-    )
-    pieces = sentencepiece.SentencePieceProcessor(str(spm))
+    pieces = subwords_in(tmp_path / "data" / "multi30k")
+    for folder in ("ct2-model", "hf-model"):
+        (tmp_path / folder).mkdir()
     symbols = toy.dictionary(0)
     for i in range(3, pieces.get_piece_size()):
         symbols.add_symbol(pieces.id_to_piece(i))
     task = Namespace(source_dictionary=symbols, target_dictionary=symbols)
+    torch.manual_seed(1)
     model = toy.model("transformer", task, share_all_embeddings=True).eval()
+    with torch.no_grad():
+        embedding = model.decoder.embed_tokens.weight
+        embedding[4:] *= 4  # so that nothing ends by itself
+        embedding[symbols.pad()] = embedding[13] * 2  # likely: an undertrained model
+    spm = tmp_path / "data" / "multi30k" / "spm.model"
     words = Vocabulary("en", "de", symbols, symbols, spm)
     ct2.write(opened(model), words, tmp_path / "ct2-model")
     hf.write(model, words, tmp_path / "hf-model")
@@ -182,12 +197,34 @@ def test_the_tokeniser_and_the_snippets_of_the_docs(
     expected = [symbols.index(p) for p in pieces.encode(sentence, out_type=str)] + [symbols.eos()]
     assert tokeniser(sentence)["input_ids"] == expected
     assert tokeniser.decode(expected, skip_special_tokens=True) == sentence
-    docs = (REPOSITORY / "docs" / "trained_models.md").read_text().partition("## Translate")[2]
-    snippets = re.findall(r"```python\n(.*?)```", docs, re.S)
-    assert len(snippets) == 2
-    for snippet in snippets:
-        exec(snippet, {})
-    assert capsys.readouterr().out.count("\n") == 2
+    _, of_ct2, of_hf = snippets()
+    exec(of_ct2.replace("beam_size=5", "beam_size=1"), {})  # beams end by rules of each engine
+    source = [[*map(symbols.index, pieces.encode("A dog runs.", out_type=str)), symbols.eos()]]
+    batch = {"src_tokens": torch.tensor(source), "src_lengths": torch.tensor([len(source[0])])}
+    generator = SequenceGenerator([model], symbols, beam_size=1)
+    best = generator.generate([model], {"net_input": batch})[0][0]["tokens"][:-1]
+    assert len(best) == 200, "neither ends by itself"
+    assert capsys.readouterr().out == pieces.decode([symbols[i] for i in best]) + "\n"
+    exec(of_hf, {})
+    assert capsys.readouterr().out.count("\n") == 1
+
+
+def test_the_snippet_of_fairseqs_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Alignments and attention weights, too."""
+    monkeypatch.chdir(tmp_path)
+    subwords_in(tmp_path / "my-data")
+    for dictionary in STORED.glob("dict.*"):
+        shutil.copy(dictionary, "my-data")
+    (tmp_path / "my-model").mkdir()
+    edited(tmp_path / "my-model" / "average.pt")
+    exec(snippets()[0], known := {})
+    assert capsys.readouterr().out.endswith("\n")
+    model = known["model"]
+    (best, *_) = model.generate(model.binarize("w1 w2 w3"), beam=4, print_alignment="hard")
+    assert best["alignment"] == [(0, 0), (1, 1), (2, 2)]
+    assert best["attention"].shape == (4, 4)
 
 
 @pytest.mark.parametrize(

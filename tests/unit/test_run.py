@@ -44,6 +44,12 @@ def run(tmp_path: Path) -> Run:
     return Run(tmp_path / "run")
 
 
+@pytest.fixture
+def trained() -> Mock:
+    """A model of 16 words."""
+    return Mock(**{"task.target_dictionary.__len__": lambda _: 16})
+
+
 def test_fairseq_gets_the_sections_that_it_knows(run: Run) -> None:
     """It rejects others."""
     run.config_file.write_text("common: {seed: 1}\nmethod: tuned\n")
@@ -273,19 +279,34 @@ def test_a_task_without_an_evaluation_is_refused(run: Run) -> None:
         task_of(OmegaConf.create({"task": {"_name": "masked_lm"}}))
 
 
-def test_entries_that_a_kill_has_cut_do_not_count(run: Run) -> None:
+def test_entries_that_a_kill_has_cut_do_not_count(run: Run, trained: Mock) -> None:
     """What comes next, once the training has been resumed, is in the same line."""
     speed = '"train_wps": "{0}00", "train_wpb": "9", "train_train_wall": "0"'
     train = f'| train | {{{{"epoch": {{0}}, {speed}, "train_num_updates": "{{0}}0"}}}}\n'
     valid = '| valid | {"epoch": 2, "valid_loss": "4.5"}\n'
     cut = train.format(2)[:25]
     run.log.write_text(train.format(1) + cut + train.format(2) + cut + "}\n" + valid)
-    figures = training_figures(run, None)
+    figures = training_figures(run, trained)
     assert figures["train_tokens_per_second"] == 150
     assert (figures["train_updates"], figures["epochs"], figures["valid_loss"]) == (20, 2, 4.5)
     run.log.write_text(valid)
     with pytest.raises(UserError, match=r"train\.log: no finished epoch in it"):
-        training_figures(run, None)
+        training_figures(run, trained)
+
+
+@pytest.mark.parametrize("loss", ["8.01", "84", "nan", "inf"])
+def test_a_model_that_is_worse_than_guessing_has_diverged(
+    run: Run, trained: Mock, loss: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 16 words a guess has 4 bits; an untrained model has a little more."""
+    train = '| train | {"epoch": 1, "train_wps": "9", "train_num_updates": "1"}\n'
+    for bits in ("7.99", loss):
+        run.log.write_text(f'{train}| valid | {{"valid_loss": "1", "valid_nll_loss": "{bits}"}}\n')
+        monkeypatch.setattr(worker, "score_run", lambda run: training_figures(run, trained))
+        found = scored(run)
+        assert isinstance(found, Failure) == (bits == loss)
+    assert found.verdict == "diverged"
+    assert "of a guess 4.0; lower the learning rate" in found.reason
 
 
 def test_the_share_of_a_training_that_is_done(run: Run) -> None:
