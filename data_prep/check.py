@@ -19,27 +19,27 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import zip_longest
+from pathlib import Path
 
 from tabulate import tabulate
 
 from collab_common.errors import UserError
-from collab_common.files import count_lines
+from collab_common.files import CHUNK, count_lines, open_bytes
 from data_prep.parallel_text import Pair, check_equal, rows_of
 
 MOST_WORDS, MOST_CHARACTERS = 1_000, 20_000  # of a line
 ALLOWED_LOSS = 0.05  # of the pairs of a set
 
-UTF8, UTF16, NUL = "invalid UTF-8", "UTF-16", "NUL"
+UTF8, NUL = "invalid UTF-8", "NUL"
 RETURN, SEPARATOR = "carriage return", "line separator"
 BOM, EMPTY, LONG = "byte order mark", "empty", "too long"
 #: Faults with which fairseq cannot read a line, or takes it for two.
-UNREADABLE = (UTF8, UTF16, RETURN, NUL)
+UNREADABLE = (UTF8, RETURN, NUL)
 _ALL = (*UNREADABLE, SEPARATOR, BOM, EMPTY, LONG)
 _TODO = {
     UTF8: "convert it: iconv -f WINDOWS-1252 -t UTF-8 FILE > NEW",
-    UTF16: "convert it: iconv -f UTF-16 -t UTF-8 FILE > NEW",
-    NUL: "convert it: iconv -f UTF-16LE -t UTF-8 FILE > NEW",
-    RETURN: r"convert CR LF line ends: sed -i 's/\r$//' FILE",
+    NUL: r"remove it: tr -d '\0' < FILE > NEW",
+    RETURN: r"remove it: sed -i 's/\r$//; s/\r/ /g' FILE",
     BOM: r"remove it: sed -i '1s/^\xEF\xBB\xBF//' FILE",
 }
 _CORRECT = "correct the line; lines of validation and test sets are never dropped"
@@ -77,8 +77,6 @@ class SetReport:
 
 def inspect(line: bytes, opens_file: bool = False) -> tuple[str, str]:
     """The fault of a line ("" for none), and a detail of it."""
-    if opens_file and line.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
-        return UTF16, ""
     try:
         text = line.decode("utf-8").removesuffix("\n")
     except UnicodeDecodeError as error:
@@ -94,6 +92,23 @@ def inspect(line: bytes, opens_file: bool = False) -> tuple[str, str]:
     if words > MOST_WORDS or len(text) > MOST_CHARACTERS:
         return LONG, f"{words:,} words, {len(text):,} characters"
     return "", ""
+
+
+def check_utf16(path: Path) -> None:
+    """Raises UserError for UTF-16, whose line ends are not those of bytes, with a mark or without.
+
+    Without a mark, NUL is a byte of every line end and blank, and most often on one side of it.
+    """
+    with open_bytes(path) as stream:
+        start = stream.read(CHUNK)
+    zeros = start.count(0)
+    if start.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+        name = "UTF-16"
+    elif zeros > 0 and zeros >= start.count(b"\n"):
+        name = "UTF-16LE" if 2 * start[1::2].count(0) > zeros else "UTF-16BE"
+    else:
+        return
+    raise UserError(f"is {name}", path, f"convert it: iconv -f {name} -t UTF-8 FILE > NEW")
 
 
 @dataclass
@@ -143,9 +158,11 @@ def check_set(split: str, text: Pair, out: Pair | None, held_out: HeldOut) -> Se
         out: None for text as published
         held_out: of all sets of a corpus
 
-    Raises UserError for unequal line counts, for a fault in a validation or test set, for an empty
-    set, and for a text that equals its translation.
+    Raises UserError for UTF-16, for unequal line counts, for a fault in a validation or test set,
+    for an empty set, and for a text that equals its translation.
     """
+    for path in text:
+        check_utf16(path)
     report, faults = SetReport(), _ALL if out else UNREADABLE
     with ExitStack() as stack:
         outputs = [stack.enter_context(path.open("wb")) for path in out or ()]

@@ -22,7 +22,12 @@ _SEGMENT_END = re.compile(r"\s*</seg>\s*")
 # ---- files ---------------------------------------------------------------------------------------
 
 
-def find_files(folder: Path, splits: Splits | None, languages: Languages) -> dict[str, Pair]:
+def find_files(
+    folder: Path,
+    splits: Splits | None,
+    languages: Languages,
+    needed: Sequence[str] = ("train", "valid"),
+) -> dict[str, Pair]:
     """Source and target file of each split, in fairseq's order.
 
     Args:
@@ -35,7 +40,7 @@ def find_files(folder: Path, splits: Splits | None, languages: Languages) -> dic
         for name, stem in usual.items()
         if any(_candidates(folder, stem, lang) for lang in languages)
     }
-    for name in ("train", "valid"):
+    for name in needed if splits else ("train",):
         if name not in splits:
             todo = f"name its files {name}.{languages[0]} and {name}.{languages[1]}"
             raise UserError(f"no {name} set", folder, todo)
@@ -49,6 +54,7 @@ def find_files(folder: Path, splits: Splits | None, languages: Languages) -> dic
     return {
         name: (text_file(folder, splits[name], source), text_file(folder, splits[name], target))
         for name in ("train", "valid", *expected)
+        if name in splits
     }
 
 

@@ -12,6 +12,7 @@ The folder gets its name when it is complete. It holds, next to fairseq's files,
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from typing import Any
 
 from collab_common.command import positive, run, share
 from collab_common.errors import UserError
-from collab_common.files import sha256_of_text
+from collab_common.files import sha256, sha256_of_text
 from collab_common.folder import Json, build_folder
 from collab_common.provenance import versions
 from data_prep import subwords
@@ -74,6 +75,8 @@ class PrepareConfig:
     Args:
         text: folder with STEM.LANG (or STEM.LANG.gz) for each split and language
         out: the folder to make
+        like: data folder whose subwords and dictionaries the new one gets, for the models trained
+            on it; then any one set is enough
         vocab_size: pieces of sentencepiece, merges of subword-nmt
         splits: fairseq's name of each split (train, valid, test, test1, test2, ...) and its STEM;
             None for those found in the folder
@@ -95,6 +98,18 @@ class PrepareConfig:
     origin: Mapping[str, Any] = field(default_factory=dict)
     published: Published | None = None
     force: bool = False
+    like: Path | None = None
+
+    @property
+    def model(self) -> str:
+        """The file of the subwords in a data folder."""
+        return subwords.CODES if self.subwords == SUBWORD_NMT else subwords.MODEL
+
+    @property
+    def reused(self) -> list[Path]:
+        """The files of `like`: subwords, and the dictionaries of source and target."""
+        names = [self.model, *(f"dict.{lang}.txt" for lang in self.languages)]
+        return [self.like.resolve() / name for name in names] if self.like else []
 
     @property
     def options(self) -> Json:
@@ -102,7 +117,7 @@ class PrepareConfig:
         return {
             "source_lang": self.languages[0],
             "target_lang": self.languages[1],
-            "vocab_size": self.vocab_size,
+            "vocab_size": None if self.like else self.vocab_size,
             "subwords": self.subwords,
             **(self.published.options() if self.published else {}),
         }
@@ -122,7 +137,12 @@ def prepare(config: PrepareConfig) -> Path:
     """Makes `config.out`, unless it exists; returns it. Raises UserError."""
     if config.languages[0] == config.languages[1]:
         raise UserError(f"source and target language are both {config.languages[0]!r}")
-    files = find_files(config.text, config.splits, config.languages)
+    for lang in config.languages:
+        if (name := re.sub(r"\W", "_", lang)) != lang:  # as fairseq parses SPLIT.SOURCE-TARGET.LANG
+            todo = f"name the files of its text .{name}, and give {name}"
+            raise UserError("is no name of a language to fairseq", lang, todo)
+    needed = () if config.like else ("train", "valid")
+    files = find_files(config.text, config.splits, config.languages, needed)
     named = {split: _name(config, source) for split, (source, _) in files.items()}
     paths = [path for text in files.values() for path in text]
     identity: Json = {
@@ -130,6 +150,11 @@ def prepare(config: PrepareConfig) -> Path:
         "origin": dict(config.origin),
         "inputs": {_name(config, path): {"sha256": sha256_of_text(path)} for path in paths},
     }
+    for path in config.reused:
+        if not path.is_file():
+            todo = "give a folder that data prepare made with these languages"
+            raise UserError("file not found", path, todo)
+        identity["inputs"][f"like/{path.name}"] = {"sha256": sha256(path)}
     made = build_folder(
         config.out, identity, lambda folder: _build(config, files, folder), force=config.force
     )
@@ -151,6 +176,9 @@ def _build(config: PrepareConfig, files: Mapping[str, Pair], folder: Path) -> Js
     cleaned = _clean(config, reports, folder)
     print("binarising ...", flush=True)
     options = config.published.preprocess_options() if config.published else ["--joined-dictionary"]
+    if config.like:
+        _, source, target = map(str, config.reused)
+        options = ["--srcdict", source, "--tgtdict", target]
     binarise(folder, list(files), config.languages, options, config.jobs)
     for split in files:
         check_binarised(folder, split, config.languages, reports[split].kept)
@@ -159,7 +187,7 @@ def _build(config: PrepareConfig, files: Mapping[str, Pair], folder: Path) -> Js
     if config.published:
         shutil.copytree(config.text / "raw", folder / "raw", dirs_exist_ok=True)
     else:
-        for path in pairs["train"]:
+        for path in pairs.get("train", ()):
             path.unlink()
     check_losses(reports, config.allowed_loss)
     print(*report_lines(reports), sep="\n", flush=True)
@@ -178,18 +206,21 @@ def _segment(
     reports: Mapping[str, SetReport],
     folder: Path,
 ) -> int:
-    """Writes every set in subwords to `folder`; how many units or merges were learnt."""
+    """Writes every set in subwords to `folder`; how many units or merges were learnt here."""
     if config.published and config.published.segmented:
         for split, pair in pairs.items():
             for source, target in zip(pair, pair_in(folder, split, config.languages), strict=True):
                 shutil.copyfile(source, target)
         return 0
     is_bpe = config.subwords == SUBWORD_NMT
-    model = folder / (subwords.CODES if is_bpe else subwords.MODEL)
-    print(f"learning {config.vocab_size} subwords ...", flush=True)
-    # source first, as in fairseq's scripts: the order decides between equally frequent pairs
-    learn = subwords.learn_merges if is_bpe else subwords.train_pieces
-    learnt = learn(pairs["train"], config.vocab_size, model)
+    model, learnt = folder / config.model, 0
+    if config.like:
+        shutil.copyfile(config.like / model.name, model)
+    else:
+        print(f"learning {config.vocab_size} subwords ...", flush=True)
+        # source first, as in fairseq's scripts: the order decides between equally frequent pairs
+        learn = subwords.learn_merges if is_bpe else subwords.train_pieces
+        learnt = learn(pairs["train"], config.vocab_size, model)
     for split, report in reports.items():
         print(f"segmenting {split} ...", flush=True)
         texts = pairs[split], pair_in(folder, split, config.languages)
@@ -286,10 +317,22 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--source-lang", required=True, metavar="LANG")
     parser.add_argument("--target-lang", required=True, metavar="LANG")
     parser.add_argument(
+        "--like", type=Path, metavar="DATA",
+        help="take subwords and dictionaries of this data folder, for a model that was trained on "
+        "it; then one set of train, valid and test is enough",
+    )  # fmt: skip
+    parser.add_argument(
         "--subwords", choices=(SENTENCEPIECE, SUBWORD_NMT), default=SENTENCEPIECE,
         help="sentencepiece for ordinary text (default), subword_nmt for text in tokens; train "
         "with common_eval.post_process of that name",
     )  # fmt: skip
     add_prepare_options(parser, vocab_size=8000)
     args = parser.parse_args(argv)
-    return run(PROG, lambda: prepare(config_from(args, args.text, subwords=args.subwords)))
+    if args.like:
+        for name in ("vocab_size", "subwords"):
+            if getattr(args, name) != parser.get_default(name):
+                parser.error(f"--{name.replace('_', '-')} has no effect with --like")
+        is_bpe = (args.like / subwords.CODES).exists()
+        args.subwords = SUBWORD_NMT if is_bpe else SENTENCEPIECE
+    more = {"subwords": args.subwords, "like": args.like}
+    return run(PROG, lambda: prepare(config_from(args, args.text, **more)))

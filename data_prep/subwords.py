@@ -99,7 +99,7 @@ def learn_merges(texts: Pair, merges: int, codes: Path) -> int:
         if not sys.stderr.isatty():  # its progress bar would fill a log file
             stack.enter_context(contextlib.redirect_stderr(io.StringIO()))
         try:
-            learn_bpe(chain(*files), out, merges)
+            learn_bpe(map(_with_blanks, chain(*files)), out, merges)
         except ValueError as error:  # no pair of symbols
             raise UserError("no words to learn from", texts[0]) from error
     with codes.open("rb") as stream:
@@ -121,11 +121,16 @@ def segmenter(codes: Path) -> Callable[[str], str]:
     """Segments a line of tokens. Raises UserError for a file that holds no codes."""
     try:
         with codes.open(encoding="utf-8", newline="\n") as stream:
-            segment: Callable[[str], str] = BPE(stream, separator=SEPARATOR).segment
+            bpe = BPE(stream, separator=SEPARATOR)
     except (SystemExit, ValueError) as error:  # the program ends where a line is no merge
         todo = "learn them again, or give a file that subword-nmt wrote"
         raise UserError("holds no BPE codes", codes, todo) from error
-    return segment
+    return lambda line: bpe.segment(_with_blanks(line))
+
+
+def _with_blanks(line: str) -> str:
+    """A blank for all white space: fairseq ends a token at a no-break space, too, and drops it."""
+    return " ".join(line.split())
 
 
 def are_codes(path: Path) -> bool:

@@ -115,7 +115,7 @@ importance() {
 convert_heads() {
     mkdir -p "$2"
     [ ! -e "$2/fit.json" ] || return 0
-    fairseq-collab reparametrize "$1" "$data" --out "$2/model.pt" --json "${@:3}" > "$2/fit.part"
+    fairseq-collab reparametrize "$1" "$data" --out "$2/model.pt" --force --json "${@:3}" > "$2/fit.part"
     mv "$2/fit.part" "$2/fit.json"
 }
 

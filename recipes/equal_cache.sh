@@ -148,7 +148,7 @@ done
 echo "== 4 tables"
 tabulate() {   # FOLDERS...: OUT/FIRST/table
     local bytes=cache_bytes_per
-    fairseq-collab table "${@/#/$OUT/}" --x ${bytes}_target_token --against none --out "$OUT/$1/table" \
+    fairseq-collab table "${@/#/$OUT/}" --x ${bytes}_target_token --against none --out "$OUT/$1/table" --force \
         --columns bleu,chrf,valid_nats,${bytes}_target_token,${bytes}_source_token,parameters,multiply_adds
 }
 [ -n "$given" ] || tabulate scratch

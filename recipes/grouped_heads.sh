@@ -67,6 +67,6 @@ tune standard model=concatenated model.head_size=null \
     "$from=$trained"'/model-concatenated_seed-${common.seed}/average.pt'
 
 echo "== 4 tables"
-fairseq-collab table "$OUT/trained" --x none --against concatenated --out "$OUT/trained/table"
-fairseq-collab table "$OUT/tuned" --x none --against standard --out "$OUT/tuned/table"
+fairseq-collab table "$OUT/trained" --x none --against concatenated --out "$OUT/trained/table" --force
+fairseq-collab table "$OUT/tuned" --x none --against standard --out "$OUT/tuned/table" --force
 exit "$failed"

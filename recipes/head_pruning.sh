@@ -106,7 +106,7 @@ tune grouped_heads early early $((all - begin))
 echo "== 6 tables"
 for folder in "$baseline" "$OUT"/{gated,tuned,priced,scratch,early}; do
     [ ! -d "$folder" ] || fairseq-collab table "$folder" --x none --against none \
-        --out "$OUT/tables/$(basename "$folder")" \
+        --out "$OUT/tables/$(basename "$folder")" --force \
         --columns bleu,chrf,heads_by_type,parameters,train_updates || note $?
 done
 exit "$failed"

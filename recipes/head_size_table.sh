@@ -33,6 +33,6 @@ train size-d/H-wide 8 model.encoder_ffn_embed_dim=640
 train size-d/H-wide 16 model.encoder_ffn_embed_dim=1408
 train size-d/H-wide 32 model.encoder_ffn_embed_dim=2944
 
-fairseq-collab table "$OUT" --x none --against none --out "$OUT/table"
-fairseq-collab table "$OUT" --x heads --against size-d/H-wide --out "$OUT/by_heads"
+fairseq-collab table "$OUT" --x none --against none --out "$OUT/table" --force
+fairseq-collab table "$OUT" --x heads --against size-d/H-wide --out "$OUT/by_heads" --force
 exit "$failed"

@@ -17,5 +17,5 @@ OUT=${OUT:-runs/key_dim_$DATASET}
 
 enter
 sweep "key_dim_$DATASET" .
-fairseq-collab table "$OUT" --out "$OUT/table"
+fairseq-collab table "$OUT" --out "$OUT/table" --force
 exit "$failed"

@@ -66,6 +66,6 @@ sweep reparametrize_finetune_multi30k tuned method="choice(tuned-trained)" model
     checkpoint.finetune_from_model="$(real "$FROM")" ${UPDATES:+optimization.max_update="$UPDATES"}
 
 echo "== 3 table"
-fairseq-collab table "$OUT/runs" "$OUT/tuned" --against none --out "$OUT/table" \
+fairseq-collab table "$OUT/runs" "$OUT/tuned" --against none --out "$OUT/table" --force \
     --columns bleu,chrf,valid_nats,parameters,multiply_adds
 exit "$failed"

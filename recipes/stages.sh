@@ -238,9 +238,9 @@ take_out_heads() {
         which=(--votes "$out/pruned/$run.votes.json")
         source=${which[1]}
         [ "$source" -nt "$average" ] ||   # hours, on a large text
-            call fairseq-collab vote "$average" "$out/data" "${cpu[@]}" --out "$source"
+            call fairseq-collab vote "$average" "$out/data" "${cpu[@]}" --out "$source" --force
     fi
-    [ "$pruned" -nt "$source" ] || call fairseq-collab prune "$average" "${which[@]}" --out "$pruned"
+    [ "$pruned" -nt "$source" ] || call fairseq-collab prune "$average" "${which[@]}" --out "$pruned" --force
 }
 
 # run_of CORPUS OVERRIDES...: a run of configs/CORPUS.yaml in OUT/runs. A rerun resumes it.

@@ -20,7 +20,8 @@ HEADER = """\
 # Commands and options
 
 Made from the parsers by `python tests/commands_page.py` (a test compares). Every command has
-`--help`. How they go together: [train](train.md), [trained models](trained_models.md).
+`--help`. A result is written over only with `--force`. How they go together:
+[train](train.md), [trained models](trained_models.md).
 
 ## fairseq-collab
 
@@ -77,7 +78,7 @@ def command_rows(name: str, summary: str) -> Iterator[str]:
     yield row(f"**`{f'fairseq-collab {name} {shown}'.strip()}`**", summary)
     for action in actions:
         option = of_types(action.option_strings[-1] if action.option_strings else "")
-        if option and not isinstance(action, argparse._HelpAction):
+        if option not in ("", "--force", "--help"):
             value = formatter._format_args(action, action.dest.upper()) if action.nargs != 0 else ""
             said = formatter._expand_help(action) if action.help else ""
             needed = " (required)" if action.required else ""

@@ -11,10 +11,10 @@ from collab_common.errors import UserError
 
 
 @contextlib.contextmanager
-def refusing(*parts: str) -> Iterator[None]:
+def refusing(*parts: str) -> Iterator[pytest.ExceptionInfo[UserError]]:
     """What is done inside is refused, in one line that has these parts."""
     with pytest.raises(UserError) as refusal:
-        yield
+        yield refusal
     line = str(refusal.value)
     assert "\n" not in line, line
     for part in parts:

@@ -1,210 +1,256 @@
-"""From single places to one answer.
+"""Find the smaller model that loses least: prices propose, the validation set decides.
 
-1. Each place alone at each size, by every method: loss on a sample of the validation set.
-2. The best predicted combinations (:mod:`.plan`): loss on four times the sample.
-3. The best of these: translations of the whole validation set, with paired bootstrap intervals.
+One pass over training sentences (:func:`.statistics.collect`) prices every kind of heads that the
+model allows, at every width.  For each kind, the widths are spread over attentions so that all
+targets hold at the least predicted loss (:func:`.bits.cheapest`); heads are removed in the order of
+:func:`.choices.removals`.  Costs are exact before a model is built.  The best :data:`MEASURED`
+candidates are built, and their losses measured on the whole validation set.
 
-The answer meets the wishes and loses least BLEU, if the loss is allowed.
+A model has one kind of heads.  A mixture of kinds would not lower the cache: a latent of r = K + V
+numbers contains every shared key of width K next to values of width V, and all grouped-query heads
+that cache r numbers.
 """
 
 from __future__ import annotations
 
-import functools
-import time
-from collections.abc import Iterator, Mapping, Sequence
+import math
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
-from collab_common.progress import bar, say
-from fairseq_collab.advice.candidates import SUBSET, Method, methods
-from fairseq_collab.advice.measure import Ledger, counts, drawn_gains, mean_loss
-from fairseq_collab.advice.plan import (
-    MEANS,
-    POOL,
-    Candidate,
-    Measured,
-    Predicted,
-    Wish,
-    best,
-    candidate,
-    combinations,
-    nearest,
-    ratios,
-)
-from fairseq_collab.convert import calibrate
-from fairseq_collab.metrics.translate import corpus_bleu, translations
-from fairseq_collab.trained.opener import Trained
+from collab_common.progress import bar
+from fairseq_collab.convert.base import Conversion, point
+from fairseq_collab.convert.conversion import Converter, check, spelled
+from fairseq_collab.convert.kinds import TARGETS
+from fairseq_collab.metrics.cost import totals
+from fairseq_collab.metrics.loss import sentence_losses
+from fairseq_collab.metrics.significance import Gain, gain_per_unit
+from fairseq_collab.prices.bits import Point
+from fairseq_collab.prices.statistics import Statistics, collect, samples
+from fairseq_collab.prune.choices import removals, without, without_gates
+from fairseq_collab.prune.surgery import check_heads, pruned
+from fairseq_collab.trained.attentions import Attention, attentions
+from fairseq_collab.trained.opener import Trained, check_transformer
 
-#: Sentences that the importance of heads is measured on.
-IMPORTANCE = 256
-#: Sentences per sentence of the first sample, for combinations.
-LARGER = 4
-#: Candidates that translate the whole validation set.
-FINALISTS = 3
+#: Candidates that are built and measured.
+MEASURED = 3
+#: The set that candidates are measured on.
+VALID = "valid"
+#: Shares of the given model's costs that must not be exceeded, by the names of ``cost.totals``.
+Shares = Mapping[str, float]
+Priced = Mapping[Attention, Statistics]
+FEWER = "fewer heads"
+
+
+class Candidate(NamedTuple):
+    """A smaller model that meets all targets.
+
+    Attributes:
+        price: predicted loss in bits per target token.
+        command: of ``fairseq-collab``, with its options, that makes the model.
+        make: builds it.
+    """
+
+    name: str
+    price: float
+    command: tuple[str, list[str]]
+    make: Callable[[], tuple[Trained, float]]
 
 
 @dataclass(frozen=True)
 class Final:
-    """A candidate on the whole validation set.
+    """A candidate on the validation set.
 
     Attributes:
-        drop: BLEU lost against the given model; ``low``, ``high``: its 95 % interval.
-        ratios: costs as shares of the given model's.
-        command: makes the model by hand.
+        price: predicted loss, in bits per target token as all losses.
+        lost: measured, with its 95 % interval over sentences.
+        costs: of the model; ``shares`` of the given model's.
+        bits: losses of the sentences.
     """
 
-    candidate: Candidate
-    bleu: float
-    drop: float
-    low: float
-    high: float
-    ratios: dict[str, float]
-    command: str
+    name: str
+    command: tuple[str, list[str]]
+    model: Trained
+    price: float
+    lost: Gain
+    costs: dict[str, int]
+    shares: dict[str, float]
+    bits: Any
 
 
-@dataclass
+@dataclass(frozen=True)
 class Advice:
-    """The finalists, the best first; ``answer`` is None if none loses little enough.
+    """The measured candidates, the best prediction first.
 
     Attributes:
-        bleu: of the given model.
-        rejected: by method, why the model does not allow it.
+        bits: loss of the given model.
+        sentences: numbers that were read, for prices and for losses.
+        rejected: by kind of heads, why there is no candidate.
+        answer: None if all lose too much.
     """
 
-    wishes: Sequence[Wish]
-    max_bleu_loss: float
-    subset: str
-    bleu: float
+    bits: float
+    sentences: tuple[int, int]
     finals: list[Final]
-    rejected: Mapping[str, str]
-
-    @property
-    def answer(self) -> Final | None:
-        return self.finals[0] if self.finals[0].drop <= self.max_bleu_loss else None
+    rejected: dict[str, str]
+    answer: Final | None
 
 
-class Advisor:
-    """Finds a smaller model.
+def advise(trained: Trained, shares: Shares, most: float, subset: str, sentences: int) -> Advice:
+    """Price, build, measure, choose.
 
     Args:
-        sample: sentences that single places are measured on.
+        most: largest loss allowed, in bits per target token.
+        subset, sentences: of the pass.
 
     Raises:
-        UserError: the model or the data do not allow it, or no candidate meets the wishes.
+        UserError: the model is no transformer, or no candidate meets the targets.
     """
-
-    def __init__(self, trained: Trained, ledger: Ledger, subset: str, sample: int):
-        self.trained, self.ledger, self.subset, self.sample = trained, ledger, subset, sample
-        self.whole = counts(trained.model)
-        batches = calibrate.batches(trained, SUBSET, IMPORTANCE)
-        self.methods, self.rejected = methods(trained, batches)
-        if not self.methods:
-            reasons = "; ".join(f"{name}: {why}" for name, why in self.rejected.items())
-            raise UserError(f"no method can shrink this model ({reasons})", trained.path)
-        self.samples = functools.cache(functools.partial(calibrate.batches, trained, subset))
-
-    def run(self, wishes: Sequence[Wish], max_bleu_loss: float) -> Advice:
-        """All stages; where they take more than ten minutes, the estimate is printed first."""
-        if (minutes := self.minutes()) > 10:
-            say(f"about {minutes:.0f} minutes; rerun the command to resume it")
-        found = [one for method in self.methods.values() for one in self.predicted(method)]
-        group = best(found, wishes)
-        if not group:
-            near = nearest(found, wishes)
-            costs = " ".join(f"{wish.what}={near.ratios[wish.what]:.2f}" for wish in wishes)
-            todo = f"{costs} is the nearest ({near.candidate.name}): ask for less"
-            what = f"no candidate has {' '.join(map(str, wishes))}"
-            raise UserError(what, self.trained.path, todo)
-        number = LARGER * self.sample
-        say(f"{len(group)} combinations, on {number} sentences")
-        losses = {one: self.loss(one, number) for one in bar("combinations", group)}
-        group.sort(key=lambda one: (losses[one], one.name))
-        say(f"{FINALISTS} candidates, on all of {self.subset}")
-        finals = [self.final(one) for one in group[:FINALISTS]]
-        finals.sort(key=lambda one: (one.drop, one.candidate.name))
-        bleu = self.bleu(None)
-        return Advice(wishes, max_bleu_loss, self.subset, bleu, finals, self.rejected)
-
-    def minutes(self) -> float:
-        """Estimate of all measurements, from the times that the given model takes now."""
-        start = time.monotonic()
-        self.loss(None, self.sample)
-        then = time.monotonic()
-        self.bleu(None)
-        loss, bleu = then - start, time.monotonic() - then
-        sizes = [found for method in self.methods.values() for found in method.sizes().values()]
-        number = sum(map(len, sizes)) + LARGER * POOL
-        return (loss * number + bleu * FINALISTS) / 60
-
-    def predicted(self, method: Method) -> Iterator[Predicted]:
-        """Predictions of all combinations of a method, from its places one by one."""
-        say(f"{method.name}: {MEANS[method.name]}")
-        base = Measured({}, 0.0, self.whole)
-        if method.base:
-            start = candidate(method.name, method.base)
-            base = Measured(method.base, **self.alone(start, self.sample))
-        alone = [(place, size) for place, sizes in method.sizes().items() for size in sizes]
-        singles = []
-        for place, size in bar(method.name, alone):
-            one = candidate(method.name, {**method.base, place: size})
-            singles.append(Measured({place: size}, **self.alone(one, self.sample)))
-        return combinations(method.name, base, singles, self.whole)
-
-    def final(self, one: Candidate) -> Final:
-        """A candidate on the whole validation set."""
-        bleu = self.bleu(one)
-        low, high = np.percentile(self.drops(one), [2.5, 97.5]).tolist()
-        method = self.methods[one.method]
-        command = method.command(one, self.trained.path.name, "DATA", "smaller.pt")
-        costs = ratios(counts(self.make(one).model), self.whole)
-        return Final(one, bleu, self.bleu(None) - bleu, low, high, costs, command)
-
-    # ---- measures; None is the given model ---------------------------------------------------
-
-    def make(self, one: Candidate | None) -> Trained:
-        """The model."""
-        return self.trained if one is None else self.methods[one.method].make(one)
-
-    def alone(self, one: Candidate, number: int) -> dict[str, Any]:
-        """Loss added, in nats per token on ``number`` sentences, and costs."""
-
-        def found() -> dict[str, Any]:
-            model = self.make(one).model
-            added = mean_loss(model, self.samples(number)) - self.loss(None, number)
-            return {"loss": added, "counts": counts(model)}
-
-        return self.ledger.get(f"alone {one.name}", found)
-
-    def loss(self, one: Candidate | None, number: int) -> float:
-        """Nats per token on ``number`` sentences."""
-        return self.ledger.get(
-            f"loss {number} {_name(one)}",
-            lambda: mean_loss(self.make(one).model, self.samples(number)),
-        )
-
-    def bleu(self, one: Candidate | None) -> float:
-        """BLEU on all sentences."""
-        return corpus_bleu(*self._texts(one))
-
-    def drops(self, one: Candidate) -> NDArray[np.float64]:
-        """BLEU lost against the given model, in bootstrap samples of the sentences."""
-        (system, references), (baseline, _) = self._texts(one), self._texts(None)
-        chance = np.random.default_rng(1)
-        return -drawn_gains(baseline, system, references, chance)
-
-    def _texts(self, one: Candidate | None) -> list[list[str]]:
-        """Translations and references of all sentences."""
-
-        def found() -> list[list[str]]:
-            made = self.make(one)
-            return [*translations(made.model, made.task, self.subset)]
-
-        return self.ledger.get(f"translations {_name(one)}", found)
+    check_transformer(trained.model, trained.path)
+    trained = without_gates(trained)
+    batches = samples(trained, subset, sentences)
+    found, rejected = candidates(trained, collect(trained, batches), shares)
+    if not found:
+        reasons = "; ".join(f"{name}: {why}" for name, why in rejected.items())
+        raise UserError(f"no candidate has {spelled(shares)}", trained.path, reasons)
+    valid = samples(trained, VALID, sys.maxsize)
+    before, tokens = _bits(trained, valid)
+    whole, finals = totals(trained.model), []
+    for one in bar("candidates", sorted(found, key=lambda one: one.price)[:MEASURED]):
+        model, price = one.make()
+        bits, _ = _bits(model, valid)
+        costs = totals(model.model)
+        ratios = {of: cost / whole[of] for of, cost in costs.items()}
+        lost = gain_per_unit(bits - before, tokens)
+        finals.append(Final(one.name, one.command, model, price, lost, costs, ratios, bits))
+    read = sum(len(batch["target"]) for batch in batches), len(before)
+    answer = chosen(finals, shares, most, tokens)
+    return Advice(before.sum() / tokens.sum(), read, finals, rejected, answer)
 
 
-def _name(one: Candidate | None) -> str:
-    return one.name if one else "whole"
+def _bits(trained: Trained, batches: list[dict[str, Any]]) -> tuple[Any, Any]:
+    """For each sentence, the sum of its loss in bits and its number of tokens."""
+    nats, tokens = sentence_losses(trained.model, batches)
+    return nats.numpy() / np.log(2), tokens.numpy()
+
+
+def chosen(finals: list[Final], shares: Shares, most: float, tokens: Any) -> Final | None:
+    """The candidate to take: the cheapest of those that lose no more than the best one.
+
+    Two candidates differ if the 95 % interval of their difference excludes 0.  The cheapest has the
+    smallest costs of the targets, to one per cent of the given model's, and then the fewest
+    parameters.
+    """
+    allowed = [one for one in finals if one.lost.mean <= most]
+    if not allowed:
+        return None
+    best = min(allowed, key=lambda one: one.lost.mean)
+    equal = [one for one in allowed if not gain_per_unit(one.bits - best.bits, tokens).significant]
+    return min(
+        equal,
+        key=lambda one: (
+            [round(one.shares[of], 2) for of in shares], one.costs["parameters"], one.lost.mean
+        ),
+    )  # fmt: skip
+
+
+# ---- candidates ----------------------------------------------------------------------------------
+
+
+def candidates(
+    trained: Trained, statistics: Priced, shares: Shares
+) -> tuple[list[Candidate], dict[str, str]]:
+    """A candidate of each kind of heads; and why other kinds have none."""
+    kinds: dict[str, Callable[[], Candidate]] = {
+        name: partial(converted, name, conversion, trained, statistics, shares)
+        for name, conversion in conversions(trained).items()
+    }
+    kinds[FEWER] = partial(fewer_heads, trained, statistics, shares)
+    found: list[Candidate] = []
+    rejected: dict[str, str] = {}
+    for name, make in kinds.items():
+        try:
+            found.append(make())
+        except UserError as error:
+            rejected[name] = "; ".join(filter(None, (error.what, error.todo)))
+    return found, rejected
+
+
+def conversions(trained: Trained) -> dict[str, Conversion]:
+    """All that heads can be converted to, by name."""
+    heads = math.gcd(*(one.module.num_heads for one in attentions(trained.model)))
+    groups = [number for number in range(1, heads) if heads % number == 0]
+    return {
+        "latent heads": Conversion("latent"),
+        "grouped-query heads": Conversion("grouped-query"),
+        "shared keys": Conversion(),
+        **{f"shared keys, value heads: {one}": Conversion(value_heads=one) for one in groups},
+    }
+
+
+def converted(
+    name: str, how: Conversion, trained: Trained, statistics: Priced, shares: Shares
+) -> Candidate:
+    """The conversion with its widths spread over attentions; UserError if it is impossible."""
+    target = TARGETS[how.to](how)
+    check(trained, target)
+    for one in attentions(trained.model):
+        target.check(one, trained.path)
+    converter = Converter(trained, how, statistics)
+    sizes = converter.spread(shares)
+    price = sum(
+        each.price
+        for one, size in sizes.items()
+        for each in converter.curve(one)
+        if each.size == size
+    )
+    words = ["--to", how.to]
+    if how.value_heads:
+        words += ["--value-heads", str(how.value_heads)]
+    for type_, layers in trained.attentions.items():
+        if layers:
+            widths = ",".join(str(sizes.get(one, 0)) for one in layers)
+            words += [f"--{target.size.replace('_', '-')}-in-{type_}", widths]
+
+    def make() -> tuple[Trained, float]:
+        result, prices = converter.model(sizes)
+        return result, sum(prices.values())
+
+    return Candidate(name, price, ("reparametrize", words), make)
+
+
+def fewer_heads(trained: Trained, statistics: Priced, shares: Shares) -> Candidate:
+    """The model without its cheapest heads: for the cache alone, those of the decoder."""
+    check_heads(trained)
+    types = ("decoder", "cross") if shares.keys() == {"cache"} else ATTENTION_TYPES
+    order = removals({one: it.pairs for one, it in statistics.items() if one.type in types})
+    left, number = totals(trained.model), 0
+    most = {of: int(share * left[of]) for of, share in shares.items()}
+    while any(left[of] > most[of] for of in most):
+        if number == len(order):
+            raise UserError(f"even without heads it does not have {spelled(shares)}")
+        one = order[number].attention
+        saved, heads = costs_of_heads(one), one.module.num_heads
+        left = {of: cost - getattr(saved, of) // heads for of, cost in left.items()}
+        number += 1
+    kept, price = without(trained.heads, order[:number])
+    words = ["--remove-share", f"{number / len(order):.6g}"]
+    words += [] if types == ATTENTION_TYPES else ["--types", *types]
+
+    def make() -> tuple[Trained, float]:
+        return pruned(trained, kept, statistics), price
+
+    return Candidate(FEWER, price, ("prune", words), make)
+
+
+def costs_of_heads(attention: Attention) -> Point:
+    """What all heads of an attention cost, equal shares each."""
+    weights = attention.module.state_dict().items()
+    heads = {name: w for name, w in weights if "_proj." in name and name != "out_proj.bias"}
+    return point(attention, 0, heads, 0.0)

@@ -1,129 +1,166 @@
-"""``fairseq-collab advise``: find a smaller model that meets a cache or size target."""
+"""``fairseq-collab advise``: find the smaller model that loses least."""
 
 from __future__ import annotations
 
 import argparse
+import re
+import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from collab_common import files
-from collab_common.command import amount, positive
-from fairseq_collab.advice.plan import MEANS, NAMES, PLACES_MEAN, parse
+from collab_common.command import amount, ranged
 from fairseq_collab.commands import options
 
 if TYPE_CHECKING:
-    from fairseq_collab.advice.advisor import Advice, Advisor, Final
+    from fairseq_collab.advice.advisor import Advice, Final
 
-NUMBERS, PAGE, MODEL = "advice.json", "advice.md", "advised.pt"
+#: What a target limits, as :func:`.cost.totals` and :func:`parse` name it.
+COSTS = {"cache": "KV cache", "parameters": "parameters", "multiply_adds": "multiply-adds"}
+
+
+def parse(text: str) -> tuple[str, float]:
+    """A target such as ``cache=0.5``, for argparse."""
+    name, _, number = text.partition("=")
+    of = name.replace("-", "_")
+    if of not in COSTS or "_" in name:
+        known = "cache, parameters and multiply-adds"
+        raise argparse.ArgumentTypeError(f"{text!r} names none of {known}, as in cache=0.5")
+    return of, ranged(float, lambda x: 0 < x < 1, "above 0 and below 1")(number)
 
 
 def build_parser() -> argparse.ArgumentParser:
     parser = options.parser_of(
         "advise",
-        "Find a smaller model that meets a cache or size target at the lowest loss of BLEU, "
-        "without training: tries to remove heads and to share keys and values, at many sizes. "
-        "Rerun a killed command to resume it; another target in the same DIR reuses its "
-        "measurements. The test set is not read.",
-        "example: fairseq-collab advise average.pt data-bin --want cache=0.5 --out advice",
+        "Find the smaller model that loses least, without training: latent heads, shared keys, "
+        "grouped-query heads, or fewer heads. One pass predicts the loss of each; the best three "
+        "are built and measured on the validation set. The test set is not read.",
+        "example: fairseq-collab advise average.pt data-bin --want cache=0.25 --out advice",
     )
-    options.add_checkpoint(parser)
+    options.add_checkpoint(parser, options.TRANSFORMER)
     options.add_data(parser)
-    options.add_out(parser, "DIR", f"of {MODEL}, {PAGE} and {NUMBERS}")
+    options.add_out(parser, "DIR", "of the model, a page and its numbers, named by the target")
+    options.add_force(parser)
     parser.add_argument(
         "--want", nargs="+", required=True, type=parse, metavar="COST=SHARE",
-        help="cache=0.5, parameters=0.7 or multiply-adds=0.7: at most this share of the model's",
+        help="cache=0.5, parameters=0.8 or multiply-adds=0.8: at most this share of the model's; "
+        "several must all hold",
     )  # fmt: skip
     parser.add_argument(
-        "--max-bleu-loss", type=amount, default=0.3, metavar="B",
-        help="largest loss of BLEU on the validation set (default: 0.3)",
+        "--max-loss", type=amount, default=0.05, metavar="BITS",
+        help="largest increase of the validation loss, in bits per target token (default: 0.05)",
     )  # fmt: skip
-    parser.add_argument("--subset", default="valid", help="validation set (default: valid)")
-    parser.add_argument(
-        "--sample", type=positive, default=256, metavar="N",
-        help="validation sentences that single changes are measured on (default: 256)",
-    )  # fmt: skip
+    options.add_pass(parser)
     options.add_cpu(parser)
     options.add_user_dir(parser)
     return parser
 
 
-def lines(advice: Advice) -> Iterator[str]:
-    """The answer, a table of the last candidates, and how to make each."""
-    from fairseq_collab.results.render import grid
+def command(one: Final, args: argparse.Namespace, stem: Path) -> str:
+    """The command that makes a candidate."""
+    out = stem.with_name(f"{stem.name}_{re.sub(r'[^a-z0-9]+', '-', one.name)}.pt")
+    name, chosen = one.command
+    words = [name, str(args.checkpoint), str(args.data), *chosen]
+    for option, usual in (("subset", "train"), ("sentences", 1000), ("user_dir", None)):
+        if (value := getattr(args, option)) != usual:
+            words += [f"--{option.replace('_', '-')}", str(value)]
+    words += ["--cpu"] * args.cpu
+    return shlex.join(["fairseq-collab", *words, "--out", str(out)])
 
-    best = advice.finals[0]
-    asked = f"{' '.join(map(str, advice.wishes))}, at most {advice.max_bleu_loss:g} BLEU lost"
-    if advice.answer:
-        yield f"{asked}: {best.candidate.name}"
-    else:
-        yield f"{asked}: no candidate; {best.candidate.name} loses least"
-    yield f"\n{MEANS[best.candidate.method]} ({PLACES_MEAN}).\n"
-    yield grid(["candidate", "BLEU", "lost (95 %)", *NAMES.values()], map(row, advice.finals))
-    yield f"\nThe given model has {advice.bleu:.2f} BLEU. Costs are shares of its costs."
-    yield f"{advice.subset} chose the candidate: score it on other data."
+
+def lines(advice: Advice, args: argparse.Namespace, stem: Path) -> Iterator[str]:
+    """The answer, a table of the measured candidates, and how to make each."""
+    from fairseq_collab.convert.conversion import spelled
+    from fairseq_collab.results.render import grid, num
+
+    best = min(advice.finals, key=lambda one: one.lost.mean)
+    asked = f"{spelled(dict(args.want))}, at most {args.max_loss:g} bits lost"
+    answer = advice.answer
+    yield f"{asked}: {answer.name if answer else f'no candidate; {best.name} loses least'}\n"
+    titles = ["candidate", "predicted loss", "measured loss (95 %)", *COSTS.values()]
+    yield grid(titles, map(row, advice.finals))
+    read, valid = (f"{number:,}" for number in advice.sentences)
+    yield "\nLosses are increases in bits per target token, without training; the given model has"
+    yield f"{advice.bits:.4f}. Costs are shares of the given model's. Predicted on {read} sentences"
+    yield f"of {args.subset}, measured on {valid} of valid."
+    ratios = [one.lost.mean / one.price for one in advice.finals if one.lost.significant]
+    if ratios:
+        ends = dict.fromkeys(num(end(ratios), ".1f") for end in (min, max))
+        yield f"Measured losses are {' to '.join(ends)} times the predicted ones."
+    if answer and answer is not best:
+        yield f"{best.name} loses no less than {answer.name} by the interval, and costs more."
+    yield "valid chose the candidate: score it on other data (fairseq-collab score, compare)."
     for one in advice.finals:
-        yield f"\n{one.candidate.name}:\n\n    {one.command}"
+        yield f"\n{one.name}:\n\n    {command(one, args, stem)}"
     if advice.rejected:
         yield ""
-    yield from (f"not tried: {name} ({why})" for name, why in advice.rejected.items())
+    yield from (f"no {name}: {why}" for name, why in advice.rejected.items())
 
 
 def row(one: Final) -> list[str]:
     """A candidate's row of the table."""
-    from fairseq_collab.results.render import num
+    from fairseq_collab.results.render import interval, num
 
-    drop, low, high = (num(value, ".2f") for value in (one.drop, one.low, one.high))
-    costs = [f"{one.ratios[what]:.2f}" for what in NAMES]
-    return [one.candidate.name, f"{one.bleu:.2f}", f"{drop} ({low} to {high})", *costs]
+    measured = interval(one.lost, "+.4f")
+    unclear = "" if one.lost.significant else ", can't tell"
+    shares = [f"{one.shares[of]:.2f}" for of in COSTS]
+    return [one.name, num(one.price, "+.4f"), measured + unclear, *shares]
 
 
-def write(advice: Advice, advisor: Advisor, out: Path, made: dict[str, object]) -> None:
-    """Write the page, the numbers, and the model if there is an answer."""
-    from fairseq_collab.trained import opener
+def numbers(
+    advice: Advice, args: argparse.Namespace, stem: Path, made: dict[str, Any]
+) -> dict[str, Any]:
+    """The content of the JSON file."""
 
-    answer = advice.answer
-    finals = [{"name": one.candidate.name, **asdict(one)} for one in advice.finals]
-    advisor.ledger.write(
+    def spelled(costs: dict[str, Any]) -> dict[str, Any]:
+        return {of.replace("_", "-"): cost for of, cost in costs.items()}
+
+    return {
         **made,
-        wishes=list(map(str, advice.wishes)),
-        max_bleu_loss=advice.max_bleu_loss,
-        bleu=advice.bleu,
-        finals=finals,
-        answer=answer and answer.candidate.name,
-    )
-    (out / MODEL).unlink(missing_ok=True)  # of another wish
-    if answer:
-        found = advisor.make(answer.candidate)
-        opener.save(found.with_model(found.model.cpu()), out / MODEL)
-    files.write_atomic(out / PAGE, "\n".join([*lines(advice), ""]))
+        "want": spelled(dict(args.want)),
+        "max_loss": args.max_loss,
+        "loss": advice.bits,
+        "sentences": dict(zip((args.subset, "valid"), advice.sentences, strict=True)),
+        "candidates": [
+            {
+                "name": one.name,
+                "command": command(one, args, stem),
+                "predicted": one.price,
+                "measured": one.lost._asdict(),
+                "costs": spelled(one.costs),
+                "shares": spelled(one.shares),
+            }
+            for one in advice.finals
+        ],
+        "rejected": advice.rejected,
+        "answer": advice.answer and advice.answer.name,
+    }
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; the exit status is 1 if all candidates lose more than --max-bleu-loss."""
+    """Run the command; the exit status is 1 if all candidates lose more than --max-loss."""
     args = build_parser().parse_args(argv)
+    stem = args.out / "_".join(f"{of}-{share:g}".replace("_", "-") for of, share in args.want)
+    model, page, content = (stem.with_name(f"{stem.name}.{kind}") for kind in ("pt", "md", "json"))
+    options.check_new(args, model, page, content)
     options.import_models(args)
-    from fairseq_collab.advice.advisor import Advisor
-    from fairseq_collab.advice.measure import Ledger
-    from fairseq_collab.metrics.translate import check_translation
+    from fairseq_collab.advice.advisor import advise
     from fairseq_collab.trained import opener
 
-    trained = opener.load(args.checkpoint, args.data)
+    trained = opener.load(args.checkpoint, args.data, to_save=True)
     trained.model.to(options.device(args))
-    check_translation(trained.task, trained.path, "give a model that translates")
-    settings = {
-        "checkpoint_sha256": files.sha256(args.checkpoint),
-        "data": args.data.resolve().name,
-        **{name: getattr(args, name) for name in ("subset", "sample")},
-    }
+    advice = advise(trained, dict(args.want), args.max_loss, args.subset, args.sentences)
+    text = "\n".join([*lines(advice, args, stem), ""])
     args.out.mkdir(parents=True, exist_ok=True)
-    with files.locked(args.out / "lock"):
-        ledger = Ledger(args.out / NUMBERS, settings)
-        advisor = Advisor(trained, ledger, args.subset, args.sample)
-        advice = advisor.run(args.want, args.max_bleu_loss)
-        write(advice, advisor, args.out, options.made("advise", argv, args.cpu))
-    print("\n".join(lines(advice)))
+    model.unlink(missing_ok=True)  # of other settings, with --force
     if advice.answer:
-        print(f"\n{args.out / MODEL}: the model")
+        answer = advice.answer.model
+        opener.save(answer.with_model(answer.model.cpu()), model)
+    found = numbers(advice, args, stem, options.made("advise", argv, args.cpu))
+    files.write_json(content, found)
+    files.write_atomic(page, text)
+    print(text, end="")
+    if advice.answer:
+        print(f"\n{model}: the model")
     return 0 if advice.answer else 1

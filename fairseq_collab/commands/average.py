@@ -27,12 +27,14 @@ def build_parser() -> argparse.ArgumentParser:
         "updates (checkpoint_3_1000.pt)",
     )  # fmt: skip
     options.add_out(parser, "FILE", "checkpoint to write")
+    options.add_force(parser)
     return parser
 
 
 def main(argv: Sequence[str]) -> int:
     parser = build_parser()
     args = parser.parse_args(argv)
+    options.check_out(args)
     options.import_models(args)
     from fairseq_collab.trained.average import average_checkpoints, last_checkpoints
 

@@ -13,7 +13,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from collab_common.command import check_folder_of, positive
+from collab_common.command import positive
 from collab_common.files import write_json
 from collab_common.progress import say
 from collab_common.provenance import cores
@@ -44,6 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--out", type=Path, default=Path("bench.json"), metavar="FILE",
         help="the JSON file (default: bench.json)",
     )  # fmt: skip
+    options.add_force(parser)
     return parser
 
 
@@ -92,7 +93,7 @@ def table(records: Sequence[dict[str, Any]]) -> str:
 
 def main(argv: Sequence[str]) -> int:
     args = build_parser().parse_args(argv)
-    check_folder_of(args.out, "--out")
+    options.check_out(args)
     options.import_models(args)
     found = measure(args)
     write_json(args.out, {**options.made("bench", argv, args.cpu), **found})

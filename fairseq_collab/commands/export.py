@@ -13,7 +13,6 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-from collab_common.command import check_folder_of
 from collab_common.errors import UserError
 from collab_common.folder import whole_folder
 from fairseq_collab.commands import options
@@ -53,9 +52,7 @@ def main(argv: Sequence[str]) -> int:
         if find_spec(package) is None:
             what = f"needs the package {package}, which is not installed"
             raise UserError(what, f"--format {args.format}", "pip install 'fairseq-collab[export]'")
-    check_folder_of(args.out, "--out")
-    if args.out.exists():
-        raise UserError("exists already", args.out, "remove it, or give another --out")
+    options.check_out(args)
     options.import_models(args)
     from fairseq_collab.export import model
 

@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collab_common.command import positive
+from collab_common.command import check_folder_of, positive
 from collab_common.errors import UserError
 from collab_common.provenance import circumstances
 from fairseq_compat import require_fairseq
@@ -45,6 +45,24 @@ def add_data(parser: ArgumentParser, default: str | None = None) -> None:
 def add_out(parser: ArgumentParser, metavar: str, about: str) -> None:
     """``--out``, the file or folder to write."""
     parser.add_argument("--out", type=Path, required=True, metavar=metavar, help=about)
+
+
+def add_force(parser: ArgumentParser) -> None:
+    parser.add_argument("--force", action="store_true", help="write over a result that exists")
+
+
+def check_out(args: Namespace, *more: Path) -> None:
+    """Raise UserError unless ``--out`` and ``more`` have a folder, and nothing is written over."""
+    check_folder_of(args.out, "--out")
+    check_new(args, args.out, *more)
+
+
+def check_new(args: Namespace, *results: Path) -> None:
+    """Raise UserError where a result would be written over something, without ``--force``."""
+    todo = "give --force to write over it" if "force" in args else "remove it"
+    for path in results:
+        if path.exists() and not vars(args).get("force"):
+            raise UserError("exists already", path, f"{todo}, or give another --out")
 
 
 def add_cpu(parser: ArgumentParser) -> None:

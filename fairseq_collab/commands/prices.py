@@ -126,7 +126,7 @@ def checks(trained: Trained, statistics: Any, converters: dict[str, Converter]) 
             found.append({"change": change, "price": price, "measured": lost})
 
     def converted(converter: Converter, share: float) -> tuple[Trained, float]:
-        model, prices = converter.model(converter.spread(share, "cache"))
+        model, prices = converter.model(converter.spread({"cache": share}))
         return model, sum(prices.values())
 
     def without_heads(number: int) -> tuple[Trained, float]:

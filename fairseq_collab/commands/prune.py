@@ -8,7 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from collab_common.command import check_folder_of, positive, share
+from collab_common import ATTENTION_TYPES, AttentionType
+from collab_common.command import positive, share
 from collab_common.errors import UserError
 from fairseq_collab.commands import options
 
@@ -35,10 +36,9 @@ def build_parser() -> argparse.ArgumentParser:
     options.add_checkpoint(parser, options.TRANSFORMER)
     options.add_data(parser, "that of the training")
     options.add_out(parser, "FILE", "checkpoint to write")
+    options.add_force(parser)
     number = parser.add_mutually_exclusive_group()
-    number.add_argument(
-        "--remove-share", type=share, metavar="X", help="share of all heads to remove"
-    )
+    number.add_argument("--remove-share", type=share, metavar="X", help="share of heads to remove")
     number.add_argument(
         "--as-many-as", type=Path, metavar="CHECKPOINT",
         help="keep the number of heads of this model",
@@ -46,6 +46,10 @@ def build_parser() -> argparse.ArgumentParser:
     number.add_argument(
         "--keep", metavar="C", type=positive, help="number of heads to keep in each attention"
     )
+    parser.add_argument(
+        "--types", nargs="+", choices=ATTENTION_TYPES, default=ATTENTION_TYPES,
+        help="attention types that lose heads (default: all)",
+    )  # fmt: skip
     other = parser.add_argument_group("other choices of heads (default: by price)")
     who = other.add_mutually_exclusive_group()
     who.add_argument(
@@ -89,7 +93,8 @@ def check_options(parser: argparse.ArgumentParser, args: argparse.Namespace) -> 
     if not by_price(args):
         options.reject(parser, args, ("sentences", "subset"), "is of the choice by price")
     if not ranks(args):
-        options.reject(parser, args, NUMBERS, "needs a choice by price, --importance or --random")
+        reason = "needs a choice by price, --importance or --random"
+        options.reject(parser, args, (*NUMBERS, "types"), reason)
     elif all(getattr(args, name) is None for name in NUMBERS):
         parser.error("give a number of heads: --remove-share, --as-many-as or --keep")
 
@@ -123,9 +128,10 @@ def cheapest(args: argparse.Namespace, trained: Trained) -> Callable[..., tuple[
     if args.keep is not None:
         choices.check_enough(heads, args.keep)
         return partial(choices.cheapest_of_each, heads, keep=args.keep)
-    number = round((args.remove_share or 0) * total(heads))
+    number = round((args.remove_share or 0) * total(heads, args.types))
     if args.as_many_as is not None:
-        number = total(heads) - total(opener.load(args.as_many_as, args.data).heads)
+        other = opener.load(args.as_many_as, args.data).heads
+        number = total(heads, args.types) - total(other, args.types)
         if number < 0:
             raise UserError(f"has more heads than {trained.path}", args.as_many_as, "swap them")
     return partial(choices.cheapest, heads, number=number)
@@ -145,9 +151,9 @@ def importances(args: argparse.Namespace, trained: Trained) -> dict[Attention, T
     return choices.on_diagonals(normalised(measure) if args.normalise else measure, trained)
 
 
-def total(heads: Heads) -> int:
-    """The number of heads of a model."""
-    return sum(map(sum, heads.values()))
+def total(heads: Heads, types: Sequence[AttentionType]) -> int:
+    """The number of heads of these attention types."""
+    return sum(sum(heads[type_]) for type_ in types)
 
 
 def report(heads: Heads, kept: Kept) -> list[str]:
@@ -173,7 +179,7 @@ def main(argv: Sequence[str]) -> int:
     parser = build_parser()
     args = parser.parse_intermixed_args(argv)
     check_options(parser, args)
-    check_folder_of(args.out, "--out")
+    options.check_out(args, args.out.with_suffix(".yaml"))
     if args.out.suffix != ".pt":
         raise UserError("is no name of a checkpoint", args.out, "give --out a name with .pt")
     options.import_models(args)
@@ -192,10 +198,11 @@ def main(argv: Sequence[str]) -> int:
         choice = cheapest(args, whole)
         if by_price(args):
             statistics = collect(whole, samples(whole, args.subset, args.sentences))
-            kept, bits = choice({one: found.pairs for one, found in statistics.items()})
-            price = [f"price: {bits:.4f} bits per target token"]
+            pairs = {one: found.pairs for one, found in statistics.items()}
         else:
-            kept, _ = choice(importances(args, whole))
+            pairs = importances(args, whole)
+        kept, bits = choice({one: it for one, it in pairs.items() if one.type in args.types})
+        price = [f"price: {bits:.4f} bits per target token"] * by_price(args)
     result = pruned(whole, kept, statistics)
     checked = options.checked(args, whole, result)
     result.model.cpu()

@@ -15,7 +15,7 @@ from typing import Any
 from tabulate import tabulate
 
 from collab_common import ATTENTION_TYPES
-from collab_common.command import check_folder_of, share
+from collab_common.command import share
 from fairseq_collab.commands import options
 
 #: The size that each kind of heads has: ``size`` of :data:`.convert.kinds.TARGETS`.
@@ -42,6 +42,7 @@ def build_parser() -> argparse.ArgumentParser:
     options.add_checkpoint(parser, options.TRANSFORMER)
     options.add_data(parser, "that of the training")
     options.add_out(parser, "FILE", "checkpoint to write")
+    options.add_force(parser)
     parser.add_argument(
         "--to", choices=SIZES, default="collab",
         help="heads of the result: shared keys (collab, the default), narrower separate keys "
@@ -136,15 +137,15 @@ def reparametrize(args: Namespace) -> dict[str, Any]:
     trained, target = conversion.load(args.checkpoint, what, args.data)
     trained.model.to(options.device(args))
     by_type = {type_: getattr(args, f"{target.size}_in_{type_}") for type_ in ATTENTION_TYPES}
-    spread = "cache" if args.cache else "parameters" if args.parameters else None
+    shares = {of: getattr(args, of) for of in ("cache", "parameters") if getattr(args, of)}
     sizes = {}
-    if spread is None:
+    if not shares:
         whole = getattr(args, target.size)
         sizes = conversion.chosen_sizes(whole, by_type, trained, target)
     statistics = collect(trained, samples(trained, args.subset, args.sentences))
     converter = conversion.Converter(trained, what, statistics)
-    if spread is not None:
-        sizes = converter.spread(getattr(args, spread), spread)
+    if shares:
+        sizes = converter.spread(shares)
     result, prices = converter.model(sizes)
     checked = options.checked(args, trained, result)
     result.model.cpu()
@@ -179,7 +180,7 @@ def main(argv: Sequence[str]) -> int:
     parser = build_parser()
     args = parser.parse_intermixed_args(argv)
     check(parser, args)
-    check_folder_of(args.out, "--out")
+    options.check_out(args)
     options.import_models(args)
     result = reparametrize(args)
     print(json.dumps(result) if args.json else report(result))

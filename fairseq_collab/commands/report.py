@@ -17,11 +17,13 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUNS", help="runs, folders of runs")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE.html")
+    options.add_force(parser)
     return parser
 
 
 def main(argv: list[str]) -> int:
     args = build_parser().parse_args(argv)
+    options.check_new(args, args.out)
     from fairseq_collab.results import report
 
     text, answer = report.page(args.runs)

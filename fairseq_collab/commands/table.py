@@ -44,6 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--out", type=Path,
         help="folder for table.md, runs.json, figure.png and figure.svg",
     )  # fmt: skip
+    options.add_force(parser)
     return parser
 
 
@@ -58,7 +59,9 @@ def main(argv: list[str]) -> int:
     text = markdown(table)
     if args.out:
         runs = json.dumps({"runs": facts(table.frame)}, indent=1, ensure_ascii=False) + "\n"
-        files = {"table.md": text, "runs.json": runs}
-        write_contents(args.out, {**files, **figure.of_table(table)})
+        files: dict[str, bytes | str] = {"table.md": text, "runs.json": runs}
+        files |= figure.of_table(table)
+        options.check_new(args, *(args.out / name for name in files))
+        write_contents(args.out, files)
     print(text, end="")
     return 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from collab_common.command import check_folder_of
 from fairseq_collab.commands import options
 
 
@@ -20,6 +19,7 @@ def build_parser() -> argparse.ArgumentParser:
     options.add_checkpoint(parser, "a trained transformer_grouped_heads, or a language model of it")
     options.add_data(parser)
     options.add_out(parser, "FILE", "file of votes to write")
+    options.add_force(parser)
     parser.add_argument("--subset", default="train", help="subset to read (default: train)")
     options.add_cpu(parser)
     options.add_user_dir(parser)
@@ -28,7 +28,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str]) -> int:
     args = build_parser().parse_args(argv)
-    check_folder_of(args.out, "--out")
+    options.check_out(args)
     options.import_models(args)
     from fairseq_collab.attention.groups import head_group_attentions
     from fairseq_collab.prune import votes

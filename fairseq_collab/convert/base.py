@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fairseq_collab.convert.common_map import STEPS
+from fairseq_collab.metrics.cost import LENGTH
 from fairseq_collab.models.base import Variant
 from fairseq_collab.prices import bits
 from fairseq_collab.prices.bits import Point
@@ -137,9 +138,16 @@ class Target:
         raise NotImplementedError
 
 
-def point(size: int, weights: Mapping[str, Tensor], price: float) -> Point:
-    """An attention of these weights: what its KV cache and parameters take, and its price."""
+def point(attention: Attention, size: int, weights: Mapping[str, Tensor], price: float) -> Point:
+    """An attention with these weights: its costs, and its price."""
     cached = ("latent_proj",) if "latent_proj.weight" in weights else ("k_proj", "v_proj")
     cache = sum(len(weights[f"{name}.weight"]) for name in cached)
     parameters = sum(weight.numel() for name, weight in weights.items() if name != "signature")
-    return Point(size, cache, parameters, price)
+    products = [weight for name, weight in weights.items() if name.endswith(".weight")]
+    queries, mixing = len(weights["q_proj.weight"]), weights.get("mixing")
+    if mixing is not None:
+        queries = mixing.size(0) * mixing.size(1)
+        products += [mixing] * (mixing.dim() == 3)  # the diagonal is element-wise
+    scores = LENGTH * LENGTH * (queries + weights["out_proj.weight"].size(1))
+    work = LENGTH * sum(weight.numel() for weight in products) + scores
+    return Point(size, 0 if attention.type == "encoder" else cache, parameters, work, price)

@@ -8,6 +8,7 @@ and ``transformer_collab``, whose heads can share fewer dimensions.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -26,7 +27,7 @@ from fairseq_collab.convert.base import (
     point,
 )
 from fairseq_collab.convert.kinds import TARGETS
-from fairseq_collab.metrics.cost import cost
+from fairseq_collab.metrics.cost import totals
 from fairseq_collab.models.base import HeadModel
 from fairseq_collab.models.options import listed_values
 from fairseq_collab.models.variants import COLLABORATIVE, CONCATENATED, family_of
@@ -197,6 +198,11 @@ def _listed(option: str, text: str | None, layers: int) -> list[int] | None:
         raise UserError(str(error)) from error
 
 
+def spelled(shares: Mapping[str, float]) -> str:
+    """Shares of costs as options spell them: ``cache=0.5 multiply-adds=0.8``."""
+    return " ".join(f"{of.replace('_', '-')}={share:g}" for of, share in shares.items())
+
+
 # ---- work ----------------------------------------------------------------------------------------
 
 
@@ -239,25 +245,32 @@ class Converter:
         result = with_heads(self.trained, target, weights, sizes)
         return result, {one: found[one][1] for one in sizes}
 
-    def spread(self, share: float, of: str) -> dict[Attention, int]:
-        """Sizes that keep ``share`` of the model's ``cache`` or ``parameters`` at the least price.
+    def spread(self, shares: Mapping[str, float]) -> dict[Attention, int]:
+        """Sizes that keep these shares of the model's costs at the least price.
 
-        Encoder self-attention has no KV cache: for a share of the cache it is left alone.
+        Encoder self-attention has no KV cache: for a share of the cache alone it is left alone.
+
+        Args:
+            shares: of cache, parameters or multiply_adds.
 
         Raises:
             UserError: no sizes are small enough.
         """
-        narrowed = [one for one in self.attentions if of != "cache" or one.type != "encoder"]
-        now = [getattr(point(0, one.module.state_dict(), 0.0), of) for one in narrowed]
-        whole = sum(now) if of == "cache" else cost(self.trained.model).parameters
-        rest = whole - sum(now)
+        encoder = shares.keys() != {"cache"}
+        narrowed = [one for one in self.attentions if encoder or one.type != "encoder"]
+        whole = totals(self.trained.model)
+        now = [point(one, 0, one.module.state_dict(), 0.0) for one in narrowed]
+        rest = {of: whole[of] - sum(getattr(each, of) for each in now) for of in shares}
         curves = {one: self.curve(one) for one in bar("sizes", narrowed)}
-        points = cheapest(curves, of, int(share * whole) - rest)
+        budgets = {of: int(share * whole[of]) - rest[of] for of, share in shares.items()}
+        points = cheapest(curves, budgets)
         if points is None:
-            least = sum(min(getattr(each, of) for each in curve) for curve in curves.values())
-            what = f"{self.target.heads} cannot have {share:g} of the {of}"
-            todo = f"the least is {(least + rest) / whole:.3f}"
-            raise UserError(what, self.trained.path, todo)
+            least = {}
+            for of in shares:
+                smallest = sum(min(getattr(each, of) for each in it) for it in curves.values())
+                least[of] = math.ceil(1000 * (smallest + rest[of]) / whole[of]) / 1000
+            what = f"{self.target.heads} cannot have {spelled(shares)}"
+            raise UserError(what, self.trained.path, f"the least is {spelled(least)}")
         sizes = {one: each.size for one, each in points.items() if each.size}
         check_sizes(sizes, self.trained, self.target)
         return sizes
@@ -267,7 +280,8 @@ class Converter:
         target, module = self.target, attention.module
         points = []
         if target.unchanged_size(module) == 0:
-            points.append(point(0, module.state_dict(), 0.0))
+            points.append(point(attention, 0, module.state_dict(), 0.0))
         for size in target.grid(module):
-            points.append(point(size, *target.convert(self.attentions[attention], size, steps=0)))
+            made = target.convert(self.attentions[attention], size, steps=0)
+            points.append(point(attention, size, *made))
         return points

@@ -29,7 +29,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from fairseq_collab.attention import HeadAttention
 from fairseq_collab.kernels.onednn import restore_linear
 from fairseq_collab.models.layers import is_copy
-from fairseq_collab.trained.attentions import by_type
+from fairseq_collab.trained.attentions import attentions, by_type
 from fairseq_collab.trained.from_options import untrained
 from fairseq_collab.trained.opener import check_transformer
 
@@ -66,6 +66,17 @@ def cost(model: Any) -> Cost:
         attention_parameters=sum(p.numel() for module in ours for p in module.parameters()),
         **{name: BYTES_PER_FLOAT * sum(each) for name, each in floats.items()},
     )
+
+
+def totals(model: Any) -> dict[str, int]:
+    """The costs that a smaller model can be asked for, of a whole model.
+
+    The cache is in numbers per token: of a source and of a target token, all layers together.
+    """
+    cached = (cached_floats(one.module) for one in attentions(model) if one.type != "encoder")
+    used = sum(parameter.numel() for parameter in used_parameters(model))
+    work = multiply_adds(model)
+    return {"cache": sum(map(sum, cached)), "parameters": used, "multiply_adds": work}
 
 
 def used_parameters(model: nn.Module) -> Iterator[nn.Parameter]:

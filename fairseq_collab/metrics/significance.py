@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
 from scipy import stats
@@ -126,6 +127,25 @@ def gain_of(gains: Sequence[float]) -> Gain:
     found = stats.ttest_1samp(gains, 0)
     low, high = found.confidence_interval(CONFIDENCE)
     return Gain(mean, float(low), float(high), float(found.pvalue))
+
+
+def gain_per_unit(gains: ArrayLike, units: ArrayLike) -> Gain:
+    """``sum gains / sum units``, such as bits per token over sentences, with its t-interval.
+
+    The standard error is that of a ratio of two sums (Cochran 1977, Sampling Techniques, 2.11):
+    of ``gains - mean units``.
+    """
+    change, weights = np.asarray(gains, float), np.asarray(units, float)
+    mean = float(change.sum() / weights.sum())
+    if len(change) < 2:
+        return Gain(mean)
+    left = change - mean * weights
+    error = float(np.sqrt(len(left) * np.sum(left**2) / (len(left) - 1)) / weights.sum())
+    if not error:
+        return Gain(mean)
+    low, high = stats.t.interval(CONFIDENCE, len(left) - 1, mean, error)
+    p = 2 * stats.t.sf(abs(mean) / error, len(left) - 1)
+    return Gain(mean, float(low), float(high), float(p))
 
 
 def holm(p: Sequence[float | None]) -> list[float | None]:

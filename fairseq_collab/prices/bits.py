@@ -17,7 +17,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-import numpy as np
+from scipy.optimize import Bounds, LinearConstraint, milp
 from torch import Tensor
 
 from fairseq_collab.prices.statistics import Statistics
@@ -59,39 +59,39 @@ class Point(NamedTuple):
     Attributes:
         cache: numbers per token in its KV cache.
         parameters: all of its own.
+        multiply_adds: of a sentence (pair) as in :mod:`fairseq_collab.metrics.cost`.
         price: in bits.
     """
 
     size: int
     cache: int
     parameters: int
+    multiply_adds: int
     price: float
 
 
-def cheapest(curves: Mapping[K, Sequence[Point]], of: str, budget: int) -> dict[K, Point] | None:
-    """One point of each curve, of least total price, with the sum of ``of`` within ``budget``.
+def cheapest(
+    curves: Mapping[K, Sequence[Point]], budgets: Mapping[str, int]
+) -> dict[K, Point] | None:
+    """One point of each curve, of least total price, with all sums of costs within their budgets.
 
-    ``of`` is cache or parameters.  None if no choice is within the budget.  A multiple-choice
-    knapsack, by dynamic programming over costs in units of their greatest common divisor.
+    ``budgets`` are of cache, parameters or multiply_adds.  None if no choice is within them.  A
+    multiple-choice knapsack, by branch and bound.
     """
-    costs = {key: [getattr(point, of) for point in curve] for key, curve in curves.items()}
-    unit = math.gcd(*(cost for each in costs.values() for cost in each)) or 1
-    if budget < 0:
+    pairs = [(key, point) for key, curve in curves.items() for point in curve]
+    one_each = [[key == other for key, _ in pairs] for other in curves]
+    limits = [LinearConstraint(one_each, 1, 1)]
+    for of, budget in budgets.items():
+        costs = [getattr(point, of) for _, point in pairs]
+        unit = math.gcd(*costs) or 1  # small numbers: the solver's tolerance is absolute
+        limits.append(LinearConstraint([cost // unit for cost in costs], ub=budget // unit))
+    found = milp(
+        [point.price for _, point in pairs],
+        integrality=1,
+        bounds=Bounds(0, 1),
+        constraints=limits,
+        options={"mip_rel_gap": 0},
+    )
+    if found.x is None:
         return None
-    best = np.zeros(budget // unit + 1)  # by budget
-    choices = []
-    for key, curve in curves.items():
-        prices = np.full((len(curve), len(best)), np.inf)
-        for row, cost, point in zip(prices, costs[key], curve, strict=True):
-            if cost // unit < len(best):
-                row[cost // unit :] = best[: len(best) - cost // unit] + point.price
-        choices.append(prices.argmin(0))
-        best = prices.min(0)
-    if not np.isfinite(best[-1]):
-        return None
-    left, found = len(best) - 1, {}
-    for key, choice in zip(reversed([*curves]), reversed(choices), strict=True):
-        index = choice[left]
-        found[key] = curves[key][index]
-        left -= costs[key][index] // unit
-    return {key: found[key] for key in curves}
+    return {key: point for (key, point), chosen in zip(pairs, found.x, strict=True) if chosen > 0.5}

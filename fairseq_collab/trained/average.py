@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from collab_common.command import check_folder_of
 from collab_common.errors import UserError
 from fairseq_compat import checkpoints, fairseq_fixes
 
@@ -87,7 +86,6 @@ def average_checkpoints(
         UserError: an input cannot be read, does not match the others or is not finite, or
             the result cannot be written.
     """
-    check_folder_of(out, "--out")
     first, *others = [os.fspath(path) for path in paths]
     newest = checkpoints.read(first)
     model = newest.pop("model")

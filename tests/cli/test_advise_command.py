@@ -1,121 +1,103 @@
-"""``fairseq-collab advise``: an answer, the same answer after an interruption, and errors."""
+"""``fairseq-collab advise``: an answer, commands that make the same models, and errors."""
 
 from __future__ import annotations
 
 import json
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from refusals import refusing
 
 from collab_common.main import main
-from fairseq_collab.advice import advisor, candidates, measure
-from fairseq_collab.advice.plan import candidate
+from fairseq_collab.advice import advisor
 from fairseq_collab.commands import advise
-from fairseq_collab.convert import calibrate
 from fairseq_collab.trained import opener
 from fairseq_compat.fairseq_fixes import UNDEFINED
 
 
-@pytest.fixture(autouse=True)
-def few_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two conversions, and one size per place."""
-    monkeypatch.setattr(candidates, "SHARES", (0.5,))
-    few = {name: candidates.SHARING[name] for name in ("grouped-query", "latent")}
-    monkeypatch.setattr(candidates, "SHARING", few)
-
-
-def run(stock: Path, data: Path, out: Path, *options: str) -> int:
-    command = [str(stock), str(data), "--out", str(out), "--sample=12", *options]
+def run(checkpoint: Path, data: Path, out: Path, *options: str) -> int:
+    command = [str(checkpoint), str(data), "--out", str(out), "--sentences=12", *options]
     return advise.main(command)
 
 
-def numbers(out: Path) -> dict:
-    found = json.loads((out / "advice.json").read_text())["found"]
-    return {name: number for name, number in found.items() if name != "seconds"}
-
-
-def test_an_answer_and_the_same_after_interruptions(
+def test_an_answer_and_other_targets_in_its_folder(
     stock: Path,
     data: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
-    wishes = ["--want", "cache=0.6", "--max-bleu-loss=100"]
-    assert run(stock, data, whole, *wishes) == 0
+    out = tmp_path / "advice"
+    assert run(stock, data, out, "--want", "cache=0.6", "--max-loss=9") == 0
     said = capsys.readouterr().out
-    assert {path.name for path in whole.iterdir()} == {"advice.json", "advice.md", "advised.pt"}
-    assert said.startswith((whole / "advice.md").read_text())
-    assert opener.load(whole / "advised.pt", data).arch != "transformer"
-    found = json.loads((whole / "advice.json").read_text())
-    (answer,) = [one for one in found["finals"] if one["name"] == found["answer"]]
-    assert answer["ratios"]["cache"] <= 0.6
-    assert answer["low"] <= answer["drop"] <= answer["high"]
+    assert said.startswith((out / "cache-0.6.md").read_text())
+    found = json.loads((out / "cache-0.6.json").read_text())
+    (answer,) = [one for one in found["candidates"] if one["name"] == found["answer"]]
+    assert answer["shares"]["cache"] <= 0.6
+    assert answer["measured"]["low"] <= answer["measured"]["mean"] <= answer["measured"]["high"]
+    # The numbers of sentences that there were, not those that were asked for.
+    valid = (data.parent / "text" / "valid.en").read_text().count("\n")
+    assert found["sentences"] == {"train": 12, "valid": valid}
+    assert opener.load(out / "cache-0.6.pt", data).arch != "transformer"
 
-    write = measure.Ledger.write
-
-    def killed(self: measure.Ledger, **more: object) -> None:
-        write(self, **more)
-        if len(self.found) % 9 == 0:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(measure.Ledger, "write", killed)
-        for _ in range(2):
-            with pytest.raises(KeyboardInterrupt):
-                run(stock, data, cut, *wishes)
-    assert run(stock, data, cut, *wishes) == 0
-    assert capsys.readouterr().out.splitlines()[0] == said.splitlines()[0]
-    assert numbers(cut) == numbers(whole)
-
-    # Another target in the folder measures no single place again.  Here every model loses too much.
-    monkeypatch.setattr(
-        advisor.Advisor, "alone", lambda self, one, _: self.ledger.found[f"alone {one.name}"]
-    )
-    monkeypatch.setattr(advisor.Advisor, "bleu", lambda self, one: 20.0 if one else 30.0)
-    assert run(stock, data, cut, "--want", "cache=0.9", "--max-bleu-loss=9.9") == 1
-    assert capsys.readouterr().out.startswith("cache=0.9, at most 9.9 BLEU lost: no candidate; ")
-    assert not (cut / "advised.pt").exists()
+    # Nothing of the first target is lost, neither by a second one nor by the same again.
+    before = {path: path.read_bytes() for path in out.iterdir()}
+    wanted = ["--want", "multiply-adds=0.9", "cache=0.9"]
+    monkeypatch.setattr(advisor, "chosen", lambda *_: None)
+    assert run(stock, data, out, *wanted) == 1
+    assert "no candidate" in capsys.readouterr().out.splitlines()[0]
+    with refusing("cache-0.6.pt: exists already", "--force"):
+        run(stock, data, out, "--want", "cache=0.6")
+    names = {"multiply-adds-0.9_cache-0.9.json", "multiply-adds-0.9_cache-0.9.md"}
+    assert {path.name for path in out.iterdir()} == {path.name for path in before} | names
+    assert all(path.read_bytes() == content for path, content in before.items())
+    content = json.loads((out / "multiply-adds-0.9_cache-0.9.json").read_text())
+    assert content["want"] == {"multiply-adds": 0.9, "cache": 0.9}
+    assert content["answer"] is None
+    assert "multiply_adds" not in (out / "multiply-adds-0.9_cache-0.9.json").read_text()
 
 
-@pytest.mark.parametrize(
-    ("model", "rejected"),
-    [("stock", []), ("trained", ["heads", "grouped-query", "latent"])],
-    ids=["stock", "collab"],
-)
-def test_the_command_by_hand_makes_the_same_model(
-    model: str, rejected: list[str], data: Path, tmp_path: Path, request: pytest.FixtureRequest
+@pytest.mark.parametrize("wanted", ["cache=0.6", "parameters=0.95"])
+@pytest.mark.parametrize("model", ["stock", "trained", "ordinary_lm"])
+def test_the_printed_commands_make_the_same_models(
+    model: str,
+    wanted: str,
+    data: Path,
+    monolingual: Path,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     checkpoint: Path = request.getfixturevalue(model)
-    request.getfixturevalue("monkeypatch").undo()
-    request.getfixturevalue("monkeypatch").chdir(tmp_path)
-    trained = opener.load(checkpoint, data)
-    found, reasons = candidates.methods(trained, calibrate.batches(trained, "train", 20))
-    assert [*reasons] == rejected
-    for method in found.values():
-        sizes = {place: sizes[0] for place, sizes in method.sizes().items() if place != "encoder"}
-        one = candidate(method.name, {**method.base, **sizes})
-        command = method.command(one, str(checkpoint), str(data), f"{method.name}.pt")
-        assert main(shlex.split(command)[1:]) == 0
-        made = opener.load(tmp_path / f"{method.name}.pt", data)
-        expected = method.make(one)
-        assert made.arch == expected.arch
-        for name, weight in expected.model.state_dict().items():
-            if name.endswith(UNDEFINED):
-                continue
-            torch.testing.assert_close(made.model.state_dict()[name], weight)
+    text = monolingual if model == "ordinary_lm" else data
+    monkeypatch.setattr(advisor, "MEASURED", 9)
+    built: list[advisor.Final] = []
+    choose = advisor.chosen
+
+    def recorded(finals: list[advisor.Final], *args: Any) -> advisor.Final | None:
+        built.extend(finals)
+        return choose(finals, *args)
+
+    monkeypatch.setattr(advisor, "chosen", recorded)
+    assert run(checkpoint, text, tmp_path, "--want", wanted, "--max-loss=9") == 0
+    lines = capsys.readouterr().out.splitlines()
+    commands = [shlex.split(line) for line in lines if line.startswith("    fairseq-collab ")]
+    assert len(commands) == len(built) > 0
+    for words, one in zip(commands, built, strict=True):
+        assert main(words[1:]) == 0
+        made = opener.load(Path(words[-1]), text)
+        assert made.arch == one.model.arch
+        for name, weight in one.model.model.state_dict().items():
+            if not name.endswith(UNDEFINED):
+                torch.testing.assert_close(made.model.state_dict()[name], weight, msg=name)
 
 
-def test_refusals(
-    stock: Path, data: Path, ordinary_lm: Path, monolingual: Path, tmp_path: Path
-) -> None:
-    with refusing("does not translate"):
-        run(ordinary_lm, monolingual, tmp_path / "c", "--want", "cache=0.5")
-    with refusing("no candidate has cache=0.001; cache=0.", "is the nearest"):
-        run(stock, data, tmp_path / "a", "--want", "cache=0.001")
+def test_refusals(stock: Path, data: Path, tmp_path: Path) -> None:
+    with refusing("no candidate has parameters=0.01", "latent heads", "the least is parameters=0."):
+        run(stock, data, tmp_path / "a", "--want", "parameters=0.01")
     with refusing("data folder not found"):
         run(stock, tmp_path / "gone", tmp_path / "b", "--want", "cache=0.5")

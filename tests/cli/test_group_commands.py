@@ -88,7 +88,7 @@ def test_prune_at_random_and_by_name(trained_in_groups: tuple[Path, str], tmp_pa
     model = state["cfg"]["model"]
     assert [model[f"heads_in_{type_}"] for type_ in ("encoder", "decoder", "cross")] == [*"222"]
     assert yaml.safe_load(out.with_suffix(".yaml").read_text())["model"]["heads_in_cross"] == "2"
-    options = ["--keep-heads", "cross:2", "encoder:0,1"]
+    options = ["--keep-heads", "cross:2", "encoder:0,1", "--force"]
     assert command_prune.main([str(checkpoint), f"--out={out}", *options]) == 0
     whole = checkpoints.read(checkpoint)["model"]["encoder.layers.0.self_attn.k_proj.weight"]
     kept = checkpoints.read(out)["model"]["encoder.layers.0.self_attn.k_proj.weight"]

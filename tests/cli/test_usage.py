@@ -23,6 +23,8 @@ USAGE: dict[str, list[tuple[str, str]]] = {
     "data prepare --text t --out o --source-lang en --target-lang de": [
         ("--allow-loss nan", "number from 0 to 1, not 'nan'"),
         ("--allow-loss 5", "number from 0 to 1, not '5'"),
+        ("--like d --vocab-size 9", "--vocab-size has no effect with --like"),
+        ("--like d --subwords subword_nmt", "--subwords has no effect with --like"),
     ],
     "heads c.pt data --out=out": [
         ("--subwords=code", "--subwords needs --conllu"),

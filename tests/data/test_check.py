@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import subprocess
 import tempfile
 from collections.abc import Callable
 from dataclasses import asdict
@@ -37,7 +38,6 @@ FAULTS = {
     "ff": (b"eins\nzw\x0cei\ndrei\n", 2, "line separator", "U+000C"),
     "windows-1252": (b"eins\nzwei\nd\xe4ei\n", 3, "invalid UTF-8", "byte 0xE4 at byte 2"),
     "cut utf-8": (b"eins\nzwei\ndrei\xc3\n", 3, "invalid UTF-8", "byte 0xC3"),
-    "utf-16": ("eins\nzwei\ndrei".encode("utf-16"), 1, "UTF-16", ""),
     "bom": (b"\xef\xbb\xbfeins\nzwei\ndrei\n", 1, "byte order mark", ""),
     "empty": (b"eins\n\ndrei\n", 2, "empty", ""),
     "blank": ("eins\n \u00a0\ndrei\n".encode(), 2, "empty", ""),
@@ -56,13 +56,44 @@ def test_faults(name: str, pair: Pair) -> None:
     target, line, reason, detail = FAULTS[name]
     paths = pair(GOOD, target)
     report = checked(paths)
-    lost = 3 if name in ("crlf", "utf-16") else 1
+    lost = 3 if name == "crlf" else 1
     assert (report.read, report.kept, sum(report.dropped.values())) == (3, 3 - lost, lost)
     where = report.first[reason]
     assert where.startswith(f"{paths[1]}:{line}")
     assert detail in where
     with refusing(f"{paths[1]}:{line}: {reason}", detail):
         checked(paths, "test")
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize("text", ["eins\nzwei\ndrei\n", "ähnlich\nzwei", "\u4e00\n\u4e01\n"])
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_utf16(encoding: str, text: str, side: int, split: str, pair: Pair) -> None:
+    """In each file, with a mark or without; the lines of its bytes are not those of the text."""
+    texts = [GOOD, GOOD]
+    texts[side] = text.encode(encoding)
+    paths = pair(*texts)
+    with refusing(f"{paths[side]}: is UTF-16", "convert it: iconv") as refusal:
+        checked(paths, split)
+    assert followed(str(refusal.value), paths[side]) == text.encode()
+
+
+def followed(line: str, path: Path) -> bytes:
+    """The text after the advised command; its FILE is ``path``, and NEW replaces that."""
+    command = line.partition(" it: ")[2].replace("FILE", str(path)).replace("NEW", f"{path}.new")
+    subprocess.run(["bash", "-c", command], check=True)
+    new = path.with_name(f"{path.name}.new")
+    return (new if new.exists() else path).read_bytes()
+
+
+@pytest.mark.parametrize("name", ["cr", "crlf", "nul", "windows-1252", "bom"])
+def test_advice_removes_the_fault(name: str, pair: Pair) -> None:
+    paths = pair(GOOD, FAULTS[name][0])
+    with refusing(" it: ") as refusal:
+        checked(paths, "test")
+    lines = followed(str(refusal.value), paths[1]).splitlines(keepends=True)
+    assert [inspect(line, number == 0)[0] for number, line in enumerate(lines)] == ["", "", ""]
 
 
 @pytest.mark.parametrize("side", [0, 1])
@@ -145,9 +176,7 @@ def test_losses(lost: int, fails: bool) -> None:
     for _ in range(lost):
         report.drop("carriage return", "F:1")
     if fails:
-        with refusing(
-            "set train: 6 of 100 pairs (6%)", "first at F:1; convert CR LF", "-loss 0.07"
-        ):
+        with refusing("set train: 6 of 100 pairs (6%)", "first at F:1; remove it", "-loss 0.07"):
             check_losses({"train": report}, ALLOWED_LOSS)
     check_losses({"train": report}, 0.06)
 

@@ -29,7 +29,7 @@ from text_tools import (
 import data_prep.prepare as prepare_module
 from collab_common.files import sha256
 from collab_common.folder import MANIFEST
-from data_prep.prepare import prepare
+from data_prep.prepare import SENTENCEPIECE, SUBWORD_NMT, prepare
 
 
 def sentences(folder: Path, split: str, lang: str) -> Any:
@@ -82,6 +82,29 @@ def test_same_as_fairseq_and_sentencepiece_by_hand(
     assert {word: int(n) for word, n in rows if not word.startswith("madeupword")} == counts
 
 
+@pytest.mark.parametrize("kind", [SENTENCEPIECE, SUBWORD_NMT])
+def test_like_another_folder(kind: str, corpus: Path, tmp_path: Path) -> None:
+    """Other text in its subwords and symbols: of all sets, or of one."""
+    first, text = tmp_path / "first", write_corpus(tmp_path / "text", seed=2)
+    prepare(config(corpus, first, subwords=kind))
+    replace_line(text / "test.de", 1, b"Xylophone .")
+    for path in (*text.glob("train.*"), *text.glob("valid.*")):
+        path.unlink()
+    for name, source in (("all", corpus), ("tests", text)):
+        done = run("prepare", *options(source, tmp_path / name)[:-2], "--like", first)
+        assert done.returncode == 0, done.stderr
+    made = manifest(tmp_path / "all")["outputs"]
+    before = manifest(first)["outputs"]
+    assert {name for name in before if made[name] != before[name]} == set()
+    model = "code" if kind == SUBWORD_NMT else "spm.model"
+    for name in (model, "dict.en.txt", "dict.de.txt"):
+        assert manifest(tmp_path / "tests")["outputs"][name] == before[name]
+    assert set(manifest(tmp_path / "tests")["sets"]) == {"test", "test1"}
+    (first / model).write_bytes((first / model).read_bytes() + b"\n")
+    with refusing(f"inputs.like/{model}: changed"):
+        prepare(config(text, tmp_path / "tests", subwords=kind, like=first))
+
+
 # --- skipping and refusing -----------------------------------------------------------------
 
 
@@ -132,6 +155,9 @@ def test_changed_input_is_refused_unless_forced(tmp_path: Path) -> None:
         ({"splits": {"train": "train", "valid": "absent"}}, "absent.en: file not found"),
         ({"splits": {"train": "train", "valid": "valid", "test1": "test"}}, "name them test"),
         ({"languages": ("en", "en")}, "source and target language are both 'en'"),
+        ({"languages": ("en", "pt-BR")}, "pt-BR: is no name of a language to fairseq; name"),
+        ({"languages": ("zh.TW", "en")}, "zh.TW: is no name of a language"),
+        ({"like": Path("tests")}, "tests/spm.model: file not found; give a folder"),
         ({"vocab_size": 9999}, "cannot learn a vocabulary of 9999"),
     ],
 )

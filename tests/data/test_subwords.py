@@ -7,6 +7,8 @@ import random
 from pathlib import Path
 
 import pytest
+from fairseq.data.data_utils import post_process
+from fairseq.tokenizer import tokenize_line
 from refusals import refusing
 from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
@@ -46,6 +48,18 @@ def test_as_subword_nmt(
         assert segmented.read_text() == "".join(lines)
         tokens -= len(segmented.read_text().split())
     assert tokens == 0
+
+
+@pytest.mark.parametrize("space", "\u00a0\u202f\u2009\u3000")
+def test_white_space_is_kept(space: str, tmp_path: Path) -> None:
+    """fairseq takes all of it for the end of a token: a space within a token would be lost."""
+    texts, out = (tmp_path / "a", tmp_path / "b"), (tmp_path / "a.bpe", tmp_path / "b.bpe")
+    for path in texts:
+        path.write_text(f"10{space}000 Euro\n" * 9)
+    learn_merges(texts, 3, tmp_path / "codes")
+    apply_merges(tmp_path / "codes", texts, out)
+    tokens = tokenize_line(out[0].read_text().splitlines()[0])
+    assert post_process(" ".join(tokens), "subword_nmt") == "10 000 Euro"
 
 
 def test_no_words(tmp_path: Path) -> None:

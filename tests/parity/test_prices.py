@@ -235,22 +235,24 @@ def test_the_cheapest_sizes(seed: int) -> None:
     def curve(n: int) -> list[Point]:
         costs = torch.randint(1, 9, (n,), generator=chance).cumsum(0).tolist()
         prices = torch.rand(n, generator=chance).sort(descending=True)[0].tolist()
-        return [Point(i, 6 * costs[i], costs[i], prices[i]) for i in range(n)]
+        parameters = torch.randint(9, (n,), generator=chance).tolist()
+        return [Point(i, 6 * costs[i], parameters[i], 0, prices[i]) for i in range(n)]
 
     curves = {name: curve(n) for name, n in (("a", 4), ("b", 6), ("c", 5))}
-    for budget in (0, 30, 60, 90, 200, 1000):
+    for cache, parameters in itertools.product((0, 30, 60, 90, 200, 1000), (6, 12, 30)):
         choices = [
             each
             for each in itertools.product(*curves.values())
-            if sum(point.cache for point in each) <= budget
+            if sum(point.cache for point in each) <= cache
+            and sum(point.parameters for point in each) <= parameters
         ]
-        found = cheapest(curves, "cache", budget)
+        found = cheapest(curves, {"cache": cache, "parameters": parameters})
         if found is None:
             assert not choices
         else:
             best = min(sum(point.price for point in each) for each in choices)
             assert sum(point.price for point in found.values()) == pytest.approx(best)
-            assert sum(point.cache for point in found.values()) <= budget
+            assert tuple(found.values()) in choices
 
 
 @pytest.mark.parametrize(
@@ -266,7 +268,7 @@ def test_spread_is_never_dearer_than_even(option: str, shares: tuple[float, ...]
     work = converter(found, option)
     narrowed = [*found.attentions["decoder"], *found.attentions["cross"]]
     for share in shares:
-        spread = work.spread(share, "cache")
+        spread = work.spread({"cache": share})
         assert {one.type for one in spread} <= {"decoder", "cross"}
         even = {
             one: max(

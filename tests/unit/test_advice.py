@@ -1,121 +1,153 @@
-"""Wishes, predictions of combinations, and the numbers that a rerun finds again."""
+"""Targets, exact costs of candidates, and the choice among measured ones."""
 
 from __future__ import annotations
 
-import random
 from argparse import ArgumentTypeError
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from parity.test_prune_parity import trained
-from refusals import refusing
-from sacrebleu.metrics import BLEU
 from toy_heads import sample
 
-from fairseq_collab.advice.candidates import methods
-from fairseq_collab.advice.measure import Ledger, counts, drawn_gains
-from fairseq_collab.advice.plan import (
-    NAMES,
-    Measured,
-    Predicted,
-    Wish,
-    best,
-    candidate,
-    combinations,
-    met,
-    nearest,
-    parse,
-    ratios,
-)
+from collab_common.errors import UserError
+from fairseq_collab.advice.advisor import FEWER, Final, candidates, chosen, conversions
+from fairseq_collab.commands.advise import parse
+from fairseq_collab.convert.base import point
+from fairseq_collab.convert.conversion import Converter, check
+from fairseq_collab.convert.kinds import TARGETS
+from fairseq_collab.metrics.cost import totals
+from fairseq_collab.metrics.significance import gain_per_unit
+from fairseq_collab.prices.statistics import collect
+from fairseq_collab.trained.opener import Trained
 
-WHOLE = {"cache": 100, "parameters": 1000, "multiply_adds": 10}
+COSTS = ("cache", "parameters", "multiply_adds")
+POSITIONS = {"max_source_positions": 40, "max_target_positions": 40}
+SOURCES: dict[str, tuple[str, dict[str, Any]]] = {
+    "stock": ("transformer", POSITIONS),
+    "shared keys, full": ("transformer_collab", {"query_mixing": "full", **POSITIONS}),
+    "shared keys, diagonal": ("transformer_collab", {"query_mixing": "diagonal", **POSITIONS}),
+    "language model": ("transformer_lm", {"tokens_per_sample": 40, "max_target_positions": 40}),
+}
 
 
-def predicted(name: str, loss: float, cache: float) -> Predicted:
-    costs = {"cache": cache, "parameters": 1.0, "multiply_adds": 1.0}
-    return Predicted(candidate(name, {"cross": round(1000 * cache)}), loss, costs)
+def source(name: str) -> Trained:
+    arch, options = SOURCES[name]
+    return trained(arch, separate=False, **options)
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("beauty=0.5", "'beauty=0.5' names none of cache, parameters, multiply_adds"),
+        ("beauty=0.5", "names none of cache, parameters and multiply-adds"),
+        ("multiply_adds=0.5", "names none of"),
         *((text, "must be above 0 and below 1") for text in ("cache", "cache=1", "parameters=0")),
     ],
 )
-def test_what_is_no_wish(text: str, said: str) -> None:
+def test_what_is_no_target(text: str, said: str) -> None:
     with pytest.raises(ArgumentTypeError, match=said):
         parse(text)
 
 
-def test_wishes() -> None:
-    wish = parse("multiply-adds=0.7")
-    assert wish == Wish("multiply_adds", 0.7)
-    assert met([wish], {"multiply_adds": 0.7})
-    assert not met([wish, Wish("cache", 0.5)], {"multiply_adds": 0.7, "cache": 0.51})
-    half = {what: number // 2 for what, number in WHOLE.items()}
-    assert ratios(half, WHOLE) == dict.fromkeys(NAMES, 0.5)
+def test_targets() -> None:
+    assert parse("multiply-adds=0.7") == ("multiply_adds", 0.7)
 
 
-def test_costs_of_places_add_up() -> None:
-    """The predicted costs of a combination are those of the model made of it."""
-    source = trained("transformer", max_source_positions=40, max_target_positions=40)
-    way = methods(source, [sample()])[0]["heads"]
-    whole = counts(source.model)
-    alone = [("encoder", 6), ("cross", 4), ("decoder", 4)]
-    singles = [
-        Measured({place: size}, 0.5, counts(way.make(candidate("heads", {place: size})).model))
-        for place, size in alone
-    ]
-    found = list(combinations("heads", Measured({}, 0.0, whole), singles, whole))
-    assert len(found) == 7
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("name", SOURCES)
+def test_costs_are_known_before_a_model_is_built(name: str) -> None:
+    model = source(name)
+    statistics, whole = collect(model, [batch(model)]), totals(model.model)
+    for kind, conversion in conversions(model).items():
+        try:
+            check(model, TARGETS[conversion.to](conversion))
+        except UserError:
+            continue
+        converter = Converter(model, conversion, statistics)
+        sizes = {one: converter.target.grid(one.module)[0] for one in converter.attentions}
+        made = totals(converter.model(sizes)[0].model)
+        for of in COSTS:
+            expected = whole[of]
+            for one in converter.attentions:
+                now = point(one, 0, one.module.state_dict(), 0.0)
+                after = next(p for p in converter.curve(one) if p.size == sizes[one])
+                expected += getattr(after, of) - getattr(now, of)
+            assert made[of] == expected, (kind, of)
+
+
+ALL = {"cache": 0.7, "parameters": 0.97, "multiply_adds": 0.97}
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize(
+    ("name", "shares"),
+    [
+        ("stock", {"cache": 0.5}),
+        ("stock", {"parameters": 0.9}),
+        *((name, ALL) for name in SOURCES),
+    ],
+)
+def test_candidates_meet_all_targets(name: str, shares: dict[str, float]) -> None:
+    model = source(name)
+    whole = totals(model.model)
+    found, rejected = candidates(model, collect(model, [batch(model)]), shares)
+    assert found
+    assert {one.name for one in found} | {*rejected} == {*conversions(model), FEWER}
     for one in found:
-        assert one.loss == 0.5 * len(one.candidate.sizes)
-        made = counts(way.make(one.candidate).model)
-        assert one.ratios == pytest.approx(ratios(made, whole))
+        made, price = one.make()
+        assert 0 < price < 1.01 * one.price
+        for of, share in shares.items():
+            assert totals(made.model)[of] <= share * whole[of], one.name
 
 
-def test_predictions_start_from_the_base_of_a_method() -> None:
-    base = Measured({"cross": 8, "decoder": 8}, 0.1, {**WHOLE, "cache": 50})
-    singles = [Measured({"cross": 4}, 0.3, {**WHOLE, "cache": 40})]
-    whole, smaller = combinations("latent", base, singles, WHOLE)
-    assert (whole.candidate.name, whole.loss) == ("latent decoder=8 cross=8", 0.1)
-    assert smaller.candidate.name == "latent decoder=8 cross=4"
-    assert smaller.loss == pytest.approx(0.3)
-    assert smaller.ratios["cache"] == 0.4
+def batch(model: Trained) -> dict[str, Any]:
+    made = sample()
+    if model.is_language_model:
+        made["net_input"] = {"src_tokens": made["net_input"]["prev_output_tokens"]}
+    return made
 
 
-def test_the_best_meet_the_wishes_and_are_of_several_methods() -> None:
-    found = [predicted("collab", 0.01 * i, 0.3 + 0.001 * i) for i in range(10)]
-    found += [predicted("heads", 1.0, 0.2), predicted("latent", 0.0, 0.9)]
-    kept = best(found, [Wish("cache", 0.5)])
-    assert [one.method for one in kept] == ["collab"] * 6 + ["heads"]
-    assert best(found, [Wish("cache", 0.1)]) == []
-    assert nearest(found, [Wish("cache", 0.1)]).candidate.method == "heads"
+# ---- the choice ----------------------------------------------------------------------------------
+
+TOKENS = np.full(200, 10)
 
 
-def test_a_ledger_resumes_and_rejects_other_settings(tmp_path: Path) -> None:
-    path = tmp_path / "advice.json"
-    first = Ledger(path, {"seed": 1})
-    assert first.get("loss", lambda: 1.5) == 1.5
-    again = Ledger(path, {"seed": 1})
-    assert again.get("loss", lambda: pytest.fail("it is there already")) == 1.5
-    with refusing("numbers of another model", "give another --out"):
-        Ledger(path, {"seed": 2})
-    path.write_text("{")
-    with refusing("not JSON", "give another --out"):
-        Ledger(path, {"seed": 1})
+def final(name: str, lost: float, cache: float, parameters: int = 5, noise: float = 0.1) -> Final:
+    """A candidate that loses ``lost`` bits per token, with noise of its own in every sentence."""
+    noises = np.random.default_rng(len(name)).normal(0, noise, len(TOKENS))
+    bits = TOKENS * (lost + noises - noises.mean())
+    shares = {"cache": cache, "parameters": 1.0, "multiply_adds": 1.0}
+    costs = {"cache": 1, "parameters": parameters, "multiply_adds": 1}
+    gain = gain_per_unit(bits, TOKENS)
+    return Final(name, ("", []), None, 0.1, gain, costs, shares, bits)  # type: ignore[arg-type]
 
 
-def test_bootstrap_differences_are_sacrebleus_scores() -> None:
-    chance = random.Random(1)
-    words = [f"Wort{i}" for i in range(9)]
-    references = [" ".join(chance.choices(words, k=chance.randint(1, 9))) for _ in range(40)]
-    worse = [" ".join([*line.split()[:-1], "falsch"]) for line in references]
-    found = drawn_gains(references, worse, references, np.random.default_rng(3))
-    rows = np.random.default_rng(3).integers(40, size=40)
-    of_worse = BLEU().corpus_score([worse[i] for i in rows], [[references[i] for i in rows]])
-    assert found[0] == pytest.approx(of_worse.score - 100)
-    assert (found < 0).all()
-    assert not drawn_gains(worse, worse, references, np.random.default_rng(3)).any()
+@pytest.mark.parametrize(
+    ("finals", "answer"),
+    [
+        # Inside the interval the cheaper one wins, even against a gain.
+        ([final("a", -0.001, 0.5), final("bb", 0.001, 0.4)], "bb"),
+        ([final("a", 0.001, 0.4), final("bb", 0.002, 0.4, parameters=4)], "bb"),
+        ([final("a", 0.001, 0.401), final("bb", 0.002, 0.399, parameters=6)], "a"),
+        # Outside it, the better one.
+        ([final("a", 0.0, 0.5, noise=0.001), final("bb", 0.04, 0.4, noise=0.001)], "a"),
+        # A cheap one that loses too much is none.
+        ([final("a", 0.045, 0.5), final("bb", 0.055, 0.4)], "a"),
+        ([final("a", 0.06, 0.5)], None),
+    ],
+)
+def test_the_interval_decides(finals: list[Final], answer: str | None) -> None:
+    found = chosen(finals, {"cache": 0.5}, 0.05, TOKENS)
+    assert (found and found.name) == answer
+
+
+def test_the_interval_of_a_mean_per_token_is_the_bootstraps() -> None:
+    chance = np.random.default_rng(1)
+    tokens = chance.integers(1, 40, 500)
+    gains = tokens * chance.normal(0.02, 0.3, len(tokens))
+    found = gain_per_unit(gains, tokens)
+    drawn = chance.integers(len(tokens), size=(4000, len(tokens)))
+    means = gains[drawn].sum(1) / tokens[drawn].sum(1)
+    assert found.mean == pytest.approx(gains.sum() / tokens.sum())
+    assert [found.low, found.high] == pytest.approx(np.percentile(means, [2.5, 97.5]), abs=2e-3)
+    assert gain_per_unit(0 * gains, tokens).low is None

@@ -144,7 +144,8 @@ def test_as_many_heads_as_another_model_has(tmp_path: Path) -> None:
     kept = chosen(tmp_path, as_many_as=other)
     assert sum(len(layer) for layers in kept.values() for layer in layers) == 15
     smaller = pruned(trained("transformer"), {type_: [[0], [0]] for type_ in ATTENTION_TYPES})
-    args = Namespace(keep=None, remove_share=None, as_many_as=other, data=STORED / "copy")
+    given = {"as_many_as": other, "data": STORED / "copy", "types": ATTENTION_TYPES}
+    args = Namespace(keep=None, remove_share=None, **given)
     with refusing("headsize_n.pt: has more heads than checkpoint.pt"):
         command_prune.cheapest(args, smaller)
 
@@ -155,6 +156,7 @@ def chosen(folder: Path, **options: Any) -> Kept:
     path.write_text(json.dumps({"version": 1, "measures": {MEASURE: IMPORTANCE}}))
     names = ("random", "keep", "as_many_as", "remove_share", "normalise")
     given = {**dict.fromkeys(names), "importance": path, "data": STORED / "copy"}
+    given["types"] = ATTENTION_TYPES
     args, source = Namespace(**given | options), trained("transformer")
     return command_prune.cheapest(args, source)(command_prune.importances(args, source))[0]
 

@@ -1,0 +1,58 @@
+"""No command writes over a file that exists, be it one that it reads, unless it has --force."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command_checks import OURS, options_of
+from run_folders import write_sweep
+
+from collab_common.main import main
+
+#: Commands, and what they would write over.
+COMMANDS = {
+    "average m.pt --out m.pt": "m.pt",
+    "bench --quick --presets tiny --out m.pt": "m.pt",
+    "export m.pt . --format fairseq --out .": ".",
+    "prune m.pt --random 1 --keep 1 --out m.pt": "m.pt",
+    "prune m.pt --random 1 --keep 1 --out new.pt": "new.yaml",
+    "reparametrize m.pt . --key-dim 4 --out m.pt": "m.pt",
+    "report runs --out m.pt": "m.pt",
+    "table runs --out .": "table.md",
+    "vote m.pt . --out m.pt": "m.pt",
+}
+#: They resume what is in their folder, and reject a folder of something else.
+RESUMING = {"advise", "heads", "sweep", *(name for name in OURS if name.startswith("data "))}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    write_sweep(tmp_path / "runs")
+    for name in ("m.pt", "new.yaml", "table.md"):
+        (tmp_path / name).write_text("a former result")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("command", "written"), COMMANDS.items(), ids=COMMANDS)
+def test_what_exists_is_not_written_over(
+    command: str, written: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert main(command.split()) == 1
+    said = capsys.readouterr().err
+    assert f"error: {written}: exists already; " in said
+    assert "give another --out" in said
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("command", ["report runs --out m.pt", "table runs --out ."])
+def test_force(command: str, folder: Path) -> None:
+    assert main([*command.split(), "--force"]) == 0
+    assert main(command.split()) == 1
+
+
+def test_every_command_that_writes_is_tried() -> None:
+    writing = {name for name in OURS if "--out" in options_of(name)}
+    assert writing == {command.split()[0] for command in COMMANDS} | RESUMING
