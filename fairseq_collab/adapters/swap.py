@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from torch import nn
-
 from collab_common.errors import UserError
 from collab_common.progress import bar
 from fairseq_collab.adapters import hugging_face
@@ -64,7 +62,7 @@ def swap_attention(
             data.  Without, all directions of the weights count equally.
         loss: a scalar from the model's output for a batch, such as ``lambda output: output.loss``:
             errors are then weighted by their effect on it.
-        seed: of the random projections that stand in for a loss.
+        seed: random seed of projections of the output, which replace a loss.
         select: true for the names in ``model`` of attentions to replace; all unless given.
 
     Returns:
@@ -99,7 +97,9 @@ def swap_attention(
     else:
         each = key_dim if isinstance(key_dim, Mapping) else dict.fromkeys(heads, key_dim)
         widths = {name: each[name] for name in heads}
-        check_widths(heads, widths, target)
+        for name, one in heads.items():
+            if within := target.out_of_range(one, widths[name]):
+                raise UserError(f"key width {widths[name]} is out of range", name, within)
     prices = {} if inputs is None else collect(model, heads, inputs, loss, seed)
     trained = {name: TrainedAttention(one, prices.get(name)) for name, one in heads.items()}
     if isinstance(key_dim, float):
@@ -114,15 +114,6 @@ def swap_attention(
     for one in pretrained(model):
         one.set_attn_implementation("eager")  # whose masks the adapters understand
     return widths
-
-
-def check_widths(
-    heads: Mapping[str, nn.Module], widths: Mapping[str, int], target: type[Target]
-) -> None:
-    """Raise UserError for a key width that an attention cannot have."""
-    for name, one in heads.items():
-        if within := target.out_of_range(one, widths[name]):
-            raise UserError(f"key width {widths[name]} is out of range", name, within)
 
 
 def spread(

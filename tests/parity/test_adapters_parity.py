@@ -351,7 +351,7 @@ def test_a_loss_says_what_counts() -> None:
         (0.5, None, "needs inputs"),
         (0.01, [{"input_ids": torch.arange(5)[None]}], "give a share from 0.083 to 1"),
         (96.0, [{"input_ids": torch.arange(5)[None]}], "or a whole number"),
-        (0.5, [], "layer.0.attention.self: no output"),
+        (0.5, [], "layer.0.attention.self: it has no effect"),
     ],
 )
 def test_shares_that_are_rejected_leave_the_model(share: float, given: Any, message: str) -> None:
