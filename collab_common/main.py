@@ -33,6 +33,7 @@ COMMANDS = {
     "export": "export to fairseq, CTranslate2 or Hugging Face, exactly",
     "heads": "analyse what the heads of a model do",
     "pages": "render pages of results from data",
+    "prices": "predict what every narrower key, latent, group and missing head costs",
     "prune": "remove heads from a trained model",
     "reparametrize": "convert a trained model to shared, narrower or fewer keys",
     "report": "compare finished runs on one page",

@@ -13,25 +13,32 @@ from fairseq.models import build_model
 from omegaconf import OmegaConf
 
 from fairseq_collab.commands.reparametrize import build_parser
-from fairseq_collab.convert import calibrate, conversion
-from fairseq_collab.convert.base import Part, Target
-from fairseq_collab.convert.conversion import Reparametrizer
+from fairseq_collab.convert import conversion
+from fairseq_collab.convert.base import Conversion, Target
+from fairseq_collab.convert.conversion import Converter
 from fairseq_collab.convert.kinds import TARGETS, Collaborative
+from fairseq_collab.prices.statistics import collect
 from fairseq_collab.trained.attentions import Attention
 from fairseq_collab.trained.opener import Trained
 
 HERE = Path("model.pt")
 
 
-def arguments(*options: str) -> Namespace:
-    """Of the command, without calibration unless told otherwise."""
-    return build_parser().parse_args(["x", "--out=y", "--calibration=0", *options])
+def conversion_of(*options: str) -> Conversion:
+    """What the command's options ask for."""
+    args = build_parser().parse_args(["x", "--out=y", *options])
+    return Conversion(args.to, args.query_mixing, args.value_heads)
 
 
-TARGET = Collaborative(arguments())
+def target_of(*options: str) -> Target:
+    what = conversion_of(*options)
+    return TARGETS[what.to](what)
 
 
-def trained(arch: str, target: Target = TARGET, **options: Any) -> Trained:
+TARGET = Collaborative(Conversion())
+
+
+def trained(arch: str, target: Target | None = TARGET, **options: Any) -> Trained:
     """A model of ``arch`` in double precision, all of whose weights are random."""
     symbols = toy_language_models.task()
     if "_lm" in arch:
@@ -47,7 +54,8 @@ def trained(arch: str, target: Target = TARGET, **options: Any) -> Trained:
     cfg = {"model": Namespace(_name=arch, **given)}
     state = {"cfg": OmegaConf.create(cfg, flags={"allow_objects": True})}
     found = Trained(HERE, state, model, symbols)
-    conversion.check(found, target)
+    if target is not None:
+        conversion.check(found, target)
     return found
 
 
@@ -59,22 +67,21 @@ def inputs(found: Trained) -> dict[str, torch.Tensor]:
     return {"src_tokens": batch["prev_output_tokens"]}
 
 
+def batch(found: Trained) -> dict[str, Any]:
+    """:func:`inputs` with targets; only the padding of the targets matters."""
+    net_input = inputs(found)
+    previous = net_input.get("prev_output_tokens", net_input["src_tokens"])
+    return {"net_input": net_input, "target": previous.roll(-1, 1).where(previous.ne(1), 1)}
+
+
+def converter(found: Trained, *options: str, seen: bool = True) -> Converter:
+    """With the statistics of :func:`batch`, or those that weigh all directions equally."""
+    return Converter(found, conversion_of(*options), collect(found, [batch(found)]) if seen else {})
+
+
 def converted(
     found: Trained, sizes: dict[Attention, int], *options: str, seen: bool = False
-) -> tuple[Any, list[dict[str, Any]]]:
-    """The model that the command's ``options`` make, and its errors.
-
-    Args:
-        seen: errors are weighted by what the attentions read of :func:`inputs`.
-    """
-    work = Reparametrizer(found, arguments(*options), list(sizes))
-    if seen:
-        moments = calibrate.moments(found, [inputs(found)], list(work.parts))
-        work.parts = {place: Part(place.module, one) for place, one in moments.items()}
-    result, fits = work.model(sizes)
-    return result.model, fits
-
-
-def target_of(*options: str) -> Target:
-    args = arguments(*options)
-    return TARGETS[args.to](args)
+) -> tuple[Any, dict[Attention, float]]:
+    """The model that the command's ``options`` make, and its prices."""
+    result, prices = converter(found, *options, seen=seen).model(sizes)
+    return result.model, prices

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from collab_common import AttentionType
 from fairseq_collab.analysis.weights import Means, head_outputs, per_head
-from fairseq_collab.metrics.loss import cross_entropy, read_by_decoder
+from fairseq_collab.metrics.loss import read_by_decoder, summed_loss
 from fairseq_collab.trained.attentions import Attention, attentions
 
 
@@ -56,7 +56,7 @@ def mask_derivatives(model: Any, sample: Mapping[str, Any]) -> dict[Attention, T
     It is 0 at padding, which no loss depends on.
     """
     with torch.enable_grad(), head_outputs(model) as outputs:
-        loss = cross_entropy(model, sample).sum()
+        loss = summed_loss(model, sample)
         # Without cross-attention the encoder has no effect: its gradients are 0.
         heads = list(outputs.values())
         gradients = torch.autograd.grad(loss, heads, allow_unused=True, materialize_grads=True)

@@ -5,6 +5,7 @@
 | attention  | one forward pass: confidence, positions, rare tokens |
 | syntax     | the encoder reads the gold trees                     |
 | importance | one forward and backward pass                        |
+| price      | the same, on a number of sentences                   |
 | relevance  | a backward pass for each target token                |
 """
 
@@ -23,12 +24,14 @@ from collab_common.errors import UserError
 from collab_common.files import sha256
 from collab_common.progress import bar, say
 from fairseq_collab.analysis import content, measures
-from fairseq_collab.analysis.importance import Importance, normalised
+from fairseq_collab.analysis.importance import Importance
 from fairseq_collab.analysis.measures import SELF_TYPES, Measure
 from fairseq_collab.analysis.relevance import Relevance
 from fairseq_collab.analysis.syntax import SyntaxScores, as_sample, tree_batches
 from fairseq_collab.analysis.trees import Tree
 from fairseq_collab.analysis.weights import attend
+from fairseq_collab.prices.bits import head_prices
+from fairseq_collab.prices.statistics import collect, samples
 from fairseq_collab.trained import opener
 from fairseq_collab.trained.attentions import attentions
 from fairseq_collab.trained.opener import MAX_TOKENS, Trained, epoch, spread, to_device
@@ -138,7 +141,17 @@ def importance(trained: Trained, subset: str) -> dict[str, Any]:
     found = Importance(trained.model)
     for sample in epoch(trained, subset):
         found.add(sample)
-    return {"measures": {"importance": normalised(found.per_token())}}
+    return {"measures": {"importance": found.per_token()}}
+
+
+def price(trained: Trained, subset: str, sentences: int) -> dict[str, Any]:
+    """The price of each head on some sentences of a subset, in bits per target token."""
+    found = collect(trained, samples(trained, subset, sentences))
+    prices = {
+        type_: [head_prices(found[one].pairs).tolist() for one in layers]
+        for type_, layers in trained.attentions.items()
+    }
+    return {"measures": {"price": prices}}
 
 
 def relevance(trained: Trained, subset: str, number: int | None) -> dict[str, Any]:

@@ -19,14 +19,17 @@ if TYPE_CHECKING:
     from fairseq_collab.analysis.stages import Stage
     from fairseq_collab.trained.opener import Trained
 
+#: Sentences that prices come from.
+SENTENCES = 1000
+
 
 def build_parser() -> argparse.ArgumentParser:
     parser = options.parser_of(
         "heads",
         "Show what each attention head of a trained transformer does (fairseq's or ours, for "
         "translation or a language model): where it looks, how confidently, whether along "
-        "syntactic relations, how much the prediction depends on it. Writes heads.json, heads.md "
-        "and figures. Rerun the command to resume it.",
+        "syntactic relations, how much the prediction depends on it, what its removal costs. "
+        "Writes heads.json, heads.md and figures. Rerun the command to resume it.",
         "example: fairseq-collab heads checkpoint_best.pt data-bin --conllu en.conllu.gz "
         "--out heads",
     )
@@ -96,6 +99,8 @@ def planned(args: argparse.Namespace, loaded: Trained) -> list[Stage]:
         settings = {"trees": args.conllu.name, "sha256": sha256(args.conllu)}
         found.append(Stage("syntax", settings, lambda: stages.syntax(loaded, gold)))
     found.append(Stage("importance", {}, lambda: stages.importance(loaded, subset)))
+    read = {"sentences": SENTENCES}
+    found.append(Stage("price", read, lambda: stages.price(loaded, subset, **read)))
     if loaded.is_language_model:
         print("a language model: no cross-attention, syntax, rare source tokens or relevance")
     elif number != 0:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from collab_common.command import positive
 from collab_common.errors import UserError
 from collab_common.provenance import circumstances
 from fairseq_compat import require_fairseq
 
 if TYPE_CHECKING:
     import torch
+
+    from fairseq_collab.trained.opener import Trained
 
 DATA = "the folder that fairseq-preprocess has written"
 TRANSLATION = "a trained encoder-decoder transformer"
@@ -45,6 +49,46 @@ def add_out(parser: ArgumentParser, metavar: str, about: str) -> None:
 
 def add_cpu(parser: ArgumentParser) -> None:
     parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
+
+
+def add_pass(parser: ArgumentParser, subset: str = "train") -> None:
+    """The sentences of the forward and backward pass that prices come from."""
+    group = parser.add_argument_group("sentences that prices come from")
+    group.add_argument("--subset", default=subset, help=f"set of them (default: {subset})")
+    group.add_argument(
+        "--sentences", type=positive, default=1000, metavar="N",
+        help="number, evenly spread over the set (default: 1000)",
+    )  # fmt: skip
+
+
+def add_check(parser: ArgumentParser) -> None:
+    """``--check``: see :func:`checked`."""
+    parser.add_argument(
+        "--check", action="store_true", help="measure the loss on the validation set, too"
+    )
+
+
+def checked(args: Namespace, before: Trained, after: Trained) -> dict[str, float]:
+    """With ``--check``, losses of two models on the validation set, in bits per target token."""
+    if not args.check:
+        return {}
+    from fairseq_collab.metrics.loss import mean_bits
+    from fairseq_collab.prices.statistics import samples
+
+    batches = samples(before, "valid", sys.maxsize)
+    return {
+        "valid_bits_before": mean_bits(before.model, batches),
+        "valid_bits": mean_bits(after.model, batches),
+    }
+
+
+def check_lines(result: Mapping[str, Any]) -> list[str]:
+    """What :func:`checked` measured, for people."""
+    if "valid_bits" not in result:
+        return []
+    after, before = result["valid_bits"], result["valid_bits_before"]
+    lost = f"{after - before:+.4f}"
+    return [f"validation loss (bits per target token): {after:.4f}, {lost} than {before:.4f}"]
 
 
 def add_user_dir(parser: ArgumentParser) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,13 +24,27 @@ def build_parser() -> argparse.ArgumentParser:
         "Remove heads from a trained transformer or transformer language model (stock fairseq's "
         "or ours with separate keys). The result is a transformer_headsize_n, or "
         "transformer_lm_headsize_n. To fine-tune it, give fairseq-train the printed options and "
-        "--finetune-from-model, or a sweep the Hydra configuration next to it (OUT with .yaml).",
-        "example: fairseq-collab prune average.pt --votes votes.json --out pruned.pt",
+        "--finetune-from-model, or a sweep the Hydra configuration next to it (OUT with .yaml). "
+        "Without another choice the heads go that cost least: the price is the expected loss in "
+        "bits per target token, and their means stay in the output's bias.",
+        "example: fairseq-collab prune average.pt data-bin --remove-share 0.3 --out pruned.pt",
     )
     options.add_checkpoint(parser, options.TRANSFORMER)
     options.add_data(parser, "that of the training")
     options.add_out(parser, "FILE", "checkpoint to write")
-    who = parser.add_mutually_exclusive_group(required=True)
+    number = parser.add_mutually_exclusive_group()
+    number.add_argument(
+        "--remove-share", type=share, metavar="X", help="share of all heads to remove"
+    )
+    number.add_argument(
+        "--as-many-as", type=Path, metavar="CHECKPOINT",
+        help="keep the number of heads of this model",
+    )  # fmt: skip
+    number.add_argument(
+        "--keep", metavar="C", type=positive, help="number of heads to keep in each attention"
+    )
+    other = parser.add_argument_group("other choices of heads (default: by price)")
+    who = other.add_mutually_exclusive_group()
     who.add_argument(
         "--votes", type=Path, metavar="FILE", help="keep the elected heads: file of fairseq-collab "
         "vote",
@@ -39,8 +54,8 @@ def build_parser() -> argparse.ArgumentParser:
         "gates are open, rounded to 0 or 1; a layer may lose all heads",
     )  # fmt: skip
     who.add_argument(
-        "--importance", type=Path, metavar="FILE", help="keep the most important heads: heads.json "
-        "of fairseq-collab heads; how many: --keep, --remove-share or --as-many-as",
+        "--importance", type=Path, metavar="FILE",
+        help="remove the least important heads: heads.json of fairseq-collab heads",
     )  # fmt: skip
     who.add_argument(
         "--keep-heads", nargs="+", metavar="TYPE:HEADS",
@@ -51,44 +66,50 @@ def build_parser() -> argparse.ArgumentParser:
     who.add_argument(
         "--random", type=int, metavar="SEED", help="keep --keep random heads of each attention"
     )
-    parser.add_argument(
-        "--keep", metavar="C", type=positive,
-        help="with --importance or --random: heads to keep in each attention",
+    other.add_argument(
+        "--normalise", action="store_true",
+        help="with --importance: importances of each layer get norm 1, as in the paper",
     )  # fmt: skip
-    parser.add_argument(
-        "--remove-share", type=share, metavar="X",
-        help="with --importance: share of all heads to remove; every layer keeps one",
-    )  # fmt: skip
-    parser.add_argument(
-        "--as-many-as", type=Path, metavar="CHECKPOINT",
-        help="with --importance: keep the number of heads of this model; every layer keeps one",
-    )  # fmt: skip
+    options.add_pass(parser)
+    options.add_check(parser)
+    options.add_cpu(parser)
     options.add_user_dir(parser)
     return parser
 
 
+def by_price(args: argparse.Namespace) -> bool:
+    """Whether no other choice of heads is given."""
+    others = args.votes, args.gates or None, args.importance, args.keep_heads, args.random
+    return all(other is None for other in others)
+
+
 def check_options(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     """Exit with status 2 for options that contradict each other."""
-    number = [name for name in ("keep", "remove_share", "as_many_as") if getattr(args, name)]
-    if args.remove_share == 0:
-        number.append("remove_share")
-    if args.importance is not None:
-        if len(number) != 1:
-            parser.error("--importance needs one of --keep, --remove-share and --as-many-as")
-        return
-    options.reject(parser, args, ("remove_share", "as_many_as"), "needs --importance")
-    if (args.random is None) != (args.keep is None):
-        parser.error("--random and --keep go together" if args.random is not None else
-                     "--keep needs --importance or --random")  # fmt: skip
+    numbers = ("remove_share", "as_many_as", "keep")
+    if args.importance is None:
+        options.reject(parser, args, ("normalise",), "needs --importance")
+    if not by_price(args):
+        options.reject(parser, args, ("sentences", "subset"), "is of the choice by price")
+    if by_price(args) or args.importance is not None:
+        if all(getattr(args, name) is None for name in numbers):
+            parser.error("give a number of heads: --remove-share, --as-many-as or --keep")
+    elif args.random is not None:
+        options.reject(parser, args, numbers[:2], "does not go with --random")
+        if args.keep is None:
+            parser.error("--random needs --keep")
+    else:
+        options.reject(parser, args, numbers, "needs a choice by price or --importance")
 
 
 def choose(args: argparse.Namespace, trained: Trained) -> Kept:
-    """The heads to keep, by whichever option but ``--gates``."""
+    """The heads to keep, by an option that needs no sentences."""
     from fairseq_collab.analysis import content
+    from fairseq_collab.analysis.importance import normalised
     from fairseq_collab.prune import choices, votes
-    from fairseq_collab.trained import opener
 
     heads = trained.heads
+    if args.gates:
+        return choices.open_heads(trained)
     if args.votes is not None:
         return votes.read(args.votes, heads)
     if args.keep_heads is not None:
@@ -97,13 +118,26 @@ def choose(args: argparse.Namespace, trained: Trained) -> Kept:
         return choices.random_heads(heads, args.keep, args.random)
     found = content.read(args.importance)
     measure = content.measure(found, choices.MEASURE, heads, args.importance)
+    return cheapest(args, trained)(
+        choices.on_diagonals(normalised(measure) if args.normalise else measure, trained)
+    )[0]
+
+
+def cheapest(args: argparse.Namespace, trained: Trained) -> Callable[..., tuple[Kept, float]]:
+    """The choice of as many heads as the options say, from their pairs."""
+    from fairseq_collab.prune import choices
+    from fairseq_collab.trained import opener
+
+    heads = trained.heads
     if args.keep is not None:
-        return choices.most_important(measure, heads, args.keep)
+        choices.check_enough(heads, args.keep)
+        return partial(choices.cheapest_of_each, heads, keep=args.keep)
+    number = round((args.remove_share or 0) * total(heads))
     if args.as_many_as is not None:
-        number = total(opener.load(args.as_many_as, args.data).heads)
-    else:
-        number = total(heads) - round(args.remove_share * total(heads))
-    return choices.importance_kept(measure, heads, number)
+        number = total(heads) - total(opener.load(args.as_many_as, args.data).heads)
+        if number < 0:
+            raise UserError(f"has more heads than {trained.path}", args.as_many_as, "swap them")
+    return partial(choices.cheapest, heads, number=number)
 
 
 def total(heads: Heads) -> int:
@@ -138,15 +172,27 @@ def main(argv: Sequence[str]) -> int:
     if args.out.suffix != ".pt":
         raise UserError("is no name of a checkpoint", args.out, "give --out a name with .pt")
     options.import_models(args)
+    from fairseq_collab.prices.statistics import collect, samples
     from fairseq_collab.prune import choices
     from fairseq_collab.prune.surgery import load, pruned, training_options, write_configuration
     from fairseq_collab.trained import opener
 
     trained = load(args.checkpoint, args.data)
-    kept = choices.open_heads(trained) if args.gates else choose(args, trained)
-    result = pruned(choices.without_gates(trained), kept)
+    trained.model.to(options.device(args))
+    whole = choices.without_gates(trained)
+    statistics, prices = None, []
+    if by_price(args):
+        choice = cheapest(args, whole)
+        statistics = collect(whole, samples(whole, args.subset, args.sentences))
+        kept, price = choice({one: found.pairs for one, found in statistics.items()})
+        prices = [f"price: {price:.4f} bits per target token"]
+    else:
+        kept = choose(args, trained)
+    result = pruned(whole, kept, statistics)
+    checked = options.checked(args, whole, result)
+    result.model.cpu()
     opener.save(result, args.out)
     write_configuration(result, args.out)
-    lines = report(trained.heads, kept)
+    lines = [*report(trained.heads, kept), *prices, *options.check_lines(checked)]
     print(*lines, f"{args.out}: {training_options(result)}", sep="\n")
     return 0

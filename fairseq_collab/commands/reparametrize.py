@@ -1,7 +1,7 @@
 """``fairseq-collab reparametrize``: narrower or shared keys, values or latents for a trained model.
 
-Every attention's maps are approximated in closed form (:mod:`fairseq_collab.convert.low_rank`),
-weighted by its inputs on calibration sentences; all other weights are copied.
+The maps of every attention are approximated with the least predicted loss in bits
+(:mod:`fairseq_collab.prices`); all other weights are copied.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from tabulate import tabulate
 
 from collab_common import ATTENTION_TYPES
-from collab_common.command import check_folder_of, not_negative
+from collab_common.command import check_folder_of, share
 from fairseq_collab.commands import options
 
 #: The size that each kind of heads has: ``size`` of :data:`.convert.kinds.TARGETS`.
@@ -26,15 +26,18 @@ SIZES = {
     "latent": "latent_dim",
 }
 QUERY_MIXINGS = ("diagonal", "full", "own")
+#: Columns of the report, by the size.
+LETTERS = {"key_dim": "K", "key_value_heads": "G", "latent_dim": "r"}
 
 
 def build_parser() -> argparse.ArgumentParser:
     parser = options.parser_of(
         "reparametrize",
         "Convert a trained transformer (translation or language model; fairseq's own or "
-        "transformer_headsize_n) in closed form: to shared keys, narrower separate keys, "
-        "grouped-query or latent heads. The result translates and trains on like any checkpoint.",
-        "example: fairseq-collab reparametrize average.pt --key-dim 128 --out collab.pt",
+        "transformer_headsize_n) to shared keys, narrower separate keys, grouped-query or latent "
+        "heads with the least predicted loss. The result translates and trains on like any "
+        "checkpoint.",
+        "example: fairseq-collab reparametrize average.pt --to latent --cache 0.25 --out latent.pt",
     )
     options.add_checkpoint(parser, options.TRANSFORMER)
     options.add_data(parser, "that of the training")
@@ -46,11 +49,12 @@ def build_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--query-mixing", choices=QUERY_MIXINGS, default="own",
-        help="with --to collab: queries of each head of its own (default: least error), one shared "
+        help="with --to collab: queries of each head of its own (default: least loss), one shared "
         "query mixed by a full matrix per head, or a diagonal",
     )  # fmt: skip
     _add_sizes(parser)
-    _add_calibration(parser)
+    options.add_pass(parser)
+    options.add_check(parser)
     options.add_cpu(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options.add_user_dir(parser)
@@ -58,7 +62,15 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _add_sizes(parser: argparse.ArgumentParser) -> None:
-    sizes = parser.add_argument_group("sizes (some of one kind are needed)")
+    sizes = parser.add_argument_group("sizes: a share to spread, or sizes of one kind")
+    sizes.add_argument(
+        "--cache", type=share, metavar="SHARE", help="spread widths over decoder self-attention "
+        "and cross-attention so that this share of the KV cache is left",
+    )  # fmt: skip
+    sizes.add_argument(
+        "--parameters", type=share, metavar="SHARE",
+        help="spread widths over all attentions so that this share of the parameters is left",
+    )  # fmt: skip
     _add_size(
         sizes, "--key-dim", "K",
         "key width of all attentions; heads times head size is exact",
@@ -91,15 +103,6 @@ def _add_size(group: Any, option: str, metavar: str, whole: str, none: str) -> N
         )  # fmt: skip
 
 
-def _add_calibration(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("calibration sentences, whose inputs weigh the errors")
-    group.add_argument("--subset", default="train", help="set to take them from (default: train)")
-    group.add_argument(
-        "--calibration", type=not_negative, default=1000, metavar="N",
-        help="number of sentences, evenly spread (default: 1000); 0 approximates weights",
-    )  # fmt: skip
-
-
 def check(parser: argparse.ArgumentParser, args: Namespace) -> None:
     """End with status 2 where options contradict each other."""
     wanted = SIZES[args.to]
@@ -108,11 +111,10 @@ def check(parser: argparse.ArgumentParser, args: Namespace) -> None:
             options.reject(parser, args, _sizes(size), f"needs --to {name}")
     if args.to != "collab":
         options.reject(parser, args, ("value_heads", "query_mixing"), "needs --to collab")
-    if not args.calibration:
-        options.reject(parser, args, ("subset",), "needs --calibration above 0")
-    if all(getattr(args, name) is None for name in _sizes(wanted)):
+    named = any(getattr(args, name) is not None for name in _sizes(wanted))
+    if named + (args.cache is not None) + (args.parameters is not None) != 1:
         option = f"--{wanted.replace('_', '-')}"
-        parser.error(f"give sizes: {option} or {option}-in-TYPE")
+        parser.error(f"give one of --cache, --parameters, and sizes ({option} or {option}-in-TYPE)")
 
 
 def _sizes(size: str) -> tuple[str, ...]:
@@ -121,49 +123,53 @@ def _sizes(size: str) -> tuple[str, ...]:
 
 
 def reparametrize(args: Namespace) -> dict[str, Any]:
-    """Convert ``args.checkpoint`` into ``args.out``; the settings and the errors."""
+    """Convert ``args.checkpoint`` into ``args.out``; the settings and the prices."""
     from fairseq_collab.convert import conversion
-    from fairseq_collab.convert.conversion import Reparametrizer, chosen_sizes
-    from fairseq_collab.convert.kinds import TARGETS
+    from fairseq_collab.convert.base import Conversion
+    from fairseq_collab.prices.statistics import collect, samples
     from fairseq_collab.trained import opener
 
-    target = TARGETS[args.to](args)
-    trained = conversion.load(args.checkpoint, target, args.data)
+    what = Conversion(args.to, args.query_mixing, args.value_heads)
+    trained, target = conversion.load(args.checkpoint, what, args.data)
     trained.model.to(options.device(args))
-    sizes = chosen_sizes(args, trained, target)
-    result, fits = Reparametrizer(trained, args, list(sizes)).model(sizes)
+    by_type = {type_: getattr(args, f"{target.size}_in_{type_}") for type_ in ATTENTION_TYPES}
+    spread = "cache" if args.cache else "parameters" if args.parameters else None
+    sizes = {}
+    if spread is None:
+        whole = getattr(args, target.size)
+        sizes = conversion.chosen_sizes(whole, by_type, trained, target)
+    statistics = collect(trained, samples(trained, args.subset, args.sentences))
+    converter = conversion.Converter(trained, what, statistics)
+    if spread is not None:
+        sizes = converter.spread(getattr(args, spread), spread)
+    result, prices = converter.model(sizes)
+    checked = options.checked(args, trained, result)
     result.model.cpu()
     opener.save(result, args.out)
+    attentions = [
+        {"type": one.type, "layer": one.layer, target.size: sizes[one], "price": price}
+        for one, price in prices.items()
+    ]
     return {
         "checkpoint": str(args.checkpoint),
         "out": str(args.out),
         "arch": result.arch,
         "query_mixing": args.query_mixing if args.to == "collab" else None,
-        "calibration_sentences": args.calibration,
-        "attentions": fits,
+        "sentences": args.sentences,
+        "price": sum(prices.values()),
+        **checked,
+        "attentions": attentions,
     }
-
-
-#: Columns of the report, by the names of a fit.
-_COLUMNS = {
-    "key_dim": "K",
-    "key_value_heads": "G",
-    "latent_dim": "r",
-    "error": "error of the scores",
-    "value_error": "of the values",
-}
 
 
 def report(result: dict[str, Any]) -> str:
     """One line per attention, and one for the model."""
-    fits = result["attentions"]
-    rows = [
-        (f"{fit['type']} {fit['layer']}", *(fit[name] for name in _COLUMNS if name in fit))
-        for fit in fits
-    ]
-    titles = ["attention", *(title for name, title in _COLUMNS.items() if name in fits[0])]
-    table = tabulate(rows, titles, "plain", floatfmt=".4f")
-    return f"{table}\n{result['out']}: a {result['arch']}, from {result['checkpoint']}"
+    found, (size,) = result["attentions"], {*SIZES.values()} & {*result["attentions"][0]}
+    rows = [(f"{one['type']} {one['layer']}", one[size], one["price"]) for one in found]
+    rows.append(("sum", None, result["price"]))
+    table = tabulate(rows, ["attention", LETTERS[size], "price (bits)"], "plain", floatfmt=".4f")
+    made = f"{result['out']}: a {result['arch']}, from {result['checkpoint']}"
+    return "\n".join([table, *options.check_lines(result), made])
 
 
 def main(argv: Sequence[str]) -> int:

@@ -114,11 +114,11 @@ class Heads(NamedTuple):
 def common_map(parts: Sequence[Heads], size: int, steps: int) -> Tensor:
     """The map ``C (n, size)`` with which all heads of all parts cost least."""
     common = first_map(parts, size)
-    if not steps or size >= len(common) or not common.any():
-        return common
     # A head's gain is |L^-1 C^T T|^2 with L L^T = C^T M C and T = M B R^1/2.
     gains = [(part.metric, part.metric @ part.maps @ root(part.read)[0]) for part in parts]
     whole = sum(float((part.maps.mT @ part.metric @ part.maps * part.read).sum()) for part in parts)
+    if not steps or not whole or size >= len(common):
+        return common
     common.requires_grad_()
     search = torch.optim.LBFGS([common], max_iter=steps, line_search_fn="strong_wolfe")
 

@@ -38,11 +38,11 @@ from fairseq_collab.trained.attentions import Attention, attentions
 from fairseq_collab.trained.opener import Trained
 
 
-def load(path: Path, target: Target, data: Path | None = None) -> Trained:
+def load(path: Path, conversion: Conversion, data: Path | None = None) -> tuple[Trained, Target]:
     """Open a checkpoint; UserError if it cannot be converted."""
-    trained = opener.load(path, data, to_save=True)
+    trained, target = opener.load(path, data, to_save=True), TARGETS[conversion.to](conversion)
     check(trained, target)
-    return trained
+    return trained, target
 
 
 def check(trained: Trained, target: Target) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -41,16 +42,32 @@ def cross_entropy(model: Any, sample: Mapping[str, Any]) -> Tensor:
     return loss.view_as(target)
 
 
-def sampled_loss(model: Any, sample: Mapping[str, Any], chance: torch.Generator) -> Tensor:
-    """The summed loss in nats of labels drawn from the model, in place of the targets.
+def summed_loss(
+    model: Any, sample: Mapping[str, Any], chance: torch.Generator | None = None
+) -> Tensor:
+    """The loss in nats, summed over target tokens, for gradients.
 
-    Second moments of its gradient are the Fisher information of the model's own distribution.
+    Args:
+        chance: draw the labels from the model, in place of the targets.  Second moments of the
+            gradient are then the Fisher information of the model's distribution.
     """
-    real = predicted(model.decoder, sample["target"])
-    output = model(**sample["net_input"])
-    log_probabilities = model.get_normalized_probs(output, log_probs=True)[real]  # (N, symbols)
-    labels = torch.multinomial(log_probabilities.detach().exp(), 1, generator=chance)
-    return -log_probabilities.gather(1, labels).sum()
+    output, target = model(**sample["net_input"]), sample["target"]
+    real = predicted(model.decoder, target)
+    labels = target[real]  # (N)
+    if chance is not None:
+        with torch.no_grad():
+            probabilities = model.get_normalized_probs(output, log_probs=False)[real]
+            labels = torch.multinomial(probabilities, 1, generator=chance).squeeze(1)
+    adaptive = getattr(model.decoder, "adaptive_softmax", None)
+    if adaptive is None:
+        return functional.cross_entropy(output[0][real], labels, reduction="sum")
+    # get_normalized_probs changes in place what its gradient needs.
+    logits, targets = adaptive(output[0][real].unsqueeze(0), labels.unsqueeze(0))
+    pairs = zip(logits, targets, strict=True)
+    parts = [
+        functional.cross_entropy(*pair, reduction="sum") for pair in pairs if pair[1] is not None
+    ]
+    return torch.stack(parts).sum()
 
 
 @torch.inference_mode()
@@ -61,3 +78,9 @@ def sentence_losses(model: Any, samples: Sequence[Mapping[str, Any]]) -> tuple[T
         losses.append(cross_entropy(model, sample).double().sum(1).cpu())
         tokens.append(predicted(model.decoder, sample["target"]).sum(1).cpu())
     return torch.cat(losses), torch.cat(tokens)
+
+
+def mean_bits(model: Any, samples: Sequence[Mapping[str, Any]]) -> float:
+    """The mean loss in bits per target token."""
+    losses, tokens = sentence_losses(model, samples)
+    return float(losses.sum() / tokens.sum() / math.log(2))

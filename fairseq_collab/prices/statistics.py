@@ -35,8 +35,8 @@ from torch.nn import functional
 
 from collab_common.progress import bar
 from fairseq_collab.attention.scores import mask_scores, over_keys
-from fairseq_collab.metrics.loss import predicted, read_by_decoder, sampled_loss
-from fairseq_collab.trained.attentions import Attention, HeadMaps, hooked
+from fairseq_collab.metrics.loss import predicted, read_by_decoder, summed_loss
+from fairseq_collab.trained.attentions import Attention, HeadMaps, attentions, hooked
 from fairseq_collab.trained.opener import Trained, collated, spread
 
 #: Share of the mean of a metric's diagonal that is added to all of it: in directions that sentences
@@ -82,8 +82,8 @@ class Statistics:
 
 def _ridged(metric: Tensor) -> Tensor:
     mean = metric.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
-    ridge = RIDGE * mean.clamp_min(torch.finfo(metric.dtype).tiny)
-    return metric + ridge * torch.eye(metric.size(-1)).to(metric)
+    least = 1e-30  # of an attention without any effect
+    return metric + (RIDGE * mean).clamp_min(least) * torch.eye(metric.size(-1)).to(metric)
 
 
 class Sums:
@@ -178,7 +178,7 @@ def collect(
     for batch in bar("prices", batches):
         calls: dict[Attention, _Call] = {}
         with torch.enable_grad(), hooked(model, partial(_record, calls)):
-            loss = sampled_loss(model, batch, chance)
+            loss = summed_loss(model, batch, chance)
         outputs = [call.output for call in calls.values()]
         # Without cross-attention the encoder has no effect: its gradients are 0.
         gradients = torch.autograd.grad(loss, outputs, allow_unused=True, materialize_grads=True)
@@ -189,7 +189,8 @@ def collect(
                 sums[attention] = Sums(HeadMaps.of(attention.module))
             sums[attention].add(call.x, call.y, tokens.ne(pad).T, gradient, *call.masks)
         targets += int(predicted(model.decoder, batch["target"]).sum())
-    return {attention: one.result(targets) for attention, one in sums.items()}
+    found = {attention: one.result(targets) for attention, one in sums.items()}
+    return {one: found[one] for one in attentions(model) if one in found}
 
 
 class _Call(NamedTuple):

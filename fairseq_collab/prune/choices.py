@@ -1,22 +1,30 @@
-"""Choices of heads to keep: by name, at random, by importance, or by gates.
+"""Choices of heads to keep: by price or importance, by name, at random, or by gates.
 
-Votes are in :mod:`.votes`.  A gate (Voita et al. 2019, arXiv 1905.09418) multiplies a head's
-output, and so does a factor of the head's columns of ``out_proj``: a gate moves there without a
-change of the function.  A head whose gate is 0 then has columns of zeros, and can be removed.
+The price of removed heads (:mod:`.bits`) counts pairs of heads: of two heads that write the same,
+either can go cheaply, but not both.  Votes are in :mod:`.votes`.
+
+A gate (Voita et al. 2019, arXiv 1905.09418) multiplies a head's output, and so does a factor of the
+head's columns of ``out_proj``: a gate moves there without a change of the function.  A head whose
+gate is 0 then has columns of zeros, and can be removed.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+import heapq
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from collab_common import ATTENTION_TYPES, AttentionType
 from collab_common.errors import UserError
-from fairseq_collab.analysis.importance import normalised
 from fairseq_collab.attention.gates import GatedAttention, gated_attentions, rounded
 from fairseq_collab.prune.surgery import Kept
+from fairseq_collab.trained.attentions import Attention
 from fairseq_collab.trained.opener import Trained
 
 Heads = Mapping[AttentionType, Sequence[int]]  # head counts by attention type and layer
@@ -85,61 +93,70 @@ def check_enough(heads: Heads, keep: int) -> None:
             raise UserError(what, "--keep")
 
 
-# ---- by importance -------------------------------------------------------------------------------
+# ---- by price, or importance ---------------------------------------------------------------------
 
 
-def most_important(measure: Measure, heads: Heads, keep: int) -> Kept:
-    """The ``keep`` most important heads of each attention; of equals the first."""
-    check_enough(heads, keep)
+class Removal(NamedTuple):
+    """The removal of a head, and how much it raises the price, in bits per target token."""
+
+    rise: float
+    attention: Attention
+    head: int
+
+
+def removals(pairs: Mapping[Attention, Tensor]) -> list[Removal]:
+    """The order in which heads are removed: each removal raises the price least.
+
+    Args:
+        pairs: ``M (H, H)`` of each attention (:mod:`.statistics`).  With importances on a diagonal
+            the least important head goes first.
+    """
+    each = [[Removal(rise, one, head) for rise, head in _order(of)] for one, of in pairs.items()]
+    # Heads of different attentions have no pairs: the orders can be merged.
+    return list(heapq.merge(*each, key=lambda removal: removal.rise))
+
+
+def _order(pairs: Tensor) -> Iterator[tuple[float, int]]:
+    """Heads of one attention: by how much ``1/2 1_R^T M 1_R / ln 2`` rises when they join R."""
+    pairs = pairs / math.log(2)
+    rise = pairs.diagonal() / 2
+    for _ in pairs:
+        head = int(rise.argmin())
+        yield float(rise[head]), head
+        rise = rise + pairs[head]
+        rise[head] = math.inf
+
+
+def without(heads: Heads, removed: Iterable[Removal]) -> tuple[Kept, float]:
+    """The retained heads of a model with these ``heads``, and the price in bits."""
+    kept, price = all_heads(heads), 0.0
+    for rise, attention, head in removed:
+        kept[attention.type][attention.layer].remove(head)
+        price += rise
+    return kept, price
+
+
+def on_diagonals(measure: Measure, trained: Trained) -> dict[Attention, Tensor]:
+    """Importances in place of pairs: see :func:`removals`."""
     return {
-        type_: [
-            sorted(sorted(range(len(values)), key=lambda head: -values[head])[:keep])
-            for values in measure[type_]
-        ]
-        for type_ in heads
+        one: torch.tensor(values).diag()
+        for type_, layers in trained.attentions.items()
+        for one, values in zip(layers, measure[type_], strict=True)
     }
 
 
-def importance_kept(measure: Measure, heads: Heads, number: int) -> Kept:
-    """The ``number`` most important heads of the whole model, at least one in each layer.
-
-    Raises:
-        UserError: the model has fewer heads, or more layers.
-    """
-    counts = [count for each in heads.values() for count in each]
-    if not len(counts) <= number <= sum(counts):
-        what = f"cannot keep {number} of {sum(counts)} heads: each of {len(counts)} layers keeps 1"
-        raise UserError(what, "--importance", "change --remove-share or --as-many-as")
-    gone = sum(counts) - number
-    return without_least(all_heads(heads), measure, ATTENTION_TYPES, gone, least=1)
+def cheapest(heads: Heads, pairs: Mapping[Attention, Tensor], number: int) -> tuple[Kept, float]:
+    """Remove ``number`` heads of the whole model; an attention may lose all."""
+    return without(heads, removals(pairs)[:number])
 
 
-def without_least(
-    kept: Kept, measure: Measure, types: Sequence[AttentionType], number: int, least: int = 0
-) -> Kept:
-    """``kept`` without its ``number`` least important heads of ``types``; of equals the last goes.
-
-    Importances are divided by their l2 norm in each layer, as in Michel et al. 2019 (arXiv
-    1905.10650), which makes layers comparable.
-
-    Args:
-        measure: a number for each kept head, normalised or not.
-        least: the heads that each layer keeps in any case.
-    """
-    comparable = normalised(measure)
-    places = [
-        (value, type_, layer, head)
-        for type_ in types
-        for layer, values in enumerate(comparable[type_])
-        for value, head in zip(values, kept[type_][layer], strict=True)
-    ]
-    left = {type_: [set(heads) for heads in layers] for type_, layers in kept.items()}
-    for i in sorted(range(len(places)), key=lambda i: (places[i][0], -i)):
-        _, type_, layer, head = places[i]
-        if number and len(left[type_][layer]) > least:
-            left[type_][layer].remove(head)
-            number -= 1
-    return {type_: [sorted(heads) for heads in layers] for type_, layers in left.items()}
+def cheapest_of_each(
+    heads: Heads, pairs: Mapping[Attention, Tensor], keep: int
+) -> tuple[Kept, float]:
+    """Retain ``keep`` heads of each attention."""
+    check_enough(heads, keep)
+    removed = [removals({one: of})[: len(of) - keep] for one, of in pairs.items()]
+    return without(heads, itertools.chain(*removed))
 
 
 # ---- by gates ------------------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 An attention's output is a sum over its heads, ``sum_i head_i Wo_i^T + bo``.  Removing a head's rows
 in ``q_proj``, ``k_proj``, ``v_proj`` and its columns in ``out_proj`` equals setting its output to
-zero, exactly.
+zero, exactly.  With statistics, ``bo`` takes the mean of ``head_i Wo_i^T``: this equals setting the
+head's output to its mean.
 
 Heads can be removed where every head has projections of its own: fairseq's ``transformer``,
 ``transformer_headsize_n``, ``transformer_grouped_heads``, ``transformer_gated_heads``, and the
@@ -43,8 +44,9 @@ from collab_common.files import write_atomic
 from fairseq_collab.attention import ConcatenatedAttention
 from fairseq_collab.models.layers import is_copy
 from fairseq_collab.models.variants import family_of
+from fairseq_collab.prices.statistics import Statistics, mean_outputs
 from fairseq_collab.trained import opener
-from fairseq_collab.trained.attentions import Attention, attentions
+from fairseq_collab.trained.attentions import Attention, HeadMaps, attentions
 from fairseq_collab.trained.opener import Trained
 
 HEADSIZE, LM_HEADSIZE = "transformer_headsize_n", "transformer_lm_headsize_n"
@@ -89,11 +91,24 @@ def check_heads(trained: Trained) -> None:
         )
 
 
-def pruned(trained: Trained, kept: Kept) -> Trained:
-    """The model with the ``kept`` heads only."""
+def pruned(
+    trained: Trained, kept: Kept, statistics: Mapping[Attention, Statistics] | None = None
+) -> Trained:
+    """The model with the ``kept`` heads only.
+
+    Args:
+        statistics: of its attentions: the means of removed heads stay.
+    """
     check_kept(trained, kept)
     counts = {type_: [*map(len, layers)] for type_, layers in kept.items()}
-    return rebuilt(trained, sized_options(trained, counts), keep_heads(trained, kept))
+    weights = keep_heads(trained, kept)
+    for one, heads in heads_by_attention(trained, kept):
+        if statistics and one.module.num_heads:
+            parts = mean_outputs(HeadMaps.of(one.module), statistics[one].means)  # (H, d)
+            parts[list(heads)] = 0
+            bias = f"{one.name}.out_proj.bias"
+            weights[bias] = (weights[bias] + parts.sum(0)).to(weights[bias])
+    return rebuilt(trained, sized_options(trained, counts), weights)
 
 
 def check_kept(trained: Trained, kept: Kept) -> None:

@@ -31,21 +31,27 @@ CELL, AROUND = 0.55, 1.1
 #: Even in lightness, for readers with any colour vision; black letters from this share on.
 COLOURS, BRIGHT = "viridis", 0.44
 CENTRED: dict[str, Any] = {"ha": "center", "va": "center"}
-#: Title of each measure, and whether it is between 0 and 1.
+#: Title of each measure, whether it is between 0 and 1, and the format of its numbers.
 MEASURES = {
-    "confidence": ("Confidence", True),
-    "positional": ("Positional score", True),
-    "rare": ("Rare-token score", True),
-    "importance": ("Importance", True),
-    "relevance": ("Relevance", False),
+    "confidence": ("Confidence", True, ".2f"),
+    "positional": ("Positional score", True, ".2f"),
+    "rare": ("Rare-token score", True, ".2f"),
+    "importance": ("Importance", False, ".2g"),
+    "price": ("Price", False, ".2g"),
+    "relevance": ("Relevance", False, ".2f"),
 }
 
 
 def write(content: Content, out: Path) -> None:
     """Write the page and its figures, each file atomically."""
     drawn = draw(content)
+    prices = content["measures"].get("price")
     roles = [
-        (f"{TYPE_NAMES[type_]}, layer {i}, head {j}", ", ".join(names))
+        (
+            f"{TYPE_NAMES[type_]}, layer {i}, head {j}",
+            ", ".join(names),
+            num(prices and prices[type_][i][j], MEASURES["price"][2]),
+        )
         for type_, layers in types_in(content.get("roles")).items()
         for i, layer in enumerate(layers)
         for j, names in enumerate(layer)
@@ -65,7 +71,8 @@ def write(content: Content, out: Path) -> None:
 
 def summary(content: Content) -> str:
     """Means of the heads of each layer and their roles; the best head of each relation."""
-    names = ("confidence", "positional", "relevance")
+    names = ("confidence", "positional", "relevance", "price")
+    specs = [MEASURES[name][2] for name in names]
     rows = []
     for type_, layers in types_in(content["heads"]).items():
         for i in range(len(layers)):
@@ -73,8 +80,8 @@ def summary(content: Content) -> str:
             means = [mean(x for x in one[i] if x is not None) if one else None for one in found]
             roles = content["roles"][type_][i]
             named = "; ".join(f"{j}: {', '.join(of)}" for j, of in enumerate(roles) if of)
-            rows.append([TYPE_NAMES[type_], i, *(num(x, ".2f") for x in means), named or "-"])
-    lines = [grid(["attention type", "layer", *names, "roles"], rows, left=(0, 5))]
+            rows.append([TYPE_NAMES[type_], i, *map(num, means, specs), named or "-"])
+    lines = [grid(["attention type", "layer", *names, "roles"], rows, left=(0, 6))]
     for one in best_heads(content):
         lines.append(
             f"{one['relation']}: {one['accuracy']:.1%} by head {one['head']} of layer "
@@ -125,7 +132,7 @@ def _panels(found: Mapping[str, Sequence[Sequence[Any]]], title: str) -> tuple[F
 
 def measure_figure(name: str, found: Mapping[str, Any]) -> Figure:
     """Heat maps of one measure, from 0 or its lowest number on."""
-    title, is_share = MEASURES[name]
+    title, is_share, spec = MEASURES[name]
     page, panels = _panels(found, title)
     numbers = [x for layers in found.values() for layer in layers for x in layer if x is not None]
     scale = Normalize(min(0.0, *numbers), 1.0 if is_share else max(numbers))
@@ -135,7 +142,7 @@ def measure_figure(name: str, found: Mapping[str, Any]) -> Figure:
         for (i, j), value in np.ndenumerate(cells):
             if not np.isnan(value):
                 letters = "black" if scale(value) >= BRIGHT else "white"
-                panel.text(j, i, num(value, ".2f"), **CENTRED, color=letters, size=7)
+                panel.text(j, i, num(value, spec), **CENTRED, color=letters, size=7)
     page.colorbar(ScalarMappable(scale, COLOURS), ax=panels, shrink=0.8)
     return page
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,23 @@ def test_prune_at_random_and_by_name(trained_in_groups: tuple[Path, str], tmp_pa
     whole = checkpoints.read(checkpoint)["model"]["encoder.layers.0.self_attn.k_proj.weight"]
     kept = checkpoints.read(out)["model"]["encoder.layers.0.self_attn.k_proj.weight"]
     assert kept.equal(whole[:16])
+
+
+def test_prune_by_price(
+    data: Path, trained_in_groups: tuple[Path, str], tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """The predicted loss and the measured one; what is saved translates."""
+    out, options = tmp_path / "out.pt", ["--remove-share=0.5", "--sentences=20", "--check"]
+    checkpoint = str(trained_in_groups[0])
+    assert command_prune.main([checkpoint, str(data), *options, f"--out={out}"]) == 0
+    *types, price, loss, _ = capsys.readouterr().out.splitlines()
+    assert sum(int(line.split()[1]) for line in types if "of 4 heads" in line) == 6
+    assert 0 < float(price.split()[1]) < 1
+    after, change, before = map(float, re.findall(r"[+-]?\d\.\d{4}", loss))
+    assert change == pytest.approx(after - before, abs=2e-4)
+    output = succeed("fairseq-generate", data, *USER_DIR, "--path", out, "--cpu")
+    assert output.count("\nH-") == 50
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from collab_common import main as cli
 from fairseq_collab.analysis import stages
 
-MEASURES = {"confidence", "positional", "rare", "importance", "relevance"}
+MEASURES = {"confidence", "positional", "rare", "importance", "price", "relevance"}
 ATTENTION_TYPES = ("encoder", "decoder", "cross")
 
 

@@ -44,7 +44,7 @@ def test_heads_of_a_language_model(
     assert "a language model: no cross-attention, syntax, rare source tokens or relevance" in output
     found = json.loads((tmp_path / "heads.json").read_text())
     assert found["heads"] == {"encoder": [], "decoder": [4], "cross": []}
-    applies = {"confidence", "positional", "importance"}
+    applies = {"confidence", "positional", "importance", "price"}
     assert applies <= {name for name, of in found["measures"].items() if of["decoder"]}
     assert not any(of["encoder"] or of["cross"] for of in found["measures"].values())
     assert cli.main([*heads, "--conllu", "trees"]) == 1

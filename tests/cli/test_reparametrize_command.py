@@ -15,6 +15,9 @@ from fairseq.checkpoint_utils import load_model_ensemble_and_task
 
 from collab_common.errors import UserError
 from fairseq_collab.commands import reparametrize as command
+from fairseq_collab.metrics.loss import mean_bits
+from fairseq_collab.prices.statistics import samples
+from fairseq_collab.trained import opener
 from fairseq_compat import checkpoints
 
 STOCK = [o for o in MODEL if "key-dim" not in o and "arch" not in o]
@@ -40,7 +43,7 @@ def test_full_dimension_translates_alike_and_trains_on(
     out = tmp_path / "collab.pt"
     report = run(stock, "--key-dim=32", "--out", out)
     assert report["arch"] == "transformer_collab"
-    assert max(fit["error"] for fit in report["attentions"]) < 1e-4
+    assert report["price"] < 1e-6
     words = [re.sub(r"\t-?[\d.]+\t", "\t", line) for line in translations(out, data)]
     assert words == [re.sub(r"\t-?[\d.]+\t", "\t", line) for line in translations(stock, data)]
     succeed(
@@ -63,11 +66,10 @@ def test_shared_keys_and_values_translate_and_train_on(
     to: str, size: str, title: str, stock: Path, data: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "shared.pt"
-    report = run(stock, f"--to={to}", f"--{size}", "--calibration=50", "--out", out)
+    report = run(stock, f"--to={to}", f"--{size}", "--sentences=50", "--out", out)
     arch = report["arch"]
     assert arch == f"transformer_{to.replace('-', '_')}" + "_n" * (to == "headsize")
-    errors = [name for name in ("error", "value_error") if name in report["attentions"][0]]
-    assert all(0 < fit[name] < 1 for fit in report["attentions"] for name in errors)
+    assert all(0 < one["price"] < 1 for one in report["attentions"])
     assert command.report(report).split()[:2] == ["attention", title]
     assert len(translations(out, data)) > 10
     scale = ["--attention-scale=embed"] * (to == "headsize")
@@ -80,7 +82,7 @@ def test_shared_keys_and_values_translate_and_train_on(
 def test_layers_and_types(stock: Path, tmp_path: Path) -> None:
     report = run(stock, "--key-dim-in-cross=9", "--key-dim-in-encoder=0", "--key-dim-in-decoder=0",
                  "--out", tmp_path / "out.pt")  # fmt: skip
-    assert [(fit["type"], fit["key_dim"]) for fit in report["attentions"]] == [("cross", 9)]
+    assert [(one["type"], one["key_dim"]) for one in report["attentions"]] == [("cross", 9)]
     weights = checkpoints.read(tmp_path / "out.pt")["model"]
     assert weights["decoder.layers.0.encoder_attn.q_proj.weight"].shape == (4 * 9, 32)
     assert weights["decoder.layers.0.self_attn.k_proj.weight"].shape == (32, 32)
@@ -95,16 +97,33 @@ def test_the_report_comes_again(
     stock: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """From the shell, weighted by sentences; and the same weights again."""
-    options = ["--key-dim=12", "--calibration=200", "--query-mixing=full"]
+    options = ["--key-dim=12", "--sentences=200", "--query-mixing=full"]
     one, two = tmp_path / "one.pt", tmp_path / "two.pt"
     output = succeed("fairseq-collab", "reparametrize", stock, *options, "--out", one)
     assert re.search(r"^cross 0 +12 +0\.\d{4}$", output, re.MULTILINE)
     assert command.main([*map(str, [stock, *options, "--out", two, "--json"])]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert (report["query_mixing"], report["calibration_sentences"]) == ("full", 200)
+    assert (report["query_mixing"], report["sentences"]) == ("full", 200)
     first, second = (checkpoints.read(path)["model"] for path in (one, two))
     for name in first:
         assert torch.allclose(first[name], second[name], rtol=1e-4, atol=1e-5), name
+
+
+@pytest.mark.slow
+def test_a_share_is_spread_and_checked(stock: Path, data: Path, tmp_path: Path) -> None:
+    """The cache of the encoder is none; the reported loss is that of the written model."""
+    out = tmp_path / "latent.pt"
+    report = run(stock, "--to=latent", "--cache=0.25", "--sentences=50", "--check", "--out", out)
+    widths = [one["latent_dim"] for one in report["attentions"]]
+    assert [one["type"] for one in report["attentions"]] == ["decoder", "cross"]
+    assert sum(widths) <= 0.25 * 4 * 32
+    trained = opener.load(out, data)
+    bits = mean_bits(trained.model, samples(trained, "valid", 1000))
+    assert report["valid_bits"] == pytest.approx(bits, abs=1e-4)
+    assert report["valid_bits"] != report["valid_bits_before"]
+    assert "validation loss" in command.report(report)
+    with pytest.raises(UserError, match="the least is"):
+        run(stock, "--to=headsize", "--parameters=0.1", "--sentences=50", "--out", out)
 
 
 def test_language_models(monolingual: Path, tmp_path: Path) -> None:
@@ -113,7 +132,7 @@ def test_language_models(monolingual: Path, tmp_path: Path) -> None:
     train += ["--decoder-input-dim=16", "--decoder-output-dim=16"]
     succeed(*train, "--arch=transformer_lm", "--save-dir", tmp_path)
     checkpoint, out = tmp_path / "checkpoint_last.pt", tmp_path / "out.pt"
-    report = run(checkpoint, "--key-dim=16", "--calibration=50", "--out", out)
+    report = run(checkpoint, "--key-dim=16", "--sentences=50", "--out", out)
     assert report["arch"] == "transformer_lm_collab"
     read = ["fairseq-eval-lm", monolingual, *USER_DIR, "--cpu", "--gen-subset=valid", "--path"]
     before, after = (

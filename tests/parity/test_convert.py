@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 import toy
-from toy_reparametrize import converted, inputs, target_of, trained
+from toy_reparametrize import converted, converter, inputs, target_of, trained
 
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
 from fairseq_collab.convert import low_rank
-from fairseq_collab.convert.base import Part
-from fairseq_collab.convert.calibrate import Sums, moments
-from fairseq_collab.convert.kinds import grouped_values, shared_keys
-from fairseq_collab.convert.low_rank import (
-    SHARED,
-    Roots,
+from fairseq_collab.convert.base import TrainedAttention
+from fairseq_collab.convert.common_map import (
+    Heads,
     Shared,
+    common_map,
+    first_map,
+    grouped_keys,
+    grouped_values,
     latents,
     own,
-    relative_error,
-    separate,
 )
+from fairseq_collab.convert.kinds import shared_keys
+from fairseq_collab.convert.low_rank import MIXED, separate
 from fairseq_collab.export.attention import plain_weights
+from fairseq_collab.prices.statistics import Sums
 from fairseq_collab.trained.attentions import attentions
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -66,125 +70,157 @@ SHARING = [
     ],
     ids=lambda value: value[0] if isinstance(value, list) and isinstance(value[0], str) else "",
 )
-@pytest.mark.parametrize("seen", [False, True], ids=["weights", "scores"])
+@pytest.mark.parametrize("seen", [False, True], ids=["weights", "prices"])
 def test_full_size_is_exact(options: list[str], size: str, models: list, seen: bool) -> None:
     """Logits of the whole model, with padding and causal masks."""
     for arch, given in models:
         found = trained(arch, **given)
         places = attentions(found.model)
         heads = places[0].module.num_heads
-        target = target_of(*(one.format(heads=heads) for one in options))
+        chosen = [option.format(heads=heads) for option in options]
+        target = target_of(*chosen)
         sizes = {place: target.largest(place.module) for place in places}
-        model, fits = converted(found, sizes, *(o.format(heads=heads) for o in options), seen=seen)
+        model, prices = converted(
+            found, sizes, *(o.format(heads=heads) for o in options), seen=seen
+        )
         expected, logits = found.model(**inputs(found))[0], model(**inputs(found))[0]
         real = expected.isfinite()
         assert (logits - expected)[real].abs().max() < 1e-8, (arch, given)
-        assert max(fit["error"] for fit in fits) < 1e-6
+        assert max(prices.values()) < 1e-9
 
 
-def attention(seed: int = 1) -> Part:
-    """Trained heads, and inputs that are correlated and have a mean."""
+def attention(seed: int = 1) -> TrainedAttention:
+    """Trained heads; inputs and gradients that are correlated and have a mean."""
     torch.manual_seed(seed)
-    module = toy.randomised(ConcatenatedAttention(D, H))
-    sums = Sums(), Sums()
-    for one in sums:
-        one.add(torch.randn(400, D) @ torch.randn(D, D) + torch.randn(D))
-    part = Part(module, None)
-    part.roots = Roots.of(sums[0].with_constant(), sums[1].covariance())
+    part = TrainedAttention(toy.randomised(ConcatenatedAttention(D, H)), None)
+    sums = Sums(part.maps)
+
+    def drawn() -> torch.Tensor:
+        return torch.randn(10, 40, D) @ torch.randn(D, D) / 4 + torch.randn(D)
+
+    sums.add(drawn(), drawn(), torch.ones(10, 40, dtype=torch.bool), drawn())
+    part.statistics = sums.result(400).ridged()
     return part
 
 
-def error(part: Part, shared: Shared) -> float:
-    return part.score_error(shared.queries(), shared.key.unsqueeze(0))
+def shared(part: TrainedAttention, mixing: str, size: int) -> Shared:
+    return {**MIXED, "own": own}[mixing](part.maps, part.statistics, size)
 
 
-@pytest.mark.parametrize("mixing", SHARED)
-def test_errors_fall_with_the_width(mixing: str) -> None:
+def price(part: TrainedAttention, shared: Shared) -> float:
+    return part.key_price(shared.queries(), shared.key.unsqueeze(0))
+
+
+@pytest.mark.parametrize("mixing", ["own", "full"])
+def test_prices_fall_with_the_width(mixing: str) -> None:
     part = attention()
-    errors = [error(part, SHARED[mixing](part.heads, part.roots, size)) for size in range(1, 17)]
-    assert errors == sorted(errors, reverse=True)
-    assert errors[-1] < 1e-6 < errors[-2]
+    prices = [price(part, shared(part, mixing, size)) for size in range(1, 17)]
+    assert prices == sorted(prices, reverse=True)
+    assert prices[-1] < 1e-9 < prices[-2]
 
 
 @pytest.mark.parametrize("size", [1, 3, 8, 15])
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_freer_query_never_loses_more(seed: int, size: int) -> None:
     part = attention(seed)
-    errors = {
-        name: error(part, make(part.heads, part.roots, size)) for name, make in SHARED.items()
-    }
-    assert errors["own"] <= errors["full"] + 1e-12
-    assert errors["full"] <= errors["diagonal"] + 1e-4  # both iterate
+    prices = {mixing: price(part, shared(part, mixing, size)) for mixing in ("own", *MIXED)}
+    assert prices["own"] < prices["full"] < prices["diagonal"]
     if size % H == 0:
-        of_each = part.score_error(*separate(part.heads, part.roots, size // H))
-        assert errors["diagonal"] <= of_each + 1e-12
+        alone = part.key_price(*separate(part.maps, part.statistics, size // H))
+        assert alone == pytest.approx(prices["separate"])
+        assert prices["own"] < alone
 
 
 @pytest.mark.parametrize("size", [3, 9])
 def test_no_sweep_of_the_diagonal_loses(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    part, errors = attention(), []
+    """In the pooled metric, in which it sweeps."""
+    part, prices = attention(), []
+    pooled = part.statistics.keys.mean(0).expand(H, -1, -1)
+    part.statistics = replace(part.statistics, keys=pooled)
     for sweeps in range(1, 25):
         monkeypatch.setattr(low_rank, "DIAGONAL_SWEEPS", sweeps)
-        errors.append(error(part, SHARED["diagonal"](part.heads, part.roots, size)))
-    assert errors == sorted(errors, reverse=True)
+        prices.append(price(part, shared(part, "diagonal", size)))
+    assert prices == sorted(prices, reverse=True)
 
 
 def test_heads_that_are_equal_have_a_diagonal() -> None:
     """Their directions are equal, so that no system of equations has one solution."""
     part = attention()
-    first = (maps[:1].expand(H, -1, -1) for maps in (part.heads.queries, part.heads.keys))
-    part.heads = part.heads._replace(**dict(zip(("queries", "keys"), first, strict=True)))
-    assert error(part, SHARED["diagonal"](part.heads, part.roots, D - 1)) < 1e-6
+    first = (maps[:1].expand(H, -1, -1) for maps in (part.maps.queries, part.maps.keys))
+    part.maps = part.maps._replace(**dict(zip(("queries", "keys"), first, strict=True)))
+    assert price(part, shared(part, "diagonal", D - 1)) < 1e-9
+
+
+def cost(parts: list[Heads], common: torch.Tensor) -> float:
+    """With the best maps after ``common``, by least squares in each metric."""
+    total = 0.0
+    for part in parts:
+        whole = torch.linalg.cholesky(part.metric).mT
+        fitted = torch.linalg.lstsq(whole @ common, whole @ part.maps).solution
+        lost = part.maps - common @ fitted
+        total += float((lost.mT @ part.metric @ lost * part.read).sum())
+    return total
 
 
 @pytest.mark.parametrize("size", [2, 7])
-def test_no_other_shared_key_beats_own_queries(size: int) -> None:
-    """Random subspaces, and the best ones disturbed, with the best queries for each."""
+@pytest.mark.parametrize("kinds", [("keys",), ("values",), ("keys", "values")])
+def test_no_other_common_map_costs_less(kinds: tuple[str, ...], size: int) -> None:
+    """Random maps, those of the start, and the best ones disturbed."""
     part = attention()
-    best = own(part.heads, part.roots, size)
-    least = error(part, best)
+    parts = [getattr(Heads, kind)(part.maps, part.statistics) for kind in kinds]
+    best = common_map(parts, size, 200)
+    least = cost(parts, best)
+    assert least < cost(parts, first_map(parts, size))
     generator = torch.Generator().manual_seed(3)
-    for noise in (0.01, 0.1, 100.0):
-        key = best.key + noise * torch.randn(best.key.shape, generator=generator)
-        basis = torch.linalg.qr(part.roots.key @ key)[0]  # (d_y, K)
-        queries = part.heads.queries @ (part.heads.keys.mT @ part.roots.key @ basis)
-        other = Shared(queries, None, part.roots.key_inverse @ basis)
-        assert error(part, other) > least
+    for noise in (0.001, 0.01, 0.1, 100.0):
+        change = noise * best.std() * torch.randn(best.shape, generator=generator)
+        assert cost(parts, best + change) > least
+
+
+def test_the_cost_of_a_common_map_is_its_price() -> None:
+    """Own queries, a latent, and the values of two groups."""
+    part = attention()
+    keys, values = (kind(part.maps, part.statistics) for kind in (Heads.keys, Heads.values))
+    bits = 2 * math.log(2)
+    made = own(part.maps, part.statistics, 5)
+    assert price(part, made) == pytest.approx(cost([keys], made.key) / bits)
+    down, key_up, value_up = latents(part.maps, part.statistics, 9)
+    found = part.key_price(part.maps.queries, down @ key_up)
+    found += part.value_price(down @ value_up, part.maps.out)
+    assert found == pytest.approx(cost([keys, values], down) / bits)
+    shared_values, out = grouped_values(part.maps, part.statistics, 2)
+    found = part.value_price(shared_values.repeat_interleave(2, 0), out)
+    expected = sum(
+        cost([group], one) for group, one in zip(values.groups(2), shared_values, strict=True)
+    )
+    assert found == pytest.approx(expected / bits)
+
+
+def test_the_start_of_training_is_balanced() -> None:
+    """Equal mean squares on both sides of every product."""
+    part = attention()
+    for mixing in ("own", "full"):
+        made = shared(part, mixing, 5)
+        if made.mixing is None:
+            toy.close(made.query.square().mean((0, 1)), made.key.square().mean(0))
+        else:
+            toy.close(made.mixing.square().sum(), torch.tensor(5.0))
+    values, out = grouped_values(part.maps, part.statistics, 2)
+    toy.close(values.square().mean(1), out.unflatten(0, (2, -1)).square().mean((1, 2)))
 
 
 def test_no_other_narrow_head_beats_its_singular_directions() -> None:
     part = attention()
-    queries, keys = separate(part.heads, part.roots, 2)
-    least = part.score_error(queries, keys)
+    queries, keys = separate(part.maps, part.statistics, 2)
+    least = part.key_price(queries, keys)
+    whole = torch.linalg.cholesky(part.statistics.keys).mT
     generator = torch.Generator().manual_seed(3)
     for _ in range(5):
         other = keys + 0.05 * torch.randn(keys.shape, generator=generator)
         # The best queries for these keys, by least squares.
-        target = (part.roots.key @ part.heads.keys) @ part.heads.queries.mT  # (H, d_y, d + 1)
-        fitted = torch.linalg.lstsq(part.roots.key @ other, target).solution.mT
-        assert part.score_error(fitted, other) > least
-
-
-def test_the_error_is_that_of_the_centred_scores() -> None:
-    """Root mean square over random queries and keys, the keys' mean taken out."""
-    part = attention()
-    x = torch.randn(20_000, D) @ torch.randn(D, D) + 1
-    y = torch.randn(20_000, D) @ torch.randn(D, D) - 1
-    sums = Sums(), Sums()
-    sums[0].add(x)
-    sums[1].add(y)
-    part.roots = Roots.of(sums[0].with_constant(), sums[1].covariance())
-    shared = own(part.heads, part.roots, 5)
-    one = torch.cat([x, torch.ones(len(x), 1)], 1)
-    y = y - y.mean(0)
-
-    def scores(queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
-        return torch.einsum("nd,hde,hfe,nf->hn", one, queries, keys, y)
-
-    exact = scores(part.heads.queries, part.heads.keys)
-    lost = exact - scores(shared.queries(), shared.key.expand(H, -1, -1))
-    expected = (lost.square().mean() / exact.square().mean()).sqrt()
-    assert error(part, shared) == pytest.approx(float(expected), rel=0.1)
+        target = whole @ part.maps.keys @ part.maps.queries.mT  # (H, d_y, d + 1)
+        fitted = torch.linalg.lstsq(whole @ other, target).solution.mT
+        assert part.key_price(fitted, other) > least
 
 
 def test_the_key_bias_cancels_and_nothing_else_does() -> None:
@@ -202,111 +238,55 @@ def test_the_key_bias_cancels_and_nothing_else_does() -> None:
         assert (weights - expected).abs().max() < 1e-8
 
 
-def test_no_other_value_of_a_group_beats_its_directions() -> None:
-    """Means of neighbours (Ainslie et al. 2023), random ones, and the best ones disturbed."""
+def test_the_means_that_heads_read_lose_nothing() -> None:
     part = attention()
-    metric, heads = part.roots.key, part.heads
-    part.value_roots = metric, part.roots.key_inverse
-    target = metric @ heads.values[:, :-1] @ heads.out.mT  # (H, d_y, d)
-
-    def lost(values: torch.Tensor) -> float:
-        """With the best outputs for the values of two groups ``(2, d_y, h)``."""
-        each = values.repeat_interleave(H // 2, 0)
-        return part.value_error(each, torch.linalg.lstsq(metric @ each, target).solution.mT)
-
-    weights, least = grouped_values(part, 2)
-    best = weights["v_proj.weight"].unflatten(0, (2, -1)).mT  # (2, d_y, h)
-    assert lost(best) == pytest.approx(least)
-    generator = torch.Generator().manual_seed(3)
-    for noise in (0.01, 0.1, 100.0):
-        assert lost(best + noise * torch.randn(best.shape, generator=generator)) > least
-    assert lost(heads.values[:, :-1].unflatten(0, (2, -1)).mean(1)) > least
+    maps, means = part.maps, part.statistics.means
+    values, out, read = 0.7 * maps.values[:, :-1], 1.2 * maps.out, "hn,hnv,hdv->d"
+    one = torch.cat([means, torch.ones(H, 1)], 1)
+    exact = maps.out_bias + torch.einsum(read, one, maps.values, maps.out)
+    toy.close(part.out_bias(values, out) + torch.einsum(read, means, values, out), exact)
 
 
-def test_the_mean_of_all_inputs_loses_nothing() -> None:
-    part = attention()
-    heads, part.value_mean = part.heads, torch.randn(D)
-    values, out, read = 0.7 * heads.values[:, :-1], 1.2 * heads.out, "n,hnv,hdv->d"
-    one = torch.cat([part.value_mean, torch.ones(1)])
-    exact = heads.out_bias + torch.einsum(read, one, heads.values, heads.out)
-    toy.close(part.out_bias(values, out) + torch.einsum(read, one[:-1], values, out), exact)
-
-
-def test_fewer_groups_lose_more() -> None:
+@pytest.mark.parametrize("options", [["--to=grouped-query"], ["--value-heads={}"]])
+def test_fewer_groups_lose_more(options: list[str]) -> None:
     found = trained("transformer", target_of("--to=grouped-query"))
-    places = attentions(found.model)
-    work = [converted(found, dict.fromkeys(places, g), "--to=grouped-query") for g in (4, 2, 1)]
-    exact, two, one = (fits[0]["error"] for _, fits in work)
-    assert exact < 1e-6 < two < one < 1
+    sums = []
+    for groups in (4, 2, 1):
+        work = converter(found, *(option.format(groups) for option in options))
+        sizes = dict.fromkeys(attentions(found.model), groups if "query" in options[0] else D)
+        sums.append(sum(work.model(sizes)[1].values()))
+    exact, two, one = sums
+    assert exact < 1e-9 < two < one
+
+
+def test_groups_of_one_head_keep_their_keys() -> None:
+    part = attention()
+    queries, keys = grouped_keys(part.maps, part.statistics, H)
+    toy.close(queries @ keys.mT, part.maps.queries @ part.maps.keys.mT)
 
 
 def test_no_narrow_key_and_value_beats_a_latent_of_both() -> None:
     """At the same cache: the latent of K + V numbers contains them."""
     part = attention()
-    heads, metric, inverse = part.heads, *part.value_roots
-    part.roots = part.roots._replace(key=metric, key_inverse=inverse)
-    down, key_up, value_up = latents(heads, part.roots, part.value_roots, 9)
-    lost = part.score_error(heads.queries, down @ key_up) ** 2
-    lost += part.value_error(down @ value_up, heads.out) ** 2
-    read = heads.out.mT @ heads.out
-    values = heads.values[:, :-1]
+    keys, values = (kind(part.maps, part.statistics) for kind in (Heads.keys, Heads.values))
+    latent = cost([keys, values], common_map([keys, values], 9, 200))
     for width in range(1, 9):
-        key = own(heads, part.roots, width)
-        gram = (values @ read @ values.mT).sum(0)
-        v = torch.linalg.eigh(gram)[1][:, width - 9 :]
-        alone = error(part, key) ** 2 + part.value_error(v @ (v.T @ values), heads.out) ** 2
-        assert lost <= alone + 1e-9
+        alone = cost([keys], common_map([keys], width, 200))
+        alone += cost([values], common_map([values], 9 - width, 200))
+        assert latent <= alone * (1 + 1e-6)
 
 
-def test_moments_are_those_of_the_inputs_without_padding() -> None:
-    """Each sentence alone, unpadded, gives the same sums as a batch with padding."""
-    found = trained("transformer")
-    batch = toy.batch(found.task)
-    pad = found.task.source_dictionary.pad()
-    alone = []
-    for i in range(3):
-        source, previous = (batch[name][i] for name in ("src_tokens", "prev_output_tokens"))
-        source, previous = source[source.ne(pad)], previous[previous.ne(pad)]
-        one = {"src_tokens": source[None], "prev_output_tokens": previous[None]}
-        alone.append({**one, "src_lengths": torch.tensor([len(source)])})
-    places = attentions(found.model)
-    together, apart = moments(found, [batch], places), moments(found, alone, places)
-    for place in places:
-        for name in ("query", "key", "value", "value_mean"):
-            a, b = getattr(together[place], name), getattr(apart[place], name)
-            assert (a - b).abs().max() < 1e-5, (place, name)  # fairseq's softmax is single
-
-
-def test_keys_are_centred_in_their_sentence() -> None:
-    """Keys that are constant in each sentence have no covariance: the softmax ignores them."""
-    found = trained("transformer")
-    place = found.attentions["cross"][0]
-    x = torch.randn(2, 2, D)
-    y = torch.stack([torch.ones(D), 5 * torch.ones(D)]).expand(4, 2, D)
-
-    class Only(torch.nn.Module):
-        """A model that makes this one call."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.module = place.module
-
-        def forward(self, **_: Any) -> None:
-            self.module(x, y, y)
-
-    batch = {"src_tokens": torch.full((2, 4), 5), "prev_output_tokens": torch.full((2, 2), 5)}
-    found_moments = moments(found.with_model(Only()), [batch], [place])[place]
-    assert found_moments.key.abs().max() < 1e-12
-    assert found_moments.value.abs().max() > 1
-
-
-def test_heads_of_zeros_have_no_error() -> None:
+def test_heads_without_effect_have_no_price() -> None:
+    """Queries, or gradients, of zeros: no key is better than another."""
     part = attention()
-    heads = part.heads._replace(queries=torch.zeros_like(part.heads.queries))
-    roots = Roots.ones(heads)
-    for make in SHARED.values():
-        shared = make(heads, roots, 3)
-        assert relative_error(heads, roots, shared.queries(), shared.key[None]) == 0
+    silent = replace(part.statistics, keys=torch.zeros_like(part.statistics.keys)).ridged()
+    zeros = part.maps._replace(queries=torch.zeros_like(part.maps.queries))
+    for maps, statistics in ((zeros, part.statistics), (part.maps, silent)):
+        for make in (own, *MIXED.values()):
+            made = make(maps, statistics, 4)
+            assert made.key.isfinite().all()
+            assert made.queries().isfinite().all()
+        assert all(one.isfinite().all() for one in latents(maps, statistics, 4))
 
 
 def test_a_diagonal_of_full_width_is_standard_heads_again() -> None:
@@ -314,7 +294,7 @@ def test_a_diagonal_of_full_width_is_standard_heads_again() -> None:
     part = attention()
     weights, _ = shared_keys(part, D, "diagonal")
     ours = CollaborativeAttention(D, H, D, query_mixing="diagonal")
-    kept = part.kept("v_proj", "out_proj")
+    kept = part.copied("v_proj", "out_proj")
     ours.load_state_dict({**weights, **kept, "signature": ours.signature})
     again = ConcatenatedAttention(D, H)
     again.load_state_dict({**plain_weights(ours, D // H), "signature": again.signature})

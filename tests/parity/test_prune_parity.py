@@ -1,8 +1,13 @@
-"""A model without heads equals the model with these heads' outputs at zero, in double precision."""
+"""A model without heads equals the model with these heads' outputs at zero, or at their means.
+
+In double precision.
+"""
 
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +21,10 @@ from omegaconf import OmegaConf
 from refusals import refusing
 from torch import Tensor, nn
 
+from fairseq_collab.prices.statistics import Statistics
 from fairseq_collab.prune.choices import all_heads
 from fairseq_collab.prune.surgery import Kept, check_heads, heads_by_attention, pruned
+from fairseq_collab.trained.attentions import Attention, HeadMaps, attentions
 from fairseq_collab.trained.opener import Trained
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -85,14 +92,29 @@ def built(result: Trained) -> nn.Module:
     return model.double().eval()
 
 
-def masked(source: Trained, kept: Kept) -> nn.Module:
-    """The whole model, with zeros where the outputs of the other heads go to."""
+def masked(
+    source: Trained, kept: Kept, statistics: Mapping[Attention, Statistics] | None = None
+) -> nn.Module:
+    """The whole model; all values of the other heads are zero, or the mean of what they read."""
     for one, heads in heads_by_attention(source, kept):
         if not one.module.num_heads:
             continue
-        weight = one.module.out_proj.weight.data.unflatten(1, (one.module.num_heads, -1))
-        weight[:, [head for head in range(one.module.num_heads) if head not in heads]] = 0
+        project, split = one.module.v_proj, (one.module.num_heads, -1)
+        weight, bias = (part.data.unflatten(0, split) for part in (project.weight, project.bias))
+        for head in {*range(one.module.num_heads)} - {*heads}:
+            value = weight[head] @ statistics[one].means[head] + bias[head] if statistics else 0
+            weight[head], bias[head] = 0, value
     return source.model
+
+
+def random_means(source: Trained) -> dict[Attention, Statistics]:
+    """Statistics of all attentions, their means random."""
+    found = {}
+    for one in attentions(source.model):
+        if one.module.num_heads:
+            given = Statistics.unweighted(HeadMaps.of(one.module))
+            found[one] = replace(given, means=torch.randn_like(given.means))
+    return found
 
 
 def inputs(source: Trained) -> dict[str, Tensor]:
@@ -125,7 +147,8 @@ def check_same(model: nn.Module, expected: nn.Module, source: Trained) -> None:
 
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("case", ["some heads", "all heads", "a layer without heads"])
-def test_pruned_equals_masked(source: str, case: str) -> None:
+@pytest.mark.parametrize("means", [False, True], ids=["zero", "mean"])
+def test_pruned_equals_masked(source: str, case: str, means: bool) -> None:
     """Logits, and translations token for token."""
     arch, options = SOURCES[source]
     whole = trained(arch, **options)
@@ -135,10 +158,11 @@ def test_pruned_equals_masked(source: str, case: str) -> None:
         "a layer without heads": {type_: [*layers[:-1], []] for type_, layers in KEPT.items()},
     }[case]
     kept = {type_: kept[type_] if heads else [] for type_, heads in whole.heads.items()}
-    result = pruned(whole, kept)
+    statistics = random_means(whole) if means else None
+    result = pruned(whole, kept, statistics)
     assert result.arch == (LM_HEADSIZE if whole.is_language_model else HEADSIZE)
     assert result.heads == {type_: [*map(len, layers)] for type_, layers in kept.items()}
-    smaller, expected = built(result), masked(whole, kept)
+    smaller, expected = built(result), masked(whole, kept, statistics)
     check_same(smaller, expected, whole)
     assert all(map(torch.equal, translations(smaller), translations(expected)))
 

@@ -1,9 +1,11 @@
-"""Which heads ``prune`` keeps: by name, at random, by importance, by gates."""
+"""Which heads ``prune`` keeps: by name, at random, by price or importance, by gates."""
 
 from __future__ import annotations
 
 import json
+import math
 from argparse import Namespace
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import torch
 from commands import REPOSITORY
 from parity.test_prune_parity import trained
 from refusals import refusing
+from torch import Tensor
 
 from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
@@ -19,23 +22,19 @@ from fairseq_collab.analysis import stages
 from fairseq_collab.commands import prune as command_prune
 from fairseq_collab.prune.choices import (
     MEASURE,
-    importance_kept,
-    most_important,
+    cheapest,
+    cheapest_of_each,
     named_heads,
     open_heads,
     random_heads,
+    removals,
     without_gates,
-    without_least,
 )
 from fairseq_collab.prune.surgery import pruned
+from fairseq_collab.trained.attentions import Attention
 
 HEADS: Any = {"encoder": [4, 3], "decoder": [4], "cross": [2]}
-#: Divided by the norm of each layer: .1 .3 .5 .8 and .27 .53 .80; .5 .5 .5 .5; .6 .8
-IMPORTANCE: Any = {
-    "encoder": [[1.0, 3.0, 5.0, 8.0], [0.01, 0.02, 0.03]],
-    "decoder": [[7.0, 7.0, 7.0, 7.0]],
-    "cross": [[3.0, 4.0]],
-}
+STORED = REPOSITORY / "tests" / "stored"
 
 
 def test_named_heads() -> None:
@@ -58,59 +57,100 @@ def test_the_seed_determines_random_heads() -> None:
     assert {len(set(layer)) for layers in kept.values() for layer in layers} == {3}
 
 
-# ---- by importance -------------------------------------------------------------------------------
+# ---- by price, or importance ---------------------------------------------------------------------
+
+
+def random_pairs(counts: Sequence[int], seed: int = 1) -> dict[Attention, Tensor]:
+    """Pairs of heads, some of which cancel each other, of cross-attentions."""
+    torch.manual_seed(seed)
+    factors = [torch.randn(count, 3).double() for count in counts]
+    return {Attention("cross", i, None, ""): one @ one.T for i, one in enumerate(factors)}
+
+
+def price_of(pairs: dict[Attention, Tensor], removed: Iterable[tuple[Attention, int]]) -> float:
+    """``1/2 1_R^T M 1_R / ln 2``, entry by entry."""
+    removed = list(removed)
+    return sum(
+        float(pairs[one][i, j]) / 2 / math.log(2)
+        for one, i in removed
+        for other, j in removed
+        if one is other
+    )
+
+
+def test_each_removal_raises_the_price_least() -> None:
+    pairs = random_pairs([4, 0, 3, 1])
+    heads = {(one, head) for one, of in pairs.items() for head in range(len(of))}
+    removed: list[tuple[Attention, int]] = []
+    for rise, *head in removals(pairs):
+        prices = [price_of(pairs, [*removed, other]) for other in heads - {*removed}]
+        removed.append((head[0], head[1]))
+        assert price_of(pairs, removed) == pytest.approx(min(prices))
+        assert rise == pytest.approx(min(prices) - price_of(pairs, removed[:-1]))
+    assert {*removed} == heads
+
+
+def test_the_price_of_removed_heads_counts_pairs_within_an_attention() -> None:
+    pairs = random_pairs([4, 3])
+    heads: Any = {"encoder": [], "decoder": [], "cross": [4, 3]}
+    for number in range(8):
+        kept, price = cheapest(heads, pairs, number)
+        removed = [
+            (one, head)
+            for one in pairs
+            for head in {*range(len(pairs[one]))} - {*kept["cross"][one.layer]}
+        ]
+        assert len(removed) == number
+        assert price == pytest.approx(price_of(pairs, removed))
+    assert kept["cross"] == [[], []]
+    assert [*map(len, cheapest_of_each(heads, pairs, 2)[0]["cross"])] == [2, 2]
+    with refusing("cannot keep 4 heads of cross attention, which has 3"):
+        cheapest_of_each(heads, pairs, 4)
+
+
+def test_heads_that_cancel_each_other_go_together() -> None:
+    """Alone the pair is dear, the third head is cheap; together the pair is free."""
+    pairs = {Attention("cross", 0, None, ""): torch.tensor([[4.0, -4, 0], [-4, 4, 0], [0, 0, 5]])}
+    heads: Any = {"encoder": [], "decoder": [], "cross": [3]}
+    assert cheapest(heads, pairs, 2) == (
+        {"encoder": [], "decoder": [], "cross": [[2]]},
+        pytest.approx(0),
+    )
+
+
+IMPORTANCE: Any = {type_: [[4.0, 3.0, 2.0, 1.0], [0.4, 0.3, 0.2, 0.1]] for type_ in ATTENTION_TYPES}
 
 
 @pytest.mark.parametrize(
-    ("number", "kept"),
+    ("options", "kept"),
     [
-        (13, {"encoder": [[0, 1, 2, 3], [0, 1, 2]], "decoder": [[0, 1, 2, 3]], "cross": [[0, 1]]}),
-        (10, {"encoder": [[2, 3], [1, 2]], "decoder": [[0, 1, 2, 3]], "cross": [[0, 1]]}),
-        (7, {"encoder": [[2, 3], [1, 2]], "decoder": [[0]], "cross": [[0, 1]]}),
-        (4, {"encoder": [[3], [2]], "decoder": [[0]], "cross": [[1]]}),
+        ({"keep": 2}, [[0, 1], [0, 1]]),
+        ({"remove_share": 0.5}, [[0, 1, 2, 3], []]),
+        ({"remove_share": 0.5, "normalise": True}, [[0, 1], [0, 1]]),
     ],
 )
-def test_the_least_important_heads_of_all_layers_go(number: int, kept: Any) -> None:
-    """13 heads; of equals the last goes, and every layer keeps one."""
-    assert importance_kept(IMPORTANCE, HEADS, number) == kept
-    zeros = {**IMPORTANCE, "cross": [[0.0, 0.0]]}
-    assert importance_kept(zeros, HEADS, 12)["cross"] == [[0]]
+def test_importances_of_a_file(options: dict[str, Any], kept: Any, tmp_path: Path) -> None:
+    found = chosen(tmp_path, **options)
+    assert found == dict.fromkeys(ATTENTION_TYPES, kept)
 
 
-@pytest.mark.parametrize("number", [3, 14])
-def test_numbers_of_heads_that_are_impossible(number: int) -> None:
-    with refusing(f"--importance: cannot keep {number} of 13 heads: each of 4 layers keeps 1"):
-        importance_kept(IMPORTANCE, HEADS, number)
+def test_as_many_heads_as_another_model_has(tmp_path: Path) -> None:
+    other = STORED / "checkpoints" / "transformer_headsize_n.pt"  # 6 heads, 3 and 6
+    kept = chosen(tmp_path, as_many_as=other)
+    assert sum(len(layer) for layers in kept.values() for layer in layers) == 15
+    smaller = pruned(trained("transformer"), {type_: [[0], [0]] for type_ in ATTENTION_TYPES})
+    args = Namespace(keep=None, remove_share=None, as_many_as=other, data=STORED / "copy")
+    with refusing("headsize_n.pt: has more heads than checkpoint.pt"):
+        command_prune.cheapest(args, smaller)
 
 
-def test_the_most_important_heads_of_each_attention() -> None:
-    expected: Any = {"encoder": [[2, 3], [1, 2]], "decoder": [[0, 1]], "cross": [[0, 1]]}
-    assert most_important(IMPORTANCE, HEADS, 2) == expected
-    with refusing("cannot keep 4 heads of encoder attention, which has 3"):
-        most_important(IMPORTANCE, HEADS, 4)
-
-
-def test_importances_of_a_file(tmp_path: Path) -> None:
-    """A number per attention, a share of all heads, as many as another model has."""
-    path, stored = tmp_path / "heads.json", REPOSITORY / "tests" / "stored"
-    values = {type_: [[4.0, 3.0, 2.0, 1.0]] * 2 for type_ in ATTENTION_TYPES}
-    path.write_text(json.dumps({"version": 1, "measures": {MEASURE: values}}))
-
-    def kept(**options: Any) -> Any:
-        names = ("votes", "keep_heads", "random", "keep", "as_many_as", "remove_share")
-        args = {**dict.fromkeys(names), "importance": path, "data": stored / "copy", **options}
-        return command_prune.choose(Namespace(**args), trained("transformer"))
-
-    assert kept(keep=2) == {type_: [[0, 1]] * 2 for type_ in ATTENTION_TYPES}
-    assert kept(remove_share=0.25) == {type_: [[0, 1, 2]] * 2 for type_ in ATTENTION_TYPES}
-    other = stored / "checkpoints" / "transformer_headsize_n.pt"  # 6 heads, 3 and 6
-    assert sum(len(layer) for layers in kept(as_many_as=other).values() for layer in layers) == 15
-
-
-def test_a_further_step_starts_from_what_is_left() -> None:
-    kept: Any = {"encoder": [[1], []], "decoder": [[0, 1]], "cross": [[1]]}
-    measure = {"encoder": [[5.0], []], "decoder": [[4.0, 3.0]], "cross": [[1.0]]}
-    assert without_least(kept, measure, ATTENTION_TYPES, 1)["decoder"] == [[0]]
+def chosen(folder: Path, **options: Any) -> Any:
+    """The heads that ``prune`` retains by a file of importances."""
+    path = folder / "heads.json"
+    path.write_text(json.dumps({"version": 1, "measures": {MEASURE: IMPORTANCE}}))
+    names = ("votes", "gates", "keep_heads", "random", "keep", "as_many_as", "remove_share")
+    given = {**dict.fromkeys((*names, "normalise")), "importance": path, "data": STORED / "copy"}
+    return command_prune.choose(Namespace(**given | options), trained("transformer"))
 
 
 def test_a_layer_without_heads_is_not_analysed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,10 +20,11 @@ EMPTY: dict[str, Any] = {
 PAIRS = {"pairs": 1234, "baseline": {"offset": 1, "accuracy": 0.4}}
 FULL: dict[str, Any] = {
     **EMPTY,
-    "stages": {"syntax": {"trees": "trees.conllu"}},
+    "stages": {"syntax": {"trees": "trees.conllu"}, "price": {"sentences": 1000}},
     "measures": {
         "confidence": {"encoder": [[0.5, 0.125], [None]], "decoder": [[1]], "cross": None},
         "rare": {"encoder": [[0.25, 0.75], [0.5]]},
+        "price": {"encoder": [[0.0125, 0.5], [1.5]], "decoder": [[1]], "cross": [[0.5, 0.5]]},
         "relevance": {"encoder": [[-0.5, 0.5], [1]], "decoder": [[1]], "cross": [[0.5, 0.5]]},
     },
     "relevance": {"sentences": 7, "lost": 0},
@@ -49,7 +50,8 @@ def test_the_page_shows_all_parts_and_each_figure_exists(tmp_path: Path) -> None
     text = (tmp_path / page.NAME).read_text()
     shown = re.findall(r"!\[.*\]\((.*)\)", text)
     assert sorted(shown) == sorted(path.name for path in tmp_path.glob("*.png"))
-    assert len(shown) == 3
+    assert len(shown) == 4
+    assert re.search(r"layer 0, head 0 +\| positional -1 .*\| +0.013 \|", text)
     row = re.search(r"\| nsubj dependent->head .*", text)
     assert row
     assert row[0].replace(" ", "").split("|")[2:7] == ["1,234", "0.1", "0.50", "0.40", "+1"]

@@ -12,13 +12,9 @@ from torch.nn import functional
 from toy_heads import build, double, sample
 from toy_language_models import language_model
 
-from fairseq_collab.analysis.importance import (
-    Importance,
-    cross_entropy,
-    mask_derivatives,
-    predicted,
-)
+from fairseq_collab.analysis.importance import Importance, mask_derivatives
 from fairseq_collab.analysis.weights import head_outputs
+from fairseq_collab.metrics.loss import cross_entropy, predicted, summed_loss
 from fairseq_collab.trained.attentions import Attention, attentions
 
 #: fairseq's own attention has its softmax in single precision, too coarse for small differences.
@@ -39,6 +35,7 @@ def test_the_loss_of_an_adaptive_softmax_is_that_of_its_probabilities() -> None:
         flat = log_probabilities.flatten(0, 1), batch["target"].flatten()
         expected = functional.nll_loss(*flat, ignore_index=1, reduction="none").view(2, 4).sum(1)
         torch.testing.assert_close(found, expected.detach())
+        torch.testing.assert_close(summed_loss(model, batch).detach(), expected.sum().detach())
 
 
 @pytest.mark.parametrize("options", [{}, {"adaptive_softmax_cutoff": "8,16"}])

@@ -27,6 +27,7 @@ ROOMS = (
     "criterions",
     "trained",
     "metrics",
+    "prices",
     "analysis",
     "prune",
     "convert",

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 import toy
 from refusals import refusing
-from toy_reparametrize import HERE, TARGET, arguments, converted, target_of, trained
+from toy_reparametrize import HERE, TARGET, converted, target_of, trained
 
-from collab_common import ATTENTION_TYPES
+from collab_common import ATTENTION_TYPES, AttentionType
 from collab_common.errors import UserError
+from fairseq_collab.commands.reparametrize import build_parser
 from fairseq_collab.convert import conversion
 from fairseq_collab.trained.attentions import attentions
 from fairseq_collab.trained.opener import Trained
@@ -55,10 +56,17 @@ def test_heads_of_other_sizes_or_numbers(
     ],
 )  # fmt: skip
 def test_sizes_that_are_refused(options: list[str], message: str) -> None:
-    args, target = arguments(*options), target_of(*options)
+    target = target_of(*options)
     found = trained("transformer", target)
     with refusing(message):
-        conversion.chosen_sizes(args, found, target)
+        conversion.chosen_sizes(*sizes_of(*options), found, target)
+
+
+def sizes_of(*options: str) -> tuple[int | None, dict[AttentionType, str | None]]:
+    """The size of all attentions, and those by type, as the command's options give them."""
+    args, size = build_parser().parse_args(["x", "--out=y", *options]), target_of(*options).size
+    by_type = {type_: getattr(args, f"{size}_in_{type_}") for type_ in ATTENTION_TYPES}
+    return getattr(args, size), by_type
 
 
 def test_value_heads_that_are_refused() -> None:
@@ -71,9 +79,9 @@ def test_value_heads_that_are_refused() -> None:
 def test_resized_heads_cannot_be_left_as_they_are() -> None:
     found = trained("transformer_headsize_n", qk_head_size=6)
     others = [f"--key-dim-in-{each}=0" for each in ("encoder", "decoder")]
-    args = arguments("--key-dim-in-cross=24", *others)
+    sizes = sizes_of("--key-dim-in-cross=24", *others)
     with refusing("encoder 0: heads of size 6 cannot be left as they are"):
-        conversion.chosen_sizes(args, found, TARGET)
+        conversion.chosen_sizes(*sizes, found, TARGET)
 
 
 def test_other_models_are_refused() -> None:

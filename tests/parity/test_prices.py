@@ -1,0 +1,294 @@
+"""Statistics and prices: against autograd, naive sums, and second derivatives of the loss."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
+import pytest
+import torch
+import toy
+from torch import Tensor
+from torch.nn import functional
+from toy_reparametrize import batch, converter, trained
+
+from fairseq_collab.metrics.loss import summed_loss
+from fairseq_collab.prices.bits import Point, cheapest, key_price, value_price
+from fairseq_collab.prices.statistics import (
+    Sums,
+    collect,
+    mean_outputs,
+    score_gradients,
+)
+from fairseq_collab.trained.attentions import Attention, HeadMaps, attentions, projections
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+MODELS = [
+    ("transformer", {}),
+    ("transformer_headsize_n", {"qk_head_size": 6, "heads_in_encoder": "8"}),
+    ("transformer_collab", {"key_dim": 6, "value_heads": 2, "query_mixing": "full"}),
+    ("transformer_latent", {"latent_dim": 8}),
+    ("transformer_lm", {}),
+    ("transformer_lm_headsize_n", {"adaptive_softmax_cutoff": "8,16"}),
+]
+
+
+def test_gradients_of_scores_are_autograds() -> None:
+    """And each row sums to zero, so that keys need no centring."""
+    scores = torch.randn(4, 2, 5, 6, requires_grad=True)
+    v, delta = torch.randn(4, 2, 6, 3), torch.randn(4, 2, 5, 3)
+    a = scores.softmax(-1)
+    (expected,) = torch.autograd.grad((a @ v * delta).sum(), scores)
+    found = score_gradients(a.detach(), v, delta)
+    toy.close(found, expected)
+    toy.close(found.sum(-1), torch.zeros(4, 2, 5))
+
+
+@pytest.mark.parametrize(("arch", "options"), MODELS)
+def test_statistics_are_naive_sums(arch: str, options: dict[str, Any]) -> None:
+    """Sentence by sentence, position by position, head by head, from weights that modules show."""
+    found = trained(arch, None, **options)
+    statistics = collect(found, [batch(found)] * 2, seed=5)
+    chance = torch.Generator().manual_seed(5)
+    naive = [Naive(found, chance) for _ in range(2)]
+    tokens = sum(one.tokens for one in naive)
+    for attention in attentions(found.model):
+        one, rows = statistics[attention], list(chain(*(each.rows(attention) for each in naive)))
+        close(one.inputs, sum(torch.outer(x, x) for x, *_ in rows) / len(rows))
+        gammas, reads, parts, gradients = (
+            torch.stack([row[i] for row in rows]) for i in range(1, 5)
+        )
+        close(one.keys, torch.einsum("nhi,nhj->hij", gammas, gammas) / tokens)
+        close(one.output, gradients.T @ gradients / tokens)
+        close(one.means, reads.mean(0))
+        reads = reads - reads.mean(0)
+        close(one.values, torch.einsum("nhi,nhj->hij", reads, reads) / len(rows))
+        along = torch.einsum("nhd,nd->nh", parts - parts.mean(0), gradients)
+        close(one.pairs, along.T @ along / tokens)
+
+
+def close(found: Tensor, expected: Any) -> None:
+    """Attention weights of fairseq's own modules are in single precision."""
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6 * float(expected.abs().max()))
+
+
+class Naive:
+    """One batch: what each attention was called with, its weights, and its gradients."""
+
+    def __init__(self, found: Any, chance: torch.Generator):
+        self.calls: dict[Attention, tuple[Tensor, Tensor, Tensor, Tensor, Tensor]] = {}
+        sample, pad = batch(found), found.task.source_dictionary.pad()
+        self.tokens = int(sample["target"].ne(pad).sum())
+        seen, handles = {}, []
+        for attention in attentions(found.model):
+
+            def show(module: Any, args: Any, kwargs: Any) -> Any:
+                return args, {**kwargs, "need_head_weights": True, "static_kv": True}
+
+            def after(
+                module: Any, args: Any, kwargs: Any, output: Any, to: Any = attention
+            ) -> None:
+                seen[to] = kwargs["query"], kwargs["key"], output
+
+            handles += [
+                attention.module.register_forward_pre_hook(show, with_kwargs=True),
+                attention.module.register_forward_hook(after, with_kwargs=True),
+            ]
+        loss = summed_loss(found.model, sample, chance)
+        gradients = torch.autograd.grad(loss, [output[0] for *_, output in seen.values()])
+        for handle in handles:
+            handle.remove()
+        net_input = sample["net_input"]
+        previous = net_input.get("prev_output_tokens", net_input["src_tokens"])
+        for (attention, (x, y, output)), gradient in zip(seen.items(), gradients, strict=True):
+            tokens = net_input["src_tokens"] if attention.type == "encoder" else previous
+            call = (x, y, output[1], gradient, tokens.ne(pad))
+            self.calls[attention] = tuple(one.detach() for one in call)
+
+    def rows(self, attention: Attention) -> Iterator[tuple[Tensor, ...]]:
+        """Of each query: ``[x 1]``, and per head gamma, z, its part of the output; ``G``."""
+        x, y, weights, gradient, real = self.calls[attention]
+        heads, module = attention.module.num_heads, attention.module
+        value = projections(module)[2](y).detach()  # (B, G, S, h_v)
+        value = value.repeat_interleave(heads // value.size(1), 1)
+        out = module.out_proj.weight.detach().unflatten(1, (heads, -1))  # (d, H, h_v)
+        for sentence, t in real.nonzero().tolist():
+            a, v, of = weights[:, sentence, t], value[sentence], gradient[t, sentence]
+            gamma = []
+            for head in range(heads):
+                delta = of @ out[:, head]
+                expected = (a[head] * (v[head] @ delta)).sum()
+                g = a[head] * (v[head] @ delta - expected)
+                gamma.append(g @ y[:, sentence])
+            z = a @ y[:, sentence]
+            part = torch.einsum("hs,hsv,dhv->hd", a, v, out)
+            yield torch.cat([x[t, sentence], torch.ones(1)]), torch.stack(gamma), z, part, of
+
+
+# ---- prices of small changes are second derivatives ----------------------------------------------
+
+
+class Small:
+    """Sentences with one target each, and the cross-attention of the last layer.
+
+    Its statistics have every label in proportion to its probability.  No position depends on
+    another there, so that the approximations behind prices hold where a test says so.
+    """
+
+    def __init__(self, sentences: int):
+        found = trained("transformer_headsize_n")
+        self.model, attention = found.model, found.attentions["cross"][-1]
+        self.module, self.maps = attention.module, HeadMaps.of(attention.module)
+        self.net_input = {name: one[:sentences] for name, one in toy.batch(found.task).items()}
+        self.net_input["prev_output_tokens"] = self.net_input["prev_output_tokens"][:, :1]
+        call: dict[str, Any] = {}
+
+        def after(module: Any, args: Any, kwargs: Any, output: Any) -> None:
+            call.update(kwargs, output=output[0])
+
+        with self.module.register_forward_hook(after, with_kwargs=True):
+            log_p = self.model(**self.net_input)[0][:, 0].log_softmax(-1)  # (B, symbols)
+        padding, sums = call["key_padding_mask"][:, None, None], Sums(self.maps)
+        real = torch.ones(1, sentences, dtype=torch.bool)
+        for label in range(log_p.size(1)):
+            weight = (0.5 * log_p[:, label]).exp().detach()  # sums are quadratic in gradients
+            loss = -(log_p[:, label] * weight).sum()
+            (gradient,) = torch.autograd.grad(loss, call["output"], retain_graph=True)
+            sums.add(call["query"].detach(), call["key"].detach(), real, gradient, padding)
+        self.statistics = sums.result(sentences)
+
+    @torch.no_grad()
+    def measured(self, change: Any, step: float = 1e-4) -> float:
+        """Bits per token that a small ``change(step)`` of the weights loses, over its square."""
+        before = self.model(**self.net_input)[0].log_softmax(-1)
+        change(step)
+        after = self.model(**self.net_input)[0].log_softmax(-1)
+        lost = functional.kl_div(after, before, log_target=True, reduction="sum") / len(before)
+        return float(lost) / step**2 / math.log(2)
+
+
+def drawn(like: Tensor, *heads: int) -> Tensor:
+    """A random change of these heads alone."""
+    change = torch.zeros_like(like)
+    for head in heads:
+        change[head] = torch.randn(like[head].shape)
+    return change
+
+
+@pytest.mark.parametrize("head", [0, 2])
+def test_price_of_keys(head: int) -> None:
+    """Of one head in one sentence: inputs and gradients of several are not independent."""
+    small = Small(1)
+    change = drawn(small.maps.keys, head)
+    price = key_price(small.maps, small.statistics, small.maps.queries, small.maps.keys + change)
+
+    def apply(step: float) -> None:
+        small.module.k_proj.weight += step * change.mT.flatten(0, 1)
+
+    assert price == pytest.approx(small.measured(apply), rel=1e-3)
+
+
+@pytest.mark.parametrize("head", [0, 2])
+def test_price_of_values(head: int) -> None:
+    """Of one head, which reads two sentences at equal distances from their mean."""
+    small = Small(2)
+    change = drawn(small.maps.values[:, :-1], head)
+    values = small.maps.values[:, :-1] + change
+    price = value_price(small.maps, small.statistics, values, small.maps.out)
+    means = torch.einsum("hy,hyv,hdv->d", small.statistics.means, change, small.maps.out)
+
+    def apply(step: float) -> None:
+        small.module.v_proj.weight += step * change.mT.flatten(0, 1)
+        small.module.out_proj.bias -= step * means
+
+    assert price == pytest.approx(small.measured(apply), rel=1e-3)
+
+
+@pytest.mark.parametrize("heads", [[0], [1, 3], [0, 1, 2, 3]])
+def test_price_of_heads(heads: list[int]) -> None:
+    """Exact for any heads and sentences: the pairs hold what they have in common."""
+    small = Small(3)
+    pairs = small.statistics.pairs[heads][:, heads]
+    parts = mean_outputs(small.maps, small.statistics.means)[heads].sum(0)
+
+    def apply(step: float) -> None:
+        columns = small.module.out_proj.weight.unflatten(1, (small.module.num_heads, -1))
+        columns[:, heads] *= 1 - step
+        small.module.out_proj.bias += step * parts
+
+    expected = float(pairs.sum()) / 2 / math.log(2)
+    assert expected == pytest.approx(small.measured(apply), rel=1e-3)
+
+
+# ---- budgets -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_cheapest_sizes(seed: int) -> None:
+    """Against all choices; prices need not fall evenly, nor costs be alike."""
+    chance = torch.Generator().manual_seed(seed)
+
+    def curve(n: int) -> list[Point]:
+        costs = torch.randint(1, 9, (n,), generator=chance).cumsum(0).tolist()
+        prices = torch.rand(n, generator=chance).sort(descending=True)[0].tolist()
+        return [Point(i, 6 * costs[i], costs[i], prices[i]) for i in range(n)]
+
+    curves = {name: curve(n) for name, n in (("a", 4), ("b", 6), ("c", 5))}
+    for budget in (0, 30, 60, 90, 200, 1000):
+        choices = [
+            each
+            for each in itertools.product(*curves.values())
+            if sum(point.cache for point in each) <= budget
+        ]
+        found = cheapest(curves, "cache", budget)
+        if found is None:
+            assert not choices
+        else:
+            best = min(sum(point.price for point in each) for each in choices)
+            assert sum(point.price for point in found.values()) == pytest.approx(best)
+            assert sum(point.cache for point in found.values()) <= budget
+
+
+@pytest.mark.parametrize(
+    ("option", "shares"),
+    [("--to=latent", (0.25, 0.5)), ("--query-mixing=own", (0.6, 0.75)), ("--to=headsize", (0.7,))],
+)
+def test_spread_is_never_dearer_than_even(option: str, shares: tuple[float, ...]) -> None:
+    found = trained("transformer")
+    work = converter(found, option)
+    narrowed = [*found.attentions["decoder"], *found.attentions["cross"]]
+    for share in shares:
+        spread = work.spread(share, "cache")
+        assert {one.type for one in spread} <= {"decoder", "cross"}
+        even = {
+            one: max(
+                (point for point in work.curve(one) if point.cache <= share * 32),
+                key=lambda point: point.cache,
+            )
+            for one in narrowed
+        }
+        points = {point.size: point for point in work.curve(narrowed[0])}
+        assert sum(points[size].cache for size in spread.values()) <= share * 32 * len(narrowed)
+        chosen = [
+            next(point for point in work.curve(one) if point.size == spread.get(one, 0))
+            for one in narrowed
+        ]
+        assert sum(point.price for point in chosen) <= sum(p.price for p in even.values()) + 1e-12
+
+
+def test_a_curve_tells_what_is_built() -> None:
+    """Cached numbers, parameters, and, but for the last steps, the price."""
+    for options in (["--to=latent"], ["--query-mixing=full"], ["--to=grouped-query"]):
+        found = trained("transformer")
+        work = converter(found, *options)
+        attention = found.attentions["cross"][0]
+        point = work.curve(attention)[-2]
+        result, prices = work.model({attention: point.size})
+        module = result.model.get_submodule(attention.name)
+        assert point.cache == sum(module.cached_floats_per_token())
+        assert point.parameters == toy.num_parameters(module)
+        assert prices[attention] <= point.price * (1 + 1e-9)
