@@ -231,7 +231,7 @@ def test_separate_keys_that_do_not_deal_out() -> None:
 
 @pytest.mark.parametrize("query", ["separate", "diagonal", "full", "own"])
 def test_every_query_is_exact_at_full_width_and_better_with_inputs(query: str) -> None:
-    """Moments of real inputs, padding left out, weigh the errors below it."""
+    """Below it, errors are weighted by their effect on the output, padding left out."""
     torch.manual_seed(3)
     batch, lost = inputs("bert"), {}
     for key_dim, given in ((D, None), (6, None), (6, [batch] * 2)):
@@ -264,13 +264,18 @@ def test_statistics_are_naive_sums(name: str, monkeypatch: pytest.MonkeyPatch) -
     found = statistics.collect(model, trained(model), [batch] * 2, None, seed=2)
 
     model.requires_grad_(True)
-    calls, scores = {}, []
+    calls, scores = {}, list[Tensor]()
     for path in swap_attention(model, D):
         model.get_submodule(path).register_forward_pre_hook(
             lambda module, args, kwargs, path=path: calls.update({path: (args, kwargs)}),
             with_kwargs=True,
         )
-    monkeypatch.setattr(core, "head_scores", lambda q, k: scores.append(q @ k.mT) or scores[-1])
+
+    def recorded(q: Tensor, k: Tensor) -> Tensor:
+        scores.append(q @ k.mT)
+        return scores[-1]
+
+    monkeypatch.setattr(core, "head_scores", recorded)
     output, chance = model(**batch), torch.Generator().manual_seed(2)
     losses = [statistics.random_product(output, batch, chance) for _ in range(2)]
     assert list(found) == list(calls) == [*trained(randomised(makers[name]()))]
@@ -288,7 +293,7 @@ def test_statistics_are_naive_sums(name: str, monkeypatch: pytest.MonkeyPatch) -
                 gamma = g[sentence, head, query] @ y[sentence]
                 keys[head] += torch.outer(gamma, gamma)
         # DeiT's softmax is in single precision.
-        near = {"rtol": 0, "atol": 1e-5 if name == "deit" else TOLERANCE}
+        near: Any = {"rtol": 0, "atol": 1e-5 if name == "deit" else TOLERANCE}
         torch.testing.assert_close(found[path].inputs, queries.T @ queries / len(queries), **near)
         torch.testing.assert_close(found[path].keys / keys.norm(), keys / keys.norm(), **near)
 
