@@ -26,6 +26,7 @@ from fairseq_collab.runs.run import Run
 
 _PRINTED = re.compile(r"[STHDPAIE]-\d+\t")
 _TARGET = re.compile(r"T-(\d+)\t(.*)")
+_TOKENS = re.compile(r"([TH])-(\d+)\t(?:\S+\t)?(.*)")
 _UNKNOWN = re.compile(r"<+unk>+")
 _BEST = re.compile(r"D-(\d+)\t[^\t]*\t?(.*)")
 
@@ -73,6 +74,7 @@ def _translated(run: Run) -> Record:
 
 def _aligned(translations: Path, reference: Path) -> tuple[list[str], list[str]]:
     lines, references = read_lines(translations), read_lines(reference)
+    check_translated(lines, translations, reference)
     check_reference(lines, references, translations, reference)
     hypotheses = read_hypotheses(translations)
     if len(hypotheses) != len(references):
@@ -80,6 +82,18 @@ def _aligned(translations: Path, reference: Path) -> tuple[list[str], list[str]]
         todo = "give the --reference of the set that was translated"
         raise UserError(what, translations, todo)
     return hypotheses, references
+
+
+def check_translated(lines: list[str], translations: Path, reference: Path) -> None:
+    """Raise UserError where the translations are the references, which have a BLEU of 100."""
+    if translations.samefile(reference):
+        raise UserError("is both translations and reference", reference, "give two files")
+    texts: dict[str, dict[str, str]] = {"T": {}, "H": {}}
+    for match in filter(None, map(_TOKENS.fullmatch, lines)):
+        texts[match[1]].setdefault(match[2], _UNKNOWN.sub("", match[3]))
+    if texts["T"] and texts["T"] == texts["H"]:
+        what = "every hypothesis is its reference"
+        raise UserError(what, translations, "run fairseq-generate without --score-reference")
 
 
 def check_reference(
