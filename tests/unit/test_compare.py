@@ -125,17 +125,19 @@ def test_the_reference_of_a_translation(targets: list[str], tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("unknown", ["<unk>", "Rehkitz"])
-def test_references_are_no_translations(
-    unknown: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """As ``fairseq-generate --score-reference`` prints them: their BLEU is 100."""
+def test_references_are_no_translations(unknown: str, tmp_path: Path) -> None:
+    """As ``fairseq-generate --score-reference`` prints them: their BLEU is 100.
+
+    A model that is sure of each of them has learnt a toy task.
+    """
     out, reference = tmp_path / "out", tmp_path / "reference"
     targets = [f"Ein {unknown.replace('<unk>', '<<unk>>')} .", "Zwei ."]
     reference.write_text("Ein Rehkitz.\nZwei.\n")
     best = [f"Ein {unknown} .", "Zwei ."]
-    for hypotheses, is_rejected in ((best, True), ([best[0], "Drei ."], False)):
+    found = [(best, -2.5, True), (best, -0.02, False), ([best[0], "Drei ."], -2.5, False)]
+    for hypotheses, score, is_rejected in found:
         lines = [
-            f"T-{i}\t{target}\nH-{i}\t-0.5\t{text}\nD-{i}\t-0.5\t{text}\n"
+            f"T-{i}\t{target}\nH-{i}\t{score}\t{text}\nD-{i}\t{score}\t{text}\n"
             for i, (target, text) in enumerate(zip(targets, hypotheses, strict=True))
         ]
         out.write_text("".join(reversed(lines)))
