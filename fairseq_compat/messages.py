@@ -17,6 +17,7 @@ import warnings
 from types import TracebackType
 from typing import Any
 
+from collab_common.command import silence_stdout
 from collab_common.errors import UserError, find
 from collab_common.provenance import hardware, versions
 
@@ -46,6 +47,7 @@ REPEATED = re.compile(
     r"|Preparing to |loading (\w+ data|model)|grouped total_num_itrs|Start iterating|Saving check"
     r"|Finished saving|detected shared parameter"
 )
+RESUME = "; run the same command again to resume from the last checkpoint"
 logger = logging.getLogger("fairseq_collab")
 
 
@@ -128,29 +130,34 @@ def say_first(device: str, chosen: Any, task: Any, model: Any) -> None:
 
 
 def report(error: BaseException) -> bool:
-    """Print the line of a UserError or of a missing, unreadable, ... file; False for others.
+    """Print the line of an interruption, a UserError or an unreadable file; False for others.
 
-    Other errors keep their traceback.
+    Other errors keep their traceback.  A closed pipe, as of ``| head``, ends in silence.
     """
+    if program() is None:
+        return False
+    if isinstance(error, BrokenPipeError):
+        silence_stdout()
+        return True
+    if isinstance(error, KeyboardInterrupt):
+        _say("interrupted" + RESUME * str(program()).endswith("train"))
+        return True
     found: BaseException | None = find(error)
     if found is None and isinstance(error, OSError) and error.errno and error.filename:
         found = UserError(error.strerror or str(error), error.filename)
     if found is None or any(os.environ.get(name) == "1" for name in TRACEBACK_WANTED):
         return False
-    sys.stdout.flush()
-    print(f"{program()}: error: {' '.join(str(found).split())}", file=sys.stderr, flush=True)
+    _say(f"error: {' '.join(str(found).split())}")
     return True
 
 
+def _say(line: str) -> None:
+    sys.stdout.flush()
+    print(f"{program()}: {line}", file=sys.stderr, flush=True)
+
+
 def shorten_errors() -> None:
-    """UserErrors of a plug-in end in a page of traceback.
-
-    Hydra reports the errors of a job itself, and leaves the program.
-    """
-    if program() is None:
-        return
-    from hydra._internal import utils
-
+    """Ctrl-C, a closed pipe and UserErrors of a plug-in end in a page of traceback."""
     others = sys.excepthook
 
     def excepthook(kind: Any, error: BaseException, traceback: TracebackType | None) -> None:
@@ -158,6 +165,11 @@ def shorten_errors() -> None:
             others(kind, error, traceback)
 
     sys.excepthook = excepthook
+
+
+def shorten_hydras_errors() -> None:
+    """Hydra reports the errors of a job itself, and leaves the program."""
+    from hydra._internal import utils
 
     @wrap(utils, "run_and_report")
     def run_and_report(original: Any, func: Any) -> Any:
