@@ -190,7 +190,9 @@ def accept_package_names() -> None:
                 args = argparse.Namespace(user_dir=os.path.abspath(folder))
         try:
             original(args)
-        except FileNotFoundError:
+        except FileNotFoundError as error:
+            if error.errno is not None:  # the plug-in's own
+                raise
             raise UserError("folder or package not found", f"--user-dir {name}") from None
 
 
@@ -232,8 +234,9 @@ def lock_save_dir() -> None:
     def __init__(original: Any, self: Any, cfg: Any, *args: Any, **kwargs: Any) -> None:
         held.close()  # a job of `-m` follows another one
         original(self, cfg, *args, **kwargs)
-        if self.is_data_parallel_master and not cfg.checkpoint.no_save:
-            held.enter_context(locked(Path(cfg.checkpoint.save_dir) / "lock"))
+        options = self.cfg.checkpoint  # cfg may be a Namespace
+        if self.is_data_parallel_master and not options.no_save:
+            held.enter_context(locked(Path(options.save_dir) / "lock"))
 
 
 def check_devices() -> None:

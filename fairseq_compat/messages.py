@@ -96,8 +96,8 @@ def introduce() -> None:
         original: Any, self: Any, cfg: Any, task: Any, model: Any, *args: Any, **kwargs: Any
     ) -> None:
         original(self, cfg, task, model, *args, **kwargs)
-        gpus = cfg.distributed_training.distributed_world_size
-        say_first(hardware(cfg.common.cpu, gpus), cfg.model, task, model)
+        gpus = self.cfg.distributed_training.distributed_world_size  # cfg may be a Namespace
+        say_first(hardware(self.cfg.common.cpu, gpus), self.cfg.model, task, model)
 
     @wrap(checkpoint_utils, "load_model_ensemble_and_task")
     def load_ensemble(original: Any, *args: Any, **kwargs: Any) -> Any:
@@ -112,12 +112,13 @@ def say_first(device: str, chosen: Any, task: Any, model: Any) -> None:
     found = versions("fairseq-collab", "fairseq", "torch")
     logger.info(", ".join(f"{name} {found[name]}" for name in found if name != "python"))
     logger.info(f"device: {device}")
+    options = getattr(task, "cfg", None) or getattr(task, "args", None)  # older tasks have args
     languages, symbols = [], []
     for side in ("source", "target"):
-        languages.append(getattr(task.cfg, f"{side}_lang", None))
+        languages.append(getattr(options, f"{side}_lang", None))
         with contextlib.suppress(AttributeError, NotImplementedError):  # a task without
             symbols.append(f"{len(getattr(task, f'{side}_dictionary')):,} symbols")
-    parts = [str(getattr(task.cfg, "data", "")), " to ".join(filter(None, languages)), *symbols]
+    parts = [str(getattr(options, "data", "")), " to ".join(filter(None, languages)), *symbols]
     logger.info(f"data: {', '.join(filter(None, parts))}")
     arch = getattr(chosen, "_name", None) or getattr(chosen, "arch", type(model).__name__)
     size = sum(weight.numel() for weight in model.parameters())

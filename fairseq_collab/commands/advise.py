@@ -44,6 +44,10 @@ def build_parser() -> argparse.ArgumentParser:
         "--sample", type=positive, default=256, metavar="N",
         help="validation sentences that single changes are measured on (default: 256)",
     )  # fmt: skip
+    for side in ("source", "target"):
+        parser.add_argument(
+            f"--{side}-lang", metavar="LANG", help=f"{side} language of a multilingual model"
+        )
     options.add_cpu(parser)
     options.add_user_dir(parser)
     return parser
@@ -109,13 +113,18 @@ def main(argv: Sequence[str]) -> int:
     from fairseq_collab.metrics.translate import check_translation
     from fairseq_collab.trained import opener
 
-    trained = opener.load(args.checkpoint, args.data)
+    languages = {"source_lang": args.source_lang, "target_lang": args.target_lang}
+    chosen = {name: language for name, language in languages.items() if language}
+    trained = opener.load(args.checkpoint, args.data, **chosen)
+    opener.check_transformer(trained.model, trained.path)
+    opener.check_direction(trained.cfg.task, trained.path, "choose --source-lang and --target-lang")
     trained.model.to(options.device(args))
     check_translation(trained.task, trained.path, "give a model that translates")
     settings = {
         "checkpoint_sha256": files.sha256(args.checkpoint),
         "data": args.data.resolve().name,
         **{name: getattr(args, name) for name in ("subset", "sample")},
+        **chosen,
     }
     args.out.mkdir(parents=True, exist_ok=True)
     with files.locked(args.out / "lock"):

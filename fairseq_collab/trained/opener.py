@@ -97,12 +97,15 @@ class Trained:
         return {**without_training(self.state), **content}
 
 
-def load(checkpoint: Path, data: Path | None = None, to_save: bool = False) -> Trained:
+def load(
+    checkpoint: Path, data: Path | None = None, to_save: bool = False, **changed: Any
+) -> Trained:
     """Open a checkpoint, of fairseq's models or ours, on the CPU.
 
     Args:
         data: the data folder; default: that of the training.
         to_save: keep all options, since the model is to be saved again.
+        changed: other values for options of the model or the task.
 
     Raises:
         UserError: the checkpoint is missing, damaged, holds NaN, or does not fit its data folder,
@@ -110,7 +113,7 @@ def load(checkpoint: Path, data: Path | None = None, to_save: bool = False) -> T
     """
     # With activation checkpointing, hooks would see every layer twice.
     saving = ("checkpoint_activations", "offload_activations")  # the second implies the first
-    changed = {} if to_save else dict.fromkeys(saving, False)
+    changed |= {} if to_save else dict.fromkeys(saving, False)
     return opened(checkpoint, read_checkpoint(checkpoint, data, **changed))
 
 
@@ -126,7 +129,7 @@ def read_checkpoint(checkpoint: Path, data: Path | None, **changed: Any) -> dict
     state: dict[str, Any] = load_checkpoint_to_cpu(str(checkpoint), changed)
     if data is None:
         todo = f"give the folder that {checkpoint} was trained on"
-        check_data(state["cfg"].task.get("data", ""), todo)
+        check_data(getattr(state["cfg"].task, "data", ""), todo)
     check_architecture(state["cfg"].model, checkpoint)
     check_finite(state["model"], checkpoint)
     return state
@@ -152,6 +155,13 @@ def to_device(sample: dict[str, Any], device: torch.device) -> dict[str, Any]:
     return utils.apply_to_sample(lambda tensor: tensor.to(device), sample)
 
 
+def dataset_of(task: Any, subset: str) -> Any:
+    """A subset, loaded once: fairseq's multilingual task fails at a second time."""
+    if subset not in task.datasets:
+        task.load_dataset(subset)
+    return task.dataset(subset)
+
+
 def epoch(trained: Trained, subset: str) -> Iterator[dict[str, Any]]:
     """One epoch of a subset in batches as in training, on the model's device, with a progress bar.
 
@@ -162,12 +172,12 @@ def epoch(trained: Trained, subset: str) -> Iterator[dict[str, Any]]:
         FileNotFoundError: fairseq's, for a subset that does not exist.
     """
     task, cfg = trained.task, trained.cfg
-    task.load_dataset(subset)
+    dataset = dataset_of(task, subset)
     number = cfg.dataset.batch_size
     tokens = cfg.dataset.max_tokens or (None if number else MAX_TOKENS)
     try:
         batches = task.get_batch_iterator(
-            task.dataset(subset),
+            dataset,
             max_tokens=tokens,
             max_sentences=number,
             max_positions=_longest(trained),
@@ -208,8 +218,7 @@ def spread(trained: Trained, subset: str, number: int) -> tuple[Any, list[int]]:
         UserError: no sentence is short enough.
         FileNotFoundError: see :func:`epoch`.
     """
-    trained.task.load_dataset(subset)
-    dataset, longest = trained.task.dataset(subset), _longest(trained)
+    dataset, longest = dataset_of(trained.task, subset), _longest(trained)
     fitting, _ = dataset.filter_indices_by_size(np.arange(len(dataset)), longest)
     if not len(fitting):
         raise UserError(f"has no sentence within the model's {longest} positions", where=subset)
@@ -246,6 +255,13 @@ def check_transformer(model: Any, path: Path) -> None:
         what = "neither an encoder-decoder transformer nor a transformer language model"
         todo = "give a checkpoint of a translation model or a language model"
         raise UserError(what, path, todo)
+
+
+def check_direction(task: Any, where: Path, todo: str) -> None:
+    """Raise UserError for options of a multilingual task that name no languages to translate."""
+    pairs = getattr(task, "lang_pairs", None)
+    if pairs and not (task.source_lang and task.target_lang):
+        raise UserError(f"translates {', '.join(pairs)}", where, todo)
 
 
 def check_finite(weights: Mapping[str, Tensor], path: Path) -> None:

@@ -276,7 +276,7 @@ def test_a_checkpoint_that_was_compressed_is_read_whole(tmp_path: Path) -> None:
 def test_anything_but_plain_numbers_is_refused(value: Any, tmp_path: Path) -> None:
     """Arrays of objects, made of bytes, would be addresses of the file's choice."""
     path = checkpoint_with(value, tmp_path / "a.pt")
-    with pytest.raises(UserError, match="rejected: a checkpoint may hold only data|cannot be read"):
+    with pytest.raises(UserError, match=r"rejected: a checkpoint may hold|cannot be read"):
         checkpoints.read(path)
 
 
