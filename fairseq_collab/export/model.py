@@ -104,7 +104,7 @@ def stock_weights(trained: Trained) -> dict[str, Tensor]:
     weights = {
         name: weight
         for name, weight in trained.model.state_dict().items()
-        if not name.startswith(replaced) and not name.endswith("dictionary_signature")
+        if not name.startswith(replaced) and not name.endswith("signature")
     }
     for one in ours:
         count = common_heads(trained, one.name.partition(".")[0])
