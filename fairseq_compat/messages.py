@@ -103,8 +103,22 @@ def introduce() -> None:
     def load_ensemble(original: Any, *args: Any, **kwargs: Any) -> Any:
         models, cfg, task = original(*args, **kwargs)
         if (program() or "").startswith(("fairseq-generate", "fairseq-int", "fairseq-eval")):
+            check_direction(cfg.task, getattr(task, "cfg", None), args[0][-1])
             say_first(hardware("--cpu" in sys.argv), cfg.model, task, models[0])
         return models, cfg, task
+
+
+def check_direction(saved: Any, given: Any, where: str) -> None:
+    """Raise UserError where a checkpoint would translate in the wrong direction."""
+    sides = ("source_lang", "target_lang")
+    source, target = (getattr(saved, side, None) for side in sides)
+    if (
+        source
+        and source != target
+        and (target, source) == tuple(getattr(given, side, None) for side in sides)
+    ):
+        what = f"translates {source} to {target}, not {target} to {source}"
+        raise UserError(what, where, f"give --source-lang {source} --target-lang {target}")
 
 
 def say_first(device: str, chosen: Any, task: Any, model: Any) -> None:

@@ -32,6 +32,7 @@ from fairseq_collab.models.variants import family_of
 from fairseq_collab.trained.attentions import attentions
 from fairseq_collab.trained.from_options import untrained
 from fairseq_collab.trained.opener import Trained, check_data, check_finite, save
+from fairseq_compat.checkpoints import naming
 
 _ELSE = "--format ct2 takes heads of every size"
 #: fairseq's task for one model of many languages.
@@ -69,11 +70,8 @@ def build(trained: Trained, options: Any, weights: Mapping[str, Tensor]) -> nn.M
     for name, buffer in model.named_buffers():
         if name.endswith("dictionary_signature") and name in weights:
             buffer.copy_(weights[name])  # that of a placeholder would be rejected
-    try:
+    with naming(trained.path):
         model.load_state_dict(weights, strict=True)
-    except UserError as error:
-        error.where = error.where or trained.path
-        raise
     return model.eval()
 
 

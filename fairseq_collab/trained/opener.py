@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from fairseq import models, utils
+from fairseq import utils
 from fairseq.checkpoint_utils import load_checkpoint_to_cpu, load_model_ensemble_and_task
 from fairseq.data import data_utils
 from fairseq.models import FairseqLanguageModel
@@ -23,8 +23,8 @@ from collab_common.progress import bar
 from fairseq_collab.models.options import plain_options
 from fairseq_collab.trained.attentions import Attention, attentions, by_type
 from fairseq_compat import checkpoints
-from fairseq_compat.checkpoints import without_training
-from fairseq_compat.fairseq_fixes import UNDEFINED
+from fairseq_compat.checkpoints import naming, without_training
+from fairseq_compat.fairseq_fixes import UNDEFINED, check_architecture
 
 GIVE_DATA = "give the folder that fairseq-preprocess has written"
 #: Tokens per batch, where neither the command nor the training limits them.
@@ -130,7 +130,8 @@ def read_checkpoint(checkpoint: Path, data: Path | None, **changed: Any) -> dict
     if data is None:
         todo = f"give the folder that {checkpoint} was trained on"
         check_data(getattr(state["cfg"].task, "data", ""), todo)
-    check_architecture(state["cfg"].model, checkpoint)
+    with naming(checkpoint):
+        check_architecture(state["cfg"].model)
     check_finite(state["model"], checkpoint)
     return state
 
@@ -238,14 +239,6 @@ def check_data(data: str | Path, todo: str = GIVE_DATA) -> None:
     for folder in utils.split_paths(str(data)):
         if not Path(folder).is_dir():
             raise UserError("data folder not found", folder, todo)
-
-
-def check_architecture(options: Any, path: Path) -> None:
-    """Raise UserError if no model of this name is registered: fairseq ends in a KeyError."""
-    name = getattr(options, "_name", None) or getattr(options, "arch", None)
-    if name not in {*models.ARCH_MODEL_REGISTRY, *models.MODEL_DATACLASS_REGISTRY}:
-        todo = "name the folder of its plug-in with --user-dir"
-        raise UserError(f"there is no architecture {name}", path, todo)
 
 
 def check_transformer(model: Any, path: Path) -> None:
