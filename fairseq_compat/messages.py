@@ -33,6 +33,7 @@ IGNORED = (
     r"`torch.cuda.amp.autocast\(args...\)` is deprecated",
     r"'pin_memory' argument is set as true but no accelerator is found",
     r"Initializing zero-element tensors is a no-op",  # attentions without heads
+    r"Support for mismatched key_padding_mask and attn_mask is deprecated",
 )
 #: Loggers of fairseq, and the beginnings of their messages that repeat the first lines or say that
 #: an ordinary step begins.
