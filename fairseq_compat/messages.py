@@ -34,6 +34,7 @@ IGNORED = (
     r"`torch.cuda.amp.autocast\(args...\)` is deprecated",
     r"'pin_memory' argument is set as true but no accelerator is found",
     r"Initializing zero-element tensors is a no-op",  # attentions without heads
+    r"Support for mismatched key_padding_mask and attn_mask is deprecated",
 )
 #: Loggers of fairseq, and the beginnings of their messages that repeat the first lines or say that
 #: an ordinary step begins.
@@ -98,15 +99,29 @@ def introduce() -> None:
         original: Any, self: Any, cfg: Any, task: Any, model: Any, *args: Any, **kwargs: Any
     ) -> None:
         original(self, cfg, task, model, *args, **kwargs)
-        gpus = cfg.distributed_training.distributed_world_size
-        say_first(hardware(cfg.common.cpu, gpus), cfg.model, task, model)
+        gpus = self.cfg.distributed_training.distributed_world_size  # cfg may be a Namespace
+        say_first(hardware(self.cfg.common.cpu, gpus), self.cfg.model, task, model)
 
     @wrap(checkpoint_utils, "load_model_ensemble_and_task")
     def load_ensemble(original: Any, *args: Any, **kwargs: Any) -> Any:
         models, cfg, task = original(*args, **kwargs)
         if (program() or "").startswith(("fairseq-generate", "fairseq-int", "fairseq-eval")):
+            check_direction(cfg.task, getattr(task, "cfg", None), args[0][-1])
             say_first(hardware("--cpu" in sys.argv), cfg.model, task, models[0])
         return models, cfg, task
+
+
+def check_direction(saved: Any, given: Any, where: str) -> None:
+    """Raise UserError where a checkpoint would translate in the wrong direction."""
+    sides = ("source_lang", "target_lang")
+    source, target = (getattr(saved, side, None) for side in sides)
+    if (
+        source
+        and source != target
+        and (target, source) == tuple(getattr(given, side, None) for side in sides)
+    ):
+        what = f"translates {source} to {target}, not {target} to {source}"
+        raise UserError(what, where, f"give --source-lang {source} --target-lang {target}")
 
 
 def say_first(device: str, chosen: Any, task: Any, model: Any) -> None:
@@ -114,12 +129,13 @@ def say_first(device: str, chosen: Any, task: Any, model: Any) -> None:
     found = versions("fairseq-collab", "fairseq", "torch")
     logger.info(", ".join(f"{name} {found[name]}" for name in found if name != "python"))
     logger.info(f"device: {device}")
+    options = getattr(task, "cfg", None) or getattr(task, "args", None)  # older tasks have args
     languages, symbols = [], []
     for side in ("source", "target"):
-        languages.append(getattr(task.cfg, f"{side}_lang", None))
+        languages.append(getattr(options, f"{side}_lang", None))
         with contextlib.suppress(AttributeError, NotImplementedError):  # a task without
             symbols.append(f"{len(getattr(task, f'{side}_dictionary')):,} symbols")
-    parts = [str(getattr(task.cfg, "data", "")), " to ".join(filter(None, languages)), *symbols]
+    parts = [str(getattr(options, "data", "")), " to ".join(filter(None, languages)), *symbols]
     logger.info(f"data: {', '.join(filter(None, parts))}")
     arch = getattr(chosen, "_name", None) or getattr(chosen, "arch", type(model).__name__)
     size = sum(weight.numel() for weight in model.parameters())
