@@ -12,8 +12,8 @@ from fairseq_collab.adapters.core import collaborative_core, trained_heads
 from fairseq_collab.adapters.statistics import Loss, collect, pretrained
 from fairseq_collab.attention.building import check_choice
 from fairseq_collab.attention.collaborative import QUERY_MIXINGS
-from fairseq_collab.convert.base import Target, TrainedAttention
-from fairseq_collab.convert.kinds import Collaborative, Narrower, shared_keys
+from fairseq_collab.convert.base import Conversion, Target, TrainedAttention
+from fairseq_collab.convert.kinds import TARGETS, shared_keys
 from fairseq_collab.prices.bits import Point, cheapest
 
 
@@ -90,7 +90,9 @@ def swap_attention(
         what = f"the {type(model).__name__} is an attention itself"
         raise UserError(what, todo="give a model that holds it")
     heads = {name: trained_heads(name, **maps) for name, (*_, maps) in found.items()}
-    target: type[Target] = Narrower if query == "separate" else Collaborative
+    separate = query == "separate"
+    conversion = Conversion("headsize") if separate else Conversion("collab", query)
+    target = TARGETS[conversion.to](conversion)
     if isinstance(key_dim, float):
         if inputs is None:
             raise UserError("a share of the key width needs inputs", todo="give them, or a width")
@@ -117,18 +119,18 @@ def swap_attention(
 
 
 def spread(
-    trained: Mapping[str, TrainedAttention], share: float, query: str, target: type[Target]
+    trained: Mapping[str, TrainedAttention], share: float, query: str, target: Target
 ) -> dict[str, int]:
     """Key widths that are ``share`` of all at the least price."""
     curves = {
         name: [
-            Point(size, size, 0, shared_keys(one, size, query, steps=0)[1])
+            Point(size, size, 0, 0, shared_keys(one, size, query, steps=0)[1])
             for size in target.grid(one.module)
         ]
         for name, one in bar("widths", list(trained.items()))
     }
     whole = sum(curve[-1].size for curve in curves.values())
-    points = cheapest(curves, "cache", int(share * whole)) if share <= 1 else None
+    points = cheapest(curves, {"cache": int(share * whole)}) if share <= 1 else None
     if points is None:
         least = sum(curve[0].size for curve in curves.values()) / whole
         todo = f"give a share from {least:.3f} to 1, or a whole number for a width"
