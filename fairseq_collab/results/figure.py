@@ -122,7 +122,7 @@ def _scatter(series: Sequence[Series], x: str, y: str, message: str) -> Figure:
             pairs = [(at, score) for at, scores in one.points.items() for score in scores]
             xs, ys = zip(*pairs, strict=True)
             axes.plot(xs, ys, shape, color=colour, markersize=4, alpha=0.6, label=one.name)
-        axes.axline((1e-3, 1e-3), slope=1, color=BLACK, linestyle="--", linewidth=1)
+        axes.axline((1e-3, 1e-3), (1, 1), color=BLACK, linestyle="--", linewidth=1)
         axes.legend(frameon=False, fontsize=9)
         style(axes, x, y, message)
         return page
