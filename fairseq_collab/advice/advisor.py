@@ -42,6 +42,8 @@ from fairseq_collab.trained.opener import Trained, check_transformer
 MEASURED = 3
 #: The set that candidates are measured on.
 VALID = "valid"
+#: Differences of exact models, in bits of a sentence, stay below it.
+ROUNDING = 1e-3
 #: Shares of the given model's costs that must not be exceeded, by the names of ``cost.totals``.
 Shares = Mapping[str, float]
 Priced = Mapping[Attention, Statistics]
@@ -127,7 +129,7 @@ def advise(trained: Trained, shares: Shares, most: float, subset: str, sentences
         bits, _ = _bits(model, valid)
         costs = totals(model.model)
         ratios = {of: cost / whole[of] for of, cost in costs.items()}
-        lost = gain_per_unit(bits - before, tokens)
+        lost = increase(bits, before, tokens)
         finals.append(Final(one.name, one.command, model, price, lost, costs, ratios, bits))
     read = sum(len(batch["target"]) for batch in batches), len(before)
     answer = chosen(finals, shares, most, tokens)
@@ -138,6 +140,12 @@ def _bits(trained: Trained, batches: list[dict[str, Any]]) -> tuple[Any, Any]:
     """For each sentence, the sum of its loss in bits and its number of tokens."""
     nats, tokens = sentence_losses(trained.model, batches)
     return nats.numpy() / np.log(2), tokens.numpy()
+
+
+def increase(after: Any, before: Any, tokens: Any) -> Gain:
+    """By how many bits per token sentences lose more; exact conversions differ by rounding."""
+    change = after - before
+    return gain_per_unit(change * (np.abs(change).max() > ROUNDING), tokens)
 
 
 def chosen(finals: list[Final], shares: Shares, most: float, tokens: Any) -> Final | None:
@@ -151,7 +159,7 @@ def chosen(finals: list[Final], shares: Shares, most: float, tokens: Any) -> Fin
     if not allowed:
         return None
     best = min(allowed, key=lambda one: one.lost.mean)
-    equal = [one for one in allowed if not gain_per_unit(one.bits - best.bits, tokens).significant]
+    equal = [one for one in allowed if not increase(one.bits, best.bits, tokens).significant]
     return min(
         equal,
         key=lambda one: (

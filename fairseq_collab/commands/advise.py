@@ -103,7 +103,7 @@ def row(one: Final) -> list[str]:
     from fairseq_collab.results.render import interval, num
 
     measured = interval(one.lost, "+.4f")
-    unclear = "" if one.lost.significant else ", can't tell"
+    unclear = "" if one.lost.significant or one.lost.low is None else ", can't tell"
     shares = [f"{one.shares[of]:.2f}" for of in COSTS]
     return [one.name, num(one.price, "+.4f"), measured + unclear, *shares]
 

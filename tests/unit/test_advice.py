@@ -11,13 +11,13 @@ from parity.test_prune_parity import trained
 from toy_heads import sample
 
 from collab_common.errors import UserError
-from fairseq_collab.advice.advisor import FEWER, Final, candidates, chosen, conversions
+from fairseq_collab.advice.advisor import FEWER, Final, candidates, chosen, conversions, increase
 from fairseq_collab.commands.advise import parse
 from fairseq_collab.convert.base import point
 from fairseq_collab.convert.conversion import Converter, check
 from fairseq_collab.convert.kinds import TARGETS
 from fairseq_collab.metrics.cost import totals
-from fairseq_collab.metrics.significance import gain_per_unit
+from fairseq_collab.metrics.significance import Gain, gain_per_unit
 from fairseq_collab.prices.statistics import collect
 from fairseq_collab.trained.opener import Trained
 
@@ -139,6 +139,12 @@ def final(name: str, lost: float, cache: float, parameters: int = 5, noise: floa
 def test_the_interval_decides(finals: list[Final], answer: str | None) -> None:
     found = chosen(finals, {"cache": 0.5}, 0.05, TOKENS)
     assert (found and found.name) == answer
+
+
+def test_rounding_is_no_difference() -> None:
+    noise = np.random.default_rng(1).normal(1e-5, 1e-5, len(TOKENS))
+    assert increase(TOKENS + noise, TOKENS, TOKENS) == Gain(0.0)
+    assert increase(TOKENS + 1e3 * noise, TOKENS, TOKENS).significant
 
 
 def test_the_interval_of_a_mean_per_token_is_the_bootstraps() -> None:
