@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -40,8 +39,6 @@ from fairseq_collab.trained.opener import Trained, check_transformer
 
 #: Candidates that are built and measured.
 MEASURED = 3
-#: The set that candidates are measured on.
-VALID = "valid"
 #: Differences of exact models, in bits of a sentence, stay below it.
 ROUNDING = 1e-3
 #: Shares of the given model's costs that must not be exceeded, by the names of ``cost.totals``.
@@ -65,14 +62,12 @@ class Candidate(NamedTuple):
     make: Callable[[], tuple[Trained, float]]
 
 
-@dataclass(frozen=True)
-class Final:
+class Final(NamedTuple):
     """A candidate on the validation set.
 
     Attributes:
-        price: predicted loss, in bits per target token as all losses.
-        lost: measured, with its 95 % interval over sentences.
-        costs: of the model; ``shares`` of the given model's.
+        price: predicted loss in bits per target token; ``lost``: measured, with its 95 % interval.
+        shares: of the given model's costs.
         bits: losses of the sentences.
     """
 
@@ -81,13 +76,11 @@ class Final:
     model: Trained
     price: float
     lost: Gain
-    costs: dict[str, int]
     shares: dict[str, float]
     bits: Any
 
 
-@dataclass(frozen=True)
-class Advice:
+class Advice(NamedTuple):
     """The measured candidates, the best prediction first.
 
     Attributes:
@@ -121,16 +114,15 @@ def advise(trained: Trained, shares: Shares, most: float, subset: str, sentences
     if not found:
         reasons = "; ".join(f"{name}: {why}" for name, why in rejected.items())
         raise UserError(f"no candidate has {spelled(shares)}", trained.path, reasons)
-    valid = samples(trained, VALID, sys.maxsize)
+    valid = samples(trained, "valid", sys.maxsize)
     before, tokens = _bits(trained, valid)
     whole, finals = totals(trained.model), []
     for one in bar("candidates", sorted(found, key=lambda one: one.price)[:MEASURED]):
         model, price = one.make()
         bits, _ = _bits(model, valid)
-        costs = totals(model.model)
-        ratios = {of: cost / whole[of] for of, cost in costs.items()}
+        ratios = {of: cost / whole[of] for of, cost in totals(model.model).items()}
         lost = increase(bits, before, tokens)
-        finals.append(Final(one.name, one.command, model, price, lost, costs, ratios, bits))
+        finals.append(Final(one.name, one.command, model, price, lost, ratios, bits))
     read = sum(len(batch["target"]) for batch in batches), len(before)
     answer = chosen(finals, shares, most, tokens)
     return Advice(before.sum() / tokens.sum(), read, finals, rejected, answer)
@@ -162,10 +154,8 @@ def chosen(finals: list[Final], shares: Shares, most: float, tokens: Any) -> Fin
     equal = [one for one in allowed if not increase(one.bits, best.bits, tokens).significant]
     return min(
         equal,
-        key=lambda one: (
-            [round(one.shares[of], 2) for of in shares], one.costs["parameters"], one.lost.mean
-        ),
-    )  # fmt: skip
+        key=lambda one: ([round(one.shares[of], 2) for of in shares], one.shares["parameters"]),
+    )
 
 
 # ---- candidates ----------------------------------------------------------------------------------
@@ -258,7 +248,7 @@ def fewer_heads(trained: Trained, statistics: Priced, shares: Shares) -> Candida
 
 
 def costs_of_heads(attention: Attention) -> Point:
-    """What all heads of an attention cost, equal shares each."""
+    """What all heads of an attention cost together."""
     weights = attention.module.state_dict().items()
     heads = {name: w for name, w in weights if "_proj." in name and name != "out_proj.bias"}
     return point(attention, 0, heads, 0.0)

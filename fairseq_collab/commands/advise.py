@@ -128,7 +128,6 @@ def numbers(
                 "command": command(one, args, stem),
                 "predicted": one.price,
                 "measured": one.lost._asdict(),
-                "costs": spelled(one.costs),
                 "shares": spelled(one.shares),
             }
             for one in advice.finals

@@ -116,10 +116,9 @@ def final(name: str, lost: float, cache: float, parameters: int = 5, noise: floa
     """A candidate that loses ``lost`` bits per token, with noise of its own in every sentence."""
     noises = np.random.default_rng(len(name)).normal(0, noise, len(TOKENS))
     bits = TOKENS * (lost + noises - noises.mean())
-    shares = {"cache": cache, "parameters": 1.0, "multiply_adds": 1.0}
-    costs = {"cache": 1, "parameters": parameters, "multiply_adds": 1}
+    shares = {"cache": cache, "parameters": parameters / 5, "multiply_adds": 1.0}
     gain = gain_per_unit(bits, TOKENS)
-    return Final(name, ("", []), None, 0.1, gain, costs, shares, bits)  # type: ignore[arg-type]
+    return Final(name, ("", []), None, 0.1, gain, shares, bits)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
