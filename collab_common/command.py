@@ -30,11 +30,12 @@ def run(prog: str, action: Callable[[], object]) -> int:
     except UserError as error:
         print(f"{prog}: error: {error}", file=sys.stderr)
         return 1
-    except OSError as error:  # a full disk, a folder without permission, a closed pipe, ...
+    except BrokenPipeError:  # the reader has what it wants, as `head` has
+        silence_stdout()
+        return 141  # as a shell reports a program that SIGPIPE ended
+    except OSError as error:  # a full disk, a folder without permission, ...
         if error.errno is None and not isinstance(error, FileNotFoundError):
             raise  # not the system's but fairseq's own; it knows a missing data set only by name
-        if isinstance(error, BrokenPipeError):  # or it fails at exit, again
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         where = f"{error.filename}: " if error.filename else ""
         print(f"{prog}: error: {where}{error.strerror or error}", file=sys.stderr)
         return 1
@@ -42,6 +43,11 @@ def run(prog: str, action: Callable[[], object]) -> int:
         print(f"{prog}: interrupted", file=sys.stderr)
         return 130  # as a shell reports a program that SIGINT ended
     return status if isinstance(status, int) else 0
+
+
+def silence_stdout() -> None:
+    """Lead standard output, whose pipe is closed, to nowhere: or it fails at exit, again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def ranged(kind: Callable[[str], N], holds: Callable[[N], bool], said: str) -> Callable[[str], N]:

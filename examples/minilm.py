@@ -1,6 +1,6 @@
 """Half, a quarter and an eighth of the keys of a pre-trained sentence encoder, without training.
 
-    pip install '.[hf,examples]'
+    pip install -e '.[hf,examples]'
     python examples/minilm.py STSB    # folder with train.csv and dev.csv of the STS benchmark
 
 all-MiniLM-L6-v2 is BERT with 6 layers, H = 12 heads and d = 384.  The key cache of a key width K is

@@ -24,11 +24,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from scipy.stats import spearmanr
 from torch import Tensor
 
-from collab_common.files import write_json
+from collab_common.files import sha256, write_json
 from collab_common.provenance import circumstances
+from fairseq_collab.analysis.importance import Importance, normalised
 from fairseq_collab.convert.base import Conversion
 from fairseq_collab.convert.conversion import Converter
 from fairseq_collab.metrics.loss import mean_bits, read_by_decoder
@@ -56,6 +59,10 @@ SHARES = {
 }
 
 
+#: Prices of exact conversions are below this.
+EXACT = 1e-6
+
+
 class Measured:
     """Loss of changed models on the validation set."""
 
@@ -64,7 +71,7 @@ class Measured:
         self.before = mean_bits(trained.model, self.batches)
         self.rows: list[dict[str, Any]] = []
 
-    def add(self, changed: Trained, price: float, **row: Any) -> None:
+    def add(self, changed: Trained, price: float | None, **row: Any) -> None:
         lost = mean_bits(changed.model, self.batches) - self.before
         self.rows.append({**row, "price": price, "lost": lost})
         print(self.rows[-1], flush=True)
@@ -75,7 +82,7 @@ class Measured:
         self.add(changed, sum(prices.values()), **row, sizes=listed)
 
 
-def alone(measured: Measured, found: Found) -> None:
+def alone(measured: Measured, found: Found, batches: list[dict[str, Any]]) -> None:
     """Every attention by itself, at a half, a quarter and an eighth; every fourth head."""
     trained = measured.trained
     for kind in ("latent", "own", "grouped-query"):
@@ -93,24 +100,44 @@ def alone(measured: Measured, found: Found) -> None:
             measured.add(changed, price, what="alone", kind="heads", type=one.type)
 
 
-def spread(measured: Measured, found: Found) -> None:
-    """Whole models with even and spread widths, at shares of the KV cache; heads removed."""
+def spread(measured: Measured, found: Found, batches: list[dict[str, Any]]) -> None:
+    """Whole models with even widths and with widths spread, at shares of the KV cache."""
     for kind, shares in SHARES.items():
         work = Converter(measured.trained, KINDS[kind], found)
         for share in shares:
             narrowed = [*found]
             if kind != "separate":  # which has one size in all layers
-                sizes = work.spread(share, "cache")
+                sizes = work.spread({"cache": share})
                 measured.convert(work, sizes, what="spread", kind=kind, cache=share)
                 narrowed = [one for one in found if one.type != "encoder"]
             sizes = {one: even_size(work, one, share) for one in narrowed}
             measured.convert(work, sizes, what="even", kind=kind, cache=share)
-    pairs, heads = {one: each.pairs for one, each in found.items()}, measured.trained.heads
-    number = sum(map(sum, heads.values()))
+
+
+def heads(measured: Measured, found: Found, batches: list[dict[str, Any]]) -> None:
+    """A share of all heads removed: by price, by importance with its norm or not, at random."""
+    trained = measured.trained
+    importance = Importance(trained.model)
+    for batch in batches:
+        importance.add(batch)
+    raw = importance.per_token()
+    pairs = {
+        "price": {one: each.pairs for one, each in found.items()},
+        "importance": choices.on_diagonals(raw, trained),
+        "normalised": choices.on_diagonals(normalised(raw), trained),
+    }
+    for seed in (1, 2, 3):
+        chance = torch.Generator().manual_seed(seed)
+        pairs[f"random {seed}"] = {
+            one: torch.rand(one.module.num_heads, generator=chance).diag() for one in found
+        }
+    number = sum(map(sum, trained.heads.values()))
     for share in (1 / 6, 1 / 3, 1 / 2, 2 / 3):
-        kept, price = choices.cheapest(heads, pairs, number=round(share * number))
-        changed = surgery.pruned(measured.trained, kept, found)
-        measured.add(changed, price, what="spread", kind="heads", removed=share)
+        for choice, given in pairs.items():
+            kept, price = choices.cheapest(trained.heads, given, number=round(share * number))
+            changed = surgery.pruned(trained, kept, found)
+            row = {"what": "heads", "kind": "heads", "choice": choice, "removed": share}
+            measured.add(changed, price if choice == "price" else None, **row)
 
 
 def even_size(work: Converter, one: Attention, share: float) -> int:
@@ -200,22 +227,54 @@ def covariances(
     return found
 
 
+# ---- how well prices predict ---------------------------------------------------------------------
+
+
+def agreement(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """By kind: rank correlation of price and measured loss, and quartiles of the factor between."""
+    found = {}
+    for kind in dict.fromkeys(row["kind"] for row in rows):
+        priced = [
+            (row["price"], row["lost"])
+            for row in rows
+            if row["kind"] == kind and row["what"] != "ladder" and (row["price"] or 0) > EXACT
+        ]
+        if len(priced) > 2:
+            prices, lost = np.array(priced).T
+            found[kind] = {
+                "changes": len(priced),
+                "spearman": float(spearmanr(prices, lost).statistic),
+                "factor": np.percentile(lost / prices, [25, 50, 75]).tolist(),
+            }
+    return found
+
+
+STEPS = {"spread": spread, "heads": heads, "alone": alone, "ladder": ladder}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", type=Path)
     parser.add_argument("data", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--sentences", type=int, default=1000)
+    parser.add_argument("--only", nargs="+", choices=STEPS, default=STEPS, help="these parts")
     args = parser.parse_args()
     trained = opener.load(args.model, args.data)
     batches = samples(trained, "train", args.sentences)
     found = collect(trained, batches)
     measured = Measured(trained)
-    for step in (spread, alone):
-        step(measured, found)
-    ladder(measured, found, batches)
+    for name in args.only:
+        STEPS[name](measured, found, batches)
     made = {"command": " ".join(sys.argv), **circumstances(cpu=True)}
-    content = {**made, "valid_bits": measured.before, "rows": measured.rows}
+    content = {
+        **made,
+        "model": args.out.stem,
+        "checkpoint_sha256": sha256(args.model),
+        "valid_bits": measured.before,
+        "agreement": agreement(measured.rows),
+        "rows": measured.rows,
+    }
     write_json(args.out, content)
 
 

@@ -20,7 +20,7 @@ from collab_common.errors import UserError
 from .patching import Proxy, wrap
 from .safe_load import damage, evaluate, read
 
-__all__ = ["apply", "damage", "first_names", "read", "save", "without_training"]
+__all__ = ["apply", "damage", "first_names", "naming", "read", "save", "without_training"]
 
 OWN = "checkpoint_last.pt"  # what a training resumes by itself
 # Parts of a training that say nothing about the model, each as large as the model.
@@ -133,7 +133,7 @@ def apply_named_files() -> None:
     @wrap(checkpoint_utils, "load_model_ensemble_and_task")
     def load_ensemble(original: Any, filenames: list[str], *args: Any, **kwargs: Any) -> Any:
         try:
-            with _naming(" or ".join(filenames)):
+            with naming(" or ".join(filenames)):
                 return original(filenames, *args, **kwargs)
         except OSError as error:
             _, found, file = str(error).partition("Model file not found: ")
@@ -143,7 +143,7 @@ def apply_named_files() -> None:
 
     @wrap(trainer.Trainer, "load_checkpoint")
     def load_checkpoint(original: Any, self: Any, filename: str, *args: Any, **kwargs: Any) -> Any:
-        with _naming(filename):
+        with naming(filename):
             return original(self, filename, *args, **kwargs)
 
 
@@ -164,7 +164,7 @@ def apply_absent_start() -> None:
 
 
 @contextlib.contextmanager
-def _naming(file: str) -> Iterator[None]:
+def naming(file: str | os.PathLike[str]) -> Iterator[None]:
     """Name the file in UserErrors that name none."""
     try:
         yield

@@ -194,7 +194,9 @@ def accept_package_names() -> None:
                 args = argparse.Namespace(user_dir=os.path.abspath(folder))
         try:
             original(args)
-        except FileNotFoundError:
+        except FileNotFoundError as error:
+            if error.errno is not None:  # the plug-in's own
+                raise
             raise UserError("folder or package not found", f"--user-dir {name}") from None
 
 
@@ -225,6 +227,69 @@ def ask_the_model() -> None:
         return original(self, models, sample, **arguments)
 
 
+def check_architecture(options: Any) -> None:
+    """Raise UserError if no model of this name is registered."""
+    from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
+
+    name = getattr(options, "_name", None) or getattr(options, "arch", None)
+    if name and name not in {*ARCH_MODEL_REGISTRY, *MODEL_DATACLASS_REGISTRY}:
+        todo = "name the folder of its plug-in with --user-dir, as in --user-dir fairseq_collab"
+        raise UserError(f"there is no architecture {name}", todo=todo)
+
+
+def name_unknown_architectures() -> None:
+    """A checkpoint of a plug-in that is not loaded ends in a KeyError of '_name'."""
+    from fairseq import models
+
+    @wrap(models, "build_model")
+    def build_model(original: Any, cfg: Any, *args: Any, **kwargs: Any) -> Any:
+        check_architecture(cfg)
+        return original(cfg, *args, **kwargs)
+
+
+def load_without_embedding_files() -> None:
+    """A checkpoint wants the file of --encoder-embed-path, whose values it overwrites."""
+    from fairseq import models
+
+    @wrap(models, "build_model")
+    def build_model(original: Any, cfg: Any, task: Any, from_checkpoint: bool = False) -> Any:
+        for option in ("encoder_embed_path", "decoder_embed_path"):
+            if from_checkpoint and getattr(cfg, option, None):
+                setattr(cfg, option, None)
+        return original(cfg, task, from_checkpoint)
+
+
+def validate_without_options() -> None:
+    """fairseq-validate ends in a traceback without --task, and without --max-tokens."""
+    from fairseq import options
+    from fairseq.distributed import utils
+
+    @wrap(options, "get_validation_parser")
+    def get_validation_parser(original: Any, default_task: str | None = None) -> Any:
+        return original(default_task or "translation")  # the checkpoint's task is used
+
+    @wrap(utils, "call_main")
+    def call_main(original: Any, cfg: Any, main: Any, **kwargs: Any) -> Any:
+        is_validation = "override_args" in kwargs
+        if is_validation and cfg.dataset.max_tokens is None and cfg.dataset.batch_size is None:
+            cfg.dataset.max_tokens = 12000  # as in fairseq-generate
+        return original(cfg, main, **kwargs)
+
+
+def save_languages() -> None:
+    """A checkpoint does not say which languages were inferred from its data folder."""
+    from fairseq import tasks
+
+    @wrap(tasks, "setup_task")
+    def setup_task(original: Any, cfg: Any, **kwargs: Any) -> Any:
+        task = original(cfg, **kwargs)
+        for option in ("source_lang", "target_lang"):
+            language = getattr(getattr(task, "cfg", None), option, None)
+            if language and getattr(cfg, option, "") is None:
+                setattr(cfg, option, language)
+        return task
+
+
 def lock_save_dir() -> None:
     """Two trainings in one --save-dir overwrite each other's checkpoints."""
     from fairseq.trainer import Trainer
@@ -236,8 +301,9 @@ def lock_save_dir() -> None:
     def __init__(original: Any, self: Any, cfg: Any, *args: Any, **kwargs: Any) -> None:
         held.close()  # a job of `-m` follows another one
         original(self, cfg, *args, **kwargs)
-        if self.is_data_parallel_master and not cfg.checkpoint.no_save:
-            held.enter_context(locked(Path(cfg.checkpoint.save_dir) / "lock"))
+        options = self.cfg.checkpoint  # cfg may be a Namespace
+        if self.is_data_parallel_master and not options.no_save:
+            held.enter_context(locked(Path(options.save_dir) / "lock"))
 
 
 def check_devices() -> None:

@@ -17,6 +17,7 @@ import warnings
 from types import TracebackType
 from typing import Any
 
+from collab_common.command import silence_stdout
 from collab_common.errors import UserError, find
 from collab_common.provenance import hardware, versions
 
@@ -33,6 +34,7 @@ IGNORED = (
     r"`torch.cuda.amp.autocast\(args...\)` is deprecated",
     r"'pin_memory' argument is set as true but no accelerator is found",
     r"Initializing zero-element tensors is a no-op",  # attentions without heads
+    r"Support for mismatched key_padding_mask and attn_mask is deprecated",
 )
 #: Loggers of fairseq, and the beginnings of their messages that repeat the first lines or say that
 #: an ordinary step begins.
@@ -46,6 +48,7 @@ REPEATED = re.compile(
     r"|Preparing to |loading (\w+ data|model)|grouped total_num_itrs|Start iterating|Saving check"
     r"|Finished saving|detected shared parameter"
 )
+RESUME = "; run the same command again to resume from the last checkpoint"
 logger = logging.getLogger("fairseq_collab")
 
 
@@ -96,15 +99,29 @@ def introduce() -> None:
         original: Any, self: Any, cfg: Any, task: Any, model: Any, *args: Any, **kwargs: Any
     ) -> None:
         original(self, cfg, task, model, *args, **kwargs)
-        gpus = cfg.distributed_training.distributed_world_size
-        say_first(hardware(cfg.common.cpu, gpus), cfg.model, task, model)
+        gpus = self.cfg.distributed_training.distributed_world_size  # cfg may be a Namespace
+        say_first(hardware(self.cfg.common.cpu, gpus), self.cfg.model, task, model)
 
     @wrap(checkpoint_utils, "load_model_ensemble_and_task")
     def load_ensemble(original: Any, *args: Any, **kwargs: Any) -> Any:
         models, cfg, task = original(*args, **kwargs)
         if (program() or "").startswith(("fairseq-generate", "fairseq-int", "fairseq-eval")):
+            check_direction(cfg.task, getattr(task, "cfg", None), args[0][-1])
             say_first(hardware("--cpu" in sys.argv), cfg.model, task, models[0])
         return models, cfg, task
+
+
+def check_direction(saved: Any, given: Any, where: str) -> None:
+    """Raise UserError where a checkpoint would translate in the wrong direction."""
+    sides = ("source_lang", "target_lang")
+    source, target = (getattr(saved, side, None) for side in sides)
+    if (
+        source
+        and source != target
+        and (target, source) == tuple(getattr(given, side, None) for side in sides)
+    ):
+        what = f"translates {source} to {target}, not {target} to {source}"
+        raise UserError(what, where, f"give --source-lang {source} --target-lang {target}")
 
 
 def say_first(device: str, chosen: Any, task: Any, model: Any) -> None:
@@ -112,12 +129,13 @@ def say_first(device: str, chosen: Any, task: Any, model: Any) -> None:
     found = versions("fairseq-collab", "fairseq", "torch")
     logger.info(", ".join(f"{name} {found[name]}" for name in found if name != "python"))
     logger.info(f"device: {device}")
+    options = getattr(task, "cfg", None) or getattr(task, "args", None)  # older tasks have args
     languages, symbols = [], []
     for side in ("source", "target"):
-        languages.append(getattr(task.cfg, f"{side}_lang", None))
+        languages.append(getattr(options, f"{side}_lang", None))
         with contextlib.suppress(AttributeError, NotImplementedError):  # a task without
             symbols.append(f"{len(getattr(task, f'{side}_dictionary')):,} symbols")
-    parts = [str(getattr(task.cfg, "data", "")), " to ".join(filter(None, languages)), *symbols]
+    parts = [str(getattr(options, "data", "")), " to ".join(filter(None, languages)), *symbols]
     logger.info(f"data: {', '.join(filter(None, parts))}")
     arch = getattr(chosen, "_name", None) or getattr(chosen, "arch", type(model).__name__)
     size = sum(weight.numel() for weight in model.parameters())
@@ -128,29 +146,34 @@ def say_first(device: str, chosen: Any, task: Any, model: Any) -> None:
 
 
 def report(error: BaseException) -> bool:
-    """Print the line of a UserError or of a missing, unreadable, ... file; False for others.
+    """Print the line of an interruption, a UserError or an unreadable file; False for others.
 
-    Other errors keep their traceback.
+    Other errors keep their traceback.  A closed pipe, as of ``| head``, ends in silence.
     """
+    if program() is None:
+        return False
+    if isinstance(error, BrokenPipeError):
+        silence_stdout()
+        return True
+    if isinstance(error, KeyboardInterrupt):
+        _say("interrupted" + RESUME * str(program()).endswith("train"))
+        return True
     found: BaseException | None = find(error)
     if found is None and isinstance(error, OSError) and error.errno and error.filename:
         found = UserError(error.strerror or str(error), error.filename)
     if found is None or any(os.environ.get(name) == "1" for name in TRACEBACK_WANTED):
         return False
-    sys.stdout.flush()
-    print(f"{program()}: error: {' '.join(str(found).split())}", file=sys.stderr, flush=True)
+    _say(f"error: {' '.join(str(found).split())}")
     return True
 
 
+def _say(line: str) -> None:
+    sys.stdout.flush()
+    print(f"{program()}: {line}", file=sys.stderr, flush=True)
+
+
 def shorten_errors() -> None:
-    """UserErrors of a plug-in end in a page of traceback.
-
-    Hydra reports the errors of a job itself, and leaves the program.
-    """
-    if program() is None:
-        return
-    from hydra._internal import utils
-
+    """Ctrl-C, a closed pipe and UserErrors of a plug-in end in a page of traceback."""
     others = sys.excepthook
 
     def excepthook(kind: Any, error: BaseException, traceback: TracebackType | None) -> None:
@@ -158,6 +181,11 @@ def shorten_errors() -> None:
             others(kind, error, traceback)
 
     sys.excepthook = excepthook
+
+
+def shorten_hydras_errors() -> None:
+    """Hydra reports the errors of a job itself, and leaves the program."""
+    from hydra._internal import utils
 
     @wrap(utils, "run_and_report")
     def run_and_report(original: Any, func: Any) -> Any:

@@ -18,7 +18,9 @@ class Fix(NamedTuple):
 
     name: str
     apply: Callable[[], None]
-    moment: str = "fairseq"  # after its import; or "before" any that is watched
+    #: "start": before anything that is watched; "before": before hydra, omegaconf and fairseq;
+    #: "fairseq": after its import.
+    moment: str = "fairseq"
 
     @property
     def why(self) -> str:
@@ -46,6 +48,7 @@ def safe_checkpoints() -> None:
 
 
 FIXES = (
+    Fix("errors take one line", messages.shorten_errors, "start"),
     Fix("config classes are hashable", fairseq_fixes.make_hashable, "before"),
     Fix("the first screen is short", messages.quieten, "before"),
     Fix("checkpoints load and save safely", safe_checkpoints),
@@ -58,12 +61,16 @@ FIXES = (
     Fix("language models read one sentence a line", fairseq_fixes.name_the_type_of_indices),
     Fix("--user-dir takes a package's name", fairseq_fixes.accept_package_names),
     Fix("--store-ema copies integers", fairseq_fixes.copy_integers),
+    Fix("an unknown architecture is named", fairseq_fixes.name_unknown_architectures),
+    Fix("checkpoints need no file of embeddings", fairseq_fixes.load_without_embedding_files),
+    Fix("fairseq-validate needs no --task", fairseq_fixes.validate_without_options),
+    Fix("checkpoints name their languages", fairseq_fixes.save_languages),
     Fix("a training locks its --save-dir", fairseq_fixes.lock_save_dir),
     Fix("devices are checked first", fairseq_fixes.check_devices),
     Fix("numbers are checked first", fairseq_fixes.check_numbers),
     Fix("interactive input may be invalid", fairseq_fixes.replace_invalid_bytes),
     Fix("the first lines say what runs", messages.introduce),
-    Fix("errors take one line", messages.shorten_errors),
+    Fix("errors under hydra take one line", messages.shorten_hydras_errors),
 )
 
 _applied: set[str] = set()

@@ -3,8 +3,8 @@
 ``torch.load(weights_only=True)`` rejects every global that is not allowed.  Allowed here is what
 fairseq's checkpoints hold, nothing else.  fairseq also passes settings to ``eval``, for example
 ``"(0.9, 0.98)"`` or ``"[(512, 3)] * 20"``, and some come out of checkpoints
-(``adaptive_softmax_cutoff``, ``encoder_layers``, ...): :func:`evaluate` accepts only the literals,
-``+`` and ``*`` that fairseq's own models need.
+(``adaptive_softmax_cutoff``, ``encoder_layers``, ...): :func:`evaluate` accepts only literals and
+``+ - * /``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import os
 import pickle
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -59,14 +59,43 @@ def scalar(number: Number, data: bytes) -> np.generic:
     return np.frombuffer(data, number.dtype, count=1)[0]
 
 
-# All that a fairseq checkpoint holds beyond tensors, containers and plain values.  numpy 2 and
-# numpy 1 write different names.
-ALLOWED: list[Any] = [
-    argparse.Namespace,
-    (Number, "numpy.dtype"),
-    (scalar, "numpy._core.multiarray.scalar"),
-    (scalar, "numpy.core.multiarray.scalar"),
-]
+class Array(np.ndarray):
+    """numpy.ndarray while a checkpoint is read: plain numbers only; saved as numpy's own."""
+
+    __slots__ = ()
+
+    def __new__(cls) -> Array:
+        return super().__new__(cls, 0)  # numpy's own takes a type, and memory of any size
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        version, shape, number, in_columns, data = state
+        if not isinstance(number, Number) or not isinstance(data, bytes):
+            raise pickle.UnpicklingError(f"a number of type {number!r}")
+        super().__setstate__((version, shape, number.dtype, in_columns, data))
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return np.asarray(self).__reduce_ex__(protocol)
+
+
+def reconstruct(*ignored: object) -> Array:
+    """numpy's ``_reconstruct`` while a checkpoint is read: an array that is filled later."""
+    return Array()
+
+
+def allowed() -> list[Any]:
+    """All that a fairseq checkpoint holds beyond tensors, containers and plain values."""
+    from fairseq.data import Dictionary  # only now: its import applies this package's fixes
+    from fairseq.logging import meters
+
+    found = [argparse.Namespace, (Number, "numpy.dtype"), (Array, "numpy.ndarray")]
+    for core in ("_core", "core"):  # of numpy 2, and of numpy 1
+        found.append((scalar, f"numpy.{core}.multiarray.scalar"))
+        found.append((reconstruct, f"numpy.{core}.multiarray._reconstruct"))
+    for kind in (meters.AverageMeter, meters.TimeMeter, meters.StopwatchMeter):
+        found += [kind, (kind, f"fairseq.meters.{kind.__name__}")]  # up to fairseq 0.8
+    return [*found, Dictionary]  # in the state of tasks of speech
+
+
 #: The parts that fairseq needs of a checkpoint, under today's name or an older one.
 PARTS = [("model",), ("cfg", "args"), ("optimizer_history", "best_loss"), ("extra_state", "epoch")]
 
@@ -114,10 +143,10 @@ def _can_be_mapped(path: str) -> bool:
 
 @contextlib.contextmanager
 def _only_allowed() -> Iterator[None]:
-    """Allow exactly ``ALLOWED``, also if more has been allowed for other files."""
+    """Allow exactly :func:`allowed`, also if more has been allowed for other files."""
     others = torch.serialization.get_safe_globals()
     torch.serialization.clear_safe_globals()
-    torch.serialization.add_safe_globals(ALLOWED)
+    torch.serialization.add_safe_globals(allowed())
     try:
         yield
     finally:
@@ -165,25 +194,54 @@ class NotPlain(UserError, ValueError):
     """argparse turns a ValueError into a line that names the option."""
 
 
-def evaluate(text: str) -> Any:
-    """Return the value of an expression of literals, ``+`` and ``*``; NotPlain for others."""
+class WrongType(NotPlain, TypeError):
+    """fairseq takes a TypeError for a value that is no text, or for a missing one."""
+
+
+#: Operators of settings; the others, ``**`` for example, could take all time and memory.
+OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+
+
+def evaluate(text: Any) -> Any:
+    """Return the value of an expression of literals and ``+ - * /``, as Python's ``eval`` does.
+
+    Raises:
+        NotPlain: it is something else; also a TypeError, where ``eval`` raises one.
+    """
     try:
+        if not isinstance(text, str):
+            raise TypeError("eval() takes text")
         return _value(ast.parse(text.strip(), mode="eval").body)
-    except (SyntaxError, TypeError, ValueError, RecursionError, MemoryError) as error:
-        raise NotPlain(f"{text!r} is not a plain value, for example 0.9 or (0.9, 0.98)") from error
+    except (
+        SyntaxError,
+        TypeError,
+        ValueError,
+        ArithmeticError,
+        RecursionError,
+        MemoryError,
+    ) as error:
+        kind = WrongType if isinstance(error, TypeError) else NotPlain
+        raise kind(f"{text!r} is not a plain value, for example 0.9 or (0.9, 0.98)") from error
 
 
-def _value(node: ast.expr) -> Any:
+def _value(node: Any) -> Any:
     if isinstance(node, ast.List | ast.Tuple):
         return (list if isinstance(node, ast.List) else tuple)(map(_value, node.elts))
+    if isinstance(node, ast.Dict):
+        return dict(zip(map(_value, node.keys), map(_value, node.values), strict=True))
     if not isinstance(node, ast.BinOp):
         return ast.literal_eval(node)
+    if type(node.op) not in OPERATORS:
+        raise ValueError("an operator")
     left, right = _value(node.left), _value(node.right)
-    if isinstance(node.op, ast.Add):
-        return operator.add(left, right)
-    if not isinstance(node.op, ast.Mult):
-        return ast.literal_eval(node)
-    lengths = [len(side) if hasattr(side, "__len__") else side for side in (left, right)]
-    if (hasattr(left, "__len__") or hasattr(right, "__len__")) and operator.mul(*lengths) > LONGEST:
-        raise ValueError("too long")
-    return operator.mul(left, right)
+    if isinstance(node.op, ast.Mult):
+        lengths = [len(side) if hasattr(side, "__len__") else side for side in (left, right)]
+        has_length = hasattr(left, "__len__") or hasattr(right, "__len__")
+        if has_length and operator.mul(*lengths) > LONGEST:
+            raise ValueError("too long")
+    return OPERATORS[type(node.op)](left, right)

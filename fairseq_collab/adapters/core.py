@@ -20,75 +20,73 @@ from torch import Tensor
 from collab_common.errors import UserError
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
 from fairseq_collab.attention.scores import head_scores
-from fairseq_collab.convert.base import Part
-from fairseq_collab.convert.calibrate import Moments
+from fairseq_collab.convert.base import TrainedAttention
 from fairseq_collab.convert.kinds import shared_keys
 
 #: Weight and bias of a linear map, if it has one.
 Projection = tuple[Tensor, Tensor | None]
 
 
+def trained_heads(
+    name: str, projections: Sequence[Projection], *, num_heads: int, scaling: float
+) -> ConcatenatedAttention:
+    """The heads of another library's attention as an attention of this project.
+
+    Args:
+        name: of the attention, for messages.
+        projections: of queries ``(H h, d)``, keys and values ``(H h, d_y)``, heads stacked; then
+            of the output, if there is one.  Otherwise the output is the heads side by side.
+        scaling: the factor of the trained heads' scores.
+
+    Raises:
+        UserError: heads that are pruned or of another size than d/H, or NaN weights.
+    """
+    check(name, projections, num_heads)
+    dim, kdim = (weight.size(1) for weight, _ in projections[:2])
+    heads = ConcatenatedAttention(dim, num_heads, kdim=kdim).to(projections[0][0])
+    torch.nn.init.eye_(heads.out_proj.weight)
+    trained = {}
+    for letter, (weight, bias) in zip(("q", "k", "v", "out"), projections, strict=False):
+        trained[f"{letter}_proj.weight"] = weight
+        trained[f"{letter}_proj.bias"] = weight.new_zeros(len(weight)) if bias is None else bias
+    heads.load_state_dict(trained, strict=False)
+    heads.scaling = scaling
+    return heads
+
+
 def collaborative_core(
-    name: str,
-    projections: Sequence[Projection],
-    *,
-    num_heads: int,
-    key_dim: int,
-    query: str,
-    scaling: float,
-    dropout: float = 0.0,
-    seen: Moments | None = None,
+    trained: TrainedAttention, key_dim: int, query: str, dropout: float
 ) -> CollaborativeAttention:
     """Heads with a shared key that score as the trained heads do, or nearly so.
 
     Args:
-        name: of the attention, for messages.
-        projections: of queries ``(H h, d)``, keys and values ``(H h, d_y)``, heads stacked.
+        trained: of :func:`trained_heads`.
         key_dim: ``K``; exact at ``H h``.
         query: the query mixing: diagonal, full or own; or separate, each head's own K/H dimensions.
-        scaling: the factor of the trained heads' scores.
-        seen: moments of the attention's inputs, which weigh the errors.
 
     Returns:
         An attention without an output projection, which the caller has.
-
-    Raises:
-        UserError: heads that are pruned or of another size than d/H, NaN weights, or a key width
-            out of range.
     """
-    check(name, projections, num_heads, key_dim)
-    if query == "separate" and key_dim % num_heads:
-        raise UserError(f"key width {key_dim} is no multiple of its {num_heads} heads", name)
-    dim, kdim = (weight.size(1) for weight, _ in projections[:2])
-    trained = {}
-    for letter, (weight, bias) in zip("qkv", projections, strict=True):
-        trained[f"{letter}_proj.weight"] = weight
-        trained[f"{letter}_proj.bias"] = weight.new_zeros(len(weight)) if bias is None else bias
-    like = projections[0][0]  # device and precision
-    source = ConcatenatedAttention(dim, num_heads, kdim=kdim).to(like)
-    source.load_state_dict(trained, strict=False)
-    source.scaling = scaling
-    part = Part(source, seen)
-    weights, _ = shared_keys(part, key_dim, query)
+    heads = trained.module
+    weights, _ = shared_keys(trained, key_dim, query)
     core = CollaborativeAttention(
-        dim,
-        num_heads,
+        heads.embed_dim,
+        heads.num_heads,
         key_dim,
         query_mixing="diagonal" if query == "separate" else query,
-        kdim=kdim,
+        kdim=heads.kdim,
         dropout=dropout,
-    ).to(like)
-    core.load_state_dict(
-        {"signature": core.signature, **weights, **part.kept("v_proj", "out_proj")}
-    )
+    ).to(heads.k_proj.weight)
+    copied = trained.copied("v_proj", "out_proj")
+    core.load_state_dict({"signature": core.signature, **weights, **copied})
     del core.out_proj
     return core
 
 
-def check(name: str, projections: Sequence[Projection], num_heads: int, key_dim: int) -> None:
+def check(name: str, projections: Sequence[Projection], num_heads: int) -> None:
     """Raise UserError for heads that cannot share keys."""
     dim = projections[0][0].size(1)
-    sizes = [len(weight) for weight, _ in projections]
+    sizes = [len(weight) for weight, _ in projections[:3]]
     if sizes != [dim] * 3 or dim % num_heads:
         raise UserError(
             f"{num_heads} heads have queries, keys and values of sizes "
@@ -96,8 +94,6 @@ def check(name: str, projections: Sequence[Projection], num_heads: int, key_dim:
             name,
             "heads that were pruned or resized cannot be swapped",
         )
-    if not 1 <= key_dim <= dim:
-        raise UserError(f"key width {key_dim} is not within 1 and {dim}", name)
     parameters = (one for projection in projections for one in projection if one is not None)
     if not all(torch.isfinite(one).all() for one in parameters):
         raise UserError("its weights hold NaN or infinity", name, "load an intact model")

@@ -122,17 +122,19 @@ ADAPTERS: dict[type, type] = {
 }
 
 
-def parts(module: Any) -> tuple[type, dict[str, Any]] | None:
-    """The adapter for ``module``, and what :func:`.collaborative_core` takes; None if unknown."""
+def parts(module: Any) -> tuple[type, float, dict[str, Any]] | None:
+    """The adapter, the dropout, and what :func:`.trained_heads` takes; None if unknown."""
     if type(module) not in KINDS:
         return None
-    projections, heads, dropout, _ = KINDS[type(module)]
+    projections, heads, dropout, after = KINDS[type(module)]
     rate = getattr(module, dropout)
-    return ADAPTERS[type(module)], {
-        "projections": [
-            (linear.weight, linear.bias) for linear in map(module.get_submodule, projections)
-        ],
-        "num_heads": getattr(module, heads),
-        "dropout": rate.p if isinstance(rate, nn.Dropout) else rate,
-        "scaling": module.scaling,
-    }
+    linears = map(module.get_submodule, (*projections, *after))
+    return (
+        ADAPTERS[type(module)],
+        rate.p if isinstance(rate, nn.Dropout) else rate,
+        {
+            "projections": [(linear.weight, linear.bias) for linear in linears],
+            "num_heads": getattr(module, heads),
+            "scaling": module.scaling,
+        },
+    )

@@ -3,39 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
-from functools import partial
 from typing import Any
-
-import torch
-from torch import Tensor, nn
 
 from collab_common.errors import UserError
 from collab_common.progress import bar
 from fairseq_collab.adapters import hugging_face
-from fairseq_collab.adapters.core import collaborative_core
+from fairseq_collab.adapters.core import collaborative_core, trained_heads
+from fairseq_collab.adapters.statistics import Loss, collect, pretrained
 from fairseq_collab.attention.building import check_choice
 from fairseq_collab.attention.collaborative import QUERY_MIXINGS
-from fairseq_collab.convert.calibrate import InputSums, Moments
+from fairseq_collab.convert.base import Conversion, Target, TrainedAttention
+from fairseq_collab.convert.kinds import TARGETS, shared_keys
+from fairseq_collab.prices.bits import Point, cheapest
 
 
 def swap_attention(
     model: Any,
-    key_dim: int,
+    key_dim: int | float | Mapping[str, int],
     *,
     query: str = "own",
     inputs: Iterable[Mapping[str, Any]] | None = None,
+    loss: Loss | None = None,
+    seed: int = 1,
     select: Callable[[str], bool] = lambda name: True,
-) -> list[str]:
+) -> dict[str, int]:
     """Replace attentions by heads that share one key of width ``key_dim``, in place.
 
     Known are the attentions of Hugging Face's BERT and RoBERTa (self-attention), DistilBERT,
-    Marian (all three) and DeiT.  At the model's own dimension the result is exact;
-    below, the trained weights are approximated in closed form (the diagonal by least squares):
-    see :mod:`fairseq_collab.convert.low_rank`.
+    Marian (all three) and DeiT.  At the model's own dimension the result is exact; below, the
+    change of the output is the least: see :mod:`fairseq_collab.convert.common_map` for own
+    queries, :mod:`fairseq_collab.convert.low_rank` for others.
 
     The model can be used, trained and saved as before.  To load a saved model, make it from its
-    configuration, call ``swap_attention`` with equal arguments, then load the state dict.
+    configuration, call ``swap_attention`` with the returned widths, then load the state dict.
 
     Example:
         >>> import torch
@@ -45,24 +45,28 @@ def swap_attention(
         >>> batch = {"input_ids": torch.tensor([[1, 2, 3, 4]])}  # (B, T)
         >>> before = model(**batch).last_hidden_state
         >>> swap_attention(model, key_dim=8, inputs=[batch])
-        ['encoder.layer.0.attention.self']
+        {'encoder.layer.0.attention.self': 8}
         >>> bool((model(**batch).last_hidden_state - before).abs().max() < 1e-5)  # all 8: exact
         True
 
     Args:
         model: any ``torch.nn.Module`` that holds such attentions.
-        key_dim: ``K``, numbers per token in the key of all heads: from 1 to the model's dimension.
+        key_dim: ``K``, numbers per token in the key of all heads: from 1 to the model's dimension;
+            or a width for each name.  A float is a share of all key widths, which are spread over
+            the attentions by price (:mod:`fairseq_collab.prices.bits`).
         query: ``own`` (least error), ``full`` (queries and keys of width K) or ``diagonal``
             (Cordonnier et al. 2020); see :mod:`fairseq_collab.attention.collaborative`.  Or
             ``separate``, the baseline: each head has K/H dimensions of its own.
-        inputs: batches, as keyword arguments of ``model``: errors are weighted by what the
-            attentions read of them.  Some 500 sentences do, if they are from all parts of the
-            training data: the first 512 of a file that is sorted by source cost 0.8 points of
-            Spearman's correlation (results/pretrained.md).  Without, all directions weigh equally.
+        inputs: batches, as keyword arguments of ``model``: errors are weighted by their effect on
+            the output for them.  Some 500 sentences do, if they are from all parts of the training
+            data.  Without, all directions of the weights count equally.
+        loss: a scalar from the model's output for a batch, such as ``lambda output: output.loss``:
+            errors are then weighted by their effect on it.
+        seed: random seed of projections of the output, which replace a loss.
         select: true for the names in ``model`` of attentions to replace; all unless given.
 
     Returns:
-        The names of the attentions that were replaced.
+        The key widths of the attentions that were replaced, by name.
 
     Raises:
         UserError: there is none, one cannot be replaced, or ``model`` is one itself; the model is
@@ -70,6 +74,8 @@ def swap_attention(
         ValueError: an unknown ``query``.
     """
     check_choice("query", query, (*QUERY_MIXINGS, "separate"))
+    if isinstance(key_dim, Mapping):
+        select = key_dim.__contains__
     found = {
         name: known
         for name, module in model.named_modules()
@@ -83,55 +89,50 @@ def swap_attention(
     if "" in found:
         what = f"the {type(model).__name__} is an attention itself"
         raise UserError(what, todo="give a model that holds it")
-    seen = {} if inputs is None else moments(model, [*found], inputs)
+    heads = {name: trained_heads(name, **maps) for name, (*_, maps) in found.items()}
+    separate = query == "separate"
+    conversion = Conversion("headsize") if separate else Conversion("collab", query)
+    target = TARGETS[conversion.to](conversion)
+    if isinstance(key_dim, float):
+        if inputs is None:
+            raise UserError("a share of the key width needs inputs", todo="give them, or a width")
+    else:
+        each = key_dim if isinstance(key_dim, Mapping) else dict.fromkeys(heads, key_dim)
+        widths = {name: each[name] for name in heads}
+        for name, one in heads.items():
+            if within := target.out_of_range(one, widths[name]):
+                raise UserError(f"key width {widths[name]} is out of range", name, within)
+    prices = {} if inputs is None else collect(model, heads, inputs, loss, seed)
+    trained = {name: TrainedAttention(one, prices.get(name)) for name, one in heads.items()}
+    if isinstance(key_dim, float):
+        widths = spread(trained, key_dim, query, target)
     swapped = {}
-    for name, (adapter, parts) in bar("attentions", list(found.items())):
-        core = collaborative_core(name, key_dim=key_dim, query=query, seen=seen.get(name), **parts)
+    for name, (adapter, dropout, _) in bar("attentions", list(found.items())):
+        core = collaborative_core(trained[name], widths[name], query, dropout)
         swapped[name] = adapter(model.get_submodule(name), core)
     for name, module in swapped.items():
         parent, _, attribute = name.rpartition(".")
         setattr(model.get_submodule(parent), attribute, module)
-    if hasattr(model, "set_attn_implementation"):
-        model.set_attn_implementation("eager")  # whose masks the adapters understand
-    return list(swapped)
+    for one in pretrained(model):
+        one.set_attn_implementation("eager")  # whose masks the adapters understand
+    return widths
 
 
-@torch.no_grad()
-def moments(
-    model: nn.Module, names: list[str], inputs: Iterable[Mapping[str, Any]]
-) -> dict[str, Moments]:
-    """Run the model on ``inputs``; the moments of what each attention reads, padding left out."""
-    sums = {name: InputSums() for name in names}
-    masks: dict[str, Tensor | None] = {}  # of encoder and decoder: (B, T), true at tokens
-
-    def see(name: str, module: nn.Module, args: Any, kwargs: Mapping[str, Any]) -> None:
-        x = args[0] if args else kwargs["hidden_states"]  # (B, T, d)
-        y = kwargs.get("key_value_states")  # (B, S, d_y), in cross-attention
-        own = masks["decoder" if "decoder" in name.split(".") else "encoder"]
-        real = _tokens(x, own)
-        source, there = (x, real) if y is None else (y, _tokens(y, masks["encoder"]))
-        sums[name].add(x, real, source, there, time=1)
-
-    training = model.training
-    model.eval()
-    with ExitStack() as hooks:
-        for name in names:
-            hook = model.get_submodule(name).register_forward_pre_hook(
-                partial(see, name), with_kwargs=True
-            )
-            hooks.enter_context(hook)
-        for batch in bar("calibration", inputs):
-            masks["encoder"] = batch.get("attention_mask")
-            masks["decoder"] = batch.get("decoder_attention_mask")
-            model(**batch)
-    model.train(training)
-    if not all(one.queries.count for one in sums.values()):
-        raise UserError("an attention has read no token", "inputs", "give batches for the model")
-    return {name: one.moments() for name, one in sums.items()}
-
-
-def _tokens(x: Tensor, mask: Tensor | None) -> Tensor:
-    """True at tokens, ``(B, T)``; everywhere without a mask."""
-    if mask is None:
-        return torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
-    return mask.to(torch.bool)
+def spread(
+    trained: Mapping[str, TrainedAttention], share: float, query: str, target: Target
+) -> dict[str, int]:
+    """Key widths that are ``share`` of all at the least price."""
+    curves = {
+        name: [
+            Point(size, size, 0, 0, shared_keys(one, size, query, steps=0)[1])
+            for size in target.grid(one.module)
+        ]
+        for name, one in bar("widths", list(trained.items()))
+    }
+    whole = sum(curve[-1].size for curve in curves.values())
+    points = cheapest(curves, {"cache": int(share * whole)}) if share <= 1 else None
+    if points is None:
+        least = sum(curve[0].size for curve in curves.values()) / whole
+        todo = f"give a share from {least:.3f} to 1, or a whole number for a width"
+        raise UserError(f"key widths cannot be {share:g} of all", todo=todo)
+    return {name: point.size for name, point in points.items()}

@@ -123,7 +123,7 @@ def ctranslate2(
     Its translations have a word where fairseq's have the end of the sentence.
     """
     if find_spec("ctranslate2") is None:
-        say("CTranslate2 is not installed and not timed; pip install 'fairseq-collab[export]'")
+        say("CTranslate2 is not installed and not timed; pip install ctranslate2")
         return {}
     task, path = pair.ours.task, folder / "model"
     words = Vocabulary("en", "de", task.source_dictionary, task.target_dictionary)

@@ -147,7 +147,7 @@ def main(argv: Sequence[str]) -> int:
     from fairseq_collab.advice.advisor import advise
     from fairseq_collab.trained import opener
 
-    trained = opener.load(args.checkpoint, args.data, to_save=True)
+    trained = opener.load(args.checkpoint, args.data)
     trained.model.to(options.device(args))
     advice = advise(trained, dict(args.want), args.max_loss, args.subset, args.sentences)
     text = "\n".join([*lines(advice, args, stem), ""])

@@ -8,9 +8,6 @@ from pathlib import Path
 from collab_common.errors import UserError
 from fairseq_collab.commands import options
 
-#: BLEU below which a difference says little about two systems.
-LOW = 5
-
 
 def build_parser() -> argparse.ArgumentParser:
     parser = options.parser_of(
@@ -38,6 +35,7 @@ def main(argv: list[str]) -> int:
         sizes = f"{len(baseline.references)} and {len(system.references)} sentences"
         what = f"{args.baseline} and {args.system} were scored against different references"
         raise UserError(f"{what} ({sizes})", todo="compare translations of one set")
+    low = significance.LOW
     texts = baseline.hypotheses, system.hypotheses
     results = significance.paired(*texts, baseline.references)
     text = render(
@@ -46,7 +44,7 @@ def main(argv: list[str]) -> int:
         system=system,
         different=significance.different(*texts),
         results=results,
-        low=LOW if min(results[0].baseline, results[0].system) < LOW else None,
+        low=low if min(results[0].baseline, results[0].system) < low else None,
     )
     print(text)
     return 0

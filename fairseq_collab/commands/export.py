@@ -51,7 +51,7 @@ def main(argv: Sequence[str]) -> int:
     for package in FORMATS[args.format]:
         if find_spec(package) is None:
             what = f"needs the package {package}, which is not installed"
-            raise UserError(what, f"--format {args.format}", "pip install 'fairseq-collab[export]'")
+            raise UserError(what, f"--format {args.format}", f"pip install {package}")
     options.check_out(args)
     options.import_models(args)
     from fairseq_collab.export import model

@@ -89,12 +89,13 @@ def planned(args: argparse.Namespace, loaded: Trained) -> list[Stage]:
     from fairseq_collab.analysis import stages, trees
     from fairseq_collab.analysis.stages import Stage
     from fairseq_collab.analysis.trees import align, segmenter
+    from fairseq_collab.trained import opener
 
     subset, number = args.subset, args.relevance_sentences
-    loaded.task.load_dataset(subset)
+    opener.dataset_of(loaded.task, subset)
     found = [Stage("attention", {}, lambda: stages.attention(loaded, subset))]
     if args.conllu is not None:
-        segment = segmenter(args.data, loaded.task.cfg.source_lang, args.subwords)
+        segment = segmenter(args.data, loaded.cfg.task.source_lang, args.subwords)
         gold = [align(sentence, segment) for sentence in trees.read(args.conllu)]
         settings = {"trees": args.conllu.name, "sha256": sha256(args.conllu)}
         found.append(Stage("syntax", settings, lambda: stages.syntax(loaded, gold)))

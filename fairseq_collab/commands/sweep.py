@@ -54,12 +54,12 @@ def main(argv: list[str]) -> int:
     runs = {Run(out.resolve() / job.name): job for job in jobs}
     for run, job in runs.items():
         run.check_same(job.config)
+    check_data({Path(job.config.task.data) for job in jobs})
     if args.dry_run:
         for run in runs:
             done = run.verdict() == "finished"
             print(f"finished: {run.folder}" if done else shlex.join(train_command(run)))
         return 0
-    check_data({Path(job.config.task.data) for job in jobs})
     threads = max(1, cores() // args.jobs)
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))  # of each training
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))  # of the scoring in this process

@@ -130,7 +130,7 @@ def common_map(parts: Sequence[Heads], size: int, steps: int) -> Tensor:
             seen = torch.linalg.solve_triangular(lower, common.mT @ target, upper=False)
             gain = gain + seen.square().sum()
         loss = 1 - gain / whole
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         return loss
 
     with torch.enable_grad():

@@ -41,7 +41,7 @@ from fairseq_collab.trained.opener import Trained
 
 def load(path: Path, conversion: Conversion, data: Path | None = None) -> tuple[Trained, Target]:
     """Open a checkpoint; UserError if it cannot be converted."""
-    trained, target = opener.load(path, data, to_save=True), TARGETS[conversion.to](conversion)
+    trained, target = opener.load(path, data), TARGETS[conversion.to](conversion)
     check(trained, target)
     return trained, target
 

@@ -18,7 +18,15 @@ from safetensors.torch import save
 from torch import Tensor
 from transformers import GenerationConfig, MarianConfig
 
-from fairseq_collab.export.model import Vocabulary, check_engine, plain, position_table, vocabulary
+from fairseq_collab.export.model import (
+    MULTILINGUAL,
+    Vocabulary,
+    check_engine,
+    inexact,
+    plain,
+    position_table,
+    vocabulary,
+)
 from fairseq_collab.models.layers import is_copy
 from fairseq_collab.trained.opener import Trained
 
@@ -40,6 +48,8 @@ def export(trained: Trained, data: Path | None, folder: Path) -> None:
     """Fill a folder for ``MarianMTModel.from_pretrained`` and ``AutoTokenizer.from_pretrained``."""
     stock = plain(trained)
     check_engine(stock, "MarianMTModel", ACTIVATIONS, post_norm_only=True)
+    if trained.cfg.task._name == MULTILINGUAL:
+        raise inexact(trained, "MarianMTModel has no symbols of languages", "give --format ct2")
     write(stock.model, vocabulary(stock, data), folder)
 
 

@@ -18,6 +18,7 @@ from fairseq.data import Dictionary
 from fairseq.data.data_utils import infer_language_pair
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.models.transformer import TransformerModelBase
+from fairseq.tasks import setup_task
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
@@ -31,8 +32,11 @@ from fairseq_collab.models.variants import family_of
 from fairseq_collab.trained.attentions import attentions
 from fairseq_collab.trained.from_options import untrained
 from fairseq_collab.trained.opener import Trained, check_data, check_finite, save
+from fairseq_compat.checkpoints import naming
 
 _ELSE = "--format ct2 takes heads of every size"
+#: fairseq's task for one model of many languages.
+MULTILINGUAL = "translation_multi_simple_epoch"
 #: The subword model of a data folder.
 SUBWORDS = "spm.model"
 
@@ -66,11 +70,8 @@ def build(trained: Trained, options: Any, weights: Mapping[str, Tensor]) -> nn.M
     for name, buffer in model.named_buffers():
         if name.endswith("dictionary_signature") and name in weights:
             buffer.copy_(weights[name])  # that of a placeholder would be rejected
-    try:
+    with naming(trained.path):
         model.load_state_dict(weights, strict=True)
-    except UserError as error:
-        error.where = error.where or trained.path
-        raise
     return model.eval()
 
 
@@ -101,7 +102,7 @@ def stock_weights(trained: Trained) -> dict[str, Tensor]:
     weights = {
         name: weight
         for name, weight in trained.model.state_dict().items()
-        if not name.startswith(replaced) and not name.endswith("dictionary_signature")
+        if not name.startswith(replaced) and not name.endswith("signature")
     }
     for one in ours:
         count = common_heads(trained, one.name.partition(".")[0])
@@ -214,12 +215,14 @@ def vocabulary(trained: Trained, data: Path | None) -> Vocabulary:
         UserError: the model is of another task, or the dictionaries are missing, or not its own.
     """
     task = trained.cfg.task
-    if task.get("_name") != "translation":
-        what = f"its task is {task.get('_name')!r}, not translation"
+    if task._name not in ("translation", MULTILINGUAL):
+        what = f"its task is {task._name!r}, not translation"
         raise inexact(trained, what, "--format fairseq keeps it")
     folder = data or Path(task.data)
     todo = f"give the folder that {trained.path} was trained on"
     check_data(folder, todo)
+    if task._name == MULTILINGUAL:
+        return _of_many_languages(trained, folder, todo)
     langs = (task.source_lang, task.target_lang)
     if None in langs:
         langs = infer_language_pair(str(folder))
@@ -234,10 +237,29 @@ def vocabulary(trained: Trained, data: Path | None) -> Vocabulary:
     return Vocabulary(*langs, source, target, subwords if subwords.is_file() else None)
 
 
+def _of_many_languages(trained: Trained, folder: Path, todo: str) -> Vocabulary:
+    """The dictionaries with the symbols of languages, which the task adds to the files' words."""
+    try:
+        task = setup_task(Namespace(**{**vars(trained.cfg.task), "data": str(folder)}))
+    except FileNotFoundError as error:
+        raise UserError("dictionary not found", error.filename or folder, todo) from error
+    source, target = (
+        _checked(words, folder, stack, todo)
+        for words, stack in (
+            (task.source_dictionary, trained.model.encoder),
+            (task.target_dictionary, trained.model.decoder),
+        )
+    )
+    return Vocabulary("", "", source, target)
+
+
 def _dictionary(path: Path, stack: Any, todo: str) -> Dictionary:
     if not path.is_file():
         raise UserError("dictionary not found", path, todo)
-    found = Dictionary.load(str(path))
+    return _checked(Dictionary.load(str(path)), path, stack, todo)
+
+
+def _checked(found: Dictionary, path: Path, stack: Any, todo: str) -> Dictionary:
     expected = stack.embed_tokens.num_embeddings
     if len(found) != expected:
         raise UserError(f"has {len(found)} symbols, the model {expected}", path, todo)

@@ -31,6 +31,8 @@ from fairseq_collab.metrics.bleu import tokenizer
 logging.getLogger("sacrebleu").setLevel(logging.WARNING)  # it logs every step
 
 METRICS = ("BLEU", "chrF")
+#: BLEU below which systems hardly translate, and a difference says little about them.
+LOW = 5
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from collab_common.errors import UserError
 from fairseq_collab.metrics.bleu import subword_marks, tokenizer
-from fairseq_collab.trained.opener import collated
+from fairseq_collab.trained.opener import collated, dataset_of
 
 BEAM = 5
 
@@ -85,7 +85,8 @@ def check_translation(task: Any, where: str | PathLike[str], todo: str) -> None:
     Args:
         where: the option or checkpoint that the error names.
     """
-    if not hasattr(task, "target_dictionary") or not hasattr(task.cfg, "target_lang"):
+    options = task.cfg or task.args  # of a task of today, of an older one
+    if not hasattr(task, "target_dictionary") or not hasattr(options, "target_lang"):
         what = f"{type(task).__name__} does not translate, so that it has no BLEU"
         raise UserError(what, where, todo)
 
@@ -98,8 +99,7 @@ def corpus_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
 
 def translations(model: Any, task: Any, subset: str) -> tuple[list[str], list[str]]:
     """Translations of ``subset`` and its target side, subwords joined, in the corpus' order."""
-    task.load_dataset(subset)
-    dataset = task.dataset(subset)
+    dataset = dataset_of(task, subset)
     with data_utils.numpy_seed(1):
         order = dataset.ordered_indices()
     batches = collated("translation", dataset, order, model)

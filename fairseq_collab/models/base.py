@@ -19,7 +19,7 @@ from collab_common import AttentionType
 from collab_common.errors import UserError
 from fairseq_collab.kernels.dropout import swap_dropout
 from fairseq_collab.kernels.onednn import swap_linear
-from fairseq_collab.models.checks import check_weights
+from fairseq_collab.models.checks import ModelSignature, check_weights
 from fairseq_collab.models.layers import AttentionFactory
 from fairseq_collab.models.options import copied, plain_options, preset
 
@@ -51,6 +51,8 @@ class HeadModel(BaseFairseqModel):
     #: The registered kind of heads, and all options, without the values of a preset.
     variant: ClassVar[Variant]
     options: ClassVar[type]
+    #: What names and shapes of the weights do not show of the options.
+    signed: ModelSignature
 
     @classmethod
     def add_args(cls, parser: Any) -> None:
@@ -74,6 +76,8 @@ class HeadModel(BaseFairseqModel):
             swap_dropout(model)
         except ValueError as error:
             raise UserError(f"cannot build the model: {error}") from error
+        model.signed = ModelSignature.of(given)
+        model.register_buffer("signature", model.signed.to_tensor())
         if cls.variant.finish is not None:
             cls.variant.finish(model, given)
         return model
@@ -98,6 +102,9 @@ class HeadModel(BaseFairseqModel):
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
         """Called by fairseq before it loads weights."""
         super().upgrade_state_dict_named(state_dict, name)
+        if any(key.endswith("signature") for key in state_dict):  # else it is stock fairseq's
+            # Checkpoints of version 0.2.0 and before have none.
+            state_dict.setdefault("signature", self.signature)
         if self.variant.upgrade is not None:
             self.variant.upgrade(self, state_dict)
 

@@ -1,24 +1,50 @@
 """Reject weights that would load but mean something else.
 
-Tensor shapes do not reveal head counts, key widths and scale rules, and a dictionary of equal size
-may hold other words; fairseq loads these checkpoints without a warning.  So every attention keeps a
-persistent integer buffer ``signature``, every encoder and decoder a ``dictionary_signature``, and
-:func:`check_weights` compares them before any weight is copied.
+Tensor shapes do not reveal head counts, key widths, shared embeddings and activations, and a
+dictionary of equal size may hold other words; fairseq loads these checkpoints without a warning.
+So every attention and every model keeps a persistent integer buffer ``signature``, every encoder
+and decoder a ``dictionary_signature``, and :func:`check_weights` compares them before any weight is
+copied.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from fairseq.utils import get_available_activation_fns
 from torch import Tensor, nn
 
 from collab_common.errors import UserError
 from fairseq_collab.attention import HeadAttention
+from fairseq_collab.attention.signature import Signature, chosen
 
 DICTIONARY_VERSION = 1
+
+
+@dataclass(frozen=True)
+class ModelSignature(Signature):
+    """Options outside the attentions that change what equal names and shapes of weights mean."""
+
+    kind = 0
+    sharing: str = chosen("what shares embeddings", ("nothing", "the decoder", "all"))
+    activation: str = chosen("activation", tuple(get_available_activation_fns()))
+    scales: str = chosen("scaling of embeddings", ("on", "off"))
+    pre_norm: str = chosen("normalisation before the decoder's blocks", ("off", "on"))
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> ModelSignature:
+        """That of flat options."""
+        within = "the decoder" if given["share_decoder_input_output_embed"] else "nothing"
+        return cls(
+            "all" if given.get("share_all_embeddings") else within,
+            str(given["activation_fn"]),
+            "off" if given["no_scale_embedding"] else "on",
+            "on" if given["decoder_normalize_before"] else "off",
+        )
 
 
 def register_dictionary_signature(module: nn.Module, dictionary: Any) -> None:
@@ -29,7 +55,7 @@ def register_dictionary_signature(module: nn.Module, dictionary: Any) -> None:
     module.register_buffer("dictionary_signature", fields)
 
 
-def check_weights(model: nn.Module, state: Mapping[str, Tensor], prefix: str) -> None:
+def check_weights(model: Any, state: Mapping[str, Tensor], prefix: str) -> None:
     """Compare the names, signatures and shapes in ``state`` with those of ``model``.
 
     Args:
@@ -53,8 +79,9 @@ def check_weights(model: nn.Module, state: Mapping[str, Tensor], prefix: str) ->
         )
 
 
-def _differences(model: nn.Module, state: Mapping[str, Tensor], prefix: str) -> Iterator[str]:
+def _differences(model: Any, state: Mapping[str, Tensor], prefix: str) -> Iterator[str]:
     own = model.state_dict()
+    yield from model.signed.diff(state[f"{prefix}signature"])
     for name, module in model.named_modules():
         saved = state.get(f"{prefix}{name}.signature")
         if isinstance(module, HeadAttention) and saved is not None:

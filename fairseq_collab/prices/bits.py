@@ -14,6 +14,7 @@ A budget is spread over attentions by an exact search (:func:`cheapest`).
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -85,8 +86,11 @@ def cheapest(
         costs = [getattr(point, of) for _, point in pairs]
         unit = math.gcd(*costs) or 1  # small numbers: the solver's tolerance is absolute
         limits.append(LinearConstraint([cost // unit for cost in costs], ub=budget // unit))
+    prices = [point.price for _, point in pairs]
+    # The solver takes sums as equal that differ by less than 1e-6.
+    scale = 1e6 / max(*prices, sys.float_info.min)
     found = milp(
-        [point.price for _, point in pairs],
+        [scale * price for price in prices],
         integrality=1,
         bounds=Bounds(0, 1),
         constraints=limits,

@@ -71,7 +71,7 @@ Kept = Mapping[AttentionType, Sequence[Sequence[int]]]
 
 def load(path: Path, data: Path | None = None) -> Trained:
     """Open a checkpoint whose heads can be removed; raises UserError for other models."""
-    trained = opener.load(path, data, to_save=True)
+    trained = opener.load(path, data)
     check_heads(trained)
     return trained
 

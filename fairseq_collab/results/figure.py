@@ -66,6 +66,7 @@ def draw(
     levels: Mapping[str, Sequence[float]] | None = None,
     log: bool = True,
     names: Mapping[Any, str] | None = None,
+    scatter: bool = False,
 ) -> Figure:
     """The figure.
 
@@ -73,7 +74,10 @@ def draw(
         levels: values over seeds that are drawn as a line across, by name: standard heads
         log: draw a numeric x on a scale of octaves
         names: what the axis says at each x, where it is not the number
+        scatter: draw marks alone, on logarithmic axes with the line y = x, and a legend
     """
+    if scatter:
+        return _scatter(series, x, y, message)
     with rc_context({"font.size": 10}):
         page = Figure(figsize=INCHES, layout="constrained")
         axes = page.add_subplot()
@@ -106,6 +110,21 @@ def draw(
         _label(axes, ends)
         seeds = any(len(scores) > 1 for one in series for scores in one.points.values())
         style(axes, x, y, message + "\nmarks: means; dashes: seeds" * seeds)
+        return page
+
+
+def _scatter(series: Sequence[Series], x: str, y: str, message: str) -> Figure:
+    """Points of each series, in octaves on both axes."""
+    with rc_context({"font.size": 10}):
+        page = Figure(figsize=INCHES, layout="constrained")
+        axes = page.add_subplot(xscale="log", yscale="log")
+        for one, colour, shape in zip(series, COLOURS, SHAPES, strict=False):
+            pairs = [(at, score) for at, scores in one.points.items() for score in scores]
+            xs, ys = zip(*pairs, strict=True)
+            axes.plot(xs, ys, shape, color=colour, markersize=4, alpha=0.6, label=one.name)
+        axes.axline((1e-3, 1e-3), (1, 1), color=BLACK, linestyle="--", linewidth=1)
+        axes.legend(frameon=False, fontsize=9)
+        style(axes, x, y, message)
         return page
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from fairseq_collab.metrics.significance import Gain
+from fairseq_collab.metrics.significance import LOW, Gain
 from fairseq_collab.results.collect import read_runs, warnings
 from fairseq_collab.results.figure import BLUE, GREY, saved, style
 from fairseq_collab.results.render import interval, named, render, spread
@@ -119,6 +119,8 @@ def sentences(answer: Answer) -> list[str]:
     best, pick, cost = answer.models[0], answer.pick, answer.cost
     name = heading(answer.score)
     seeds = "1 seed" if best.seeds == 1 else f"{best.seeds} seeds"
+    if answer.score == "bleu" and best.quality < LOW:
+        return [f"No model translates: the best, {best.name}, has BLEU {best.text} ({seeds})."]
     found = [f"Best: {best.name} ({name} {best.text}, {seeds})."]
     if cost is None:
         return [*found, "All models have equal costs."]

@@ -61,7 +61,8 @@ def configuration(checkpoint: Path, data: Path, chosen: Mapping[str, str], cpu: 
         "common.fp16": bool(config.common.fp16) and not cpu,
         "checkpoint.finetune_from_model": str(checkpoint),
     }
-    if "source_lang" in config.task and not (config.task.source_lang and config.task.target_lang):
+    has_languages = "source_lang" in config.task and "lang_pairs" not in config.task
+    if has_languages and not (config.task.source_lang and config.task.target_lang):
         languages = data_utils.infer_language_pair(str(data))  # as fairseq's task does
         options |= dict(zip(("task.source_lang", "task.target_lang"), languages, strict=True))
     for name, value in options.items():
@@ -75,6 +76,8 @@ def configuration(checkpoint: Path, data: Path, chosen: Mapping[str, str], cpu: 
                 raise UserError(f"{text!r} is no {kind.__name__}", where=f"--set {name}")
         elif "." in name:
             raise UserError(f"the checkpoint has no option {name!r}", where="--set")
+    todo = "choose --set task.source_lang=LANG --set task.target_lang=LANG"
+    opener.check_direction(config.task, checkpoint, todo)
     whole: str = OmegaConf.to_yaml(config)
     return DictConfig(yaml.safe_load(whole))  # as it will be read again
 

@@ -6,10 +6,12 @@ and :mod:`fairseq_collab.runs.run`, and nothing else of this room.
 
 from __future__ import annotations
 
-import dataclasses
+import math
+import reprlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar
+from types import UnionType
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from collab_common import files
 from collab_common.errors import UserError
@@ -130,7 +132,7 @@ def read(cls: type[T], path: Path, todo: str = "remove it and start again") -> T
     """A dataclass from a JSON file; None if there is no file; keys that are no field are ignored.
 
     Raises:
-        UserError: the file is not JSON, or a field is missing.
+        UserError: the file is not JSON, or a field is missing or of another type.
     """
     try:
         content = files.read_json(path, todo)
@@ -138,8 +140,29 @@ def read(cls: type[T], path: Path, todo: str = "remove it and start again") -> T
         return None
     if not isinstance(content, dict):
         raise UserError("is not a JSON object", path, todo)
-    names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+    known = get_type_hints(cls)
+    fields = {name: value for name, value in content.items() if name in known}
+    for name, value in fields.items():
+        if not _fits(value, known[name]):
+            kind = cls.__annotations__[name]
+            raise UserError(f"{name} is {reprlib.repr(value)}; it must be {kind}", path, todo)
     try:
-        return cls(**{name: content[name] for name in names if name in content})
+        return cls(**fields)
     except TypeError as error:  # names the missing fields
         raise UserError(str(error).partition(" ")[2], path, todo) from error
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    """Whether a value of JSON is of a field's type; numbers are finite."""
+    parts = get_args(kind)
+    if get_origin(kind) is Literal:
+        return value in parts
+    if get_origin(kind) is UnionType:
+        return any(_fits(value, part) for part in parts)
+    if get_origin(kind) is dict:
+        return isinstance(value, dict) and all(_fits(one, parts[1]) for one in value.values())
+    if get_origin(kind) is list:
+        return isinstance(value, list) and all(_fits(one, parts[0]) for one in value)
+    if kind is float:
+        return type(value) in (int, float) and math.isfinite(value)
+    return type(value) is kind

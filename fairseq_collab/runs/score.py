@@ -62,7 +62,9 @@ def score_run(run: Run) -> Record:
     averaged = averaged_model(run, config)
     if not is_ours(config.common.user_dir):
         utils.import_user_module(config.common)
-    trained = opener.opened(run.average, opener.read_checkpoint(run.average, data))
+    languages = {k: v for k, v in config.task.items() if k in ("source_lang", "target_lang")}
+    trained = opener.opened(run.average, opener.read_checkpoint(run.average, data, **languages))
+    opener.check_transformer(trained.model, run.average)
     figures = model_figures(trained)
     to_gpu(trained.model, config)
     made = circumstances(config.common.cpu, 1 if started.checkpoint else wanted(config))
@@ -224,15 +226,15 @@ def batches(trained: Trained, config: DictConfig, subset: str) -> Iterator[Any]:
     task, dataset = trained.task, config.dataset
     tokens = dataset.max_tokens_valid or dataset.max_tokens
     tokens = tokens or (None if dataset.batch_size else opener.MAX_TOKENS)
-    task.load_dataset(subset)
+    sentences = opener.dataset_of(task, subset)
     longest = utils.resolve_max_positions(task.max_positions(), trained.model.max_positions())
-    order = task.dataset(subset).ordered_indices()
-    _, too_long = task.dataset(subset).filter_indices_by_size(order, longest)
+    order = sentences.ordered_indices()
+    _, too_long = sentences.filter_indices_by_size(order, longest)
     if len(too_long):
         what = f"{len(too_long)} sentences of {subset} are longer than the model's {longest}"
         raise UserError(f"{what} positions", config.task.data, "shorten or split them")
     samples: Any = task.get_batch_iterator(
-        dataset=task.dataset(subset),
+        dataset=sentences,
         max_tokens=tokens,
         max_sentences=None if tokens else dataset.batch_size,
         max_positions=longest,

@@ -9,10 +9,12 @@ from __future__ import annotations
 import difflib
 import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import yaml
 from fairseq.dataclass import initialize
 from fairseq.models import MODEL_REGISTRY
 from hydra import compose, initialize_config_dir
@@ -21,16 +23,18 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 from yaml import YAMLError
 
-from collab_common.errors import UserError
+from collab_common.errors import UserError, chain, first_line
 from collab_common.main import configs
 from collab_common.progress import bar
 from fairseq_collab.runs.run import flat, started_from
 
 #: Sections of a run's configuration that fairseq does not know.
 OURS = ("method",)
+#: The value of an option that takes that of another.
+_REFERENCE = re.compile(r"\$\{(.+)\}")
 #: Options that every run needs to be followed and scored.
 _FORCED = {"common": {"log_format": "json"}, "checkpoint": {"save_dir": "checkpoints"}}
 
@@ -64,11 +68,12 @@ def plan(config_file: Path, overrides: list[str]) -> list[Job]:
         search = []
     initialize.hydra_init()  # fairseq's option groups, as in fairseq-hydra-train
     GlobalHydra.instance().clear()
-    known: list[str] = []
+    known: dict[str, Any] = {}
     try:
+        check_sections(config_file)
         with initialize_config_dir(str(root), version_base="1.1", job_name="sweep"):
             whole = compose(name, overrides=search, return_hydra_config=True)
-            known += flat(OmegaConf.to_container(whole, resolve=False))
+            known |= flat(OmegaConf.to_container(whole, resolve=False))
             params = whole.hydra.sweeper.get("params") or {}
             given = [*(f"{k}={v}" for k, v in params.items()), *overrides]
             return list(_jobs(name, search, given))
@@ -76,16 +81,39 @@ def plan(config_file: Path, overrides: list[str]) -> list[Job]:
         raise UserError(f"Hydra says: {_explained(error, known)}", where=config_file) from error
 
 
-def _explained(error: Exception, known: Iterable[str]) -> str:
-    """Hydra's first lines, and the known name that is nearest to a wrong one."""
+def check_sections(config_file: Path) -> None:
+    """Raise UserError for a section of hydra's that is empty, which Hydra does not expect."""
+    content = yaml.safe_load(config_file.read_text(encoding="utf-8"))
+    found = flat(content) if isinstance(content, dict) else {}
+    for name in ("hydra", "hydra.sweeper"):
+        if name in found and found[name] is None:
+            todo = "give hydra.sweeper.params, or leave it out"
+            raise UserError(f"{name} is empty", config_file, todo)
+
+
+def _explained(error: Exception, known: Mapping[str, Any]) -> str:
+    """What Hydra says of a name that was typed, and the known name that is nearest to a wrong one.
+
+    Args:
+        known: options of the configuration, by name; unresolved
+    """
     wrong = re.search(r"Could not (?:override|find) '([^']+)'", str(error))
+    cause = next((one for one in chain(error) if isinstance(one, OmegaConfBaseException)), None)
+    if cause is not None and cause.full_key and not wrong:
+        name = cause.full_key.removeprefix("hydra.sweeper.params.")
+        refers = _REFERENCE.fullmatch(str(known.get(name)))
+        name = refers[1] if refers and refers[1] in known else name
+        fields = getattr(cause.object_type, "__dataclass_fields__", {})
+        near = _nearest(str(cause.key), fields) if isinstance(cause, ConfigKeyError) else ""
+        return f"{name}: {first_line(cause).rstrip('.')}{near}"
     group, _, name = wrong[1].rpartition("/") if wrong else ("", "", "")
+    options: Iterable[str] = known
     if group:
-        known = str(error).partition("Available options in")[2].split()
+        options = str(error).partition("Available options in")[2].split()
     first, *more = str(error).splitlines()
     if more and not wrong:  # the reason
         first = f"{first.rstrip(':')}: {more[0].strip()}"
-    return first.rstrip(".") + _nearest(name, known)
+    return first.rstrip(".") + _nearest(name, options)
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

@@ -26,9 +26,12 @@ from fairseq_collab.runs.run import Run
 
 _PRINTED = re.compile(r"[STHDPAIE]-\d+\t")
 _TARGET = re.compile(r"T-(\d+)\t(.*)")
+_TOKENS = re.compile(r"([TH])-(\d+)\t(?:([-.\d]+)\t)?(.*)")
 _UNKNOWN = re.compile(r"<+unk>+")
 _BEST = re.compile(r"D-(\d+)\t[^\t]*\t?(.*)")
 
+#: Bits per token above which a model is unsure of its translations.
+SURE = 0.5
 #: Length of the runs of letters by which texts are compared.
 RUN = 5
 
@@ -73,6 +76,7 @@ def _translated(run: Run) -> Record:
 
 def _aligned(translations: Path, reference: Path) -> tuple[list[str], list[str]]:
     lines, references = read_lines(translations), read_lines(reference)
+    check_translated(lines, translations, reference)
     check_reference(lines, references, translations, reference)
     hypotheses = read_hypotheses(translations)
     if len(hypotheses) != len(references):
@@ -80,6 +84,23 @@ def _aligned(translations: Path, reference: Path) -> tuple[list[str], list[str]]
         todo = "give the --reference of the set that was translated"
         raise UserError(what, translations, todo)
     return hypotheses, references
+
+
+def check_translated(lines: list[str], translations: Path, reference: Path) -> None:
+    """Raise UserError where the translations are the references, which have a BLEU of 100.
+
+    A model that finds every reference is sure of them: it gives a token most of the probability.
+    """
+    if translations.samefile(reference):
+        raise UserError("is both translations and reference", reference, "give two files")
+    texts: dict[str, dict[str, str]] = {"T": {}, "H": {}}
+    scores = []
+    for match in filter(None, map(_TOKENS.fullmatch, lines)):
+        texts[match[1]].setdefault(match[2], _UNKNOWN.sub("", match[4]))
+        scores.append(float(match[3] or 0))  # mean log2 of a token's probability; 0 of a target
+    if texts["T"] and texts["T"] == texts["H"] and sum(scores) < -SURE * len(texts["H"]):
+        what = "every hypothesis is its reference"
+        raise UserError(what, translations, "run fairseq-generate without --score-reference")
 
 
 def check_reference(

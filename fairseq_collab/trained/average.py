@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from itertools import combinations
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from fairseq_compat import checkpoints, fairseq_fixes
 
 EPOCH_FILE = re.compile(r"checkpoint(\d+)\.pt")
 UPDATE_FILE = re.compile(r"checkpoint_\d+_(\d+)\.pt")
+EMBEDDING = re.compile(r"\b(embed_tokens|output_projection)\.weight$")
 _ONE_TRAINING = "average one training only"
 
 
@@ -28,6 +30,7 @@ class Mean:
         names = checkpoints.first_names(first)
         #: The name under which each floating-point weight is summed: one name of tied weights.
         self.tied = {name: names[name] for name in first if first[name].is_floating_point()}
+        self.shared = shared_embeddings(first)
         self.sums: dict[str, Tensor] = {}
         self.integers: dict[str, Tensor] = {}  # signatures, which have no mean
 
@@ -54,6 +57,11 @@ class Mean:
             if found != expected:
                 what = f"{name} is {found}, but {expected} in {self.paths[0]}"
                 raise UserError(what, path, _ONE_TRAINING)
+        if different := sorted(self.shared ^ shared_embeddings(model)):
+            one, other = different[0]
+            found, expected = ("two", "one") if different[0] in self.shared else ("one", "two")
+            what = f"{one} and {other} are {found} here, but {expected} in {self.paths[0]}"
+            raise UserError(what, path, "models that share different embeddings have no mean")
 
     def result(self) -> dict[str, Tensor]:
         """The mean, with the names and tied weights of the first model."""
@@ -66,6 +74,12 @@ class Mean:
             name: means[self.tied[name]] if name in self.tied else self.integers[name]
             for name in self.like
         }
+
+
+def shared_embeddings(model: dict[str, Tensor]) -> set[tuple[str, str]]:
+    """Pairs of names of equal embeddings: a checkpoint may keep shared ones as copies."""
+    names = sorted(filter(EMBEDDING.search, model))
+    return {pair for pair in combinations(names, 2) if torch.equal(*(model[n] for n in pair))}
 
 
 def _kind(weight: Tensor | None) -> str:

@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from collab_common.errors import UserError
-from fairseq_collab.trained.opener import check_architecture
+from fairseq_compat.checkpoints import naming
 
 
 def untrained(
@@ -28,12 +28,8 @@ def untrained(
     source, target = map(placeholder, dictionary_sizes(weights, path))
     task = SimpleNamespace(source_dictionary=source, target_dictionary=target, cfg=cfg.task)
     task.dictionary = task.output_dictionary = target  # what tasks of language models call it
-    check_architecture(options, path)
-    try:
+    with naming(path):
         return models.build_model(options, task, from_checkpoint=True)
-    except UserError as error:
-        error.where = error.where or path
-        raise
 
 
 def dictionary_sizes(weights: Mapping[str, Tensor], path: Path) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from fairseq import models, utils
+from fairseq import utils
 from fairseq.checkpoint_utils import load_checkpoint_to_cpu, load_model_ensemble_and_task
 from fairseq.data import data_utils
 from fairseq.models import FairseqLanguageModel
@@ -23,8 +23,8 @@ from collab_common.progress import bar
 from fairseq_collab.models.options import plain_options
 from fairseq_collab.trained.attentions import Attention, attentions, by_type
 from fairseq_compat import checkpoints
-from fairseq_compat.checkpoints import without_training
-from fairseq_compat.fairseq_fixes import UNDEFINED
+from fairseq_compat.checkpoints import naming, without_training
+from fairseq_compat.fairseq_fixes import UNDEFINED, check_architecture
 
 GIVE_DATA = "give the folder that fairseq-preprocess has written"
 #: Tokens per batch, where neither the command nor the training limits them.
@@ -97,21 +97,28 @@ class Trained:
         return {**without_training(self.state), **content}
 
 
-def load(checkpoint: Path, data: Path | None = None, to_save: bool = False) -> Trained:
+def load(checkpoint: Path, data: Path | None = None, **changed: Any) -> Trained:
     """Open a checkpoint, of fairseq's models or ours, on the CPU.
 
     Args:
         data: the data folder; default: that of the training.
-        to_save: keep all options, since the model is to be saved again.
+        changed: other values for options of the model or the task.
 
     Raises:
         UserError: the checkpoint is missing, damaged, holds NaN, or does not fit its data folder,
             or that folder does not exist.
     """
-    # With activation checkpointing, hooks would see every layer twice.
+    state = read_checkpoint(checkpoint, data, **changed)
+    options = state["cfg"].model
+    # With activation checkpointing, hooks would see every layer twice, and no gradient.
     saving = ("checkpoint_activations", "offload_activations")  # the second implies the first
-    changed = {} if to_save else dict.fromkeys(saving, False)
-    return opened(checkpoint, read_checkpoint(checkpoint, data, **changed))
+    given = {name: getattr(options, name) for name in saving if name in options}
+    for name in given:
+        setattr(options, name, False)
+    trained = opened(checkpoint, state)
+    for name, value in given.items():  # a model that is saved again has its options
+        setattr(options, name, value)
+    return trained
 
 
 def read_checkpoint(checkpoint: Path, data: Path | None, **changed: Any) -> dict[str, Any]:
@@ -126,8 +133,9 @@ def read_checkpoint(checkpoint: Path, data: Path | None, **changed: Any) -> dict
     state: dict[str, Any] = load_checkpoint_to_cpu(str(checkpoint), changed)
     if data is None:
         todo = f"give the folder that {checkpoint} was trained on"
-        check_data(state["cfg"].task.get("data", ""), todo)
-    check_architecture(state["cfg"].model, checkpoint)
+        check_data(getattr(state["cfg"].task, "data", ""), todo)
+    with naming(checkpoint):
+        check_architecture(state["cfg"].model)
     check_finite(state["model"], checkpoint)
     return state
 
@@ -152,6 +160,13 @@ def to_device(sample: dict[str, Any], device: torch.device) -> dict[str, Any]:
     return utils.apply_to_sample(lambda tensor: tensor.to(device), sample)
 
 
+def dataset_of(task: Any, subset: str) -> Any:
+    """A subset, loaded once: fairseq's multilingual task fails at a second time."""
+    if subset not in task.datasets:
+        task.load_dataset(subset)
+    return task.dataset(subset)
+
+
 def epoch(trained: Trained, subset: str) -> Iterator[dict[str, Any]]:
     """One epoch of a subset in batches as in training, on the model's device, with a progress bar.
 
@@ -162,12 +177,12 @@ def epoch(trained: Trained, subset: str) -> Iterator[dict[str, Any]]:
         FileNotFoundError: fairseq's, for a subset that does not exist.
     """
     task, cfg = trained.task, trained.cfg
-    task.load_dataset(subset)
+    dataset = dataset_of(task, subset)
     number = cfg.dataset.batch_size
     tokens = cfg.dataset.max_tokens or (None if number else MAX_TOKENS)
     try:
         batches = task.get_batch_iterator(
-            task.dataset(subset),
+            dataset,
             max_tokens=tokens,
             max_sentences=number,
             max_positions=_longest(trained),
@@ -208,8 +223,7 @@ def spread(trained: Trained, subset: str, number: int) -> tuple[Any, list[int]]:
         UserError: no sentence is short enough.
         FileNotFoundError: see :func:`epoch`.
     """
-    trained.task.load_dataset(subset)
-    dataset, longest = trained.task.dataset(subset), _longest(trained)
+    dataset, longest = dataset_of(trained.task, subset), _longest(trained)
     fitting, _ = dataset.filter_indices_by_size(np.arange(len(dataset)), longest)
     if not len(fitting):
         raise UserError(f"has no sentence within the model's {longest} positions", where=subset)
@@ -231,14 +245,6 @@ def check_data(data: str | Path, todo: str = GIVE_DATA) -> None:
             raise UserError("data folder not found", folder, todo)
 
 
-def check_architecture(options: Any, path: Path) -> None:
-    """Raise UserError if no model of this name is registered: fairseq ends in a KeyError."""
-    name = getattr(options, "_name", None) or getattr(options, "arch", None)
-    if name not in {*models.ARCH_MODEL_REGISTRY, *models.MODEL_DATACLASS_REGISTRY}:
-        todo = "name the folder of its plug-in with --user-dir"
-        raise UserError(f"there is no architecture {name}", path, todo)
-
-
 def check_transformer(model: Any, path: Path) -> None:
     """Raise UserError unless the model is a transformer for translation or a language model."""
     needed = {"decoder"} if isinstance(model, FairseqLanguageModel) else {"encoder", "decoder"}
@@ -246,6 +252,13 @@ def check_transformer(model: Any, path: Path) -> None:
         what = "neither an encoder-decoder transformer nor a transformer language model"
         todo = "give a checkpoint of a translation model or a language model"
         raise UserError(what, path, todo)
+
+
+def check_direction(task: Any, where: Path, todo: str) -> None:
+    """Raise UserError for options of a multilingual task that name no languages to translate."""
+    pairs = getattr(task, "lang_pairs", None)
+    if pairs and not (task.source_lang and task.target_lang):
+        raise UserError(f"translates {', '.join(pairs)}", where, todo)
 
 
 def check_finite(weights: Mapping[str, Tensor], path: Path) -> None:

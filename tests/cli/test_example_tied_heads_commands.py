@@ -33,7 +33,7 @@ def test_its_cost_is_counted(checkpoint: Path) -> None:
     """d = 32, one layer: 32 numbers of 4 bytes, which are keys and values."""
     report = succeed("fairseq-collab", "cost", *PLUG_IN, checkpoint)
     row = [cell.strip() for cell in report.splitlines()[-2].split("|")]
-    assert row[4:8] == ["128", "0"] * 2
+    assert row[4:6] == ["128 = 128 + 0"] * 2
 
 
 def test_without_the_plug_in_its_architecture_is_unknown(checkpoint: Path) -> None:

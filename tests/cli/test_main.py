@@ -61,7 +61,7 @@ def test_errors_take_one_line(
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_a_closed_pipe_is_an_error(unbuffered: str) -> None:
+def test_a_closed_pipe_ends_quietly(unbuffered: str) -> None:
     """As through `| head`, whether it fails at once or at the end."""
     reader, writer = os.pipe()
     os.close(reader)
@@ -74,7 +74,7 @@ def test_a_closed_pipe_is_an_error(unbuffered: str) -> None:
         text=True,
     )
     os.close(writer)
-    assert (done.returncode, done.stderr) == (1, "fairseq-collab: error: Broken pipe\n")
+    assert (done.returncode, done.stderr) == (141, "")
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,7 +97,7 @@ def test_help_needs_no_torch_and_names_the_command_as_typed() -> None:
 WRONG_PATHS = {
     "score nowhere --reference README.md": "nowhere: file or folder not found",
     "score nowhere.pt tests --run out": "nowhere.pt: checkpoint not found; give a file",
-    "cost README.md nowhere.pt": "nowhere.pt: checkpoint not found; give a file",
+    "cost nowhere.pt": "nowhere.pt: checkpoint not found; give a file",
     "heads tests tests --out=out": "tests: is a folder, not a checkpoint; give a file",
     "vote README.md nowhere --out=out": "nowhere: data folder not found; give the folder",
     "table nowhere": "nowhere: folder not found; give the --out folder of",

@@ -156,6 +156,11 @@ def test_nan_is_a_diverged_run(config: Path, corpus: Path, tmp_path: Path) -> No
     assert json.loads((out / "key_dim-8" / "failed.json").read_text())["verdict"] == "diverged"
 
 
+def test_a_dry_run_checks_the_data(config: Path, corpus: Path, tmp_path: Path) -> None:
+    line = refuse(*sweep(config, corpus, tmp_path, f"task.data={tmp_path / 'none'}", "--dry-run"))
+    assert f"{tmp_path / 'none'}: folder not found; give task.data" in line
+
+
 def test_a_dry_run_prints_the_trainings(finished: Path, config: Path, corpus: Path) -> None:
     said = succeed(*sweep(config, corpus, finished, "model.key_dim=8,4", "--dry-run"))
     first, second = said.splitlines()[-2:]

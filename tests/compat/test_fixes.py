@@ -6,12 +6,17 @@ import contextlib
 import dataclasses
 import logging
 import sys
+from argparse import Namespace
 from typing import Any
 
 import pytest
 import torch
 import toy
+from fairseq import models, tasks
 from fairseq.modules import SinusoidalPositionalEmbedding
+from omegaconf import OmegaConf
+from refusals import refusing
+from toy_checkpoints import COPY
 
 from fairseq_compat import registry
 
@@ -194,6 +199,55 @@ def test_a_number_format_is_no_device(given, tmp_path):
     assert args.bf16
     assert args.tpu is ("--tpu" in given)
     assert unfixed(options.parse_args_and_arch)(options.get_training_parser(), words).tpu
+
+
+# Checkpoints
+
+
+def test_an_architecture_that_is_not_registered() -> None:
+    with refusing("there is no architecture mine", "--user-dir"):
+        models.build_model(Namespace(_name="mine", arch="mine"), toy.task())
+
+
+@pytest.mark.parametrize("arch", ["transformer", "transformer_headsize_n"])
+def test_embeddings_in_a_checkpoint_need_no_file(arch: str) -> None:
+    options = {**toy.SIZES, "encoder_embed_path": "gone.txt", "decoder_embed_path": "gone.txt"}
+    if arch in models.MODEL_DATACLASS_REGISTRY:
+        options = OmegaConf.structured(models.MODEL_DATACLASS_REGISTRY[arch](**options))
+        options._name = arch
+    else:
+        options = Namespace(arch=arch, **options)
+    with pytest.raises(FileNotFoundError, match=r"gone\.txt"):
+        models.build_model(options, toy.task())
+    models.build_model(options, toy.task(), from_checkpoint=True)
+
+
+@pytest.mark.parametrize("given", [None, "en"])
+def test_inferred_languages_are_saved(given: str | None) -> None:
+    kind = tasks.TASK_DATACLASS_REGISTRY["translation"]
+    cfg = OmegaConf.structured(kind("translation", data=str(COPY), source_lang=given))
+    tasks.setup_task(cfg)
+    assert (cfg.source_lang, cfg.target_lang) == ("en", "de")
+
+
+@pytest.mark.parametrize(
+    ("saved", "given", "wrong"),
+    [
+        ("en-de", "de-en", True),
+        ("en-de", "en-de", False),
+        ("en-de", "en-fr", False),
+        ("-", "de-en", 0),
+    ],
+)
+def test_the_direction_of_a_translation(saved: str, given: str, wrong: bool) -> None:
+    from fairseq_compat import messages
+
+    def options(pair: str) -> Namespace:
+        source, target = pair.split("-")
+        return Namespace(source_lang=source or None, target_lang=target or None)
+
+    with refusing("m.pt: translates en to de") if wrong else contextlib.nullcontext():
+        messages.check_direction(options(saved), options(given), "m.pt")
 
 
 # Language models

@@ -78,8 +78,8 @@ def test_fixes_come_before_and_after_each_watched_import(python, tmp_path):
     fake_libraries(tmp_path)
     code = WATCH.format(path=str(tmp_path)) + "import hydra, fairseq; print(*log, sep='; ')"
     assert python.output("-c", code).strip().split("; ") == [
-        *("before", "before", "run omegaconf", "omegaconf", "run hydra", "hydra"),
-        *("before", "run fairseq", "fairseq"),
+        *("start", "before", "start", "before", "run omegaconf", "omegaconf", "run hydra"),
+        *("hydra", "start", "before", "run fairseq", "fairseq"),
     ]
 
 
@@ -111,4 +111,4 @@ def test_a_fairseq_imported_earlier_is_mended_at_once(python, tmp_path, reposito
         "fairseq_compat.install(); print(log)"
     )
     done = python.output("-c", code, FAIRSEQ_COMPAT_OFF="1").strip()
-    assert done == "['run fairseq', 'before', 'fairseq']"
+    assert done == "['run fairseq', 'start', 'before', 'fairseq']"

@@ -46,6 +46,12 @@ def test_a_folder_comes_first(installed: Path, tmp_path: Path) -> None:
     assert sys.modules["a_plug_in"].__file__ == str(here / "__init__.py")
 
 
+def test_a_file_that_the_package_lacks(installed: Path) -> None:
+    (installed / "__init__.py").write_text("open('no_file')")
+    with pytest.raises(FileNotFoundError, match="no_file"):
+        import_plug_in(utils.import_user_module)
+
+
 def test_what_does_not_exist(installed: Path) -> None:
     for name in ("no_plug_in", "no/plug_in"):
         with refusing(f"--user-dir {name}: folder or package not found"):

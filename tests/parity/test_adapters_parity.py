@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -25,7 +26,9 @@ from transformers import (
 )
 
 from collab_common.errors import UserError
-from fairseq_collab.adapters import swap_attention
+from fairseq_collab.adapters import core, hugging_face, statistics, swap_attention
+from fairseq_collab.convert.base import TrainedAttention
+from fairseq_collab.convert.kinds import shared_keys
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -41,6 +44,7 @@ TEXT = {
     "attn_implementation": "eager",
 }
 IMAGE = {**TEXT, "image_size": 8, "patch_size": 4, "num_channels": 1}
+DECODER = BertConfig(**TEXT, is_decoder=True)
 MODELS: dict[str, Any] = {
     "bert": lambda: BertModel(BertConfig(**TEXT)),
     "bert, sdpa": lambda: BertModel(BertConfig(**TEXT | {"attn_implementation": "sdpa"})),
@@ -138,7 +142,7 @@ def test_marian_translates_step_by_step_as_at_once(key_dim: int) -> None:
 
 
 def test_a_decoder_of_berts_kind_uses_its_cache() -> None:
-    model = randomised(BertLMHeadModel(BertConfig(**TEXT, is_decoder=True)))
+    model = randomised(BertLMHeadModel(DECODER))
     tokens = torch.randint(5, 30, (1, 6))
     expected = model(tokens).logits
     swap_attention(model, key_dim=D)
@@ -154,7 +158,7 @@ def test_a_decoder_of_berts_kind_uses_its_cache() -> None:
 def test_some_attentions_can_be_chosen() -> None:
     model = marian()
     swapped = swap_attention(model, 5, select=lambda name: "encoder_attn" in name)
-    assert swapped == [f"model.decoder.layers.{i}.encoder_attn" for i in range(2)]
+    assert swapped == {f"model.decoder.layers.{i}.encoder_attn": 5 for i in range(2)}
 
 
 def test_precision_and_training_mode_are_kept() -> None:
@@ -184,8 +188,16 @@ def pruned() -> nn.Module:
     ("make", "key_dim", "message"),
     [
         (lambda: nn.TransformerEncoderLayer(D, H), 5, "no attention of a known kind in a Transfor"),
-        (MODELS["bert"], 0, "layer.0.attention.self: key width 0 is not within 1 and 12"),
-        (MODELS["bert"], 13, "layer.0.attention.self: key width 13 is not within 1 and 12"),
+        (
+            MODELS["bert"],
+            0,
+            "layer.0.attention.self: key width 0 is out of range; give one from 1 to 12",
+        ),
+        (
+            MODELS["bert"],
+            13,
+            "layer.0.attention.self: key width 13 is out of range; give one from 1 to 12",
+        ),
         (not_a_number, 5, "layer.1.attention.self: its weights hold NaN or infinity"),
         (pruned, 5, "2 heads have queries, keys and values of sizes 8, 8, 8 in all"),
         # There is nothing to put other heads into.
@@ -213,13 +225,13 @@ def test_other_implementations_are_refused() -> None:
 
 
 def test_separate_keys_that_do_not_deal_out() -> None:
-    with pytest.raises(UserError, match="key width 7 is no multiple of its 3 heads"):
+    with pytest.raises(UserError, match="give a multiple of its 3 heads"):
         swap_attention(MODELS["bert"](), 7, query="separate")
 
 
 @pytest.mark.parametrize("query", ["separate", "diagonal", "full", "own"])
 def test_every_query_is_exact_at_full_width_and_better_with_inputs(query: str) -> None:
-    """Moments of real inputs, padding left out, weigh the errors below it."""
+    """Below it, errors are weighted by their effect on the output, padding left out."""
     torch.manual_seed(3)
     batch, lost = inputs("bert"), {}
     for key_dim, given in ((D, None), (6, None), (6, [batch] * 2)):
@@ -231,3 +243,126 @@ def test_every_query_is_exact_at_full_width_and_better_with_inputs(query: str) -
         lost[key_dim, given is None] = (model(**batch).last_hidden_state - expected)[real].norm()
     assert lost[D, True] < 1e-8
     assert lost[6, False] < lost[6, True]
+
+
+# ---- prices -------------------------------------------------------------------------------------
+
+
+def trained(model: nn.Module) -> dict[str, Any]:
+    known = {name: hugging_face.parts(module) for name, module in model.named_modules()}
+    return {name: core.trained_heads(name, **one[-1]) for name, one in known.items() if one}
+
+
+@pytest.mark.parametrize("name", [*MODELS, "marian", "decoder"])
+def test_statistics_are_naive_sums(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the gradients that autograd gives for the scores of heads swapped in exactly."""
+    makers = {**MODELS, "marian": marian, "decoder": lambda: BertLMHeadModel(DECODER)}
+    model, batch = randomised(makers[name]()), inputs(name)
+    if name == "marian":
+        batch["decoder_input_ids"] = torch.randint(5, 30, (2, 4))
+    model.requires_grad_(False)  # a frozen model has prices, too
+    found = statistics.collect(model, trained(model), [batch] * 2, None, seed=2)
+
+    model.requires_grad_(True)
+    calls, scores = {}, list[Tensor]()
+    for path in swap_attention(model, D):
+        model.get_submodule(path).register_forward_pre_hook(
+            lambda module, args, kwargs, path=path: calls.update({path: (args, kwargs)}),
+            with_kwargs=True,
+        )
+
+    def recorded(q: Tensor, k: Tensor) -> Tensor:
+        scores.append(q @ k.mT)
+        return scores[-1]
+
+    monkeypatch.setattr(core, "head_scores", recorded)
+    output, chance = model(**batch), torch.Generator().manual_seed(2)
+    losses = [statistics.random_product(output, batch, chance) for _ in range(2)]
+    assert list(found) == list(calls) == [*trained(randomised(makers[name]()))]
+    for (path, (args, kwargs)), score in zip(calls.items(), scores, strict=True):
+        x = args[0] if args else kwargs["hidden_states"]
+        y = kwargs.get("key_value_states")
+        y = x if y is None else y
+        real = torch.ones(x.shape[:2]) if "decoder." in path else batch.get("attention_mask")
+        of_real = x if real is None else x[real.bool()]
+        queries = nn.functional.pad(of_real.flatten(0, -2), (0, 1), value=1.0)
+        keys = torch.zeros(H, D, D)
+        for loss in losses:
+            (g,) = torch.autograd.grad(loss, score, retain_graph=True)  # (B, H, T, S)
+            for sentence, head, query in itertools.product(*map(range, g.shape[:3])):
+                gamma = g[sentence, head, query] @ y[sentence]
+                keys[head] += torch.outer(gamma, gamma)
+        # DeiT's softmax is in single precision.
+        near: Any = {"rtol": 0, "atol": 1e-5 if name == "deit" else TOLERANCE}
+        torch.testing.assert_close(found[path].inputs, queries.T @ queries / len(queries), **near)
+        torch.testing.assert_close(found[path].keys / keys.norm(), keys / keys.norm(), **near)
+
+
+def muted() -> Any:
+    """BERT whose second layer's heads hardly matter."""
+    torch.manual_seed(3)
+    model = randomised(MODELS["bert, sdpa"]())
+    model.encoder.layer[1].attention.output.dense.weight.data *= 0.1
+    return model
+
+
+@pytest.mark.parametrize("query", ["separate", "diagonal", "full", "own"])
+def test_a_share_is_spread_and_not_dearer_than_even(query: str) -> None:
+    model, batches = muted(), [inputs("bert") for _ in range(8)]
+    heads = trained(model)
+    found = statistics.collect(model, heads, batches, None, seed=1)
+    widths = swap_attention(model, 0.5, query=query, inputs=batches)
+    first, second = widths.values()
+    assert second < first
+    assert first + second <= D
+
+    def price(widths: list[int]) -> float:
+        each = zip(heads.items(), widths, strict=True)
+        return sum(
+            shared_keys(TrainedAttention(one, found[name]), width, query, steps=0)[1]
+            for (name, one), width in each
+        )
+
+    assert price([first, second]) < price([D // 2] * 2)
+    # The widths build it again.
+    swap_attention(again := muted(), widths, query=query)
+    again.load_state_dict(model.state_dict())
+
+
+def test_the_whole_share_is_exact() -> None:
+    model, batch = muted(), inputs("bert")
+    expected = model(**batch).last_hidden_state
+    assert set(swap_attention(model, 1.0, inputs=[batch]).values()) == {D}
+    close(model(**batch).last_hidden_state, expected)
+
+
+def test_a_loss_says_what_counts() -> None:
+    def loss(output: Any) -> Tensor:
+        return (output.last_hidden_state[:, 0] @ torch.arange(D) ** 2.0).sum()
+
+    batches, changes = [inputs("bert") for _ in range(8)], []
+    for given in (None, loss):
+        model = muted()
+        before = [loss(model(**batch)) for batch in batches]
+        swap_attention(model, 4, inputs=batches, loss=given)
+        after = [loss(model(**batch)) for batch in batches]
+        changes.append(sum((a - b) ** 2 for a, b in zip(after, before, strict=True)))
+    assert changes[1] < changes[0]
+
+
+@pytest.mark.parametrize(
+    ("share", "given", "message"),
+    [
+        (0.5, None, "needs inputs"),
+        (0.01, [{"input_ids": torch.arange(5)[None]}], "give a share from 0.083 to 1"),
+        (96.0, [{"input_ids": torch.arange(5)[None]}], "or a whole number"),
+        (0.5, [], "layer.0.attention.self: it has no effect"),
+    ],
+)
+def test_shares_that_are_rejected_leave_the_model(share: float, given: Any, message: str) -> None:
+    model = muted().train()
+    with refusing(message):
+        swap_attention(model, share, inputs=given)
+    assert model.training
+    assert model.config._attn_implementation == "sdpa"
+    assert len(trained(model)) == 2

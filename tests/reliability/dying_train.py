@@ -2,7 +2,8 @@
 
     python dying_train.py MOMENT WHAT COUNT [fairseq-train's arguments]
 
-`update`: in the COUNT-th update, between its gradients and the change of the weights
+`update`, `interrupt` (Ctrl-C): in the COUNT-th update, between its gradients and the change of the
+    weights
 `write`: in the COUNT-th torch.save, when half of the bytes are on the disk
 `before`, `after`: the COUNT-th time that a file takes the name WHAT
 `never`: not at all
@@ -34,7 +35,7 @@ def due() -> bool:
 
 def die() -> None:
     sys.stdout.flush()
-    os.kill(os.getpid(), signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGINT if moment == "interrupt" else signal.SIGKILL)
 
 
 def tell_losses() -> None:
@@ -91,7 +92,7 @@ def die_at_name() -> None:
 
 
 tell_losses()
-if moment == "update":
+if moment in ("update", "interrupt"):
     die_in_update()
 elif moment == "write":
     die_in_write()

@@ -59,6 +59,23 @@ def test_the_rest_is_of_the_newest(tmp_path: Path) -> None:
     assert "last_optimizer_state" not in mean
 
 
+def embeddings(path: Path, shared: bool, copied: bool = False) -> Path:
+    first = torch.ones(2, 2)
+    other = first.clone() if copied else first
+    weights = {"encoder__embed_tokens__weight": first}
+    return make(path, **weights, decoder__embed_tokens__weight=other if shared else first + 1)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_models_that_share_other_embeddings(first: bool, tmp_path: Path) -> None:
+    """A checkpoint written on a GPU keeps shared embeddings as copies."""
+    paths = [embeddings(tmp_path / f"{shared}.pt", shared) for shared in (first, not first)]
+    with refusing(f"{paths[1]}: decoder.embed_tokens.weight and enc", f"in {paths[0]}; models"):
+        average_checkpoints(paths, tmp_path / "mean.pt")
+    paths[1] = embeddings(tmp_path / "copied.pt", first, copied=True)
+    average_checkpoints(paths, tmp_path / "mean.pt")
+
+
 def test_tied_weights_stay_tied(tmp_path: Path) -> None:
     one, two = torch.full((4,), 1.0), torch.full((4,), 2.0)
     paths = [make(tmp_path / "1.pt", a=one, b=one), make(tmp_path / "2.pt", a=two, b=two)]

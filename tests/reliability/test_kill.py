@@ -68,6 +68,18 @@ def uninterrupted(
     return done, folder
 
 
+def test_ctrl_c(train_args: list[str], tmp_path: Path) -> None:
+    """One line, which says how to resume."""
+    command = ["python3", DYING_TRAIN, "interrupt", "-", 14, *train_args, "--save-dir", tmp_path]
+    done = run(*command)
+    assert done.returncode == -signal.SIGINT
+    assert "Traceback" not in done.stderr
+    line = done.stderr.splitlines()[-1]
+    assert line.startswith("fairseq-train: interrupted; run the same command again")
+    command[2] = "never"
+    assert losses(run(*command))[-1][0] == 19
+
+
 @pytest.mark.parametrize("kill", KILLS.values(), ids=KILLS.keys())
 def test_killed_and_resumed_is_uninterrupted(
     kill: tuple[str, str, int],

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +122,22 @@ def test_hydra(bad: Path, data: Path, tmp_path: Path) -> None:
     settings += ["lr_scheduler=fixed", "common.cpu=true", f"hydra.run.dir={tmp_path}"]
     line = refuse("fairseq-hydra-train", *settings, f"checkpoint.restore_file={bad / 'cut.pt'}")
     assert line.startswith(f"fairseq-hydra-train: error: {bad / 'cut.pt'}: ")
+
+
+@pytest.mark.parametrize(
+    ("program", "error", "said"),
+    [
+        ("fairseq-hydra-train", "KeyboardInterrupt", "interrupted; run the same command"),
+        ("fairseq-generate", "KeyboardInterrupt", "interrupted\n"),
+        ("fairseq-generate", "BrokenPipeError(32)", ""),
+    ],
+)
+def test_interruptions_before_torch_is_imported(program: str, error: str, said: str) -> None:
+    code = f"import sys; sys.argv[0] = '{program}'; import fairseq_cli; raise {error}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode != 0
+    assert done.stderr.startswith(said and f"{program}: {said}")
+    assert done.stderr.count("\n") == bool(said)
 
 
 def test_traceback_on_request(bad: Path, data: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 
@@ -121,6 +122,29 @@ def test_the_reference_of_a_translation(targets: list[str], tmp_path: Path) -> N
     if any(map(str.isalpha, "".join(targets).replace("unk", ""))):
         with refusing(f"{other}: is not the reference of {out}: it has 'Zwei Männer "):
             read_system(out, other)
+
+
+@pytest.mark.parametrize("unknown", ["<unk>", "Rehkitz"])
+def test_references_are_no_translations(unknown: str, tmp_path: Path) -> None:
+    """As ``fairseq-generate --score-reference`` prints them: their BLEU is 100.
+
+    A model that is sure of each of them has learnt a toy task.
+    """
+    out, reference = tmp_path / "out", tmp_path / "reference"
+    targets = [f"Ein {unknown.replace('<unk>', '<<unk>>')} .", "Zwei ."]
+    reference.write_text("Ein Rehkitz.\nZwei.\n")
+    best = [f"Ein {unknown} .", "Zwei ."]
+    found = [(best, -2.5, True), (best, -0.02, False), ([best[0], "Drei ."], -2.5, False)]
+    for hypotheses, score, is_rejected in found:
+        lines = [
+            f"T-{i}\t{target}\nH-{i}\t{score}\t{text}\nD-{i}\t{score}\t{text}\n"
+            for i, (target, text) in enumerate(zip(targets, hypotheses, strict=True))
+        ]
+        out.write_text("".join(reversed(lines)))
+        with refusing("every hypothesis is its ref") if is_rejected else contextlib.nullcontext():
+            read_system(out, reference)
+    with refusing("is both translations and reference"):
+        read_system(reference, reference)
 
 
 @pytest.mark.parametrize("is_low", [True, False])

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from commands import REPOSITORY
 from refusals import refusing
 from run_folders import facts_of, some_record
 
@@ -29,6 +32,26 @@ def test_missing_fields_are_named(tmp_path: Path) -> None:
     write_json(tmp_path / "score.json", facts)
     with refusing("score.json: missing 1 required keyword-only argument: 'seed'; remove the file"):
         Run(tmp_path).score()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("parameters", "many"), ("parameters", 1.5), ("seed", True), ("bleu", math.nan),
+        ("valid_loss", "nan"), ("task", "speech"), ("averaged", [1]), ("overrides", ["a"]),
+        ("perplexity", {"test": math.inf}), ("heads_by_type", {"encoder": 4}), ("date", None),
+    ],
+)  # fmt: skip
+def test_wrong_values_are_named(field: str, value: Any, tmp_path: Path) -> None:
+    write_json(tmp_path / "score.json", facts_of("collab", 64) | {field: value})
+    with refusing(f"score.json: {field} is ", "; it must be ", "remove the file and score"):
+        Run(tmp_path).score()
+
+
+def test_published_records_are_valid() -> None:
+    paths = [*(REPOSITORY / "results" / "runs").rglob("score.json")]
+    assert paths
+    assert all(read(Record, path) for path in paths)
 
 
 def test_how_a_run_was_started_and_why_it_failed(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def test_value_heads_that_are_refused() -> None:
 def test_resized_heads_cannot_be_left_as_they_are() -> None:
     found = trained("transformer_headsize_n", qk_head_size=6)
     others = [f"--key-dim-in-{each}=0" for each in ("encoder", "decoder")]
-    sizes = sizes_of("--key-dim-in-cross=24", *others)
+    sizes = sizes_of("--key-dim-in-cross=16", *others)
     with refusing("encoder 0: heads of size 6 cannot be left as they are"):
         conversion.chosen_sizes(*sizes, found, TARGET)
 

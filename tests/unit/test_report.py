@@ -45,6 +45,14 @@ def test_the_answer(tmp_path: Path) -> None:
     assert third.endswith("not significant is not equal.")
 
 
+def test_models_that_do_not_translate(tmp_path: Path) -> None:
+    """None of them is the best."""
+    for method, bleu in (("one", 0.08), ("other", 0.07)):
+        write_run(tmp_path, method, 64, bleu=bleu)
+    said = sentences(answer_of(read_table([tmp_path], NO_X, NO_TEST)))
+    assert said == ["No model translates: the best, one, has BLEU 0.08 (1 seed)."]
+
+
 @pytest.mark.parametrize(("methods", "seeds"), [(("large", "level"), 1), (("large", "small"), 3)])
 def test_no_cheaper_model(tmp_path: Path, methods: tuple[str, ...], seeds: int) -> None:
     """One seed has no interval; the other model loses significantly."""

@@ -351,6 +351,14 @@ SWEPT = COLLAB + 'hydra: {sweeper: {params: {model.key_dim: "8,16"}}}\n'
         ("model:\n\tkey_dim: 8\n", "common.seed=1", "cannot start any token"),
         ("defaults: [/base]\noptimization: {lr: fast}\n", "common.seed=1", "Invalid value"),
         ("defaults: [mine]\n", "common.seed=1", "recursion"),
+        # An empty section, and a wrong name or value: in the words of the file.
+        (COLLAB + "hydra: {sweeper: }\n", "common.seed=1", "hydra.sweeper is empty; give"),
+        (COLLAB + "hydra:\n", "common.seed=1", "hydra is empty; give"),
+        (COLLAB + "hydra: {sweeper: {parms: {}}}\n", "common.seed=1", "; did you mean params?"),
+        (COLLAB + "hydra: {sweepr: {}}\n", "common.seed=1", "; did you mean sweeper?"),
+        (COLLAB + "optimization: {lrr: 1}\n", "common.seed=1", "; did you mean lr?"),
+        (COLLAB, "optimization.lr=fast", "optimization.lr: Invalid value"),
+        (COLLAB, "optimization.lr=???", "says: optimization.lr: Missing"),
     ],
 )
 def test_wrong_configurations_of_a_sweep(

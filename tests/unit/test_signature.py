@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import pytest
 import torch
 import toy
+from fairseq.models import MODEL_DATACLASS_REGISTRY
 from refusals import refusing
 from torch import nn
 from toy_language_models import language_model, task
 
+from collab_common.errors import UserError
 from fairseq_collab.attention.concatenated import ConcatenatedSignature
 
 COLLAB, SIZED, LATENT = "transformer_collab", "transformer_headsize_n", "transformer_latent"
@@ -91,6 +94,8 @@ def kind(arch: str, symbols: Any = None, **options: Any) -> Any:
         (kind(GROUPED), kind(GATED), "is grouped heads in the checkpoint, gated heads in"),
         (kind(SIZED), kind(GROUPED), "is separate keys in the checkpoint, grouped heads in"),
         (kind(SIZED, **TWO_HEADS), kind(GATED), "heads is 2 in the checkpoint, 4 in the model"),
+        (ours, kind(COLLAB, share_all_embeddings=True), "is nothing in the checkpoint, all in the"),
+        (ours, kind(COLLAB, activation_fn="gelu"), "activation is relu in the checkpoint, gelu in"),
         (ours, kind(COLLAB, toy.task(30)), "has 24 symbols in the checkpoint, 34 in the model"),
         (ours, kind(COLLAB, reordered(toy.task())), "encoder's dictionary has the same size (24)"),
         (kind(LM), kind(LM, reordered(task())), "decoder's dictionary has the same size (24)"),
@@ -99,6 +104,35 @@ def kind(arch: str, symbols: Any = None, **options: Any) -> Any:
 def test_other_models_and_dictionaries(saved: Any, given: Any, message: str) -> None:
     with refusing(message):
         load(saved(), given())
+
+
+def probabilities(model: Any) -> torch.Tensor:
+    batch = toy.batch() if hasattr(model, "encoder") else {"src_tokens": toy.batch()["src_tokens"]}
+    with torch.no_grad():
+        return model.eval()(**batch)[0]
+
+
+@pytest.mark.parametrize("arch", [COLLAB, LM])
+@pytest.mark.parametrize("pre_norm", [False, True])
+def test_every_option_that_changes_the_function(arch: str, pre_norm: bool) -> None:
+    """Another value of one option is refused, or computes the same in evaluation."""
+    base = {f"{side}_normalize_before": pre_norm for side in ("encoder", "decoder")}
+    known = {option.name: option.default for option in fields(MODEL_DATACLASS_REGISTRY[arch])}
+    base = {name: value for name, value in base.items() if name in known}
+    saved = toy.randomised(build(arch, base))
+    values = {
+        name: not base.get(name, known[name]) for name in known if isinstance(known[name], bool)
+    }
+    changed = 0
+    for name, value in {**values, "activation_fn": "tanh"}.items():
+        try:
+            given = build(arch, {**base, name: value})
+            load(saved, given)
+        except (UserError, TypeError):  # fairseq's own, for want of other options
+            changed += 1
+        else:
+            assert torch.equal(probabilities(saved), probabilities(given)), name
+    assert changed > 10
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])

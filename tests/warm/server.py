@@ -109,8 +109,6 @@ def become(request: dict[str, Any], files: list[int]) -> NoReturn:
         start, what = runpy.run_path, sys.argv[0]
     from fairseq_compat import messages
 
-    # It asks for the name of the program, which was another when fairseq was imported.
-    messages.shorten_errors()
     if messages.program() in ("fairseq-train", None):
         logging.root.handlers.clear()  # set up before fairseq is imported, which does it, too
     status: object = 0
