@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,7 +43,6 @@ ROUNDING = 1e-3
 #: Shares of the given model's costs that must not be exceeded, by the names of ``cost.totals``.
 Shares = Mapping[str, float]
 Priced = Mapping[Attention, Statistics]
-FEWER = "fewer heads"
 
 
 class Candidate(NamedTuple):
@@ -165,23 +163,19 @@ def candidates(
     trained: Trained, statistics: Priced, shares: Shares
 ) -> tuple[list[Candidate], dict[str, str]]:
     """A candidate of each kind of heads; and why other kinds have none."""
-    kinds: dict[str, Callable[[], Candidate]] = {
-        name: partial(converted, name, conversion, trained, statistics, shares)
-        for name, conversion in conversions(trained).items()
-    }
-    kinds[FEWER] = partial(fewer_heads, trained, statistics, shares)
     found: list[Candidate] = []
     rejected: dict[str, str] = {}
-    for name, make in kinds.items():
+    for name, how in kinds(trained).items():
         try:
-            found.append(make())
+            given = name, trained, statistics, shares
+            found.append(converted(how, *given) if how else fewer_heads(*given))
         except UserError as error:
             rejected[name] = "; ".join(filter(None, (error.what, error.todo)))
     return found, rejected
 
 
-def conversions(trained: Trained) -> dict[str, Conversion]:
-    """All that heads can be converted to, by name."""
+def kinds(trained: Trained) -> dict[str, Conversion | None]:
+    """All that heads can be converted to, by name; None: some are removed."""
     heads = math.gcd(*(one.module.num_heads for one in attentions(trained.model)))
     groups = [number for number in range(1, heads) if heads % number == 0]
     return {
@@ -189,11 +183,12 @@ def conversions(trained: Trained) -> dict[str, Conversion]:
         "grouped-query heads": Conversion("grouped-query"),
         "shared keys": Conversion(),
         **{f"shared keys, value heads: {one}": Conversion(value_heads=one) for one in groups},
+        "fewer heads": None,
     }
 
 
 def converted(
-    name: str, how: Conversion, trained: Trained, statistics: Priced, shares: Shares
+    how: Conversion, name: str, trained: Trained, statistics: Priced, shares: Shares
 ) -> Candidate:
     """The conversion with its widths spread over attentions; UserError if it is impossible."""
     target = TARGETS[how.to](how)
@@ -202,12 +197,7 @@ def converted(
         target.check(one, trained.path)
     converter = Converter(trained, how, statistics)
     sizes = converter.spread(shares)
-    price = sum(
-        each.price
-        for one, size in sizes.items()
-        for each in converter.curve(one)
-        if each.size == size
-    )
+    price = sum(p.price for one in sizes for p in converter.curve(one) if p.size == sizes[one])
     words = ["--to", how.to]
     if how.value_heads:
         words += ["--value-heads", str(how.value_heads)]
@@ -223,7 +213,7 @@ def converted(
     return Candidate(name, price, ("reparametrize", words), make)
 
 
-def fewer_heads(trained: Trained, statistics: Priced, shares: Shares) -> Candidate:
+def fewer_heads(name: str, trained: Trained, statistics: Priced, shares: Shares) -> Candidate:
     """The model without its cheapest heads: for the cache alone, those of the decoder."""
     check_heads(trained)
     types = ("decoder", "cross") if shares.keys() == {"cache"} else ATTENTION_TYPES
@@ -235,16 +225,14 @@ def fewer_heads(trained: Trained, statistics: Priced, shares: Shares) -> Candida
             raise UserError(f"even without heads it does not have {spelled(shares)}")
         one = order[number].attention
         saved, heads = costs_of_heads(one), one.module.num_heads
-        left = {of: cost - getattr(saved, of) // heads for of, cost in left.items()}
+        left = {of: cost - saved.cost(of) // heads for of, cost in left.items()}
         number += 1
     kept, price = without(trained.heads, order[:number])
     words = ["--remove-share", f"{number / len(order):.6g}"]
     words += [] if types == ATTENTION_TYPES else ["--types", *types]
-
-    def make() -> tuple[Trained, float]:
-        return pruned(trained, kept, statistics), price
-
-    return Candidate(FEWER, price, ("prune", words), make)
+    return Candidate(
+        name, price, ("prune", words), lambda: (pruned(trained, kept, statistics), price)
+    )
 
 
 def costs_of_heads(attention: Attention) -> Point:
