@@ -16,8 +16,6 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,12 +38,11 @@ from fairseq_collab.trained.opener import Trained, check_transformer
 
 #: Candidates that are built and measured.
 MEASURED = 3
-#: The set that candidates are measured on.
-VALID = "valid"
+#: Differences of exact models, in bits of a sentence, stay below it.
+ROUNDING = 1e-3
 #: Shares of the given model's costs that must not be exceeded, by the names of ``cost.totals``.
 Shares = Mapping[str, float]
 Priced = Mapping[Attention, Statistics]
-FEWER = "fewer heads"
 
 
 class Candidate(NamedTuple):
@@ -63,14 +60,12 @@ class Candidate(NamedTuple):
     make: Callable[[], tuple[Trained, float]]
 
 
-@dataclass(frozen=True)
-class Final:
+class Final(NamedTuple):
     """A candidate on the validation set.
 
     Attributes:
-        price: predicted loss, in bits per target token as all losses.
-        lost: measured, with its 95 % interval over sentences.
-        costs: of the model; ``shares`` of the given model's.
+        price: predicted loss in bits per target token; ``lost``: measured, with its 95 % interval.
+        shares: of the given model's costs.
         bits: losses of the sentences.
     """
 
@@ -79,13 +74,11 @@ class Final:
     model: Trained
     price: float
     lost: Gain
-    costs: dict[str, int]
     shares: dict[str, float]
     bits: Any
 
 
-@dataclass(frozen=True)
-class Advice:
+class Advice(NamedTuple):
     """The measured candidates, the best prediction first.
 
     Attributes:
@@ -119,16 +112,15 @@ def advise(trained: Trained, shares: Shares, most: float, subset: str, sentences
     if not found:
         reasons = "; ".join(f"{name}: {why}" for name, why in rejected.items())
         raise UserError(f"no candidate has {spelled(shares)}", trained.path, reasons)
-    valid = samples(trained, VALID, sys.maxsize)
+    valid = samples(trained, "valid", sys.maxsize)
     before, tokens = _bits(trained, valid)
     whole, finals = totals(trained.model), []
     for one in bar("candidates", sorted(found, key=lambda one: one.price)[:MEASURED]):
         model, price = one.make()
         bits, _ = _bits(model, valid)
-        costs = totals(model.model)
-        ratios = {of: cost / whole[of] for of, cost in costs.items()}
-        lost = gain_per_unit(bits - before, tokens)
-        finals.append(Final(one.name, one.command, model, price, lost, costs, ratios, bits))
+        ratios = {of: cost / whole[of] for of, cost in totals(model.model).items()}
+        lost = increase(bits, before, tokens)
+        finals.append(Final(one.name, one.command, model, price, lost, ratios, bits))
     read = sum(len(batch["target"]) for batch in batches), len(before)
     answer = chosen(finals, shares, most, tokens)
     return Advice(before.sum() / tokens.sum(), read, finals, rejected, answer)
@@ -138,6 +130,12 @@ def _bits(trained: Trained, batches: list[dict[str, Any]]) -> tuple[Any, Any]:
     """For each sentence, the sum of its loss in bits and its number of tokens."""
     nats, tokens = sentence_losses(trained.model, batches)
     return nats.numpy() / np.log(2), tokens.numpy()
+
+
+def increase(after: Any, before: Any, tokens: Any) -> Gain:
+    """By how many bits per token sentences lose more; exact conversions differ by rounding."""
+    change = after - before
+    return gain_per_unit(change * (np.abs(change).max() > ROUNDING), tokens)
 
 
 def chosen(finals: list[Final], shares: Shares, most: float, tokens: Any) -> Final | None:
@@ -151,13 +149,11 @@ def chosen(finals: list[Final], shares: Shares, most: float, tokens: Any) -> Fin
     if not allowed:
         return None
     best = min(allowed, key=lambda one: one.lost.mean)
-    equal = [one for one in allowed if not gain_per_unit(one.bits - best.bits, tokens).significant]
+    equal = [one for one in allowed if not increase(one.bits, best.bits, tokens).significant]
     return min(
         equal,
-        key=lambda one: (
-            [round(one.shares[of], 2) for of in shares], one.costs["parameters"], one.lost.mean
-        ),
-    )  # fmt: skip
+        key=lambda one: ([round(one.shares[of], 2) for of in shares], one.shares["parameters"]),
+    )
 
 
 # ---- candidates ----------------------------------------------------------------------------------
@@ -167,23 +163,19 @@ def candidates(
     trained: Trained, statistics: Priced, shares: Shares
 ) -> tuple[list[Candidate], dict[str, str]]:
     """A candidate of each kind of heads; and why other kinds have none."""
-    kinds: dict[str, Callable[[], Candidate]] = {
-        name: partial(converted, name, conversion, trained, statistics, shares)
-        for name, conversion in conversions(trained).items()
-    }
-    kinds[FEWER] = partial(fewer_heads, trained, statistics, shares)
     found: list[Candidate] = []
     rejected: dict[str, str] = {}
-    for name, make in kinds.items():
+    for name, how in kinds(trained).items():
         try:
-            found.append(make())
+            given = name, trained, statistics, shares
+            found.append(converted(how, *given) if how else fewer_heads(*given))
         except UserError as error:
             rejected[name] = "; ".join(filter(None, (error.what, error.todo)))
     return found, rejected
 
 
-def conversions(trained: Trained) -> dict[str, Conversion]:
-    """All that heads can be converted to, by name."""
+def kinds(trained: Trained) -> dict[str, Conversion | None]:
+    """All that heads can be converted to, by name; None: some are removed."""
     heads = math.gcd(*(one.module.num_heads for one in attentions(trained.model)))
     groups = [number for number in range(1, heads) if heads % number == 0]
     return {
@@ -191,11 +183,12 @@ def conversions(trained: Trained) -> dict[str, Conversion]:
         "grouped-query heads": Conversion("grouped-query"),
         "shared keys": Conversion(),
         **{f"shared keys, value heads: {one}": Conversion(value_heads=one) for one in groups},
+        "fewer heads": None,
     }
 
 
 def converted(
-    name: str, how: Conversion, trained: Trained, statistics: Priced, shares: Shares
+    how: Conversion, name: str, trained: Trained, statistics: Priced, shares: Shares
 ) -> Candidate:
     """The conversion with its widths spread over attentions; UserError if it is impossible."""
     target = TARGETS[how.to](how)
@@ -204,12 +197,7 @@ def converted(
         target.check(one, trained.path)
     converter = Converter(trained, how, statistics)
     sizes = converter.spread(shares)
-    price = sum(
-        each.price
-        for one, size in sizes.items()
-        for each in converter.curve(one)
-        if each.size == size
-    )
+    price = sum(p.price for one in sizes for p in converter.curve(one) if p.size == sizes[one])
     words = ["--to", how.to]
     if how.value_heads:
         words += ["--value-heads", str(how.value_heads)]
@@ -225,7 +213,7 @@ def converted(
     return Candidate(name, price, ("reparametrize", words), make)
 
 
-def fewer_heads(trained: Trained, statistics: Priced, shares: Shares) -> Candidate:
+def fewer_heads(name: str, trained: Trained, statistics: Priced, shares: Shares) -> Candidate:
     """The model without its cheapest heads: for the cache alone, those of the decoder."""
     check_heads(trained)
     types = ("decoder", "cross") if shares.keys() == {"cache"} else ATTENTION_TYPES
@@ -237,20 +225,18 @@ def fewer_heads(trained: Trained, statistics: Priced, shares: Shares) -> Candida
             raise UserError(f"even without heads it does not have {spelled(shares)}")
         one = order[number].attention
         saved, heads = costs_of_heads(one), one.module.num_heads
-        left = {of: cost - getattr(saved, of) // heads for of, cost in left.items()}
+        left = {of: cost - saved.cost(of) // heads for of, cost in left.items()}
         number += 1
     kept, price = without(trained.heads, order[:number])
     words = ["--remove-share", f"{number / len(order):.6g}"]
     words += [] if types == ATTENTION_TYPES else ["--types", *types]
-
-    def make() -> tuple[Trained, float]:
-        return pruned(trained, kept, statistics), price
-
-    return Candidate(FEWER, price, ("prune", words), make)
+    return Candidate(
+        name, price, ("prune", words), lambda: (pruned(trained, kept, statistics), price)
+    )
 
 
 def costs_of_heads(attention: Attention) -> Point:
-    """What all heads of an attention cost, equal shares each."""
+    """What all heads of an attention cost together."""
     weights = attention.module.state_dict().items()
     heads = {name: w for name, w in weights if "_proj." in name and name != "out_proj.bias"}
     return point(attention, 0, heads, 0.0)

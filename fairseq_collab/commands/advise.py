@@ -17,16 +17,15 @@ if TYPE_CHECKING:
     from fairseq_collab.advice.advisor import Advice, Final
 
 #: What a target limits, as :func:`.cost.totals` and :func:`parse` name it.
-COSTS = {"cache": "KV cache", "parameters": "parameters", "multiply_adds": "multiply-adds"}
+COSTS = ("cache", "parameters", "multiply-adds")
 
 
 def parse(text: str) -> tuple[str, float]:
     """A target such as ``cache=0.5``, for argparse."""
-    name, _, number = text.partition("=")
-    of = name.replace("-", "_")
-    if of not in COSTS or "_" in name:
-        known = "cache, parameters and multiply-adds"
-        raise argparse.ArgumentTypeError(f"{text!r} names none of {known}, as in cache=0.5")
+    of, _, number = text.partition("=")
+    if of not in COSTS:
+        said = f"{text!r} names none of {', '.join(COSTS)}, as in cache=0.5"
+        raise argparse.ArgumentTypeError(said)
     return of, ranged(float, lambda x: 0 < x < 1, "above 0 and below 1")(number)
 
 
@@ -65,8 +64,7 @@ def command(one: Final, args: argparse.Namespace, stem: Path) -> str:
     for option, usual in (("subset", "train"), ("sentences", 1000), ("user_dir", None)):
         if (value := getattr(args, option)) != usual:
             words += [f"--{option.replace('_', '-')}", str(value)]
-    words += ["--cpu"] * args.cpu
-    return shlex.join(["fairseq-collab", *words, "--out", str(out)])
+    return shlex.join(["fairseq-collab", *words, *["--cpu"] * args.cpu, "--out", str(out)])
 
 
 def lines(advice: Advice, args: argparse.Namespace, stem: Path) -> Iterator[str]:
@@ -78,7 +76,7 @@ def lines(advice: Advice, args: argparse.Namespace, stem: Path) -> Iterator[str]
     asked = f"{spelled(dict(args.want))}, at most {args.max_loss:g} bits lost"
     answer = advice.answer
     yield f"{asked}: {answer.name if answer else f'no candidate; {best.name} loses least'}\n"
-    titles = ["candidate", "predicted loss", "measured loss (95 %)", *COSTS.values()]
+    titles = ["candidate", "predicted loss", "measured loss (95 %)", *COSTS]
     yield grid(titles, map(row, advice.finals))
     read, valid = (f"{number:,}" for number in advice.sentences)
     yield "\nLosses are increases in bits per target token, without training; the given model has"
@@ -96,6 +94,8 @@ def lines(advice: Advice, args: argparse.Namespace, stem: Path) -> Iterator[str]
     if advice.rejected:
         yield ""
     yield from (f"no {name}: {why}" for name, why in advice.rejected.items())
+    if answer:
+        yield f"\n{stem}.pt: {answer.name}"
 
 
 def row(one: Final) -> list[str]:
@@ -103,33 +103,25 @@ def row(one: Final) -> list[str]:
     from fairseq_collab.results.render import interval, num
 
     measured = interval(one.lost, "+.4f")
-    unclear = "" if one.lost.significant else ", can't tell"
+    unclear = "" if one.lost.significant or one.lost.low is None else ", can't tell"
     shares = [f"{one.shares[of]:.2f}" for of in COSTS]
     return [one.name, num(one.price, "+.4f"), measured + unclear, *shares]
 
 
-def numbers(
-    advice: Advice, args: argparse.Namespace, stem: Path, made: dict[str, Any]
-) -> dict[str, Any]:
+def numbers(advice: Advice, args: argparse.Namespace, stem: Path) -> dict[str, Any]:
     """The content of the JSON file."""
-
-    def spelled(costs: dict[str, Any]) -> dict[str, Any]:
-        return {of.replace("_", "-"): cost for of, cost in costs.items()}
-
     return {
-        **made,
-        "want": spelled(dict(args.want)),
+        "want": dict(args.want),
         "max_loss": args.max_loss,
         "loss": advice.bits,
-        "sentences": dict(zip((args.subset, "valid"), advice.sentences, strict=True)),
+        "sentences": dict(zip(("predicted", "measured"), advice.sentences, strict=True)),
         "candidates": [
             {
                 "name": one.name,
                 "command": command(one, args, stem),
                 "predicted": one.price,
                 "measured": one.lost._asdict(),
-                "costs": spelled(one.costs),
-                "shares": spelled(one.shares),
+                "shares": one.shares,
             }
             for one in advice.finals
         ],
@@ -141,7 +133,7 @@ def numbers(
 def main(argv: Sequence[str]) -> int:
     """Run the command; the exit status is 1 if all candidates lose more than --max-loss."""
     args = build_parser().parse_args(argv)
-    stem = args.out / "_".join(f"{of}-{share:g}".replace("_", "-") for of, share in args.want)
+    stem = args.out / "_".join(f"{of}-{share:g}" for of, share in args.want)
     model, page, content = (stem.with_name(f"{stem.name}.{kind}") for kind in ("pt", "md", "json"))
     options.check_new(args, model, page, content)
     options.import_models(args)
@@ -155,12 +147,10 @@ def main(argv: Sequence[str]) -> int:
     args.out.mkdir(parents=True, exist_ok=True)
     model.unlink(missing_ok=True)  # of other settings, with --force
     if advice.answer:
-        answer = advice.answer.model
-        opener.save(answer.with_model(answer.model.cpu()), model)
-    found = numbers(advice, args, stem, options.made("advise", argv, args.cpu))
-    files.write_json(content, found)
+        advice.answer.model.model.cpu()
+        opener.save(advice.answer.model, model)
+    made = options.made("advise", argv, args.cpu) | numbers(advice, args, stem)
+    files.write_json(content, made)
     files.write_atomic(page, text)
     print(text, end="")
-    if advice.answer:
-        print(f"\n{model}: the model")
     return 0 if advice.answer else 1

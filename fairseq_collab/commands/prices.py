@@ -32,6 +32,7 @@ def build_parser() -> argparse.ArgumentParser:
     options.add_checkpoint(parser, options.TRANSFORMER)
     options.add_data(parser, "that of the training")
     options.add_out(parser, "DIR", "folder of results")
+    options.add_force(parser)
     options.add_pass(parser)
     parser.add_argument(
         "--check", action="store_true",
@@ -44,6 +45,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str]) -> int:
     args = build_parser().parse_args(argv)
+    options.check_new(args, args.out / NUMBERS)
     options.import_models(args)
     from fairseq_collab.prices.bits import head_prices
     from fairseq_collab.prices.statistics import collect, samples

@@ -200,7 +200,7 @@ def _listed(option: str, text: str | None, layers: int) -> list[int] | None:
 
 def spelled(shares: Mapping[str, float]) -> str:
     """Shares of costs as options spell them: ``cache=0.5 multiply-adds=0.8``."""
-    return " ".join(f"{of.replace('_', '-')}={share:g}" for of, share in shares.items())
+    return " ".join(f"{of}={share:g}" for of, share in shares.items())
 
 
 # ---- work ----------------------------------------------------------------------------------------
@@ -251,7 +251,7 @@ class Converter:
         Encoder self-attention has no KV cache: for a share of the cache alone it is left alone.
 
         Args:
-            shares: of cache, parameters or multiply_adds.
+            shares: of cache, parameters or multiply-adds.
 
         Raises:
             UserError: no sizes are small enough.
@@ -260,14 +260,14 @@ class Converter:
         narrowed = [one for one in self.attentions if encoder or one.type != "encoder"]
         whole = totals(self.trained.model)
         now = [point(one, 0, one.module.state_dict(), 0.0) for one in narrowed]
-        rest = {of: whole[of] - sum(getattr(each, of) for each in now) for of in shares}
+        rest = {of: whole[of] - sum(each.cost(of) for each in now) for of in shares}
         curves = {one: self.curve(one) for one in bar("sizes", narrowed)}
         budgets = {of: int(share * whole[of]) - rest[of] for of, share in shares.items()}
         points = cheapest(curves, budgets)
         if points is None:
             least = {}
             for of in shares:
-                smallest = sum(min(getattr(each, of) for each in it) for it in curves.values())
+                smallest = sum(min(each.cost(of) for each in it) for it in curves.values())
                 least[of] = math.ceil(1000 * (smallest + rest[of]) / whole[of]) / 1000
             what = f"{self.target.heads} cannot have {spelled(shares)}"
             raise UserError(what, self.trained.path, f"the least is {spelled(least)}")

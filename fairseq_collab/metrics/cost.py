@@ -76,7 +76,7 @@ def totals(model: Any) -> dict[str, int]:
     cached = (cached_floats(one.module) for one in attentions(model) if one.type != "encoder")
     used = sum(parameter.numel() for parameter in used_parameters(model))
     work = multiply_adds(model)
-    return {"cache": sum(map(sum, cached)), "parameters": used, "multiply_adds": work}
+    return {"cache": sum(map(sum, cached)), "parameters": used, "multiply-adds": work}
 
 
 def used_parameters(model: nn.Module) -> Iterator[nn.Parameter]:

@@ -70,20 +70,24 @@ class Point(NamedTuple):
     multiply_adds: int
     price: float
 
+    def cost(self, of: str) -> int:
+        """``of``: cache, parameters or multiply-adds."""
+        return int(getattr(self, of.replace("-", "_")))
+
 
 def cheapest(
     curves: Mapping[K, Sequence[Point]], budgets: Mapping[str, int]
 ) -> dict[K, Point] | None:
     """One point of each curve, of least total price, with all sums of costs within their budgets.
 
-    ``budgets`` are of cache, parameters or multiply_adds.  None if no choice is within them.  A
+    ``budgets`` are of cache, parameters or multiply-adds.  None if no choice is within them.  A
     multiple-choice knapsack, by branch and bound.
     """
     pairs = [(key, point) for key, curve in curves.items() for point in curve]
     one_each = [[key == other for key, _ in pairs] for other in curves]
     limits = [LinearConstraint(one_each, 1, 1)]
     for of, budget in budgets.items():
-        costs = [getattr(point, of) for _, point in pairs]
+        costs = [point.cost(of) for _, point in pairs]
         unit = math.gcd(*costs) or 1  # small numbers: the solver's tolerance is absolute
         limits.append(LinearConstraint([cost // unit for cost in costs], ub=budget // unit))
     prices = [point.price for _, point in pairs]

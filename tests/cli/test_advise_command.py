@@ -40,7 +40,7 @@ def test_an_answer_and_other_targets_in_its_folder(
     assert answer["measured"]["low"] <= answer["measured"]["mean"] <= answer["measured"]["high"]
     # The numbers of sentences that there were, not those that were asked for.
     valid = (data.parent / "text" / "valid.en").read_text().count("\n")
-    assert found["sentences"] == {"train": 12, "valid": valid}
+    assert found["sentences"] == {"predicted": 12, "measured": valid}
     assert opener.load(out / "cache-0.6.pt", data).arch != "transformer"
 
     # Nothing of the first target is lost, neither by a second one nor by the same again.

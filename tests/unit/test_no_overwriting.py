@@ -12,9 +12,11 @@ from collab_common.main import main
 
 #: Commands, and what they would write over.
 COMMANDS = {
+    "advise m.pt . --want cache=0.5 --out .": "cache-0.5.md",
     "average m.pt --out m.pt": "m.pt",
     "bench --quick --presets tiny --out m.pt": "m.pt",
     "export m.pt . --format fairseq --out .": ".",
+    "prices m.pt . --out .": "prices.json",
     "prune m.pt --random 1 --keep 1 --out m.pt": "m.pt",
     "prune m.pt --random 1 --keep 1 --out new.pt": "new.yaml",
     "reparametrize m.pt . --key-dim 4 --out m.pt": "m.pt",
@@ -23,13 +25,13 @@ COMMANDS = {
     "vote m.pt . --out m.pt": "m.pt",
 }
 #: They resume what is in their folder, and reject a folder of something else.
-RESUMING = {"advise", "heads", "sweep", *(name for name in OURS if name.startswith("data "))}
+RESUMING = {"heads", "sweep", *(name for name in OURS if name.startswith("data "))}
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_sweep(tmp_path / "runs")
-    for name in ("m.pt", "new.yaml", "table.md"):
+    for name in ("m.pt", "new.yaml", "table.md", "cache-0.5.md", "prices.json"):
         (tmp_path / name).write_text("a former result")
     monkeypatch.chdir(tmp_path)
     return tmp_path
