@@ -32,6 +32,7 @@ def build_parser() -> argparse.ArgumentParser:
     options.add_checkpoint(parser, options.TRANSFORMER)
     options.add_data(parser, "that of the training")
     options.add_out(parser, "DIR", "folder of results")
+    options.add_force(parser)
     options.add_pass(parser)
     parser.add_argument(
         "--check", action="store_true",
@@ -44,6 +45,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str]) -> int:
     args = build_parser().parse_args(argv)
+    options.check_new(args, args.out / NUMBERS)
     options.import_models(args)
     from fairseq_collab.prices.bits import head_prices
     from fairseq_collab.prices.statistics import collect, samples
@@ -55,7 +57,8 @@ def main(argv: Sequence[str]) -> int:
     trained.model.to(options.device(args))
     args.out.mkdir(parents=True, exist_ok=True)
     began = time.perf_counter()
-    statistics = collect(trained, samples(trained, args.subset, args.sentences))
+    batches = samples(trained, args.subset, args.sentences)
+    statistics = collect(trained, batches)
     converters = dict(allowed(trained, statistics))
     attentions = [
         {
@@ -74,7 +77,7 @@ def main(argv: Sequence[str]) -> int:
         "checkpoint": str(args.checkpoint),
         "checkpoint_sha256": sha256(args.checkpoint),
         "subset": args.subset,
-        "sentences": args.sentences,
+        "sentences": sum(len(batch["target"]) for batch in batches),
         "seconds": round(time.perf_counter() - began, 1),
         "attentions": attentions,
         "checks": [],
@@ -92,16 +95,21 @@ def allowed(trained: Trained, statistics: Any) -> Iterator[tuple[str, Converter]
     """The kinds of heads that the model can be converted to."""
     from fairseq_collab.convert.base import Conversion
     from fairseq_collab.convert.conversion import Converter, check
+    from fairseq_collab.convert.kinds import TARGETS
     from fairseq_collab.results.prices_page import KINDS
+    from fairseq_collab.trained.attentions import attentions
 
     for kind in KINDS:
-        converter = Converter(trained, Conversion("collab" if kind == "own" else kind), statistics)
+        how = Conversion("collab" if kind == "own" else kind)
+        target = TARGETS[how.to](how)
         try:
-            check(trained, converter.target)
+            check(trained, target)
+            for one in attentions(trained.model):
+                target.check(one, trained.path)
         except UserError as error:
             print(f"{kind}: not possible ({error.what})")
         else:
-            yield kind, converter
+            yield kind, Converter(trained, how, statistics)
 
 
 def checks(trained: Trained, statistics: Any, converters: dict[str, Converter]) -> dict[str, Any]:

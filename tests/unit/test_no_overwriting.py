@@ -15,6 +15,7 @@ COMMANDS = {
     "average m.pt --out m.pt": "m.pt",
     "bench --quick --presets tiny --out m.pt": "m.pt",
     "export m.pt . --format fairseq --out .": ".",
+    "prices m.pt . --out .": "prices.json",
     "prune m.pt --random 1 --keep 1 --out m.pt": "m.pt",
     "prune m.pt --random 1 --keep 1 --out new.pt": "new.yaml",
     "reparametrize m.pt . --key-dim 4 --out m.pt": "m.pt",
@@ -29,7 +30,7 @@ RESUMING = {"advise", "heads", "sweep", *(name for name in OURS if name.startswi
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_sweep(tmp_path / "runs")
-    for name in ("m.pt", "new.yaml", "table.md"):
+    for name in ("m.pt", "new.yaml", "prices.json", "table.md"):
         (tmp_path / name).write_text("a former result")
     monkeypatch.chdir(tmp_path)
     return tmp_path
