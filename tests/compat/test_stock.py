@@ -23,7 +23,6 @@ from fairseq_compat import checkpoints
 
 pytestmark = pytest.mark.slow
 MODES = ("without", "with", "twin")
-ARCHITECTURES = {"twin": ["--arch=transformer_headsize_n", *map(str, USER_DIR)]}
 #: Runs commands, each in a process of its own, without most of the fixes.
 SCRIPT = """
 import json, os, sys, torch._dynamo  # imported once, and not by every command
@@ -82,12 +81,10 @@ def pair(folder: Path, name: str, **options: Any) -> dict[str, Path]:
 
 COMMON = ["--cpu", "--max-len-b=9", "--source-lang=en", "--target-lang=de"]
 GENERATION = {
-    "beam": "--beam=4 --nbest=2 --lenpen=0.6 --no-repeat-ngram-size=2",
-    "prefixes": "--prefix-size=2 --beam=3",
+    "ensemble with prefixes": "--prefix-size=2 --beam=3",
     "sampling": "--sampling --sampling-topk=5 --beam=2 --nbest=2 --seed=3",
     "diverse beams": "--diverse-beam-groups=2 --beam=4 --diverse-beam-strength=0.7",
-    "ensemble": "--beam=3",
-    "shallow fusion": "--lm-weight=0.4 --beam=3",
+    "shallow fusion": "--lm-weight=0.4 --beam=4 --nbest=2 --lenpen=0.6 --no-repeat-ngram-size=2",
     "alignments": "--print-alignment=hard --beam=3",
     "references": "--score-reference",
     "constraints": "--constraints --beam=4 --buffer-size=8",
@@ -104,7 +101,7 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     text.write_text("".join(f"w{i} w{i % 5} w7\tw{i % 3}\tw{i % 4} w9\n" for i in range(8)))
     for name, options in GENERATION.items():
         for mode in MODES:
-            path = f"{first[mode]}:{second[mode]}" if name == "ensemble" else first[mode]
+            path = f"{first[mode]}:{second[mode]}" if name.startswith("ensemble") else first[mode]
             more = {"shallow fusion": [f"--lm-path={lm}"], "constraints": [f"--input={text}"]}
             command = "fairseq-interactive" if name == "constraints" else "fairseq-generate"
             own = [*more.get(name, []), *(map(str, USER_DIR) if mode == "twin" else [])]
@@ -177,17 +174,26 @@ TRAIN += ["--no-epoch-checkpoints", "--log-format=json", "--ddp-backend=legacy_d
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for each mode and training of four updates; only the twin's does not resume."""
+    """A folder for each training and mode: all but the twin go on after the same two updates."""
     folder = tmp_path_factory.mktemp("trained")
-    for name, (model, options) in TRAINING.items():
-        starts = pair(folder, name, **model)
-        for mode in MODES[name == "bf16" :]:  # where fairseq alone asks for a TPU
-            arch = ARCHITECTURES.get(mode, ["--arch=transformer"])
-            start = ["--finetune-from-model", starts[mode], "--save-dir", folder / name / mode]
-            for updates in (4,) if mode == "twin" else (2, 4):
-                words = [*TRAIN, *arch, *options.split(), *start, f"--max-update={updates}"]
-                Job.run(mode, folder / "log", *words)
+    starts = {name: pair(folder, name, **model) for name, (model, _) in TRAINING.items()}
+
+    def train(mode: str, name: str, arch: list[str], start: Path, out: str, updates: int) -> None:
+        option = "--finetune-from-model" if start in starts[name].values() else "--restore-file"
+        words = [*TRAIN, *arch, *TRAINING[name][1].split(), f"--max-update={updates}"]
+        Job.run(mode, folder / "log", *words, option, start, "--save-dir", folder / name / out)
+
+    stock, twin = ["--arch=transformer"], ["--arch=transformer_headsize_n", *map(str, USER_DIR)]
+    half = {name: folder / name / "half" / "checkpoint_last.pt" for name in TRAINING}
+    for name in TRAINING:
+        mode = "with" if name == "bf16" else "without"  # fairseq alone asks for a TPU
+        train(mode, name, stock, starts[name][mode], "half", 2)
+        if mode == "without":
+            train(mode, name, stock, half[name], mode, 4)
     Job.finish()
+    for name in TRAINING:
+        train("with", name, stock, half[name], "with", 4)
+        train("twin", name, twin, starts[name]["twin"], "twin", 4)
     return folder
 
 
