@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import torch
-from stsb import batches, calibration, encode, load, read, score
+from stsb import batches, calibration, cosines, encode, load, read, score
 from torch.optim.lr_scheduler import LambdaLR
 
 from fairseq_collab.adapters import swap_attention
@@ -46,12 +46,11 @@ def main():
     if args.key_dim < model.config.hidden_size:
         inputs = calibration(args.folder)
         swap_attention(model, args.key_dim, query=args.query, inputs=inputs)
-    before, start = score(model, dev), time.process_time()
+    before, start = score(cosines(model, dev), dev), time.process_time()
     finetune(model, read(args.folder, "train"), args.seed)
     seconds = time.process_time() - start
-    print(
-        f"{before:.2f} before, {score(model, dev):.2f} after {UPDATES} updates, {seconds:.0f} CPU s"
-    )
+    after = score(cosines(model, dev), dev)
+    print(f"{before:.2f} before, {after:.2f} after {UPDATES} updates, {seconds:.0f} CPU s")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ Spearman correlation of cosine similarities with human ratings from 0 to 5, time
 
 from importlib.resources import files
 
+import numpy
 import pandas
 import torch
 from transformers import AutoModel, AutoTokenizer
@@ -41,9 +42,23 @@ def encode(model, batch):
 
 
 @torch.inference_mode()
-def score(model, pairs):
-    cosines = torch.cosine_similarity(*(vectors(model, pairs[i]) for i in (0, 1)))
-    return 100 * pandas.Series(cosines, pairs.index).corr(pairs[2], method="spearman")
+def cosines(model, pairs):
+    return torch.cosine_similarity(*(vectors(model, pairs[i]) for i in (0, 1))).numpy()
+
+
+def score(found, pairs):
+    return 100 * pandas.Series(found).corr(pandas.Series(pairs[2].to_numpy()), method="spearman")
+
+
+def interval(found, others, pairs, draws=1000):
+    """95 % interval of the difference of two scores: bootstrap over pairs."""
+    chance = numpy.random.default_rng(1)
+    differences = []
+    for _ in range(draws):
+        rows = chance.integers(len(pairs), size=len(pairs))
+        drawn = pairs.iloc[rows]
+        differences.append(score(found[rows], drawn) - score(others[rows], drawn))
+    return numpy.quantile(differences, (0.025, 0.975))
 
 
 def vectors(model, sentences):

@@ -105,13 +105,15 @@ def spread(measured: Measured, found: Found, batches: list[dict[str, Any]]) -> N
     for kind, shares in SHARES.items():
         work = Converter(measured.trained, KINDS[kind], found)
         for share in shares:
-            narrowed = [*found]
-            if kind != "separate":  # which has one size in all layers
+            narrowed = [one for one in found if one.type != "encoder"]
+            size = even_size(work, narrowed[0], share)
+            if kind == "separate":  # which has one size in all layers
+                narrowed = [*found]
+            else:
                 sizes = work.spread({"cache": share})
                 measured.convert(work, sizes, what="spread", kind=kind, cache=share)
-                narrowed = [one for one in found if one.type != "encoder"]
-            sizes = {one: even_size(work, one, share) for one in narrowed}
-            measured.convert(work, sizes, what="even", kind=kind, cache=share)
+            even = dict.fromkeys(narrowed, size)
+            measured.convert(work, even, what="even", kind=kind, cache=share)
 
 
 def heads(measured: Measured, found: Found, batches: list[dict[str, Any]]) -> None:

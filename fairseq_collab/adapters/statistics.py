@@ -39,7 +39,8 @@ def collect(
     chance = torch.Generator().manual_seed(seed)
     calls: dict[str, tuple[Tensor, ...]] = {}
     with ExitStack() as until, torch.enable_grad():
-        until.callback(model.train, model.training)
+        for one in model.modules():
+            until.callback(setattr, one, "training", one.training)
         model.eval()
         for one in pretrained(model):
             until.callback(one.set_attn_implementation, one.config._attn_implementation)

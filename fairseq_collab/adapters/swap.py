@@ -50,7 +50,8 @@ def swap_attention(
         True
 
     Args:
-        model: any ``torch.nn.Module`` that holds such attentions.
+        model: any ``torch.nn.Module`` that holds such attentions.  A module whose output is what
+            counts, such as a vector of each sentence, can be put around them.
         key_dim: ``K``, numbers per token in the key of all heads: from 1 to the model's dimension;
             or a width for each name.  A float is a share of all key widths, which are spread over
             the attentions by price (:mod:`fairseq_collab.prices.bits`).

@@ -57,7 +57,8 @@ def main(argv: Sequence[str]) -> int:
     trained.model.to(options.device(args))
     args.out.mkdir(parents=True, exist_ok=True)
     began = time.perf_counter()
-    statistics = collect(trained, samples(trained, args.subset, args.sentences))
+    batches = samples(trained, args.subset, args.sentences)
+    statistics = collect(trained, batches)
     converters = dict(allowed(trained, statistics))
     attentions = [
         {
@@ -76,7 +77,7 @@ def main(argv: Sequence[str]) -> int:
         "checkpoint": str(args.checkpoint),
         "checkpoint_sha256": sha256(args.checkpoint),
         "subset": args.subset,
-        "sentences": args.sentences,
+        "sentences": sum(len(batch["target"]) for batch in batches),
         "seconds": round(time.perf_counter() - began, 1),
         "attentions": attentions,
         "checks": [],
@@ -94,16 +95,21 @@ def allowed(trained: Trained, statistics: Any) -> Iterator[tuple[str, Converter]
     """The kinds of heads that the model can be converted to."""
     from fairseq_collab.convert.base import Conversion
     from fairseq_collab.convert.conversion import Converter, check
+    from fairseq_collab.convert.kinds import TARGETS
     from fairseq_collab.results.prices_page import KINDS
+    from fairseq_collab.trained.attentions import attentions
 
     for kind in KINDS:
-        converter = Converter(trained, Conversion("collab" if kind == "own" else kind), statistics)
+        how = Conversion("collab" if kind == "own" else kind)
+        target = TARGETS[how.to](how)
         try:
-            check(trained, converter.target)
+            check(trained, target)
+            for one in attentions(trained.model):
+                target.check(one, trained.path)
         except UserError as error:
             print(f"{kind}: not possible ({error.what})")
         else:
-            yield kind, converter
+            yield kind, Converter(trained, how, statistics)
 
 
 def checks(trained: Trained, statistics: Any, converters: dict[str, Converter]) -> dict[str, Any]:
@@ -143,6 +149,6 @@ def checks(trained: Trained, statistics: Any, converters: dict[str, Converter]) 
                 name = f"{kind}, {share:g} of the KV cache"
                 measure(name, partial(converted, converters[kind], share))
     heads = sum(map(sum, trained.heads.values()))
-    for number in (heads // 6, heads // 3):
+    for number in sorted({heads // 6, heads // 3} - {0}):
         measure(f"{number} of {heads} heads removed", partial(without_heads, number))
     return {"valid_bits": whole, "checks": found}

@@ -26,7 +26,9 @@ Shapes: ``A (H, d + 1, e)``, ``B (H, d_y, e)``, ``V (H, d_y, h_v)``, ``Wo (H, d,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import torch
@@ -119,10 +121,12 @@ def common_map(parts: Sequence[Heads], size: int, steps: int) -> Tensor:
     whole = sum(float((part.maps.mT @ part.metric @ part.maps * part.read).sum()) for part in parts)
     if not steps or not whole or size >= len(common):
         return common
+    best, least = common.clone(), math.inf
     common.requires_grad_()
     search = torch.optim.LBFGS([common], max_iter=steps, line_search_fn="strong_wolfe")
 
     def cost() -> Tensor:
+        nonlocal best, least
         search.zero_grad()
         gain = common.new_zeros(())
         for metric, target in gains:
@@ -131,11 +135,14 @@ def common_map(parts: Sequence[Heads], size: int, steps: int) -> Tensor:
             gain = gain + seen.square().sum()
         loss = 1 - gain / whole
         loss.backward()
+        if loss < least:
+            best, least = common.detach().clone(), float(loss)
         return loss
 
-    with torch.enable_grad():
+    # Where few sentences leave a metric almost singular, a step can leave the maps of full rank.
+    with torch.enable_grad(), suppress(torch.linalg.LinAlgError):  # type: ignore[attr-defined]
         search.step(cost)
-    return common.detach()
+    return best
 
 
 def first_map(parts: Sequence[Heads], size: int) -> Tensor:

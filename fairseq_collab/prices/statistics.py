@@ -33,6 +33,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from collab_common.errors import UserError
 from collab_common.progress import bar
 from fairseq_collab.attention.scores import mask_scores, over_keys
 from fairseq_collab.metrics.loss import predicted, read_by_decoder, summed_loss
@@ -180,6 +181,8 @@ def collect(
         with torch.enable_grad(), hooked(model, partial(_record, calls)):
             loss = summed_loss(model, batch, chance)
         outputs = [call.output for call in calls.values()]
+        if not outputs:
+            raise UserError("has no heads", trained.path, "give a model that has some")
         # Without cross-attention the encoder has no effect: its gradients are 0.
         gradients = torch.autograd.grad(loss, outputs, allow_unused=True, materialize_grads=True)
         for (attention, call), gradient in zip(calls.items(), gradients, strict=True):

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from commands import succeed
+from commands import refuse, succeed
 
 from fairseq_collab.results import prices_page
 
@@ -43,3 +43,17 @@ def test_kinds_that_a_model_cannot_have(trained: Path, data: Path, tmp_path: Pat
     assert "latent: not possible" in output
     content = json.loads((tmp_path / "prices.json").read_text())
     assert all([*one["sizes"]] == ["own"] for one in content["attentions"])
+
+
+@pytest.mark.slow
+def test_layers_without_heads(stock: Path, data: Path, tmp_path: Path) -> None:
+    """They have no price; the sentences are those that were read; a model has to have heads."""
+    some, none = tmp_path / "some.pt", tmp_path / "none.pt"
+    for out, kept in (some, ["cross:-"]), (none, ["encoder:-", "decoder:-", "cross:-"]):
+        succeed("fairseq-collab", "prune", stock, data, "--keep-heads", *kept, "--out", out)
+    prices = ("fairseq-collab", "prices", data, "--sentences=100000", "--cpu", "--out", tmp_path)
+    succeed(*prices[:2], some, *prices[2:])
+    content = json.loads((tmp_path / "prices.json").read_text())
+    assert [one["type"] for one in content["attentions"]] == ["encoder", "decoder"]
+    assert content["sentences"] < 100_000
+    assert "has no heads" in refuse(*prices[:2], none, *prices[2:], "--force")

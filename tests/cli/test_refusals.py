@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from cli.conftest import MODEL, SHORT
-from commands import USER_DIR, refuse
+from commands import USER_DIR, refuse, succeed
 
 OTHER_HEADS = ["--encoder-attention-heads=2", "--decoder-attention-heads=2"]
 HEADS = "encoder.layers.0.self_attn: heads is 4 in the checkpoint, 2 in the model"
@@ -33,13 +33,45 @@ def test_resuming_with_other_heads(trained: Path, data: Path) -> None:
             ["--key-dim=4", "--reset-optimizer", "--restore-file"],
             "key width is 8 in the checkpoint",
         ),
+        (["--activation-fn=gelu", "--restore-file"], "activation is relu in the checkpoint"),
     ],
-    ids=["fine-tuning", "restoring"],
+    ids=["fine-tuning", "restoring", "another function"],
 )
 def test_starting_from_another_model(
     options: list[str], said: str, trained: Path, data: Path, tmp_path: Path
 ) -> None:
     assert said in refuse(*train(data, *options, trained, "--save-dir", tmp_path))
+
+
+@pytest.mark.parametrize("option", ["--finetune-from-model", "--restore-file"])
+def test_embeddings_that_are_not_shared(
+    option: str, trained: Path, data: Path, tmp_path: Path
+) -> None:
+    words = train(data, option, trained, "--save-dir", tmp_path)
+    words.remove("--share-all-embeddings")
+    assert "what shares embeddings is all in the checkpoint" in refuse(*words)
+
+
+@pytest.mark.parametrize("command", ["generate", "validate"])
+def test_without_the_plug_in(command: str, trained: Path, data: Path) -> None:
+    """In an interpreter of its own, which the variable starts: others have the plug-in."""
+    words = [f"fairseq-{command}", data, "--path", trained, "--cpu"]
+    line = refuse(*words, PYTHONHASHSEED="1")
+    assert f"{trained}: there is no architecture transformer_collab" in line
+    assert "--user-dir" in line
+
+
+def test_the_wrong_direction(trained: Path, data: Path) -> None:
+    words = [data, *USER_DIR, "--path", trained, "--cpu", "--source-lang=de", "--target-lang=en"]
+    assert f"{trained}: translates en to de" in refuse("fairseq-generate", *words)
+
+
+def test_validating_with_the_task_of_the_checkpoint(
+    trained: Path, data: Path, ordinary_lm: Path, monolingual: Path
+) -> None:
+    for path, folder in ((trained, data), (ordinary_lm, monolingual)):
+        words = [folder, *USER_DIR, "--path", path, "--cpu"]
+        assert "valid on 'valid' subset | loss" in succeed("fairseq-validate", *words)
 
 
 def test_overriding_heads_when_generating(trained: Path, data: Path) -> None:

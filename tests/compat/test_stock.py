@@ -26,7 +26,7 @@ MODES = ("without", "with", "twin")
 ARCHITECTURES = {"twin": ["--arch=transformer_headsize_n", *map(str, USER_DIR)]}
 #: Runs commands, each in a process of its own, without most of the fixes.
 SCRIPT = """
-import json, os, sys
+import json, os, sys, torch._dynamo  # imported once, and not by every command
 from fairseq_compat import registry
 NEEDED = "config classes are hashable", "encoder layers call their attention"
 registry.FIXES = tuple(fix for fix in registry.FIXES if fix.name in NEEDED)

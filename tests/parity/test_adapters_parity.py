@@ -350,6 +350,30 @@ def test_a_loss_says_what_counts() -> None:
     assert changes[1] < changes[0]
 
 
+class Sentences(nn.Module):
+    """A module around a model, whose output is a tensor."""
+
+    def __init__(self, encoder: Any):
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, **batch: Tensor) -> Any:
+        return self.encoder(**batch).last_hidden_state[:, 0]
+
+
+def test_a_model_within_another_module() -> None:
+    model, batch = Sentences(muted()), inputs("bert")
+    found, expected = (
+        statistics.collect(model, trained(model), [batch], loss, seed=1)
+        for loss in (None, torch.sum)
+    )
+    for name, one in found.items():  # every sentence counts
+        close(one.inputs, expected[name].inputs)
+    before = model(**batch)
+    swap_attention(model, D)
+    close(model(**batch), before)
+
+
 @pytest.mark.parametrize(
     ("share", "given", "message"),
     [

@@ -177,6 +177,17 @@ def test_no_other_common_map_costs_less(kinds: tuple[str, ...], size: int) -> No
         assert cost(parts, best + change) > least
 
 
+def test_one_reading_is_enough() -> None:
+    """A metric of rank one: a step of the search may leave the maps of full rank."""
+    for seed in range(20):
+        part = attention(seed)
+        one = torch.randn(H, D, 1)
+        part.statistics = replace(part.statistics, values=one @ one.mT).ridged()
+        parts = [Heads.values(part.maps, part.statistics)]
+        best = common_map(parts, 3, 60)
+        assert cost(parts, best) <= cost(parts, first_map(parts, 3)) * (1 + 1e-9)
+
+
 def test_the_cost_of_a_common_map_is_its_price() -> None:
     """Own queries, a latent, and the values of two groups."""
     part = attention()

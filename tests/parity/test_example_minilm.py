@@ -49,8 +49,8 @@ def test_the_table_of_fifty_pairs(
 def test_prices_are_those_of_the_weights(examples: Any, query: str) -> None:
     minilm, stsb, _, _ = examples
     model = stsb.load()
-    first = swap_attention(model, 48, query=query, select=lambda name: "layer.0." in name)
-    core = model.get_submodule(first[0]).core
+    [name] = swap_attention(model, 48, query=query, select=lambda name: "layer.0." in name)
+    core = model.get_submodule(name).core
     stored = sum(
         weight.numel()
         for name, weight in core.named_parameters()
