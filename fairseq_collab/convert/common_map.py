@@ -135,8 +135,8 @@ def common_map(parts: Sequence[Heads], size: int, steps: int) -> Tensor:
             gain = gain + seen.square().sum()
         loss = 1 - gain / whole
         loss.backward()
-        if loss < least:
-            best, least = common.detach().clone(), float(loss)
+        if loss.item() < least:
+            best, least = common.detach().clone(), loss.item()
         return loss
 
     # Where few sentences leave a metric almost singular, a step can leave the maps of full rank.

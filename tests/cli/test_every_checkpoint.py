@@ -44,8 +44,8 @@ def multilingual(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
         "export MODEL --format fairseq --out OUT",
         "export MODEL DATA --format ct2 --out OUT",
         "score MODEL DATA --cpu --run OUT --set task.source_lang=en --set task.target_lang=de",
-        "advise MODEL DATA --want parameters=0.99 --max-bleu-loss 100 --sample 2 --cpu --out OUT "
-        + " ".join(ONE),
+        "advise MODEL DATA --want cache=0.9 --max-loss 100 --sentences 20 --cpu --out OUT",
+        "prices MODEL DATA --sentences 20 --cpu --out OUT",
     ],
     ids=lambda words: words.split()[0],
 )
@@ -62,12 +62,9 @@ def test_no_warnings(multilingual: Path, corpus: Path, tmp_path: Path) -> None:
     assert "Warning" not in succeed("fairseq-collab", *command, PYTHONHASHSEED="1")
 
 
-@pytest.mark.parametrize("command", ["advise --want cache=0.5 --out OUT", "score --run OUT"])
-def test_a_direction_must_be_chosen(
-    command: str, multilingual: Path, corpus: Path, tmp_path: Path
-) -> None:
-    name, *options = command.replace("OUT", str(tmp_path / "out")).split()
-    line = refuse("fairseq-collab", name, multilingual, corpus, "--cpu", *options)
+def test_a_direction_must_be_chosen(multilingual: Path, corpus: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    line = refuse("fairseq-collab", "score", multilingual, corpus, "--cpu", "--run", out)
     assert f"{multilingual}: translates en-de, de-en; choose --s" in line
 
 
