@@ -93,6 +93,7 @@ def die_at_name() -> None:
 
 tell_losses()
 if moment in ("update", "interrupt"):
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
     die_in_update()
 elif moment == "write":
     die_in_write()
