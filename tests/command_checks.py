@@ -19,7 +19,7 @@ from commands import REPOSITORY
 from documents import PAGES, Command, blocks
 
 from collab_common.errors import UserError
-from collab_common.main import COMMANDS, DATA, module_of
+from collab_lab.cli.main import COMMANDS, DATA, module_of
 
 Words = list[str]
 #: Programs of others, whose options are not looked at.
@@ -119,7 +119,7 @@ def shown(name: str) -> str:
 
 def plan_shown(name: str, text: str, overrides: Words) -> None:
     """Compose every run of a configuration in a folder of its own."""
-    from fairseq_collab.runs.sweep import plan
+    from collab_lab.runs.sweep import plan
 
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / name).write_text(text)
@@ -163,7 +163,7 @@ def compose(words: Words) -> None:
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
-    from fairseq_collab.runs.sweep import complete
+    from collab_lab.runs.sweep import complete
 
     given = get_args_parser().parse_args(words)
     hydra_init()

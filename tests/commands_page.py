@@ -13,7 +13,7 @@ import pytest
 from command_checks import OURS, main_of
 from commands import REPOSITORY
 
-from collab_common.main import COMMANDS
+from collab_lab.cli.main import COMMANDS
 
 PAGE = REPOSITORY / "docs" / "commands.md"
 HEADER = """\

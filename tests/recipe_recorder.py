@@ -13,7 +13,7 @@ from commands import BIN, REPOSITORY, warm
 from omegaconf import DictConfig
 from warm.composing import compose_faster
 
-from fairseq_collab.runs import sweep
+from collab_lab.runs import sweep
 
 #: Takes the place of the commands of a recipe: keeps its name and arguments, one a line, fails
 #: where it is told to; of `prune` and `vote` the output is a copy of MADE, and of MADE.yaml.

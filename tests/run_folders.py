@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fairseq_collab.metrics.bleu import score
-from fairseq_collab.runs.record import Record
+from collab_lab.metrics.bleu import score
+from collab_lab.runs.record import Record
 
 MODEL_DIM = 128
 REFERENCES = [f"Satz {i} hat genau {i + 3} kurze Worte und endet hier." for i in range(40)]

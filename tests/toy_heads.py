@@ -9,8 +9,8 @@ import torch
 import toy
 from omegaconf import OmegaConf
 
-from fairseq_collab.prune import surgery
-from fairseq_collab.trained.opener import Trained
+from collab_lab.prune import surgery
+from collab_lab.trained.opener import Trained
 
 #: Every kind of attention, with sizes that no rule of thumb gives.
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {

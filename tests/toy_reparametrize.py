@@ -12,14 +12,14 @@ import toy_language_models
 from fairseq.models import build_model
 from omegaconf import OmegaConf
 
-from fairseq_collab.commands.reparametrize import build_parser
-from fairseq_collab.convert import conversion
-from fairseq_collab.convert.base import Conversion, Target
-from fairseq_collab.convert.conversion import Converter
-from fairseq_collab.convert.kinds import TARGETS, Collaborative
-from fairseq_collab.prices.statistics import collect
-from fairseq_collab.trained.attentions import Attention
-from fairseq_collab.trained.opener import Trained
+from collab_lab.cli.reparametrize import build_parser
+from collab_lab.convert import conversion
+from collab_lab.convert.base import Conversion, Target
+from collab_lab.convert.conversion import Converter
+from collab_lab.convert.kinds import TARGETS, Collaborative
+from collab_lab.prices.statistics import collect
+from collab_lab.trained.attentions import Attention
+from collab_lab.trained.opener import Trained
 
 HERE = Path("model.pt")
 

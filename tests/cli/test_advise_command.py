@@ -11,10 +11,10 @@ import pytest
 import torch
 from refusals import refusing
 
-from collab_common.main import main
-from fairseq_collab.advice import advisor
-from fairseq_collab.commands import advise
-from fairseq_collab.trained import opener
+from collab_lab.advice import advisor
+from collab_lab.cli import advise
+from collab_lab.cli.main import main
+from collab_lab.trained import opener
 from fairseq_compat.fairseq_fixes import UNDEFINED
 
 

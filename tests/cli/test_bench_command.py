@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from refusals import refusing, wrong_usage
 
-from fairseq_collab.bench import translate
-from fairseq_collab.bench.models import TIMED
-from fairseq_collab.commands import bench
+from collab_lab.bench import translate
+from collab_lab.bench.models import TIMED
+from collab_lab.cli import bench
 
 
 def test_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

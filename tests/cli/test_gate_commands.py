@@ -9,7 +9,7 @@ import torch
 from cli.conftest import SHORT, SIZES
 from commands import USER_DIR, succeed, train_log
 
-from fairseq_collab.commands import prune as command_prune
+from collab_lab.cli import prune as command_prune
 from fairseq_collab.criterions.losses import GATES_LOGGED
 from fairseq_compat import checkpoints
 

@@ -7,7 +7,7 @@ import torch
 from device_checks.__main__ import all_checks
 from device_checks.core import Check, Place, expect, report
 
-from fairseq_collab.bench.models import architectures
+from collab_lab.bench.models import architectures
 from fairseq_collab.models.variants import VARIANTS
 
 ON_GPU = {check.name: check for check in all_checks(Place("cuda"))}

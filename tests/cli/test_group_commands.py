@@ -13,8 +13,8 @@ from cli.conftest import SHORT, SIZES
 from commands import USER_DIR, run_command, succeed, train_log
 from refusals import refusing
 
-from fairseq_collab.commands import prune as command_prune
-from fairseq_collab.commands import vote as command_vote
+from collab_lab.cli import prune as command_prune
+from collab_lab.cli import vote as command_vote
 from fairseq_collab.criterions.losses import GROUPS_LOGGED
 from fairseq_compat import checkpoints
 

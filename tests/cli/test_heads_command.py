@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from collab_common import main as cli
-from fairseq_collab.analysis import stages
+from collab_lab.analysis import stages
+from collab_lab.cli import main as cli
 
 MEASURES = {"confidence", "positional", "rare", "importance", "price", "relevance"}
 ATTENTION_TYPES = ("encoder", "decoder", "cross")

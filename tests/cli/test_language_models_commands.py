@@ -10,7 +10,7 @@ import torch
 from cli.conftest import LM, SHORT
 from commands import USER_DIR, succeed
 
-from collab_common import main as cli
+from collab_lab.cli import main as cli
 
 
 @pytest.fixture(scope="module")

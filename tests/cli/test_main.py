@@ -13,9 +13,9 @@ import pytest
 from commands import REPOSITORY, refuse
 from run_folders import write_sweep
 
-from collab_common import main as cli
 from collab_common.command import run
 from collab_common.errors import UserError
+from collab_lab.cli import main as cli
 
 #: Neither fairseq nor torch can be imported.
 WITHOUT_TORCH = """
@@ -25,7 +25,7 @@ class Without:
         if name in ("fairseq", "torch"):
             raise ImportError(f"no {name} here")
 sys.meta_path.insert(0, Without())
-from collab_common import main
+from collab_lab.cli import main
 status = 0
 for command in sys.argv[1:]:
     try:
@@ -66,7 +66,7 @@ def test_a_closed_pipe_ends_quietly(unbuffered: str) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(
-        [sys.executable, "-m", "collab_common.main", "--help"],
+        [sys.executable, "-m", "collab_lab.cli.main", "--help"],
         cwd=REPOSITORY,
         env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
         stdout=writer,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from commands import refuse, succeed
 
-from fairseq_collab.results import prices_page
+from collab_lab.results import prices_page
 
 
 @pytest.mark.slow

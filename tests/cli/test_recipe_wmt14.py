@@ -10,8 +10,8 @@ import pytest
 from commands import REPOSITORY
 from data.recipe_runs import environment
 
-from fairseq_collab.runs.run import flat
-from fairseq_collab.runs.sweep import plan
+from collab_lab.runs.run import flat
+from collab_lab.runs.sweep import plan
 
 
 def run_of(recipe: str, *options: str) -> dict[str, Any]:

@@ -14,10 +14,10 @@ from commands import USER_DIR, refuse, succeed
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 
 from collab_common.errors import UserError
-from fairseq_collab.commands import reparametrize as command
-from fairseq_collab.metrics.loss import mean_bits
-from fairseq_collab.prices.statistics import samples
-from fairseq_collab.trained import opener
+from collab_lab.cli import reparametrize as command
+from collab_lab.metrics.loss import mean_bits
+from collab_lab.prices.statistics import samples
+from collab_lab.trained import opener
 from fairseq_compat import checkpoints
 
 STOCK = [o for o in MODEL if "key-dim" not in o and "arch" not in o]

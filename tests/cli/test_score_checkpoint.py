@@ -10,10 +10,10 @@ import pytest
 from commands import USER_DIR, succeed
 from refusals import refusing
 
-from fairseq_collab.commands.score import main
-from fairseq_collab.runs.record import Record, read
-from fairseq_collab.runs.run import Run
-from fairseq_collab.runs.translations import read_hypotheses, read_lines
+from collab_lab.cli.score import main
+from collab_lab.runs.record import Record, read
+from collab_lab.runs.run import Run
+from collab_lab.runs.translations import read_hypotheses, read_lines
 
 pytestmark = pytest.mark.slow
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from commands import SETTINGS, preprocess, refuse, run_command, succeed, warm, write_copy_task
 
-from fairseq_collab.results.table import read_table
+from collab_lab.results.table import read_table
 
 pytestmark = pytest.mark.slow
 

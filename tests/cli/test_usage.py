@@ -7,11 +7,11 @@ import shlex
 import pytest
 from refusals import wrong_usage
 
-from collab_common.main import main
+from collab_lab.bench.models import PRESETS
+from collab_lab.cli import bench, reparametrize
+from collab_lab.cli.main import main
+from collab_lab.convert.kinds import TARGETS
 from fairseq_collab.attention.collaborative import QUERY_MIXINGS
-from fairseq_collab.bench.models import PRESETS
-from fairseq_collab.commands import bench, reparametrize
-from fairseq_collab.convert.kinds import TARGETS
 
 #: By command: options, and what is said of them.
 USAGE: dict[str, list[tuple[str, str]]] = {

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 @pytest.mark.parametrize("off", ["", "1"])
 def test_a_whole_environment(python, tmp_path, off):
     """There is one problem if the fixes are switched off, and none otherwise."""
-    done = python.run("-m", "collab_common.main", "doctor", cwd=tmp_path, FAIRSEQ_COMPAT_OFF=off)
+    done = python.run("-m", "collab_lab.cli.main", "doctor", cwd=tmp_path, FAIRSEQ_COMPAT_OFF=off)
     assert done.returncode == bool(off), done.stdout + done.stderr
     assert ("WRONG FAIRSEQ_COMPAT_OFF=1 switches all fixes off" in done.stdout) == bool(off)
     assert f"{'not ' * bool(off)}active" in done.stdout
@@ -24,7 +24,7 @@ def test_a_whole_environment(python, tmp_path, off):
 def without_packages(folder, repository, command):
     """Run a command of the checkout in an environment that has nothing else."""
     python = empty_environment(folder)
-    return python.run("-m", "collab_common.main", command, cwd=folder, PYTHONPATH=str(repository))
+    return python.run("-m", "collab_lab.cli.main", command, cwd=folder, PYTHONPATH=str(repository))
 
 
 def test_nothing_installed(tmp_path, repository):

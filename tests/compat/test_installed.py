@@ -21,7 +21,7 @@ from interpreters import Interpreter, built, empty_environment, pip, succeeded
 
 pytestmark = pytest.mark.slow
 
-PACKAGES = ("fairseq_collab", "fairseq_compat", "collab_common", "data_prep")
+PACKAGES = ("fairseq_collab", "collab_lab", "fairseq_compat", "collab_common", "data_prep")
 SCRIPT = "#!{0}\nimport sys\nfrom {1} import {2}\nsys.exit({2}())\n"
 ON_THE_CPU = {"CUDA_VISIBLE_DEVICES": ""}
 
@@ -80,7 +80,7 @@ def files_below(folder: Path) -> set[str]:
 
 def test_the_wheel_has_every_file_of_the_packages(wheel: Path, repository: Path) -> None:
     """Style sheets, lexica and marks of typed packages, too; configurations inside the plug-in."""
-    expected = {f"fairseq_collab/{name}" for name in files_below(repository / "configs")}
+    expected = {f"collab_lab/{name}" for name in files_below(repository / "configs")}
     for package in PACKAGES:
         expected |= files_below(repository / package)
     names = {name for name in contents(wheel) if ".dist-info" not in name}

@@ -17,8 +17,8 @@ import toy_checkpoints
 from commands import USER_DIR, succeed
 from toy_checkpoints import COPY
 
-from fairseq_collab.prune.surgery import options_for, rebuilt, weights_of
-from fairseq_collab.trained import opener
+from collab_lab.prune.surgery import options_for, rebuilt, weights_of
+from collab_lab.trained import opener
 from fairseq_compat import checkpoints
 
 pytestmark = pytest.mark.slow

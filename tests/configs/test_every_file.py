@@ -18,8 +18,8 @@ from hydra_runs import (
     trained_jobs,
 )
 
+from collab_lab.runs.sweep import plan
 from fairseq_collab.attention.groups import FEATURES
-from fairseq_collab.runs.sweep import plan
 
 
 def sweep_of(config: str) -> dict[str, str]:

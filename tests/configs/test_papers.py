@@ -19,8 +19,8 @@ from omegaconf import OmegaConf
 from recipe_recorder import Command, record
 from warm.composing import compose_faster
 
-from fairseq_collab.results.pages import pick
-from fairseq_collab.runs.sweep import plan
+from collab_lab.results.pages import pick
+from collab_lab.runs.sweep import plan
 
 PAGE = REPOSITORY / "docs" / "papers.md"
 #: As on the page: corpora that end after epochs are counted by pairs and tokens of a pair.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from commands import BIN, REPOSITORY, SETTINGS, warm
 
-from fairseq_collab.runs.run import Run, runs_under
+from collab_lab.runs.run import Run, runs_under
 
 #: Of the run: small, quick, and long enough for two checkpoints to average.
 TINY = [

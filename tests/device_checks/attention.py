@@ -20,10 +20,10 @@ import torch
 import toy
 from torch import Tensor, nn
 
+from collab_lab.trained.attentions import attentions
 from fairseq_collab.attention import heads
 from fairseq_collab.models.base import Variant
 from fairseq_collab.models.variants import VARIANTS
-from fairseq_collab.trained.attentions import attentions
 
 from .core import Check, Place, expect
 

@@ -12,10 +12,10 @@ from functools import partial
 
 import torch
 
-from fairseq_collab.bench import train
-from fairseq_collab.bench.models import architectures, batches, random_model, random_task
-from fairseq_collab.bench.translate import Translator, count_ties
-from fairseq_collab.metrics.translate import BEAM
+from collab_lab.bench import train
+from collab_lab.bench.models import architectures, batches, random_model, random_task
+from collab_lab.bench.translate import Translator, count_ties
+from collab_lab.metrics.translate import BEAM
 
 from .core import Check, Place, expect
 

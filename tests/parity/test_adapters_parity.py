@@ -26,9 +26,9 @@ from transformers import (
 )
 
 from collab_common.errors import UserError
-from fairseq_collab.adapters import core, hugging_face, statistics, swap_attention
-from fairseq_collab.convert.base import TrainedAttention
-from fairseq_collab.convert.kinds import shared_keys
+from collab_lab.convert.base import TrainedAttention
+from collab_lab.convert.kinds import shared_keys
+from collab_lab.hugging_face import core, hugging_face, statistics, swap_attention
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -11,10 +11,9 @@ import torch
 import toy
 from toy_reparametrize import converted, converter, inputs, target_of, trained
 
-from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
-from fairseq_collab.convert import low_rank
-from fairseq_collab.convert.base import TrainedAttention
-from fairseq_collab.convert.common_map import (
+from collab_lab.convert import low_rank
+from collab_lab.convert.base import TrainedAttention
+from collab_lab.convert.common_map import (
     Heads,
     Shared,
     common_map,
@@ -24,11 +23,12 @@ from fairseq_collab.convert.common_map import (
     latents,
     own,
 )
-from fairseq_collab.convert.kinds import shared_keys
-from fairseq_collab.convert.low_rank import MIXED, separate
-from fairseq_collab.export.attention import plain_weights
-from fairseq_collab.prices.statistics import Sums
-from fairseq_collab.trained.attentions import attentions
+from collab_lab.convert.kinds import shared_keys
+from collab_lab.convert.low_rank import MIXED, separate
+from collab_lab.export.attention import plain_weights
+from collab_lab.prices.statistics import Sums
+from collab_lab.trained.attentions import attentions
+from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -14,9 +14,9 @@ import toy
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 from toy_language_models import language_model
 
+from collab_lab.metrics.cost import cost, multiply_adds
 from fairseq_collab.attention import CollaborativeAttention
 from fairseq_collab.attention.collaborative import QUERY_MIXINGS
-from fairseq_collab.metrics.cost import cost, multiply_adds
 from fairseq_collab.models.options import PRESET_SIZES
 
 WORDS = 32_768 - 4  # and fairseq's four special symbols

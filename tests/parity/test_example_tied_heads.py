@@ -18,8 +18,8 @@ from parity.test_attention_parity import check_oracle
 from torch import Tensor
 
 from collab_common.errors import UserError
+from collab_lab.metrics.cost import cost
 from fairseq_collab.attention import HeadAttention
-from fairseq_collab.metrics.cost import cost
 
 utils.import_user_module(
     Namespace(user_dir=str(Path(__file__).parent.parent / "examples" / "tied_heads"))

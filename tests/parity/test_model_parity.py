@@ -21,7 +21,7 @@ from toy import close
 from toy_heads import sample
 
 from collab_common.provenance import MATMUL
-from fairseq_collab.metrics.cost import used_parameters
+from collab_lab.metrics.cost import used_parameters
 from fairseq_compat.fairseq_fixes import SEARCHES, VARIABLE
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -15,15 +15,15 @@ from torch import Tensor
 from torch.nn import functional
 from toy_reparametrize import batch, converter, trained
 
-from fairseq_collab.metrics.loss import summed_loss
-from fairseq_collab.prices.bits import Point, cheapest, key_price, value_price
-from fairseq_collab.prices.statistics import (
+from collab_lab.metrics.loss import summed_loss
+from collab_lab.prices.bits import Point, cheapest, key_price, value_price
+from collab_lab.prices.statistics import (
     Sums,
     collect,
     mean_outputs,
     score_gradients,
 )
-from fairseq_collab.trained.attentions import Attention, HeadMaps, attentions, projections
+from collab_lab.trained.attentions import Attention, HeadMaps, attentions, projections
 
 pytestmark = pytest.mark.usefixtures("float64")
 

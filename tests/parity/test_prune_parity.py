@@ -21,11 +21,11 @@ from omegaconf import OmegaConf
 from refusals import refusing
 from torch import Tensor, nn
 
-from fairseq_collab.prices.statistics import Statistics
-from fairseq_collab.prune.choices import all_heads
-from fairseq_collab.prune.surgery import Kept, check_heads, heads_by_attention, pruned
-from fairseq_collab.trained.attentions import Attention, HeadMaps, attentions
-from fairseq_collab.trained.opener import Trained
+from collab_lab.prices.statistics import Statistics
+from collab_lab.prune.choices import all_heads
+from collab_lab.prune.surgery import Kept, check_heads, heads_by_attention, pruned
+from collab_lab.trained.attentions import Attention, HeadMaps, attentions
+from collab_lab.trained.opener import Trained
 
 pytestmark = pytest.mark.usefixtures("float64")
 

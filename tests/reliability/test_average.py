@@ -11,7 +11,7 @@ import pytest
 import torch
 from refusals import refusing
 
-from fairseq_collab.trained.average import average_checkpoints, last_checkpoints
+from collab_lab.trained.average import average_checkpoints, last_checkpoints
 from fairseq_compat import checkpoints
 
 

@@ -11,15 +11,15 @@ from parity.test_prune_parity import trained
 from toy_heads import sample
 
 from collab_common.errors import UserError
-from fairseq_collab.advice.advisor import Final, candidates, chosen, increase, kinds
-from fairseq_collab.commands.advise import parse
-from fairseq_collab.convert.base import point
-from fairseq_collab.convert.conversion import Converter, check
-from fairseq_collab.convert.kinds import TARGETS
-from fairseq_collab.metrics.cost import totals
-from fairseq_collab.metrics.significance import Gain, gain_per_unit
-from fairseq_collab.prices.statistics import collect
-from fairseq_collab.trained.opener import Trained
+from collab_lab.advice.advisor import Final, candidates, chosen, increase, kinds
+from collab_lab.cli.advise import parse
+from collab_lab.convert.base import point
+from collab_lab.convert.conversion import Converter, check
+from collab_lab.convert.kinds import TARGETS
+from collab_lab.metrics.cost import totals
+from collab_lab.metrics.significance import Gain, gain_per_unit
+from collab_lab.prices.statistics import collect
+from collab_lab.trained.opener import Trained
 
 COSTS = ("cache", "parameters", "multiply-adds")
 POSITIONS = {"max_source_positions": 40, "max_target_positions": 40}

@@ -10,9 +10,9 @@ import toy_language_models
 from fairseq.modules import MultiheadAttention
 from torch import nn
 
+from collab_lab.trained.attentions import attentions, by_type
+from collab_lab.trained.opener import Trained
 from fairseq_collab.attention import HeadAttention
-from fairseq_collab.trained.attentions import attentions, by_type
-from fairseq_collab.trained.opener import Trained
 
 TRANSLATION = ["encoder 0", "encoder 1", "decoder 0", "decoder 1", "cross 0", "cross 1"]
 

@@ -9,10 +9,10 @@ import torch
 from toy import close
 
 from collab_common.errors import UserError
-from fairseq_collab.bench import train, translate
-from fairseq_collab.bench.models import architectures, batches, random_pair, random_task
-from fairseq_collab.bench.timing import compared, in_turn
-from fairseq_collab.bench.translate import count_ties
+from collab_lab.bench import train, translate
+from collab_lab.bench.models import architectures, batches, random_pair, random_task
+from collab_lab.bench.timing import compared, in_turn
+from collab_lab.bench.translate import count_ties
 
 CPU = torch.device("cpu")
 

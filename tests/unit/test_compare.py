@@ -17,9 +17,9 @@ from run_folders import (
     write_translations,
 )
 
-from fairseq_collab.commands.compare import main
-from fairseq_collab.metrics import significance
-from fairseq_collab.runs.translations import read_system
+from collab_lab.cli.compare import main
+from collab_lab.metrics import significance
+from collab_lab.runs.translations import read_system
 
 ALL = len(REFERENCES)
 

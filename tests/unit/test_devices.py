@@ -12,9 +12,9 @@ import pytest
 import torch
 import toy
 
+from collab_lab.trained.attentions import attentions
 from fairseq_collab.attention.cache import start_beam_history
 from fairseq_collab.models.variants import VARIANTS
-from fairseq_collab.trained.attentions import attentions
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda one: one.name)

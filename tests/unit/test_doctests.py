@@ -6,7 +6,7 @@ import doctest
 
 import pytest
 
-from fairseq_collab.adapters import swap
+from collab_lab.hugging_face import swap
 from fairseq_collab.attention import collaborative, heads
 from fairseq_collab.models import base
 

@@ -27,10 +27,10 @@ from transformers import AutoTokenizer, GenerationConfig, MarianMTModel
 from unit.test_opener import STORED, edited
 
 from collab_common.errors import UserError
-from fairseq_collab.commands import export
-from fairseq_collab.export import ct2, hf
-from fairseq_collab.export.model import Vocabulary, check_engine, vocabulary
-from fairseq_collab.trained.opener import Trained
+from collab_lab.cli import export
+from collab_lab.export import ct2, hf
+from collab_lab.export.model import Vocabulary, check_engine, vocabulary
+from collab_lab.trained.opener import Trained
 from fairseq_compat import checkpoints
 
 CHECKPOINT = STORED / "checkpoint.pt"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from run_folders import MODEL_DIM, write_run
 
-from fairseq_collab.results import figure
-from fairseq_collab.results.table import read_table, standard_row
+from collab_lab.results import figure
+from collab_lab.results.table import read_table, standard_row
 
 
 def test_standard_heads_are_a_line(tmp_path: Path) -> None:

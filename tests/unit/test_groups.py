@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from collab_lab.prune import votes
 from fairseq_collab.criterions import clusters
-from fairseq_collab.prune import votes
 
 pytestmark = pytest.mark.usefixtures("float64")
 

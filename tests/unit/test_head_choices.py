@@ -18,9 +18,9 @@ from torch import Tensor
 
 from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
-from fairseq_collab.analysis import stages
-from fairseq_collab.commands import prune as command_prune
-from fairseq_collab.prune.choices import (
+from collab_lab.analysis import stages
+from collab_lab.cli import prune as command_prune
+from collab_lab.prune.choices import (
     MEASURE,
     cheapest,
     cheapest_of_each,
@@ -31,8 +31,8 @@ from fairseq_collab.prune.choices import (
     removals,
     without_gates,
 )
-from fairseq_collab.prune.surgery import Kept, pruned
-from fairseq_collab.trained.attentions import Attention
+from collab_lab.prune.surgery import Kept, pruned
+from collab_lab.trained.attentions import Attention
 
 HEADS: Any = {"encoder": [4, 3], "decoder": [4], "cross": [2]}
 STORED = REPOSITORY / "tests" / "stored"

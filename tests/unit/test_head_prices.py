@@ -13,13 +13,13 @@ import toy
 from toy_heads import build, sample
 from toy_language_models import language_model
 
-from fairseq_collab.analysis.weights import head_outputs
-from fairseq_collab.metrics.loss import predicted, read_by_decoder, summed_loss
-from fairseq_collab.prices.bits import head_prices
-from fairseq_collab.prices.statistics import collect
-from fairseq_collab.prune.choices import removals
-from fairseq_collab.trained.attentions import Attention, attentions
-from fairseq_collab.trained.opener import Trained
+from collab_lab.analysis.weights import head_outputs
+from collab_lab.metrics.loss import predicted, read_by_decoder, summed_loss
+from collab_lab.prices.bits import head_prices
+from collab_lab.prices.statistics import collect
+from collab_lab.prune.choices import removals
+from collab_lab.trained.attentions import Attention, attentions
+from collab_lab.trained.opener import Trained
 
 pytestmark = pytest.mark.usefixtures("float64")
 

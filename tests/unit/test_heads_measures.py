@@ -14,8 +14,8 @@ from toy_heads import MODELS, build, sample
 
 from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
-from fairseq_collab.analysis import content
-from fairseq_collab.analysis.measures import (
+from collab_lab.analysis import content
+from collab_lab.analysis.measures import (
     OFFSETS,
     SELF_TYPES,
     Measure,
@@ -25,10 +25,10 @@ from fairseq_collab.analysis.measures import (
     positions,
     roles,
 )
-from fairseq_collab.analysis.weights import AttentionBatch, Means, attend, shown_weights
+from collab_lab.analysis.weights import AttentionBatch, Means, attend, shown_weights
+from collab_lab.trained.attentions import attentions, inputs_of, projections
+from collab_lab.trained.opener import Trained
 from fairseq_collab.attention.scores import head_scores, mask_scores, over_keys
-from fairseq_collab.trained.attentions import attentions, inputs_of, projections
-from fairseq_collab.trained.opener import Trained
 
 PAD, EOS = 1, 2
 #: Sources of three and two words, padded left; references of two and one, padded right.

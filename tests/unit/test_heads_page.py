@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from fairseq_collab.results import heads_page as page
+from collab_lab.results import heads_page as page
 
 #: An analysis that has found little.
 EMPTY: dict[str, Any] = {

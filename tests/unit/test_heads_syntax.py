@@ -13,11 +13,11 @@ from fairseq.data import Dictionary
 from torch import Tensor
 
 from collab_common.errors import UserError
+from collab_lab.analysis import trees
+from collab_lab.analysis.syntax import DIRECTIONS, SyntaxScores, as_sample, tree_batches
+from collab_lab.analysis.trees import GoldSentence, GoldWord, Subword, Tree, align, segmenter
+from collab_lab.analysis.weights import AttentionBatch
 from data_prep.subwords import learn_merges, train_pieces
-from fairseq_collab.analysis import trees
-from fairseq_collab.analysis.syntax import DIRECTIONS, SyntaxScores, as_sample, tree_batches
-from fairseq_collab.analysis.trees import GoldSentence, GoldWord, Subword, Tree, align, segmenter
-from fairseq_collab.analysis.weights import AttentionBatch
 
 # ---- CoNLL-U -------------------------------------------------------------------------------------
 

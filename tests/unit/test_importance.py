@@ -12,10 +12,10 @@ from torch.nn import functional
 from toy_heads import build, double, sample
 from toy_language_models import language_model
 
-from fairseq_collab.analysis.importance import Importance, mask_derivatives
-from fairseq_collab.analysis.weights import head_outputs
-from fairseq_collab.metrics.loss import cross_entropy, predicted, summed_loss
-from fairseq_collab.trained.attentions import Attention, attentions
+from collab_lab.analysis.importance import Importance, mask_derivatives
+from collab_lab.analysis.weights import head_outputs
+from collab_lab.metrics.loss import cross_entropy, predicted, summed_loss
+from collab_lab.trained.attentions import Attention, attentions
 
 #: fairseq's own attention has its softmax in single precision, too coarse for small differences.
 STEPS = {"stock": 1e-2}

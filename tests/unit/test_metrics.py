@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from refusals import refusing
 
-from fairseq_collab.metrics.bleu import check_ordinary, score, subword_marks, tokenizer
-from fairseq_collab.metrics.significance import Gain, gain_of, holm, paired
-from fairseq_collab.metrics.translate import corpus_bleu
-from fairseq_collab.runs.translations import read_hypotheses
+from collab_lab.metrics.bleu import check_ordinary, score, subword_marks, tokenizer
+from collab_lab.metrics.significance import Gain, gain_of, holm, paired
+from collab_lab.metrics.translate import corpus_bleu
+from collab_lab.runs.translations import read_hypotheses
 
 CHINESE = ["我们 2020 年在北京见面。", "两个人在公园里踢足球,旁边有一只狗。"]
 CLOSE = ["我们 2021 年在北京见面。", "两个人在公园里打足球,旁边有一只狗。"]

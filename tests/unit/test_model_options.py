@@ -13,10 +13,10 @@ from fairseq.modules.fairseq_dropout import FairseqDropout
 from refusals import refusing
 from toy_language_models import language_model
 
+from collab_lab.trained.attentions import by_type
 from fairseq_collab.models.base import register
 from fairseq_collab.models.families import LANGUAGE_MODEL
 from fairseq_collab.models.variants import COLLABORATIVE
-from fairseq_collab.trained.attentions import by_type
 
 COLLAB, SIZED, LM = "transformer_collab", "transformer_headsize_n", "transformer_lm_collab"
 QUERY, LATENT = "transformer_grouped_query", "transformer_latent"

@@ -8,7 +8,7 @@ import pytest
 from command_checks import OURS, options_of
 from run_folders import write_sweep
 
-from collab_common.main import main
+from collab_lab.cli.main import main
 
 #: Commands, and what they would write over.
 COMMANDS = {

@@ -16,7 +16,7 @@ import pytest
 from commands import REPOSITORY
 from documents import DOCS, README, prose
 
-from fairseq_collab.results.pages import gain, interval, mean, num, pick, values, where
+from collab_lab.results.pages import gain, interval, mean, num, pick, values, where
 
 Runs = list[dict[str, Any]]
 #: Versions, numbers of papers, and what no result measures: the demo's score, options.

@@ -15,9 +15,9 @@ from fairseq.models import ARCH_CONFIG_REGISTRY
 from omegaconf import OmegaConf
 from refusals import refusing
 
-from fairseq_collab.analysis.importance import Importance
-from fairseq_collab.trained import opener
-from fairseq_collab.trained.from_options import dictionary_sizes, untrained
+from collab_lab.analysis.importance import Importance
+from collab_lab.trained import opener
+from collab_lab.trained.from_options import dictionary_sizes, untrained
 from fairseq_compat import checkpoints
 
 #: Four heads of size 8, eight key dimensions: see tests/stored/README.md.

@@ -11,8 +11,8 @@ from documents import RESULTS, links
 from refusals import refusing
 
 from collab_common.errors import UserError
-from fairseq_collab.commands import pages as command
-from fairseq_collab.results import pages
+from collab_lab.cli import pages as command
+from collab_lab.results import pages
 
 INDEX = REPOSITORY / "results" / "README.md"
 

@@ -18,7 +18,7 @@ from run_folders import start_run, write_run
 from collab_common import provenance
 from collab_common.errors import UserError
 from collab_common.provenance import circumstances, hardware
-from fairseq_collab.runs.run import Run
+from collab_lab.runs.run import Run
 
 
 def test_circumstances() -> None:

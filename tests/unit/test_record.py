@@ -14,8 +14,8 @@ from run_folders import facts_of, some_record
 
 from collab_common.errors import UserError
 from collab_common.files import write_json
-from fairseq_collab.runs.record import Failure, Record, Started, read
-from fairseq_collab.runs.run import Run
+from collab_lab.runs.record import Failure, Record, Started, read
+from collab_lab.runs.run import Run
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ from toy_reparametrize import HERE, TARGET, converted, target_of, trained
 
 from collab_common import ATTENTION_TYPES, AttentionType
 from collab_common.errors import UserError
-from fairseq_collab.commands.reparametrize import build_parser
-from fairseq_collab.convert import conversion
-from fairseq_collab.trained.attentions import attentions
-from fairseq_collab.trained.opener import Trained
+from collab_lab.cli.reparametrize import build_parser
+from collab_lab.convert import conversion
+from collab_lab.trained.attentions import attentions
+from collab_lab.trained.opener import Trained
 
 
 @pytest.mark.parametrize(

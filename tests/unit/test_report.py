@@ -10,8 +10,8 @@ import lxml.html
 import pytest
 from run_folders import start_run, write_run
 
-from fairseq_collab.results.report import answer_of, page, sentences
-from fairseq_collab.results.table import NO_TEST, NO_X, read_table
+from collab_lab.results.report import answer_of, page, sentences
+from collab_lab.results.table import NO_TEST, NO_X, read_table
 
 EVIL = "</script><b>&\"'"
 #: Method: parameters, and BLEU of each seed.

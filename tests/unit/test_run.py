@@ -18,23 +18,22 @@ from run_folders import some_record
 from warm.composing import compose_faster
 
 from collab_common.errors import UserError
-from collab_common.files import Busy
+from collab_common.files import Busy, config_folder
 from collab_common.folder import build_folder
-from collab_common.main import configs
-from fairseq_collab.metrics.translate import Translations
-from fairseq_collab.runs import devices, worker
-from fairseq_collab.runs.record import Failure, Started
-from fairseq_collab.runs.run import Run, runs_under
-from fairseq_collab.runs.score import (
+from collab_lab.metrics.translate import Translations
+from collab_lab.runs import devices, worker
+from collab_lab.runs.record import Failure, Started
+from collab_lab.runs.run import Run, runs_under
+from collab_lab.runs.score import (
     manifest_hash,
     method_of,
     task_of,
     translation,
     translation_scores,
 )
-from fairseq_collab.runs.sweep import Job, combinations, complete, plan, run_name
-from fairseq_collab.runs.training import choose_checkpoints, is_over, progress, training_figures
-from fairseq_collab.runs.worker import Worker, scored, train_command, why
+from collab_lab.runs.sweep import Job, combinations, complete, plan, run_name
+from collab_lab.runs.training import choose_checkpoints, is_over, progress, training_figures
+from collab_lab.runs.worker import Worker, scored, train_command, why
 
 
 @pytest.fixture
@@ -379,7 +378,7 @@ def test_what_only_fairseq_generate_can_do(run: Run) -> None:
 
 def test_stock_transformers_are_planned() -> None:
     """Their options are in no list of fairseq's."""
-    (job,) = plan(configs() / "iwslt14.yaml", ["model=vanilla"])
+    (job,) = plan(config_folder() / "iwslt14.yaml", ["model=vanilla"])
     assert job.config.model._name == "transformer"
 
 

@@ -10,9 +10,9 @@ from refusals import refusing
 from run_folders import facts_of, start_run, write_run
 
 from collab_common.errors import UserError
-from fairseq_collab.results.collect import facts, frame_of
-from fairseq_collab.results.table import NO_TEST, NO_X, Table, differences, read_table, table_of
-from fairseq_collab.results.table_text import main_table, markdown, shown
+from collab_lab.results.collect import facts, frame_of
+from collab_lab.results.table import NO_TEST, NO_X, Table, differences, read_table, table_of
+from collab_lab.results.table_text import main_table, markdown, shown
 
 KEY_DIMS = (128, 64, 32, 16)
 

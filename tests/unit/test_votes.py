@@ -12,11 +12,11 @@ from parity.test_prune_parity import ADAPTIVE, LM_GROUPED, inputs, trained
 from refusals import refusing
 
 from collab_common import ATTENTION_TYPES
+from collab_lab.prune import votes as votes_file
+from collab_lab.prune.surgery import pruned
+from collab_lab.prune.votes import Count, cast, count_votes, elected, hard
+from collab_lab.trained.opener import Trained
 from fairseq_collab.attention.groups import head_group_attentions
-from fairseq_collab.prune import votes as votes_file
-from fairseq_collab.prune.surgery import pruned
-from fairseq_collab.prune.votes import Count, cast, count_votes, elected, hard
-from fairseq_collab.trained.opener import Trained
 
 GROUPED = "transformer_grouped_heads"
 HEADS: Any = {"encoder": [4, 4], "decoder": [4, 4], "cross": [4, 4]}

@@ -30,7 +30,7 @@ from composing import compose_faster
 
 #: What commands import late.
 LATE = ("fairseq.modules.quantization", "fairseq.sequence_scorer", "sentencepiece", "torch._dynamo")
-LATE += ("matplotlib.figure", "sacrebleu", "fairseq_collab.runs.score", "fairseq_collab.runs.sweep")
+LATE += ("matplotlib.figure", "sacrebleu", "collab_lab.runs.score", "collab_lab.runs.sweep")
 
 
 def main(folder: Path, user_dir: str) -> None:

@@ -1,0 +1,79 @@
+"""Importance of heads by gradients (Michel, Levy, Neubig 2019, arXiv 1905.10650, section 4.1).
+
+    I_h = E_x |dL(x) / dxi_h| = E_x |Att_h(x)^T dL(x) / dAtt_h(x)|
+
+``xi_h`` is a factor of the output of head h, 1 in the model as it is.  ``L(x)`` is the
+cross-entropy of a sentence pair, or of a language model's block, summed over its tokens, without
+label smoothing.  The expectation is the mean over query positions, as in the paper's released
+code.  The model is in evaluation mode, without dropout.
+
+Shapes: ``B`` sentences, ``T`` queries, ``H`` heads, ``h_v`` size of a head's value.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from collab_common import AttentionType
+from collab_lab.analysis.weights import Means, head_outputs, per_head
+from collab_lab.metrics.loss import read_by_decoder, summed_loss
+from collab_lab.trained.attentions import Attention, attentions
+
+
+class Importance:
+    """The importance of all heads, over batches, of a model in eval mode."""
+
+    def __init__(self, model: Any):
+        self.model = model
+        self._means = Means()
+        for one in attentions(model):  # a layer without heads has an empty list
+            self._means.add(one.type, one.layer, torch.zeros(one.module.num_heads), 0)
+
+    def add(self, sample: dict[str, Any]) -> None:
+        """Count a batch of fairseq's, on the model's device."""
+        padding = self.model.decoder.padding_idx
+        tokens = {
+            "encoder": sample["net_input"]["src_tokens"].ne(padding).sum(),
+            "decoder": read_by_decoder(sample).ne(padding).sum(),
+        }
+        for attention, derivative in mask_derivatives(self.model, sample).items():  # (T, B, H)
+            count = tokens.get(attention.type, tokens["decoder"])
+            self._means.add(attention.type, attention.layer, derivative.abs().sum((0, 1)), count)
+
+    def per_token(self) -> dict[AttentionType, list[list[float]]]:
+        """Mean over query positions, in nats: the source's in the encoder, else the target's."""
+        return self._means.result()
+
+
+def mask_derivatives(model: Any, sample: Mapping[str, Any]) -> dict[Attention, Tensor]:
+    """The part of each query position in ``dL/dxi_h``: ``(T, B, H)`` for each attention.
+
+    It is 0 at padding, which no loss depends on.
+    """
+    with torch.enable_grad(), head_outputs(model) as outputs:
+        loss = summed_loss(model, sample)
+        # Without cross-attention the encoder has no effect: its gradients are 0.
+        heads = list(outputs.values())
+        gradients = torch.autograd.grad(loss, heads, allow_unused=True, materialize_grads=True)
+    return {
+        attention: per_head(output.detach() * gradient, attention.module.num_heads).double()
+        for (attention, output), gradient in zip(outputs.items(), gradients, strict=True)
+    }
+
+
+def normalised(
+    importance: Mapping[AttentionType, Sequence[Sequence[float]]],
+) -> dict[AttentionType, list[list[float]]]:
+    """Importance with Euclidean norm 1 in each layer, to compare heads of several layers.
+
+    A layer of zeros stays a layer of zeros.
+    """
+    return {
+        type_: [[value / (math.hypot(*layer) or 1.0) for value in layer] for layer in layers]
+        for type_, layers in importance.items()
+    }

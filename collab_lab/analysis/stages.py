@@ -1,0 +1,173 @@
+"""All measures of a model's heads on one subset, cheapest first; each is written when it is done.
+
+| stage      | work                                                 |
+|------------|------------------------------------------------------|
+| attention  | one forward pass: confidence, positions, rare tokens |
+| syntax     | the encoder reads the gold trees                     |
+| importance | one forward and backward pass                        |
+| price      | the same, on a number of sentences                   |
+| relevance  | a backward pass for each target token                |
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from fairseq import utils
+
+from collab_common.errors import UserError
+from collab_common.files import sha256
+from collab_common.progress import bar, say
+from collab_lab.analysis import content, measures
+from collab_lab.analysis.importance import Importance
+from collab_lab.analysis.measures import SELF_TYPES, Measure
+from collab_lab.analysis.relevance import Relevance
+from collab_lab.analysis.syntax import SyntaxScores, as_sample, tree_batches
+from collab_lab.analysis.trees import Tree
+from collab_lab.analysis.weights import attend
+from collab_lab.prices.bits import head_prices
+from collab_lab.prices.statistics import collect, samples
+from collab_lab.trained import opener
+from collab_lab.trained.attentions import attentions
+from collab_lab.trained.opener import MAX_TOKENS, Trained, epoch, spread, to_device
+
+#: Seconds for relevance, unless the number of sentences is given.
+SECONDS = 600.0
+
+
+class Stage(NamedTuple):
+    """A part of the analysis; ``settings`` of JSON's types change its numbers."""
+
+    name: str
+    settings: dict[str, Any]
+    measure: Callable[[], dict[str, Any]]
+
+
+def load(checkpoint: Path, data: Path, device: torch.device | str = "cpu") -> Trained:
+    """Load fairseq's own transformer or any of ours, for the sentences of the folder ``data``.
+
+    Raises:
+        UserError: see :func:`.opener.load`; or its attentions cannot be analysed.
+    """
+    trained = opener.load(checkpoint, data)
+    opener.check_transformer(trained.model, checkpoint)
+    for attention in attentions(trained.model):
+        if not attention.module.num_heads:
+            what = f"attention {attention} has no heads left to be analysed"
+            raise UserError(what, checkpoint, "give the model that was pruned")
+    trained.model.to(device)
+    return trained
+
+
+def identity(checkpoint: Path, data: Path, subset: str) -> dict[str, Any]:
+    """The values that an analysis must share to be continued."""
+    folders = [Path(folder) for folder in utils.split_paths(str(data))]
+    files = [path for folder in folders for path in sorted(folder.glob(f"{subset}.*"))]
+    return {
+        "checkpoint": checkpoint.name,
+        "checkpoint_sha256": sha256(checkpoint),
+        "data": data.resolve().name,
+        "data_sha256": hashlib.sha256("".join(map(sha256, files)).encode()).hexdigest(),
+        "subset": subset,
+    }
+
+
+def run(found: dict[str, Any], stages: Iterable[Stage], trained: Trained, path: Path) -> None:
+    """Measure the stages that ``found`` lacks, and write it after each."""
+    for stage in stages:
+        if found["stages"].get(stage.name) == stage.settings:
+            say(f"{path}: {stage.name} is there already")
+            continue
+        part = stage.measure()
+        found["measures"] |= part.pop("measures", {})
+        found |= part
+        found["roles"] = measures.roles(found, trained.heads)
+        found["stages"][stage.name] = stage.settings
+        content.write(path, found)
+
+
+# ---- the stages ----------------------------------------------------------------------------------
+
+
+def attention(trained: Trained, subset: str) -> dict[str, Any]:
+    """Measures of the weights on all sentences of a subset; errors are :func:`.opener.epoch`'s."""
+    confidence = Measure(measures.confidence)
+    positions = Measure(measures.positions, SELF_TYPES)
+    rare = measures.RareTokens(trained.task.source_dictionary)
+    sentences = 0
+    for sample in epoch(trained, subset):
+        batch = attend(trained.model, sample)
+        for found in (confidence, positions, rare):
+            found.see(batch)
+        sentences += len(batch.source)
+    offsets = positions.result()
+    return {
+        "sentences": sentences,
+        "measures": {
+            "confidence": confidence.result(),
+            "positional": measures.best_shares(offsets),
+            "rare": rare.pointed.result(),
+        },
+        "offsets": {"offsets": list(measures.OFFSETS), **{s: offsets[s] for s in SELF_TYPES}},
+        "rare": {"frequent": measures.FREQUENT, **rare.about()},
+    }
+
+
+def syntax(trained: Trained, trees: Sequence[Tree]) -> dict[str, Any]:
+    """Accuracies of syntactic relations: the encoder alone reads the sentences of ``trees``."""
+    model, dictionary = trained.model, trained.task.source_dictionary
+    longest = min(trained.task.max_positions()[0], model.max_positions()[0])
+    max_tokens = trained.cfg.dataset.max_tokens or MAX_TOKENS
+    read = [tree for tree in trees if tree.symbols]
+    fitting = [tree for tree in read if len(tree.symbols) < longest]  # and the end of sentence
+    if not fitting:
+        raise UserError("no sentence is short enough for the model", "--conllu")
+    scores = SyntaxScores()
+    for batch in bar("syntax", list(tree_batches(fitting, max_tokens))):
+        sample = to_device(as_sample(batch, dictionary), trained.device)
+        scores.add(attend(model, sample), batch)
+    too_long = len(read) - len(fitting)
+    found = {"sentences": len(fitting), "too_long": too_long, "relations": scores.result()}
+    return {"syntax": found}
+
+
+def importance(trained: Trained, subset: str) -> dict[str, Any]:
+    """Gradient importance on all sentences of a subset."""
+    found = Importance(trained.model)
+    for sample in epoch(trained, subset):
+        found.add(sample)
+    return {"measures": {"importance": found.per_token()}}
+
+
+def price(trained: Trained, subset: str, sentences: int) -> dict[str, Any]:
+    """The price of each head on some sentences of a subset, in bits per target token."""
+    found = collect(trained, samples(trained, subset, sentences))
+    prices = {
+        type_: [head_prices(found[one].pairs).tolist() for one in layers]
+        for type_, layers in trained.attentions.items()
+    }
+    return {"measures": {"price": prices}}
+
+
+def relevance(trained: Trained, subset: str, number: int | None) -> dict[str, Any]:
+    """Relevance on ``number`` random sentences of a subset, or for :data:`SECONDS` if None."""
+    found = Relevance(trained.model)
+    dataset, places = spread(trained, subset, len(trained.task.dataset(subset)))
+    # In random order, so that the sentences read by any moment are a fair sample.
+    order = torch.randperm(len(places), generator=torch.Generator().manual_seed(1)).tolist()
+    start, sentences = time.monotonic(), 0
+    limit = f", at most {SECONDS / 60:.0f} minutes" if number is None else ""
+    for place in bar(f"relevance{limit}", order[:number]):
+        found.add(to_device(dataset.collater([dataset[places[place]]]), trained.device))
+        sentences += 1
+        if number is None and time.monotonic() - start > SECONDS:
+            break
+    return {
+        "measures": {"relevance": found.result()},
+        "relevance": {"sentences": sentences, "lost": found.deviation},
+    }

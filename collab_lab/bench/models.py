@@ -1,0 +1,170 @@
+"""Random models of ours, fairseq's transformer with equal outputs, random sentences.
+
+fairseq's twin is exact (:mod:`collab_lab.export`) because no head needs more than the ``d/H``
+dimensions of a standard head: where shared keys have width ``K > d/H``, the random diagonal mixing
+``m (H, K)`` of the benchmark is zero but for ``d/H`` entries per head.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from fairseq.data import LanguagePairDataset
+from fairseq.models import MODEL_DATACLASS_REGISTRY, build_model
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from omegaconf import OmegaConf
+from torch import nn
+
+from collab_common.errors import UserError
+from collab_lab.export.model import plain
+from collab_lab.trained.from_options import placeholder
+from collab_lab.trained.opener import Trained, to_device
+from fairseq_collab.attention import CollaborativeAttention
+from fairseq_collab.models.families import TRANSLATION
+from fairseq_collab.models.options import PRESET_SIZES
+from fairseq_collab.models.variants import VARIANTS
+
+#: The architectures that are timed, by their names in tables.
+TIMED = {"standard heads": "transformer_headsize_n", "shared keys, d/4": "transformer_collab"}
+SHORTEST, LONGEST = 4, 100  # source lengths, in subwords
+_FIRST_WORD = 4  # after fairseq's special symbols
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Sizes of a model and of its random sentences.
+
+    Attributes:
+        length: mean and standard deviation of source lengths, in subwords.
+        batch: sentences that are translated together.
+        train_tokens: largest number of tokens in a training batch.
+    """
+
+    options: dict[str, Any]
+    vocabulary: int
+    length: tuple[float, float]
+    batch: int
+    train_tokens: int
+
+
+_TINY = {"embed_dim": 32, "ffn_embed_dim": 64, "attention_heads": 4, "layers": 1}
+PRESETS = {
+    "multi30k": Preset(PRESET_SIZES["_multi30k"], 6000, (15, 5), 64, 2048),
+    "wmt_en_de": Preset(PRESET_SIZES["_wmt_en_de"], 32768, (28, 12), 16, 1000),
+    # For tests of the benchmark itself.
+    "tiny": Preset(
+        {f"{side}_{k}": v for side in ("encoder", "decoder") for k, v in _TINY.items()},
+        vocabulary=50, length=(8, 3), batch=4, train_tokens=100,
+    ),
+}  # fmt: skip
+
+
+class Pair(NamedTuple):
+    """fairseq's transformer and an equal model of ours."""
+
+    stock: Any
+    ours: Trained
+
+
+def architectures() -> list[str]:
+    """All encoder-decoder architectures of ours, without presets."""
+    return [
+        f"transformer_{variant.name}" for variant in VARIANTS if TRANSLATION in variant.families
+    ]
+
+
+def random_pair(arch: str, preset: str, task: Any) -> Pair:
+    """A random model of ours, and its twin of fairseq's kind; raises UserError if it has none."""
+    ours = random_model(arch, preset, task)
+    return Pair(plain(ours).model, ours)
+
+
+def random_model(arch: str, preset: str, task: Any) -> Trained:
+    """A random model of ours, in eval mode."""
+    torch.manual_seed(1)
+    options = options_of(arch, preset)
+    model = build_model(options, task)
+    enliven(model)
+    cfg = OmegaConf.create({"model": options, "task": None})
+    return Trained(Path(f"the {preset} model"), {"cfg": cfg}, model.eval(), task)
+
+
+def options_of(arch: str, preset: str) -> Any:
+    """Embeddings are shared as in the papers; sizes that a preset leaves out are fairseq's."""
+    sizes = {"encoder_embed_dim": 512, "encoder_attention_heads": 8}
+    options = {**sizes, **PRESETS[preset].options, "share_all_embeddings": True, "_name": arch}
+    if arch == TIMED["shared keys, d/4"]:
+        options["key_dim"] = options["encoder_embed_dim"] // 4
+        options["query_mixing"] = "diagonal"  # as in results/speed.md
+    return OmegaConf.merge(OmegaConf.structured(MODEL_DATACLASS_REGISTRY[arch]()), options)
+
+
+@torch.no_grad()
+def enliven(model: nn.Module) -> None:
+    """Let attention and feed-forward outweigh the residuals, and restrict mixing to ``d/H``.
+
+    Then different sentences have different translations: beam search through the weights of
+    fairseq's initialisation soon repeats a few words.
+    """
+    for name, weight in model.named_parameters():
+        if name.endswith(("q_proj.weight", "k_proj.weight")):
+            weight.mul_(2)
+        elif name.endswith(("out_proj.weight", "fc2.weight")):
+            weight.mul_(4)
+    for module in model.modules():
+        if isinstance(module, CollaborativeAttention) and module.query_mixing == "diagonal":
+            heads, dims = module.mixing.shape
+            chosen = torch.rand(heads, dims).topk(min(module.embed_dim // heads, dims)).indices
+            mask = torch.zeros(heads, dims).scatter_(1, chosen, 1.0)
+            # As large as a head's own entries are in block mixing, so that scores differ.
+            module.mixing.copy_(torch.empty(heads, dims).uniform_(0.5, 1.5) * mask)
+
+
+def unequal(what: str) -> UserError:
+    """The error that two models do not compute the same function."""
+    todo = "nothing was timed; report this with the output of fairseq-collab doctor"
+    return UserError(what, "the benchmark's check", todo)
+
+
+# ---- sentences -----------------------------------------------------------------------------------
+
+
+def random_task(preset: str, sentences: int) -> TranslationTask:
+    """A translation task with ``sentences`` random pairs as ``test`` and ``train``.
+
+    Lengths are normally distributed, cut at :data:`SHORTEST` and :data:`LONGEST`; a target is as
+    long as its source.
+    """
+    symbols = placeholder(PRESETS[preset].vocabulary)
+    cfg = OmegaConf.structured(TranslationConfig(source_lang="en", target_lang="de"))
+    task = TranslationTask(cfg, symbols, symbols)
+    chance = np.random.default_rng(1)
+    lengths = chance.normal(*PRESETS[preset].length, sentences).round()
+    lengths = lengths.clip(SHORTEST, LONGEST).astype(int)
+
+    def side() -> tuple[list[torch.Tensor], Any, Any]:
+        words = (chance.integers(_FIRST_WORD, len(symbols), length) for length in lengths)
+        lines = [torch.tensor([*line, symbols.eos()]) for line in words]
+        return lines, lengths + 1, symbols
+
+    pairs = LanguagePairDataset(*side(), *side(), shuffle=False)
+    task.datasets.update(test=pairs, train=pairs)
+    return task
+
+
+def batches(task: Any, subset: str, device: torch.device, **limits: int) -> list[Any]:
+    """All batches of a subset, on the device, from the task's own iterator.
+
+    Args:
+        limits: ``max_sentences``, ``max_tokens``.
+    """
+    iterator = task.get_batch_iterator(
+        task.dataset(subset),
+        disable_iterator_cache=True,  # a cached iterator has batches of the first size asked for
+        **limits,
+    )
+    return [to_device(batch, device) for batch in iterator.next_epoch_itr(shuffle=False)]

@@ -1,0 +1,156 @@
+"""``fairseq-collab advise``: find the smaller model that loses least."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from collab_common import files
+from collab_common.command import amount, ranged
+from collab_lab.cli import options
+
+if TYPE_CHECKING:
+    from collab_lab.advice.advisor import Advice, Final
+
+#: What a target limits, as :func:`.cost.totals` and :func:`parse` name it.
+COSTS = ("cache", "parameters", "multiply-adds")
+
+
+def parse(text: str) -> tuple[str, float]:
+    """A target such as ``cache=0.5``, for argparse."""
+    of, _, number = text.partition("=")
+    if of not in COSTS:
+        said = f"{text!r} names none of {', '.join(COSTS)}, as in cache=0.5"
+        raise argparse.ArgumentTypeError(said)
+    return of, ranged(float, lambda x: 0 < x < 1, "above 0 and below 1")(number)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = options.parser_of(
+        "advise",
+        "Find the smaller model that loses least, without training: latent heads, shared keys, "
+        "grouped-query heads, or fewer heads. One pass predicts the loss of each; the best three "
+        "are built and measured on the validation set. The test set is not read.",
+        "example: fairseq-collab advise average.pt data-bin --want cache=0.25 --out advice",
+    )
+    options.add_checkpoint(parser, options.TRANSFORMER)
+    options.add_data(parser)
+    options.add_out(parser, "DIR", "of the model, a page and its numbers, named by the target")
+    options.add_force(parser)
+    parser.add_argument(
+        "--want", nargs="+", required=True, type=parse, metavar="COST=SHARE",
+        help="cache=0.5, parameters=0.8 or multiply-adds=0.8: at most this share of the model's; "
+        "several must all hold",
+    )  # fmt: skip
+    parser.add_argument(
+        "--max-loss", type=amount, default=0.05, metavar="BITS",
+        help="largest increase of the validation loss, in bits per target token (default: 0.05)",
+    )  # fmt: skip
+    options.add_pass(parser)
+    options.add_cpu(parser)
+    options.add_user_dir(parser)
+    return parser
+
+
+def command(one: Final, args: argparse.Namespace, stem: Path) -> str:
+    """The command that makes a candidate."""
+    out = stem.with_name(f"{stem.name}_{re.sub(r'[^a-z0-9]+', '-', one.name)}.pt")
+    name, chosen = one.command
+    words = [name, str(args.checkpoint), str(args.data), *chosen]
+    for option, usual in (("subset", "train"), ("sentences", 1000), ("user_dir", None)):
+        if (value := getattr(args, option)) != usual:
+            words += [f"--{option.replace('_', '-')}", str(value)]
+    return shlex.join(["fairseq-collab", *words, *["--cpu"] * args.cpu, "--out", str(out)])
+
+
+def lines(advice: Advice, args: argparse.Namespace, stem: Path) -> Iterator[str]:
+    """The answer, a table of the measured candidates, and how to make each."""
+    from collab_lab.convert.conversion import spelled
+    from collab_lab.results.render import grid, num
+
+    best = min(advice.finals, key=lambda one: one.lost.mean)
+    asked = f"{spelled(dict(args.want))}, at most {args.max_loss:g} bits lost"
+    answer = advice.answer
+    yield f"{asked}: {answer.name if answer else f'no candidate; {best.name} loses least'}\n"
+    titles = ["candidate", "predicted loss", "measured loss (95 %)", *COSTS]
+    yield grid(titles, map(row, advice.finals))
+    read, valid = (f"{number:,}" for number in advice.sentences)
+    yield "\nLosses are increases in bits per target token, without training; the given model has"
+    yield f"{advice.bits:.4f}. Costs are shares of the given model's. Predicted on {read} sentences"
+    yield f"of {args.subset}, measured on {valid} of valid."
+    ratios = [one.lost.mean / one.price for one in advice.finals if one.lost.significant]
+    if ratios:
+        ends = dict.fromkeys(num(end(ratios), ".1f") for end in (min, max))
+        yield f"Measured losses are {' to '.join(ends)} times the predicted ones."
+    if answer and answer is not best:
+        yield f"{best.name} loses no less than {answer.name} by the interval, and costs more."
+    yield "valid chose the candidate: score it on other data (fairseq-collab score, compare)."
+    for one in advice.finals:
+        yield f"\n{one.name}:\n\n    {command(one, args, stem)}"
+    if advice.rejected:
+        yield ""
+    yield from (f"no {name}: {why}" for name, why in advice.rejected.items())
+    if answer:
+        yield f"\n{stem}.pt: {answer.name}"
+
+
+def row(one: Final) -> list[str]:
+    """A candidate's row of the table."""
+    from collab_lab.results.render import interval, num
+
+    measured = interval(one.lost, "+.4f")
+    unclear = "" if one.lost.significant or one.lost.low is None else ", can't tell"
+    shares = [f"{one.shares[of]:.2f}" for of in COSTS]
+    return [one.name, num(one.price, "+.4f"), measured + unclear, *shares]
+
+
+def numbers(advice: Advice, args: argparse.Namespace, stem: Path) -> dict[str, Any]:
+    """The content of the JSON file."""
+    return {
+        "want": dict(args.want),
+        "max_loss": args.max_loss,
+        "loss": advice.bits,
+        "sentences": dict(zip(("predicted", "measured"), advice.sentences, strict=True)),
+        "candidates": [
+            {
+                "name": one.name,
+                "command": command(one, args, stem),
+                "predicted": one.price,
+                "measured": one.lost._asdict(),
+                "shares": one.shares,
+            }
+            for one in advice.finals
+        ],
+        "rejected": advice.rejected,
+        "answer": advice.answer and advice.answer.name,
+    }
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; the exit status is 1 if all candidates lose more than --max-loss."""
+    args = build_parser().parse_args(argv)
+    stem = args.out / "_".join(f"{of}-{share:g}" for of, share in args.want)
+    model, page, content = (stem.with_name(f"{stem.name}.{kind}") for kind in ("pt", "md", "json"))
+    options.check_new(args, model, page, content)
+    options.import_models(args)
+    from collab_lab.advice.advisor import advise
+    from collab_lab.trained import opener
+
+    trained = opener.load(args.checkpoint, args.data)
+    trained.model.to(options.device(args))
+    advice = advise(trained, dict(args.want), args.max_loss, args.subset, args.sentences)
+    text = "\n".join([*lines(advice, args, stem), ""])
+    args.out.mkdir(parents=True, exist_ok=True)
+    model.unlink(missing_ok=True)  # of other settings, with --force
+    if advice.answer:
+        advice.answer.model.model.cpu()
+        opener.save(advice.answer.model, model)
+    made = options.made("advise", argv, args.cpu) | numbers(advice, args, stem)
+    files.write_json(content, made)
+    files.write_atomic(page, text)
+    print(text, end="")
+    return 0 if advice.answer else 1

@@ -1,0 +1,48 @@
+"""``fairseq-collab average``: the mean of the weights of several checkpoints."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from collab_common.command import positive
+from collab_lab.cli import options
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = options.parser_of(
+        "average",
+        "Average the weights of several checkpoints of one training. The result translates like "
+        "any checkpoint; to continue training from it, use --finetune-from-model.",
+        "example: fairseq-collab average checkpoints --last 5 --out average.pt",
+    )
+    parser.add_argument(
+        "checkpoints", nargs="+", type=Path,
+        help="checkpoints to average, or with --last the folder of a training",
+    )  # fmt: skip
+    parser.add_argument(
+        "--last", type=positive, metavar="N",
+        help="average the last N checkpoints of the folder: of epochs (checkpoint3.pt), else of "
+        "updates (checkpoint_3_1000.pt)",
+    )  # fmt: skip
+    options.add_out(parser, "FILE", "checkpoint to write")
+    options.add_force(parser)
+    return parser
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = build_parser()
+    args = parser.parse_args(argv)
+    options.check_out(args)
+    options.import_models(args)
+    from collab_lab.trained.average import average_checkpoints, last_checkpoints
+
+    paths = args.checkpoints
+    if args.last is not None:
+        if len(paths) != 1:
+            parser.error("argument --last: needs one folder")
+        paths = last_checkpoints(args.last, paths[0])
+    average_checkpoints(paths, args.out)
+    print(f"{args.out}: the mean of {', '.join(map(str, paths))}")
+    return 0

@@ -1,0 +1,101 @@
+"""``fairseq-collab bench``: how much faster than stock fairseq is this project?"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import time
+import warnings
+from collections.abc import Sequence
+from importlib.metadata import version
+from importlib.util import find_spec
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from collab_common.command import positive
+from collab_common.files import write_json
+from collab_common.progress import say
+from collab_common.provenance import cores
+from collab_lab.cli import options
+
+PRESETS = ("multi30k", "wmt_en_de", "tiny")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = options.parser_of(
+        "bench",
+        "Time training and translation with random weights: stock fairseq, this project, and "
+        "CTranslate2 (on a CPU, if installed) take turns with the same model and sentences. Prints "
+        "how many times as fast as fairseq each is: median, 5th and 95th percentile. Close all "
+        "other programs first.",
+    )
+    parser.add_argument(
+        "--presets", nargs="+", choices=PRESETS, default=PRESETS[:2],
+        help=f"sizes of the models (default: {' '.join(PRESETS[:2])})",
+    )  # fmt: skip
+    parser.add_argument("--quick", action="store_true", help="fewer turns and shorter translations")
+    parser.add_argument(
+        "--threads", type=positive, default=cores(), metavar="N",
+        help="CPU threads (default: all cores)",
+    )  # fmt: skip
+    options.add_cpu(parser)
+    parser.add_argument(
+        "--out", type=Path, default=Path("bench.json"), metavar="FILE",
+        help="the JSON file (default: bench.json)",
+    )  # fmt: skip
+    options.add_force(parser)
+    return parser
+
+
+def measure(args: argparse.Namespace) -> dict[str, Any]:
+    """Time each preset, architecture and task; the content of the JSON file."""
+    import torch
+
+    from collab_lab.bench import train, translate
+    from collab_lab.bench.models import TIMED
+    from fairseq_collab.kernels.onednn import matrix_library
+
+    start, device = time.time(), options.device(args)
+    torch.set_num_threads(args.threads)
+    records: list[dict[str, Any]] = []
+    logging.getLogger("fairseq").setLevel(logging.WARNING)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for preset, (heads, arch) in product(args.presets, TIMED.items()):
+            say(f"{preset}, {heads}")
+            found = [
+                *translate.run(arch, preset, args.quick, device, args.threads),
+                *train.run(arch, preset, args.quick, device),
+            ]
+            records += [{"preset": preset, "heads": heads, **record} for record in found]
+    return {
+        "seconds": round(time.time() - start, 1),
+        "matrix_library": matrix_library(),
+        "ctranslate2": version("ctranslate2") if find_spec("ctranslate2") else None,
+        "records": records,
+    }
+
+
+def table(records: Sequence[dict[str, Any]]) -> str:
+    """One row per preset, architecture and task; one column per engine."""
+    from collab_lab.results.render import grid
+
+    cases: dict[tuple[str, ...], dict[str, str]] = {}
+    for record in records:
+        case = tuple(record[name] for name in ("preset", "heads", "task", "case"))
+        spread = f"{record['ratio']:.2f} ({record['low']:.2f} to {record['high']:.2f})"
+        cases.setdefault(case, {})[record["engine"]] = spread
+    engines = list(dict.fromkeys(record["engine"] for record in records))[1:]
+    rows = [[*case, *(cells.get(name, "-") for name in engines)] for case, cells in cases.items()]
+    return grid(["preset", "heads", "task", "case", *engines], rows, left=range(4))
+
+
+def main(argv: Sequence[str]) -> int:
+    args = build_parser().parse_args(argv)
+    options.check_out(args)
+    options.import_models(args)
+    found = measure(args)
+    write_json(args.out, {**options.made("bench", argv, args.cpu), **found})
+    print(table(found["records"]))
+    return 0

@@ -1,0 +1,50 @@
+"""``fairseq-collab compare``: paired bootstrap test of two translations of one set."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from collab_common.errors import UserError
+from collab_lab.cli import options
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = options.parser_of(
+        "compare",
+        "Paired bootstrap test (sacreBLEU) of two translations of one test set. "
+        "For several seeds of each method, see fairseq-collab table --against.",
+    )
+    about = "a run's folder, or a file of translations"
+    parser.add_argument("baseline", type=Path, help=about)
+    parser.add_argument("system", type=Path, help=about)
+    parser.add_argument("--reference", type=Path, help="raw reference text (default: the runs')")
+    return parser
+
+
+def main(argv: list[str]) -> int:
+    args = build_parser().parse_args(argv)
+    if args.baseline.resolve() == args.system.resolve():
+        raise UserError("is both the baseline and the system", args.system, "give two systems")
+    from collab_lab.metrics import significance
+    from collab_lab.results.render import render
+    from collab_lab.runs.translations import read_system
+
+    baseline, system = (read_system(path, args.reference) for path in (args.baseline, args.system))
+    if baseline.references != system.references:
+        sizes = f"{len(baseline.references)} and {len(system.references)} sentences"
+        what = f"{args.baseline} and {args.system} were scored against different references"
+        raise UserError(f"{what} ({sizes})", todo="compare translations of one set")
+    low = significance.LOW
+    texts = baseline.hypotheses, system.hypotheses
+    results = significance.paired(*texts, baseline.references)
+    text = render(
+        "compare.md.j2",
+        baseline=baseline,
+        system=system,
+        different=significance.different(*texts),
+        results=results,
+        low=low if min(results[0].baseline, results[0].system) < low else None,
+    )
+    print(text)
+    return 0

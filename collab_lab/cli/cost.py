@@ -1,0 +1,101 @@
+"""``fairseq-collab cost``: parameters, cache bytes and multiply-adds of models."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from collab_common.command import positive
+from collab_common.errors import UserError
+from collab_lab.cli import options
+
+PROG = "fairseq-collab cost"
+STANDARD = " with standard heads"
+#: Columns, and the numbers whose sum each of them shows.
+COLUMNS = {
+    "parameters": ["parameters"],
+    "in attention": ["attention_parameters"],
+    "KV bytes/target token": ["key_bytes_per_target_token", "value_bytes_per_target_token"],
+    "KV bytes/source token": ["key_bytes_per_source_token", "value_bytes_per_source_token"],
+    "multiply-adds": ["multiply_adds"],
+}
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = options.parser_of(
+        "cost",
+        "Parameters, KV cache per token (bytes of keys + values in single precision; a latent that "
+        "is key and value counts as key) and multiply-adds of translation models and language "
+        "models; with shared keys, also of the model with standard heads instead.",
+    )
+    parser.add_argument("checkpoints", type=Path, nargs="+", metavar="CHECKPOINT")
+    parser.add_argument(
+        "--length", type=positive, default=30, metavar="N",
+        help="tokens on each side, or in a language model's block, for multiply-adds (default: 30)",
+    )  # fmt: skip
+    options.add_user_dir(parser)
+    return parser
+
+
+def main(argv: list[str]) -> int:
+    args = build_parser().parse_args(argv)
+    there = [path for path in args.checkpoints if is_read(options.check_checkpoint, path)]
+    if not there:
+        return 1
+    options.import_models(args)
+    from collab_lab.metrics.cost import load_architecture
+    from collab_lab.results.render import grid
+    from fairseq_collab.models.families import HeadTransformer
+    from fairseq_collab.models.shared_heads import IN_TYPES
+    from fairseq_collab.models.variants import COLLABORATIVE
+
+    costs: dict[str, dict[str, int]] = {}
+
+    def count(path: Path) -> None:
+        model = load_architecture(path)
+        costs[str(path)] = costs_of(model, args.length)
+        if isinstance(model, HeadTransformer) and model.variant is COLLABORATIVE:
+            standard = load_architecture(path, key_dim=0, **dict.fromkeys(IN_TYPES))
+            costs[f"{path}{STANDARD}"] = costs_of(standard, args.length)
+
+    counted = [path for path in there if is_read(count, path)]
+    if costs:
+        baseline = next((name for name in costs if name.endswith(STANDARD)), next(iter(costs)))
+        rows = [[name, *cells(found, costs[baseline])] for name, found in costs.items()]
+        print(grid(["model", *COLUMNS], rows))
+        if len(costs) > 1:
+            print(f"%: of {baseline}")
+        print(f"multiply-adds: {args.length} tokens on each side, or in a language model's block")
+    return int(len(counted) < len(args.checkpoints))
+
+
+def is_read(action: Callable[[Path], None], path: Path) -> bool:
+    """Whether ``action`` can read a checkpoint; if not, an error is printed."""
+    try:
+        action(path)
+    except UserError as error:
+        print(f"{PROG}: error: {error}", file=sys.stderr)
+        return False
+    return True
+
+
+def costs_of(model: Any, length: int) -> dict[str, int]:
+    """The numbers of a model, without those of the source for a language model."""
+    from collab_lab.metrics.cost import cost, multiply_adds
+
+    found = {**asdict(cost(model)), "multiply_adds": multiply_adds(model, length, length)}
+    alone = not hasattr(model, "encoder")
+    return {name: number for name, number in found.items() if not (alone and "source" in name)}
+
+
+def cells(found: dict[str, int], baseline: dict[str, int]) -> Iterator[str]:
+    """The cells of a row: numbers, their sum, and its share of the baseline's."""
+    for names in COLUMNS.values():
+        parts, whole = ([costs.get(name, 0) for name in names] for costs in (found, baseline))
+        sums = f" = {' + '.join(f'{part:,}' for part in parts)}" if len(parts) > 1 else ""
+        share = f" ({sum(parts) / sum(whole):.0%})" if sum(whole) and found is not baseline else ""
+        yield f"{sum(parts):,}{sums}{share}" if sum(parts) else "-"

@@ -1,0 +1,67 @@
+"""``fairseq-collab export``: a trained model for other engines, exact.
+
+``fairseq`` is a model of fairseq's own architecture, which needs no plug-in.  It is exact where no
+head needs more than the d/H dimensions of a standard head: see
+:mod:`collab_lab.export.attention`.  ``hf`` is made of that.  ``ct2`` has heads of any size.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+from collab_common.errors import UserError
+from collab_common.folder import whole_folder
+from collab_lab.cli import options
+
+#: The formats and the packages that they need.
+FORMATS = {
+    "fairseq": (),
+    "ct2": ("ctranslate2",),
+    "hf": ("transformers", "safetensors"),
+}
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = options.parser_of(
+        "export",
+        "Write a trained model for another engine, as a folder. The result computes the same "
+        "function; export fails with a reason where that is impossible.",
+        "example: fairseq-collab export average.pt data/multi30k --format ct2 --out model-ct2",
+    )
+    options.add_checkpoint(parser, "a trained transformer, or a language model for fairseq")
+    parser.add_argument(
+        "data", type=Path, nargs="?", help="data folder with the dictionaries, and spm.model for "
+        "the tokeniser of hf (default: that of the training); not needed for fairseq",
+    )  # fmt: skip
+    parser.add_argument(
+        "--format", required=True, choices=FORMATS, help="fairseq: model.pt, a checkpoint of stock "
+        "fairseq's transformer; ct2: for ctranslate2.Translator; hf: a MarianMTModel for "
+        "transformers",
+    )  # fmt: skip
+    options.add_out(parser, "DIR", "folder to write")
+    return parser
+
+
+def main(argv: Sequence[str]) -> int:
+    args = build_parser().parse_intermixed_args(argv)
+    for package in FORMATS[args.format]:
+        if find_spec(package) is None:
+            what = f"needs the package {package}, which is not installed"
+            raise UserError(what, f"--format {args.format}", f"pip install {package}")
+    options.check_out(args)
+    options.import_models(args)
+    from collab_lab.export import model
+
+    trained = model.load(args.checkpoint)
+    with whole_folder(args.out) as folder:
+        if args.format == "fairseq":
+            model.write(trained, folder)
+        else:  # with packages that may be missing
+            module = import_module(f"collab_lab.export.{args.format}")
+            module.export(trained, args.data, folder)
+    print(f"{args.out}: {args.checkpoint} for {args.format}")
+    return 0

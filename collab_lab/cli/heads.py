@@ -1,0 +1,110 @@
+"""``fairseq-collab heads``: what the heads of a trained model do, and how much they matter.
+
+:mod:`collab_lab.analysis` measures; :mod:`collab_lab.results.heads_page` draws and sums up.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from collab_common.command import not_negative
+from collab_common.errors import UserError
+from collab_common.files import sha256
+from collab_lab.cli import options
+
+if TYPE_CHECKING:
+    from collab_lab.analysis.stages import Stage
+    from collab_lab.trained.opener import Trained
+
+#: Sentences that prices come from.
+SENTENCES = 1000
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = options.parser_of(
+        "heads",
+        "Show what each attention head of a trained transformer does (fairseq's or ours, for "
+        "translation or a language model): where it looks, how confidently, whether along "
+        "syntactic relations, how much the prediction depends on it, what its removal costs. "
+        "Writes heads.json, heads.md and figures. Rerun the command to resume it.",
+        "example: fairseq-collab heads checkpoint_best.pt data-bin --conllu en.conllu.gz "
+        "--out heads",
+    )
+    options.add_checkpoint(parser, "a trained transformer")
+    options.add_data(parser)
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder of results")
+    parser.add_argument("--subset", default="valid", help="set of sentences (default: valid)")
+    parser.add_argument(
+        "--conllu", type=Path, metavar="FILE",
+        help="gold trees (Universal Dependencies) of sentences in the source language, gzipped or "
+        "not: score encoder heads for syntactic relations",
+    )  # fmt: skip
+    parser.add_argument(
+        "--subwords", type=Path, metavar="FILE",
+        help="sentencepiece model or BPE codes of the text (default: spm.model or code in DATA)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--relevance-sentences", type=not_negative, metavar="N",
+        help="number of random sentences for relevance, which takes a backward pass per token; 0 "
+        "leaves relevance out (default: what ten minutes allow)",
+    )  # fmt: skip
+    options.add_cpu(parser)
+    options.add_user_dir(parser)
+    return parser
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = build_parser()
+    args = parser.parse_args(argv)
+    if args.conllu is None:
+        options.reject(parser, args, ("subwords",), "needs --conllu")
+    options.import_models(args)
+    from collab_lab.analysis import content, stages
+    from collab_lab.results import heads_page
+
+    loaded = stages.load(args.checkpoint, args.data, options.device(args))
+    path, heads = args.out / content.NAME, loaded.heads
+    if loaded.is_language_model and args.conllu is not None:
+        what = "a language model has no encoder, whose heads are scored for syntactic relations"
+        raise UserError(what, "--conllu", "leave it out")
+    to_measure = planned(args, loaded)
+    args.out.mkdir(parents=True, exist_ok=True)
+    found = content.resume(path, stages.identity(args.checkpoint, args.data, args.subset))
+    found |= {"arch": loaded.arch, "heads": heads, **options.made("heads", argv, args.cpu)}
+    try:
+        stages.run(found, to_measure, loaded, path)
+    finally:  # when interrupted, of the measures that are done
+        if found["stages"]:
+            heads_page.write(found, args.out)
+    print(heads_page.summary(found))
+    print(f"{args.out}: {content.NAME}, {heads_page.NAME} and figures")
+    return 0
+
+
+def planned(args: argparse.Namespace, loaded: Trained) -> list[Stage]:
+    """The stages that the options ask for, cheapest first; a fault in an input fails here."""
+    from collab_lab.analysis import stages, trees
+    from collab_lab.analysis.stages import Stage
+    from collab_lab.analysis.trees import align, segmenter
+    from collab_lab.trained import opener
+
+    subset, number = args.subset, args.relevance_sentences
+    opener.dataset_of(loaded.task, subset)
+    found = [Stage("attention", {}, lambda: stages.attention(loaded, subset))]
+    if args.conllu is not None:
+        segment = segmenter(args.data, loaded.cfg.task.source_lang, args.subwords)
+        gold = [align(sentence, segment) for sentence in trees.read(args.conllu)]
+        settings = {"trees": args.conllu.name, "sha256": sha256(args.conllu)}
+        found.append(Stage("syntax", settings, lambda: stages.syntax(loaded, gold)))
+    found.append(Stage("importance", {}, lambda: stages.importance(loaded, subset)))
+    read = {"sentences": SENTENCES}
+    found.append(Stage("price", read, lambda: stages.price(loaded, subset, **read)))
+    if loaded.is_language_model:
+        print("a language model: no cross-attention, syntax, rare source tokens or relevance")
+    elif number != 0:
+        settings = {"sentences": number}
+        found.append(Stage("relevance", settings, lambda: stages.relevance(loaded, subset, number)))
+    return found

@@ -1,0 +1,98 @@
+"""The command ``fairseq-collab``: the table of commands.
+
+A command is a module that is imported when it is called: ``fairseq-collab doctor`` must work where
+importing fairseq fails, and help texts, text and finished runs need no models.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import logging
+import sys
+from importlib.metadata import version
+
+from collab_common.command import run
+from collab_common.files import config_folder
+
+PROG = "fairseq-collab"
+HELP = ("-h", "--help")
+
+
+#: What each command does, by its name: see :func:`module_of`.
+COMMANDS = {
+    "advise": "find a smaller model that meets a cache or size target at the lowest loss",
+    "average": "average checkpoints of one training",
+    "bench": "measure speed next to stock fairseq and CTranslate2",
+    "compare": "test whether two runs differ significantly",
+    "configs": "print the folder of Hydra configurations",
+    "cost": "count parameters, KV cache and multiply-adds of a checkpoint",
+    "data": "prepare and validate data",
+    "doctor": "check the installation",
+    "export": "export to fairseq, CTranslate2 or Hugging Face, exactly",
+    "heads": "analyse what the heads of a model do",
+    "pages": "render pages of results from data",
+    "prices": "predict what every narrower key, latent, group and missing head costs",
+    "prune": "remove heads from a trained model",
+    "reparametrize": "convert a trained model to shared, narrower or fewer keys",
+    "report": "compare finished runs on one page",
+    "score": "compute BLEU and chrF of runs, a checkpoint or a translation",
+    "sweep": "run all trainings of a Hydra sweep; a rerun resumes it",
+    "table": "tabulate and draw finished runs",
+    "vote": "elect one head per group",
+}
+#: ``fairseq-collab data COMMAND``.
+DATA = {
+    "demo-data": "the corpus of recipes/demo.sh",
+    "iwslt14": "IWSLT14, from download to data folder",
+    "multi30k": "Multi30k, from download to data folder",
+    "prepare": "text to a data folder",
+    "wmt14": "WMT14, from download to data folder",
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; return 0 if it succeeded, 1 for bad input, 2 for bad usage."""
+    prog, commands = PROG, COMMANDS
+    name, *rest = (sys.argv[1:] if argv is None else argv) or HELP
+    if name == "data":
+        prog, commands = f"{PROG} data", DATA
+        name, *rest = rest or HELP
+    if name in HELP:
+        return run(prog, lambda: print(usage(prog, commands)))
+    if name == "--version":
+        return run(prog, lambda: print(PROG, version(PROG)))
+    if name not in commands:
+        known = ", ".join(sorted(commands))
+        print(f"{prog}: error: no command {name!r}; one of {known}", file=sys.stderr)
+        return 2
+    if name == "configs":
+        return run(f"{prog} {name}", lambda: print_configs(rest))
+    # Sizes of dictionaries and data, whenever one is opened; advice to install tensorboardX.
+    for chatty in ("fairseq.tasks", "fairseq.data"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+    return run(f"{prog} {name}", lambda: importlib.import_module(module_of(name)).main(rest))
+
+
+def module_of(name: str) -> str:
+    """The module of a command; it has ``main(argv) -> exit status``."""
+    if name in DATA:
+        return f"data_prep.{name.replace('-', '_')}"
+    return "fairseq_compat.doctor" if name == "doctor" else f"collab_lab.cli.{name}"
+
+
+def usage(prog: str, commands: dict[str, str]) -> str:
+    """All commands of a table, one line each."""
+    lines = [f"  {name:13} {summary}" for name, summary in sorted(commands.items())]
+    return "\n".join([f"usage: {prog} COMMAND [OPTIONS]", "", *lines])
+
+
+def print_configs(rest: list[str]) -> None:
+    """Print the folder of configurations."""
+    prog = f"{PROG} configs"
+    argparse.ArgumentParser(prog=prog, description=config_folder.__doc__).parse_args(rest)
+    print(config_folder())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,30 @@
+"""``fairseq-collab pages``: pages of results from their templates and data."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from collab_lab.cli import options
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = options.parser_of(
+        "pages", "Render every results/NAME.md.j2 of a folder to results/NAME.md and figures."
+    )
+    parser.add_argument("folder", type=Path, nargs="?", default=Path(), help="default: this one")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail on stale pages")
+    return parser
+
+
+def main(argv: list[str]) -> int:
+    """Run the command; its exit status: with --check 1 if a page would change."""
+    args = build_parser().parse_args(argv)
+    from collab_lab.results.pages import pages
+
+    stale = [page for page in pages(args.folder) if page.stale]
+    for page in stale:
+        print(f"{page.path}: not what its template and data make" if args.check else page.path)
+        if not args.check:
+            page.write()
+    return int(args.check and bool(stale))

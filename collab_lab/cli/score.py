@@ -1,0 +1,139 @@
+"""``fairseq-collab score``: scores of runs, of a checkpoint, or of a file of translations.
+
+All runs are scored in this one process; those that have a ``score.json`` are only shown.
+``score CHECKPOINT DATA --run FOLDER`` makes a checkpoint a run for tables and tests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from collab_common.errors import UserError
+from collab_lab.cli import options
+
+if TYPE_CHECKING:
+    from collab_lab.runs.record import Record
+    from collab_lab.runs.run import Run
+
+PROG = "fairseq-collab score"
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=PROG,
+        description="BLEU and chrF (sacreBLEU, detokenised, cased). Of runs without score.json: "
+        "average the checkpoints, translate the test set and write score.json. Of a checkpoint: "
+        "make it a run (--run) and score that. Of a file: compare it with --reference.",
+    )
+    parser.add_argument(
+        "what", type=Path, nargs="+", metavar="RUN|FILE|CHECKPOINT",
+        help="runs, or folders of runs; or one file of translations, plain text or as "
+        "fairseq-generate --remove-bpe prints them; with --run, a checkpoint and a data folder",
+    )  # fmt: skip
+    parser.add_argument(
+        "--reference", type=Path, metavar="FILE", help="raw reference text, one sentence per line"
+    )
+    made = parser.add_argument_group("a checkpoint that was not trained in a run")
+    made.add_argument("--run", type=Path, metavar="FOLDER", help="folder of the new run")
+    made.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE",
+        help="a fact for tables (method=elected), or one of fairseq's options (generation.beam=1)",
+    )  # fmt: skip
+    made.add_argument("--cpu", action="store_true", help="do not use a GPU")
+    return parser
+
+
+def main(argv: list[str]) -> int:
+    parser = build_parser()
+    args = parser.parse_intermixed_args(argv)
+    if args.run:
+        run = run_of_checkpoint(parser, args, [*PROG.split(), *argv])
+        return score_runs([run])
+    options.reject(parser, args, ("set", "cpu"), "goes with a checkpoint and --run")
+    for path in [*args.what, *filter(None, [args.reference])]:
+        if not path.exists():
+            raise UserError("file or folder not found", path)
+    if any(path.is_dir() for path in args.what):
+        if args.reference:
+            parser.error("argument --reference: a run has its own, raw/ in the data folder")
+        from collab_lab.runs.run import find_runs
+
+        runs = find_runs(path.resolve() for path in args.what)
+        options.import_models(args)
+        return score_runs(runs)
+    if len(args.what) > 1:
+        parser.error("give one file of translations, or runs; a checkpoint needs --run")
+    if not args.reference:
+        parser.error("argument --reference: needed with a file of translations")
+    from collab_lab.metrics.bleu import score, summary
+    from collab_lab.runs.translations import read_system
+
+    system = read_system(args.what[0], args.reference)
+    print(summary(score(system.hypotheses, system.references)))
+    return 0
+
+
+def run_of_checkpoint(
+    parser: argparse.ArgumentParser, args: argparse.Namespace, command: list[str]
+) -> Run:
+    """The run that is made of a checkpoint."""
+    if len(args.what) != 2 or args.reference:
+        parser.error("argument --run: goes with a checkpoint and a data folder")
+    args.checkpoint, args.data = args.what
+    chosen = {}
+    for text in args.set:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            parser.error(f"argument --set: {text!r} is not NAME=VALUE")
+        chosen[name] = value
+    options.import_models(args)
+    from collab_lab.runs.existing import configuration, make_run
+    from collab_lab.runs.run import Run
+    from collab_lab.runs.score import check_test_set
+
+    run, checkpoint = Run(args.run.resolve()), args.checkpoint.resolve()
+    config = configuration(checkpoint, args.data.resolve(), chosen, args.cpu)
+    if not run.score_file.exists():
+        check_test_set(config)  # before there is a folder
+    with run.locked():
+        make_run(run, checkpoint, config, chosen, command)
+    return run
+
+
+def score_runs(runs: list[Run]) -> int:
+    """Score the runs that have no scores yet, and show all; the exit status."""
+    from collab_lab.runs.score import check_test_set
+
+    failed = 0
+    for run in runs:
+        try:
+            if not run.score_file.exists():
+                check_test_set(run.config())
+            print(f"{run.name}: {line_of(scores_of(run))}", flush=True)
+        except UserError as error:
+            failed = 1
+            print(f"{PROG}: error: {error}", file=sys.stderr, flush=True)
+    return failed
+
+
+def scores_of(run: Run) -> Record:
+    """The record of a run, computed if there is none."""
+    from collab_lab.runs.score import score_run
+
+    if found := run.score():
+        return found
+    with run.locked():
+        return run.score() or score_run(run)
+
+
+def line_of(record: Record) -> str:
+    """The scores of a run in one line."""
+    from collab_lab.runs.worker import in_short
+
+    if record.task == "language_modeling":
+        return in_short(record)
+    chrf = f"chrF {record.chrf:.2f}  {record.bleu_signature}  {record.chrf_signature}"
+    return f"{in_short(record)}  {chrf}"

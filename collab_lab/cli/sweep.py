@@ -1,0 +1,74 @@
+"""``fairseq-collab sweep``: all runs of a Hydra sweep that are not finished."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+from pathlib import Path
+
+from collab_common.command import check_folder, positive
+from collab_common.errors import UserError
+from collab_common.files import config_folder
+from collab_common.folder import MANIFEST, read_finished
+from collab_common.provenance import cores
+from collab_lab.cli import options
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = options.parser_of(
+        "sweep",
+        "Do all runs of a Hydra sweep that are not finished: train, average, translate, score. "
+        "Rerun the command to resume after an interruption.",
+        "example: fairseq-collab sweep configs/experiment/key_dim_multi30k.yaml common.seed=1,2,3",
+    )
+    parser.add_argument(
+        "config", type=Path,
+        help="a configuration with hydra.sweeper.params, e.g. a copy of one in the folder that "
+        "fairseq-collab configs prints",
+    )  # fmt: skip
+    parser.add_argument("overrides", nargs="*", help="Hydra overrides, fixed or swept")
+    parser.add_argument("--out", type=Path, help="default: runs/NAME of the configuration")
+    parser.add_argument("--jobs", type=positive, default=1, metavar="N", help="trainings at a time")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the trainings that would run, and stop"
+    )
+    return parser
+
+
+def main(argv: list[str]) -> int:
+    args = build_parser().parse_intermixed_args(argv)
+    if not args.config.is_file():
+        todo = f"give or copy a file of {config_folder()}/experiment (fairseq-collab configs)"
+        raise UserError("file not found", args.config, todo)
+    options.import_models(args)
+    import torch
+
+    from collab_lab.runs.run import Run
+    from collab_lab.runs.sweep import plan
+    from collab_lab.runs.worker import train_command, work_off
+
+    out = args.out or Path("runs") / args.config.stem
+    jobs = plan(args.config, args.overrides)
+    runs = {Run(out.resolve() / job.name): job for job in jobs}
+    for run, job in runs.items():
+        run.check_same(job.config)
+    check_data({Path(job.config.task.data) for job in jobs})
+    if args.dry_run:
+        for run in runs:
+            done = run.verdict() == "finished"
+            print(f"finished: {run.folder}" if done else shlex.join(train_command(run)))
+        return 0
+    threads = max(1, cores() // args.jobs)
+    os.environ.setdefault("OMP_NUM_THREADS", str(threads))  # of each training
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))  # of the scoring in this process
+    return work_off(runs, args.jobs, command=["fairseq-collab", "sweep", *argv], log=sys.stdout)
+
+
+def check_data(folders: set[Path]) -> None:
+    """Reject data folders that are missing or changed."""
+    for data in folders:
+        check_folder(data, "give task.data=FOLDER")
+        if (data / MANIFEST).exists():
+            read_finished(data)

@@ -1,0 +1,67 @@
+"""``fairseq-collab table``: runs as a table and a figure, from their ``score.json`` alone.
+
+Unfinished runs are listed, never averaged. The order of the runs changes no byte.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from collab_common.files import write_contents
+from collab_lab.cli import options
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = options.parser_of(
+        "table",
+        "A table (with --out also a figure) of runs: a row per method and key width, or per value "
+        "of --x; mean and standard deviation over seeds.",
+    )
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUNS", help="runs, folders of runs")
+    parser.add_argument(
+        "--x", default="key_dim",
+        help="what varies: a field of score.json or a choice of the sweep (default: key_dim); "
+        "none: a row per method and setting, drawn against parameters",
+    )  # fmt: skip
+    parser.add_argument(
+        "--columns", type=lambda text: tuple(text.split(",")), default=(), metavar="A,B,...",
+        help="fields of score.json (bleu,perplexity.test,valid_loss), or choices of the sweep "
+        "(default: scores and costs)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--score", metavar="FIELD",
+        help="number of score.json to test and draw: valid_loss, ... (default: the task's measure, "
+        "bleu for translation)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--against", metavar="ROW",
+        help="baseline of the tests: a method, or a row's name in the table, e.g. "
+        "'concatenated, layers=2' (default: concatenated, if there); none: no tests",
+    )  # fmt: skip
+    parser.add_argument(
+        "--out", type=Path,
+        help="folder for table.md, runs.json, figure.png and figure.svg",
+    )  # fmt: skip
+    options.add_force(parser)
+    return parser
+
+
+def main(argv: list[str]) -> int:
+    args = build_parser().parse_args(argv)
+    from collab_lab.results import figure
+    from collab_lab.results.collect import facts
+    from collab_lab.results.table import read_table
+    from collab_lab.results.table_text import markdown
+
+    table = read_table(args.runs, args.x, args.against, args.columns, args.score)
+    text = markdown(table)
+    if args.out:
+        runs = json.dumps({"runs": facts(table.frame)}, indent=1, ensure_ascii=False) + "\n"
+        files: dict[str, bytes | str] = {"table.md": text, "runs.json": runs}
+        files |= figure.of_table(table)
+        options.check_new(args, *(args.out / name for name in files))
+        write_contents(args.out, files)
+    print(text, end="")
+    return 0

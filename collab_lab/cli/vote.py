@@ -1,0 +1,50 @@
+"""``fairseq-collab vote``: elect one head per group (Ni et al. 2023)."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from collab_lab.cli import options
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = options.parser_of(
+        "vote",
+        "Elect one head per group: the frozen model reads one epoch, and in every batch each "
+        "group votes for the head with the largest cosine with its centre. Writes the votes for "
+        "fairseq-collab prune --votes.",
+        "example: fairseq-collab vote checkpoints/average.pt data/multi30k --out votes.json",
+    )
+    options.add_checkpoint(parser, "a trained transformer_grouped_heads, or a language model of it")
+    options.add_data(parser)
+    options.add_out(parser, "FILE", "file of votes to write")
+    options.add_force(parser)
+    parser.add_argument("--subset", default="train", help="subset to read (default: train)")
+    options.add_cpu(parser)
+    options.add_user_dir(parser)
+    return parser
+
+
+def main(argv: Sequence[str]) -> int:
+    args = build_parser().parse_args(argv)
+    options.check_out(args)
+    options.import_models(args)
+    from collab_lab.prune import votes
+    from collab_lab.trained.opener import epoch, load
+    from fairseq_collab.attention.groups import head_group_attentions
+
+    trained = load(args.checkpoint, args.data)
+    trained.model.to(options.device(args))
+    count = votes.count_votes(trained, epoch(trained, args.subset))
+    content = {
+        "checkpoint": args.checkpoint.name,
+        "data": args.data.resolve().name,
+        "subset": args.subset,
+        "feature": head_group_attentions(trained.model)[0].feature,
+        "batches": count.batches,
+        "votes": count.votes,
+    }
+    votes.write(args.out, content)
+    print(f"{args.out}: votes of {count.batches:,} batches")
+    return 0

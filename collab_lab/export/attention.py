@@ -1,0 +1,166 @@
+"""Weights with which fairseq's attention computes one of ours, where that is exact.
+
+fairseq's heads have one size h and score
+
+    score_i(x, y) = h^-0.5 (x Wq_i^T + bq_i)(y Wk_i^T + bk_i)^T,      Wq_i, Wk_i (h, d)
+
+Every attention here is bilinear in x and y, too, and has this form where no head needs more than h
+dimensions:
+
+* Shared keys (arXiv 2006.16362): ``score_i = s (x Wq^T + bq) M_i (y Wk^T + bk)^T``, ``M_i`` is
+  ``diag(m_i)``, a matrix, or contained in own queries.  Only dimensions of the key with a mixing
+  other than 0 count: all K after training, or the block of head i at its start.  Mixing and
+  scale move into ``Wq_i``, each head gets a copy of its keys, and zeros fill up h.
+* Smaller heads (arXiv 2002.07028) are filled up with zeros.
+* Each head gets a copy of shared keys and values (arXiv 1911.02150, 2305.13245), or the product of
+  its maps and the latent's (arXiv 2405.04434).
+
+So at h = d/H shared keys qualify for K <= d/H.  An engine with heads of any size can take every
+attention (:func:`smallest_size`), and where its heads may share keys and values, shared ones are
+stored once (``may_share``): mixing is then in the queries, as in decoding
+(:meth:`.HeadAttention.project_query`).
+
+Shapes: ``A (H, d + 1, e)``, ``B (G, d_y + 1, e)``, ``V (G, d_y + 1, h_v)``: the heads' maps of
+queries with their scale, keys and values; biases are their last rows.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from collab_lab.trained.attentions import LinearMaps, linear_maps
+from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention, HeadAttention
+from fairseq_collab.attention.grouped_query import GroupedQueryAttention
+from fairseq_collab.attention.latent import LatentAttention
+from fairseq_collab.attention.mfa import MFAAttention
+from fairseq_collab.attention.scores import for_each_head
+
+#: Attentions that can be converted.
+KNOWN = (CollaborativeAttention, ConcatenatedAttention, GroupedQueryAttention, LatentAttention)
+
+
+class NotExactError(ValueError):
+    """The heads do not fit the wanted size; the message has the reason."""
+
+
+def maps_of(attention: HeadAttention, heads_elsewhere: int = 1) -> LinearMaps:
+    """The maps ``A``, ``B`` and ``V``.
+
+    Args:
+        heads_elsewhere: the number of zero heads for an attention without heads.
+
+    Raises:
+        NotExactError: an unknown class of attention.
+    """
+    if not isinstance(attention, KNOWN) or isinstance(attention, MFAAttention):
+        # MFA normalises its queries: they are no linear map of the input.
+        raise NotExactError(f"export does not support {type(attention).__name__}")
+    if attention.num_heads:
+        return linear_maps(attention)
+    like, d, d_y = attention.out_proj.weight.double(), attention.embed_dim, attention.kdim
+    return LinearMaps(*(like.new_zeros(heads_elsewhere, size + 1, 0) for size in (d, d_y, d_y)))
+
+
+@torch.no_grad()
+def plain_weights(
+    attention: HeadAttention, size: int, heads_elsewhere: int = 1, may_share: bool = False
+) -> dict[str, Tensor]:
+    """The weights of fairseq's attention with heads of ``size`` h.
+
+    Args:
+        heads_elsewhere: see :func:`maps_of`.
+        may_share: store shared keys and values once, as ``G`` heads.
+
+    Returns:
+        ``q_proj``, ``k_proj``, ``v_proj`` ``.weight (H h, d)`` and ``.bias (H h)``, ``out_proj``
+        ``.weight (d, H h)`` and ``.bias (d)``, in the precision of ``attention``.
+
+    Raises:
+        NotExactError: a head needs more dimensions.
+    """
+    maps = maps_of(attention, heads_elsewhere)
+    queries, keys, values = maps
+    if may_share and shares(attention):
+        groups = key_value_heads(attention)
+        return _state(
+            attention, LinearMaps(queries, _each(keys, groups), _each(values, groups)), size
+        )
+    heads = [fit(*head, size) for head in scoring_heads(maps)]
+    if values.size(2) > size:
+        what = f"values have size {values.size(2)}; standard heads here have {size}"
+        raise NotExactError(what)
+    queries, keys = (torch.stack(sides) for sides in zip(*heads, strict=True))
+    return _state(attention, LinearMaps(queries, keys, _each(values, len(queries))), size)
+
+
+def _state(attention: HeadAttention, maps: LinearMaps, size: int) -> dict[str, Tensor]:
+    """The state dict of these maps, filled up to ``size``, for scores scaled by h^-0.5."""
+    out, bias = attention.out_proj.weight, attention.out_proj.bias
+    weights = {"out_proj.bias": bias.detach().clone()}
+    scaled = (maps.queries * size**0.5, maps.keys, maps.values)
+    for name, one in zip(("q_proj", "k_proj", "v_proj"), scaled, strict=True):
+        rows = widened(one, size).transpose(1, 2).flatten(0, 1)  # (G h, d_y + 1)
+        weights |= {f"{name}.weight": rows[:, :-1], f"{name}.bias": rows[:, -1]}
+    columns = out.unflatten(1, (len(maps.queries), maps.values.size(2)))  # (d, H, h_v)
+    weights["out_proj.weight"] = widened(columns, size).flatten(1)
+    return {name: weight.to(out.dtype) for name, weight in weights.items()}
+
+
+# ---- heads that share ----------------------------------------------------------------------------
+
+
+def shares(attention: HeadAttention) -> bool:
+    """Whether there are fewer heads of keys and values than of queries."""
+    return bool(attention.num_heads) and key_value_heads(attention) < attention.num_heads
+
+
+@torch.no_grad()
+def key_value_heads(attention: HeadAttention) -> int:
+    """``G``."""
+    y = attention.out_proj.weight.new_zeros(1, 1, attention.kdim)
+    return max(attention.project_key(y).size(1), attention.project_value(y).size(1))
+
+
+@torch.no_grad()
+def smallest_size(attention: HeadAttention) -> int:
+    """The smallest ``size`` that :func:`plain_weights` accepts where heads may share."""
+    maps = maps_of(attention)
+    if shares(attention):
+        return max(maps.keys.size(2), attention.v_head_size)
+    if not attention.num_heads:
+        return 1
+    return max(attention.v_head_size, *(a.size(1) for a, _ in scoring_heads(maps)))
+
+
+# ---- single heads --------------------------------------------------------------------------------
+
+
+def scoring_heads(maps: LinearMaps) -> list[tuple[Tensor, Tensor]]:
+    """``A (d + 1, n)`` and ``B (d_y + 1, n)`` of each head, in the dimensions that it uses."""
+    return [
+        _used(a, b) for a, b in zip(maps.queries, _each(maps.keys, len(maps.queries)), strict=True)
+    ]
+
+
+def _used(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    scored = a.any(0) & b.any(0)
+    return a[:, scored], b[:, scored]
+
+
+def fit(a: Tensor, b: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """The head filled up to ``size`` dimensions; NotExactError if it needs more."""
+    if a.size(1) > size:
+        what = f"a head scores by {a.size(1)} dimensions; standard heads here have {size}"
+        raise NotExactError(what)
+    return widened(a, size), widened(b, size)
+
+
+def _each(shared: Tensor, heads: int) -> Tensor:
+    """Repeat shared maps for each head: ``(G, d_y + 1, e) -> (H, d_y + 1, e)``."""
+    return for_each_head(shared.unsqueeze(0), heads)[0]
+
+
+def widened(x: Tensor, size: int) -> Tensor:
+    """Filled up with zeros: ``(..., n) -> (..., size)``."""
+    return torch.nn.functional.pad(x, (0, size - x.size(-1)))

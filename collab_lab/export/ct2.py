@@ -1,0 +1,166 @@
+"""A model for CTranslate2 (https://github.com/OpenNMT/CTranslate2).
+
+CTranslate2's own converter reads no checkpoint since fairseq 0.10; this module uses its functions
+that fill a specification, on a model with plain projections.
+
+Heads there may have any size, so that every key width can be exported.  All heads of a stack are as
+large as the largest needs (K with shared keys; values are filled up with zeros), and their products
+cost accordingly.  Keys and values that heads share are shared there, too (``num_heads_kv``).
+"""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from ctranslate2.converters.fairseq import set_transformer_decoder, set_transformer_encoder
+from ctranslate2.specs import (
+    TransformerDecoderSpec,
+    TransformerEncoderSpec,
+    TransformerSpec,
+    common_spec,
+)
+from ctranslate2.specs.attention_spec import MultiHeadAttentionSpec
+from fairseq.data import Dictionary
+from torch import nn
+
+from collab_lab.export.attention import (
+    NotExactError,
+    key_value_heads,
+    plain_weights,
+    shares,
+    smallest_size,
+)
+from collab_lab.export.model import (
+    Vocabulary,
+    check_engine,
+    common_heads,
+    inexact,
+    position_table,
+    vocabulary,
+)
+from collab_lab.metrics.cost import BYTES_PER_FLOAT, cached_floats
+from collab_lab.trained.attentions import Attention, attentions
+from collab_lab.trained.opener import Trained
+from fairseq_collab.attention import HeadAttention
+
+ACTIVATIONS = {
+    "relu": common_spec.Activation.RELU,
+    "gelu": common_spec.Activation.GELU,
+    "gelu_accurate": common_spec.Activation.GELUTanh,
+    "gelu_fast": common_spec.Activation.GELUTanh,
+    "swish": common_spec.Activation.SWISH,
+    "tanh": common_spec.Activation.Tanh,
+}
+
+
+def export(trained: Trained, data: Path | None, folder: Path) -> None:
+    """Fill a folder for ``ctranslate2.Translator``, and print the size of the KV cache there."""
+    check_engine(trained, "CTranslate2", ACTIVATIONS)
+    write(trained, vocabulary(trained, data), folder)
+    for token, (own, there) in cache_bytes(trained).items():
+        print(f"KV cache per {token} token (float32): {own:,} bytes, in CTranslate2 {there:,}")
+
+
+def write(trained: Trained, words: Vocabulary, folder: Path) -> None:
+    """Fill the folder with a model that :func:`.check_engine` accepts."""
+    spec = specification(trained, words)
+    spec.validate()
+    spec.optimize()
+    spec.save(str(folder))
+
+
+def specification(trained: Trained, words: Vocabulary) -> TransformerSpec:
+    """All weights, in CTranslate2's layout."""
+    model = copy.deepcopy(trained.model).requires_grad_(False)
+    encoder = _stack(TransformerEncoderSpec, trained, model.encoder, "encoder")
+    decoder = _stack(TransformerDecoderSpec, trained, model.decoder, "decoder")
+    set_transformer_encoder(encoder, model.encoder)
+    set_transformer_decoder(decoder, model.decoder)
+    spec = TransformerSpec(encoder, decoder)
+    spec.register_source_vocabulary(symbols(words.source))
+    spec.register_target_vocabulary(symbols(words.target))
+    # fairseq ends a source with </s>, and starts a target with it.
+    spec.config.add_source_eos = True
+    spec.config.decoder_start_token = words.target.eos_word
+    spec.config.unk_token = words.target.unk_word
+    return spec
+
+
+def symbols(dictionary: Dictionary) -> list[str]:
+    """The words by index; CTranslate2 calls padding ``<blank>``."""
+    return ["<blank>" if word == dictionary.pad_word else word for word in dictionary.symbols]
+
+
+def _stack(kind: Any, trained: Trained, stack: Any, side: str) -> Any:
+    """The empty specification of ``stack``, whose attentions are replaced by plain projections."""
+    places, heads, size = layout(trained, side)
+    for one in places:
+        if isinstance(one.module, HeadAttention):
+            name = one.name.rpartition(".")[2]
+            setattr(stack.layers[one.layer], name, projections(one.module, size, heads))
+    if stack.embed_positions is None:
+        stack.embed_positions = SimpleNamespace(weights=position_table(stack), padding_idx=-1)
+    spec = kind(
+        len(stack.layers),
+        heads,
+        head_dim=size,
+        pre_norm=getattr(stack.cfg, side).normalize_before,
+        activation=ACTIVATIONS[str(stack.cfg.activation_fn)],
+        layernorm_embedding=stack.layernorm_embedding is not None,
+        no_final_norm=stack.layer_norm is None,
+    )
+    for one in places:
+        if isinstance(one.module, HeadAttention) and shares(one.module):
+            own = one.type != "cross"
+            shared = MultiHeadAttentionSpec(
+                own, num_heads_kv=key_value_heads(one.module), head_dim=size
+            )
+            setattr(spec.layer[one.layer], "self_attention" if own else "attention", shared)
+    return spec
+
+
+def layout(trained: Trained, side: str) -> tuple[list[Attention], int, int]:
+    """The attentions of a stack, and the number and the size of their heads in CTranslate2."""
+    places = [one for one in attentions(trained.model) if one.name.startswith(f"{side}.")]
+    return places, common_heads(trained, side), max(head_size(trained, one) for one in places)
+
+
+def cache_bytes(trained: Trained) -> dict[str, tuple[int, int]]:
+    """Bytes of the KV cache per target token and per source token: of the model, in CTranslate2.
+
+    Sums over decoder layers, in single precision.  CTranslate2 caches keys and values of one size
+    for all heads of the decoder; only heads that share them in the model share them there.
+    """
+    places, heads, size = layout(trained, "decoder")
+    found = {"target": (0, 0), "source": (0, 0)}
+    for one in places:
+        is_shared = isinstance(one.module, HeadAttention) and shares(one.module)
+        groups = key_value_heads(one.module) if is_shared else heads
+        token = "source" if one.type == "cross" else "target"
+        own, there = found[token]
+        own += BYTES_PER_FLOAT * sum(cached_floats(one.module))
+        found[token] = own, there + BYTES_PER_FLOAT * 2 * groups * size
+    return found
+
+
+def head_size(trained: Trained, one: Attention) -> int:
+    """The smallest exact head size; raises UserError without one."""
+    if not isinstance(one.module, HeadAttention):
+        return one.module.head_dim
+    try:
+        return smallest_size(one.module)
+    except NotExactError as error:
+        raise inexact(trained, f"{one.name}: {error}") from error
+
+
+def projections(attention: HeadAttention, size: int, heads: int) -> nn.Module:
+    """The projections that CTranslate2 reads of fairseq's attention, for ``heads`` of ``size``."""
+    weights = plain_weights(attention, size, heads, may_share=True)
+    module = nn.Module()
+    for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
+        weight, bias = weights[f"{name}.weight"].contiguous(), weights[f"{name}.bias"]
+        setattr(module, name, SimpleNamespace(weight=weight, bias=bias))
+    return module

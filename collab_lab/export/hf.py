@@ -1,0 +1,161 @@
+"""A model for Hugging Face's ``MarianMTModel``.
+
+Marian's model is fairseq's post-norm transformer with other positions: other wavelengths, counted
+from 0 (fairseq: from ``padding_idx + 1``).  transformers does not save the table of positions, but
+loads one from the file: fairseq's is written there.  (``save_pretrained`` on the loaded model omits
+it: export again instead.)
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save
+from torch import Tensor
+from transformers import GenerationConfig, MarianConfig
+
+from collab_lab.export.model import (
+    MULTILINGUAL,
+    Vocabulary,
+    check_engine,
+    inexact,
+    plain,
+    position_table,
+    vocabulary,
+)
+from collab_lab.trained.opener import Trained
+from fairseq_collab.models.layers import is_copy
+
+#: fairseq's names of activations, and transformers'.
+ACTIVATIONS = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_accurate": "gelu_new",
+    "gelu_fast": "gelu_new",
+    "swish": "silu",
+    "tanh": "tanh",
+    "linear": "linear",
+}
+#: fairseq's ``--max-len-b``, with the first token and ``</s>``, which it does not count.
+MAX_LENGTH = 200 + 2
+
+
+def export(trained: Trained, data: Path | None, folder: Path) -> None:
+    """Fill a folder for ``MarianMTModel.from_pretrained`` and ``AutoTokenizer.from_pretrained``."""
+    stock = plain(trained)
+    check_engine(stock, "MarianMTModel", ACTIVATIONS, post_norm_only=True)
+    if trained.cfg.task._name == MULTILINGUAL:
+        raise inexact(trained, "MarianMTModel has no symbols of languages", "give --format ct2")
+    write(stock.model, vocabulary(stock, data), folder)
+
+
+def write(model: Any, words: Vocabulary, folder: Path) -> None:
+    """Fill the folder with fairseq's own transformer, as :func:`.check_engine` accepts it.
+
+    The tokeniser needs ``words.subwords``; without them there is the vocabulary only.
+    """
+    config = configuration(model, words)
+    config.save_pretrained(folder)
+    generation(words).save_pretrained(folder)
+    content = save(weights(model, config), {"format": "pt"})
+    (folder / "model.safetensors").write_bytes(content)
+    write_vocabulary(words, folder, config)
+
+
+def configuration(model: Any, words: Vocabulary) -> MarianConfig:
+    """The options of ``MarianMTModel``."""
+    cfg = model.encoder.cfg
+    positions = min(len(position_table(stack)) for stack in (model.encoder, model.decoder))
+    shared = model.encoder.embed_tokens.weight is model.decoder.embed_tokens.weight
+    tied = model.decoder.output_projection.weight is model.decoder.embed_tokens.weight
+    return MarianConfig(
+        architectures=["MarianMTModel"],
+        vocab_size=len(words.source),
+        decoder_vocab_size=len(words.target),
+        share_encoder_decoder_embeddings=shared,
+        tie_word_embeddings=tied,
+        d_model=cfg.encoder.embed_dim,
+        encoder_layers=len(model.encoder.layers),
+        encoder_attention_heads=cfg.encoder.attention_heads,
+        encoder_ffn_dim=cfg.encoder.ffn_embed_dim,
+        decoder_layers=len(model.decoder.layers),
+        decoder_attention_heads=cfg.decoder.attention_heads,
+        decoder_ffn_dim=cfg.decoder.ffn_embed_dim,
+        activation_function=ACTIVATIONS[str(cfg.activation_fn)],
+        dropout=cfg.dropout,
+        scale_embedding=not cfg.no_scale_embedding,
+        max_position_embeddings=positions,
+        **special_symbols(words),
+    )
+
+
+def special_symbols(words: Vocabulary) -> dict[str, Any]:
+    """Special symbols by transformers' names."""
+    last = ("eos_token_id", "forced_eos_token_id", "decoder_start_token_id")
+    return {
+        "pad_token_id": words.target.pad(),
+        "bos_token_id": words.target.bos(),
+        **dict.fromkeys(last, words.target.eos()),
+    }
+
+
+def generation(words: Vocabulary) -> GenerationConfig:
+    """The search of ``fairseq-generate`` with beam 5.
+
+    A sentence ends with its fifth hypothesis.  Scores are means over tokens.  Padding and empty
+    translations are excluded.
+    """
+    return GenerationConfig(
+        num_beams=5,
+        length_penalty=1.0,
+        early_stopping=True,
+        min_new_tokens=1,
+        max_length=MAX_LENGTH,
+        bad_words_ids=[[words.target.pad()]],
+        **special_symbols(words),
+    )
+
+
+def weights(model: Any, config: MarianConfig) -> dict[str, Tensor]:
+    """Marian's weights by name; tied weights once."""
+    found: dict[str, Tensor] = {}
+    for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
+        for name, weight in stack.layers.state_dict().items():
+            if not is_copy(name):
+                found[f"model.{side}.layers.{name}"] = weight
+        positions = position_table(stack)[: config.max_position_embeddings]
+        found[f"model.{side}.embed_positions.weight"] = positions
+        name = "shared" if config.share_encoder_decoder_embeddings else f"{side}.embed_tokens"
+        found[f"model.{name}.weight"] = stack.embed_tokens.weight
+    if not config.tie_word_embeddings:
+        found["lm_head.weight"] = model.decoder.output_projection.weight
+    found["final_logits_bias"] = torch.zeros(1, model.decoder.output_projection.out_features)
+    return {name: weight.detach().contiguous() for name, weight in found.items()}
+
+
+def write_vocabulary(words: Vocabulary, folder: Path, config: MarianConfig) -> None:
+    """``vocab.json``, from piece to index, and the other files of ``MarianTokenizer``."""
+    shared = config.share_encoder_decoder_embeddings
+    files: dict[str, Any] = {"vocab.json": words.source.indices}
+    if not shared:
+        files["target_vocab.json"] = words.target.indices
+    if words.subwords is not None:
+        files["tokenizer_config.json"] = {
+            "tokenizer_class": "MarianTokenizer",
+            "source_lang": words.source_lang,
+            "target_lang": words.target_lang,
+            "separate_vocabs": not shared,
+            "model_max_length": config.max_position_embeddings,
+            "unk_token": words.source.unk_word,
+            "eos_token": words.source.eos_word,
+            "pad_token": words.source.pad_word,
+        }
+        for side in ("source", "target"):
+            shutil.copyfile(words.subwords, folder / f"{side}.spm")
+    for name, content in files.items():
+        text = json.dumps(content, ensure_ascii=False, indent=1) + "\n"
+        (folder / name).write_text(text, encoding="utf-8")

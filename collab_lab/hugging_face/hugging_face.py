@@ -1,0 +1,140 @@
+"""Attentions of Hugging Face's BERT, RoBERTa, DistilBERT, Marian and DeiT.
+
+An adapter keeps the original's output projection and what else belongs to it; queries, keys, values
+and mixing are in ``core``.
+
+Masks are prepared by the model for the implementation that it is set to.  Adapters understand those
+of "eager"; others, which may leave the causal mask out, are rejected.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+from transformers.cache_utils import EncoderDecoderCache
+from transformers.models.bert.modeling_bert import BertSelfAttention
+from transformers.models.deit.modeling_deit import DeiTAttention
+from transformers.models.distilbert.modeling_distilbert import DistilBertSelfAttention
+from transformers.models.marian.modeling_marian import MarianAttention
+from transformers.models.roberta.modeling_roberta import RobertaSelfAttention
+
+from collab_lab.hugging_face.core import attend, keys_and_values
+from fairseq_collab.attention import CollaborativeAttention
+
+
+class Adapter(nn.Module):
+    """Replacement of a model's attention: the core, and settings of the original."""
+
+    #: Settings of the original that stay, where it has them.
+    SETTINGS: tuple[str, ...] = ("config", "is_causal", "is_decoder", "layer_idx")
+    #: Modules of the original that the heads go through, one after the other.
+    AFTER: tuple[str, ...] = ()
+
+    core: CollaborativeAttention
+    config: Any
+    layer_idx: Any  # a number wherever there is a cache
+
+    def __init__(self, original: nn.Module, core: CollaborativeAttention):
+        # Not the class that this one replaces, which would make new weights.
+        nn.Module.__init__(self)
+        self.core = core
+        for name in (*self.SETTINGS, *self.AFTER):
+            if hasattr(original, name):
+                setattr(self, name, getattr(original, name))
+        # transformers records attention weights by hooks, which it installs once a model.
+        self._forward_hooks.update(original._forward_hooks)
+        self.train(original.training)
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        attention_mask: Tensor | None = None,
+        key_value_states: Tensor | None = None,
+        past_key_values: Any = None,
+        **_options: Any,
+    ) -> tuple[Tensor, Tensor]:
+        """Output ``(B, T, d)`` and weights ``(B, H, T, S)``.
+
+        Args:
+            key_value_states: the encoder's output; this is cross-attention then.
+            past_key_values: a cache of transformers', which then holds one key for all heads.
+
+        Raises:
+            ValueError: another implementation than "eager" is set.
+        """
+        implementation = self.config._attn_implementation
+        if implementation != "eager":
+            raise ValueError(
+                f"the attention implementation is {implementation!r}: collaborative heads need the "
+                "masks of 'eager'; call model.set_attn_implementation('eager')"
+            )
+        if key_value_states is None:
+            keys = self._own_keys(hidden_states, past_key_values)
+        else:
+            keys = self._source_keys(key_value_states, past_key_values)
+        heads, weights = attend(self.core, hidden_states, keys, attention_mask)
+        for name in self.AFTER:
+            heads = self.get_submodule(name)(heads)
+        return heads, weights
+
+    def _own_keys(self, states: Tensor, past: Any) -> tuple[Tensor, Tensor]:
+        """Keys and values of this step, after those of former ones."""
+        keys = keys_and_values(self.core, states)
+        if past is None:
+            return keys
+        if isinstance(past, EncoderDecoderCache):
+            past = past.self_attention_cache
+        return past.update(*keys, self.layer_idx)
+
+    def _source_keys(self, states: Tensor, past: Any) -> tuple[Tensor, Tensor]:
+        """Keys and values of the encoder's output, computed at the first step only."""
+        if not isinstance(past, EncoderDecoderCache):
+            return keys_and_values(self.core, states)
+        if past.is_updated.get(self.layer_idx):
+            layer: Any = past.cross_attention_cache.layers[self.layer_idx]
+            return layer.keys, layer.values
+        past.is_updated[self.layer_idx] = True
+        keys = keys_and_values(self.core, states)
+        return past.cross_attention_cache.update(*keys, self.layer_idx)
+
+
+_SPELT, _SHORT = ("query", "key", "value"), ("q_proj", "k_proj", "v_proj")
+_LIN = ("q_lin", "k_lin", "v_lin")
+_HEADS = "num_attention_heads"
+#: What each class calls its projections, number of heads, dropout, and what comes after the heads.
+KINDS: dict[type, tuple[tuple[str, str, str], str, str, tuple[str, ...]]] = {
+    # Their output projection is in another module.
+    BertSelfAttention: (_SPELT, _HEADS, "dropout", ()),
+    RobertaSelfAttention: (_SPELT, _HEADS, "dropout", ()),
+    DistilBertSelfAttention: (_LIN, "n_heads", "dropout", ("out_lin",)),
+    MarianAttention: (_SHORT, "num_heads", "dropout", ("out_proj",)),
+    DeiTAttention: (_SHORT, _HEADS, "attention_dropout", ("o_proj",)),
+}
+#: Adapters are subclasses of the originals: transformers records attentions by their class.
+ADAPTERS: dict[type, type] = {
+    original: type(
+        f"{original.__name__}WithCollaborativeHeads",
+        (Adapter, original),
+        {"AFTER": after},
+    )
+    for original, (*_, after) in KINDS.items()
+}
+
+
+def parts(module: Any) -> tuple[type, float, dict[str, Any]] | None:
+    """The adapter, the dropout, and what :func:`.trained_heads` takes; None if unknown."""
+    if type(module) not in KINDS:
+        return None
+    projections, heads, dropout, after = KINDS[type(module)]
+    rate = getattr(module, dropout)
+    linears = map(module.get_submodule, (*projections, *after))
+    return (
+        ADAPTERS[type(module)],
+        rate.p if isinstance(rate, nn.Dropout) else rate,
+        {
+            "projections": [(linear.weight, linear.bias) for linear in linears],
+            "num_heads": getattr(module, heads),
+            "scaling": module.scaling,
+        },
+    )

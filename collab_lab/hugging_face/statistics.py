@@ -1,0 +1,95 @@
+"""Statistics of the attentions of a Hugging Face model: see :mod:`collab_lab.prices`.
+
+Without a loss, ``L`` is the product of the model's output with a random vector: prices are then of
+the output's squared error (Gauss-Newton).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from collab_common.errors import UserError
+from collab_common.progress import bar
+from collab_lab.prices.statistics import Statistics, Sums
+from collab_lab.trained.attentions import HeadMaps
+
+Loss = Callable[[Any], Tensor]
+
+
+def collect(
+    model: nn.Module,
+    heads: Mapping[str, nn.Module],
+    inputs: Iterable[Mapping[str, Any]],
+    loss: Loss | None,
+    seed: int,
+) -> dict[str, Statistics]:
+    """Statistics by name of attentions with ``heads`` of :func:`.trained_heads`.
+
+    They are sums over ``inputs``, for prices that are compared with each other alone.  A query
+    without effect on the output, such as padding's, is not counted.
+    """
+    sums = {name: Sums(HeadMaps.of(one)) for name, one in heads.items()}
+    chance = torch.Generator().manual_seed(seed)
+    calls: dict[str, tuple[Tensor, ...]] = {}
+    with ExitStack() as until, torch.enable_grad():
+        for one in model.modules():
+            until.callback(setattr, one, "training", one.training)
+        model.eval()
+        for one in pretrained(model):
+            until.callback(one.set_attn_implementation, one.config._attn_implementation)
+            one.set_attn_implementation("eager")
+        for name in heads:
+            hook = partial(_record, calls, name)
+            handle = model.get_submodule(name).register_forward_hook(hook, with_kwargs=True)
+            until.enter_context(handle)
+        for batch in bar("prices", inputs):
+            calls.clear()
+            output = model(**batch)
+            scalar = random_product(output, batch, chance) if loss is None else loss(output)
+            added = [call[-1] for call in calls.values()]
+            gradients = torch.autograd.grad(
+                scalar, added, allow_unused=True, materialize_grads=True
+            )
+            for (name, (x, y, mask, _)), gradient in zip(calls.items(), gradients, strict=True):
+                gradient = gradient.transpose(0, 1)  # (T, B, d)
+                sums[name].add(x, y, gradient.any(-1), gradient, mask)
+    for name, each in sums.items():
+        if not each.queries:
+            raise UserError("it has no effect on the output", name, "give inputs that it reads")
+    return {name: each.result(targets=1) for name, each in sums.items()}
+
+
+def _record(
+    calls: dict[str, Any], name: str, module: nn.Module, args: Any, kwargs: Any, output: Any
+) -> Any:
+    """Add inputs and masks of a call to ``calls``, and zeros that are added to its output."""
+    positional = zip(inspect.signature(module.forward).parameters, args, strict=False)
+    given = dict(positional) | kwargs
+    x, y = given["hidden_states"], given.get("key_value_states")
+    x, y = (one.detach().transpose(0, 1) for one in (x, x if y is None else y))
+    # Gradients of zeros exist even if all weights are frozen.
+    zeros = torch.zeros_like(output[0], requires_grad=True)  # (B, T, d)
+    calls[name] = x, y, given.get("attention_mask"), zeros
+    return output[0] + zeros, *output[1:]
+
+
+def pretrained(model: nn.Module) -> list[Any]:
+    """The modules of a model that prepare masks."""
+    return [one for one in model.modules() if hasattr(one, "set_attn_implementation")]
+
+
+def random_product(output: Any, batch: Mapping[str, Any], chance: torch.Generator) -> Tensor:
+    """The product of a model's first output with a random vector, without padding."""
+    states = output if isinstance(output, Tensor) else output[0]
+    random = torch.randn(states.shape, generator=chance).to(states)
+    mask = batch.get(f"{'decoder_' * ('decoder_input_ids' in batch)}attention_mask")
+    if mask is not None and mask.shape == states.shape[:-1]:
+        random = random * mask.unsqueeze(-1)
+    return (states * random).sum()

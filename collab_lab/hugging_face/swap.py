@@ -1,0 +1,139 @@
+"""Shared keys in place of the heads of a trained Hugging Face model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from collab_common.errors import UserError
+from collab_common.progress import bar
+from collab_lab.convert.base import Conversion, Target, TrainedAttention
+from collab_lab.convert.kinds import TARGETS, shared_keys
+from collab_lab.hugging_face import hugging_face
+from collab_lab.hugging_face.core import collaborative_core, trained_heads
+from collab_lab.hugging_face.statistics import Loss, collect, pretrained
+from collab_lab.prices.bits import Point, cheapest
+from fairseq_collab.attention.building import check_choice
+from fairseq_collab.attention.collaborative import QUERY_MIXINGS
+
+
+def swap_attention(
+    model: Any,
+    key_dim: int | float | Mapping[str, int],
+    *,
+    query: str = "own",
+    inputs: Iterable[Mapping[str, Any]] | None = None,
+    loss: Loss | None = None,
+    seed: int = 1,
+    select: Callable[[str], bool] = lambda name: True,
+) -> dict[str, int]:
+    """Replace attentions by heads that share one key of width ``key_dim``, in place.
+
+    Known are the attentions of Hugging Face's BERT and RoBERTa (self-attention), DistilBERT,
+    Marian (all three) and DeiT.  At the model's own dimension the result is exact; below, the
+    change of the output is the least: see :mod:`collab_lab.convert.common_map` for own
+    queries, :mod:`collab_lab.convert.low_rank` for others.
+
+    The model can be used, trained and saved as before.  To load a saved model, make it from its
+    configuration, call ``swap_attention`` with the returned widths, then load the state dict.
+
+    Example:
+        >>> import torch
+        >>> from transformers import BertConfig, BertModel
+        >>> model = BertModel(BertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1,
+        ...                              num_attention_heads=2, intermediate_size=8)).eval()
+        >>> batch = {"input_ids": torch.tensor([[1, 2, 3, 4]])}  # (B, T)
+        >>> before = model(**batch).last_hidden_state
+        >>> swap_attention(model, key_dim=8, inputs=[batch])
+        {'encoder.layer.0.attention.self': 8}
+        >>> bool((model(**batch).last_hidden_state - before).abs().max() < 1e-5)  # all 8: exact
+        True
+
+    Args:
+        model: any ``torch.nn.Module`` that holds such attentions.  A module whose output is what
+            counts, such as a vector of each sentence, can be put around them.
+        key_dim: ``K``, numbers per token in the key of all heads: from 1 to the model's dimension;
+            or a width for each name.  A float is a share of all key widths, which are spread over
+            the attentions by price (:mod:`collab_lab.prices.bits`).
+        query: ``own`` (least error), ``full`` (queries and keys of width K) or ``diagonal``
+            (Cordonnier et al. 2020); see :mod:`fairseq_collab.attention.collaborative`.  Or
+            ``separate``, the baseline: each head has K/H dimensions of its own.
+        inputs: batches, as keyword arguments of ``model``: errors are weighted by their effect on
+            the output for them.  Some 500 sentences do, if they are from all parts of the training
+            data.  Without, all directions of the weights count equally.
+        loss: a scalar from the model's output for a batch, such as ``lambda output: output.loss``:
+            errors are then weighted by their effect on it.
+        seed: random seed of projections of the output, which replace a loss.
+        select: true for the names in ``model`` of attentions to replace; all unless given.
+
+    Returns:
+        The key widths of the attentions that were replaced, by name.
+
+    Raises:
+        UserError: there is none, one cannot be replaced, or ``model`` is one itself; the model is
+            then unchanged.
+        ValueError: an unknown ``query``.
+    """
+    check_choice("query", query, (*QUERY_MIXINGS, "separate"))
+    if isinstance(key_dim, Mapping):
+        select = key_dim.__contains__
+    found = {
+        name: known
+        for name, module in model.named_modules()
+        if select(name) and (known := hugging_face.parts(module)) is not None
+    }
+    if not found:
+        raise UserError(
+            f"no attention of a known kind in a {type(model).__name__}",
+            todo="known are Hugging Face's BERT, RoBERTa, DistilBERT, Marian, DeiT",
+        )
+    if "" in found:
+        what = f"the {type(model).__name__} is an attention itself"
+        raise UserError(what, todo="give a model that holds it")
+    heads = {name: trained_heads(name, **maps) for name, (*_, maps) in found.items()}
+    separate = query == "separate"
+    conversion = Conversion("headsize") if separate else Conversion("collab", query)
+    target = TARGETS[conversion.to](conversion)
+    if isinstance(key_dim, float):
+        if inputs is None:
+            raise UserError("a share of the key width needs inputs", todo="give them, or a width")
+    else:
+        each = key_dim if isinstance(key_dim, Mapping) else dict.fromkeys(heads, key_dim)
+        widths = {name: each[name] for name in heads}
+        for name, one in heads.items():
+            if within := target.out_of_range(one, widths[name]):
+                raise UserError(f"key width {widths[name]} is out of range", name, within)
+    prices = {} if inputs is None else collect(model, heads, inputs, loss, seed)
+    trained = {name: TrainedAttention(one, prices.get(name)) for name, one in heads.items()}
+    if isinstance(key_dim, float):
+        widths = spread(trained, key_dim, query, target)
+    swapped = {}
+    for name, (adapter, dropout, _) in bar("attentions", list(found.items())):
+        core = collaborative_core(trained[name], widths[name], query, dropout)
+        swapped[name] = adapter(model.get_submodule(name), core)
+    for name, module in swapped.items():
+        parent, _, attribute = name.rpartition(".")
+        setattr(model.get_submodule(parent), attribute, module)
+    for one in pretrained(model):
+        one.set_attn_implementation("eager")  # whose masks the adapters understand
+    return widths
+
+
+def spread(
+    trained: Mapping[str, TrainedAttention], share: float, query: str, target: Target
+) -> dict[str, int]:
+    """Key widths that are ``share`` of all at the least price."""
+    curves = {
+        name: [
+            Point(size, size, 0, 0, shared_keys(one, size, query, steps=0)[1])
+            for size in target.grid(one.module)
+        ]
+        for name, one in bar("widths", list(trained.items()))
+    }
+    whole = sum(curve[-1].size for curve in curves.values())
+    points = cheapest(curves, {"cache": int(share * whole)}) if share <= 1 else None
+    if points is None:
+        least = sum(curve[0].size for curve in curves.values()) / whole
+        todo = f"give a share from {least:.3f} to 1, or a whole number for a width"
+        raise UserError(f"key widths cannot be {share:g} of all", todo=todo)
+    return {name: point.size for name, point in points.items()}

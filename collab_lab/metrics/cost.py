@@ -1,0 +1,127 @@
+"""Costs of a model: parameters, KV cache, and multiply-adds, counted on the built model.
+
+The KV cache is stated in bytes per token of one sentence, summed over decoder layers, in single
+precision.  A target token is cached by decoder self-attention (once per beam), a source token by
+cross-attention (once per sentence here; once per beam in fairseq's transformer).
+
+torch counts the multiply-adds of one forward pass over one sentence (pair): every matrix product,
+output projection included (all words of an adaptive softmax).  Embeddings, softmax, normalisation
+and element-wise products count as nothing.  Ni et al. 2023 (arXiv 2305.14380), table 1, count so at
+30 source and 30 target tokens, and call the numbers FLOPs.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from fairseq.checkpoint_utils import load_checkpoint_to_cpu
+from fairseq.modules import MultiheadAttention
+from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
+from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from collab_lab.trained.attentions import attentions, by_type
+from collab_lab.trained.from_options import untrained
+from collab_lab.trained.opener import check_transformer
+from fairseq_collab.attention import HeadAttention
+from fairseq_collab.kernels.onednn import restore_linear
+from fairseq_collab.models.layers import is_copy
+
+BYTES_PER_FLOAT = 4
+#: Tokens on each side at which multiply-adds are stated, as in the paper above.
+LENGTH = 30
+_SOME_WORD = 4  # the first symbol after fairseq's four special ones
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Parameters (shared ones count once) and cached bytes per token."""
+
+    parameters: int
+    attention_parameters: int
+    key_bytes_per_target_token: int
+    value_bytes_per_target_token: int
+    key_bytes_per_source_token: int
+    value_bytes_per_source_token: int
+
+
+def cost(model: Any) -> Cost:
+    """Count a fairseq transformer, stock or ours: a translation model or a language model."""
+    types = by_type(model)
+    floats = {
+        f"{part}_bytes_per_{token}_token": [cached_floats(one.module)[place] for one in type_]
+        for token, type_ in (("target", types["decoder"]), ("source", types["cross"]))
+        for place, part in enumerate(("key", "value"))
+    }
+    kinds = (HeadAttention, MultiheadAttention)
+    ours = [module for module in model.modules() if isinstance(module, kinds)]
+    return Cost(
+        parameters=sum(p.numel() for p in used_parameters(model)),
+        attention_parameters=sum(p.numel() for module in ours for p in module.parameters()),
+        **{name: BYTES_PER_FLOAT * sum(each) for name, each in floats.items()},
+    )
+
+
+def totals(model: Any) -> dict[str, int]:
+    """The costs that a smaller model can be asked for, of a whole model.
+
+    The cache is in numbers per token: of a source and of a target token, all layers together.
+    """
+    cached = (cached_floats(one.module) for one in attentions(model) if one.type != "encoder")
+    used = sum(parameter.numel() for parameter in used_parameters(model))
+    work = multiply_adds(model)
+    return {"cache": sum(map(sum, cached)), "parameters": used, "multiply-adds": work}
+
+
+def used_parameters(model: nn.Module) -> Iterator[nn.Parameter]:
+    """All parameters except the unused copies in fairseq 0.12.2's encoder layers."""
+    return (parameter for name, parameter in model.named_parameters() if not is_copy(name))
+
+
+def cached_floats(attention: Any) -> tuple[int, int]:
+    """Numbers that one token's keys and values take in the cache of ``attention``."""
+    if isinstance(attention, HeadAttention):
+        return attention.cached_floats_per_token()
+    return attention.embed_dim, attention.embed_dim
+
+
+def load_architecture(path: Path, **overrides: Any) -> nn.Module:
+    """The untrained model of a checkpoint, with some options overridden.
+
+    Raises:
+        UserError: the file is not a checkpoint of an encoder-decoder transformer or a language
+            model, or its architecture is a plug-in's that is not loaded.
+    """
+    state = load_checkpoint_to_cpu(str(path), arg_overrides=overrides)
+    model = untrained(state["cfg"].model, state["cfg"], state["model"], path)
+    check_transformer(model, path)
+    return model
+
+
+def multiply_adds(model: Any, source_length: int = LENGTH, target_length: int = LENGTH) -> int:
+    """Multiply-adds of a transformer on one sentence pair, or of a language model on one block.
+
+    Args:
+        target_length: also the length of the block.
+    """
+    model = copy.deepcopy(model).cpu().eval()
+    restore_linear(model)  # torch does not count oneDNN's products
+    for module in model.modules():
+        if isinstance(module, TransformerEncoderLayerBase):
+            module.can_use_fastpath = False  # a fused kernel: not counted
+    source = torch.full((1, source_length), _SOME_WORD)
+    target = torch.full((1, target_length), _SOME_WORD)
+    sides = (source, torch.tensor([source_length])) if hasattr(model, "encoder") else ()
+    plain = sdpa_kernel(SDPBackend.MATH)  # no fused kernel here, either
+    counter = FlopCounterMode(display=False)
+    with torch.no_grad(), plain, counter:
+        output = model(*sides, target)
+        if getattr(model.decoder, "adaptive_softmax", None) is not None:  # else part of the output
+            model.get_normalized_probs(output, log_probs=True)
+    return counter.get_total_flops() // 2  # a multiply-add is two operations

@@ -1,0 +1,151 @@
+"""Run folders to one data frame: a row per run, a column per field of ``score.json``.
+
+Nested fields have dotted names (``perplexity.test``); what a sweep varied is ``overrides.KEY``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from collab_common.errors import UserError
+from collab_lab.runs.run import Run, find_runs, flat
+
+#: All runs of a table must agree in these: scores on other text, or scored otherwise, do not
+#: compare.
+SAME_IN_TABLE = (
+    "task", "data", "data_sha256", "subset", "sentences", "bleu_signature", "chrf_signature",
+    "compound_split_signature", "multiply_adds_length",
+)  # fmt: skip
+#: Seeds of one model agree in these; where each training chooses its own heads, only in the first.
+SAME_IN_ROW = (
+    "arch", "heads", "parameters", "attention_parameters", "key_bytes_per_target_token",
+    "value_bytes_per_target_token", "multiply_adds",
+)  # fmt: skip
+#: Relative difference of training updates above which a table warns.
+BUDGET_TOLERANCE = 0.01
+#: Columns that are sums of fields: the KV cache per token.
+SUMS = {
+    f"cache_bytes_per_{side}_token": [f"{kind}_bytes_per_{side}_token" for kind in ("key", "value")]
+    for side in ("target", "source")
+}
+#: Fields that pages of results do not keep.
+LEFT_OUT = ("command", "reference", "hypotheses", "versions")
+SEED = "overrides.common.seed"
+
+
+def read_runs(folders: Sequence[Path]) -> tuple[pd.DataFrame, list[str]]:
+    """The finished runs, and one line for each unfinished run.
+
+    Raises:
+        UserError: no run is finished.
+    """
+    finished, unfinished = [], []
+    for run in find_runs(folders):
+        record = run.score() if run.verdict() == "finished" else None
+        if record is None:
+            unfinished.append(f"{run.name}: {run.state()}")
+        else:
+            finished.append({"folder": run.folder, **asdict(record)})
+    if not finished:
+        todo = "finish them (fairseq-collab sweep)"
+        raise UserError(f"no finished run; {unfinished[0]}", todo=todo)
+    return frame_of(finished), unfinished
+
+
+def frame_of(runs: Iterable[dict[str, Any]]) -> pd.DataFrame:
+    """The data frame of runs, ordered by seed; values keep their types."""
+    frame = pd.DataFrame([flat(run) for run in runs], dtype=object)
+    return frame.sort_values("seed", kind="stable", ignore_index=True)
+
+
+def facts(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """The runs as plain values for JSON; a folder is the name of the folder around the run."""
+    kept = frame.drop(columns=[name for name in frame if name.split(".")[0] in LEFT_OUT])
+    kept["folder"] = [Path(folder).absolute().parent.name for folder in frame["folder"]]
+    return [
+        {name: value for name, value in row.items() if isinstance(value, list) or pd.notna(value)}
+        for row in kept.to_dict("records")
+    ]
+
+
+def column(frame: pd.DataFrame, name: str) -> pd.Series | None:
+    """A field, a sum of :data:`SUMS`, or a choice of the sweep; None if no run has it.
+
+    Args:
+        name: of a choice the whole key, or its last part.
+    """
+    if name in SUMS:
+        keys, values = (column(frame, part) for part in SUMS[name])
+        return None if keys is None or values is None else keys + values
+    choices = [one for one in frame if one.startswith("overrides.")]
+    ends = [one for one in choices if one.rpartition(".")[2] == name]
+    for one in (name, f"overrides.{name}", *ends):
+        if one in frame and frame[one].notna().any():
+            return frame[one]
+    return None
+
+
+def numbers(values: pd.Series) -> pd.Series:
+    """Values as numbers where all of them are; else as they are."""
+    try:
+        return pd.to_numeric(values)
+    except (TypeError, ValueError):
+        return values
+
+
+def check_same(frame: pd.DataFrame, fields: Iterable[str], todo: str) -> None:
+    """Reject runs that differ in a field: name two of them and both values."""
+    for field in (field for field in fields if field in frame):
+        values = frame[field].where(frame[field].notna(), None)
+        other = values.map(str) != str(values.iloc[0])
+        if other.any():
+            here, there = frame["folder"].iloc[0], frame["folder"][other].iloc[0]
+            what = f"{here} and {there} differ in {field}: "
+            what += f"{values.iloc[0]} and {values[other].iloc[0]}"
+            raise UserError(what, todo=todo)
+
+
+def check_seeds(frame: pd.DataFrame) -> None:
+    """Reject runs that are not seeds of one model, and one seed twice."""
+    chosen = frame["heads"].isna().all()  # attentions differ: each training may choose its heads
+    todo = "they are not seeds of one model: make a table of each"
+    check_same(frame, SAME_IN_ROW[:1] if chosen else SAME_IN_ROW, todo)
+    if (twice := frame["seed"].duplicated()).any():
+        second = frame[twice].iloc[0]
+        first = frame[frame["seed"] == second["seed"]].iloc[0]
+        what = f"{first['folder']} and {second['folder']} are one model with one seed"
+        todo = "leave one out, or give one another method"
+        raise UserError(f"{what} ({second['seed']})", todo=todo)
+
+
+def warnings(frame: pd.DataFrame) -> list[str]:
+    """What makes a comparison unfair, or its numbers doubtful."""
+    found = []
+    updates = frame["train_updates"].astype(int)
+    few, many = frame.loc[updates.idxmin()], frame.loc[updates.idxmax()]
+    if updates.max() > updates.min() * (1 + BUDGET_TOLERANCE):
+        found.append(
+            f"training budgets differ by more than {BUDGET_TOLERANCE:.0%}: "
+            f"{updates.min():,} updates ({Run(few['folder']).name}) to "
+            f"{updates.max():,} ({Run(many['folder']).name})"
+        )
+    if len(decoding := distinct(frame, "beam", "lenpen")) > 1:
+        found.append(f"different decoding (beam, length penalty): {'; '.join(decoding)}")
+    if frame["averaged"].map(len).nunique() > 1:
+        found.append("different numbers of averaged checkpoints")
+    if frame["hardware"].nunique() > 1:
+        found.append("training tokens/s come from different hardware and do not compare")
+    if frame["data_sha256"].isna().any():
+        found.append("the data folder has no manifest: the runs may have read different files")
+    return found
+
+
+def distinct(frame: pd.DataFrame, *names: str) -> list[str]:
+    """The different values of fields, sorted."""
+    chosen = frame[[name for name in names if name in frame]].dropna(how="all")
+    return sorted({", ".join(map(str, row)) for row in chosen.itertuples(index=False)})

@@ -1,0 +1,118 @@
+"""What pages and commands print: numbers, Markdown tables, names of methods, templates."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from tabulate import tabulate
+
+from collab_lab.metrics.significance import Gain
+
+#: Attention types in the order of tables.
+TYPE_NAMES = {
+    "encoder": "encoder self-attention",
+    "decoder": "decoder self-attention",
+    "cross": "cross-attention",
+}
+#: Methods in the field's words; run folders have short names.
+METHODS = {
+    "collab": "shared keys",
+    "collab_diagonal": "shared keys, diagonal",
+    "collab_diagonal-values": "shared keys, diagonal, and values",
+    "collab_full-values": "shared keys, full, and values",
+    "collab_own": "shared keys, own queries",
+    "collab_own-values": "shared keys, own queries, and values",
+    "collab-values": "shared keys and values",
+    "concatenated": "separate keys",
+    "fewer-heads": "fewer standard heads",
+    "fork_collab": "shared keys, the authors' settings",
+    "fork_concatenated": "separate keys, the authors' settings",
+    "grouped": "grouped heads",
+    "grouped_important": "most important heads",
+    "grouped_pruned": "elected heads",
+    "grouped_random": "random heads",
+    "latent": "latent attention",
+    "mfa": "multi-matrix factorization",
+    "plain": "standard heads",
+    "size-d/H": "head size d/H",
+    "size-d/H-wide": "head size d/H, wider feed-forward",
+    "size-32": "head size 32",
+    "smaller-keys": "separate keys, narrower",
+    "transformer_gated_heads": "gated heads",
+    "vanilla": "standard heads",
+}
+#: Of all templates: an unknown name is an error, and lines of statements leave no blank ones.
+STRICT: dict[str, Any] = {
+    "undefined": StrictUndefined,
+    "trim_blocks": True,
+    "lstrip_blocks": True,
+    "keep_trailing_newline": True,
+}
+
+
+def num(value: float | None, spec: str = ",", nothing: str = "-") -> str:
+    """A number in Python's format language; ``nothing`` where there is none.
+
+    Rounded to 0, it has no minus sign.
+    """
+    if value is None:
+        return nothing
+    text = format(value, spec)
+    return text if re.search("[1-9a-zA-Z]", text) else format(abs(value), spec)
+
+
+def grid(header: Sequence[str], rows: Iterable[Sequence[Any]], left: Iterable[int] = (0,)) -> str:
+    """A Markdown table; columns are right-aligned but for those numbered in ``left``."""
+    aligned = set(left)
+    sides = ["left" if i in aligned else "right" for i in range(len(header))]
+    cells = [[str(cell) for cell in row] for row in rows]
+    return tabulate(cells, header, "pipe", colalign=sides, disable_numparse=True)
+
+
+def mean(values: Iterable[float]) -> float | None:
+    """The mean, None of nothing."""
+    found = list(values)
+    return statistics.fmean(found) if found else None
+
+
+def spread(values: Sequence[float], spec: str = ".2f") -> str:
+    """Mean ± sample standard deviation; for one seed its value alone."""
+    sd = f" ± {num(statistics.stdev(values), spec)}" if len(values) > 1 else ""
+    return num(mean(values), spec) + sd
+
+
+def interval(found: Gain, spec: str = "+.2f") -> str:
+    """``-0.40 (-0.95 to +0.15)``; the mean alone where there is no interval."""
+    ends = "" if found.low is None else f" ({num(found.low, spec)} to {num(found.high, spec)})"
+    return num(found.mean, spec) + ends
+
+
+def named(label: str) -> str:
+    """A row's label in words: its method, then the choices of the sweep.
+
+    >>> named("collab, key_dim=32, query_mixing=full")
+    'shared keys, key width 32, query mixing full'
+    """
+    method, *choices = label.split(", ")
+    words = (
+        one.replace("key_dim", "key_width").replace("_", " ").replace("=", " ") for one in choices
+    )
+    return ", ".join([METHODS.get(method, method), *words])
+
+
+def render(name: str, **content: object) -> str:
+    """The text of a template; in HTML, strings are escaped, except ``markupsafe.Markup``."""
+    return _ENVIRONMENT.get_template(name).render(content)
+
+
+_ENVIRONMENT = Environment(
+    loader=PackageLoader("collab_lab.results"),
+    autoescape=select_autoescape(["html.j2"], default=False),
+    **STRICT,
+)
+_ENVIRONMENT.globals["grid"] = grid
+_ENVIRONMENT.filters["num"] = num

@@ -1,0 +1,230 @@
+"""A table of runs: a row per model with means over seeds, and its differences from a baseline.
+
+``x`` is what the table varies (key width, head size, ...): a field of ``score.json`` or a choice of
+the sweep; with :data:`NO_X` the table has a row per method and setting.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from collab_common.errors import UserError
+from collab_lab.metrics.significance import Gain, gain_of, holm
+from collab_lab.results import collect
+from collab_lab.results.collect import SEED, check_same, check_seeds, column, numbers
+
+NO_X = "none"
+NO_TEST = "none"
+#: Baselines of the tests unless one is given: separate keys.
+BASELINES = ("concatenated", "fork_concatenated")
+#: The field that each task is measured by, and its name.
+MEASURED = {"translation": ("bleu", "BLEU"), "language_modeling": ("perplexity", "perplexity")}
+_NUMBER = re.compile(r"(\d+(?:\.\d+)?)")
+
+
+class Row(NamedTuple):
+    """The seeds of one model; without runs, a cell of the grid that was not run.
+
+    Attributes:
+        x: "" with :data:`NO_X`.
+        label: the method, and the choices that set the row apart from others of the method.
+    """
+
+    x: Any
+    label: str
+    runs: pd.DataFrame
+
+    @property
+    def method(self) -> str:
+        return self.label.split(", ")[0]
+
+    def values(self, name: str) -> list[Any]:
+        """A column for every seed; empty if a seed has no value."""
+        found = column(self.runs, name)
+        return [] if found is None or found.isna().any() else found.to_list()
+
+
+class Difference(NamedTuple):
+    """What a row has more than the baseline: None without common seeds; p corrected by Holm."""
+
+    row: Row
+    gains: dict[int, float]
+    gain: Gain | None
+    p_holm: float | None = None
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows, and what they are tested against.
+
+    Attributes:
+        score: the column that is tested and drawn; by default the task's measure.
+        baseline: a method or a row's label; None for no tests.
+        left_out: a line for each run that is in no row.
+    """
+
+    frame: pd.DataFrame
+    x: str
+    score: str
+    baseline: str | None
+    rows: list[Row]
+    left_out: Sequence[str] = ()
+    command: str = ""
+    columns: tuple[str, ...] = ()
+
+
+def read_table(
+    folders: Sequence[Path],
+    x: str = "key_dim",
+    against: str | None = None,
+    columns: tuple[str, ...] = (),
+    score: str | None = None,
+) -> Table:
+    """The table of the runs in some folders; the arguments are the command's options."""
+    frame, unfinished = collect.read_runs(folders)
+    options = {"--x": x, "--against": against}
+    options |= {"--columns": ",".join(columns), "--score": score}
+    given = [word for name, value in options.items() if value for word in (name, value)]
+    command = shlex.join(["fairseq-collab", "table", *sorted(map(str, folders)), *given])
+    return table_of(frame, x, against, columns, score, unfinished, command)
+
+
+def table_of(
+    frame: pd.DataFrame,
+    x: str = "key_dim",
+    against: str | None = None,
+    columns: tuple[str, ...] = (),
+    score: str | None = None,
+    unfinished: Sequence[str] = (),
+    command: str = "",
+) -> Table:
+    """Group runs to rows.
+
+    Raises:
+        UserError: the runs do not compare, or do not have ``x``, the score or the baseline.
+    """
+    check_same(frame, collect.SAME_IN_TABLE, todo="make a table of each")
+    score = score or measure(frame)
+    placed = frame if x == NO_X else frame[_column(frame, x, "--x").notna()]
+    found = rows_of(placed, x)
+    scores = numbers(_column(placed, score, "--score"))
+    if not pd.api.types.is_numeric_dtype(scores) or scores.isna().any():
+        todo = "give a number of score.json, such as valid_loss"
+        raise UserError(f"not every run has a number {score!r}", "--score", todo)
+    without = [f"{Path(run).name}: has no {x}" for run in frame.drop(placed.index)["folder"]]
+    baseline = choose_baseline(found, against)
+    return Table(placed, x, score, baseline, found, [*unfinished, *without], command, columns)
+
+
+def measure(frame: pd.DataFrame) -> str:
+    """The field that the runs' task is measured by."""
+    name = MEASURED[frame["task"].iloc[0]][0]
+    return name if name in frame else f"{name}.{frame['subset'].iloc[0]}"
+
+
+def rows_of(frame: pd.DataFrame, x: str) -> list[Row]:
+    """A row per model: larger ``x`` first, then by label; the grid filled up with empty rows."""
+    at = pd.Series("", frame.index) if x == NO_X else numbers(_column(frame, x, "--x"))
+    labels = _labels(frame, at)
+    groups = dict(iter(frame.groupby([at, labels], sort=False)))
+    for group in groups.values():
+        check_seeds(group)
+    values = sorted(set(at), reverse=pd.api.types.is_numeric_dtype(at))
+    return [
+        Row(value, label, groups.get((value, label), frame.iloc[:0]))
+        for value in values
+        for label in sorted(set(labels), key=_natural)
+    ]
+
+
+def _column(frame: pd.DataFrame, name: str, option: str) -> pd.Series:
+    found = column(frame, name)
+    if found is None:
+        todo = "give a field of score.json or a choice of the sweep, such as key_dim"
+        raise UserError(f"no run has {name!r}", where=option, todo=todo)
+    if found.map(lambda value: isinstance(value, list)).any():
+        raise UserError(f"{name!r} is no single value", where=option, todo="give another")
+    return found
+
+
+def _labels(frame: pd.DataFrame, at: pd.Series) -> pd.Series:
+    """Methods, with the choices in which runs of one method and ``x`` differ, seeds apart."""
+    choices = [one for one in frame if one.startswith("overrides.") and one != SEED]
+    by_row = frame.groupby([frame["method"], at], sort=False)
+    differing = [one for one in choices if (by_row[one].nunique(dropna=False) > 1).any()]
+    parts = frame["method"]
+    for name in sorted(differing):
+        text = f", {name.rpartition('.')[2]}=" + frame[name].astype(str)
+        parts = parts + text.where(frame[name].notna(), "")
+    return parts
+
+
+def _natural(label: str) -> list[str | float]:
+    """Sort numbers in texts by size: heads=2 before heads=16."""
+    parts = _NUMBER.split(label)
+    return [float(part) if place % 2 else part for place, part in enumerate(parts)]
+
+
+def choose_baseline(rows: Sequence[Row], wanted: str | None) -> str | None:
+    """The method or label to test against; unless wanted, separate keys where they are there."""
+    names = [name for row in rows for name in (row.method, row.label)]
+    if wanted is None:
+        return next((name for name in BASELINES if name in names), None)
+    if wanted == NO_TEST:
+        return None
+    if wanted not in names:
+        methods = ", ".join(dict.fromkeys(row.method for row in rows))
+        todo = f"give one of {methods}, a row's name in the table, or {NO_TEST}"
+        raise UserError(f"no method and no row is called {wanted!r}", "--against", todo)
+    return wanted
+
+
+def differences(table: Table, baseline: str | None = None) -> list[Difference]:
+    """Every row against the baseline's row at its ``x``, paired by seed."""
+    name = baseline or table.baseline
+    bases = [row for row in table.rows if name in (row.method, row.label)]
+    found = [
+        Difference(row, *paired(row, _base(row, bases), table.score))
+        for row in table.rows
+        if name and row not in bases and len(row.runs)
+    ]
+    corrected = holm([one.gain and one.gain.p for one in found])
+    return [one._replace(p_holm=p) for one, p in zip(found, corrected, strict=True)]
+
+
+def _base(row: Row, bases: Sequence[Row]) -> Row | None:
+    """The baseline's only row at the row's ``x``, or the one with the row's choices."""
+    here = [base for base in bases if base.x == row.x]
+    equal = [base for base in here if base.label.split(", ")[1:] == row.label.split(", ")[1:]]
+    return next(iter(here if len(here) == 1 else equal), None)
+
+
+def paired(row: Row, base: Row | None, score: str) -> tuple[dict[int, float], Gain | None]:
+    """Gains of a row over a baseline by seed, and their mean."""
+    sides = [
+        {} if side is None else dict(zip(side.runs["seed"], side.values(score), strict=True))
+        for side in (row, base)
+    ]
+    gains = {seed: sides[0][seed] - sides[1][seed] for seed in sides[0] if seed in sides[1]}
+    return gains, gain_of(list(gains.values())) if gains else None
+
+
+def standard_row(rows: Sequence[Row]) -> Row | None:
+    """The one row of standard heads: separate keys, H heads of size d/H; None if not just one."""
+    found = [
+        row
+        for row in rows
+        if len(row.runs)
+        and row.runs["arch"].iloc[0].startswith(("transformer_headsize_n", "transformer_lm_head"))
+        and row.values("key_bytes_per_target_token") == row.values("value_bytes_per_target_token")
+        and row.values("key_dim")
+        and row.values("key_dim") == row.values("model_dim")
+    ]
+    return found[0] if len(found) == 1 else None

@@ -1,0 +1,168 @@
+"""What the files of a run say, typed: ``score.json``, ``started.json`` and ``failed.json``.
+
+All three are flat JSON with the names of the fields below.  Readers of results import this module
+and :mod:`collab_lab.runs.run`, and nothing else of this room.
+"""
+
+from __future__ import annotations
+
+import math
+import reprlib
+from dataclasses import dataclass
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from collab_common import files
+from collab_common.errors import UserError
+
+AGAIN = "remove the file and score the run again (fairseq-collab score)"
+
+Task = Literal["translation", "language_modeling"]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """A finished run: identity, scores, costs and provenance.
+
+    Attributes:
+        method: name of the run's row in a table.
+        overrides: what the sweep varied, or what ``score --set`` said.
+        data_sha256: hash of the data folder's manifest; None without one.
+        reference: the untouched text, relative to the data folder.
+        hypotheses: the translations, one line per sentence, in the run's folder.
+        tokenised_bleu: BLEU on Moses tokens against the data's own target side, as fairseq-generate
+            counts; ``compound_split_bleu``: the BLEU of these tokens with hyphenated compounds
+            split.  Both only where the data folder's text is in Moses tokens.
+        perplexity: per token of the data (a word or a subword), ends of lines included, by subset.
+        key_dim: width of queries and keys, all heads together; None where attentions differ.
+        model_dim, heads: of each attention; None where attentions differ.
+        key_bytes_per_target_token, ...: KV cache per token of all decoder layers, in bytes.
+        multiply_adds: of one sentence (pair) of ``multiply_adds_length`` tokens (on each side).
+        train_tokens_per_second, sentences_per_second: speed of training and of decoding; None
+            where the model was not trained in this run, or does not translate.
+        valid_loss: in bits, as fairseq logs it, label smoothing and penalties included.
+        valid_nats: negative log-likelihood per token of the validation set, in nats.
+    """
+
+    task: Task = "translation"
+    run: str = ""
+    method: str
+    arch: str
+    seed: int
+    overrides: dict[str, str]
+    command: list[str] | None = None
+    trained_at_commit: str | None = None
+
+    data: str
+    data_sha256: str | None
+    subset: str
+    reference: str | None = None
+    hypotheses: str | None = None
+
+    sentences: int | None = None
+    bleu: float | None = None
+    bleu_signature: str | None = None
+    chrf: float | None = None
+    chrf_signature: str | None = None
+    length_ratio: float | None = None
+    tokenised_bleu: float | None = None
+    tokenised_signature: str | None = None
+    compound_split_bleu: float | None = None
+    compound_split_signature: str | None = None
+    perplexity: dict[str, float] | None = None
+    sentences_per_second: float | None = None
+    beam: int | None = None
+    lenpen: float | None = None
+
+    key_dim: int | None
+    model_dim: int | None = None
+    heads: int | None
+    heads_by_type: dict[str, list[int]] | None = None
+    parameters: int
+    attention_parameters: int
+    key_bytes_per_target_token: int
+    value_bytes_per_target_token: int
+    key_bytes_per_source_token: int | None = None
+    value_bytes_per_source_token: int | None = None
+    multiply_adds: int | None
+    multiply_adds_length: int
+
+    train_tokens_per_second: int | None
+    train_updates: int
+    epochs: int
+    valid_loss: float
+    valid_nats: float | None = None
+    averaged: list[str]
+
+    commit: str | None
+    versions: dict[str, str]
+    hardware: str
+    date: str
+
+
+@dataclass(frozen=True)
+class Started:
+    """How a run was started.
+
+    Attributes:
+        overrides: what the sweep varied, or what ``score --set`` said.
+        checkpoint: the existing checkpoint that the run is made of; None if it is trained here.
+        hardware: of the training; scores may be computed on another machine.
+    """
+
+    overrides: dict[str, str]
+    command: list[str] | None = None
+    commit: str | None = None
+    date: str | None = None
+    checkpoint: str | None = None
+    hardware: str | None = None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why the last attempt at a run failed."""
+
+    verdict: Literal["failed", "diverged"]
+    reason: str
+
+
+def read(cls: type[T], path: Path, todo: str = "remove it and start again") -> T | None:
+    """A dataclass from a JSON file; None if there is no file; keys that are no field are ignored.
+
+    Raises:
+        UserError: the file is not JSON, or a field is missing or of another type.
+    """
+    try:
+        content = files.read_json(path, todo)
+    except FileNotFoundError:
+        return None
+    if not isinstance(content, dict):
+        raise UserError("is not a JSON object", path, todo)
+    known = get_type_hints(cls)
+    fields = {name: value for name, value in content.items() if name in known}
+    for name, value in fields.items():
+        if not _fits(value, known[name]):
+            kind = cls.__annotations__[name]
+            raise UserError(f"{name} is {reprlib.repr(value)}; it must be {kind}", path, todo)
+    try:
+        return cls(**fields)
+    except TypeError as error:  # names the missing fields
+        raise UserError(str(error).partition(" ")[2], path, todo) from error
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    """Whether a value of JSON is of a field's type; numbers are finite."""
+    parts = get_args(kind)
+    if get_origin(kind) is Literal:
+        return value in parts
+    if get_origin(kind) is UnionType:
+        return any(_fits(value, part) for part in parts)
+    if get_origin(kind) is dict:
+        return isinstance(value, dict) and all(_fits(one, parts[1]) for one in value.values())
+    if get_origin(kind) is list:
+        return isinstance(value, list) and all(_fits(one, parts[0]) for one in value)
+    if kind is float:
+        return type(value) in (int, float) and math.isfinite(value)
+    return type(value) is kind

@@ -1,0 +1,184 @@
+"""A run: one training, or one existing checkpoint, with its scores in one folder.
+
+RUN/config.yaml         everything that fairseq-hydra-train was given
+RUN/training.yaml       config.yaml without this project's own sections, for fairseq-hydra-train
+RUN/started.json        command, commit, and what the sweep varied
+RUN/lock                held by the process that works on the run, and by its children
+RUN/train.log           fairseq's log
+RUN/checkpoints/
+RUN/average.pt          mean of the epochs that checkpoint.keep_last_epochs kept
+RUN/translations.txt    translations of dataset.gen_subset, one line per sentence
+RUN/failed.json         verdict and reason, if the last attempt failed
+RUN/score.json          written last and atomically: if it exists, the run is finished
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from collab_common import files
+from collab_common.command import check_folder
+from collab_common.errors import UserError
+from collab_common.files import locked
+from collab_lab.runs import record
+from collab_lab.runs.record import Failure, Record, Started
+
+Verdict = Literal["finished", "failed", "diverged", "incomplete"]
+#: This plug-in, which a run may name by its place in another checkout.
+PLUGIN = Path(__file__).resolve().parents[1]
+#: Where fairseq looks for weights by default: in the run's own checkpoints.
+OWN_CHECKPOINT = "checkpoint_last.pt"
+#: Options whose default is fairseq's count of the machine's GPUs, and which change no training.
+OF_THE_MACHINE = re.compile(
+    r"distributed_training\.(distributed_num_procs|nprocs_per_node)$|bmuf\.distributed_world_size$"
+)
+
+
+class Run:
+    """The folder of a run, whether it exists yet or not."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.name = folder.name
+        self.config_file = folder / "config.yaml"
+        self.training_file = folder / "training.yaml"
+        self.started_file = folder / "started.json"
+        self.lock_file = folder / "lock"
+        self.log = folder / "train.log"
+        self.checkpoints = folder / "checkpoints"
+        self.average = folder / "average.pt"
+        self.translations = folder / "translations.txt"
+        self.failed_file = folder / "failed.json"
+        self.score_file = folder / "score.json"
+
+    def config(self) -> DictConfig:
+        """The configuration that the run was started with."""
+        try:
+            config = OmegaConf.load(self.config_file)
+        except FileNotFoundError as error:
+            todo = "give a folder that fairseq-collab sweep made"
+            raise UserError("not a run: it has no config.yaml", self.folder, todo) from error
+        except (OSError, UnicodeDecodeError, YAMLError, OmegaConfBaseException) as error:
+            reason = " ".join(str(error).split())
+            raise UserError(f"cannot be read: {reason}", where=self.config_file) from error
+        if not isinstance(config, DictConfig):
+            raise UserError("is a list, not a configuration", where=self.config_file)
+        return config
+
+    def started(self) -> Started:
+        """How the run was started."""
+        return record.read(Started, self.started_file) or Started(overrides={})
+
+    def score(self) -> Record | None:
+        """What the score file says; None if there is no score file."""
+        return record.read(Record, self.score_file, record.AGAIN)
+
+    def reference(self) -> Path:
+        """The untouched text that a finished run was scored against.
+
+        ``score.json`` names it relative to the data folder (``raw/test.de``), or to the run's own
+        folder if it is kept there.
+        """
+        score = self.score()
+        if score is None or score.reference is None:
+            raise UserError("is not scored", where=self.folder)
+        own = self.folder / score.reference
+        data = OmegaConf.select(self.config(), "task.data")
+        return own if own.exists() or data is None else Path(data) / score.reference
+
+    def verdict(self) -> Verdict:
+        """How far the run is."""
+        if self.score_file.exists():
+            return "finished"
+        failure = record.read(Failure, self.failed_file)
+        return failure.verdict if failure else "incomplete"
+
+    def state(self) -> str:
+        """The verdict, and why the last attempt failed."""
+        failure = None if self.score_file.exists() else record.read(Failure, self.failed_file)
+        return f"{failure.verdict} ({failure.reason})" if failure else self.verdict()
+
+    def fail(self, failure: Failure) -> None:
+        """Record that an attempt failed."""
+        files.write_json(self.failed_file, asdict(failure))
+
+    def start(self, started: Started, config: DictConfig) -> None:
+        """Record what the run is; files that exist stay as they are."""
+        if not self.started_file.exists():
+            files.write_json(self.started_file, asdict(started))
+        if not self.config_file.exists():
+            files.write_atomic(self.config_file, OmegaConf.to_yaml(config))
+
+    def finish(self, score: Record) -> None:
+        """Record the scores: from here on, the run is finished."""
+        files.write_json(self.score_file, asdict(score))
+        self.failed_file.unlink(missing_ok=True)
+
+    def check_same(self, config: DictConfig) -> None:
+        """Reject a run that was started with other options; the error names the first."""
+        if not self.config_file.exists():
+            return
+        saved, asked = flat(self.config()), flat(config)
+        for key in sorted(saved.keys() | asked.keys()):
+            if saved.get(key) != asked.get(key) and not OF_THE_MACHINE.match(key):
+                what = f"was started with {key}={saved.get(key)}, now {asked.get(key)} is asked for"
+                todo = f"give {key}={saved.get(key)}, or another folder, or remove this one"
+                raise UserError(what, self.folder, todo)
+
+    def locked(self) -> AbstractContextManager[int]:
+        """Lock the run against other processes; yields a file descriptor for children to inherit.
+
+        A training that outlives its killed parent so still holds the run.  Raises Busy.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return locked(self.lock_file, keep=True)
+
+
+def is_ours(user_dir: str | None) -> bool:
+    """Whether ``common.user_dir`` is this plug-in, which is loaded already."""
+    return user_dir is None or Path(user_dir).name == PLUGIN.name
+
+
+def started_from(config: DictConfig) -> dict[str, str]:
+    """What weights a training starts from, by option of the section ``checkpoint``: file or URL."""
+    options = ("restore_file", "finetune_from_model", "continue_once")
+    given = {option: OmegaConf.select(config, f"checkpoint.{option}") for option in options}
+    return {option: path for option, path in given.items() if path and path != OWN_CHECKPOINT}
+
+
+def flat(config: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested options under dotted names."""
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, (dict, DictConfig)):
+            found |= flat(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found
+
+
+def runs_under(folder: Path) -> list[Run]:
+    """The runs in ``folder``, by name; the folder itself if it is a run; UserError for none."""
+    todo = "give the --out folder of fairseq-collab sweep"
+    check_folder(folder, todo)
+    if Run(folder).config_file.exists():
+        return [Run(folder)]
+    found = [Run(path) for path in sorted(folder.iterdir()) if Run(path).config_file.exists()]
+    if not found:
+        raise UserError("no runs in it", folder, todo)
+    return found
+
+
+def find_runs(folders: Iterable[Path]) -> list[Run]:
+    """Every run in the folders once, sorted by name."""
+    runs = {run.folder.resolve(): run for folder in folders for run in runs_under(folder)}
+    return [runs[path] for path in sorted(runs, key=lambda path: (path.name, path))]

@@ -1,0 +1,253 @@
+"""From a trained run to its record, in this process: average, count, translate, score.
+
+    translation         beam search by fairseq's generator; BLEU and chrF by sacreBLEU against the
+                        untouched text in the data folder's ``raw/``
+    language_modeling   perplexity of the validation and the test set, in blocks as long as those of
+                        the training
+
+The run's own configuration says how, in fairseq's terms: ``dataset.gen_subset``, ``generation.*``,
+``common_eval.post_process``.  The model is built once per run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from fairseq import utils
+from fairseq_cli.eval_lm import eval_lm
+from omegaconf import DictConfig, OmegaConf
+
+from collab_common import files
+from collab_common.errors import UserError
+from collab_common.progress import bar
+from collab_common.provenance import circumstances
+from collab_lab.metrics import bleu
+from collab_lab.metrics.bleu import subword_marks
+from collab_lab.metrics.cost import LENGTH, cost, multiply_adds
+from collab_lab.metrics.translate import Translations, translate
+from collab_lab.runs.devices import wanted
+from collab_lab.runs.record import Record, Task
+from collab_lab.runs.run import Run, is_ours
+from collab_lab.runs.training import averaged_model, training_figures
+from collab_lab.runs.translations import manifest, read_lines
+from collab_lab.trained import opener
+from collab_lab.trained.attentions import attentions
+from collab_lab.trained.opener import Trained
+from data_prep.moses import ordinary_text
+
+Facts = dict[str, Any]
+
+#: Options that only the command fairseq-generate can serve.
+UNSUPPORTED = (
+    *("generation.lm_path", "generation.prefix_size", "generation.replace_unk"),
+    *("generation.constraints", "common_eval.model_overrides"),
+)
+
+
+def score_run(run: Run) -> Record:
+    """Measure a trained run, and finish it.
+
+    Raises:
+        UserError: the run is not trained, or its data folder lacks the test set.
+    """
+    config = run.config()
+    task, subset = task_of(config), check_test_set(config)
+    data, started = Path(config.task.data), run.started()
+    averaged = averaged_model(run, config)
+    if not is_ours(config.common.user_dir):
+        utils.import_user_module(config.common)
+    languages = {k: v for k, v in config.task.items() if k in ("source_lang", "target_lang")}
+    trained = opener.opened(run.average, opener.read_checkpoint(run.average, data, **languages))
+    opener.check_transformer(trained.model, run.average)
+    figures = model_figures(trained)
+    to_gpu(trained.model, config)
+    made = circumstances(config.common.cpu, 1 if started.checkpoint else wanted(config))
+    measured = perplexities if task == "language_modeling" else translation
+    record = Record(
+        task=task,
+        run=run.name,
+        method=method_of(config, started.overrides),
+        arch=config.model["_name"],
+        seed=config.common.seed,
+        overrides=started.overrides,
+        command=started.command,
+        trained_at_commit=started.commit,
+        data=data.name,
+        data_sha256=manifest_hash(data),
+        subset=subset,
+        averaged=averaged,
+        **figures,
+        **training_figures(run, trained),
+        **measured(run, config, trained, subset),
+        **made | ({"hardware": started.hardware} if started.hardware else {}),
+    )
+    run.finish(record)
+    return record
+
+
+def to_gpu(model: Any, config: DictConfig) -> None:
+    """Move the model to the GPU, if there is one and the configuration allows it."""
+    if torch.cuda.is_available() and not config.common.cpu:
+        if config.common.fp16:
+            model.half()
+        model.cuda()
+
+
+def method_of(config: DictConfig, overrides: Mapping[str, str]) -> str:
+    """The name of a run in tables: what its sweep varied says, else its configuration."""
+    named = overrides.get("method") or overrides.get("model")
+    return named or OmegaConf.select(config, "method") or config.model["_name"]
+
+
+def task_of(config: DictConfig) -> Task:
+    """What a run is measured by; UserError for a task without a measure."""
+    if "source_lang" in config.task and "target_lang" in config.task:
+        return "translation"
+    name = config.task.get("_name")
+    if name != "language_modeling":
+        todo = "train translation models or language models"
+        raise UserError(f"runs of the task {name!r} have no score", "task._name", todo)
+    return "language_modeling"
+
+
+def check_test_set(config: DictConfig) -> str:
+    """The test set of a run; UserError unless the data folder has its text, and binarised."""
+    subset, task = config.dataset.gen_subset, config.task
+    data = Path(task.data)
+    if task_of(config) == "language_modeling":
+        if not (data / f"{subset}.idx").is_file():
+            todo = "prepare the data again, with this test set"
+            raise UserError(f"there is no {subset}.idx", where=data, todo=todo)
+        return subset
+    source, target = task.source_lang, task.target_lang
+    raw = data / "raw"
+    if not (raw / f"{subset}.{target}").is_file():
+        there = ", ".join(sorted(path.stem for path in raw.glob(f"*.{target}")))
+        todo = f"give a test set that is there ({there})" if there else "prepare the data again"
+        raise UserError(f"there is no raw/{subset}.{target}", data, todo)
+    pairs = (f"{source}-{target}", f"{target}-{source}")  # fairseq takes either
+    if not any(any(data.glob(f"{subset}.{pair}.{source}*")) for pair in pairs):
+        what = f"{subset} is not binarised: there is no {subset}.{pairs[0]}.{source}"
+        raise UserError(what, data, "prepare the data again, with this test set")
+    return subset
+
+
+def manifest_hash(data: Path) -> str | None:
+    """SHA-256 of the file hashes in the data folder's manifest; None without a manifest.
+
+    Logs are left out: they depend on when and where the folder was made.
+    """
+    found = manifest(data)
+    if not found:
+        return None
+    outputs = {k: v for k, v in found["outputs"].items() if not k.endswith(".log")}
+    return hashlib.sha256(json.dumps(outputs, sort_keys=True).encode()).hexdigest()
+
+
+# ---- measures ------------------------------------------------------------------------------------
+
+
+def model_figures(trained: Trained) -> Facts:
+    """Parameters, cache bytes, multiply-adds, heads and key width of a model."""
+    every = [one.module for one in attentions(trained.model)]
+    return {
+        # Queries and keys, all heads together, stock or ours.
+        # Own queries of a shared key are H times as wide as the key.
+        "key_dim": common_value(
+            getattr(attention, "key_dim", attention.q_proj.out_features) for attention in every
+        ),
+        "model_dim": common_value(attention.embed_dim for attention in every),
+        "heads": common_value(attention.num_heads for attention in every),
+        "heads_by_type": {type_: counts for type_, counts in trained.heads.items() if counts},
+        **asdict(cost(trained.model)),
+        "multiply_adds": multiply_adds(trained.model),
+        "multiply_adds_length": LENGTH,
+    }
+
+
+def common_value(values: Iterable[Any]) -> Any:
+    """The value that all have, or None where they differ."""
+    different = set(values)
+    return different.pop() if len(different) == 1 else None
+
+
+def translation(run: Run, config: DictConfig, trained: Trained, subset: str) -> Facts:
+    """Translate the test set, keep the text, and score it."""
+    generation, task = config.generation, config.task
+    for name in UNSUPPORTED:
+        if OmegaConf.select(config, name) not in (None, 0, "{}"):
+            todo = "translate with fairseq-generate, and score what it prints (--reference)"
+            raise UserError("is not possible in a run", name, todo)
+    marked = subword_marks(trained.task.target_dictionary.symbols)
+    subwords = config.common_eval.post_process or marked
+    trained.model.prepare_for_inference_(config)
+    utils.set_torch_seed(config.common.seed)  # of sampling, if that is asked for
+    samples = batches(trained, config, subset)
+    found = translate(trained.model, trained.task, samples, generation, subwords)
+    facts, text = translation_scores(found, Path(task.data), subset, task.target_lang)
+    files.write_atomic(run.translations, "".join(f"{line}\n" for line in text))
+    return {
+        **facts,
+        "hypotheses": run.translations.name,
+        "sentences_per_second": round(len(text) / found.seconds, 2),
+        "beam": generation.beam,
+        "lenpen": float(generation.lenpen),
+    }
+
+
+def translation_scores(
+    found: Translations, data: Path, subset: str, language: str
+) -> tuple[Facts, list[str]]:
+    """All scores, and the translations as ordinary text: Moses tokens are detokenised."""
+    form = manifest(data).get("form")  # None: raw text and SentencePiece
+    text = found.hypotheses
+    if form is not None:
+        text = ordinary_text(text, form, language)
+    reference = f"raw/{subset}.{language}"
+    facts: Facts = {"reference": reference}
+    facts |= asdict(bleu.score(text, read_lines(data / reference)))
+    if form is not None and form["moses"]:
+        facts |= bleu.tokenised(found.hypotheses, found.targets)
+    return facts, text
+
+
+def batches(trained: Trained, config: DictConfig, subset: str) -> Iterator[Any]:
+    """A subset in the batches of fairseq-generate, on the model's device.
+
+    Raises:
+        UserError: a sentence is longer than the model's positions.
+    """
+    task, dataset = trained.task, config.dataset
+    tokens = dataset.max_tokens_valid or dataset.max_tokens
+    tokens = tokens or (None if dataset.batch_size else opener.MAX_TOKENS)
+    sentences = opener.dataset_of(task, subset)
+    longest = utils.resolve_max_positions(task.max_positions(), trained.model.max_positions())
+    order = sentences.ordered_indices()
+    _, too_long = sentences.filter_indices_by_size(order, longest)
+    if len(too_long):
+        what = f"{len(too_long)} sentences of {subset} are longer than the model's {longest}"
+        raise UserError(f"{what} positions", config.task.data, "shorten or split them")
+    samples: Any = task.get_batch_iterator(
+        dataset=sentences,
+        max_tokens=tokens,
+        max_sentences=None if tokens else dataset.batch_size,
+        max_positions=longest,
+        required_batch_size_multiple=8,  # the default of fairseq-generate
+    ).next_epoch_itr(shuffle=False)
+    return (opener.to_device(sample, trained.device) for sample in bar("translation", samples))
+
+
+def perplexities(run: Run, config: DictConfig, trained: Trained, subset: str) -> Facts:
+    """Perplexities of the validation set and of ``subset``, by fairseq-eval-lm's function."""
+    words = trained.task.dictionary
+    found = {}
+    for name in dict.fromkeys(("valid", subset)):
+        samples = opener.epoch(trained, name)
+        found[name] = float(eval_lm([trained.model], words, samples)["perplexity"])
+    return {"perplexity": found}

@@ -1,0 +1,203 @@
+"""The runs of a Hydra sweep: one per combination of ``hydra.sweeper.params`` and overrides.
+
+``fairseq-hydra-train -m`` runs these configurations, but trains all in one process, and stops at
+the first failure.  Here each run is a folder that resumes (:mod:`collab_lab.runs.run`).
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from fairseq.dataclass import initialize
+from fairseq.models import MODEL_REGISTRY
+from hydra import compose, initialize_config_dir
+from hydra.core.config_store import ConfigLoadError, ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
+from yaml import YAMLError
+
+from collab_common.errors import UserError, chain, first_line
+from collab_common.files import config_folder
+from collab_common.progress import bar
+from collab_lab.runs.run import flat, started_from
+
+#: Sections of a run's configuration that fairseq does not know.
+OURS = ("method",)
+#: The value of an option that takes that of another.
+_REFERENCE = re.compile(r"\$\{(.+)\}")
+#: Options that every run needs to be followed and scored.
+_FORCED = {"common": {"log_format": "json"}, "checkpoint": {"save_dir": "checkpoints"}}
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a sweep: its varied options, and its whole configuration."""
+
+    name: str
+    overrides: dict[str, str]
+    config: DictConfig
+
+
+def plan(config_file: Path, overrides: list[str]) -> list[Job]:
+    """Compose every run of a sweep.
+
+    Args:
+        config_file: anywhere; files that it includes are looked up in its own folder, and then in
+            that of :func:`.config_folder`.
+        overrides: as on the command line of ``fairseq-hydra-train``.
+
+    Raises:
+        UserError: a configuration that Hydra rejects, an option that fairseq does not
+            know, or two runs of one name.
+    """
+    config_file, config_dir = config_file.resolve(), config_folder()
+    root = config_dir if config_file.is_relative_to(config_dir) else config_file.parent
+    name = str(config_file.relative_to(root).with_suffix(""))
+    search = [f"hydra.searchpath=['file://{config_dir}']"]
+    if root == config_dir or any(one.startswith("hydra.searchpath=") for one in overrides):
+        search = []
+    initialize.hydra_init()  # fairseq's option groups, as in fairseq-hydra-train
+    GlobalHydra.instance().clear()
+    known: dict[str, Any] = {}
+    try:
+        check_sections(config_file)
+        with initialize_config_dir(str(root), version_base="1.1", job_name="sweep"):
+            whole = compose(name, overrides=search, return_hydra_config=True)
+            known |= flat(OmegaConf.to_container(whole, resolve=False))
+            params = whole.hydra.sweeper.get("params") or {}
+            given = [*(f"{k}={v}" for k, v in params.items()), *overrides]
+            return list(_jobs(name, search, given))
+    except (HydraException, OmegaConfBaseException, YAMLError, RecursionError) as error:
+        raise UserError(f"Hydra says: {_explained(error, known)}", where=config_file) from error
+
+
+def check_sections(config_file: Path) -> None:
+    """Raise UserError for a section of hydra's that is empty, which Hydra does not expect."""
+    content = yaml.safe_load(config_file.read_text(encoding="utf-8"))
+    found = flat(content) if isinstance(content, dict) else {}
+    for name in ("hydra", "hydra.sweeper"):
+        if name in found and found[name] is None:
+            todo = "give hydra.sweeper.params, or leave it out"
+            raise UserError(f"{name} is empty", config_file, todo)
+
+
+def _explained(error: Exception, known: Mapping[str, Any]) -> str:
+    """What Hydra says of a name that was typed, and the known name that is nearest to a wrong one.
+
+    Args:
+        known: options of the configuration, by name; unresolved
+    """
+    wrong = re.search(r"Could not (?:override|find) '([^']+)'", str(error))
+    cause = next((one for one in chain(error) if isinstance(one, OmegaConfBaseException)), None)
+    if cause is not None and cause.full_key and not wrong:
+        name = cause.full_key.removeprefix("hydra.sweeper.params.")
+        refers = _REFERENCE.fullmatch(str(known.get(name)))
+        name = refers[1] if refers and refers[1] in known else name
+        fields = getattr(cause.object_type, "__dataclass_fields__", {})
+        near = _nearest(str(cause.key), fields) if isinstance(cause, ConfigKeyError) else ""
+        return f"{name}: {first_line(cause).rstrip('.')}{near}"
+    group, _, name = wrong[1].rpartition("/") if wrong else ("", "", "")
+    options: Iterable[str] = known
+    if group:
+        options = str(error).partition("Available options in")[2].split()
+    first, *more = str(error).splitlines()
+    if more and not wrong:  # the reason
+        first = f"{first.rstrip(':')}: {more[0].strip()}"
+    return first.rstrip(".") + _nearest(name, options)
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    """``; did you mean KEY?``, or nothing where no key is near."""
+    found = difflib.get_close_matches(name, list(known), 1)
+    return f"; did you mean {found[0]}?" if found else ""
+
+
+def check_options(config: DictConfig) -> None:
+    """Raise UserError for an unknown option, which training would ignore, or an unknown word."""
+    store = ConfigStore.instance()
+    for section in (str(key) for key in config if key not in OURS):
+        options = config[section]
+        if not isinstance(options, DictConfig):
+            raise UserError("is no section of a configuration", section)
+        kind = options.get("_name")
+        try:
+            known = store.load(f"{section}/{kind}.yaml" if kind else f"{section}.yaml").node
+        except ConfigLoadError:
+            if kind in MODEL_REGISTRY:  # fairseq lists no options of its `transformer`
+                continue
+            near = _nearest(section, [str(key) for key in config if key != section])
+            raise UserError(f"is no section of a configuration{near}", section) from None
+        for key in {str(key) for key in options} - set(known):
+            what = f"no such option of {kind or 'fairseq'}{_nearest(key, known)}"
+            raise UserError(what, f"{section}.{key}")
+        for option in getattr(OmegaConf.get_type(known), "__dataclass_fields__", {}).values():
+            words = option.metadata.get("choices")
+            if words and (word := options.get(option.name)) not in (None, *words):
+                what = f"{word!r} is none of {', '.join(words)}{_nearest(str(word), words)}"
+                raise UserError(what, f"{section}.{option.name}")
+
+
+def _jobs(name: str, search: list[str], overrides: list[str]) -> Iterator[Job]:
+    names: set[str] = set()
+    for varied, fixed in bar("runs", list(combinations(overrides))):
+        try:
+            config = compose(name, [*search, *fixed, *(f"{k}={v}" for k, v in varied.items())])
+        except ValueError as error:  # a group set to null
+            raise UserError(f"Hydra says: {error}") from error
+        check_options(config)
+        job = Job(run_name(varied), varied, complete(config))
+        if job.name in names:
+            raise UserError(f"two runs are called {job.name}", todo="vary fewer options")
+        names.add(job.name)
+        yield job
+
+
+def combinations(overrides: list[str]) -> Iterator[tuple[dict[str, str], list[str]]]:
+    """Each point of the grid: its varied options, and the overrides that all points share.
+
+    A later override of an option replaces an earlier one, as in Hydra.
+    """
+    varied: dict[str, list[str]] = {}
+    fixed: dict[str, str] = {}
+    parsed_overrides = OverridesParser.create().parse_overrides(overrides)
+    for text, parsed in zip(overrides, parsed_overrides, strict=True):
+        key = parsed.get_key_element()
+        varied.pop(key, None)
+        fixed.pop(key, None)
+        if parsed.is_sweep_override():
+            varied[key] = list(parsed.sweep_string_iterator())
+        else:
+            fixed[key] = text
+    for values in itertools.product(*varied.values()):
+        yield dict(zip(varied, values, strict=True)), list(fixed.values())
+
+
+def run_name(varied: dict[str, str]) -> str:
+    """``model-collab_key_dim-16_seed-1``: the varied options, in characters safe for a shell."""
+    parts = (f"{key.rpartition('.')[2]}-{value}" for key, value in varied.items())
+    return re.sub(r"[^\w.-]", "-", "_".join(parts)) or "run"
+
+
+def complete(config: DictConfig) -> DictConfig:
+    """The configuration as it is kept in the run's folder: nothing depends on where it is read."""
+    with open_dict(config):
+        config.merge_with(_FORCED)
+        for section, option in (("task", "data"), ("common", "user_dir")):
+            path = config[section].get(option)
+            # A plug-in that is no folder here is found by its name, wherever it is installed.
+            if path and (option == "data" or Path(path).exists()):
+                config[section][option] = str(Path(path).resolve())
+        for option, path in started_from(config).items():
+            if "://" not in path:
+                config.checkpoint[option] = str(Path(path).absolute())
+    return DictConfig(OmegaConf.to_container(config, resolve=True, enum_to_str=True))

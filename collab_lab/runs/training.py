@@ -1,0 +1,181 @@
+"""What a training left in its run: fairseq's log, losses and speed, the checkpoints to average.
+
+With ``common.log_format=json`` the log has lines ``... | train | {...}``, one per epoch, and
+``... | valid | {...}``, one per validation, and ``... | train_inner | {...}``, one per
+``common.log_interval`` updates.
+"""
+
+from __future__ import annotations
+
+import filecmp
+import json
+import math
+import re
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from fairseq.logging import metrics
+from omegaconf import DictConfig, OmegaConf
+
+from collab_common.errors import UserError
+from collab_lab.runs.run import Run
+from collab_lab.trained.average import average_checkpoints, last_checkpoints
+from collab_lab.trained.opener import Trained, epoch
+
+Facts = dict[str, Any]
+Kind = Literal["train", "valid", "train_inner"]
+
+_TAIL = 20_000  # bytes at the end of a log that are read
+#: An entry has no braces inside, so a kill that cuts one entry does not hide the next.
+_ENTRY = re.compile(r"\| (train|valid|train_inner) \| (\{[^{}]*\})$", re.MULTILINE)
+
+
+# ---- the log -------------------------------------------------------------------------------------
+
+
+def entries(log: Path, kind: Kind) -> list[Facts]:
+    """The log's entries of all epochs, or of all validations; [] if there is no log."""
+    try:
+        text = log.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise UserError(f"cannot be read: {error.strerror}", where=log) from error
+    return entries_in(text, kind)
+
+
+def entries_in(text: str, kind: Kind) -> list[Facts]:
+    """The entries in a part of a log; those that a kill cut are left out."""
+    found = []
+    for name, entry in _ENTRY.findall(text):
+        if name == kind:
+            try:
+                found.append(json.loads(entry))
+            except ValueError:  # cut, with a brace behind it
+                continue
+    return found
+
+
+def tail(log: Path, start: int = 0) -> str:
+    """The last part of a log, from byte ``start`` at the earliest; "" if there is no log."""
+    if not log.exists():
+        return ""
+    with log.open("rb") as file:
+        file.seek(max(start, log.stat().st_size - _TAIL))
+        return file.read().decode(errors="replace")
+
+
+def is_over(run: Run) -> bool:
+    """Whether the training has ended, or there was none: a checkpoint that existed before.
+
+    fairseq would add an update to a training that has ended.
+    """
+    _, done, rest = tail(run.log).rpartition("done training in ")
+    resumed = "| fairseq_collab |" in rest  # its first line
+    return (bool(done) and not resumed) or run.started().checkpoint is not None
+
+
+def progress(run: Run, config: DictConfig) -> tuple[float, float]:
+    """Epochs that a training has done, and the share of the training that they are (0 to 1)."""
+    text = tail(run.log)
+    inner, whole = entries_in(text, "train_inner")[-1:], entries_in(text, "train")[-1:]
+    epochs = max(float(one.get("update", one["epoch"])) for one in [*inner, *whole, {"epoch": 0}])
+    updates = max(
+        float(one.get("num_updates", one.get("train_num_updates", 0)))
+        for one in [*inner, *whole, {}]
+    )
+    ends = (epochs, config.optimization.max_epoch), (updates, config.optimization.max_update)
+    return epochs, min(1.0, max((done / end for done, end in ends if end > 0), default=0.0))
+
+
+# ---- losses and speed ----------------------------------------------------------------------------
+
+
+class Diverged(UserError):
+    """A training ended, and its model knows less than nothing."""
+
+
+def training_figures(run: Run, trained: Trained) -> Facts:
+    """Speed, length and final validation loss of the training.
+
+    The loss is computed now if the training did not validate, or took place elsewhere.
+
+    Raises:
+        Diverged: the loss is twice that of a guess, or more; an untrained model's is a little above
+            a guess.
+    """
+    epochs = entries(run.log, "train")
+    if run.started().checkpoint is None and not epochs:
+        raise UserError("no finished epoch in it", where=run.log)
+    validations = entries(run.log, "valid")
+    validation = validations[-1] if validations else validate(trained)
+    nll = validation.get("valid_nll_loss")
+    bits = float(validation["valid_loss"] if nll is None else nll)
+    guess = math.log2(len(trained.task.target_dictionary))
+    if epochs and not bits < 2 * guess:
+        what = f"validation loss is {bits:.1f} bits a token, of a guess {guess:.1f}"
+        raise Diverged(what, run.folder, "lower the learning rate")
+    last = epochs[-1] if epochs else {}
+    speeds = [float(one["train_wps"]) for one in epochs]  # with validation and checkpoints
+    return {
+        "train_tokens_per_second": round(statistics.median(speeds)) if speeds else None,
+        "train_updates": int(last.get("train_num_updates", 0)),
+        "epochs": int(last.get("epoch", 0)),
+        "valid_loss": float(validation["valid_loss"]),
+        "valid_nats": None if nll is None else float(nll) * math.log(2),
+    }
+
+
+@torch.no_grad()
+def validate(trained: Trained) -> Mapping[str, Any]:
+    """Losses of the validation set, by the names in the log."""
+    task = trained.task
+    criterion = task.build_criterion(trained.cfg.criterion).eval()
+    logs = [task.valid_step(one, trained.model, criterion)[2] for one in epoch(trained, "valid")]
+    with metrics.aggregate(new_root=True) as found:
+        task.reduce_metrics(logs, criterion)
+    return {f"valid_{name}": value for name, value in found.get_smoothed_values().items()}
+
+
+# ---- the averaged model --------------------------------------------------------------------------
+
+
+def averaged_model(run: Run, config: DictConfig) -> list[str]:
+    """Write ``average.pt``; the names of the checkpoints whose mean it is.
+
+    A run of an existing checkpoint got its ``average.pt`` when it was made.
+    """
+    if not is_over(run):
+        raise UserError(f"is not trained: {run.state()}", run.folder, "finish it (sweep)")
+    checkpoint = run.started().checkpoint
+    if checkpoint is not None:
+        return [Path(checkpoint).name]
+    chosen = choose_checkpoints(run.checkpoints, config)
+    average_checkpoints(chosen, run.average)
+    return [Path(path).name for path in chosen]
+
+
+def choose_checkpoints(folder: Path, config: DictConfig) -> list[str]:
+    """The last epochs, to be averaged; or, where no epochs are kept, the best or last checkpoint.
+
+    Where ``max_update`` cuts an epoch short, only ``checkpoint_last.pt`` has its end.
+    """
+    kept, last = config.checkpoint.keep_last_epochs, folder / "checkpoint_last.pt"
+    if kept > 0:
+        number = min(kept, len([*folder.glob("checkpoint[0-9]*.pt")]))
+        chosen = last_checkpoints(number, folder) if number else []
+        if last.exists() and not (chosen and filecmp.cmp(last, chosen[-1], shallow=False)):
+            chosen.append(str(last))
+        if not chosen:
+            raise UserError("has no checkpoints", where=folder, todo="train it first")
+        return chosen[-kept:]
+    if config.checkpoint.keep_interval_updates > 0:
+        return last_checkpoints(config.checkpoint.keep_interval_updates, folder)
+    validates = not OmegaConf.select(config, "dataset.disable_validation")
+    one = folder / f"checkpoint_{'best' if validates else 'last'}.pt"
+    if not one.exists():
+        raise UserError(f"has no {one.name}", where=folder, todo="train it first")
+    return [str(one)]

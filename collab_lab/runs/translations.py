@@ -1,0 +1,172 @@
+"""Translations of a run, of another system, or of fairseq-generate, with their references.
+
+A file of translations is either plain text, one sentence per line in the order of the corpus, or
+what ``fairseq-generate --remove-bpe`` prints, of each sentence in any order:
+
+    S-17<tab>source    T-17<tab>reference, in fairseq's tokens
+    H-17<tab>-0.31<tab>hypothesis, in fairseq's tokens; the first of a sentence is the best
+    D-17<tab>-0.31<tab>hypothesis after --tokenizer and --bpe are undone
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import unicodedata
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from collab_common.errors import UserError
+from collab_common.files import read_json
+from collab_common.folder import MANIFEST
+from collab_lab.runs.record import Record
+from collab_lab.runs.run import Run
+from data_prep.parallel_text import lines_of
+
+_PRINTED = re.compile(r"[STHDPAIE]-\d+\t")
+_TARGET = re.compile(r"T-(\d+)\t(.*)")
+_TOKENS = re.compile(r"([TH])-(\d+)\t(?:([-.\d]+)\t)?(.*)")
+_UNKNOWN = re.compile(r"<+unk>+")
+_BEST = re.compile(r"D-(\d+)\t[^\t]*\t?(.*)")
+
+#: Bits per token above which a model is unsure of its translations.
+SURE = 0.5
+#: Length of the runs of letters by which texts are compared.
+RUN = 5
+
+
+@dataclass(frozen=True)
+class System:
+    """Translations of a set, with the record of their run (None if they are of no run)."""
+
+    path: Path
+    hypotheses: list[str]
+    references: list[str]
+    record: Record | None = None
+
+
+def read_system(path: Path, reference: Path | None = None) -> System:
+    """A finished run, or a file of translations with its ``reference``.
+
+    Raises:
+        UserError: the run is not finished, a file cannot be read, or the numbers of sentences
+            differ.
+    """
+    if not path.is_dir():
+        if reference is None:
+            todo = "give its reference text (--reference)"
+            raise UserError("is not a run", where=path, todo=todo)
+        return System(path, *_aligned(path, reference))
+    run = Run(path)
+    record = _translated(run)
+    hypotheses = path / (record.hypotheses or run.translations.name)
+    return System(path, *_aligned(hypotheses, reference or run.reference()), record)
+
+
+def _translated(run: Run) -> Record:
+    record = run.score()
+    if record is None:
+        todo = f"give a run that has a {run.score_file.name}, or a file of translations"
+        raise UserError(f"not a finished run: {run.state()}", run.folder, todo)
+    if record.task != "translation":
+        raise UserError("is a language model", run.folder, "give a run that translates")
+    return record
+
+
+def _aligned(translations: Path, reference: Path) -> tuple[list[str], list[str]]:
+    lines, references = read_lines(translations), read_lines(reference)
+    check_translated(lines, translations, reference)
+    check_reference(lines, references, translations, reference)
+    hypotheses = read_hypotheses(translations)
+    if len(hypotheses) != len(references):
+        what = f"{len(hypotheses)} hypotheses, but {len(references)} sentences in {reference}"
+        todo = "give the --reference of the set that was translated"
+        raise UserError(what, translations, todo)
+    return hypotheses, references
+
+
+def check_translated(lines: list[str], translations: Path, reference: Path) -> None:
+    """Raise UserError where the translations are the references, which have a BLEU of 100.
+
+    A model that finds every reference is sure of them: it gives a token most of the probability.
+    """
+    if translations.samefile(reference):
+        raise UserError("is both translations and reference", reference, "give two files")
+    texts: dict[str, dict[str, str]] = {"T": {}, "H": {}}
+    scores = []
+    for match in filter(None, map(_TOKENS.fullmatch, lines)):
+        texts[match[1]].setdefault(match[2], _UNKNOWN.sub("", match[4]))
+        scores.append(float(match[3] or 0))  # mean log2 of a token's probability; 0 of a target
+    if texts["T"] and texts["T"] == texts["H"] and sum(scores) < -SURE * len(texts["H"]):
+        what = "every hypothesis is its reference"
+        raise UserError(what, translations, "run fairseq-generate without --score-reference")
+
+
+def check_reference(
+    lines: list[str], references: list[str], translations: Path, reference: Path
+) -> None:
+    """Raise UserError where the targets that fairseq-generate printed are of another text.
+
+    Targets are tokens: subwords, Moses tokens or words, lower-cased or with unknown words.  So
+    letters and digits alone are compared, in runs of :data:`RUN`; another text in this language
+    shares few of them.
+    """
+    targets = {int(match[1]): match[2] for match in map(_TARGET.fullmatch, lines) if match}
+    pairs = [(text, references[n]) for n, text in sorted(targets.items()) if n < len(references)]
+    found = [(_runs(text), _runs(line)) for text, line in pairs]
+    shared = sum(len(target & raw) for target, raw in found)
+    if 2 * shared >= sum(len(target) for target, _ in found):
+        return
+    other = next(i for i, (target, raw) in enumerate(found) if not target <= raw)
+    target, raw = pairs[other]
+    what = f"is not the reference of {translations}: it has {raw!r} where that has {target!r}"
+    raise UserError(what, reference, "give the --reference of the set that was translated")
+
+
+def _runs(text: str) -> set[str]:
+    """All runs of :data:`RUN` letters and digits of a text, without spaces and unknown words."""
+    text = unicodedata.normalize("NFKC", html.unescape(_UNKNOWN.sub("", text))).casefold()
+    letters = "".join(filter(str.isalnum, text))
+    return {letters[i : i + RUN] for i in range(len(letters) - RUN + 1)}
+
+
+def read_hypotheses(path: Path) -> list[str]:
+    """The (best) translation of every sentence, in the order of the corpus.
+
+    Raises:
+        UserError: fairseq-generate printed none, or not all of them.
+    """
+    lines = read_lines(path)
+    if not any(map(_PRINTED.match, lines)):
+        return lines
+    found: dict[int, str] = {}
+    for line in lines:
+        if match := _BEST.fullmatch(line):
+            found.setdefault(int(match[1]), match[2])  # the first is the best
+    if not found:
+        what = "no hypotheses (lines that start with D-) in it"
+        raise UserError(what, path, "give the output of fairseq-generate, run without --quiet")
+    if missing := set(range(max(found) + 1)) - found.keys():
+        what = f"hypothesis {min(missing)} is missing ({len(missing)} of {max(found) + 1})"
+        todo = "generate the whole set (fairseq-generate --skip-invalid-size-inputs-valid-test "
+        raise UserError(what, path, f"{todo}drops sentences)")
+    return [found[number] for number in sorted(found)]
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a text; UserError if it is not UTF-8.
+
+    Carriage returns at their ends and a byte order mark, from Windows, are removed.
+    """
+    lines = [line.removesuffix("\r") for line in lines_of(path)]
+    return [line.removeprefix("\ufeff") for line in lines[:1]] + lines[1:]
+
+
+def manifest(data: Path) -> dict[str, Any]:
+    """The manifest of a data folder; {} without one."""
+    try:
+        found: dict[str, Any] = read_json(data / MANIFEST)
+    except FileNotFoundError:
+        return {}
+    return found

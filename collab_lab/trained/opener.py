@@ -1,0 +1,269 @@
+"""Trained models: open a checkpoint with the checks of every command, read sentences, save."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from fairseq import utils
+from fairseq.checkpoint_utils import load_checkpoint_to_cpu, load_model_ensemble_and_task
+from fairseq.data import data_utils
+from fairseq.models import FairseqLanguageModel
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
+
+from collab_common import AttentionType
+from collab_common.errors import UserError
+from collab_common.progress import bar
+from collab_lab.trained.attentions import Attention, attentions, by_type
+from fairseq_collab.models.options import plain_options
+from fairseq_compat import checkpoints
+from fairseq_compat.checkpoints import naming, without_training
+from fairseq_compat.fairseq_fixes import UNDEFINED, check_architecture
+
+GIVE_DATA = "give the folder that fairseq-preprocess has written"
+#: Tokens per batch, where neither the command nor the training limits them.
+MAX_TOKENS = 4096
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A trained model in eval mode, and the rest of its checkpoint.
+
+    Attributes:
+        state: the checkpoint without the weights; its ``cfg`` is a DictConfig.
+        task: holds the dictionaries, and the sentences of the data folder.
+    """
+
+    path: Path
+    state: dict[str, Any]
+    model: Any
+    task: Any
+
+    @property
+    def cfg(self) -> DictConfig:
+        return self.state["cfg"]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The model's options, flat."""
+        given = self.cfg.model
+        return dict(vars(given)) if isinstance(given, Namespace) else plain_options(given)
+
+    @property
+    def arch(self) -> str:
+        """The name under which the model is registered."""
+        return str(self.options.get("_name") or self.options.get("arch"))
+
+    @property
+    def attentions(self) -> dict[AttentionType, list[Attention]]:
+        """All attentions, by attention type and layer."""
+        return by_type(self.model)
+
+    @property
+    def heads(self) -> dict[AttentionType, list[int]]:
+        """The number of heads of each layer, by attention type."""
+        return {
+            type_: [a.module.num_heads for a in each] for type_, each in self.attentions.items()
+        }
+
+    @property
+    def is_language_model(self) -> bool:
+        """Whether the model is a decoder only."""
+        return isinstance(self.model, FairseqLanguageModel)
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    def with_model(self, model: Any, options: Any = None) -> Trained:
+        """The checkpoint with another model, and with its options if given."""
+        if options is None:
+            return replace(self, model=model)
+        if OmegaConf.is_config(options):
+            options = plain_options(options)
+        content = {**plain_options(self.cfg), "model": options}
+        cfg = OmegaConf.create(content, flags={"allow_objects": True})
+        return replace(self, model=model, state={**self.state, "cfg": cfg})
+
+    def content(self) -> dict[str, Any]:
+        """The checkpoint to save, without the state of training: to translate, or to fine-tune."""
+        content = {"args": None, "cfg": plain_options(self.cfg), "model": self.model.state_dict()}
+        return {**without_training(self.state), **content}
+
+
+def load(checkpoint: Path, data: Path | None = None, **changed: Any) -> Trained:
+    """Open a checkpoint, of fairseq's models or ours, on the CPU.
+
+    Args:
+        data: the data folder; default: that of the training.
+        changed: other values for options of the model or the task.
+
+    Raises:
+        UserError: the checkpoint is missing, damaged, holds NaN, or does not fit its data folder,
+            or that folder does not exist.
+    """
+    state = read_checkpoint(checkpoint, data, **changed)
+    options = state["cfg"].model
+    # With activation checkpointing, hooks would see every layer twice, and no gradient.
+    saving = ("checkpoint_activations", "offload_activations")  # the second implies the first
+    given = {name: getattr(options, name) for name in saving if name in options}
+    for name in given:
+        setattr(options, name, False)
+    trained = opened(checkpoint, state)
+    for name, value in given.items():  # a model that is saved again has its options
+        setattr(options, name, value)
+    return trained
+
+
+def read_checkpoint(checkpoint: Path, data: Path | None, **changed: Any) -> dict[str, Any]:
+    """The content of a checkpoint with ``cfg``, its data folder checked.
+
+    Args:
+        changed: other values for options of the model or the task.
+    """
+    if data is not None:
+        check_data(data)
+        changed["data"] = str(data)
+    state: dict[str, Any] = load_checkpoint_to_cpu(str(checkpoint), changed)
+    if data is None:
+        todo = f"give the folder that {checkpoint} was trained on"
+        check_data(getattr(state["cfg"].task, "data", ""), todo)
+    with naming(checkpoint):
+        check_architecture(state["cfg"].model)
+    check_finite(state["model"], checkpoint)
+    return state
+
+
+def opened(checkpoint: Path, state: dict[str, Any]) -> Trained:
+    """The model of a checkpoint's content, as :func:`read_checkpoint` returns it."""
+    (model,), _, task = load_model_ensemble_and_task([str(checkpoint)], state=state)
+    rest = {name: value for name, value in state.items() if name != "model"}
+    return Trained(checkpoint, rest, model.eval(), task)
+
+
+def save(trained: Trained, out: Path) -> None:
+    """Write a checkpoint, atomically."""
+    checkpoints.save(trained.content(), out)
+
+
+# ---- sentences -----------------------------------------------------------------------------------
+
+
+def to_device(sample: dict[str, Any], device: torch.device) -> dict[str, Any]:
+    """A batch with all its tensors on ``device``."""
+    return utils.apply_to_sample(lambda tensor: tensor.to(device), sample)
+
+
+def dataset_of(task: Any, subset: str) -> Any:
+    """A subset, loaded once: fairseq's multilingual task fails at a second time."""
+    if subset not in task.datasets:
+        task.load_dataset(subset)
+    return task.dataset(subset)
+
+
+def epoch(trained: Trained, subset: str) -> Iterator[dict[str, Any]]:
+    """One epoch of a subset in batches as in training, on the model's device, with a progress bar.
+
+    Sentences longer than the model's positions are skipped.
+
+    Raises:
+        UserError: there is no sentence, or one has more tokens than a batch.
+        FileNotFoundError: fairseq's, for a subset that does not exist.
+    """
+    task, cfg = trained.task, trained.cfg
+    dataset = dataset_of(task, subset)
+    number = cfg.dataset.batch_size
+    tokens = cfg.dataset.max_tokens or (None if number else MAX_TOKENS)
+    try:
+        batches = task.get_batch_iterator(
+            dataset,
+            max_tokens=tokens,
+            max_sentences=number,
+            max_positions=_longest(trained),
+            ignore_invalid_inputs=True,
+            seed=cfg.common.seed,
+        )
+    except AssertionError as error:
+        if "exceed max_tokens" not in str(error):
+            raise
+        what = f"a sentence of {subset} has more than the {tokens} tokens of a batch"
+        raise UserError(what, trained.path, "shorten or split it") from error
+    samples: Any = batches.next_epoch_itr(shuffle=False)
+    if not len(samples):
+        raise UserError("has no sentence that the model can read", where=subset)
+    return (to_device(sample, trained.device) for sample in bar("batches", samples))
+
+
+def collated(what: str, dataset: Any, order: Sequence[int], model: Any) -> Iterator[dict[str, Any]]:
+    """The sentences at these places in batches, in this order, on the model's device.
+
+    A batch has at most :data:`MAX_TOKENS` with padding, and at least one sentence.
+
+    Args:
+        what: the name of the progress bar.
+    """
+    device, places, size = next(model.parameters()).device, np.array(order), dataset.num_tokens
+    most = max([MAX_TOKENS, *(int(size(place)) for place in places)])
+    for batch in bar(what, data_utils.batch_by_size(places, size, max_tokens=most)):
+        yield to_device(dataset.collater([dataset[int(place)] for place in batch]), device)
+
+
+def spread(trained: Trained, subset: str, number: int) -> tuple[Any, list[int]]:
+    """The data set of a subset, and the places of ``number`` sentences spread evenly over it.
+
+    Sentences longer than the model's positions are skipped.
+
+    Raises:
+        UserError: no sentence is short enough.
+        FileNotFoundError: see :func:`epoch`.
+    """
+    dataset, longest = dataset_of(trained.task, subset), _longest(trained)
+    fitting, _ = dataset.filter_indices_by_size(np.arange(len(dataset)), longest)
+    if not len(fitting):
+        raise UserError(f"has no sentence within the model's {longest} positions", where=subset)
+    number = min(number, len(fitting))
+    return dataset, [int(fitting[i * len(fitting) // number]) for i in range(number)]
+
+
+def _longest(trained: Trained) -> Any:
+    return utils.resolve_max_positions(trained.task.max_positions(), trained.model.max_positions())
+
+
+# ---- checks --------------------------------------------------------------------------------------
+
+
+def check_data(data: str | Path, todo: str = GIVE_DATA) -> None:
+    """Raise UserError unless the data folder, or every folder joined by colons, exists."""
+    for folder in utils.split_paths(str(data)):
+        if not Path(folder).is_dir():
+            raise UserError("data folder not found", folder, todo)
+
+
+def check_transformer(model: Any, path: Path) -> None:
+    """Raise UserError unless the model is a transformer for translation or a language model."""
+    needed = {"decoder"} if isinstance(model, FairseqLanguageModel) else {"encoder", "decoder"}
+    if not needed <= {one.type for one in attentions(model)}:
+        what = "neither an encoder-decoder transformer nor a transformer language model"
+        todo = "give a checkpoint of a translation model or a language model"
+        raise UserError(what, path, todo)
+
+
+def check_direction(task: Any, where: Path, todo: str) -> None:
+    """Raise UserError for options of a multilingual task that name no languages to translate."""
+    pairs = getattr(task, "lang_pairs", None)
+    if pairs and not (task.source_lang and task.target_lang):
+        raise UserError(f"translates {', '.join(pairs)}", where, todo)
+
+
+def check_finite(weights: Mapping[str, Tensor], path: Path) -> None:
+    """Raise UserError if a weight is NaN or infinite."""
+    for name, weight in weights.items():
+        defined = weight.is_floating_point() and not name.endswith(UNDEFINED)  # nothing reads those
+        if defined and not torch.isfinite(weight).all():
+            raise UserError(f"{name} holds NaN or infinity", path, "give an intact checkpoint")
