@@ -132,7 +132,14 @@ class Page:
         try:
             numbers = content()
             self.text = environment.get_template(template.name).render(numbers)
-        except (TemplateError, OSError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+        except (
+            TemplateError,
+            OSError,
+            ArithmeticError,
+            LookupError,
+            TypeError,
+            ValueError,
+        ) as error:
             line = getattr(error, "lineno", None)
             where = f"{template}:{line}" if line else str(template)
             raise UserError(str(error), where, "correct the template or its data") from error
