@@ -673,6 +673,158 @@ def speed() -> Content:
     }  # fmt: skip
 
 
+# ---- README.md, docs/choose.md -------------------------------------------------------------------
+
+
+def cache_of(run: dict[str, Any]) -> int:
+    return run["key_bytes_per_target_token"] + run["value_bytes_per_target_token"]
+
+
+def sizes(ours: Runs, theirs: Runs) -> list[str]:
+    """KV cache, parameters and multiply-adds, against those of standard heads: three cells."""
+    small, large = ours[0], theirs[0]
+    changes = (small[what] / large[what] - 1 for what in ("parameters", "multiply_adds"))
+    return [f"{cache_of(small) / cache_of(large):.0%}", *(f"{100 * one:+.0f}%" for one in changes)]
+
+
+def converted(name: str, label: str, ctranslate2: str, verdict: str) -> list[str]:
+    """A row of a trained model, converted without training."""
+    ours, theirs = (tuned_rows(one)[0] for one in (name, "plain"))
+    differences = (difference(ours, theirs, score) for score in ("valid_bits", "bleu"))
+    models = f"[{len(ours)}](results/prices.md)"
+    return ["trained", label, *sizes(ours, theirs), *differences, models, ctranslate2, verdict]
+
+
+def trained_anew(ours: Runs, theirs: Runs, label: str, page: str, *rest: str) -> list[str]:
+    differences = (difference(ours, theirs, score) for score in ("valid_loss", "bleu"))
+    return [
+        "new",
+        label,
+        *sizes(ours, theirs),
+        *differences,
+        f"[{len(ours)}](results/{page})",
+        *rest,
+    ]
+
+
+def trained_models() -> dict[str, list[str]]:
+    """Rows of trained models, and the options of the command."""
+    return {
+        "--to latent --cache 0.25": converted(
+            "latent-4", "latents", "no", "first choice in fairseq"
+        ),
+        "--to latent --cache 0.125": converted("latent-8", "latents", "no", "fine-tune"),
+        "--cache 0.625": converted("own-4", "own queries", "no", "saves keys alone"),
+        "--to grouped-query --cache 0.5": converted(
+            "grouped-2", "grouped query", "yes", "for CTranslate2; fine-tune"
+        ),
+        "prune --remove-share 0.3334": converted(
+            "heads-3", "16 of 48 heads removed", "yes", "fewer weights; fine-tune"
+        ),
+        "prune --remove-share 0.5": converted(
+            "heads-2", "24 of 48 heads removed", "yes", "fine-tune"
+        ),
+    }
+
+
+def new_models() -> dict[str, list[str]]:
+    """Rows of models trained from scratch, and the options of ``fairseq-train``."""
+    small = query_runs("scratch")
+    standard = where(small, queries="standard", key_dim=128)
+    cache = functools.partial(runs, "equal_cache_multi30k", folder="scratch")
+    kinds = (("own", "saves keys alone"), ("full", "fewer weights"), ("diagonal", "fewest weights"))
+    rows = {
+        f"transformer_collab --query-mixing {kind}": trained_anew(
+            where(small, queries=kind, key_dim=32),
+            standard,
+            f"shared key, {kind}, K = d/4",
+            "shared_keys.md",
+            "no",
+            verdict,
+        )
+        for kind, verdict in kinds
+    }
+    for arch, method, label, share, narrow in (
+        ("transformer_latent --latent-dim 64", "latent", "latents", 0.25, "no"),
+        (
+            "transformer_grouped_query --key-value-heads 4",
+            "grouped-query",
+            "grouped query",
+            0.5,
+            "yes",
+        ),
+        (
+            "transformer_grouped_query --key-value-heads 2",
+            "grouped-query",
+            "grouped query",
+            0.25,
+            "yes",
+        ),
+    ):
+        ours = [run for run in cache(method=method) if share_of_cache(run) == share]
+        verdict = "for CTranslate2" if narrow == "yes" else "lowest loss at a quarter"
+        rows[arch] = trained_anew(
+            ours, cache(method="plain"), label, "equal_cache.md", narrow, verdict
+        )
+    return rows
+
+
+TITLES = (
+    "start | method | KV cache | parameters | multiply-adds | loss (bits) | BLEU | models "
+    "| narrow in CTranslate2 | verdict"
+)
+
+
+#: Options of the rows on the front page.
+ON_FRONT = (
+    "--to latent --cache 0.25",
+    "--cache 0.625",
+    "--to grouped-query --cache 0.5",
+    "prune --remove-share 0.3334",
+    "transformer_collab --query-mixing own",
+    "transformer_latent --latent-dim 64",
+    "transformer_grouped_query --key-value-heads 4",
+)
+
+
+def front() -> Content:
+    content, keys = prices(), shared_keys()
+    few = [row for option, row in trained_models().items() if option in ON_FRONT]
+    new = [row for option, row in new_models().items() if option in ON_FRONT]
+    third = difference(*(tuned_rows(name)[0] for name in ("heads-3", "plain")), "valid_bits")
+    return {
+        "quarters": content["quarters"].replace(" to ", " to +").replace("0.", "+0.", 1),
+        "models": len(content["models"]),
+        "least": content["least"],
+        **{name: keys[name] for name in ("sizes", "wins", "pairs")},
+        "third": third,
+        "found": table(TITLES, [*few, *new], left=(0, 1, 9)),
+        "snippet": "",
+        "speed_trained": ratio("trained", HEADS[0], "translation", NATURAL),
+        "speed_training": ratio("multi30k", HEADS[0], "training"),
+        "speed_shared": ratio("trained", HEADS[1], "translation", NATURAL),
+    }
+
+
+def choose() -> Content:
+    def rows(found: dict[str, list[str]]) -> str:
+        lines = [[*row[1:], f"`{option}`"] for option, row in found.items()]
+        titles = TITLES.removeprefix("start | ") + " | options"
+        return table(titles, lines, left=(0, 8, 9)).replace("](results/", "](../results/")
+
+    scores_ = {
+        query: num(pick(load("pretrained")["runs"], query=query, key_dim=width)["spearman"], ".2f")
+        for query, width in (("own", 96), ("trained", 384))
+    }
+    return {
+        "new": rows(new_models()),
+        "trained": rows(trained_models()),
+        "eight": shared_keys()["eight"],
+        "encoder": scores_["own"],
+        "encoder_trained": scores_["trained"],
+    }
+
+
 #: The page that each template makes, from the project's folder, and its numbers.
 PAGES: dict[str, tuple[str, Callable[[], Content]]] = {
     "prices.md.j2": ("results/prices.md", prices),
@@ -681,4 +833,6 @@ PAGES: dict[str, tuple[str, Callable[[], Content]]] = {
     "heads.md.j2": ("results/heads.md", heads),
     "pretrained.md.j2": ("results/pretrained.md", pretrained),
     "speed.md.j2": ("results/speed.md", speed),
+    "README.md.j2": ("README.md", front),
+    "choose.md.j2": ("docs/choose.md", choose),
 }
