@@ -163,6 +163,7 @@ def prices() -> Content:
         ]
         for step, label in STEPS.items()
         for number, (name, group) in enumerate(groups.items())
+        if lost(group, what="ladder", weighting=step) is not None
     ]
     heads = [
         [
