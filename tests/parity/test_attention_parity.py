@@ -95,6 +95,12 @@ def test_shown_weights_are_those_before_dropout(kind: str) -> None:
     assert not torch.allclose(output, whole), "no weight was dropped"
 
 
+def test_keys_and_values_have_one_input() -> None:
+    x, y = torch.randn(2, T, B, D)
+    with pytest.raises(ValueError, match="one input"):
+        limit_case("concatenated")(x, x, y)
+
+
 def per_sentence(oracle: Any, query: Tensor, key: Tensor, padding: Tensor, causal: Tensor | None):
     """Run a one-sentence oracle over a batch: ``(T, B, d)``."""
     outputs = []

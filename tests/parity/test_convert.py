@@ -93,7 +93,7 @@ def attention(seed: int = 1) -> TrainedAttention:
     """Trained heads; inputs and gradients that are correlated and have a mean."""
     torch.manual_seed(seed)
     part = TrainedAttention(toy.randomised(ConcatenatedAttention(D, H)), None)
-    sums = Sums(part.maps)
+    sums = Sums(part.module)
 
     def drawn() -> torch.Tensor:
         return torch.randn(10, 40, D) @ torch.randn(D, D) / 4 + torch.randn(D)
@@ -306,8 +306,8 @@ def test_a_diagonal_of_full_width_is_standard_heads_again() -> None:
     weights, _ = shared_keys(part, D, "diagonal")
     ours = CollaborativeAttention(D, H, D, query_mixing="diagonal")
     kept = part.copied("v_proj", "out_proj")
-    ours.load_state_dict({**weights, **kept, "signature": ours.signature})
+    ours.load_state_dict(weights | kept)
     again = ConcatenatedAttention(D, H)
-    again.load_state_dict({**plain_weights(ours, D // H), "signature": again.signature})
+    again.load_state_dict(plain_weights(ours, D // H))
     x = torch.randn(5, 2, D)
     assert (again(x, x, x)[0] - part.module(x, x, x)[0]).abs().max() < 1e-8
