@@ -10,7 +10,7 @@ by price; and a ladder of weightings with which the narrow maps are chosen:
     inputs    of keys and values                     Cov y
     both      of scores and values                   E [x 1]^T [x 1]; Cov y (keys: in a sentence)
     read      the same, values as heads read them    Cov z_i
-    fisher    prices                                 collab_lab.prices.statistics
+    fisher    prices                                 collab_lab.pricing.statistics
 
 FILE is JSON: the rows, and how they were made.  results/prices.md shows them.
 """
@@ -32,11 +32,11 @@ from torch import Tensor
 from collab_common.files import sha256, write_json
 from collab_common.provenance import circumstances
 from collab_lab.analysis.importance import Importance, normalised
-from collab_lab.convert.base import Conversion
-from collab_lab.convert.conversion import Converter
+from collab_lab.conversion.base import Conversion
+from collab_lab.conversion.converter import Converter
 from collab_lab.metrics.loss import mean_bits, read_by_decoder
-from collab_lab.prices.statistics import Statistics, collect, samples
-from collab_lab.prune import choices, surgery
+from collab_lab.pricing.statistics import Statistics, collect, samples
+from collab_lab.pruning import choices, surgery
 from collab_lab.trained import opener
 from collab_lab.trained.attentions import Attention, HeadMaps, hooked, inputs_of
 from collab_lab.trained.opener import Trained

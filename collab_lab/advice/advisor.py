@@ -23,16 +23,16 @@ import numpy as np
 from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
 from collab_common.progress import bar
-from collab_lab.convert.base import Conversion, point
-from collab_lab.convert.conversion import Converter, check, spelled
-from collab_lab.convert.kinds import TARGETS
+from collab_lab.conversion.base import Conversion, point
+from collab_lab.conversion.converter import Converter, check, spelled
+from collab_lab.conversion.kinds import TARGETS
 from collab_lab.metrics.cost import totals
 from collab_lab.metrics.loss import sentence_losses
 from collab_lab.metrics.significance import Gain, gain_per_unit
-from collab_lab.prices.bits import Point
-from collab_lab.prices.statistics import Statistics, collect, samples
-from collab_lab.prune.choices import removals, without, without_gates
-from collab_lab.prune.surgery import check_heads, pruned
+from collab_lab.pricing.bits import Point
+from collab_lab.pricing.statistics import Statistics, collect, samples
+from collab_lab.pruning.choices import removals, without, without_gates
+from collab_lab.pruning.surgery import check_heads, pruned
 from collab_lab.trained.attentions import Attention, attentions
 from collab_lab.trained.opener import Trained, check_transformer
 

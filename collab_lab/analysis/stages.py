@@ -30,8 +30,8 @@ from collab_lab.analysis.relevance import Relevance
 from collab_lab.analysis.syntax import SyntaxScores, as_sample, tree_batches
 from collab_lab.analysis.trees import Tree
 from collab_lab.analysis.weights import attend
-from collab_lab.prices.bits import head_prices
-from collab_lab.prices.statistics import collect, samples
+from collab_lab.pricing.bits import head_prices
+from collab_lab.pricing.statistics import collect, samples
 from collab_lab.trained import opener
 from collab_lab.trained.attentions import attentions
 from collab_lab.trained.opener import MAX_TOKENS, Trained, epoch, spread, to_device

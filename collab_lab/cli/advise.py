@@ -69,7 +69,7 @@ def command(one: Final, args: argparse.Namespace, stem: Path) -> str:
 
 def lines(advice: Advice, args: argparse.Namespace, stem: Path) -> Iterator[str]:
     """The answer, a table of the measured candidates, and how to make each."""
-    from collab_lab.convert.conversion import spelled
+    from collab_lab.conversion.converter import spelled
     from collab_lab.results.render import grid, num
 
     best = min(advice.finals, key=lambda one: one.lost.mean)

@@ -90,7 +90,7 @@ def checked(args: Namespace, before: Trained, after: Trained) -> dict[str, float
     if not args.check:
         return {}
     from collab_lab.metrics.loss import mean_bits
-    from collab_lab.prices.statistics import samples
+    from collab_lab.pricing.statistics import samples
 
     batches = samples(before, "valid", sys.maxsize)
     return {

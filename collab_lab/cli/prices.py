@@ -15,7 +15,7 @@ from collab_lab.cli import options
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from collab_lab.convert.conversion import Converter
+    from collab_lab.conversion.converter import Converter
     from collab_lab.trained.opener import Trained
 
 NUMBERS = "prices.json"
@@ -47,8 +47,8 @@ def main(argv: Sequence[str]) -> int:
     args = build_parser().parse_args(argv)
     options.check_new(args, args.out / NUMBERS)
     options.import_models(args)
-    from collab_lab.prices.bits import head_prices
-    from collab_lab.prices.statistics import collect, samples
+    from collab_lab.pricing.bits import head_prices
+    from collab_lab.pricing.statistics import collect, samples
     from collab_lab.results import prices_page
     from collab_lab.trained import opener
 
@@ -93,9 +93,9 @@ def main(argv: Sequence[str]) -> int:
 
 def allowed(trained: Trained, statistics: Any) -> Iterator[tuple[str, Converter]]:
     """The kinds of heads that the model can be converted to."""
-    from collab_lab.convert.base import Conversion
-    from collab_lab.convert.conversion import Converter, check
-    from collab_lab.convert.kinds import TARGETS
+    from collab_lab.conversion.base import Conversion
+    from collab_lab.conversion.converter import Converter, check
+    from collab_lab.conversion.kinds import TARGETS
     from collab_lab.results.prices_page import KINDS
     from collab_lab.trained.attentions import attentions
 
@@ -117,8 +117,8 @@ def checks(trained: Trained, statistics: Any, converters: dict[str, Converter]) 
     import sys
 
     from collab_lab.metrics.loss import mean_bits
-    from collab_lab.prices.statistics import samples
-    from collab_lab.prune import choices, surgery
+    from collab_lab.pricing.statistics import samples
+    from collab_lab.pruning import choices, surgery
 
     valid = samples(trained, "valid", sys.maxsize)
     whole = mean_bits(trained.model, valid)

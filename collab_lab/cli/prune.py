@@ -16,8 +16,8 @@ from collab_lab.cli import options
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from collab_lab.prune.choices import Heads
-    from collab_lab.prune.surgery import Kept
+    from collab_lab.pruning.choices import Heads
+    from collab_lab.pruning.surgery import Kept
     from collab_lab.trained.attentions import Attention
     from collab_lab.trained.opener import Trained
 
@@ -110,7 +110,7 @@ def by_price(args: argparse.Namespace) -> bool:
 
 def choose(args: argparse.Namespace, trained: Trained) -> Kept:
     """The heads to keep, by a choice that tells their number."""
-    from collab_lab.prune import choices, votes
+    from collab_lab.pruning import choices, votes
 
     if args.votes is not None:
         return votes.read(args.votes, trained.heads)
@@ -121,7 +121,7 @@ def choose(args: argparse.Namespace, trained: Trained) -> Kept:
 
 def cheapest(args: argparse.Namespace, trained: Trained) -> Callable[..., tuple[Kept, float]]:
     """The choice of as many heads as the options say, from their pairs."""
-    from collab_lab.prune import choices
+    from collab_lab.pruning import choices
     from collab_lab.trained import opener
 
     heads = trained.heads
@@ -141,7 +141,7 @@ def importances(args: argparse.Namespace, trained: Trained) -> dict[Attention, T
     """Pairs of ``--importance`` or ``--random``."""
     from collab_lab.analysis import content
     from collab_lab.analysis.importance import normalised
-    from collab_lab.prune import choices
+    from collab_lab.pruning import choices
 
     if args.random is not None:
         measure = choices.random_measure(trained.heads, args.random)
@@ -158,7 +158,7 @@ def total(heads: Heads, types: Sequence[AttentionType]) -> int:
 
 def report(heads: Heads, kept: Kept) -> list[str]:
     """The kept heads, one line per attention type."""
-    from collab_lab.prune.choices import NO_HEADS
+    from collab_lab.pruning.choices import NO_HEADS
 
     lines = []
     for type_, counts in heads.items():
@@ -183,9 +183,9 @@ def main(argv: Sequence[str]) -> int:
     if args.out.suffix != ".pt":
         raise UserError("is no name of a checkpoint", args.out, "give --out a name with .pt")
     options.import_models(args)
-    from collab_lab.prices.statistics import collect, samples
-    from collab_lab.prune import choices
-    from collab_lab.prune.surgery import load, pruned, training_options, write_configuration
+    from collab_lab.pricing.statistics import collect, samples
+    from collab_lab.pruning import choices
+    from collab_lab.pruning.surgery import load, pruned, training_options, write_configuration
     from collab_lab.trained import opener
 
     trained = load(args.checkpoint, args.data)

@@ -1,7 +1,7 @@
 """``fairseq-collab reparametrize``: narrower or shared keys, values or latents for a trained model.
 
 The maps of every attention are approximated with the least predicted loss in bits
-(:mod:`collab_lab.prices`); all other weights are copied.
+(:mod:`collab_lab.pricing`); all other weights are copied.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collab_common import ATTENTION_TYPES
 from collab_common.command import share
 from collab_lab.cli import options
 
-#: The size that each kind of heads has: ``size`` of :data:`.convert.kinds.TARGETS`.
+#: The size that each kind of heads has: ``size`` of :data:`.conversion.kinds.TARGETS`.
 SIZES = {
     "collab": "key_dim",
     "headsize": "key_dim",
@@ -128,22 +128,22 @@ def _sizes(size: str) -> tuple[str, ...]:
 
 def reparametrize(args: Namespace) -> dict[str, Any]:
     """Convert ``args.checkpoint`` into ``args.out``; the settings and the prices."""
-    from collab_lab.convert import conversion
-    from collab_lab.convert.base import Conversion
-    from collab_lab.prices.statistics import collect, samples
+    from collab_lab.conversion.base import Conversion
+    from collab_lab.conversion.converter import Converter, chosen_sizes, load
+    from collab_lab.pricing.statistics import collect, samples
     from collab_lab.trained import opener
 
     what = Conversion(args.to, args.query_mixing, args.value_heads)
-    trained, target = conversion.load(args.checkpoint, what, args.data)
+    trained, target = load(args.checkpoint, what, args.data)
     trained.model.to(options.device(args))
     by_type = {type_: getattr(args, f"{target.size}_in_{type_}") for type_ in ATTENTION_TYPES}
     shares = {of: getattr(args, of) for of in ("cache", "parameters") if getattr(args, of)}
     sizes = {}
     if not shares:
         whole = getattr(args, target.size)
-        sizes = conversion.chosen_sizes(whole, by_type, trained, target)
+        sizes = chosen_sizes(whole, by_type, trained, target)
     statistics = collect(trained, samples(trained, args.subset, args.sentences))
-    converter = conversion.Converter(trained, what, statistics)
+    converter = Converter(trained, what, statistics)
     if shares:
         sizes = converter.spread(shares)
     result, prices = converter.model(sizes)

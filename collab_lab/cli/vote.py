@@ -30,7 +30,7 @@ def main(argv: Sequence[str]) -> int:
     args = build_parser().parse_args(argv)
     options.check_out(args)
     options.import_models(args)
-    from collab_lab.prune import votes
+    from collab_lab.pruning import votes
     from collab_lab.trained.opener import epoch, load
     from fairseq_collab.attention.groups import head_group_attentions
 

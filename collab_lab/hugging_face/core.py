@@ -3,7 +3,7 @@
     s (x Wq_i^T + bq_i)(y Wk_i^T + bk_i)^T  ~  s q_i(x) (y Wk~^T)^T + (equal for all keys)
 
 The queries ``q_i`` are diagonal, full or own (:mod:`fairseq_collab.attention.collaborative`); the
-closed forms are those of :mod:`collab_lab.convert.low_rank`.  With ``K = H h`` they are exact.
+closed forms are those of :mod:`collab_lab.conversion.low_rank`.  With ``K = H h`` they are exact.
 
 Shapes: ``x (B, T, d)``, ``y (B, S, d_y)``; ``Wq_i, Wk_i (h, .)`` with ``h = d/H``; masks
 ``(B or 1, 1 or H, T or 1, S)``, added to the scores, or true where a query may look.
@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from collab_common.errors import UserError
-from collab_lab.convert.base import TrainedAttention
-from collab_lab.convert.kinds import shared_keys
+from collab_lab.conversion.base import TrainedAttention
+from collab_lab.conversion.kinds import shared_keys
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
 from fairseq_collab.attention.scores import head_scores
 

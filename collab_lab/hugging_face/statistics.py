@@ -1,4 +1,4 @@
-"""Statistics of the attentions of a Hugging Face model: see :mod:`collab_lab.prices`.
+"""Statistics of the attentions of a Hugging Face model: see :mod:`collab_lab.pricing`.
 
 Without a loss, ``L`` is the product of the model's output with a random vector: prices are then of
 the output's squared error (Gauss-Newton).
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from collab_common.errors import UserError
 from collab_common.progress import bar
-from collab_lab.prices.statistics import Statistics, Sums
+from collab_lab.pricing.statistics import Statistics, Sums
 from collab_lab.trained.attentions import HeadMaps
 
 Loss = Callable[[Any], Tensor]

@@ -7,12 +7,12 @@ from typing import Any
 
 from collab_common.errors import UserError
 from collab_common.progress import bar
-from collab_lab.convert.base import Conversion, Target, TrainedAttention
-from collab_lab.convert.kinds import TARGETS, shared_keys
-from collab_lab.hugging_face import hugging_face
+from collab_lab.conversion.base import Conversion, Target, TrainedAttention
+from collab_lab.conversion.kinds import TARGETS, shared_keys
+from collab_lab.hugging_face import adapters
 from collab_lab.hugging_face.core import collaborative_core, trained_heads
 from collab_lab.hugging_face.statistics import Loss, collect, pretrained
-from collab_lab.prices.bits import Point, cheapest
+from collab_lab.pricing.bits import Point, cheapest
 from fairseq_collab.attention.building import check_choice
 from fairseq_collab.attention.collaborative import QUERY_MIXINGS
 
@@ -31,8 +31,8 @@ def swap_attention(
 
     Known are the attentions of Hugging Face's BERT and RoBERTa (self-attention), DistilBERT,
     Marian (all three) and DeiT.  At the model's own dimension the result is exact; below, the
-    change of the output is the least: see :mod:`collab_lab.convert.common_map` for own
-    queries, :mod:`collab_lab.convert.low_rank` for others.
+    change of the output is the least: see :mod:`collab_lab.conversion.common_map` for own
+    queries, :mod:`collab_lab.conversion.low_rank` for others.
 
     The model can be used, trained and saved as before.  To load a saved model, make it from its
     configuration, call ``swap_attention`` with the returned widths, then load the state dict.
@@ -54,7 +54,7 @@ def swap_attention(
             counts, such as a vector of each sentence, can be put around them.
         key_dim: ``K``, numbers per token in the key of all heads: from 1 to the model's dimension;
             or a width for each name.  A float is a share of all key widths, which are spread over
-            the attentions by price (:mod:`collab_lab.prices.bits`).
+            the attentions by price (:mod:`collab_lab.pricing.bits`).
         query: ``own`` (least error), ``full`` (queries and keys of width K) or ``diagonal``
             (Cordonnier et al. 2020); see :mod:`fairseq_collab.attention.collaborative`.  Or
             ``separate``, the baseline: each head has K/H dimensions of its own.
@@ -80,7 +80,7 @@ def swap_attention(
     found = {
         name: known
         for name, module in model.named_modules()
-        if select(name) and (known := hugging_face.parts(module)) is not None
+        if select(name) and (known := adapters.parts(module)) is not None
     }
     if not found:
         raise UserError(

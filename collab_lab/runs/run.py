@@ -34,7 +34,7 @@ from collab_lab.runs.record import Failure, Record, Started
 
 Verdict = Literal["finished", "failed", "diverged", "incomplete"]
 #: This plug-in, which a run may name by its place in another checkout.
-PLUGIN = Path(__file__).resolve().parents[1]
+PLUGIN = Path(__file__).resolve().parents[2] / "fairseq_collab"
 #: Where fairseq looks for weights by default: in the run's own checkpoints.
 OWN_CHECKPOINT = "checkpoint_last.pt"
 #: Options whose default is fairseq's count of the machine's GPUs, and which change no training.

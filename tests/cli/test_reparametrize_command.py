@@ -16,7 +16,7 @@ from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from collab_common.errors import UserError
 from collab_lab.cli import reparametrize as command
 from collab_lab.metrics.loss import mean_bits
-from collab_lab.prices.statistics import samples
+from collab_lab.pricing.statistics import samples
 from collab_lab.trained import opener
 from fairseq_compat import checkpoints
 

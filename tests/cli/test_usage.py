@@ -10,7 +10,7 @@ from refusals import wrong_usage
 from collab_lab.bench.models import PRESETS
 from collab_lab.cli import bench, reparametrize
 from collab_lab.cli.main import main
-from collab_lab.convert.kinds import TARGETS
+from collab_lab.conversion.kinds import TARGETS
 from fairseq_collab.attention.collaborative import QUERY_MIXINGS
 
 #: By command: options, and what is said of them.

@@ -17,7 +17,7 @@ import toy_checkpoints
 from commands import USER_DIR, succeed
 from toy_checkpoints import COPY
 
-from collab_lab.prune.surgery import options_for, rebuilt, weights_of
+from collab_lab.pruning.surgery import options_for, rebuilt, weights_of
 from collab_lab.trained import opener
 from fairseq_compat import checkpoints
 

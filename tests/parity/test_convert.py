@@ -11,9 +11,9 @@ import torch
 import toy
 from toy_reparametrize import converted, converter, inputs, target_of, trained
 
-from collab_lab.convert import low_rank
-from collab_lab.convert.base import TrainedAttention
-from collab_lab.convert.common_map import (
+from collab_lab.conversion import low_rank
+from collab_lab.conversion.base import TrainedAttention
+from collab_lab.conversion.common_map import (
     Heads,
     Shared,
     common_map,
@@ -23,10 +23,10 @@ from collab_lab.convert.common_map import (
     latents,
     own,
 )
-from collab_lab.convert.kinds import shared_keys
-from collab_lab.convert.low_rank import MIXED, separate
+from collab_lab.conversion.kinds import shared_keys
+from collab_lab.conversion.low_rank import MIXED, separate
 from collab_lab.export.attention import plain_weights
-from collab_lab.prices.statistics import Sums
+from collab_lab.pricing.statistics import Sums
 from collab_lab.trained.attentions import attentions
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
 

@@ -11,8 +11,8 @@ from parity.test_prune_parity import built, masked, trained, translations
 from torch import Tensor, nn
 from toy import close
 
-from collab_lab.prune.choices import open_heads, without_gates
-from collab_lab.prune.surgery import Kept, heads_by_attention, pruned
+from collab_lab.pruning.choices import open_heads, without_gates
+from collab_lab.pruning.surgery import Kept, heads_by_attention, pruned
 from collab_lab.trained.opener import Trained
 from fairseq_collab.attention.gates import GatedAttention, gated_attentions
 

@@ -21,9 +21,9 @@ from omegaconf import OmegaConf
 from refusals import refusing
 from torch import Tensor, nn
 
-from collab_lab.prices.statistics import Statistics
-from collab_lab.prune.choices import all_heads
-from collab_lab.prune.surgery import Kept, check_heads, heads_by_attention, pruned
+from collab_lab.pricing.statistics import Statistics
+from collab_lab.pruning.choices import all_heads
+from collab_lab.pruning.surgery import Kept, check_heads, heads_by_attention, pruned
 from collab_lab.trained.attentions import Attention, HeadMaps, attentions
 from collab_lab.trained.opener import Trained
 

@@ -13,12 +13,12 @@ from toy_heads import sample
 from collab_common.errors import UserError
 from collab_lab.advice.advisor import Final, candidates, chosen, increase, kinds
 from collab_lab.cli.advise import parse
-from collab_lab.convert.base import point
-from collab_lab.convert.conversion import Converter, check
-from collab_lab.convert.kinds import TARGETS
+from collab_lab.conversion.base import point
+from collab_lab.conversion.converter import Converter, check
+from collab_lab.conversion.kinds import TARGETS
 from collab_lab.metrics.cost import totals
 from collab_lab.metrics.significance import Gain, gain_per_unit
-from collab_lab.prices.statistics import collect
+from collab_lab.pricing.statistics import collect
 from collab_lab.trained.opener import Trained
 
 COSTS = ("cache", "parameters", "multiply-adds")

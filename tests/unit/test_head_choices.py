@@ -20,7 +20,7 @@ from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
 from collab_lab.analysis import stages
 from collab_lab.cli import prune as command_prune
-from collab_lab.prune.choices import (
+from collab_lab.pruning.choices import (
     MEASURE,
     cheapest,
     cheapest_of_each,
@@ -31,7 +31,7 @@ from collab_lab.prune.choices import (
     removals,
     without_gates,
 )
-from collab_lab.prune.surgery import Kept, pruned
+from collab_lab.pruning.surgery import Kept, pruned
 from collab_lab.trained.attentions import Attention
 
 HEADS: Any = {"encoder": [4, 3], "decoder": [4], "cross": [2]}

@@ -31,10 +31,10 @@ ROOMS = {
     "collab_lab": (
         "trained",
         "metrics",
-        "prices",
+        "pricing",
         "analysis",
-        "prune",
-        "convert",
+        "pruning",
+        "conversion",
         "export",
         "hugging_face",
         "runs",

@@ -16,7 +16,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from refusals import refusing
 
 from collab_common import ATTENTION_TYPES
-from collab_lab.prune import surgery
+from collab_lab.pruning import surgery
 
 
 def test_configuration_of_a_pruned_model(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from collab_common.folder import build_folder
 from collab_lab.metrics.translate import Translations
 from collab_lab.runs import devices, worker
 from collab_lab.runs.record import Failure, Started
-from collab_lab.runs.run import Run, runs_under
+from collab_lab.runs.run import PLUGIN, Run, is_ours, runs_under
 from collab_lab.runs.score import (
     manifest_hash,
     method_of,
@@ -213,6 +213,13 @@ def test_weights_to_start_from_are_found_wherever_a_run_is(
     assert found.restore_file == "checkpoint_last.pt"
     assert found.finetune_from_model == str(tmp_path / "given.pt")
     assert found.continue_once == "s3://bucket/a.pt"
+
+
+def test_the_plug_in_is_known_in_any_checkout() -> None:
+    assert is_ours(None)
+    assert is_ours("/elsewhere/fairseq_collab")
+    assert not is_ours("/mine/heads")
+    assert (PLUGIN / "criterions").is_dir()
 
 
 def test_runs_under(run: Run, tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
-from collab_lab.convert.base import Conversion, Converted, Target, TrainedAttention
-from collab_lab.convert.common_map import STEPS, grouped_keys, grouped_values, latents, own
-from collab_lab.convert.low_rank import MIXED, separate
+from collab_lab.conversion.base import Conversion, Converted, Target, TrainedAttention
+from collab_lab.conversion.common_map import STEPS, grouped_keys, grouped_values, latents, own
+from collab_lab.conversion.low_rank import MIXED, separate
 from collab_lab.trained.attentions import Attention
 from fairseq_collab.attention import CollaborativeAttention
 from fairseq_collab.attention.collaborative import widest_key

@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from collab_lab.convert.common_map import STEPS
+from collab_lab.conversion.common_map import STEPS
 from collab_lab.metrics.cost import LENGTH
-from collab_lab.prices import bits
-from collab_lab.prices.bits import Point
-from collab_lab.prices.statistics import Statistics
+from collab_lab.pricing import bits
+from collab_lab.pricing.bits import Point
+from collab_lab.pricing.statistics import Statistics
 from collab_lab.trained.attentions import Attention, HeadMaps
 from fairseq_collab.models.base import Variant
 
@@ -28,7 +28,7 @@ class Conversion:
     """What trained heads are converted to.
 
     Attributes:
-        to: a key of :data:`.convert.kinds.TARGETS`.
+        to: a key of :data:`.conversion.kinds.TARGETS`.
         query_mixing: of shared keys: own, full or diagonal.
         value_heads: values of shared keys; None for one per head.
     """

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from collab_common import ATTENTION_TYPES, AttentionType
 from collab_common.errors import UserError
-from collab_lab.prune.surgery import Kept
+from collab_lab.pruning.surgery import Kept
 from collab_lab.trained.attentions import Attention
 from collab_lab.trained.opener import Trained
 from fairseq_collab.attention.gates import GatedAttention, gated_attentions, rounded

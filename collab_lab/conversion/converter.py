@@ -19,17 +19,17 @@ from torch import Tensor
 from collab_common import AttentionType
 from collab_common.errors import UserError
 from collab_common.progress import bar
-from collab_lab.convert.base import (
+from collab_lab.conversion.base import (
     Conversion,
     Target,
     TrainedAttention,
     point,
 )
-from collab_lab.convert.kinds import TARGETS
+from collab_lab.conversion.kinds import TARGETS
 from collab_lab.metrics.cost import totals
-from collab_lab.prices.bits import Point, cheapest
-from collab_lab.prices.statistics import Statistics
-from collab_lab.prune.surgery import options_for, rebuilt, weights_of
+from collab_lab.pricing.bits import Point, cheapest
+from collab_lab.pricing.statistics import Statistics
+from collab_lab.pruning.surgery import options_for, rebuilt, weights_of
 from collab_lab.trained import opener
 from collab_lab.trained.attentions import Attention, attentions
 from collab_lab.trained.opener import Trained

@@ -29,8 +29,8 @@ from collab_common import ATTENTION_TYPES, AttentionType
 from collab_common.errors import UserError
 from collab_common.files import read_versioned, write_atomic
 from collab_lab.analysis import content
-from collab_lab.prune.choices import Heads
-from collab_lab.prune.surgery import Kept
+from collab_lab.pruning.choices import Heads
+from collab_lab.pruning.surgery import Kept
 from collab_lab.trained.opener import Trained
 from fairseq_collab.attention.groups import HeadGroupAttention, head_group_attentions
 from fairseq_collab.criterions import clusters

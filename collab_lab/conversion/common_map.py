@@ -2,7 +2,7 @@
 
 The scores of head i are ``[x 1] A_i B_i^T y^T``.  It adds ``z_i V_i Wo_i^T`` to the output, where
 ``z_i`` is what it reads.  Changes ``D_i`` of ``A_i B_i^T`` and ``F_i`` of ``V_i Wo_i^T`` cost, with
-the statistics of :mod:`collab_lab.prices.statistics`,
+the statistics of :mod:`collab_lab.pricing.statistics`,
 
     1/2 sum_i [ tr(D_i^T X D_i Gamma_i) + tr(F_i^T Z_i F_i Delta) ] / ln 2     bits per target token
 
@@ -35,7 +35,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from collab_lab.prices.statistics import Statistics
+from collab_lab.pricing.statistics import Statistics
 from collab_lab.trained.attentions import HeadMaps
 
 #: Steps of L-BFGS.

@@ -21,7 +21,7 @@ from typing import NamedTuple, TypeVar
 from scipy.optimize import Bounds, LinearConstraint, milp
 from torch import Tensor
 
-from collab_lab.prices.statistics import Statistics
+from collab_lab.pricing.statistics import Statistics
 from collab_lab.trained.attentions import HeadMaps
 
 K = TypeVar("K")

@@ -41,7 +41,7 @@ from torch import Tensor
 from collab_common import ATTENTION_TYPES, AttentionType
 from collab_common.errors import UserError, first_line
 from collab_common.files import write_atomic
-from collab_lab.prices.statistics import Statistics, mean_outputs
+from collab_lab.pricing.statistics import Statistics, mean_outputs
 from collab_lab.trained import opener
 from collab_lab.trained.attentions import Attention, HeadMaps, attentions
 from collab_lab.trained.opener import Trained

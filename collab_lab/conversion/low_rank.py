@@ -1,6 +1,6 @@
 """Shared queries and keys, and separate narrow keys, in closed form or by least squares.
 
-With ``G`` the mean of all ``Gamma_i`` (:mod:`collab_lab.prices.statistics`) and
+With ``G`` the mean of all ``Gamma_i`` (:mod:`collab_lab.pricing.statistics`) and
 ``S_i = X^1/2 A_i B_i^T G^1/2``:
 
     full      U^T S_i V: shared query and key, mixed by a matrix per head.  Higher-order SVD with
@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from collab_lab.convert.common_map import Heads, Shared, balanced, largest, root
-from collab_lab.prices.statistics import Statistics
+from collab_lab.conversion.common_map import Heads, Shared, balanced, largest, root
+from collab_lab.pricing.statistics import Statistics
 from collab_lab.trained.attentions import HeadMaps
 
 #: Alternating sweeps of full and of diagonal mixing.
