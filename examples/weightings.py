@@ -35,11 +35,11 @@ from collab_lab.analysis.importance import Importance, normalised
 from collab_lab.conversion.base import Conversion
 from collab_lab.conversion.converter import Converter
 from collab_lab.metrics.loss import mean_bits, read_by_decoder
-from collab_lab.pricing.statistics import Statistics, collect, samples
+from collab_lab.pricing.statistics import Statistics, collect
 from collab_lab.pruning import choices, surgery
 from collab_lab.trained import opener
 from collab_lab.trained.attentions import Attention, HeadMaps, hooked, inputs_of
-from collab_lab.trained.opener import Trained
+from collab_lab.trained.opener import Trained, samples
 
 Found = Mapping[Attention, Statistics]
 KINDS = {
@@ -67,7 +67,7 @@ class Measured:
     """Loss of changed models on the validation set."""
 
     def __init__(self, trained: Trained):
-        self.trained, self.batches = trained, samples(trained, "valid", sys.maxsize)
+        self.trained, self.batches = trained, samples(trained, "valid")
         self.before = mean_bits(trained.model, self.batches)
         self.rows: list[dict[str, Any]] = []
 
@@ -262,7 +262,7 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=1000)
     parser.add_argument("--only", nargs="+", choices=STEPS, default=STEPS, help="these parts")
     args = parser.parse_args()
-    trained = opener.load(args.model, args.data)
+    trained = opener.open_model(args.model, args.data)
     batches = samples(trained, "train", args.sentences)
     found = collect(trained, batches)
     measured = Measured(trained)

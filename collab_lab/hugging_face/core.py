@@ -24,11 +24,11 @@ from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttenti
 from fairseq_collab.attention.scores import head_scores
 
 #: Weight and bias of a linear map, if it has one.
-Projection = tuple[Tensor, Tensor | None]
+Linear = tuple[Tensor, Tensor | None]
 
 
 def trained_heads(
-    name: str, projections: Sequence[Projection], *, num_heads: int, scaling: float
+    name: str, projections: Sequence[Linear], *, num_heads: int, scaling: float
 ) -> ConcatenatedAttention:
     """The heads of another library's attention as an attention of this project.
 
@@ -83,7 +83,7 @@ def collaborative_core(
     return core
 
 
-def check(name: str, projections: Sequence[Projection], num_heads: int) -> None:
+def check(name: str, projections: Sequence[Linear], num_heads: int) -> None:
     """Raise UserError for heads that cannot share keys."""
     dim = projections[0][0].size(1)
     sizes = [len(weight) for weight, _ in projections[:3]]

@@ -77,20 +77,20 @@ def swap_attention(
     check_choice("query", query, (*QUERY_MIXINGS, "separate"))
     if isinstance(key_dim, Mapping):
         select = key_dim.__contains__
-    found = {
+    originals = {
         name: known
         for name, module in model.named_modules()
         if select(name) and (known := adapters.parts(module)) is not None
     }
-    if not found:
+    if not originals:
         raise UserError(
             f"no attention of a known kind in a {type(model).__name__}",
             todo="known are Hugging Face's BERT, RoBERTa, DistilBERT, Marian, DeiT",
         )
-    if "" in found:
+    if "" in originals:
         what = f"the {type(model).__name__} is an attention itself"
         raise UserError(what, todo="give a model that holds it")
-    heads = {name: trained_heads(name, **maps) for name, (*_, maps) in found.items()}
+    heads = {name: trained_heads(name, **maps) for name, (*_, maps) in originals.items()}
     separate = query == "separate"
     conversion = Conversion("headsize") if separate else Conversion("collab", query)
     target = TARGETS[conversion.to](conversion)
@@ -98,8 +98,8 @@ def swap_attention(
         if inputs is None:
             raise UserError("a share of the key width needs inputs", todo="give them, or a width")
     else:
-        each = key_dim if isinstance(key_dim, Mapping) else dict.fromkeys(heads, key_dim)
-        widths = {name: each[name] for name in heads}
+        by_name = key_dim if isinstance(key_dim, Mapping) else dict.fromkeys(heads, key_dim)
+        widths = {name: by_name[name] for name in heads}
         for name, one in heads.items():
             if within := target.out_of_range(one, widths[name]):
                 raise UserError(f"key width {widths[name]} is out of range", name, within)
@@ -108,7 +108,7 @@ def swap_attention(
     if isinstance(key_dim, float):
         widths = spread(trained, key_dim, query, target)
     swapped = {}
-    for name, (adapter, dropout, _) in bar("attentions", list(found.items())):
+    for name, (adapter, dropout, _) in bar("attentions", list(originals.items())):
         core = collaborative_core(trained[name], widths[name], query, dropout)
         swapped[name] = adapter(model.get_submodule(name), core)
     for name, module in swapped.items():

@@ -35,6 +35,7 @@ ROOMS = {
         "analysis",
         "pruning",
         "conversion",
+        "api",
         "export",
         "hugging_face",
         "runs",
