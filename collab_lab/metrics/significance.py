@@ -60,10 +60,10 @@ def paired(baseline: list[str], system: list[str], references: list[str]) -> lis
         None,
         test_type="bs",
     )()
-    least, found = least_p(baseline, system), []
+    least, results = least_p(baseline, system), []
     for name, key in zip(METRICS, signatures, strict=True):
         theirs, ours = cast(list[Any], scores[key])
-        found.append(
+        results.append(
             Result(
                 metric=name,
                 baseline=float(theirs.score),
@@ -75,7 +75,7 @@ def paired(baseline: list[str], system: list[str], references: list[str]) -> lis
                 signature=str(signatures[key]),
             )
         )
-    return found
+    return results
 
 
 def scorer_of(metric: str, text: Sequence[str], **options: Any) -> Any:
@@ -128,9 +128,9 @@ def gain_of(gains: Sequence[float]) -> Gain:
     mean = float(np.mean(gains))
     if len(gains) < 2 or np.isclose(np.ptp(gains), 0, atol=1e-9):
         return Gain(mean)
-    found = stats.ttest_1samp(gains, 0)
-    low, high = found.confidence_interval(CONFIDENCE)
-    return Gain(mean, float(low), float(high), float(found.pvalue))
+    test = stats.ttest_1samp(gains, 0)
+    low, high = test.confidence_interval(CONFIDENCE)
+    return Gain(mean, float(low), float(high), float(test.pvalue))
 
 
 def within(gains: Sequence[float], margin: float) -> float | None:
@@ -170,9 +170,9 @@ def holm(p: Sequence[float | None]) -> list[float | None]:
 
     The i-th smallest p becomes ``max over j <= i of (m - j + 1) p_j``, at most 1.
     """
-    tested = sorted((one, place) for place, one in enumerate(p) if one is not None)
-    found, largest = [*p], 0.0
-    for rank, (one, place) in enumerate(tested):
+    tested = sorted((one, index) for index, one in enumerate(p) if one is not None)
+    corrected, largest = [*p], 0.0
+    for rank, (one, index) in enumerate(tested):
         largest = max(largest, min(1.0, (len(tested) - rank) * one))
-        found[place] = largest
-    return found
+        corrected[index] = largest
+    return corrected

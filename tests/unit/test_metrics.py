@@ -9,7 +9,6 @@ from refusals import refusing
 
 from collab_lab.metrics.bleu import check_ordinary, score, subword_marks, tokenizer
 from collab_lab.metrics.significance import Gain, gain_of, holm, paired, within
-from collab_lab.metrics.translate import corpus_bleu
 from collab_lab.runs.translations import read_hypotheses
 
 CHINESE = ["我们 2020 年在北京见面。", "两个人在公园里踢足球,旁边有一只狗。"]
@@ -35,7 +34,6 @@ def test_all_scores_count_chinese_alike() -> None:
     found = score(CLOSE, CHINESE)
     assert "tok:zh" in found.bleu_signature
     assert 60 < found.bleu < 100
-    assert corpus_bleu(CLOSE, CHINESE) == pytest.approx(found.bleu)
     tested, _ = paired(CHINESE, CLOSE, CHINESE)
     assert (tested.system, tested.baseline) == pytest.approx((found.bleu, 100))
 

@@ -1,6 +1,6 @@
 """Shared queries and keys, and separate narrow keys, in closed form or by least squares.
 
-With ``G`` the mean of all ``Gamma_i`` (:mod:`collab_lab.prices.statistics`) and
+With ``G`` the mean of all ``Gamma_i`` (:mod:`collab_lab.pricing.statistics`) and
 ``S_i = X^1/2 A_i B_i^T G^1/2``:
 
     full      U^T S_i V: shared query and key, mixed by a matrix per head.  Higher-order SVD with
@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from collab_lab.convert.common_map import Heads, Shared, balanced, largest, root
-from collab_lab.prices.statistics import Statistics
+from collab_lab.conversion.common_map import Shared, WeightedMaps, balanced, largest, root
+from collab_lab.pricing.statistics import Statistics
 from collab_lab.trained.attentions import HeadMaps
 
 #: Alternating sweeps of full and of diagonal mixing.
@@ -40,15 +40,15 @@ def whitened(maps: HeadMaps, statistics: Statistics) -> tuple[Tensor, Tensor, Te
 def full(maps: HeadMaps, statistics: Statistics, size: int) -> Shared:
     """A shared key and a shared query of width ``size``, mixed by a matrix per head."""
     left, right, x_inverse, y_inverse = whitened(maps, statistics)
-    read = left.mT @ left  # (H, e, e): of the directions that queries keep, all at first
+    gram = left.mT @ left  # (H, e, e): of the directions that queries retain, all at first
     for _ in range(SWEEPS):
-        v = largest((right @ read @ right.mT).sum(0), size)  # (d_y, K)
-        seen = right.mT @ v  # (H, e, K)
-        u = largest((left @ (seen @ seen.mT) @ left.mT).sum(0), size)  # (d + 1, K)
+        v = largest((right @ gram @ right.mT).sum(0), size)  # (d_y, K)
+        projected = right.mT @ v  # (H, e, K)
+        u = largest((left @ (projected @ projected.mT) @ left.mT).sum(0), size)  # (d + 1, K)
         retained = left.mT @ u
-        read = retained @ retained.mT
+        gram = retained @ retained.mT
     key = y_inverse @ v
-    mixing = (u.T @ left) @ Heads.keys(maps, statistics).refitted(key).mT  # (H, K, K)
+    mixing = (u.T @ left) @ WeightedMaps.keys(maps, statistics).refitted(key).mT  # (H, K, K)
     return balanced(Shared(x_inverse @ u, mixing, key))
 
 
@@ -64,11 +64,9 @@ def diagonal(maps: HeadMaps, statistics: Statistics, size: int) -> Shared:
     m = torch.zeros(len(values), len(best)).to(values)  # (H, K)
     m[owner, torch.arange(len(best))] = values[owner, index]
     u, m, v = _least_squares(left, right, u, m, v)
-    length = torch.linalg.vector_norm(m, dim=0) / m.size(0) ** 0.5  # (K)
-    query, key = x_inverse @ (u * length.sqrt()), y_inverse @ (v * length.sqrt())
-    mixing = m / length.clamp_min(torch.finfo(m.dtype).tiny)
+    shared = balanced(Shared(x_inverse @ u, m, y_inverse @ v))
     missing = (0, size - len(best))
-    return Shared(*(functional.pad(part, missing) for part in (query, mixing, key)))
+    return Shared(*(functional.pad(part, missing) for part in shared if part is not None))
 
 
 def _least_squares(
@@ -79,24 +77,14 @@ def _least_squares(
     A sweep starts beyond the last one, in the direction from the sweep before it, and from the best
     so far where that loses (Mitchell, Ye and De Sterck 2020): 20 sweeps do the work of 60.
     """
-    left, right = (
-        one.transpose(0, 1).flatten(1) for one in (left, right)
-    )  # (d + 1, H e), (d_y, H e)
-
-    def product(part: Tensor, by: Tensor) -> Tensor:
-        return (part.T @ by).unflatten(0, (len(m), -1))  # (H, e, K)
-
-    def spread(read: Tensor) -> Tensor:
-        return (read * m.unsqueeze(1)).flatten(0, 1)  # (H e, K)
-
     best, most, step = (u, m, v), 0.0, 0.0
     for _ in range(DIAGONAL_SWEEPS):
-        u = _solved(left @ spread(product(right, v)), (v.T @ v) * (m.T @ m))
+        u = _solved(_read(left, right.mT @ v, m), (v.T @ v) * (m.T @ m))
         u = functional.normalize(u, dim=0)
-        seen = product(left, u)
-        v = _solved(right @ spread(seen), (u.T @ u) * (m.T @ m))
+        queries = left.mT @ u  # (H, e, K)
+        v = _solved(_read(right, queries, m), (u.T @ u) * (m.T @ m))
         v = functional.normalize(v, dim=0)
-        both = (seen * product(right, v)).sum(1)  # (H, K)
+        both = (queries * (right.mT @ v)).sum(1)  # (H, K)
         m = _solved(both, (u.T @ u) * (v.T @ v))
         explained = float((both * m).sum())
         if explained < most:
@@ -106,6 +94,11 @@ def _least_squares(
         m, v = m + step * (m - before[1]), v + step * (v - before[2])
         step = min(1.2 * step, 5.0) if step else 0.5
     return best
+
+
+def _read(maps: Tensor, projected: Tensor, m: Tensor) -> Tensor:
+    """``sum_i maps_i projected_i diag(m_i)``: ``(H, n, e), (H, e, K), (H, K) -> (n, K)``."""
+    return (maps @ (projected * m.unsqueeze(1))).sum(0)
 
 
 def _solved(target: Tensor, gram: Tensor) -> Tensor:

@@ -29,8 +29,8 @@ from collab_common import ATTENTION_TYPES, AttentionType
 from collab_common.errors import UserError
 from collab_common.files import read_versioned, write_atomic
 from collab_lab.analysis import content
-from collab_lab.prune.choices import Heads
-from collab_lab.prune.surgery import Kept
+from collab_lab.pruning.surgery import Retained
+from collab_lab.trained.attentions import HeadCounts
 from collab_lab.trained.opener import Trained
 from fairseq_collab.attention.groups import HeadGroupAttention, head_group_attentions
 from fairseq_collab.criterions import clusters
@@ -121,23 +121,24 @@ def count_votes(trained: Trained, samples: Iterable[dict[str, Any]]) -> Count:
         todo = "give a transformer_grouped_heads, or a language model of this kind"
         raise UserError("has no groups of heads", trained.path, todo)
     stacks = equal_sizes(attentions)
-    references = [torch.stack([hard(attentions[i].membership) for i in each]) for each in stacks]
+    groups = [hard(attention.membership) for attention in attentions]
+    references = [torch.stack([groups[i] for i in indices]) for indices in stacks]
     votes: list[Any] = [0] * len(stacks)
     batches = 0
     for sample in samples:
         grams = _gram_matrices(model, sample["net_input"])
-        for number, places in enumerate(stacks):
-            found = cast(torch.stack([grams[place] for place in places]), references[number])
-            votes[number], references[number] = votes[number] + found.votes, found.reference
+        for number, indices in enumerate(stacks):
+            ballot = cast(torch.stack([grams[i] for i in indices]), references[number])
+            votes[number], references[number] = votes[number] + ballot.votes, ballot.reference
         batches += 1
     lists: dict[nn.Module, Layer] = {
-        attentions[place]: layer
-        for places, each in zip(stacks, votes, strict=True)
-        for place, layer in zip(places, each.tolist(), strict=True)
+        attentions[index]: layer
+        for indices, of_stack in zip(stacks, votes, strict=True)
+        for index, layer in zip(indices, of_stack.tolist(), strict=True)
     }
     ordered = {
-        type_: [lists.get(one.module, []) for one in places]
-        for type_, places in trained.attentions.items()
+        type_: [lists.get(one.module, []) for one in layers]
+        for type_, layers in trained.attentions.items()
     }
     return Count(ordered, batches)
 
@@ -175,7 +176,7 @@ def write(path: Path, votes: Mapping[str, Any]) -> None:
     write_atomic(path, text)
 
 
-def read(path: Path, heads: Heads) -> Kept:
+def read(path: Path, heads: HeadCounts) -> Retained:
     """The elected heads of a file of votes.
 
     Args:

@@ -43,7 +43,7 @@ from collab_lab.trained.attentions import (
     hooked,
     projections,
 )
-from collab_lab.trained.opener import Trained, collated, spread
+from collab_lab.trained.opener import Trained
 from fairseq_collab.attention.scores import mask_scores, over_keys
 
 #: Share of the mean of a metric's diagonal that is added to all of it: in directions that sentences
@@ -168,16 +168,6 @@ def mean_outputs(maps: HeadMaps, means: Tensor) -> Tensor:
 # ---- of a model ----------------------------------------------------------------------------------
 
 
-def samples(trained: Trained, subset: str, number: int) -> list[dict[str, Any]]:
-    """Batches of ``number`` sentences with targets, chosen as in :func:`.opener.spread`.
-
-    Sentences of like length share a batch, which is on the model's device.
-    """
-    dataset, chosen = spread(trained, subset, number)
-    order = sorted(chosen, key=lambda index: int(dataset.num_tokens(index)))
-    return list(collated("sentences", dataset, order, trained.model))
-
-
 def collect(
     trained: Trained, batches: Sequence[dict[str, Any]], seed: int = 1
 ) -> dict[Attention, Statistics]:
@@ -201,8 +191,8 @@ def collect(
                 sums[attention] = Sums(attention.module)
             sums[attention].add(call.x, call.y, tokens.ne(pad).T, gradient, *call.masks)
         targets += int(predicted(model.decoder, batch["target"]).sum())
-    found = {attention: one.result(targets) for attention, one in sums.items()}
-    return {one: found[one] for one in attentions(model) if one in found}
+    statistics = {attention: total.result(targets) for attention, total in sums.items()}
+    return {total: statistics[total] for total in attentions(model) if total in statistics}
 
 
 class _Call(NamedTuple):
@@ -218,11 +208,11 @@ def _record(calls: dict[Attention, _Call], attention: Attention) -> Any:
     """Make an attention with heads add its next call to ``calls``."""
 
     def after(module: Any, args: Any, kwargs: dict[str, Any], output: tuple[Tensor, Any]) -> None:
-        given = inspect.signature(module.forward).bind(*args, **kwargs).arguments
-        mask = given.get("attn_mask")
-        masks = mask, over_keys(given.get("key_padding_mask"), mask)
+        arguments = inspect.signature(module.forward).bind(*args, **kwargs).arguments
+        mask = arguments.get("attn_mask")
+        masks = mask, over_keys(arguments.get("key_padding_mask"), mask)
         if module.num_heads:
-            x, y = given["query"].detach(), given["key"].detach()
+            x, y = arguments["query"].detach(), arguments["key"].detach()
             calls[attention] = _Call(x, y, output[0], masks)
 
     return attention.module.register_forward_hook(after, with_kwargs=True)

@@ -2,7 +2,7 @@
 
 The scores of head i are ``[x 1] A_i B_i^T y^T``.  It adds ``z_i V_i Wo_i^T`` to the output, where
 ``z_i`` is what it reads.  Changes ``D_i`` of ``A_i B_i^T`` and ``F_i`` of ``V_i Wo_i^T`` cost, with
-the statistics of :mod:`collab_lab.prices.statistics`,
+the statistics of :mod:`collab_lab.pricing.statistics`,
 
     1/2 sum_i [ tr(D_i^T X D_i Gamma_i) + tr(F_i^T Z_i F_i Delta) ] / ln 2     bits per target token
 
@@ -35,7 +35,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from collab_lab.prices.statistics import Statistics
+from collab_lab.pricing.statistics import Statistics
 from collab_lab.trained.attentions import HeadMaps
 
 #: Steps of L-BFGS.
@@ -78,10 +78,10 @@ def largest(gram: Tensor, size: int) -> Tensor:
     return functional.pad(vectors, (0, size - vectors.size(-1)))
 
 
-class Heads(NamedTuple):
-    """Maps of heads that are to have a common input side, and what changes of them cost.
+class WeightedMaps(NamedTuple):
+    """Maps of heads that are to have a common input side, and the metrics that price a change.
 
-    ``tr((B - B')^T M (B - B') R)``, summed over heads, is the cost.
+    The cost is ``tr((B - B')^T M (B - B') R)``, summed over heads.
 
     Shapes: maps ``B (H, n, e)``; metric ``M (H, n, n)`` of their inputs; ``R (H, e, e)`` of what
     their outputs are used for.
@@ -89,36 +89,37 @@ class Heads(NamedTuple):
 
     maps: Tensor
     metric: Tensor
-    read: Tensor
+    output_metric: Tensor
 
     @classmethod
-    def keys(cls, maps: HeadMaps, statistics: Statistics) -> Heads:
-        read = maps.queries.mT @ statistics.inputs @ maps.queries
-        return cls(maps.keys, statistics.keys, read)
+    def keys(cls, maps: HeadMaps, statistics: Statistics) -> WeightedMaps:
+        used_for = maps.queries.mT @ statistics.inputs @ maps.queries
+        return cls(maps.keys, statistics.keys, used_for)
 
     @classmethod
-    def values(cls, maps: HeadMaps, statistics: Statistics) -> Heads:
-        read = maps.out.mT @ statistics.output @ maps.out
-        return cls(maps.values[:, :-1], statistics.values, read)
+    def values(cls, maps: HeadMaps, statistics: Statistics) -> WeightedMaps:
+        used_for = maps.out.mT @ statistics.output @ maps.out
+        return cls(maps.values[:, :-1], statistics.values, used_for)
 
-    def groups(self, number: int) -> list[Heads]:
+    def groups(self, number: int) -> list[WeightedMaps]:
         """``number`` groups of neighbouring heads."""
-        parts = zip(*(one.chunk(number) for one in self), strict=True)
-        return [Heads(*part) for part in parts]
+        parts = zip(*(x.chunk(number) for x in self), strict=True)
+        return [WeightedMaps(*part) for part in parts]
 
     def refitted(self, common: Tensor) -> Tensor:
-        """The maps ``(H, K, e)`` after ``common (n, K)`` that cost least, each in its metric."""
+        """The maps ``(H, K, e)`` after ``common (n, K)`` that cost least, by each head's metric."""
         weighted = self.metric @ common  # (H, n, K)
         inverse = torch.linalg.pinv(common.mT @ weighted, hermitian=True)
         return inverse @ (weighted.mT @ self.maps)
 
 
-def common_map(parts: Sequence[Heads], size: int, steps: int) -> Tensor:
+def common_map(parts: Sequence[WeightedMaps], size: int, steps: int) -> Tensor:
     """The map ``C (n, size)`` with which all heads of all parts cost least."""
     common = first_map(parts, size)
     # A head's gain is |L^-1 C^T T|^2 with L L^T = C^T M C and T = M B R^1/2.
-    gains = [(part.metric, part.metric @ part.maps @ root(part.read)[0]) for part in parts]
-    whole = sum(float((part.maps.mT @ part.metric @ part.maps * part.read).sum()) for part in parts)
+    targets = [(p.metric, p.metric @ p.maps @ root(p.output_metric)[0]) for p in parts]
+    energies = ((p.maps.mT @ p.metric @ p.maps * p.output_metric).sum() for p in parts)
+    whole = sum(map(float, energies))
     if not steps or not whole or size >= len(common):
         return common
     best, least = common.clone(), math.inf
@@ -129,10 +130,10 @@ def common_map(parts: Sequence[Heads], size: int, steps: int) -> Tensor:
         nonlocal best, least
         search.zero_grad()
         gain = common.new_zeros(())
-        for metric, target in gains:
+        for metric, target in targets:
             lower = torch.linalg.cholesky(common.mT @ metric @ common)  # (H, K, K)
-            seen = torch.linalg.solve_triangular(lower, common.mT @ target, upper=False)
-            gain = gain + seen.square().sum()
+            solved = torch.linalg.solve_triangular(lower, common.mT @ target, upper=False)
+            gain = gain + solved.square().sum()
         loss = 1 - gain / whole
         loss.backward()
         if loss.item() < least:
@@ -145,24 +146,26 @@ def common_map(parts: Sequence[Heads], size: int, steps: int) -> Tensor:
     return best
 
 
-def first_map(parts: Sequence[Heads], size: int) -> Tensor:
+def first_map(parts: Sequence[WeightedMaps], size: int) -> Tensor:
     """The largest directions ``(n, size)`` of all maps in one pooled metric.
 
     Each part, such as keys and values, has an equal share of the metric and of the energy.
     """
     pooled = [part.metric.mean(0) for part in parts]
-    whole, inverse = root(torch.stack([one / one.trace() for one in pooled]).sum(0))
+    whole, inverse = root(torch.stack([metric / metric.trace() for metric in pooled]).sum(0))
     gram = torch.zeros_like(whole)
     for part in parts:
-        seen = whole @ part.maps  # (H, n, e)
-        energy = (seen @ part.read @ seen.mT).sum(0)
+        weighted = whole @ part.maps  # (H, n, e)
+        energy = (weighted @ part.output_metric @ weighted.mT).sum(0)
         gram = gram + energy / energy.trace().clamp_min(torch.finfo(gram.dtype).tiny)
     return inverse @ largest(gram, size)
 
 
-def own(maps: HeadMaps, statistics: Statistics, size: int, steps: int = STEPS) -> Shared:
+def best_shared_key(
+    maps: HeadMaps, statistics: Statistics, size: int, steps: int = STEPS
+) -> Shared:
     """A shared key of width ``size``, and a query for each head."""
-    heads = Heads.keys(maps, statistics)
+    heads = WeightedMaps.keys(maps, statistics)
     key = common_map([heads], size, steps)
     return balanced(Shared(maps.queries @ heads.refitted(key).mT, None, key))
 
@@ -171,29 +174,27 @@ def grouped_keys(
     maps: HeadMaps, statistics: Statistics, groups: int, steps: int = STEPS
 ) -> tuple[Tensor, Tensor]:
     """Queries ``(H, d + 1, e)``, and a key of a head's width for each group: ``(G, d_y, e)``."""
-    width = maps.keys.size(2)
-    queries = zip(
-        maps.queries.chunk(groups), Heads.keys(maps, statistics).groups(groups), strict=True
-    )
-    found = []
-    for query, heads in queries:
-        key = common_map([heads], width, steps)
-        found.append(balanced(Shared(query @ heads.refitted(key).mT, None, key)))
-    return torch.cat([one.query for one in found]), torch.stack([one.key for one in found])
+    queries, keys = [], []
+    parts = WeightedMaps.keys(maps, statistics).groups(groups)
+    for query, heads in zip(maps.queries.chunk(groups), parts, strict=True):
+        key = common_map([heads], maps.keys.size(2), steps)
+        query, key = balance(query @ heads.refitted(key).mT, key)
+        queries.append(query)
+        keys.append(key)
+    return torch.cat(queries), torch.stack(keys)
 
 
 def grouped_values(
     maps: HeadMaps, statistics: Statistics, groups: int, steps: int = STEPS
 ) -> tuple[Tensor, Tensor]:
     """Values ``(G, d_y, h_v)`` of groups of neighbouring heads, and outputs ``(H, d, h_v)``."""
-    width, values, outs = maps.values.size(2), [], []
-    parts = Heads.values(maps, statistics).groups(groups)
-    for heads, out in zip(parts, maps.out.chunk(groups), strict=True):
-        value = common_map([heads], width, steps)
-        out = out @ heads.refitted(value).mT
-        scale = equalising(out.square().mean((0, 1)), value.square().mean(0))
-        values.append(value * scale)
-        outs.append(out / scale)
+    values, outs = [], []
+    parts = WeightedMaps.values(maps, statistics).groups(groups)
+    for out, heads in zip(maps.out.chunk(groups), parts, strict=True):
+        value = common_map([heads], maps.values.size(2), steps)
+        out, value = balance(out @ heads.refitted(value).mT, value)
+        outs.append(out)
+        values.append(value)
     return torch.stack(values), torch.cat(outs)
 
 
@@ -204,39 +205,43 @@ def latents(
 
     With ``r = d_y`` the latent is the input itself, and the weights of the heads stay as they are.
     """
-    keys, values = Heads.keys(maps, statistics), Heads.values(maps, statistics)
+    keys, values = WeightedMaps.keys(maps, statistics), WeightedMaps.values(maps, statistics)
     if size == keys.maps.size(1):
         return torch.eye(size).to(keys.maps), keys.maps, values.maps
     down = common_map([keys, values], size, steps)
-    key_up, value_up = keys.refitted(down), values.refitted(down)
-    up = torch.cat([key_up, value_up], 2)  # (H, r, e + h_v)
-    scale = equalising(up.square().mean((0, 2)), down.square().mean(0))  # (r)
-    return down * scale, key_up / scale[:, None], value_up / scale[:, None]
+    up = torch.cat([keys.refitted(down), values.refitted(down)], 2)  # (H, r, e + h_v)
+    up, down = balance(up.mT, down)
+    key_up, value_up = up.mT.split([keys.maps.size(2), values.maps.size(2)], 2)
+    return down, key_up, value_up
 
 
 # ---- scales: a start for training ----------------------------------------------------------------
 
 
+def balance(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+    """Scale two factors to equal mean squares in each column, without a change of their product.
+
+    Shapes: ``(..., K)`` both.
+    """
+    one, other = (x.square().flatten(0, -2).mean(0) for x in (left, right))
+    scale = (one / other) ** 0.25
+    scale = torch.where(scale.isfinite() & (scale > 0), scale, 1.0)  # else a column is 0
+    return left / scale, right * scale
+
+
 def balanced(shared: Shared) -> Shared:
     """Scale queries and keys to equal sizes, without a change of the scores.
 
-    A row of own queries is as long as its key, on average over heads; full mixing matrices are as
-    large as block mixing starts them.
+    A row of own queries is as long as its key, on average over heads.  Mixing is as large as block
+    mixing starts it: a matrix in all, a diagonal in each dimension of the key.
     """
     query, mixing, key = shared
     if mixing is None:
-        scale = equalising(query.square().mean((0, 1)), key.square().mean(0))  # (K)
-        return Shared(query / scale, None, key * scale)
-    size = torch.linalg.vector_norm(mixing) / mixing.size(1) ** 0.5
+        query, key = balance(query, key)
+        return Shared(query, None, key)
+    if mixing.dim() == 2:
+        size = torch.linalg.vector_norm(mixing, dim=0) / mixing.size(0) ** 0.5  # (K)
+    else:
+        size = torch.linalg.vector_norm(mixing) / mixing.size(1) ** 0.5
     size = size.clamp_min(torch.finfo(key.dtype).tiny)
     return Shared(query * size.sqrt(), mixing / size, key * size.sqrt())
-
-
-def equalising(one: Tensor, other: Tensor) -> Tensor:
-    """By how much to divide one map of a product, and multiply the other, to make both equal.
-
-    Args:
-        one, other: mean squares of the maps, by direction.
-    """
-    scale = (one / other.clamp_min(torch.finfo(one.dtype).tiny)) ** 0.25
-    return torch.where(scale > 0, scale, 1.0)

@@ -19,18 +19,12 @@ from torch import Tensor
 from collab_common import AttentionType
 from collab_common.errors import UserError
 from collab_common.progress import bar
-from collab_lab.convert.base import (
-    Conversion,
-    Target,
-    TrainedAttention,
-    point,
-)
-from collab_lab.convert.kinds import TARGETS
+from collab_lab.conversion.base import Conversion, Target, TrainedAttention, point
+from collab_lab.conversion.kinds import TARGETS
 from collab_lab.metrics.cost import totals
-from collab_lab.prices.bits import Point, cheapest
-from collab_lab.prices.statistics import Statistics
-from collab_lab.prune.surgery import options_for, rebuilt, weights_of
-from collab_lab.trained import opener
+from collab_lab.pricing.bits import Point, cheapest
+from collab_lab.pricing.statistics import Statistics
+from collab_lab.pruning.surgery import options_for, rebuilt, weights_of
 from collab_lab.trained.attentions import Attention, attentions
 from collab_lab.trained.opener import Trained
 from fairseq_collab.attention import ConcatenatedAttention
@@ -39,25 +33,19 @@ from fairseq_collab.models.options import listed_values
 from fairseq_collab.models.variants import COLLABORATIVE, CONCATENATED, family_of
 
 
-def load(path: Path, conversion: Conversion, data: Path | None = None) -> tuple[Trained, Target]:
-    """Open a checkpoint; UserError if it cannot be converted."""
-    trained, target = opener.load(path, data), TARGETS[conversion.to](conversion)
-    check(trained, target)
-    return trained, target
-
-
 def check(trained: Trained, target: Target) -> None:
     """Raise UserError for a model or an attention without a counterpart in ``target``."""
     target_arch(trained, target)
     first: dict[bool, Attention] = {}  # of the encoder, and of the decoder
-    for one in attentions(trained.model):
-        check_attention(one, trained.path, target)
-        other = first.setdefault(one.type == "encoder", one)
-        heads, expected = one.module.num_heads, other.module.num_heads
+    for attention in attentions(trained.model):
+        check_sizes_of_heads(attention, trained.path, target)
+        other = first.setdefault(attention.type == "encoder", attention)
+        heads, expected = attention.module.num_heads, other.module.num_heads
         if heads != expected:
-            what = f"{one} has {heads} heads and {other} has {expected}"
+            what = f"{attention} has {heads} heads and {other} has {expected}"
             todo = "models with pruned heads cannot be converted"
             raise UserError(what, trained.path, todo)
+        target.check(attention, trained.path)
 
 
 def target_arch(trained: Trained, target: Target) -> str:
@@ -75,41 +63,17 @@ def target_arch(trained: Trained, target: Target) -> str:
     return f"{family.prefix}{target.variant.name}"
 
 
-def check_attention(one: Attention, path: Path, target: Target) -> None:
+def check_sizes_of_heads(attention: Attention, path: Path, target: Target) -> None:
     """Separate keys, which alone may be resized, must have the sizes of ``target``."""
-    module = one.module
+    module = attention.module
     if isinstance(module, ConcatenatedAttention):
         sizes = {"keys": module.qk_head_size, "values": module.v_head_size}
         for part in target.even:
             if sizes[part] * module.num_heads != module.embed_dim:
-                found = f"{module.num_heads} heads have {part} of size {sizes[part]}"
-                what = f"{one}: {found}; {target.heads} have size {module.embed_dim}/H"
+                heads = f"{module.num_heads} heads have {part} of size {sizes[part]}"
+                what = f"{attention}: {heads}; {target.heads} have size {module.embed_dim}/H"
                 todo = "heads that were pruned or resized cannot be converted"
                 raise UserError(what, path, todo)
-
-
-def with_heads(
-    trained: Trained,
-    target: Target,
-    weights: Mapping[Attention, dict[str, Tensor]],
-    sizes: Mapping[Attention, int],
-) -> Trained:
-    """The checkpoint with heads of ``target`` in place of the attentions in ``weights``.
-
-    All others keep the heads that they have.
-
-    Args:
-        weights: state dicts of the new attentions, without signatures.
-        sizes: of these attentions.
-    """
-    gone = tuple(f"{place.name}." for place in weights)
-    state = {name: it for name, it in weights_of(trained).items() if not name.startswith(gone)}
-    for place, own in weights.items():
-        state |= {f"{place.name}.{name}": weight for name, weight in own.items()}
-    # The options of the source's own attention; fairseq has none of these.
-    not_kept = {option.name for option in fields(target.variant.options)} - {*target.inherited}
-    arch, shape = target_arch(trained, target), shape_options(trained, target, sizes)
-    return rebuilt(trained, options_for(trained, arch, shape, not_kept), state)
 
 
 def shape_options(
@@ -117,20 +81,20 @@ def shape_options(
 ) -> dict[str, Any]:
     """Numbers of layers and heads, and the options of ``target``: sizes, scale, bias."""
     options = dict(target.options)
-    found, common = trained.attentions, set(sizes.values())
-    everywhere = len(common) == 1 and len(sizes) == sum(map(len, found.values()))
+    common = set(sizes.values())
+    everywhere = len(common) == 1 and len(sizes) == len(attentions(trained.model))
     if everywhere:
         options[target.size] = common.pop()
-    for type_, places in found.items():
-        if not places:
+    for type_, layers in trained.attentions.items():
+        if not layers:
             continue
         if not everywhere:
-            each = [sizes.get(place, target.unchanged_size(place.module)) for place in places]
-            options[f"{target.size}_in_{type_}"] = ",".join(map(str, each))
+            widths = [sizes.get(layer, target.unchanged_size(layer.module)) for layer in layers]
+            options[f"{target.size}_in_{type_}"] = ",".join(map(str, widths))
         side = "encoder" if type_ == "encoder" else "decoder"
-        options[f"{side}_attention_heads"] = places[0].module.num_heads
-        # The loaded model has the layers that were kept, and no others.
-        options |= {f"{side}_layers": len(places), f"{side}_layers_to_keep": None}
+        options[f"{side}_attention_heads"] = layers[0].module.num_heads
+        # The loaded model has the layers that remain, and no others.
+        options |= {f"{side}_layers": len(layers), f"{side}_layers_to_keep": None}
     return options
 
 
@@ -138,7 +102,10 @@ def shape_options(
 
 
 def chosen_sizes(
-    whole: int | None, by_type: Mapping[AttentionType, str | None], trained: Trained, target: Target
+    whole: int | None,
+    by_type: Mapping[AttentionType, str | int | None],
+    trained: Trained,
+    target: Target,
 ) -> dict[Attention, int]:
     """The size of every attention as options give it, without those left alone.
 
@@ -149,7 +116,7 @@ def chosen_sizes(
     Raises:
         UserError: one is out of range, or fits no layer.
     """
-    option = _option(target)
+    option = f"--{target.size.replace('_', '-')}"
     lists = {
         type_: _listed(f"{option}-in-{type_}", by_type.get(type_), len(layers))
         for type_, layers in trained.attentions.items()
@@ -174,7 +141,8 @@ def chosen_sizes(
 def check_sizes(sizes: Mapping[Attention, int], trained: Trained, target: Target) -> None:
     """Raise UserError unless all attentions but those in ``sizes`` can be left as they are."""
     if not sizes:
-        raise UserError("no attention is left to convert", trained.path, "choose some")
+        todo = "every size is 0: give at least one"
+        raise UserError("no attention is left to convert", trained.path, todo)
     for attention in attentions(trained.model):
         if attention in sizes or target.must_convert(attention.module):
             continue
@@ -185,15 +153,11 @@ def check_sizes(sizes: Mapping[Attention, int], trained: Trained, target: Target
             raise UserError(what, trained.path, f"give a {target.what} for them, too")
 
 
-def _option(target: Target) -> str:
-    return f"--{target.size.replace('_', '-')}"
-
-
-def _listed(option: str, text: str | None, layers: int) -> list[int] | None:
+def _listed(option: str, text: str | int | None, layers: int) -> list[int] | None:
     if text is not None and not layers:
         raise UserError("the model lacks this attention", option, "leave the option out")
     try:
-        return None if text is None else listed_values(option, text, layers, 0)
+        return None if text is None else listed_values(option, str(text), layers, 0)
     except ValueError as error:
         raise UserError(str(error)) from error
 
@@ -211,6 +175,9 @@ class Converter:
 
     Args:
         statistics: of all its attentions.
+
+    Raises:
+        UserError: see :func:`check`.
     """
 
     def __init__(
@@ -219,8 +186,8 @@ class Converter:
         conversion: Conversion,
         statistics: Mapping[Attention, Statistics],
     ):
-        self.trained = trained
-        self.target = TARGETS[conversion.to](conversion)
+        self.trained, self.target = trained, TARGETS[conversion.to](conversion)
+        check(trained, self.target)
         self.attentions = {
             one: TrainedAttention(one.module, statistics.get(one))
             for one in attentions(trained.model)
@@ -228,22 +195,39 @@ class Converter:
         self.curve = functools.cache(self._curve)
 
     def model(self, sizes: Mapping[Attention, int]) -> tuple[Trained, dict[Attention, float]]:
-        """The converted model, and the price of each attention of ``sizes`` in bits."""
+        """The model with new heads in place of the attentions in ``sizes``, and prices in bits.
+
+        All other attentions keep the heads that they have.
+        """
         target = self.target
-        for attention in sizes:
-            target.check(attention, self.trained.path)
         full = {
             one: target.unchanged_size(one.module)
             for one in self.attentions
             if target.must_convert(one.module)
         }
-        found = {
+        results = {
             one: target.convert(self.attentions[one], size)
             for one, size in bar("attentions", list({**full, **sizes}.items()))
         }
-        weights = {one: weights for one, (weights, _) in found.items()}
-        result = with_heads(self.trained, target, weights, sizes)
-        return result, {one: found[one][1] for one in sizes}
+        weights = {one: weights for one, (weights, _) in results.items()}
+        return self._rebuilt(weights, sizes), {one: results[one][1] for one in sizes}
+
+    def _rebuilt(
+        self, weights: Mapping[Attention, dict[str, Tensor]], sizes: Mapping[Attention, int]
+    ) -> Trained:
+        trained, target = self.trained, self.target
+        replaced = tuple(f"{one.name}." for one in weights)
+        state = {
+            name: weight
+            for name, weight in weights_of(trained).items()
+            if not name.startswith(replaced)
+        }
+        for one, new in weights.items():
+            state |= {f"{one.name}.{name}": weight for name, weight in new.items()}
+        # The options of the source's own attention; fairseq has none of these.
+        dropped = {option.name for option in fields(target.variant.options)} - {*target.inherited}
+        arch, shape = target_arch(trained, target), shape_options(trained, target, sizes)
+        return rebuilt(trained, options_for(trained, arch, shape, dropped), state)
 
     def spread(self, shares: Mapping[str, float]) -> dict[Attention, int]:
         """Sizes that keep these shares of the model's costs at the least price.
@@ -260,18 +244,18 @@ class Converter:
         narrowed = [one for one in self.attentions if encoder or one.type != "encoder"]
         whole = totals(self.trained.model)
         now = [point(one, 0, one.module.state_dict(), 0.0) for one in narrowed]
-        rest = {of: whole[of] - sum(each.cost(of) for each in now) for of in shares}
+        rest = {of: whole[of] - sum(p.cost(of) for p in now) for of in shares}
         curves = {one: self.curve(one) for one in bar("sizes", narrowed)}
         budgets = {of: int(share * whole[of]) - rest[of] for of, share in shares.items()}
         points = cheapest(curves, budgets)
         if points is None:
             least = {}
             for of in shares:
-                smallest = sum(min(each.cost(of) for each in it) for it in curves.values())
+                smallest = sum(min(p.cost(of) for p in curve) for curve in curves.values())
                 least[of] = math.ceil(1000 * (smallest + rest[of]) / whole[of]) / 1000
             what = f"{self.target.heads} cannot have {spelled(shares)}"
             raise UserError(what, self.trained.path, f"the least is {spelled(least)}")
-        sizes = {one: each.size for one, each in points.items() if each.size}
+        sizes = {one: p.size for one, p in points.items() if p.size}
         check_sizes(sizes, self.trained, self.target)
         return sizes
 
@@ -282,6 +266,6 @@ class Converter:
         if target.unchanged_size(module) == 0:
             points.append(point(attention, 0, module.state_dict(), 0.0))
         for size in target.grid(module):
-            made = target.convert(self.attentions[attention], size, steps=0)
-            points.append(point(attention, size, *made))
+            weights, price = target.convert(self.attentions[attention], size, steps=0)
+            points.append(point(attention, size, weights, price))
         return points

@@ -22,26 +22,25 @@ from torch import Tensor
 
 from collab_common import ATTENTION_TYPES, AttentionType
 from collab_common.errors import UserError
-from collab_lab.prune.surgery import Kept
-from collab_lab.trained.attentions import Attention
+from collab_lab.pruning.surgery import Retained
+from collab_lab.trained.attentions import Attention, HeadCounts
 from collab_lab.trained.opener import Trained
 from fairseq_collab.attention.gates import GatedAttention, gated_attentions, rounded
 
-Heads = Mapping[AttentionType, Sequence[int]]  # head counts by attention type and layer
 #: The importance of each head, by attention type and layer.
-Measure = Mapping[AttentionType, Sequence[Sequence[float]]]
+Importances = Mapping[AttentionType, Sequence[Sequence[float]]]
 #: The measure of ``heads.json`` that is used: Michel et al. 2019, arXiv 1905.10650.
 MEASURE = "importance"
 #: A layer without heads in ``--keep-heads``.
 NO_HEADS = "-"
 
 
-def all_heads(heads: Heads) -> dict[AttentionType, list[list[int]]]:
+def all_heads(heads: HeadCounts) -> dict[AttentionType, list[list[int]]]:
     """Every head."""
     return {type_: [list(range(count)) for count in counts] for type_, counts in heads.items()}
 
 
-def named_heads(parts: Sequence[str], heads: Heads) -> Kept:
+def named_heads(parts: Sequence[str], heads: HeadCounts) -> Retained:
     """Parse ``TYPE:HEADS/HEADS/...``: head numbers by layer joined by commas, ``-`` for none.
 
     Heads of one layer are those of all layers.  Attention types that are not named keep all heads.
@@ -50,7 +49,7 @@ def named_heads(parts: Sequence[str], heads: Heads) -> Kept:
         UserError: a part that cannot be parsed, an attention type that is unknown, given twice, or
             absent from the model.
     """
-    kept = all_heads(heads)
+    retained = all_heads(heads)
     named: set[str] = set()
     for part in parts:
         type_, _, text = part.partition(":")
@@ -71,11 +70,11 @@ def named_heads(parts: Sequence[str], heads: Heads) -> Kept:
         if not heads[type_]:
             raise UserError(f"the model has no {type_} attention", where="--keep-heads")
         named.add(type_)
-        kept[type_] = layers * len(heads[type_]) if len(layers) == 1 else layers
-    return kept
+        retained[type_] = layers * len(heads[type_]) if len(layers) == 1 else layers
+    return retained
 
 
-def check_enough(heads: Heads, keep: int) -> None:
+def check_enough(heads: HeadCounts, keep: int) -> None:
     """Raise UserError for more heads than an attention has."""
     for type_, counts in heads.items():
         if min(counts, default=keep) < keep:
@@ -102,7 +101,7 @@ def removals(pairs: Mapping[Attention, Tensor]) -> list[Removal]:
             the least important head goes first.
     """
     each = [[Removal(rise, one, head) for rise, head in _order(of)] for one, of in pairs.items()]
-    # Heads of different attentions have no pairs: the orders can be merged.
+    # HeadCounts of different attentions have no pairs: the orders can be merged.
     return list(heapq.merge(*each, key=lambda removal: removal.rise))
 
 
@@ -117,16 +116,16 @@ def _order(pairs: Tensor) -> Iterator[tuple[float, int]]:
         rise[head] = math.inf
 
 
-def without(heads: Heads, removed: Iterable[Removal]) -> tuple[Kept, float]:
+def without(heads: HeadCounts, removed: Iterable[Removal]) -> tuple[Retained, float]:
     """The retained heads of a model with these ``heads``, and the price in bits."""
-    kept, price = all_heads(heads), 0.0
+    retained, price = all_heads(heads), 0.0
     for rise, attention, head in removed:
-        kept[attention.type][attention.layer].remove(head)
+        retained[attention.type][attention.layer].remove(head)
         price += rise
-    return kept, price
+    return retained, price
 
 
-def random_measure(heads: Heads, seed: int) -> Measure:
+def random_importances(heads: HeadCounts, seed: int) -> Importances:
     """Random importances; ``seed`` determines them."""
     chance = torch.Generator().manual_seed(seed)
     return {
@@ -135,23 +134,25 @@ def random_measure(heads: Heads, seed: int) -> Measure:
     }
 
 
-def on_diagonals(measure: Measure, trained: Trained) -> dict[Attention, Tensor]:
+def on_diagonals(importances: Importances, trained: Trained) -> dict[Attention, Tensor]:
     """Importances in place of pairs: see :func:`removals`."""
     return {
         one: torch.tensor(values).diag()
         for type_, layers in trained.attentions.items()
-        for one, values in zip(layers, measure[type_], strict=True)
+        for one, values in zip(layers, importances[type_], strict=True)
     }
 
 
-def cheapest(heads: Heads, pairs: Mapping[Attention, Tensor], number: int) -> tuple[Kept, float]:
+def cheapest(
+    heads: HeadCounts, pairs: Mapping[Attention, Tensor], number: int
+) -> tuple[Retained, float]:
     """Remove ``number`` heads of the whole model; an attention may lose all."""
     return without(heads, removals(pairs)[:number])
 
 
 def cheapest_of_each(
-    heads: Heads, pairs: Mapping[Attention, Tensor], keep: int
-) -> tuple[Kept, float]:
+    heads: HeadCounts, pairs: Mapping[Attention, Tensor], keep: int
+) -> tuple[Retained, float]:
     """Retain ``keep`` heads of each attention."""
     check_enough(heads, keep)
     removed = [removals({one: of})[: len(of) - keep] for one, of in pairs.items()]
@@ -161,7 +162,7 @@ def cheapest_of_each(
 # ---- by gates ------------------------------------------------------------------------------------
 
 
-def open_heads(trained: Trained) -> Kept:
+def open_heads(trained: Trained) -> Retained:
     """The heads with an open gate or none; a layer may have no head left.
 
     Raises:
@@ -170,13 +171,13 @@ def open_heads(trained: Trained) -> Kept:
     if not gated_attentions(trained.model):
         todo = "give a transformer_gated_heads, or another choice of heads"
         raise UserError("its heads have no gates", trained.path, todo)
-    kept = all_heads(trained.heads)
-    for type_, found in trained.attentions.items():
-        for one in found:
+    retained = all_heads(trained.heads)
+    for type_, layers in trained.attentions.items():
+        for one in layers:
             if isinstance(one.module, GatedAttention):
                 [opened] = rounded(one.module.log_alpha).nonzero(as_tuple=True)
-                kept[type_][one.layer] = opened.tolist()
-    return kept
+                retained[type_][one.layer] = opened.tolist()
+    return retained
 
 
 def without_gates(trained: Trained) -> Trained:

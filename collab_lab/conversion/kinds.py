@@ -13,12 +13,18 @@ from torch import Tensor
 
 from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
-from collab_lab.convert.base import Conversion, Converted, Target, TrainedAttention
-from collab_lab.convert.common_map import STEPS, grouped_keys, grouped_values, latents, own
-from collab_lab.convert.low_rank import MIXED, separate
+from collab_lab.conversion.base import Conversion, Converted, Target, TrainedAttention
+from collab_lab.conversion.common_map import (
+    STEPS,
+    best_shared_key,
+    grouped_keys,
+    grouped_values,
+    latents,
+)
+from collab_lab.conversion.low_rank import MIXED, separate
 from collab_lab.trained.attentions import Attention
 from fairseq_collab.attention import CollaborativeAttention
-from fairseq_collab.attention.collaborative import widest_key
+from fairseq_collab.attention.collaborative import QUERY_MIXINGS, widest_key
 from fairseq_collab.models.variants import COLLABORATIVE, CONCATENATED, GROUPED_QUERY, LATENT
 
 
@@ -32,7 +38,7 @@ class Collaborative(Target):
 
     variant = COLLABORATIVE
     heads = "shared keys"
-    size, what = "key_dim", "key width"
+    what = "key width"
     even = ("values",)
 
     def __init__(self, conversion: Conversion):
@@ -46,11 +52,12 @@ class Collaborative(Target):
 
     def check(self, attention: Attention, path: Path) -> None:
         groups, module = self.conversion.value_heads, attention.module
-        if self.conversion.query_mixing != "own" and self.must_convert(module):
-            what = (
-                f"{attention}: its heads share keys already; only own queries narrow them exactly"
-            )
-            raise UserError(what, path, "give --query-mixing own")
+        mixing = self.conversion.query_mixing
+        if mixing not in QUERY_MIXINGS:
+            raise UserError(f"{mixing!r} is none of {', '.join(QUERY_MIXINGS)}", "--query-mixing")
+        if mixing != "own" and self.must_convert(module):
+            what = "its heads share keys already; only own queries narrow them exactly"
+            raise UserError(f"{attention}: {what}", path, "give --query-mixing own")
         if groups is None:
             return
         if todo := uneven(module.num_heads, groups):
@@ -76,8 +83,8 @@ class Collaborative(Target):
         weights, price = shared_keys(trained, size, self.conversion.query_mixing, steps)
         if self.conversion.value_heads is None:
             return weights | trained.copied("v_proj", "out_proj"), price
-        values, lost = shared_values(trained, self.conversion.value_heads, steps)
-        return weights | values, price + lost
+        values, of_values = shared_values(trained, self.conversion.value_heads, steps)
+        return weights | values, price + of_values
 
 
 class Narrower(Target):
@@ -85,7 +92,7 @@ class Narrower(Target):
 
     variant = CONCATENATED
     heads = "separate keys"
-    size, what = "key_dim", "key width"
+    what = "key width"
     even = ("values",)
     options = {"attention_scale": "embed"}  # noqa: RUF012 (read only)
     inherited = ("v_head_size",)
@@ -107,7 +114,7 @@ class GroupedQuery(Target):
 
     variant = GROUPED_QUERY
     heads = "grouped-query heads"
-    size, what = "key_value_heads", "number of key/value heads"
+    what = "number of key/value heads"
     even = ("keys", "values")
 
     def largest(self, module: Any) -> int:
@@ -119,9 +126,9 @@ class GroupedQuery(Target):
     def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> Converted:
         queries, keys = grouped_keys(trained.maps, trained.statistics, size, steps)
         of_heads = keys.repeat_interleave(len(queries) // size, 0)
-        values, lost = shared_values(trained, size, steps)
+        values, price = shared_values(trained, size, steps)
         weights = key_weights(trained, queries, keys)
-        return weights | values, trained.key_price(queries, of_heads) + lost
+        return weights | values, trained.key_price(queries, of_heads) + price
 
 
 class Latent(Target):
@@ -129,7 +136,7 @@ class Latent(Target):
 
     variant = LATENT
     heads = "latent heads"
-    size, what = "latent_dim", "latent width"
+    what = "latent width"
     inherited = ("head_size", "qk_head_size", "v_head_size", "key_dim", "attention_scale")
 
     def largest(self, module: Any) -> int:
@@ -163,7 +170,7 @@ def shared_keys(trained: TrainedAttention, size: int, mixing: str, steps: int = 
     ``mixing`` is own, or a key of :data:`.MIXED`.
     """
     if mixing == "own":
-        shared = own(trained.maps, trained.statistics, size, steps)
+        shared = best_shared_key(trained.maps, trained.statistics, size, steps)
     else:
         shared = MIXED[mixing](trained.maps, trained.statistics, size)
     price = trained.key_price(shared.queries(), shared.key.unsqueeze(0))

@@ -21,7 +21,7 @@ from typing import NamedTuple, TypeVar
 from scipy.optimize import Bounds, LinearConstraint, milp
 from torch import Tensor
 
-from collab_lab.prices.statistics import Statistics
+from collab_lab.pricing.statistics import Statistics
 from collab_lab.trained.attentions import HeadMaps
 
 K = TypeVar("K")
@@ -35,11 +35,11 @@ def key_price(maps: HeadMaps, statistics: Statistics, queries: Tensor, keys: Ten
 
 def value_price(maps: HeadMaps, statistics: Statistics, values: Tensor, out: Tensor) -> float:
     """Price of other values ``(H, d_y, v)`` and outputs ``(H, d, v)``, in bits."""
-    change = lost_values(maps, values, out)
+    change = value_change(maps, values, out)
     return _bits(statistics.values @ change, change @ statistics.output)
 
 
-def lost_values(maps: HeadMaps, values: Tensor, out: Tensor) -> Tensor:
+def value_change(maps: HeadMaps, values: Tensor, out: Tensor) -> Tensor:
     """``F (H, d_y, d)`` of other values ``(H, d_y, v)`` and outputs ``(H, d, v)``."""
     return maps.values[:, :-1] @ maps.out.mT - values @ out.mT
 
@@ -93,13 +93,13 @@ def cheapest(
     prices = [point.price for _, point in pairs]
     # The solver takes sums as equal that differ by less than 1e-6.
     scale = 1e6 / max(*prices, sys.float_info.min)
-    found = milp(
+    solution = milp(
         [scale * price for price in prices],
         integrality=1,
         bounds=Bounds(0, 1),
         constraints=limits,
         options={"mip_rel_gap": 0},
     )
-    if found.x is None:
+    if solution.x is None:
         return None
-    return {key: point for (key, point), chosen in zip(pairs, found.x, strict=True) if chosen > 0.5}
+    return {key: point for (key, point), x in zip(pairs, solution.x, strict=True) if x > 0.5}

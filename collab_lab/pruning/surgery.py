@@ -41,8 +41,7 @@ from torch import Tensor
 from collab_common import ATTENTION_TYPES, AttentionType
 from collab_common.errors import UserError, first_line
 from collab_common.files import write_atomic
-from collab_lab.prices.statistics import Statistics, mean_outputs
-from collab_lab.trained import opener
+from collab_lab.pricing.statistics import Statistics, mean_outputs
 from collab_lab.trained.attentions import Attention, HeadMaps, attentions
 from collab_lab.trained.opener import Trained
 from fairseq_collab.attention import ConcatenatedAttention
@@ -63,25 +62,17 @@ _OF_TRAINING = {
     *("offload_activations", "export"),
 }
 #: State of one model that is never copied to another: signatures, groups, and open gates.
-_OWN = ("signature", ".membership", ".theta")
+_OF_ONE_MODEL = ("signature", ".membership", ".theta")
 
 #: The heads to keep, counted from 0, by attention type and layer.
-Kept = Mapping[AttentionType, Sequence[Sequence[int]]]
-
-
-def load(path: Path, data: Path | None = None) -> Trained:
-    """Open a checkpoint whose heads can be removed; raises UserError for other models."""
-    trained = opener.load(path, data)
-    check_heads(trained)
-    return trained
+Retained = Mapping[AttentionType, Sequence[Sequence[int]]]
 
 
 def check_heads(trained: Trained) -> None:
     """Raise UserError unless every head has projections of its own."""
-    opener.check_transformer(trained.model, trained.path)
     modules = [one.module for one in attentions(trained.model)]
-    own = MultiheadAttention | ConcatenatedAttention
-    kinds = sorted({type(module).__name__ for module in modules if not isinstance(module, own)})
+    separate = MultiheadAttention | ConcatenatedAttention
+    kinds = sorted({type(one).__name__ for one in modules if not isinstance(one, separate)})
     if kinds:
         raise UserError(
             f"has heads of the kind {kinds[0]}, which share projections and cannot be removed",
@@ -92,17 +83,17 @@ def check_heads(trained: Trained) -> None:
 
 
 def pruned(
-    trained: Trained, kept: Kept, statistics: Mapping[Attention, Statistics] | None = None
+    trained: Trained, retained: Retained, statistics: Mapping[Attention, Statistics] | None = None
 ) -> Trained:
-    """The model with the ``kept`` heads only.
+    """The model with the ``retained`` heads only.
 
     Args:
         statistics: of its attentions: the means of removed heads stay.
     """
-    check_kept(trained, kept)
-    counts = {type_: [*map(len, layers)] for type_, layers in kept.items()}
-    weights = keep_heads(trained, kept)
-    for one, heads in heads_by_attention(trained, kept):
+    check_retained(trained, retained)
+    counts = {type_: [*map(len, layers)] for type_, layers in retained.items()}
+    weights = retained_weights(trained, retained)
+    for one, heads in heads_by_attention(trained, retained):
         if statistics and one.module.num_heads:
             parts = mean_outputs(HeadMaps.of(one.module), statistics[one].means)  # (H, d)
             parts[list(heads)] = 0
@@ -111,10 +102,10 @@ def pruned(
     return rebuilt(trained, sized_options(trained, counts), weights)
 
 
-def check_kept(trained: Trained, kept: Kept) -> None:
+def check_retained(trained: Trained, retained: Retained) -> None:
     """Raise UserError for heads or layers that the model does not have."""
     for type_, counts in trained.heads.items():
-        layers = kept[type_]
+        layers = retained[type_]
         if len(layers) != len(counts):
             what = f"heads are given for {len(layers)} layers, but it has {len(counts)}"
             raise UserError(f"{type_} attention: {what}", where=trained.path)
@@ -129,14 +120,13 @@ def check_kept(trained: Trained, kept: Kept) -> None:
             raise UserError(f"{type_} attention, layer {layer}: {what}", where=trained.path)
 
 
-def keep_heads(trained: Trained, kept: Kept) -> dict[str, Tensor]:
-    """The model's weights with the rows and columns of the ``kept`` heads only."""
+def retained_weights(trained: Trained, retained: Retained) -> dict[str, Tensor]:
+    """The model's weights with the rows and columns of the ``retained`` heads only."""
     result = weights_of(trained)
-    for one, heads in heads_by_attention(trained, kept):
+    for one, heads in heads_by_attention(trained, retained):
         if not heads:
-            left = f"{one.name}.out_proj.bias"
-            own = f"{one.name}."
-            result = {n: w for n, w in result.items() if n == left or not n.startswith(own)}
+            bias, inside = f"{one.name}.out_proj.bias", f"{one.name}."
+            result = {n: w for n, w in result.items() if n == bias or not n.startswith(inside)}
             continue
         # The result scales scores by h_qk^-0.5, whatever the source does.
         scale = one.module.scaling / head_size(one, "q_proj") ** -0.5
@@ -150,11 +140,14 @@ def keep_heads(trained: Trained, kept: Kept) -> dict[str, Tensor]:
     return result
 
 
-def heads_by_attention(trained: Trained, kept: Kept) -> list[tuple[Attention, Sequence[int]]]:
-    """Each attention with its ``kept`` heads."""
-    found = trained.attentions
+def heads_by_attention(
+    trained: Trained, retained: Retained
+) -> list[tuple[Attention, Sequence[int]]]:
+    """Each attention with its ``retained`` heads."""
     return [
-        pair for type_ in ATTENTION_TYPES for pair in zip(found[type_], kept[type_], strict=True)
+        pair
+        for type_, layers in trained.attentions.items()
+        for pair in zip(layers, retained[type_], strict=True)
     ]
 
 
@@ -172,7 +165,7 @@ def weights_of(trained: Trained) -> dict[str, Tensor]:
     return {
         name: weight
         for name, weight in trained.model.state_dict().items()
-        if not name.endswith(_OWN) and not is_copy(name)
+        if not name.endswith(_OF_ONE_MODEL) and not is_copy(name)
     }
 
 
@@ -188,10 +181,10 @@ def options_for(
     family = family_of(type(trained.model))
     if family and type(trained.model) in family.stock:
         left_out = {*left_out, *family.ignored}  # one of ours would not ignore them
-    own = trained.options.items()
-    given = {name: value for name, value in own if name in known and name not in left_out}
+    source = trained.options.items()
+    taken = {name: value for name, value in source if name in known and name not in left_out}
     try:
-        values = OmegaConf.to_container(OmegaConf.merge(known, given, chosen), enum_to_str=True)
+        values = OmegaConf.to_container(OmegaConf.merge(known, taken, chosen), enum_to_str=True)
     except ValidationError as error:
         what = f"its option {error.full_key} is of another kind than {arch}'s: {first_line(error)}"
         raise UserError(what, trained.path) from error
@@ -226,16 +219,14 @@ def head_size(one: Attention, projection: str) -> int:
 
 def common_head_size(trained: Trained, projection: str) -> int | None:
     """The one size of heads in all layers; None without heads.  UserError if sizes differ."""
-    places = [one for one in attentions(trained.model) if one.module.num_heads]
-    found = {head_size(one, projection) for one in places}
-    if len(found) > 1:
-        raise UserError(
-            f"its heads have different sizes ({', '.join(map(str, sorted(found)))} in "
-            f"{projection}), which {HEADSIZE} has no options for",
-            where=trained.path,
-            todo="give a model that was trained with --head-size",
-        )
-    return found.pop() if found else None
+    with_heads = (one for one in attentions(trained.model) if one.module.num_heads)
+    sizes = {head_size(one, projection) for one in with_heads}
+    if len(sizes) > 1:
+        listed = ", ".join(map(str, sorted(sizes)))
+        what = f"its heads have different sizes ({listed} in {projection})"
+        todo = "give a model that was trained with --head-size"
+        raise UserError(f"{what}, which {HEADSIZE} has no options for", trained.path, todo)
+    return sizes.pop() if sizes else None
 
 
 def rebuilt(trained: Trained, options: Any, weights: Mapping[str, Tensor]) -> Trained:
@@ -243,8 +234,9 @@ def rebuilt(trained: Trained, options: Any, weights: Mapping[str, Tensor]) -> Tr
     result = trained.with_model(trained.model, options)
     like = next(trained.model.parameters())
     model = trained.task.build_model(result.cfg.model).to(like.dtype)
-    own = {name: value for name, value in model.state_dict().items() if name.endswith(_OWN)}
-    model.load_state_dict({**own, **weights}, strict=True)
+    state = model.state_dict()
+    fixed = {name: value for name, value in state.items() if name.endswith(_OF_ONE_MODEL)}
+    model.load_state_dict({**fixed, **weights}, strict=True)
     return result.with_model(model.eval().to(like.device))
 
 
@@ -264,7 +256,7 @@ def known_defaults(arch: str) -> dict[str, Any]:
     }
 
 
-def own_options(options: Mapping[str, Any]) -> dict[str, Any]:
+def shown_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """The shape of a model, and its options that differ from their defaults."""
     defaults = known_defaults(options["_name"]).items()
     others = [name for name, default in defaults if options.get(name, default) != default]
@@ -273,22 +265,22 @@ def own_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def training_options(result: Trained) -> str:
     """The options with which ``fairseq-train`` builds the model."""
-    said = ["--arch", result.arch]
-    for name, value in own_options({**result.options, "_name": result.arch}).items():
+    words = ["--arch", result.arch]
+    for name, value in shown_options({**result.options, "_name": result.arch}).items():
         if value is False:  # a preset's true, which no flag can undo
             continue
-        said.append(f"--{name.replace('_', '-')}")
+        words.append(f"--{name.replace('_', '-')}")
         if value is not True:
-            said.append(",".join(map(str, value)) if isinstance(value, list) else str(value))
-    return shlex.join(said)
+            words.append(",".join(map(str, value)) if isinstance(value, list) else str(value))
+    return shlex.join(words)
 
 
 def write_configuration(result: Trained, checkpoint: Path) -> Path:
     """Write the Hydra configuration next to the checkpoint; returns its path."""
     names = dict.fromkeys((*SHAPE, *known_defaults(result.arch)))
-    given = {name: result.options[name] for name in names if result.options.get(name) is not None}
+    options = {name: result.options[name] for name in names if result.options.get(name) is not None}
     content = {
-        "model": {"_name": result.arch, **given},
+        "model": {"_name": result.arch, **options},
         "checkpoint": {"finetune_from_model": str(checkpoint.resolve())},
     }
     text = f"# @package _global_\n# The pruned model {checkpoint.name}\n"

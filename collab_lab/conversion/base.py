@@ -11,11 +11,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from collab_lab.convert.common_map import STEPS
+from collab_lab.conversion import SIZES
+from collab_lab.conversion.common_map import STEPS
 from collab_lab.metrics.cost import LENGTH
-from collab_lab.prices import bits
-from collab_lab.prices.bits import Point
-from collab_lab.prices.statistics import Statistics
+from collab_lab.pricing import bits
+from collab_lab.pricing.bits import Point
+from collab_lab.pricing.statistics import Statistics
 from collab_lab.trained.attentions import Attention, HeadMaps
 from fairseq_collab.models.base import Variant
 
@@ -28,7 +29,7 @@ class Conversion:
     """What trained heads are converted to.
 
     Attributes:
-        to: a key of :data:`.convert.kinds.TARGETS`.
+        to: a key of :data:`.conversion.kinds.TARGETS`.
         query_mixing: of shared keys: own, full or diagonal.
         value_heads: values of shared keys; None for one per head.
     """
@@ -39,7 +40,7 @@ class Conversion:
 
 
 #: Sizes of each attention that a budget is spread over.
-SIZES = 16
+GRID = 16
 
 
 class TrainedAttention:
@@ -56,7 +57,7 @@ class TrainedAttention:
     def state(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Weights in the precision of the trained attention."""
         dtype = self.module.k_proj.weight.dtype
-        return {name: one.detach().to(dtype).contiguous() for name, one in weights.items()}
+        return {name: value.detach().to(dtype).contiguous() for name, value in weights.items()}
 
     def copied(self, *names: str) -> dict[str, Tensor]:
         """Weights and biases of projections that stay as they are."""
@@ -79,18 +80,16 @@ class TrainedAttention:
         """
         maps = self.maps
         constant = torch.einsum("hdk,hk->d", maps.out, maps.values[:, -1])
-        lost = bits.lost_values(maps, values, out)  # (H, d_y, d)
-        return maps.out_bias + constant + torch.einsum("hy,hyd->d", self.statistics.means, lost)
+        residual = bits.value_change(maps, values, out)  # (H, d_y, d)
+        return maps.out_bias + constant + torch.einsum("hy,hyd->d", self.statistics.means, residual)
 
 
 class Target:
     """A kind of heads, with the options of a conversion."""
 
-    #: Its architectures, and the name of its heads in messages.
+    #: Its architectures, the name of its heads in messages, and the name of their size.
     variant: ClassVar[Variant]
     heads: ClassVar[str]
-    #: The option of its size (``--key-dim``, ``--key-dim-in-TYPE``), and the name of that size.
-    size: ClassVar[str]
     what: ClassVar[str]
     #: Parts of standard heads that must have the size d/H: keys, values.
     even: tuple[str, ...] = ()
@@ -101,6 +100,8 @@ class Target:
 
     def __init__(self, conversion: Conversion):
         self.conversion = conversion
+        #: The option of its size: ``--key-dim``, ``--key-dim-in-TYPE``.
+        self.size = SIZES[conversion.to]
 
     def largest(self, module: Any) -> int:
         """The size that is exact for an attention: of keys, all that its heads have."""
@@ -126,7 +127,7 @@ class Target:
     def grid(self, module: Any) -> list[int]:
         """Sizes to spread a budget over, ascending to the one that is exact: at most 16."""
         largest = self.largest(module)
-        sizes = {max(1, largest * step // SIZES) for step in range(1, SIZES + 1)}
+        sizes = {max(1, largest * step // GRID) for step in range(1, GRID + 1)}
         return sorted(size for size in sizes if self.out_of_range(module, size) is None)
 
     def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> Converted:
