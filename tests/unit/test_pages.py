@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import pytest
@@ -89,13 +88,3 @@ def test_every_page_is_in_the_index_and_every_file_on_a_page() -> None:
     assert {page.name for page in RESULTS} - {INDEX.name} <= set(links(INDEX))
     linked = {Path(link).name for page in RESULTS for link in links(page)} | {INDEX.name}
     assert {path.name for path in INDEX.parent.iterdir() if path.suffix != ".j2"} <= linked
-
-
-def test_published_runs_have_their_hashes() -> None:
-    folder = REPOSITORY / "results" / "runs"
-    files = (path for path in folder.rglob("*.*") if path.is_file())
-    found = {
-        f"{hashlib.sha256(one.read_bytes()).hexdigest()}  {one.relative_to(folder)}"
-        for one in files
-    }
-    assert found == set((folder / "SHA256SUMS").read_text().splitlines())
