@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -34,7 +35,11 @@ PARTS = {0.125: "an eighth", 0.25: "a quarter", 0.5: "half", 1.0: "full"}
 
 @functools.cache
 def load(name: str) -> Any:
-    return read_json(Path(__file__).with_name(f"{name}.json"))
+    content = read_json(Path(__file__).with_name(f"{name}.json"))
+    for run in content.get("runs", ()):
+        if "valid_nats" in run:
+            run["valid_bits"] = run["valid_nats"] / math.log(2)
+    return content
 
 
 def runs(name: str, **wanted: Any) -> Runs:
@@ -48,9 +53,9 @@ def difference(ours: Runs, theirs: Runs, score: str = "valid_loss", spec: str = 
     return interval(gain(*sides, score), spec or ("+.3f" if "valid" in score else "+.2f"))
 
 
-def scores(ours: Runs, theirs: Runs) -> list[str]:
+def scores(ours: Runs, theirs: Runs, loss: str = "valid_loss") -> list[str]:
     """Differences in loss, chrF and BLEU: three cells."""
-    return [difference(ours, theirs, score) for score in ("valid_loss", "chrf", "bleu")]
+    return [difference(ours, theirs, score) for score in (loss, "chrf", "bleu")]
 
 
 def table(titles: str, rows: Iterable[Sequence[Any]], left: Iterable[int] = (0,)) -> str:
@@ -320,15 +325,14 @@ def query_runs(folder: str) -> Runs:
 def query_table(folder: str, d: int) -> list[list[str]]:
     found = query_runs(folder)
     standard = where(found, queries="standard", key_dim=d)
+    score = "valid_bits" if all("valid_bits" in run for run in found) else "valid_loss"
     rows = []
     for queries, name in QUERIES.items():
         ours = [run for run in found if run["queries"] == queries and run["key_dim"] in (d // 4, d)]
         ours = [run for run in ours if (run["key_dim"] == d) == (queries == "standard")]
         if ours:
-            against = ["", "", ""] if queries == "standard" else scores(ours, standard)
-            rows.append(
-                [name, ours[0]["key_dim"], len(ours), average(ours, "valid_loss"), *against]
-            )
+            against = ["", "", ""] if queries == "standard" else scores(ours, standard, score)
+            rows.append([name, ours[0]["key_dim"], len(ours), average(ours, score), *against])
     return rows
 
 
@@ -386,12 +390,16 @@ def shared_keys() -> Content:
             series, levels, names=PARTS,
         ),
         **{
-            queries: difference(where(small, queries=queries, key_dim=32), standard)
+            queries: difference(where(small, queries=queries, key_dim=32), standard, "valid_bits")
             for queries in ("diagonal", "full", "own")
         },
-        "xavier": difference(where(small, queries="own, fairseq's start"), standard),
+        "xavier": difference(
+            where(small, queries="own, fairseq's start"), standard, "valid_bits"
+        ),
         "full_diagonal": difference(
-            where(small, queries="full", key_dim=32), where(small, queries="diagonal", key_dim=32)
+            where(small, queries="full", key_dim=32),
+            where(small, queries="diagonal", key_dim=32),
+            "valid_bits",
         ),
         "eight": difference(eight, eight_standard),
         "eight_bleu": difference(eight, eight_standard, "bleu"),
@@ -697,7 +705,8 @@ def converted(name: str, label: str, ctranslate2: str, verdict: str) -> list[str
 
 
 def trained_anew(ours: Runs, theirs: Runs, label: str, page: str, *rest: str) -> list[str]:
-    differences = (difference(ours, theirs, score) for score in ("valid_loss", "bleu"))
+    loss = "valid_bits" if "valid_bits" in ours[0] else "valid_loss"
+    differences = (difference(ours, theirs, score) for score in (loss, "bleu"))
     return [
         "new",
         label,

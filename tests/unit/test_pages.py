@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from commands import REPOSITORY
-from documents import RESULTS, links
+from documents import DOCS, README, RESULTS, links
 from refusals import refusing
 
 from collab_common.errors import UserError
@@ -108,3 +108,10 @@ def test_every_page_is_in_the_index_and_every_file_on_a_page() -> None:
         path.name for path in INDEX.parent.iterdir() if path.suffix in (".md", ".json", ".svg")
     }
     assert files <= linked
+
+
+def test_documents_fit() -> None:
+    """The front door stays small."""
+    assert len(README.read_text().splitlines()) <= 120
+    assert sum(len(page.read_text().splitlines()) for page in DOCS) <= 800
+    assert all(len(page.read_text().splitlines()) <= 120 for page in RESULTS)
