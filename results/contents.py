@@ -809,7 +809,6 @@ def front() -> Content:
         **{name: keys[name] for name in ("sizes", "wins", "pairs")},
         "third": third,
         "found": table(TITLES, [*few, *new], left=(0, 1, 9)),
-        "snippet": "",
         "speed_trained": ratio("trained", HEADS[0], "translation", NATURAL),
         "speed_training": ratio("multi30k", HEADS[0], "training"),
         "speed_shared": ratio("trained", HEADS[1], "translation", NATURAL),
