@@ -42,7 +42,7 @@ class HeadAttention(nn.Module):
 
     A variant sets ``num_heads``, ``v_head_size`` (``h_v``) and ``out_proj``, and defines
     ``project_query``, ``project_key``, ``project_value``, ``describe`` and
-    ``cached_floats_per_token``; its ``__init__`` ends with :meth:`register_signature`.
+    ``cached_floats_per_token``.
 
     Args:
         embed_dim: model size ``d`` of the queries and of the output.
@@ -71,7 +71,6 @@ class HeadAttention(nn.Module):
     v_head_size: int
     k_proj: nn.Linear
     out_proj: nn.Linear
-    signature: Tensor
     #: False where every forward pass has to show its attention weights.
     may_fuse = True
     #: Whether a decoder keeps a memory, of which keys and values are linear maps, in place of both:
@@ -138,9 +137,13 @@ class HeadAttention(nn.Module):
         """The size of a head's output, under the name by which fairseq's decoder layer asks."""
         return self.v_head_size
 
-    def register_signature(self) -> None:
-        """Keep the signature in the state dict, and so in checkpoints."""
-        self.register_buffer("signature", self.describe().to_tensor())
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        destination[f"{prefix}signature"] = self.describe().to_tensor()
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
+        state_dict.pop(f"{prefix}signature", None)  # the whole model has compared it
+        super()._load_from_state_dict(state_dict, prefix, *others)
 
     def forward(
         self,
@@ -160,7 +163,7 @@ class HeadAttention(nn.Module):
             query: ``(T, B, d)``; in a step of decoding ``T`` counts the beams of a sentence.
             key: ``(S, B, d_y)``, the input of keys and values; ignored once cached with
                 ``static_kv``.
-            value: ignored: fairseq's layers give ``key`` again.
+            value: ``key`` again, as fairseq's layers give it, or None.
             key_padding_mask: ``(B, S)``, true at padding; that of earlier steps of decoding is in
                 the decoder's history.
             incremental_state: where keys and values of earlier steps are kept, if decoding.
@@ -172,7 +175,12 @@ class HeadAttention(nn.Module):
         Returns:
             The output ``(T, B, d)`` and the weights: ``(B, T, S)``, ``(H, B, T, S)``, or None.
             Without heads the output is ``bo``, and there are no weights.
+
+        Raises:
+            ValueError: ``value`` is another tensor than ``key``.
         """
+        if value is not None and value is not key:
+            raise ValueError("keys and values have one input: give one tensor as both")
         if not self.num_heads:
             return torch.zeros_like(query) + numbers(self.out_proj.bias), None
         to_memory = self.has_memory and incremental_state is not None

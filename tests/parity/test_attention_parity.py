@@ -103,6 +103,12 @@ def fused(always: bool) -> Iterator[None]:
         yield
 
 
+def test_keys_and_values_have_one_input() -> None:
+    x, y = torch.randn(2, T, B, D)
+    with pytest.raises(ValueError, match="one input"):
+        limit_case("concatenated")(x, x, y)
+
+
 def masks_of(draw: Draw, queries: int, keys: int, sentences: int) -> tuple[Masks, Tensor]:
     """Random padding and, for self-attention, a causal mask; the equation's masks ``(B, T, S)``."""
     padding = torch.rand(sentences, keys) < draw(st.sampled_from([0, 0.5]))

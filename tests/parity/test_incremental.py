@@ -97,11 +97,11 @@ def test_cross_attention_shares_the_cache_of_a_sentence(variant: str, data: Any)
         )  # fmt: skip
         cached = state[attention._state_key]["cache"].keys.filled
         assert cached.size(0) == len(present), "one row a sentence, not one a beam"
-        tiled = present.repeat_interleave(beam)
+        rows = present.repeat_interleave(beam)
+        tiled = source[:, rows]
         expected, expected_weights = attention(
-            x, source[:, tiled], source[:, tiled], key_padding_mask=padding[tiled],
-            need_head_weights=True,
-        )  # fmt: skip
+            x, tiled, tiled, key_padding_mask=padding[rows], need_head_weights=True
+        )
         close(unfold_beams(output), expected)
         rows = weights.flatten(1, 2).unsqueeze(2)  # (H, B, beam, S) -> (H, rows, 1, S)
         close(rows, expected_weights)
