@@ -23,11 +23,10 @@ SCALES = ("key", "embed")
 
 
 def linear(in_features: int, out_features: int, bias: bool = True) -> nn.Linear:
-    """A linear map with a trained bias, or with a constant zero in place of it.
+    """A linear map with a trained bias, or with a constant zero for callers that read its shape.
 
-    The zero is for callers that read ``.bias.shape`` (fairseq's encoder layer); it is neither a
-    parameter nor part of the state dict.  Nor is a weight or bias without elements, as in an
-    attention without heads: no gradient would ever reach it.
+    fairseq's encoder layer does.  The zero is neither a parameter nor part of the state dict.
+    Empty weights (no heads) are buffers, too, as they never get a gradient.
     """
     if in_features * out_features:
         projection = nn.Linear(in_features, out_features, bias=bias)
@@ -53,13 +52,13 @@ def projection_of(weight: Tensor, bias: Tensor | None) -> nn.Linear:
 
 
 def _make_zero(projection: nn.Linear, name: str, *shape: int) -> None:
-    """A constant in place of a parameter, outside the state dict."""
+    """Replace a parameter by a constant, outside the state dict."""
     delattr(projection, name)
     projection.register_buffer(name, torch.zeros(shape), persistent=False)
 
 
 def numbers(parameter: Any) -> Tensor:
-    """A weight or bias, also where torch's ``quantize_dynamic`` has put a method in its place."""
+    """A weight or bias, also where torch's ``quantize_dynamic`` has replaced it by a method."""
     return parameter().dequantize() if callable(parameter) else parameter
 
 
@@ -104,14 +103,14 @@ def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
         raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(choices)}")
 
 
-def head_size(given: int | None, embed_dim: int, num_heads: int) -> int:
-    """The ``given`` size, or else ``d/H``, which must be whole; ``d`` without heads."""
-    if given is None and num_heads and embed_dim % num_heads:
+def head_size(size: int | None, embed_dim: int, num_heads: int) -> int:
+    """The ``size``, or if None ``d/H``, which must be whole; ``d`` without heads."""
+    if size is None and num_heads and embed_dim % num_heads:
         raise ValueError(
             f"the model size {embed_dim} does not divide by {num_heads} heads: "
             "change one of them, or give the head sizes"
         )
-    size = embed_dim // max(num_heads, 1) if given is None else given
+    size = embed_dim // max(num_heads, 1) if size is None else size
     check_sizes(head_size=size)
     return size
 

@@ -113,9 +113,9 @@ class GatedAttention(ConcatenatedAttention):
         """
         if saved[:2].tolist() != [SIGNATURE_VERSION, ConcatenatedSignature.kind]:
             return saved
-        own = self.describe().to_tensor()
-        own[2 : len(saved)] = saved[2:]
-        return own
+        signature = self.describe().to_tensor()
+        signature[2 : len(saved)] = saved[2:]
+        return signature
 
     @torch.no_grad()
     def absorb(self) -> None:

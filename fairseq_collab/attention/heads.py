@@ -73,7 +73,7 @@ class HeadAttention(nn.Module):
     out_proj: nn.Linear
     #: False where every forward pass has to show its attention weights.
     may_fuse = True
-    #: Whether a decoder keeps a memory, of which keys and values are linear maps, in place of both:
+    #: Whether a decoder keeps a memory, of which keys and values are linear maps, instead of both:
     #: see :mod:`fairseq_collab.attention.latent`.
     has_memory = False
 
@@ -107,11 +107,11 @@ class HeadAttention(nn.Module):
         raise NotImplementedError
 
     def absorb_keys(self, q: Tensor) -> Tensor:
-        """Queries of keys as queries of the memory: ``(B, H, T, e) -> (B, H, T, r)``."""
+        """Map queries of keys to queries of the memory: ``(B, H, T, e) -> (B, H, T, r)``."""
         raise NotImplementedError
 
     def absorb_values(self, heads: Tensor) -> Tensor:
-        """Weighted memory as weighted values: ``(B, H, T, r) -> (B, H, T, h_v)``."""
+        """Map weighted memory to weighted values: ``(B, H, T, r) -> (B, H, T, h_v)``."""
         raise NotImplementedError
 
     def describe(self) -> Signature:

@@ -34,7 +34,7 @@ def labelled(label: str) -> Any:
 
 
 def chosen(label: str, choices: tuple[str, ...]) -> Any:
-    """A field that is one of ``choices``, kept as its place among them."""
+    """A field that is one of ``choices``, stored as its index among them."""
     return field(metadata={"label": label, "choices": choices})
 
 
@@ -51,7 +51,7 @@ class Signature:
         return torch.tensor([SIGNATURE_VERSION, self.kind, *numbers], dtype=torch.int64)
 
     def diff(self, saved: Tensor) -> Iterator[str]:
-        """Where a checkpoint's signature differs: each field, its saved and its given value."""
+        """Where a checkpoint's signature differs: each field, its saved and its present value."""
         version, kind, *numbers = saved.tolist()
         if version != SIGNATURE_VERSION:
             yield _difference("signature version", version, SIGNATURE_VERSION)
@@ -60,13 +60,13 @@ class Signature:
             yield _difference("kind of heads", *names)
         else:
             for f, number in zip(fields(self), numbers, strict=True):
-                given = getattr(self, f.name)
-                if number != _number(f, given):
-                    yield _difference(f.metadata.get("label", f.name), _value(f, number), given)
+                value = getattr(self, f.name)
+                if number != _number(f, value):
+                    yield _difference(f.metadata.get("label", f.name), _value(f, number), value)
 
 
-def _difference(what: str, saved: Any, given: Any) -> str:
-    return f"{what} is {saved} in the checkpoint, {given} in the model"
+def _difference(what: str, saved: Any, value: Any) -> str:
+    return f"{what} is {saved} in the checkpoint, {value} in the model"
 
 
 def _number(part: Field[Any], value: Any) -> int:

@@ -5,7 +5,7 @@ Shapes:
     S  source length    d  model size    H  heads
 
 Between embedding and output layer, a step of decoding is laid out as ``(beam, B, d)``: the beams of
-a sentence take the place of query positions in training, and attentions need not know of them.
+a sentence are laid out as query positions are in training, and attentions need not know of them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ EncoderOut = dict[str, list[Tensor]]
 class Decoder(TransformerDecoderBase):
     """fairseq's decoder with our layers."""
 
-    #: Layers built so far: fairseq asks for one after the other, without its place.
+    #: Layers built so far: fairseq asks for one after the other, without its number.
     layers_built = 0
     #: Whether to return attention weights in training, too, as fairseq's alignment loss needs.
     aligns = False
@@ -67,8 +67,7 @@ class Decoder(TransformerDecoderBase):
 
         Weights are returned (of the last layer, unless ``alignment_layer`` says which) in
         evaluation, and in training if the decoder :attr:`aligns`.  Without, ``attn`` is None for a
-        whole sequence: fairseq's scorer of references adds up what an ensemble's models have in a
-        list there.
+        whole sequence: ``SequenceScorer`` sums this entry over an ensemble and fails on a list.
         """
         if alignment_layer is None:
             wanted = self.aligns or not self.training

@@ -128,7 +128,7 @@ class DecoderLayer(TransformerDecoderLayerBase):
 class Encoder(TransformerEncoderBase):
     """fairseq's encoder with our layers."""
 
-    #: Layers built so far: fairseq asks for one after the other, without its place.
+    #: Layers built so far: fairseq asks for one after the other, without its number.
     layers_built = 0
 
     def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding):

@@ -279,7 +279,7 @@ def _score(hypothesis: Hypothesis) -> float:
     return float(hypothesis["score"])
 
 
-# ---- in place of fairseq's search ----------------------------------------------------------------
+# ---- instead of fairseq's search -----------------------------------------------------------------
 
 
 def is_supported(generator: Any, sample: Any, **arguments: Any) -> bool:
