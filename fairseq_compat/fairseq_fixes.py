@@ -32,11 +32,11 @@ SEARCHES = ("exact", "fairseq")
 
 
 def make_hashable() -> None:
-    """Python 3.11 rejects defaults like `common: CommonConfig = CommonConfig()`.
+    """Python 3.11 rejects defaults like ``common: CommonConfig = CommonConfig()``.
 
     It wants them hashable, as a sign that they are not mutable, and a dataclass is not. A
-    `default_factory` would not do: fairseq reads `Field.default`. So dataclasses of fairseq and
-    hydra, and classes derived from them, get back the hash of `object`; equality stays.
+    ``default_factory`` would not do: fairseq reads ``Field.default``. So dataclasses of fairseq and
+    hydra, and classes derived from them, get back the hash of ``object``; equality stays.
     """
     plain = dataclasses.dataclass
 
@@ -105,7 +105,7 @@ def copy_integers() -> None:
 
 
 def forget_previous_job() -> None:
-    """Best metric and patience leak from one job of `-m` into the next, on functions."""
+    """Best metric and patience leak from one job of ``-m`` into the next, on functions."""
     from fairseq import checkpoint_utils
     from fairseq.trainer import Trainer
 
@@ -123,7 +123,7 @@ def forget_previous_job() -> None:
 def end_loading_with_the_process() -> None:
     """A training that stops within an epoch may abort at exit, in the thread that loads batches.
 
-    `--max-update` or Ctrl-C leaves a daemon thread inside torch: the exit status is then 134.
+    ``--max-update`` or Ctrl-C leaves a daemon thread inside torch: the exit status is then 134.
     """
     from fairseq.data import iterators
 
@@ -150,7 +150,7 @@ def end_loading_with_the_process() -> None:
 def name_the_type_of_indices() -> None:
     """A dataset of one sentence a line asks for np.compat.long, which NumPy 2 has removed.
 
-    Language models need it: `--sample-break-mode eos`, and fairseq-interactive always.
+    Language models need it: ``--sample-break-mode eos``, and fairseq-interactive always.
     """
     import numpy
     from fairseq.data import token_block_dataset
@@ -179,9 +179,9 @@ def ask_the_model() -> None:
     def generate(original: Any, self: Any, models: Any, sample: Any, **arguments: Any) -> Any:
         search = getattr(self.model.single_model, "search", None)
         if search is not None and choice() == "exact":
-            found = search(self, sample, **arguments)
-            if found is not None:
-                return found
+            hypotheses = search(self, sample, **arguments)
+            if hypotheses is not None:
+                return hypotheses
         return original(self, models, sample, **arguments)
 
 
@@ -240,7 +240,7 @@ def lock_save_dir() -> None:
 
     @wrap(Trainer, "__init__")
     def __init__(original: Any, self: Any, cfg: Any, *args: Any, **kwargs: Any) -> None:
-        held.close()  # a job of `-m` follows another one
+        held.close()  # a job of ``-m`` follows another one
         original(self, cfg, *args, **kwargs)
         options = self.cfg.checkpoint  # cfg may be a Namespace
         if self.is_data_parallel_master and not options.no_save:

@@ -62,7 +62,7 @@ def program() -> str | None:
 def introduce() -> None:
     """Hide what fairseq's commands print first, and say what runs; stock fairseq stays as it is.
 
-    The plug-in calls this when it is imported. Everything still goes to the file of `--log-file`.
+    The plug-in calls this when it is imported. Everything still goes to the file of ``--log-file``.
     """
     if program() is None:
         return
@@ -93,7 +93,7 @@ def introduce() -> None:
 
 
 def on_screen(record: logging.LogRecord) -> bool:
-    """Whether a record is worth a line on the screen."""
+    """Tell whether a record is worth a line on the screen."""
     return isinstance(record.msg, str) and not REPEATED.match(record.getMessage())
 
 
@@ -132,12 +132,12 @@ def report(error: BaseException) -> bool:
     if isinstance(error, KeyboardInterrupt):
         _say("interrupted" + RESUME * str(program()).endswith("train"))
         return True
-    found: BaseException | None = find(error)
-    if found is None and isinstance(error, OSError) and error.errno and error.filename:
-        found = UserError(error.strerror or str(error), error.filename)
-    if found is None or any(os.environ.get(name) == "1" for name in TRACEBACK_WANTED):
+    user_error: BaseException | None = find(error)
+    if user_error is None and isinstance(error, OSError) and error.errno and error.filename:
+        user_error = UserError(error.strerror or str(error), error.filename)
+    if user_error is None or any(os.environ.get(name) == "1" for name in TRACEBACK_WANTED):
         return False
-    _say(f"error: {' '.join(str(found).split())}")
+    _say(f"error: {' '.join(str(user_error).split())}")
     return True
 
 

@@ -32,9 +32,9 @@ def train_in_bfloat16() -> None:
         original: Any, parser: Any, input_args: Sequence[str] | None = None, *args: Any, **kw: Any
     ) -> Any:
         result = original(parser, input_args, *args, **kw)
-        found = result[0] if isinstance(result, tuple) else result  # with what it does not know
-        if getattr(found, "bf16", False) and hasattr(found, "tpu"):
-            found.tpu = "--tpu" in (sys.argv if input_args is None else input_args)
+        parsed = result[0] if isinstance(result, tuple) else result  # with what it does not know
+        if getattr(parsed, "bf16", False) and hasattr(parsed, "tpu"):
+            parsed.tpu = "--tpu" in (sys.argv if input_args is None else input_args)
         return result
 
 
@@ -106,9 +106,9 @@ def check_numbers() -> None:
     @wrap(utils, "call_main")
     def call_main(original: Any, cfg: Any, main: Any, **kwargs: Any) -> Any:
         for section, options in cfg.items():
-            given = vars(options) if isinstance(options, argparse.Namespace) else options
-            for name in NUMBERS if hasattr(given, "get") else ():
-                value = given.get(name)
+            values = vars(options) if isinstance(options, argparse.Namespace) else options
+            for name in NUMBERS if hasattr(values, "get") else ():
+                value = values.get(name)
                 for number in value if isinstance(value, Sequence) else [value]:
                     if isinstance(number, int | float) and not 0 <= number <= NUMBERS[name]:
                         where = f"--{name.replace('_', '-')} ({section}.{name})"
@@ -155,11 +155,11 @@ def check_direction() -> None:
     @wrap(checkpoint_utils, "load_model_ensemble_and_task")
     def load_ensemble(original: Any, filenames: Any, *args: Any, **kwargs: Any) -> Any:
         models, cfg, task = original(filenames, *args, **kwargs)
-        saved, given = (
+        saved, asked = (
             [getattr(one, f"{side}_lang", None) for side in ("source", "target")]
             for one in (cfg.task, getattr(task, "cfg", None))
         )
-        if all(saved) and saved == given[::-1] != given:
+        if all(saved) and saved == asked[::-1] != asked:
             what = f"translates {saved[0]} to {saved[1]}, not {saved[1]} to {saved[0]}"
             todo = f"give --source-lang {saved[0]} --target-lang {saved[1]}"
             raise UserError(what, filenames[-1], todo)

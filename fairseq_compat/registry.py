@@ -1,6 +1,6 @@
 """The list of all fixes: the fault of each, and when the fix is applied.
 
-Importing this module imports neither fairseq nor torch, so that `doctor` can read the list
+Importing this module imports neither fairseq nor torch, so that ``doctor`` can read the list
 where those are missing or broken.
 """
 
@@ -24,7 +24,7 @@ class Fix(NamedTuple):
 
     @property
     def why(self) -> str:
-        """The fault: the first line of `apply`'s docstring."""
+        """The fault: the first line of ``apply``'s docstring."""
         return (self.apply.__doc__ or "").partition("\n")[0].removesuffix(".")
 
 
@@ -95,5 +95,5 @@ def _apply(fix: Fix) -> None:
 
 
 def is_applied(fix: Fix) -> bool:
-    """Whether `fix` is in force in this process."""
+    """Tell whether ``fix`` is in force in this process."""
     return fix.name in _applied
