@@ -3,7 +3,7 @@
 ``torch.load(weights_only=True)`` rejects every global that is not allowed.  Allowed here is what
 fairseq's checkpoints hold, nothing else.  fairseq also passes settings to ``eval``, for example
 ``"(0.9, 0.98)"`` or ``"[(512, 3)] * 20"``, and some come out of checkpoints
-(``adaptive_softmax_cutoff``, ``encoder_layers``, ...): :func:``evaluate`` accepts only literals and
+(``adaptive_softmax_cutoff``, ``encoder_layers``, ...): :func:`evaluate` accepts only literals and
 ``+ - * /``.
 """
 
@@ -143,7 +143,7 @@ def _can_be_mapped(path: str) -> bool:
 
 @contextlib.contextmanager
 def _only_allowed() -> Iterator[None]:
-    """Allow exactly :func:``allowed``, also if more has been allowed for other files."""
+    """Allow exactly :func:`allowed`, also if more has been allowed for other files."""
     others = torch.serialization.get_safe_globals()
     torch.serialization.clear_safe_globals()
     torch.serialization.add_safe_globals(allowed())
