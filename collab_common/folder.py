@@ -12,7 +12,7 @@ import glob
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ def build_folder(
         try:
             with _replacing(out) as folder:
                 described = build(folder)
-                made = datetime.now(timezone.utc).isoformat(timespec="seconds")
+                made = datetime.now(UTC).isoformat(timespec="seconds")
                 content = {"format": FORMAT, "made": made, **identity, **described}
                 content["outputs"] = fingerprint_tree(folder)
                 write_json(folder / MANIFEST, content)

@@ -69,7 +69,7 @@ def versions(*packages: str) -> dict[str, str]:
 
 def today() -> str:
     """The date in UTC."""
-    return datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+    return datetime.datetime.now(datetime.UTC).date().isoformat()
 
 
 # ---- the processor, without torch ----------------------------------------------------------------

@@ -9,7 +9,7 @@ import torch
 import toy
 from omegaconf import OmegaConf
 
-from collab_lab.prune import surgery
+from collab_lab.pruning import surgery
 from collab_lab.trained.opener import Trained
 
 #: Every kind of attention, with sizes that no rule of thumb gives.

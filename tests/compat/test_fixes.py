@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
-import sys
 from argparse import Namespace
 from typing import Any
 
@@ -19,10 +18,6 @@ from refusals import refusing
 from toy_checkpoints import COPY
 
 from fairseq_compat import registry
-
-NEW_DATACLASSES = pytest.mark.skipif(
-    sys.version_info < (3, 11), reason="Python 3.10 accepts fairseq's defaults"
-)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -99,7 +94,6 @@ def test_a_task_without_dictionaries_is_introduced(caplog):
 
 
 @pytest.mark.slow
-@NEW_DATACLASSES
 def test_fairseq_cannot_be_imported_without_the_fixes(python):
     done = python.run("-c", "import fairseq", FAIRSEQ_COMPAT_OFF="1")
     assert done.returncode == 1
@@ -117,7 +111,6 @@ def config_class(module: str) -> Any:
     return dataclasses.dataclass(type("Config", (), body))
 
 
-@NEW_DATACLASSES
 @pytest.mark.parametrize("module", ["fairseq.dataclass.configs", "hydra.conf"])
 def test_config_classes_are_hashable_but_no_others(module):
     inner = config_class(module)

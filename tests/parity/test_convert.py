@@ -11,22 +11,22 @@ import torch
 import toy
 from toy_reparametrize import converted, converter, inputs, target_of, trained
 
-from collab_lab.convert import low_rank
-from collab_lab.convert.base import TrainedAttention
-from collab_lab.convert.common_map import (
-    Heads,
+from collab_lab.conversion import low_rank
+from collab_lab.conversion.base import TrainedAttention
+from collab_lab.conversion.common_map import (
     Shared,
+    WeightedMaps,
+    best_shared_key,
     common_map,
     first_map,
     grouped_keys,
     grouped_values,
     latents,
-    own,
 )
-from collab_lab.convert.kinds import shared_keys
-from collab_lab.convert.low_rank import MIXED, separate
+from collab_lab.conversion.kinds import shared_keys
+from collab_lab.conversion.low_rank import MIXED, separate
 from collab_lab.export.attention import plain_weights
-from collab_lab.prices.statistics import Sums
+from collab_lab.pricing.statistics import Sums
 from collab_lab.trained.attentions import attentions
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
 
@@ -104,7 +104,7 @@ def attention(seed: int = 1) -> TrainedAttention:
 
 
 def shared(part: TrainedAttention, mixing: str, size: int) -> Shared:
-    return {**MIXED, "own": own}[mixing](part.maps, part.statistics, size)
+    return {**MIXED, "own": best_shared_key}[mixing](part.maps, part.statistics, size)
 
 
 def price(part: TrainedAttention, shared: Shared) -> float:
@@ -151,14 +151,14 @@ def test_heads_that_are_equal_have_a_diagonal() -> None:
     assert price(part, shared(part, "diagonal", D - 1)) < 1e-9
 
 
-def cost(parts: list[Heads], common: torch.Tensor) -> float:
+def cost(parts: list[WeightedMaps], common: torch.Tensor) -> float:
     """With the best maps after ``common``, by least squares in each metric."""
     total = 0.0
     for part in parts:
         whole = torch.linalg.cholesky(part.metric).mT
         fitted = torch.linalg.lstsq(whole @ common, whole @ part.maps).solution
         lost = part.maps - common @ fitted
-        total += float((lost.mT @ part.metric @ lost * part.read).sum())
+        total += float((lost.mT @ part.metric @ lost * part.output_metric).sum())
     return total
 
 
@@ -167,7 +167,7 @@ def cost(parts: list[Heads], common: torch.Tensor) -> float:
 def test_no_other_common_map_costs_less(kinds: tuple[str, ...], size: int) -> None:
     """Random maps, those of the start, and the best ones disturbed."""
     part = attention()
-    parts = [getattr(Heads, kind)(part.maps, part.statistics) for kind in kinds]
+    parts = [getattr(WeightedMaps, kind)(part.maps, part.statistics) for kind in kinds]
     best = common_map(parts, size, 200)
     least = cost(parts, best)
     assert least < cost(parts, first_map(parts, size))
@@ -183,7 +183,7 @@ def test_one_reading_is_enough() -> None:
         part = attention(seed)
         one = torch.randn(H, D, 1)
         part.statistics = replace(part.statistics, values=one @ one.mT).ridged()
-        parts = [Heads.values(part.maps, part.statistics)]
+        parts = [WeightedMaps.values(part.maps, part.statistics)]
         best = common_map(parts, 3, 60)
         assert cost(parts, best) <= cost(parts, first_map(parts, 3)) * (1 + 1e-9)
 
@@ -191,9 +191,11 @@ def test_one_reading_is_enough() -> None:
 def test_the_cost_of_a_common_map_is_its_price() -> None:
     """Own queries, a latent, and the values of two groups."""
     part = attention()
-    keys, values = (kind(part.maps, part.statistics) for kind in (Heads.keys, Heads.values))
+    keys, values = (
+        kind(part.maps, part.statistics) for kind in (WeightedMaps.keys, WeightedMaps.values)
+    )
     bits = 2 * math.log(2)
-    made = own(part.maps, part.statistics, 5)
+    made = best_shared_key(part.maps, part.statistics, 5)
     assert price(part, made) == pytest.approx(cost([keys], made.key) / bits)
     down, key_up, value_up = latents(part.maps, part.statistics, 9)
     found = part.key_price(part.maps.queries, down @ key_up)
@@ -300,7 +302,9 @@ def test_groups_of_one_head_keep_their_keys() -> None:
 def test_no_narrow_key_and_value_beats_a_latent_of_both() -> None:
     """At the same cache: the latent of K + V numbers contains them."""
     part = attention()
-    keys, values = (kind(part.maps, part.statistics) for kind in (Heads.keys, Heads.values))
+    keys, values = (
+        kind(part.maps, part.statistics) for kind in (WeightedMaps.keys, WeightedMaps.values)
+    )
     latent = cost([keys, values], common_map([keys, values], 9, 200))
     for width in range(1, 9):
         alone = cost([keys], common_map([keys], width, 200))
@@ -314,7 +318,7 @@ def test_heads_without_effect_have_no_price() -> None:
     silent = replace(part.statistics, keys=torch.zeros_like(part.statistics.keys)).ridged()
     zeros = part.maps._replace(queries=torch.zeros_like(part.maps.queries))
     for maps, statistics in ((zeros, part.statistics), (part.maps, silent)):
-        for make in (own, *MIXED.values()):
+        for make in (best_shared_key, *MIXED.values()):
             made = make(maps, statistics, 4)
             assert made.key.isfinite().all()
             assert made.queries().isfinite().all()

@@ -16,8 +16,8 @@ from torch.nn import functional
 from toy_reparametrize import batch, converter, trained
 
 from collab_lab.metrics.loss import summed_loss
-from collab_lab.prices.bits import Point, cheapest, key_price, value_price
-from collab_lab.prices.statistics import (
+from collab_lab.pricing.bits import Point, cheapest, key_price, value_price
+from collab_lab.pricing.statistics import (
     Sums,
     collect,
     mean_outputs,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from collab_lab.prune import votes
+from collab_lab.pruning import votes
 from fairseq_collab.criterions import clusters
 
 pytestmark = pytest.mark.usefixtures("float64")
