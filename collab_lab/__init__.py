@@ -1,4 +1,53 @@
 """The laboratory around the plug-in: trained models, prices, conversion, pruning, runs, results.
 
-Importing it imports neither torch nor fairseq: its modules import what they need.
+Its functions, for notebooks and for the commands:
+
+    open_model           a checkpoint; ``model.save(path)`` writes one
+    prices               what each part of a model is worth, in bits per target token
+    convert, prune       a smaller model
+    advise               the smaller model that loses least
+    validation_loss      bits per target token
+    cost, multiply_adds  what a model takes
+    average_checkpoints  the mean of several checkpoints
+    swap_attention       shared keys in a model of Hugging Face
+
+Importing the package imports neither torch nor fairseq: the first use of a function does.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collab_lab.advice.advisor import advise
+    from collab_lab.api import convert, prices, prune, validation_loss
+    from collab_lab.hugging_face import swap_attention
+    from collab_lab.metrics.cost import cost, multiply_adds
+    from collab_lab.trained.average import average_checkpoints
+    from collab_lab.trained.opener import open_model
+
+#: No room has the name of a function: importing it would replace the function.
+_ROOMS = {
+    "advise": "advice.advisor",
+    "average_checkpoints": "trained.average",
+    "convert": "api",
+    "cost": "metrics.cost",
+    "multiply_adds": "metrics.cost",
+    "open_model": "trained.opener",
+    "prices": "api",
+    "prune": "api",
+    "swap_attention": "hugging_face",
+    "validation_loss": "api",
+}
+__all__ = [
+    "advise", "average_checkpoints", "convert", "cost", "multiply_adds", "open_model", "prices",
+    "prune", "swap_attention", "validation_loss",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ROOMS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import_module("fairseq_collab")  # registers all architectures
+    return getattr(import_module(f"{__name__}.{_ROOMS[name]}"), name)

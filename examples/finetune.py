@@ -14,7 +14,7 @@ import torch
 from stsb import batches, calibration, cosines, encode, load, read, score
 from torch.optim.lr_scheduler import LambdaLR
 
-from collab_lab.hugging_face import swap_attention
+from collab_lab import swap_attention
 
 UPDATES, WARMUP, PAIRS = 200, 20, 16
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from stsb import calibration, cosines, encode, interval, load, price, read, score
 
-from collab_lab.hugging_face import swap_attention
+from collab_lab import swap_attention
 
 QUERIES = ("separate", "diagonal", "full", "own")
 #: Scores on the development set, by key width.

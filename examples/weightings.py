@@ -10,7 +10,7 @@ by price; and a ladder of weightings with which the narrow maps are chosen:
     inputs    of keys and values                     Cov y
     both      of scores and values                   E [x 1]^T [x 1]; Cov y (keys: in a sentence)
     read      the same, values as heads read them    Cov z_i
-    fisher    prices                                 collab_lab.prices.statistics
+    fisher    prices                                 collab_lab.pricing.statistics
 
 FILE is JSON: the rows, and how they were made.  results/prices.md shows them.
 """
@@ -32,14 +32,14 @@ from torch import Tensor
 from collab_common.files import sha256, write_json
 from collab_common.provenance import circumstances
 from collab_lab.analysis.importance import Importance, normalised
-from collab_lab.convert.base import Conversion
-from collab_lab.convert.conversion import Converter
+from collab_lab.conversion.base import Conversion
+from collab_lab.conversion.converter import Converter
 from collab_lab.metrics.loss import mean_bits, read_by_decoder
-from collab_lab.prices.statistics import Statistics, collect, samples
-from collab_lab.prune import choices, surgery
+from collab_lab.pricing.statistics import Statistics, collect
+from collab_lab.pruning import choices, surgery
 from collab_lab.trained import opener
 from collab_lab.trained.attentions import Attention, HeadMaps, hooked, inputs_of
-from collab_lab.trained.opener import Trained
+from collab_lab.trained.opener import Trained, samples
 
 Found = Mapping[Attention, Statistics]
 KINDS = {
@@ -67,7 +67,7 @@ class Measured:
     """Loss of changed models on the validation set."""
 
     def __init__(self, trained: Trained):
-        self.trained, self.batches = trained, samples(trained, "valid", sys.maxsize)
+        self.trained, self.batches = trained, samples(trained, "valid")
         self.before = mean_bits(trained.model, self.batches)
         self.rows: list[dict[str, Any]] = []
 
@@ -262,7 +262,7 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=1000)
     parser.add_argument("--only", nargs="+", choices=STEPS, default=STEPS, help="these parts")
     args = parser.parse_args()
-    trained = opener.load(args.model, args.data)
+    trained = opener.open_model(args.model, args.data)
     batches = samples(trained, "train", args.sentences)
     found = collect(trained, batches)
     measured = Measured(trained)

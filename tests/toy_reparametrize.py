@@ -13,11 +13,10 @@ from fairseq.models import build_model
 from omegaconf import OmegaConf
 
 from collab_lab.cli.reparametrize import build_parser
-from collab_lab.convert import conversion
-from collab_lab.convert.base import Conversion, Target
-from collab_lab.convert.conversion import Converter
-from collab_lab.convert.kinds import TARGETS, Collaborative
-from collab_lab.prices.statistics import collect
+from collab_lab.conversion.base import Conversion, Target
+from collab_lab.conversion.converter import Converter, check
+from collab_lab.conversion.kinds import TARGETS, Collaborative
+from collab_lab.pricing.statistics import collect
 from collab_lab.trained.attentions import Attention
 from collab_lab.trained.opener import Trained
 
@@ -55,7 +54,7 @@ def trained(arch: str, target: Target | None = TARGET, **options: Any) -> Traine
     state = {"cfg": OmegaConf.create(cfg, flags={"allow_objects": True})}
     found = Trained(HERE, state, model, symbols)
     if target is not None:
-        conversion.check(found, target)
+        check(found, target)
     return found
 
 

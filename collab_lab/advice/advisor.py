@@ -14,7 +14,6 @@ that cache r numbers.
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -23,18 +22,17 @@ import numpy as np
 from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
 from collab_common.progress import bar
-from collab_lab.convert.base import Conversion, point
-from collab_lab.convert.conversion import Converter, check, spelled
-from collab_lab.convert.kinds import TARGETS
+from collab_lab.conversion.base import Conversion, point
+from collab_lab.conversion.converter import Converter, spelled
 from collab_lab.metrics.cost import totals
 from collab_lab.metrics.loss import sentence_losses
 from collab_lab.metrics.significance import Gain, gain_per_unit
-from collab_lab.prices.bits import Point
-from collab_lab.prices.statistics import Statistics, collect, samples
-from collab_lab.prune.choices import removals, without, without_gates
-from collab_lab.prune.surgery import check_heads, pruned
+from collab_lab.pricing.bits import Point
+from collab_lab.pricing.statistics import Statistics, collect
+from collab_lab.pruning.choices import removals, without, without_gates
+from collab_lab.pruning.surgery import check_heads, pruned
 from collab_lab.trained.attentions import Attention, attentions
-from collab_lab.trained.opener import Trained, check_transformer
+from collab_lab.trained.opener import Trained, samples
 
 #: Candidates that are built and measured.
 MEASURED = 3
@@ -103,19 +101,18 @@ def advise(trained: Trained, shares: Shares, most: float, subset: str, sentences
         subset, sentences: of the pass.
 
     Raises:
-        UserError: the model is no transformer, or no candidate meets the targets.
+        UserError: no candidate meets the targets.
     """
-    check_transformer(trained.model, trained.path)
     trained = without_gates(trained)
+    valid = samples(trained, "valid")  # before the pass: a set that is missing fails at once
     batches = samples(trained, subset, sentences)
-    found, rejected = candidates(trained, collect(trained, batches), shares)
-    if not found:
+    proposed, rejected = candidates(trained, collect(trained, batches), shares)
+    if not proposed:
         reasons = "; ".join(f"{name}: {why}" for name, why in rejected.items())
         raise UserError(f"no candidate has {spelled(shares)}", trained.path, reasons)
-    valid = samples(trained, "valid", sys.maxsize)
     before, tokens = _bits(trained, valid)
     whole, finals = totals(trained.model), []
-    for one in bar("candidates", sorted(found, key=lambda one: one.price)[:MEASURED]):
+    for one in bar("candidates", sorted(proposed, key=lambda one: one.price)[:MEASURED]):
         model, price = one.make()
         bits, _ = _bits(model, valid)
         ratios = {of: cost / whole[of] for of, cost in totals(model.model).items()}
@@ -163,15 +160,15 @@ def candidates(
     trained: Trained, statistics: Priced, shares: Shares
 ) -> tuple[list[Candidate], dict[str, str]]:
     """A candidate of each kind of heads; and why other kinds have none."""
-    found: list[Candidate] = []
+    proposed: list[Candidate] = []
     rejected: dict[str, str] = {}
     for name, how in kinds(trained).items():
+        about = name, trained, statistics, shares
         try:
-            given = name, trained, statistics, shares
-            found.append(converted(how, *given) if how else fewer_heads(*given))
+            proposed.append(converted(how, *about) if how else fewer_heads(*about))
         except UserError as error:
             rejected[name] = "; ".join(filter(None, (error.what, error.todo)))
-    return found, rejected
+    return proposed, rejected
 
 
 def kinds(trained: Trained) -> dict[str, Conversion | None]:
@@ -191,12 +188,8 @@ def converted(
     how: Conversion, name: str, trained: Trained, statistics: Priced, shares: Shares
 ) -> Candidate:
     """The conversion with its widths spread over attentions; UserError if it is impossible."""
-    target = TARGETS[how.to](how)
-    check(trained, target)
-    for one in attentions(trained.model):
-        target.check(one, trained.path)
     converter = Converter(trained, how, statistics)
-    sizes = converter.spread(shares)
+    target, sizes = converter.target, converter.spread(shares)
     price = sum(p.price for one in sizes for p in converter.curve(one) if p.size == sizes[one])
     words = ["--to", how.to]
     if how.value_heads:
@@ -227,11 +220,11 @@ def fewer_heads(name: str, trained: Trained, statistics: Priced, shares: Shares)
         saved, heads = costs_of_heads(one), one.module.num_heads
         left = {of: cost - saved.cost(of) // heads for of, cost in left.items()}
         number += 1
-    kept, price = without(trained.heads, order[:number])
+    retained, price = without(trained.heads, order[:number])
     words = ["--remove-share", f"{number / len(order):.6g}"]
     words += [] if types == ATTENTION_TYPES else ["--types", *types]
     return Candidate(
-        name, price, ("prune", words), lambda: (pruned(trained, kept, statistics), price)
+        name, price, ("prune", words), lambda: (pruned(trained, retained, statistics), price)
     )
 
 

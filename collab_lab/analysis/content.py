@@ -29,7 +29,7 @@ from typing import Any
 from collab_common import ATTENTION_TYPES, AttentionType
 from collab_common.errors import UserError
 from collab_common.files import read_versioned, write_atomic
-from collab_lab.analysis.weights import Heads
+from collab_lab.trained.attentions import HeadCounts
 
 VERSION = 1
 NAME = "heads.json"
@@ -71,20 +71,20 @@ def resume(path: Path, identity: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def measure(
-    content: Mapping[str, Any], name: str, heads: Heads, path: Path
+    content: Mapping[str, Any], name: str, heads: HeadCounts, path: Path
 ) -> dict[AttentionType, list[list[float]]]:
     """One measure of all heads of a model that has these ``heads``.
 
     Raises:
         UserError: the file lacks this measure of an attention type, or is of another model.
     """
-    found = content["measures"].get(name)
-    if not isinstance(found, dict):
+    by_type = content["measures"].get(name)
+    if not isinstance(by_type, dict):
         known = ", ".join(sorted(content["measures"])) or "none"
         raise UserError(f"has no measure {name!r}; it has {known}", where=path)
     measured: dict[AttentionType, list[list[float]]] = {}
     for type_ in ATTENTION_TYPES:
-        layers = found.get(type_)
+        layers = by_type.get(type_)
         if layers is None:
             raise UserError(f"{name} is not measured of {type_} attention", where=path)
         check_heads([len(layer) for layer in layers], heads, type_, path)
@@ -92,11 +92,11 @@ def measure(
     return measured
 
 
-def check_heads(found: list[int], heads: Heads, type_: AttentionType, path: Path) -> None:
+def check_heads(counts: list[int], heads: HeadCounts, type_: AttentionType, path: Path) -> None:
     """Reject a file whose heads by layer are not those of the model."""
-    if found != list(heads[type_]):
+    if counts != list(heads[type_]):
         raise UserError(
-            f"is of another model: it has {found} heads by layer in {type_} attention, the "
+            f"is of another model: it has {counts} heads by layer in {type_} attention, the "
             f"checkpoint has {list(heads[type_])}",
             where=path,
         )

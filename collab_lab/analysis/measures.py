@@ -36,7 +36,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from collab_common import ATTENTION_TYPES, AttentionType
-from collab_lab.analysis.weights import AttentionBatch, Heads, Means
+from collab_lab.analysis.weights import AttentionBatch, Means
+from collab_lab.trained.attentions import HeadCounts
 
 #: Relative positions of keys.
 REACH = 3
@@ -165,7 +166,9 @@ def pointed_to(weights: Tensor, words: Tensor) -> Tensor:
 # ---- roles --------------------------------------------------------------------------------------
 
 
-def roles(content: Mapping[str, Any], heads: Heads) -> dict[AttentionType, list[list[list[str]]]]:
+def roles(
+    content: Mapping[str, Any], heads: HeadCounts
+) -> dict[AttentionType, list[list[list[str]]]]:
     """The names of each head's roles, from the other parts of ``heads.json``."""
     measures, relations = content["measures"], (content.get("syntax") or {}).get("relations", {})
 
@@ -195,11 +198,11 @@ def positional(offsets: Mapping[str, Any], head: Head) -> Iterator[str]:
 def syntactic(relations: Mapping[str, Any], head: Head) -> Iterator[str]:
     """``syntactic nsubj dependent->head``, or another relation and direction."""
     for relation, directions in relations.items():
-        for direction, found in directions.items():
-            accuracy = _at(found, head)
-            if accuracy is None or found["pairs"] < SYNTACTIC_PAIRS:
+        for direction, scores in directions.items():
+            accuracy = _at(scores, head)
+            if accuracy is None or scores["pairs"] < SYNTACTIC_PAIRS:
                 continue
-            if accuracy >= SYNTACTIC_GAIN * found["baseline"]["accuracy"]:
+            if accuracy >= SYNTACTIC_GAIN * scores["baseline"]["accuracy"]:
                 yield f"syntactic {relation} {direction}"
 
 

@@ -27,6 +27,7 @@ backward pass does not enter:
 
     activation    a(x) = x [a(x) / x]
     layer norm    (x - mean(x)) [1 / std]                      not in the paper
+    RMS norm      x [1 / root mean square]                     not in the paper
     product       u u' = [c] (u + u'),   c = u u' / (u + u')
 
 **Biases** are neurons that are always 1, and get their share.  Without it, all relevance would stay
@@ -89,9 +90,9 @@ class Relevance:
         for row in range(len(net_input["src_tokens"])):
             steps = single_steps(self.model, net_input, row)
             longest = max(steps[side].size(1) for side in ("src_tokens", "prev_output_tokens"))
-            each = 8 * longest**2 * self.model.decoder.output_projection.in_features  # bytes
+            row_bytes = 8 * longest**2 * self.model.decoder.output_projection.in_features  # bytes
             one_each = torch.ones_like(steps["src_lengths"]).diag().bool()  # (T, T)
-            for part in torch.arange(len(one_each)).split(max(1, LARGEST // each)):
+            for part in torch.arange(len(one_each)).split(max(1, LARGEST // row_bytes)):
                 self._propagate({name: x[part] for name, x in steps.items()}, one_each[part])
 
     def _propagate(self, net_input: dict[str, Any], steps: Tensor) -> None:
@@ -109,13 +110,13 @@ class Relevance:
             start[steps] = self._start(features.detach()[steps])
             heads = list(outputs.values())
             # The gradient of inputs without effect, as biases of keys, is 0.
-            found = torch.autograd.grad(
+            gradients = torch.autograd.grad(
                 features, [*heads, *inputs], start, allow_unused=True, materialize_grads=True
             )
-        for (attention, output), unit in zip(outputs.items(), found, strict=False):
+        for (attention, output), unit in zip(outputs.items(), gradients, strict=False):
             shares = per_head(output.detach() * unit, attention.module.num_heads).sum(0)  # (B, H)
             self.means.add(attention.type, attention.layer, normalised(shares).sum(0), steps.sum())
-        handed_on = zip(inputs, found[len(heads) :], strict=True)
+        handed_on = zip(inputs, gradients[len(heads) :], strict=True)
         arrived = torch.cat([(x.detach() * unit).flatten() for x, unit in handed_on])
         self._check(float(steps.sum()), arrived)
 
@@ -165,26 +166,26 @@ def shared_relevance(model: nn.Module, inputs: list[Tensor]) -> Iterator[None]:
     """Within it, :func:`head_outputs_of` computes the heads of each attention."""
     seen: dict[str, Any] = {}
 
-    def called(found: Attention) -> Any:
+    def called(attention: Attention) -> Any:
         def before(module: Any, args: Any, kwargs: dict[str, Any]) -> None:
             seen["inputs"] = inputs_of(module, args, kwargs)
 
-        return found.module.register_forward_pre_hook(before, with_kwargs=True)
+        return attention.module.register_forward_pre_hook(before, with_kwargs=True)
 
-    def weighed(found: Attention) -> Any:  # called with the weights, after the softmax
+    def weighed(attention: Attention) -> Any:  # called with the weights, after the softmax
         def after(module: nn.Module, args: Any, weights: Tensor) -> None:
-            of_heads = weights.detach().reshape(-1, found.module.num_heads, *weights.shape[-2:])
+            of_heads = weights.detach().reshape(-1, attention.module.num_heads, *weights.shape[-2:])
             seen["weights"] = of_heads
 
-        return found.module.dropout_module.register_forward_hook(after)
+        return attention.module.dropout_module.register_forward_hook(after)
 
-    def joined(found: Attention) -> Any:
+    def joined(attention: Attention) -> Any:
         def before(module: nn.Module, args: tuple[Tensor]) -> tuple[Tensor]:
             x, y = seen["inputs"]
-            heads = head_outputs_of(found.module, x, y, seen["weights"], inputs)
+            heads = head_outputs_of(attention.module, x, y, seen["weights"], inputs)
             return (heads.permute(2, 0, 1, 3).flatten(2),)  # (B, H, T, h_v) -> (T, B, H * h_v)
 
-        return found.module.out_proj.register_forward_pre_hook(before)
+        return attention.module.out_proj.register_forward_pre_hook(before)
 
     with hooked(model, called), hooked(model, weighed), hooked(model, joined):
         yield
@@ -194,15 +195,17 @@ def shared_relevance(model: nn.Module, inputs: list[Tensor]) -> Iterator[None]:
 def embeddings(model: Any, inputs: list[Tensor]) -> Iterator[None]:
     """Within it, a forward pass adds embeddings of tokens and positions to the inputs."""
 
-    def keep(module: nn.Module, args: Any, output: Tensor) -> Tensor:
+    def collect(module: nn.Module, args: Any, output: Tensor) -> Tensor:
         inputs.append(output.detach().requires_grad_())
         return inputs[-1]
 
     sides = (model.encoder, model.decoder)
-    found = {getattr(side, name) for side in sides for name in ("embed_tokens", "embed_positions")}
+    modules = {
+        getattr(side, name) for side in sides for name in ("embed_tokens", "embed_positions")
+    }
     with ExitStack() as hooks:
-        for module in found - {None}:
-            hooks.enter_context(module.register_forward_hook(keep))
+        for module in modules - {None}:
+            hooks.enter_context(module.register_forward_hook(collect))
         yield
 
 
@@ -255,9 +258,9 @@ class SharedProduct(torch.autograd.Function):
         of_a, of_b = torch.zeros_like(a), torch.zeros_like(b)
         for t in range(a.size(-2)):  # all queries at once would take T times the memory
             some = a[..., t, :, None]  # (..., n, 1)
-            found = some * b / away_from_zero(some + b) * unit[..., t, None, :]  # (..., n, S)
-            of_a[..., t, :] = found.sum(-1)
-            of_b += found
+            shares = some * b / away_from_zero(some + b) * unit[..., t, None, :]  # (..., n, S)
+            of_a[..., t, :] = shares.sum(-1)
+            of_b += shares
         return of_a, of_b
 
 
@@ -272,6 +275,8 @@ def rules(model: nn.Module) -> Iterator[None]:
         for module in parts:
             if isinstance(module, nn.LayerNorm):
                 undo.enter_context(module.register_forward_hook(_with_constant_deviation))
+            if isinstance(module, nn.RMSNorm):
+                undo.enter_context(module.register_forward_hook(lambda _, x, y: scaled(*x, y)))
             if hasattr(module, "activation_fn"):
                 undo.callback(setattr, module, "activation_fn", module.activation_fn)
                 module.activation_fn = ignored(module.activation_fn)
@@ -280,13 +285,12 @@ def rules(model: nn.Module) -> Iterator[None]:
 
 def ignored(activation: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     """``activation`` as a product of its input with a constant, so that relevance passes it."""
+    return lambda x: scaled(x, activation(x))
 
-    def scale(x: Tensor) -> Tensor:
-        given = x.detach()
-        # Where x is 0, relevance is 0 on both sides.
-        return x * (activation(given) / given).masked_fill(given == 0, 0)
 
-    return scale
+def scaled(x: Tensor, y: Tensor) -> Tensor:
+    """``y`` as ``x`` times a constant; where ``x`` is 0, relevance is 0 on both sides."""
+    return x * (y / x).detach().masked_fill(x == 0, 0)
 
 
 def _with_constant_deviation(norm: nn.LayerNorm, inputs: tuple[Tensor], output: Tensor) -> Tensor:

@@ -30,11 +30,10 @@ from collab_lab.analysis.relevance import Relevance
 from collab_lab.analysis.syntax import SyntaxScores, as_sample, tree_batches
 from collab_lab.analysis.trees import Tree
 from collab_lab.analysis.weights import attend
-from collab_lab.prices.bits import head_prices
-from collab_lab.prices.statistics import collect, samples
-from collab_lab.trained import opener
+from collab_lab.pricing.bits import head_prices
+from collab_lab.pricing.statistics import collect
 from collab_lab.trained.attentions import attentions
-from collab_lab.trained.opener import MAX_TOKENS, Trained, epoch, spread, to_device
+from collab_lab.trained.opener import MAX_TOKENS, Trained, batches, fitting, samples, to_device
 
 #: Seconds for relevance, unless the number of sentences is given.
 SECONDS = 600.0
@@ -48,20 +47,12 @@ class Stage(NamedTuple):
     measure: Callable[[], dict[str, Any]]
 
 
-def load(checkpoint: Path, data: Path, device: torch.device | str = "cpu") -> Trained:
-    """Load fairseq's own transformer or any of ours, for the sentences of the folder ``data``.
-
-    Raises:
-        UserError: see :func:`.opener.load`; or its attentions cannot be analysed.
-    """
-    trained = opener.load(checkpoint, data)
-    opener.check_transformer(trained.model, checkpoint)
+def check(trained: Trained) -> None:
+    """Raise UserError for an attention without heads."""
     for attention in attentions(trained.model):
         if not attention.module.num_heads:
             what = f"attention {attention} has no heads left to be analysed"
-            raise UserError(what, checkpoint, "give the model that was pruned")
-    trained.model.to(device)
-    return trained
+            raise UserError(what, trained.path, "give the model that was pruned")
 
 
 def identity(checkpoint: Path, data: Path, subset: str) -> dict[str, Any]:
@@ -77,33 +68,33 @@ def identity(checkpoint: Path, data: Path, subset: str) -> dict[str, Any]:
     }
 
 
-def run(found: dict[str, Any], stages: Iterable[Stage], trained: Trained, path: Path) -> None:
+def run(results: dict[str, Any], stages: Iterable[Stage], trained: Trained, path: Path) -> None:
     """Measure the stages that ``found`` lacks, and write it after each."""
     for stage in stages:
-        if found["stages"].get(stage.name) == stage.settings:
+        if results["stages"].get(stage.name) == stage.settings:
             say(f"{path}: {stage.name} is there already")
             continue
         part = stage.measure()
-        found["measures"] |= part.pop("measures", {})
-        found |= part
-        found["roles"] = measures.roles(found, trained.heads)
-        found["stages"][stage.name] = stage.settings
-        content.write(path, found)
+        results["measures"] |= part.pop("measures", {})
+        results |= part
+        results["roles"] = measures.roles(results, trained.heads)
+        results["stages"][stage.name] = stage.settings
+        content.write(path, results)
 
 
 # ---- the stages ----------------------------------------------------------------------------------
 
 
 def attention(trained: Trained, subset: str) -> dict[str, Any]:
-    """Measures of the weights on all sentences of a subset; errors are :func:`.opener.epoch`'s."""
+    """Measures of the weights on all sentences of a subset."""
     confidence = Measure(measures.confidence)
     positions = Measure(measures.positions, SELF_TYPES)
     rare = measures.RareTokens(trained.task.source_dictionary)
     sentences = 0
-    for sample in epoch(trained, subset):
+    for sample in batches(trained, subset):
         batch = attend(trained.model, sample)
-        for found in (confidence, positions, rare):
-            found.see(batch)
+        for measure in (confidence, positions, rare):
+            measure.see(batch)
         sentences += len(batch.source)
     offsets = positions.result()
     return {
@@ -138,17 +129,17 @@ def syntax(trained: Trained, trees: Sequence[Tree]) -> dict[str, Any]:
 
 def importance(trained: Trained, subset: str) -> dict[str, Any]:
     """Gradient importance on all sentences of a subset."""
-    found = Importance(trained.model)
-    for sample in epoch(trained, subset):
-        found.add(sample)
-    return {"measures": {"importance": found.per_token()}}
+    total = Importance(trained.model)
+    for sample in batches(trained, subset):
+        total.add(sample)
+    return {"measures": {"importance": total.per_token()}}
 
 
 def price(trained: Trained, subset: str, sentences: int) -> dict[str, Any]:
     """The price of each head on some sentences of a subset, in bits per target token."""
-    found = collect(trained, samples(trained, subset, sentences))
+    statistics = collect(trained, samples(trained, subset, sentences))
     prices = {
-        type_: [head_prices(found[one].pairs).tolist() for one in layers]
+        type_: [head_prices(statistics[one].pairs).tolist() for one in layers]
         for type_, layers in trained.attentions.items()
     }
     return {"measures": {"price": prices}}
@@ -156,18 +147,19 @@ def price(trained: Trained, subset: str, sentences: int) -> dict[str, Any]:
 
 def relevance(trained: Trained, subset: str, number: int | None) -> dict[str, Any]:
     """Relevance on ``number`` random sentences of a subset, or for :data:`SECONDS` if None."""
-    found = Relevance(trained.model)
-    dataset, places = spread(trained, subset, len(trained.task.dataset(subset)))
+    total = Relevance(trained.model)
+    indices = fitting(trained, subset)
     # In random order, so that the sentences read by any moment are a fair sample.
-    order = torch.randperm(len(places), generator=torch.Generator().manual_seed(1)).tolist()
+    chance = torch.Generator().manual_seed(1)
+    order = [indices[i] for i in torch.randperm(len(indices), generator=chance)[:number]]
     start, sentences = time.monotonic(), 0
-    limit = f", at most {SECONDS / 60:.0f} minutes" if number is None else ""
-    for place in bar(f"relevance{limit}", order[:number]):
-        found.add(to_device(dataset.collater([dataset[places[place]]]), trained.device))
+    name = "relevance" if number else f"relevance, at most {SECONDS / 60:.0f} minutes"
+    for sample in batches(trained, subset, order, max_sentences=1, name=name):
+        total.add(sample)
         sentences += 1
         if number is None and time.monotonic() - start > SECONDS:
             break
     return {
-        "measures": {"relevance": found.result()},
-        "relevance": {"sentences": sentences, "lost": found.deviation},
+        "measures": {"relevance": total.result()},
+        "relevance": {"sentences": sentences, "lost": total.deviation},
     }

@@ -33,41 +33,41 @@ from collab_lab.analysis.weights import AttentionBatch, Means
 RELATIONS = ("nsubj", "obj", "amod", "advmod")
 DIRECTIONS = ("dependent->head", "head->dependent")
 #: Number of the sentence, and the words that a pair goes from and to.
-Pair = tuple[int, int, int]
+WordPair = tuple[int, int, int]
 
 
 class SyntaxScores:
     """Accuracies of all encoder heads, for :data:`RELATIONS` in both directions."""
 
     def __init__(self) -> None:
-        self._right = {place: Means(["encoder"]) for place in product(RELATIONS, DIRECTIONS)}
+        self._right = {key: Means(["encoder"]) for key in product(RELATIONS, DIRECTIONS)}
         self._offsets: dict[tuple[str, str], Counter[int]] = defaultdict(Counter)
 
     def add(self, batch: AttentionBatch, trees: Sequence[Tree]) -> None:
         """Score a batch whose sentences are those of ``trees``, padded on the right."""
-        pairs = {place: list(_pairs(trees, *place)) for place in self._right}
-        for place, found in pairs.items():
-            self._offsets[place].update(end - start for _, start, end in found)
+        pairs = {key: list(_pairs(trees, *key)) for key in self._right}
+        for key, of_key in pairs.items():
+            self._offsets[key].update(end - start for _, start, end in of_key)
         members = membership(trees, batch.source)  # (B, S, U)
         for layer, weights in enumerate(batch.weights["encoder"]):
             largest = word_attention(weights, members).argmax(-1)  # (B, H, U)
-            for place, found in pairs.items():
-                self._right[place].add("encoder", layer, right_heads(largest, found), len(found))
+            for key, of_key in pairs.items():
+                self._right[key].add("encoder", layer, right_heads(largest, of_key), len(of_key))
 
     def result(self) -> dict[str, dict[str, Any]]:
         """By relation and direction: the number of pairs, the baseline, accuracies by head."""
-        found: dict[str, dict[str, Any]] = defaultdict(dict)
+        scores: dict[str, dict[str, Any]] = defaultdict(dict)
         for (relation, direction), right in self._right.items():
             offsets = self._offsets[relation, direction]
-            found[relation][direction] = {
+            scores[relation][direction] = {
                 "pairs": offsets.total(),
                 "baseline": baseline(offsets),
                 "encoder": right.result()["encoder"],
             }
-        return dict(found)
+        return dict(scores)
 
 
-def _pairs(trees: Sequence[Tree], relation: str, direction: str) -> Iterator[Pair]:
+def _pairs(trees: Sequence[Tree], relation: str, direction: str) -> Iterator[WordPair]:
     for number, tree in enumerate(trees):
         for name, dependent, head in tree.pairs:
             if name.partition(":")[0] == relation:
@@ -104,7 +104,7 @@ def word_attention(weights: Tensor, members: Tensor) -> Tensor:
     return attention.masked_fill(sizes.eq(0)[:, None, None, :], -1.0)
 
 
-def right_heads(largest: Tensor, pairs: Sequence[Pair]) -> Tensor:
+def right_heads(largest: Tensor, pairs: Sequence[WordPair]) -> Tensor:
     """The number of pairs for which each head looks at the right word: ``(B, H, U) -> (H)``."""
     indices = torch.tensor(pairs, dtype=torch.long, device=largest.device)
     sentence, start, end = indices.view(-1, 3).unbind(1)  # (P) each

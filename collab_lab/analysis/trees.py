@@ -64,18 +64,18 @@ def read(path: Path) -> list[GoldSentence]:
     Raises:
         UserError: the file cannot be read, or names the first sentence that is not CoNLL-U.
     """
-    found: list[GoldSentence] = []
+    sentences: list[GoldSentence] = []
     with open_bytes(path) as stream:
         try:
             for tokens in conllu.parse_incr(io.TextIOWrapper(stream, "utf-8")):
-                found.append(_sentence(tokens))
+                sentences.append(_sentence(tokens))
         except (ParseException, ValueError) as error:
-            what = f"sentence {len(found) + 1} is not CoNLL-U: {error}"
+            what = f"sentence {len(sentences) + 1} is not CoNLL-U: {error}"
             raise UserError(what, path, "fix the file") from error
         except KeyError as error:
-            what = f"sentence {len(found) + 1} is not CoNLL-U: a word has no column {error}"
+            what = f"sentence {len(sentences) + 1} is not CoNLL-U: a word has no column {error}"
             raise UserError(what, path, "fix the file") from error
-    return found
+    return sentences
 
 
 def _sentence(tokens: conllu.TokenList) -> GoldSentence:
@@ -163,23 +163,23 @@ def segmenter(data: Path, language: str, subwords: Path | None = None) -> Segmen
     Raises:
         UserError: there is none, it cannot be read, or hyphens were split before the codes.
     """
-    own = (data / name for name in (MODEL, CODES))
-    found = subwords or next((path for path in own if path.is_file()), None)
-    if found is None:
+    in_folder = (data / name for name in (MODEL, CODES))
+    path = subwords or next((path for path in in_folder if path.is_file()), None)
+    if path is None:
         todo = "give the sentencepiece model or the BPE codes of its text with --subwords"
         raise UserError(f"has neither {MODEL} nor {CODES}", data, todo)
-    if not found.is_file():
-        raise UserError("file not found", found)
-    if not are_codes(found):
-        return pieces(found)
+    if not path.is_file():
+        raise UserError("file not found", path)
+    if not are_codes(path):
+        return pieces(path)
     manifest = data / "manifest.json"
     form = json.loads(manifest.read_bytes()).get("form") if manifest.is_file() else None
     form = form or {"moses": True, "lowercased": False, "hyphens": None}
     if form["hyphens"] is not None:
         raise UserError("gold trees cannot be read on text with split hyphens", data)
     if not form["moses"]:
-        return codes(found, str)
-    return codes(found, pipeline(language, lower=form["lowercased"], normalise=False))
+        return codes(path, str)
+    return codes(path, pipeline(language, lower=form["lowercased"], normalise=False))
 
 
 class Tree(NamedTuple):
@@ -218,5 +218,5 @@ def align(sentence: GoldSentence, segment: Segmenter) -> Tree:
         if word.head is not None
     ]
     read = set(units)  # normalisation may leave nothing of a word
-    kept = [pair for pair in pairs if pair[1] != pair[2] and {pair[1], pair[2]} <= read]
-    return Tree([subword.symbol for subword in subwords], units, kept)
+    between_units = [pair for pair in pairs if pair[1] != pair[2] and {pair[1], pair[2]} <= read]
+    return Tree([subword.symbol for subword in subwords], units, between_units)

@@ -22,7 +22,7 @@ reads one, in cross-attention if it predicts one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -33,9 +33,6 @@ from torch import Tensor, nn
 from collab_common import ATTENTION_TYPES, AttentionType
 from collab_lab.metrics.loss import read_by_decoder
 from collab_lab.trained.attentions import Attention, hooked
-
-#: The number of heads of each layer, by attention type.
-Heads = Mapping[AttentionType, Sequence[int]]
 
 
 class Means:
@@ -54,13 +51,13 @@ class Means:
 
     def result(self) -> dict[AttentionType, Any]:
         """Lists by attention type, layer and head; None for other types and for no summands."""
-        found: dict[AttentionType, Any] = {
+        lists: dict[AttentionType, Any] = {
             type_: [] if type_ in self.types else None for type_ in ATTENTION_TYPES
         }
         for type_, layer in sorted(self._sums):
             total, count = self._sums[type_, layer]
-            found[type_].append(_listed(total / count))
-        return found
+            lists[type_].append(_listed(total / count))
+        return lists
 
 
 def _listed(values: Tensor) -> Any:

@@ -37,10 +37,8 @@ def build_parser() -> argparse.ArgumentParser:
         "are built and measured on the validation set. The test set is not read.",
         "example: fairseq-collab advise average.pt data-bin --want cache=0.25 --out advice",
     )
-    options.add_checkpoint(parser, options.TRANSFORMER)
-    options.add_data(parser)
+    options.add_model(parser, data=None)
     options.add_out(parser, "DIR", "of the model, a page and its numbers, named by the target")
-    options.add_force(parser)
     parser.add_argument(
         "--want", nargs="+", required=True, type=parse, metavar="COST=SHARE",
         help="cache=0.5, parameters=0.8 or multiply-adds=0.8: at most this share of the model's; "
@@ -51,8 +49,6 @@ def build_parser() -> argparse.ArgumentParser:
         help="largest increase of the validation loss, in bits per target token (default: 0.05)",
     )  # fmt: skip
     options.add_pass(parser)
-    options.add_cpu(parser)
-    options.add_user_dir(parser)
     return parser
 
 
@@ -69,7 +65,7 @@ def command(one: Final, args: argparse.Namespace, stem: Path) -> str:
 
 def lines(advice: Advice, args: argparse.Namespace, stem: Path) -> Iterator[str]:
     """The answer, a table of the measured candidates, and how to make each."""
-    from collab_lab.convert.conversion import spelled
+    from collab_lab.conversion.converter import spelled
     from collab_lab.results.render import grid, num
 
     best = min(advice.finals, key=lambda one: one.lost.mean)
@@ -136,21 +132,18 @@ def main(argv: Sequence[str]) -> int:
     stem = args.out / "_".join(f"{of}-{share:g}" for of, share in args.want)
     model, page, content = (stem.with_name(f"{stem.name}.{kind}") for kind in ("pt", "md", "json"))
     options.check_new(args, model, page, content)
-    options.import_models(args)
-    from collab_lab.advice.advisor import advise
-    from collab_lab.trained import opener
+    trained = options.model(args)
+    from collab_lab import advise
 
-    trained = opener.load(args.checkpoint, args.data)
-    trained.model.to(options.device(args))
     advice = advise(trained, dict(args.want), args.max_loss, args.subset, args.sentences)
     text = "\n".join([*lines(advice, args, stem), ""])
     args.out.mkdir(parents=True, exist_ok=True)
     model.unlink(missing_ok=True)  # of other settings, with --force
     if advice.answer:
         advice.answer.model.model.cpu()
-        opener.save(advice.answer.model, model)
-    made = options.made("advise", argv, args.cpu) | numbers(advice, args, stem)
-    files.write_json(content, made)
+        advice.answer.model.save(model)
+    provenance = options.provenance("advise", argv, args.cpu)
+    files.write_json(content, provenance | numbers(advice, args, stem))
     files.write_atomic(page, text)
     print(text, end="")
     return 0 if advice.answer else 1

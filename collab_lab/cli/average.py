@@ -27,7 +27,6 @@ def build_parser() -> argparse.ArgumentParser:
         "updates (checkpoint_3_1000.pt)",
     )  # fmt: skip
     options.add_out(parser, "FILE", "checkpoint to write")
-    options.add_force(parser)
     return parser
 
 

@@ -64,11 +64,11 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         warnings.simplefilter("ignore")
         for preset, (heads, arch) in product(args.presets, TIMED.items()):
             say(f"{preset}, {heads}")
-            found = [
+            timed = [
                 *translate.run(arch, preset, args.quick, device, args.threads),
                 *train.run(arch, preset, args.quick, device),
             ]
-            records += [{"preset": preset, "heads": heads, **record} for record in found]
+            records += [{"preset": preset, "heads": heads, **record} for record in timed]
     return {
         "seconds": round(time.time() - start, 1),
         "matrix_library": matrix_library(),
@@ -95,7 +95,7 @@ def main(argv: Sequence[str]) -> int:
     args = build_parser().parse_args(argv)
     options.check_out(args)
     options.import_models(args)
-    found = measure(args)
-    write_json(args.out, {**options.made("bench", argv, args.cpu), **found})
-    print(table(found["records"]))
+    content = measure(args)
+    write_json(args.out, {**options.provenance("bench", argv, args.cpu), **content})
+    print(table(content["records"]))
     return 0

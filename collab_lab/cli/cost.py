@@ -65,7 +65,7 @@ def main(argv: list[str]) -> int:
     counted = [path for path in there if is_read(count, path)]
     if costs:
         baseline = next((name for name in costs if name.endswith(STANDARD)), next(iter(costs)))
-        rows = [[name, *cells(found, costs[baseline])] for name, found in costs.items()]
+        rows = [[name, *cells(numbers, costs[baseline])] for name, numbers in costs.items()]
         print(grid(["model", *COLUMNS], rows))
         if len(costs) > 1:
             print(f"%: of {baseline}")
@@ -87,15 +87,15 @@ def costs_of(model: Any, length: int) -> dict[str, int]:
     """The numbers of a model, without those of the source for a language model."""
     from collab_lab.metrics.cost import cost, multiply_adds
 
-    found = {**asdict(cost(model)), "multiply_adds": multiply_adds(model, length, length)}
+    numbers = {**asdict(cost(model)), "multiply_adds": multiply_adds(model, length, length)}
     alone = not hasattr(model, "encoder")
-    return {name: number for name, number in found.items() if not (alone and "source" in name)}
+    return {name: number for name, number in numbers.items() if not (alone and "source" in name)}
 
 
-def cells(found: dict[str, int], baseline: dict[str, int]) -> Iterator[str]:
+def cells(costs: dict[str, int], baseline: dict[str, int]) -> Iterator[str]:
     """The cells of a row: numbers, their sum, and its share of the baseline's."""
     for names in COLUMNS.values():
-        parts, whole = ([costs.get(name, 0) for name in names] for costs in (found, baseline))
+        parts, whole = ([of.get(name, 0) for name in names] for of in (costs, baseline))
         sums = f" = {' + '.join(f'{part:,}' for part in parts)}" if len(parts) > 1 else ""
-        share = f" ({sum(parts) / sum(whole):.0%})" if sum(whole) and found is not baseline else ""
+        share = f" ({sum(parts) / sum(whole):.0%})" if sum(whole) and costs is not baseline else ""
         yield f"{sum(parts):,}{sums}{share}" if sum(parts) else "-"

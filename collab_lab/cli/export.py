@@ -32,7 +32,8 @@ def build_parser() -> argparse.ArgumentParser:
         "function; export fails with a reason where that is impossible.",
         "example: fairseq-collab export average.pt data/multi30k --format ct2 --out model-ct2",
     )
-    options.add_checkpoint(parser, "a trained transformer, or a language model for fairseq")
+    about = "a trained transformer, or a language model for fairseq"
+    parser.add_argument("checkpoint", type=Path, help=about)
     parser.add_argument(
         "data", type=Path, nargs="?", help="data folder with the dictionaries, and spm.model for "
         "the tokeniser of hf (default: that of the training); not needed for fairseq",
@@ -42,7 +43,7 @@ def build_parser() -> argparse.ArgumentParser:
         "fairseq's transformer; ct2: for ctranslate2.Translator; hf: a MarianMTModel for "
         "transformers",
     )  # fmt: skip
-    options.add_out(parser, "DIR", "folder to write")
+    options.add_out(parser, "DIR", "folder to write", force=False)
     return parser
 
 

@@ -33,9 +33,8 @@ def build_parser() -> argparse.ArgumentParser:
         "example: fairseq-collab heads checkpoint_best.pt data-bin --conllu en.conllu.gz "
         "--out heads",
     )
-    options.add_checkpoint(parser, "a trained transformer")
-    options.add_data(parser)
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder of results")
+    options.add_model(parser, "a trained transformer", data=None)
+    options.add_out(parser, "DIR", "folder of results", force=False)
     parser.add_argument("--subset", default="valid", help="set of sentences (default: valid)")
     parser.add_argument(
         "--conllu", type=Path, metavar="FILE",
@@ -51,8 +50,6 @@ def build_parser() -> argparse.ArgumentParser:
         help="number of random sentences for relevance, which takes a backward pass per token; 0 "
         "leaves relevance out (default: what ten minutes allow)",
     )  # fmt: skip
-    options.add_cpu(parser)
-    options.add_user_dir(parser)
     return parser
 
 
@@ -61,25 +58,25 @@ def main(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     if args.conllu is None:
         options.reject(parser, args, ("subwords",), "needs --conllu")
-    options.import_models(args)
+    loaded = options.model(args)
     from collab_lab.analysis import content, stages
     from collab_lab.results import heads_page
 
-    loaded = stages.load(args.checkpoint, args.data, options.device(args))
+    stages.check(loaded)
     path, heads = args.out / content.NAME, loaded.heads
     if loaded.is_language_model and args.conllu is not None:
         what = "a language model has no encoder, whose heads are scored for syntactic relations"
         raise UserError(what, "--conllu", "leave it out")
     to_measure = planned(args, loaded)
     args.out.mkdir(parents=True, exist_ok=True)
-    found = content.resume(path, stages.identity(args.checkpoint, args.data, args.subset))
-    found |= {"arch": loaded.arch, "heads": heads, **options.made("heads", argv, args.cpu)}
+    results = content.resume(path, stages.identity(args.checkpoint, args.data, args.subset))
+    results |= {"arch": loaded.arch, "heads": heads, **options.provenance("heads", argv, args.cpu)}
     try:
-        stages.run(found, to_measure, loaded, path)
+        stages.run(results, to_measure, loaded, path)
     finally:  # when interrupted, of the measures that are done
-        if found["stages"]:
-            heads_page.write(found, args.out)
-    print(heads_page.summary(found))
+        if results["stages"]:
+            heads_page.write(results, args.out)
+    print(heads_page.summary(results))
     print(f"{args.out}: {content.NAME}, {heads_page.NAME} and figures")
     return 0
 
@@ -93,18 +90,20 @@ def planned(args: argparse.Namespace, loaded: Trained) -> list[Stage]:
 
     subset, number = args.subset, args.relevance_sentences
     opener.dataset_of(loaded.task, subset)
-    found = [Stage("attention", {}, lambda: stages.attention(loaded, subset))]
+    wanted = [Stage("attention", {}, lambda: stages.attention(loaded, subset))]
     if args.conllu is not None:
         segment = segmenter(args.data, loaded.cfg.task.source_lang, args.subwords)
         gold = [align(sentence, segment) for sentence in trees.read(args.conllu)]
         settings = {"trees": args.conllu.name, "sha256": sha256(args.conllu)}
-        found.append(Stage("syntax", settings, lambda: stages.syntax(loaded, gold)))
-    found.append(Stage("importance", {}, lambda: stages.importance(loaded, subset)))
+        wanted.append(Stage("syntax", settings, lambda: stages.syntax(loaded, gold)))
+    wanted.append(Stage("importance", {}, lambda: stages.importance(loaded, subset)))
     read = {"sentences": SENTENCES}
-    found.append(Stage("price", read, lambda: stages.price(loaded, subset, **read)))
+    wanted.append(Stage("price", read, lambda: stages.price(loaded, subset, **read)))
     if loaded.is_language_model:
         print("a language model: no cross-attention, syntax, rare source tokens or relevance")
     elif number != 0:
         settings = {"sentences": number}
-        found.append(Stage("relevance", settings, lambda: stages.relevance(loaded, subset, number)))
-    return found
+        wanted.append(
+            Stage("relevance", settings, lambda: stages.relevance(loaded, subset, number))
+        )
+    return wanted

@@ -1,11 +1,10 @@
-"""Options that several commands share, and their checks."""
+"""Options that several commands share, their checks, and the model that they name."""
 
 from __future__ import annotations
 
 import shlex
-import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from collab_lab.trained.opener import Trained
 
 DATA = "the folder that fairseq-preprocess has written"
-TRANSLATION = "a trained encoder-decoder transformer"
 TRANSFORMER = "a trained transformer: it translates, or is a language model"
 
 
@@ -30,20 +28,34 @@ def parser_of(command: str, description: str, epilog: str | None = None) -> Argu
     return ArgumentParser(prog=prog, description=description, epilog=epilog)
 
 
-def add_checkpoint(parser: ArgumentParser, about: str | None = TRANSLATION) -> None:
-    """The first argument: what the command reads."""
+def add_model(
+    parser: ArgumentParser, about: str = TRANSFORMER, data: str | None = "that of the training"
+) -> None:
+    """The arguments CHECKPOINT and DATA, ``--cpu`` and ``--user-dir``: see :func:`model`.
+
+    Args:
+        data: default of the data folder, in words; None if it must be given.
+    """
     parser.add_argument("checkpoint", type=Path, help=about)
+    help_ = f"{DATA} (default: {data})" if data else DATA
+    parser.add_argument("data", type=Path, nargs="?" if data else None, help=help_)
+    add_cpu(parser)
+    add_user_dir(parser)
 
 
-def add_data(parser: ArgumentParser, default: str | None = None) -> None:
-    """The second argument: the data folder; optional where there is a ``default``."""
-    about = f"{DATA} (default: {default})" if default else DATA
-    parser.add_argument("data", type=Path, nargs="?" if default else None, help=about)
+def model(args: Namespace) -> Trained:
+    """The model of :func:`add_model`."""
+    import_models(args)
+    from collab_lab import open_model
+
+    return open_model(args.checkpoint, args.data, device=device(args))
 
 
-def add_out(parser: ArgumentParser, metavar: str, about: str) -> None:
-    """``--out``, the file or folder to write."""
+def add_out(parser: ArgumentParser, metavar: str, about: str, force: bool = True) -> None:
+    """``--out``, the file or folder to write, and ``--force``."""
     parser.add_argument("--out", type=Path, required=True, metavar=metavar, help=about)
+    if force:
+        add_force(parser)
 
 
 def add_force(parser: ArgumentParser) -> None:
@@ -68,44 +80,43 @@ def add_cpu(parser: ArgumentParser) -> None:
     parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
 
 
-def add_pass(parser: ArgumentParser, subset: str = "train") -> None:
-    """The sentences of the forward and backward pass that prices come from."""
+def add_pass(parser: ArgumentParser, check: str | None = None) -> None:
+    """The sentences of the pass that prices come from, and ``--check``, if it is explained."""
     group = parser.add_argument_group("sentences that prices come from")
-    group.add_argument("--subset", default=subset, help=f"set of them (default: {subset})")
+    group.add_argument("--subset", default="train", help="set of them (default: train)")
     group.add_argument(
         "--sentences", type=positive, default=1000, metavar="N",
         help="number, evenly spread over the set (default: 1000)",
     )  # fmt: skip
+    if check:
+        parser.add_argument("--check", action="store_true", help=check)
 
 
-def add_check(parser: ArgumentParser) -> None:
-    """``--check``: see :func:`checked`."""
-    parser.add_argument(
-        "--check", action="store_true", help="measure the loss on the validation set, too"
-    )
+def validation(args: Namespace, before: Trained) -> Callable[[Trained], dict[str, float]]:
+    """With ``--check``, a function that measures the validation loss of a changed model, too.
 
-
-def checked(args: Namespace, before: Trained, after: Trained) -> dict[str, float]:
-    """With ``--check``, losses of two models on the validation set, in bits per target token."""
+    That of the model itself is measured now: a set that is missing ends the command at once.
+    """
     if not args.check:
-        return {}
-    from collab_lab.metrics.loss import mean_bits
-    from collab_lab.prices.statistics import samples
+        return lambda after: {}
+    from collab_lab import validation_loss
+    from collab_lab.trained.opener import samples
 
-    batches = samples(before, "valid", sys.maxsize)
-    return {
-        "valid_bits_before": mean_bits(before.model, batches),
-        "valid_bits": mean_bits(after.model, batches),
+    batches = samples(before, "valid")
+    bits = validation_loss(before, batches)
+    return lambda after: {
+        "valid_bits_before": bits,
+        "valid_bits": validation_loss(after, batches),
     }
 
 
 def check_lines(result: Mapping[str, Any]) -> list[str]:
-    """What :func:`checked` measured, for people."""
+    """Losses on the validation set before and after, for people."""
     if "valid_bits" not in result:
         return []
     after, before = result["valid_bits"], result["valid_bits_before"]
-    lost = f"{after - before:+.4f}"
-    return [f"validation loss (bits per target token): {after:.4f}, {lost} than {before:.4f}"]
+    change = f"{after - before:+.4f}"
+    return [f"validation loss (bits per target token): {after:.4f}, {change} than {before:.4f}"]
 
 
 def add_user_dir(parser: ArgumentParser) -> None:
@@ -118,15 +129,15 @@ def import_models(args: Namespace) -> None:
     Raises:
         UserError: at once, where ``args.checkpoint`` or ``args.data`` does not exist.
     """
-    given = vars(args)
-    if given.get("checkpoint"):
+    values = vars(args)
+    if values.get("checkpoint"):
         check_checkpoint(args.checkpoint)
-    if given.get("data") and not args.data.is_dir():
+    if values.get("data") and not args.data.is_dir():
         raise UserError("data folder not found", args.data, f"give {DATA}")
     import_module("fairseq_collab")
     from fairseq import utils
 
-    utils.import_user_module(Namespace(user_dir=given.get("user_dir")))
+    utils.import_user_module(Namespace(user_dir=values.get("user_dir")))
 
 
 def check_checkpoint(path: Path) -> None:
@@ -143,8 +154,8 @@ def device(args: Namespace) -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() and not args.cpu else "cpu")
 
 
-def made(command: str, argv: Sequence[str], cpu: bool = True) -> dict[str, Any]:
-    """What a file of results says of how it was made."""
+def provenance(command: str, argv: Sequence[str], cpu: bool = True) -> dict[str, Any]:
+    """What a file of results says of its origin."""
     return {"command": shlex.join(["fairseq-collab", command, *argv]), **circumstances(cpu)}
 
 

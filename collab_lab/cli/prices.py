@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +13,13 @@ from collab_common.files import sha256, write_json
 from collab_lab.cli import options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from collab_lab.convert.conversion import Converter
+    from collab_lab.api import Prices
+    from collab_lab.conversion.converter import Converter
     from collab_lab.trained.opener import Trained
 
 NUMBERS = "prices.json"
+#: Shares of the KV cache that ``--check`` builds, by kind of heads.
+CHECKED = {"latent": (0.25, 0.125), "own": (0.625,), "grouped-query": (0.5,)}
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -29,61 +30,52 @@ def build_parser() -> argparse.ArgumentParser:
         "backward pass. Writes prices.json, prices.md and prices.svg.",
         "example: fairseq-collab prices average.pt data-bin --check --out prices",
     )
-    options.add_checkpoint(parser, options.TRANSFORMER)
-    options.add_data(parser, "that of the training")
+    options.add_model(parser)
     options.add_out(parser, "DIR", "folder of results")
-    options.add_force(parser)
-    options.add_pass(parser)
-    parser.add_argument(
-        "--check", action="store_true",
-        help="build some changed models, and measure their loss on the validation set",
-    )  # fmt: skip
-    options.add_cpu(parser)
-    options.add_user_dir(parser)
+    options.add_pass(
+        parser, check="build some changed models, and measure their loss on the validation set"
+    )
     return parser
 
 
 def main(argv: Sequence[str]) -> int:
     args = build_parser().parse_args(argv)
     options.check_new(args, args.out / NUMBERS)
-    options.import_models(args)
-    from collab_lab.prices.bits import head_prices
-    from collab_lab.prices.statistics import collect, samples
+    model = options.model(args)
+    from collab_lab import prices
     from collab_lab.results import prices_page
-    from collab_lab.trained import opener
+    from collab_lab.trained.opener import samples
 
-    trained = opener.load(args.checkpoint, args.data)
-    opener.check_transformer(trained.model, trained.path)
-    trained.model.to(options.device(args))
+    valid = samples(model, "valid") if args.check else []
     args.out.mkdir(parents=True, exist_ok=True)
     began = time.perf_counter()
-    batches = samples(trained, args.subset, args.sentences)
-    statistics = collect(trained, batches)
-    converters = dict(allowed(trained, statistics))
+    found = prices(model, subset=args.subset, sentences=args.sentences)
+    for kind, reason in found.impossible.items():
+        print(f"{kind}: not possible ({reason})")
     attentions = [
         {
             "type": one.type,
             "layer": one.layer,
-            "heads": head_prices(found.pairs).tolist(),
+            "heads": found.heads(one),
             "sizes": {
-                kind: [point._asdict() for point in converter.curve(one)]
-                for kind, converter in converters.items()
+                kind: [point._asdict() for point in curve]
+                for kind, curve in found.sizes(one).items()
             },
         }
-        for one, found in statistics.items()
+        for one in found.statistics
     ]
     content = {
-        **options.made("prices", argv, args.cpu),
+        **options.provenance("prices", argv, args.cpu),
         "checkpoint": str(args.checkpoint),
         "checkpoint_sha256": sha256(args.checkpoint),
         "subset": args.subset,
-        "sentences": sum(len(batch["target"]) for batch in batches),
+        "sentences": found.sentences,
         "seconds": round(time.perf_counter() - began, 1),
         "attentions": attentions,
         "checks": [],
     }
-    if args.check:
-        content |= checks(trained, statistics, converters)
+    if valid:
+        content |= checks(model, found, valid)
     write_json(args.out / NUMBERS, content)
     prices_page.write(content, args.out)
     print(prices_page.summary(content))
@@ -91,64 +83,34 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def allowed(trained: Trained, statistics: Any) -> Iterator[tuple[str, Converter]]:
-    """The kinds of heads that the model can be converted to."""
-    from collab_lab.convert.base import Conversion
-    from collab_lab.convert.conversion import Converter, check
-    from collab_lab.convert.kinds import TARGETS
-    from collab_lab.results.prices_page import KINDS
-    from collab_lab.trained.attentions import attentions
-
-    for kind in KINDS:
-        how = Conversion("collab" if kind == "own" else kind)
-        target = TARGETS[how.to](how)
-        try:
-            check(trained, target)
-            for one in attentions(trained.model):
-                target.check(one, trained.path)
-        except UserError as error:
-            print(f"{kind}: not possible ({error.what})")
-        else:
-            yield kind, Converter(trained, how, statistics)
-
-
-def checks(trained: Trained, statistics: Any, converters: dict[str, Converter]) -> dict[str, Any]:
+def checks(model: Trained, found: Prices, valid: list[dict[str, Any]]) -> dict[str, Any]:
     """Predicted and measured loss of some changes."""
-    import sys
+    from collab_lab import prune, validation_loss
 
-    from collab_lab.metrics.loss import mean_bits
-    from collab_lab.prices.statistics import samples
-    from collab_lab.prune import choices, surgery
+    whole, measured = validation_loss(model, valid), []
 
-    valid = samples(trained, "valid", sys.maxsize)
-    whole = mean_bits(trained.model, valid)
-    found = []
-
-    def measure(change: str, make: Callable[[], tuple[Trained, float]]) -> None:
+    def measure(change: str, make: Callable[[], tuple[Trained, float | None]]) -> None:
         try:
             changed, price = make()
         except UserError as error:
             print(f"{change}: not possible ({error.what})")
         else:
-            lost = mean_bits(changed.model, valid) - whole
-            found.append({"change": change, "price": price, "measured": lost})
+            lost = validation_loss(changed, valid) - whole
+            measured.append({"change": change, "price": price, "measured": lost})
 
     def converted(converter: Converter, share: float) -> tuple[Trained, float]:
-        model, prices = converter.model(converter.spread({"cache": share}))
-        return model, sum(prices.values())
+        changed, prices = converter.model(converter.spread({"cache": share}))
+        return changed, sum(prices.values())
 
-    def without_heads(number: int) -> tuple[Trained, float]:
-        surgery.check_heads(trained)
-        pairs = {one: each.pairs for one, each in statistics.items()}
-        kept, price = choices.cheapest(trained.heads, pairs, number=number)
-        return surgery.pruned(trained, kept, statistics), price
+    def without_heads(number: int) -> tuple[Trained, float | None]:
+        pruned = prune(model, number, statistics=found.statistics)
+        return pruned.model, pruned.price
 
-    for kind, shares in (("latent", (0.25, 0.125)), ("own", (0.625,)), ("grouped-query", (0.5,))):
-        for share in shares:
-            if kind in converters:
-                name = f"{kind}, {share:g} of the KV cache"
-                measure(name, partial(converted, converters[kind], share))
-    heads = sum(map(sum, trained.heads.values()))
+    for kind, shares in CHECKED.items():
+        for share in shares if kind in found.converters else ():
+            name = f"{kind}, {share:g} of the KV cache"
+            measure(name, partial(converted, found.converters[kind], share))
+    heads = sum(map(sum, model.heads.values()))
     for number in sorted({heads // 6, heads // 3} - {0}):
         measure(f"{number} of {heads} heads removed", partial(without_heads, number))
-    return {"valid_bits": whole, "checks": found}
+    return {"valid_bits": whole, "checks": measured}

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from collab_common import ATTENTION_TYPES, AttentionType
 from collab_common.command import positive, share
@@ -14,11 +13,8 @@ from collab_common.errors import UserError
 from collab_lab.cli import options
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from collab_lab.prune.choices import Heads
-    from collab_lab.prune.surgery import Kept
-    from collab_lab.trained.attentions import Attention
+    from collab_lab.pruning.surgery import Retained
+    from collab_lab.trained.attentions import HeadCounts
     from collab_lab.trained.opener import Trained
 
 
@@ -33,10 +29,8 @@ def build_parser() -> argparse.ArgumentParser:
         "bits per target token, and their means stay in the output's bias.",
         "example: fairseq-collab prune average.pt data-bin --remove-share 0.3 --out pruned.pt",
     )
-    options.add_checkpoint(parser, options.TRANSFORMER)
-    options.add_data(parser, "that of the training")
+    options.add_model(parser)
     options.add_out(parser, "FILE", "checkpoint to write")
-    options.add_force(parser)
     number = parser.add_mutually_exclusive_group()
     number.add_argument("--remove-share", type=share, metavar="X", help="share of heads to remove")
     number.add_argument(
@@ -75,10 +69,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--normalise", action="store_true",
         help="with --importance: importances of each layer get norm 1, as in the paper",
     )  # fmt: skip
-    options.add_pass(parser)
-    options.add_check(parser)
-    options.add_cpu(parser)
-    options.add_user_dir(parser)
+    options.add_pass(parser, check="measure the loss on the validation set, too")
     return parser
 
 
@@ -88,88 +79,65 @@ NUMBERS = ("remove_share", "as_many_as", "keep")
 
 def check_options(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     """Exit with status 2 for options that contradict each other."""
+    ranks = not (args.votes or args.gates or args.keep_heads)  # so that any number can go
     if args.importance is None:
         options.reject(parser, args, ("normalise",), "needs --importance")
-    if not by_price(args):
+    if not ranks or args.importance is not None or args.random is not None:
         options.reject(parser, args, ("sentences", "subset"), "is of the choice by price")
-    if not ranks(args):
+    if not ranks:
         reason = "needs a choice by price, --importance or --random"
         options.reject(parser, args, (*NUMBERS, "types"), reason)
     elif all(getattr(args, name) is None for name in NUMBERS):
         parser.error("give a number of heads: --remove-share, --as-many-as or --keep")
 
 
-def ranks(args: argparse.Namespace) -> bool:
-    """Whether heads are ranked, so that any number of them can be removed."""
-    return not (args.votes or args.gates or args.keep_heads)
-
-
-def by_price(args: argparse.Namespace) -> bool:
-    return ranks(args) and args.importance is None and args.random is None
-
-
-def choose(args: argparse.Namespace, trained: Trained) -> Kept:
-    """The heads to keep, by a choice that tells their number."""
-    from collab_lab.prune import choices, votes
-
-    if args.votes is not None:
-        return votes.read(args.votes, trained.heads)
-    if args.keep_heads is not None:
-        return choices.named_heads(args.keep_heads, trained.heads)
-    return choices.open_heads(trained)
-
-
-def cheapest(args: argparse.Namespace, trained: Trained) -> Callable[..., tuple[Kept, float]]:
-    """The choice of as many heads as the options say, from their pairs."""
-    from collab_lab.prune import choices
-    from collab_lab.trained import opener
-
-    heads = trained.heads
-    if args.keep is not None:
-        choices.check_enough(heads, args.keep)
-        return partial(choices.cheapest_of_each, heads, keep=args.keep)
-    number = round((args.remove_share or 0) * total(heads, args.types))
-    if args.as_many_as is not None:
-        other = opener.load(args.as_many_as, args.data).heads
-        number = total(heads, args.types) - total(other, args.types)
-        if number < 0:
-            raise UserError(f"has more heads than {trained.path}", args.as_many_as, "swap them")
-    return partial(choices.cheapest, heads, number=number)
-
-
-def importances(args: argparse.Namespace, trained: Trained) -> dict[Attention, Tensor]:
-    """Pairs of ``--importance`` or ``--random``."""
+def choice(args: argparse.Namespace, model: Trained) -> dict[str, Any]:
+    """The arguments of :func:`collab_lab.prune`: which heads, or how many."""
+    from collab_lab import open_model
     from collab_lab.analysis import content
     from collab_lab.analysis.importance import normalised
-    from collab_lab.prune import choices
+    from collab_lab.pruning import choices, votes
 
+    heads = model.heads
+    if args.votes is not None:
+        return {"retained": votes.read(args.votes, heads)}
+    if args.keep_heads is not None:
+        return {"retained": choices.named_heads(args.keep_heads, heads)}
+    if args.gates:
+        return {"retained": choices.open_heads(model)}
+    number = round((args.remove_share or 0) * total(heads, args.types))
+    if args.as_many_as is not None:
+        other = open_model(args.as_many_as, args.data).heads
+        number = total(heads, args.types) - total(other, args.types)
+        if number < 0:
+            raise UserError(f"has more heads than {model.path}", args.as_many_as, "swap them")
+    chosen = {"number": number, "keep": args.keep, "types": args.types}
     if args.random is not None:
-        measure = choices.random_measure(trained.heads, args.random)
-    else:
-        found = content.read(args.importance)
-        measure = content.measure(found, choices.MEASURE, trained.heads, args.importance)
-    return choices.on_diagonals(normalised(measure) if args.normalise else measure, trained)
+        chosen["importances"] = choices.random_importances(heads, args.random)
+    if args.importance is not None:
+        measured = content.read(args.importance)
+        importances = content.measure(measured, choices.MEASURE, heads, args.importance)
+        chosen["importances"] = normalised(importances) if args.normalise else importances
+    return chosen | {"subset": args.subset, "sentences": args.sentences}
 
 
-def total(heads: Heads, types: Sequence[AttentionType]) -> int:
+def total(heads: HeadCounts, types: Sequence[AttentionType]) -> int:
     """The number of heads of these attention types."""
     return sum(sum(heads[type_]) for type_ in types)
 
 
-def report(heads: Heads, kept: Kept) -> list[str]:
-    """The kept heads, one line per attention type."""
-    from collab_lab.prune.choices import NO_HEADS
-
+def report(heads: HeadCounts, retained: Retained) -> list[str]:
+    """The retained heads, one line per attention type."""
     lines = []
     for type_, counts in heads.items():
         if not counts:  # such as the encoder of a language model
             continue
-        stay = [" ".join(map(str, sorted(layer))) or NO_HEADS for layer in kept[type_]]
-        number = f"{sum(map(len, kept[type_]))} of {sum(counts)} heads"
+        stay = [" ".join(map(str, sorted(layer))) or "-" for layer in retained[type_]]
+        number = f"{sum(map(len, retained[type_]))} of {sum(counts)} heads"
         lines.append(f"{type_}: {number}: {' / '.join(stay)}")
         lines += [
             f"{type_} layer {layer}: no head is left; its attention is a constant"
-            for layer, left in enumerate(kept[type_])
+            for layer, left in enumerate(retained[type_])
             if not left
         ]
     return lines
@@ -182,32 +150,18 @@ def main(argv: Sequence[str]) -> int:
     options.check_out(args, args.out.with_suffix(".yaml"))
     if args.out.suffix != ".pt":
         raise UserError("is no name of a checkpoint", args.out, "give --out a name with .pt")
-    options.import_models(args)
-    from collab_lab.prices.statistics import collect, samples
-    from collab_lab.prune import choices
-    from collab_lab.prune.surgery import load, pruned, training_options, write_configuration
-    from collab_lab.trained import opener
+    model = options.model(args)
+    from collab_lab import prune
+    from collab_lab.pruning.surgery import check_heads, training_options, write_configuration
 
-    trained = load(args.checkpoint, args.data)
-    trained.model.to(options.device(args))
-    whole = choices.without_gates(trained)
-    statistics, price = None, []
-    if not ranks(args):
-        kept = choose(args, trained)
-    else:
-        choice = cheapest(args, whole)
-        if by_price(args):
-            statistics = collect(whole, samples(whole, args.subset, args.sentences))
-            pairs = {one: found.pairs for one, found in statistics.items()}
-        else:
-            pairs = importances(args, whole)
-        kept, bits = choice({one: it for one, it in pairs.items() if one.type in args.types})
-        price = [f"price: {bits:.4f} bits per target token"] * by_price(args)
-    result = pruned(whole, kept, statistics)
-    checked = options.checked(args, whole, result)
+    check_heads(model)
+    chosen, validation = choice(args, model), options.validation(args, model)
+    result, retained, price = prune(model, **chosen)
+    checked = validation(result)
     result.model.cpu()
-    opener.save(result, args.out)
+    result.save(args.out)
     write_configuration(result, args.out)
-    lines = [*report(trained.heads, kept), *price, *options.check_lines(checked)]
+    prices = [] if price is None else [f"price: {price:.4f} bits per target token"]
+    lines = [*report(model.heads, retained), *prices, *options.check_lines(checked)]
     print(*lines, f"{args.out}: {training_options(result)}", sep="\n")
     return 0

@@ -1,7 +1,7 @@
 """``fairseq-collab reparametrize``: narrower or shared keys, values or latents for a trained model.
 
 The maps of every attention are approximated with the least predicted loss in bits
-(:mod:`collab_lab.prices`); all other weights are copied.
+(:mod:`collab_lab.pricing`); all other weights are copied.
 """
 
 from __future__ import annotations
@@ -12,20 +12,11 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import Any
 
-from tabulate import tabulate
-
 from collab_common import ATTENTION_TYPES
 from collab_common.command import share
 from collab_lab.cli import options
+from collab_lab.conversion import SIZES
 
-#: The size that each kind of heads has: ``size`` of :data:`.convert.kinds.TARGETS`.
-SIZES = {
-    "collab": "key_dim",
-    "headsize": "key_dim",
-    "grouped-query": "key_value_heads",
-    "latent": "latent_dim",
-}
-QUERY_MIXINGS = ("diagonal", "full", "own")
 #: Columns of the report, by the size.
 LETTERS = {"key_dim": "K", "key_value_heads": "G", "latent_dim": "r"}
 
@@ -39,26 +30,21 @@ def build_parser() -> argparse.ArgumentParser:
         "checkpoint.",
         "example: fairseq-collab reparametrize average.pt --to latent --cache 0.25 --out latent.pt",
     )
-    options.add_checkpoint(parser, options.TRANSFORMER)
-    options.add_data(parser, "that of the training")
+    options.add_model(parser)
     options.add_out(parser, "FILE", "checkpoint to write")
-    options.add_force(parser)
     parser.add_argument(
         "--to", choices=SIZES, default="collab",
         help="heads of the result: shared keys (collab, the default), narrower separate keys "
         "(headsize), grouped-query, or latent",
     )  # fmt: skip
     parser.add_argument(
-        "--query-mixing", choices=QUERY_MIXINGS, default="own",
+        "--query-mixing", default="own", metavar="{own,full,diagonal}",
         help="with --to collab: queries of each head of its own (default: least loss), one shared "
         "query mixed by a full matrix per head, or a diagonal",
     )  # fmt: skip
     _add_sizes(parser)
-    options.add_pass(parser)
-    options.add_check(parser)
-    options.add_cpu(parser)
+    options.add_pass(parser, check="measure the loss on the validation set, too")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    options.add_user_dir(parser)
     return parser
 
 
@@ -128,52 +114,49 @@ def _sizes(size: str) -> tuple[str, ...]:
 
 def reparametrize(args: Namespace) -> dict[str, Any]:
     """Convert ``args.checkpoint`` into ``args.out``; the settings and the prices."""
-    from collab_lab.convert import conversion
-    from collab_lab.convert.base import Conversion
-    from collab_lab.prices.statistics import collect, samples
-    from collab_lab.trained import opener
+    model = options.model(args)
+    from collab_lab import convert
 
-    what = Conversion(args.to, args.query_mixing, args.value_heads)
-    trained, target = conversion.load(args.checkpoint, what, args.data)
-    trained.model.to(options.device(args))
-    by_type = {type_: getattr(args, f"{target.size}_in_{type_}") for type_ in ATTENTION_TYPES}
-    shares = {of: getattr(args, of) for of in ("cache", "parameters") if getattr(args, of)}
-    sizes = {}
-    if not shares:
-        whole = getattr(args, target.size)
-        sizes = conversion.chosen_sizes(whole, by_type, trained, target)
-    statistics = collect(trained, samples(trained, args.subset, args.sentences))
-    converter = conversion.Converter(trained, what, statistics)
-    if shares:
-        sizes = converter.spread(shares)
-    result, prices = converter.model(sizes)
-    checked = options.checked(args, trained, result)
-    result.model.cpu()
-    opener.save(result, args.out)
-    attentions = [
-        {"type": one.type, "layer": one.layer, target.size: sizes[one], "price": price}
-        for one, price in prices.items()
-    ]
+    validation, size = options.validation(args, model), SIZES[args.to]
+    result = convert(
+        model,
+        args.to,
+        getattr(args, size),
+        by_type={type_: getattr(args, f"{size}_in_{type_}") for type_ in ATTENTION_TYPES},
+        shares={of: getattr(args, of) for of in ("cache", "parameters") if getattr(args, of)},
+        query_mixing=args.query_mixing,
+        value_heads=args.value_heads,
+        subset=args.subset,
+        sentences=args.sentences,
+    )
+    checked = validation(result.model)
+    result.model.model.cpu()
+    result.model.save(args.out)
     return {
         "checkpoint": str(args.checkpoint),
         "out": str(args.out),
-        "arch": result.arch,
+        "arch": result.model.arch,
         "query_mixing": args.query_mixing if args.to == "collab" else None,
         "sentences": args.sentences,
-        "price": sum(prices.values()),
+        "price": result.price,
         **checked,
-        "attentions": attentions,
+        "attentions": [
+            {"type": one.type, "layer": one.layer, size: width, "price": result.prices[one]}
+            for one, width in result.sizes.items()
+        ],
     }
 
 
 def report(result: dict[str, Any]) -> str:
     """One line per attention, and one for the model."""
-    found, (size,) = result["attentions"], {*SIZES.values()} & {*result["attentions"][0]}
-    rows = [(f"{one['type']} {one['layer']}", one[size], one["price"]) for one in found]
+    from tabulate import tabulate
+
+    parts, (size,) = result["attentions"], {*LETTERS} & {*result["attentions"][0]}
+    rows = [(f"{one['type']} {one['layer']}", one[size], one["price"]) for one in parts]
     rows.append(("sum", None, result["price"]))
     table = tabulate(rows, ["attention", LETTERS[size], "price (bits)"], "plain", floatfmt=".4f")
-    made = f"{result['out']}: a {result['arch']}, from {result['checkpoint']}"
-    return "\n".join([table, *options.check_lines(result), made])
+    out = f"{result['out']}: a {result['arch']}, from {result['checkpoint']}"
+    return "\n".join([table, *options.check_lines(result), out])
 
 
 def main(argv: Sequence[str]) -> int:
@@ -181,7 +164,6 @@ def main(argv: Sequence[str]) -> int:
     args = parser.parse_intermixed_args(argv)
     check(parser, args)
     options.check_out(args)
-    options.import_models(args)
     result = reparametrize(args)
     print(json.dumps(result) if args.json else report(result))
     return 0

@@ -36,13 +36,13 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--reference", type=Path, metavar="FILE", help="raw reference text, one sentence per line"
     )
-    made = parser.add_argument_group("a checkpoint that was not trained in a run")
-    made.add_argument("--run", type=Path, metavar="FOLDER", help="folder of the new run")
-    made.add_argument(
+    group = parser.add_argument_group("a checkpoint that was not trained in a run")
+    group.add_argument("--run", type=Path, metavar="FOLDER", help="folder of the new run")
+    group.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE",
         help="a fact for tables (method=elected), or one of fairseq's options (generation.beam=1)",
     )  # fmt: skip
-    made.add_argument("--cpu", action="store_true", help="do not use a GPU")
+    group.add_argument("--cpu", action="store_true", help="do not use a GPU")
     return parser
 
 
@@ -131,9 +131,9 @@ def scores_of(run: Run) -> Record:
 
 def line_of(record: Record) -> str:
     """The scores of a run in one line."""
-    from collab_lab.runs.worker import in_short
+    from collab_lab.runs.worker import summary
 
     if record.task == "language_modeling":
-        return in_short(record)
+        return summary(record)
     chrf = f"chrF {record.chrf:.2f}  {record.bleu_signature}  {record.chrf_signature}"
-    return f"{in_short(record)}  {chrf}"
+    return f"{summary(record)}  {chrf}"

@@ -47,7 +47,7 @@ def main(argv: list[str]) -> int:
 
     from collab_lab.runs.run import Run
     from collab_lab.runs.sweep import plan
-    from collab_lab.runs.worker import train_command, work_off
+    from collab_lab.runs.worker import run_all, train_command
 
     out = args.out or Path("runs") / args.config.stem
     jobs = plan(args.config, args.overrides)
@@ -63,7 +63,7 @@ def main(argv: list[str]) -> int:
     threads = max(1, cores() // args.jobs)
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))  # of each training
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))  # of the scoring in this process
-    return work_off(runs, args.jobs, command=["fairseq-collab", "sweep", *argv], log=sys.stdout)
+    return run_all(runs, args.jobs, command=["fairseq-collab", "sweep", *argv], log=sys.stdout)
 
 
 def check_data(folders: set[Path]) -> None:

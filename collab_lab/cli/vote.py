@@ -16,32 +16,27 @@ def build_parser() -> argparse.ArgumentParser:
         "fairseq-collab prune --votes.",
         "example: fairseq-collab vote checkpoints/average.pt data/multi30k --out votes.json",
     )
-    options.add_checkpoint(parser, "a trained transformer_grouped_heads, or a language model of it")
-    options.add_data(parser)
+    about = "a trained transformer_grouped_heads, or a language model of it"
+    options.add_model(parser, about, data=None)
     options.add_out(parser, "FILE", "file of votes to write")
-    options.add_force(parser)
     parser.add_argument("--subset", default="train", help="subset to read (default: train)")
-    options.add_cpu(parser)
-    options.add_user_dir(parser)
     return parser
 
 
 def main(argv: Sequence[str]) -> int:
     args = build_parser().parse_args(argv)
     options.check_out(args)
-    options.import_models(args)
-    from collab_lab.prune import votes
-    from collab_lab.trained.opener import epoch, load
+    model = options.model(args)
+    from collab_lab.pruning import votes
+    from collab_lab.trained.opener import batches
     from fairseq_collab.attention.groups import head_group_attentions
 
-    trained = load(args.checkpoint, args.data)
-    trained.model.to(options.device(args))
-    count = votes.count_votes(trained, epoch(trained, args.subset))
+    count = votes.count_votes(model, batches(model, args.subset))
     content = {
         "checkpoint": args.checkpoint.name,
         "data": args.data.resolve().name,
         "subset": args.subset,
-        "feature": head_group_attentions(trained.model)[0].feature,
+        "feature": head_group_attentions(model.model)[0].feature,
         "batches": count.batches,
         "votes": count.votes,
     }

@@ -60,8 +60,8 @@ def export(trained: Trained, data: Path | None, folder: Path) -> None:
     """Fill a folder for ``ctranslate2.Translator``, and print the size of the KV cache there."""
     check_engine(trained, "CTranslate2", ACTIVATIONS)
     write(trained, vocabulary(trained, data), folder)
-    for token, (own, there) in cache_bytes(trained).items():
-        print(f"KV cache per {token} token (float32): {own:,} bytes, in CTranslate2 {there:,}")
+    for token, (here, there) in cache_bytes(trained).items():
+        print(f"KV cache per {token} token (float32): {here:,} bytes, in CTranslate2 {there:,}")
 
 
 def write(trained: Trained, words: Vocabulary, folder: Path) -> None:
@@ -96,8 +96,8 @@ def symbols(dictionary: Dictionary) -> list[str]:
 
 def _stack(kind: Any, trained: Trained, stack: Any, side: str) -> Any:
     """The empty specification of ``stack``, whose attentions are replaced by plain projections."""
-    places, heads, size = layout(trained, side)
-    for one in places:
+    layers, heads, size = layout(trained, side)
+    for one in layers:
         if isinstance(one.module, HeadAttention):
             name = one.name.rpartition(".")[2]
             setattr(stack.layers[one.layer], name, projections(one.module, size, heads))
@@ -112,20 +112,18 @@ def _stack(kind: Any, trained: Trained, stack: Any, side: str) -> Any:
         layernorm_embedding=stack.layernorm_embedding is not None,
         no_final_norm=stack.layer_norm is None,
     )
-    for one in places:
+    for one in layers:
         if isinstance(one.module, HeadAttention) and shares(one.module):
-            own = one.type != "cross"
-            shared = MultiHeadAttentionSpec(
-                own, num_heads_kv=key_value_heads(one.module), head_dim=size
-            )
-            setattr(spec.layer[one.layer], "self_attention" if own else "attention", shared)
+            groups, is_cross = key_value_heads(one.module), one.type == "cross"
+            shared = MultiHeadAttentionSpec(not is_cross, num_heads_kv=groups, head_dim=size)
+            setattr(spec.layer[one.layer], "attention" if is_cross else "self_attention", shared)
     return spec
 
 
 def layout(trained: Trained, side: str) -> tuple[list[Attention], int, int]:
     """The attentions of a stack, and the number and the size of their heads in CTranslate2."""
-    places = [one for one in attentions(trained.model) if one.name.startswith(f"{side}.")]
-    return places, common_heads(trained, side), max(head_size(trained, one) for one in places)
+    layers = [one for one in attentions(trained.model) if one.name.startswith(f"{side}.")]
+    return layers, common_heads(trained, side), max(head_size(trained, one) for one in layers)
 
 
 def cache_bytes(trained: Trained) -> dict[str, tuple[int, int]]:
@@ -134,16 +132,16 @@ def cache_bytes(trained: Trained) -> dict[str, tuple[int, int]]:
     Sums over decoder layers, in single precision.  CTranslate2 caches keys and values of one size
     for all heads of the decoder; only heads that share them in the model share them there.
     """
-    places, heads, size = layout(trained, "decoder")
-    found = {"target": (0, 0), "source": (0, 0)}
-    for one in places:
+    layers, heads, size = layout(trained, "decoder")
+    sizes = {"target": (0, 0), "source": (0, 0)}
+    for one in layers:
         is_shared = isinstance(one.module, HeadAttention) and shares(one.module)
         groups = key_value_heads(one.module) if is_shared else heads
         token = "source" if one.type == "cross" else "target"
-        own, there = found[token]
-        own += BYTES_PER_FLOAT * sum(cached_floats(one.module))
-        found[token] = own, there + BYTES_PER_FLOAT * 2 * groups * size
-    return found
+        here, there = sizes[token]
+        here += BYTES_PER_FLOAT * sum(cached_floats(one.module))
+        sizes[token] = here, there + BYTES_PER_FLOAT * 2 * groups * size
+    return sizes
 
 
 def head_size(trained: Trained, one: Attention) -> int:

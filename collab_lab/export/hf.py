@@ -122,19 +122,19 @@ def generation(words: Vocabulary) -> GenerationConfig:
 
 def weights(model: Any, config: MarianConfig) -> dict[str, Tensor]:
     """Marian's weights by name; tied weights once."""
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
         for name, weight in stack.layers.state_dict().items():
             if not is_copy(name):
-                found[f"model.{side}.layers.{name}"] = weight
+                tensors[f"model.{side}.layers.{name}"] = weight
         positions = position_table(stack)[: config.max_position_embeddings]
-        found[f"model.{side}.embed_positions.weight"] = positions
+        tensors[f"model.{side}.embed_positions.weight"] = positions
         name = "shared" if config.share_encoder_decoder_embeddings else f"{side}.embed_tokens"
-        found[f"model.{name}.weight"] = stack.embed_tokens.weight
+        tensors[f"model.{name}.weight"] = stack.embed_tokens.weight
     if not config.tie_word_embeddings:
-        found["lm_head.weight"] = model.decoder.output_projection.weight
-    found["final_logits_bias"] = torch.zeros(1, model.decoder.output_projection.out_features)
-    return {name: weight.detach().contiguous() for name, weight in found.items()}
+        tensors["lm_head.weight"] = model.decoder.output_projection.weight
+    tensors["final_logits_bias"] = torch.zeros(1, model.decoder.output_projection.out_features)
+    return {name: weight.detach().contiguous() for name, weight in tensors.items()}
 
 
 def write_vocabulary(words: Vocabulary, folder: Path, config: MarianConfig) -> None:

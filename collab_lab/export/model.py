@@ -26,7 +26,7 @@ from collab_common.errors import UserError
 from collab_lab.export.attention import NotExactError, plain_weights
 from collab_lab.trained.attentions import attentions
 from collab_lab.trained.from_options import untrained
-from collab_lab.trained.opener import Trained, check_data, check_finite, save
+from collab_lab.trained.opener import Trained, check_data, check_finite
 from fairseq_collab.attention import HeadAttention
 from fairseq_collab.models.base import Family
 from fairseq_collab.models.checks import register_dictionary_signature
@@ -81,7 +81,7 @@ def write(trained: Trained, folder: Path) -> None:
     extra = {k: v for k, v in result.state["extra_state"].items() if k != "train_iterator"}
     result = replace(result, state={**result.state, "extra_state": extra})
     result.cfg.common.user_dir = None
-    save(result, folder / "model.pt")
+    result.save(folder / "model.pt")
 
 
 def plain(trained: Trained) -> Trained:
@@ -116,26 +116,23 @@ def stock_weights(trained: Trained) -> dict[str, Tensor]:
 
 def common_heads(trained: Trained, stack: str) -> int:
     """The number of heads of all attentions in one stack of layers, except those without heads."""
-    own = [a for a in attentions(trained.model) if a.name.startswith(f"{stack}.")]
-    own = [one for one in own if one.module.num_heads]
-    if not own:
-        return 1
-    heads: int = own[0].module.num_heads
-    for one in own:
-        if one.module.num_heads != heads:
-            what = f"{one.name} has {one.module.num_heads} heads, {own[0].name} has {heads}"
-            raise inexact(trained, f"{what}; other engines have one number in the {stack}", None)
-    return heads
+    inside = [one for one in attentions(trained.model) if one.name.startswith(f"{stack}.")]
+    numbers = {one.module.num_heads: one.name for one in inside if one.module.num_heads}
+    if len(numbers) > 1:
+        listed = ", ".join(f"{name} has {number} heads" for number, name in numbers.items())
+        what = f"{listed}; other engines have one number in the {stack}"
+        raise inexact(trained, what, None)
+    return next(iter(numbers), 1)
 
 
 def stock_options(trained: Trained, family: Family) -> Any:
     """Options of fairseq's own model of the family."""
-    given, arch = trained.options, family.prefix.rstrip("_")
-    values = {option.name: given.get(option.name) for option in fields(family.options)}
+    options, arch = trained.options, family.prefix.rstrip("_")
+    values = {option.name: options.get(option.name) for option in fields(family.options)}
     for side, layers in trained.heads.items():
         if side == "cross" or not layers:
             continue
-        heads, dim = common_heads(trained, side), given[f"{side}_embed_dim"]
+        heads, dim = common_heads(trained, side), options[f"{side}_embed_dim"]
         if dim % heads:
             what = f"{heads} heads in the {side} do not divide the model's size {dim}"
             raise inexact(trained, what)
@@ -144,11 +141,11 @@ def stock_options(trained: Trained, family: Family) -> Any:
         values[f"{side}_layers"] = len(layers)
         if side == "decoder":
             for size in ("decoder_input_dim", "decoder_output_dim"):
-                values[size] = given[size] or dim
+                values[size] = options[size] or dim
     if family is not LANGUAGE_MODEL:
         return Namespace(**{**values, "_name": arch, "arch": arch})
     for option in family.ignored:
-        if given[option]:
+        if options[option]:
             what = f"fairseq's own language model ignores --{option.replace('_', '-')}"
             raise inexact(trained, what, None)
     values |= {"_name": arch, "max_target_positions": trained.model.decoder.max_target_positions}
@@ -176,7 +173,7 @@ def check_engine(
     pre_norm = cfg.encoder.normalize_before or cfg.decoder.normalize_before
     resized = decoder.project_in_dim is not None or decoder.project_out_dim is not None
     without_cross = cfg.no_cross_attention or cfg.cross_self_attention
-    found = {
+    unsupported = {
         "--no-cross-attention, --cross-self-attention": without_cross,
         f"two sizes of encoder and decoder ({dims[0]} and {dims[1]})": dims[0] != dims[1],
         "--adaptive-softmax-cutoff": decoder.adaptive_softmax is not None,
@@ -186,7 +183,7 @@ def check_engine(
         "--encoder-normalize-before, --decoder-normalize-before": post_norm_only and pre_norm,
         "--layernorm-embedding": post_norm_only and cfg.layernorm_embedding,
     }
-    for what, present in found.items():
+    for what, present in unsupported.items():
         if present:
             raise inexact(trained, f"{engine} does not support {what}", todo)
 
@@ -259,16 +256,16 @@ def _dictionary(path: Path, stack: Any, todo: str) -> Dictionary:
     return _checked(Dictionary.load(str(path)), path, stack, todo)
 
 
-def _checked(found: Dictionary, path: Path, stack: Any, todo: str) -> Dictionary:
+def _checked(words: Dictionary, path: Path, stack: Any, todo: str) -> Dictionary:
     expected = stack.embed_tokens.num_embeddings
-    if len(found) != expected:
-        raise UserError(f"has {len(found)} symbols, the model {expected}", path, todo)
+    if len(words) != expected:
+        raise UserError(f"has {len(words)} symbols, the model {expected}", path, todo)
     if hasattr(stack, "dictionary_signature"):
         probe = nn.Module()
-        register_dictionary_signature(probe, found)
+        register_dictionary_signature(probe, words)
         if not torch.equal(probe.get_buffer("dictionary_signature"), stack.dictionary_signature):
             raise UserError("has other symbols than the model, or another order", path, todo)
-    return found
+    return words
 
 
 def position_table(stack: Any) -> Tensor:

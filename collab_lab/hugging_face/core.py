@@ -3,7 +3,7 @@
     s (x Wq_i^T + bq_i)(y Wk_i^T + bk_i)^T  ~  s q_i(x) (y Wk~^T)^T + (equal for all keys)
 
 The queries ``q_i`` are diagonal, full or own (:mod:`fairseq_collab.attention.collaborative`); the
-closed forms are those of :mod:`collab_lab.convert.low_rank`.  With ``K = H h`` they are exact.
+closed forms are those of :mod:`collab_lab.conversion.low_rank`.  With ``K = H h`` they are exact.
 
 Shapes: ``x (B, T, d)``, ``y (B, S, d_y)``; ``Wq_i, Wk_i (h, .)`` with ``h = d/H``; masks
 ``(B or 1, 1 or H, T or 1, S)``, added to the scores, or true where a query may look.
@@ -18,17 +18,17 @@ import torch
 from torch import Tensor
 
 from collab_common.errors import UserError
-from collab_lab.convert.base import TrainedAttention
-from collab_lab.convert.kinds import shared_keys
+from collab_lab.conversion.base import TrainedAttention
+from collab_lab.conversion.kinds import shared_keys
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
 from fairseq_collab.attention.scores import head_scores
 
 #: Weight and bias of a linear map, if it has one.
-Projection = tuple[Tensor, Tensor | None]
+Linear = tuple[Tensor, Tensor | None]
 
 
 def trained_heads(
-    name: str, projections: Sequence[Projection], *, num_heads: int, scaling: float
+    name: str, projections: Sequence[Linear], *, num_heads: int, scaling: float
 ) -> ConcatenatedAttention:
     """The heads of another library's attention as an attention of this project.
 
@@ -78,12 +78,12 @@ def collaborative_core(
         dropout=dropout,
     ).to(heads.k_proj.weight)
     copied = trained.copied("v_proj", "out_proj")
-    core.load_state_dict({"signature": core.signature, **weights, **copied})
+    core.load_state_dict(weights | copied)
     del core.out_proj
     return core
 
 
-def check(name: str, projections: Sequence[Projection], num_heads: int) -> None:
+def check(name: str, projections: Sequence[Linear], num_heads: int) -> None:
     """Raise UserError for heads that cannot share keys."""
     dim = projections[0][0].size(1)
     sizes = [len(weight) for weight, _ in projections[:3]]

@@ -1,4 +1,4 @@
-"""Statistics of the attentions of a Hugging Face model: see :mod:`collab_lab.prices`.
+"""Statistics of the attentions of a Hugging Face model: see :mod:`collab_lab.pricing`.
 
 Without a loss, ``L`` is the product of the model's output with a random vector: prices are then of
 the output's squared error (Gauss-Newton).
@@ -17,8 +17,7 @@ from torch import Tensor, nn
 
 from collab_common.errors import UserError
 from collab_common.progress import bar
-from collab_lab.prices.statistics import Statistics, Sums
-from collab_lab.trained.attentions import HeadMaps
+from collab_lab.pricing.statistics import Statistics, Sums
 
 Loss = Callable[[Any], Tensor]
 
@@ -35,7 +34,7 @@ def collect(
     They are sums over ``inputs``, for prices that are compared with each other alone.  A query
     without effect on the output, such as padding's, is not counted.
     """
-    sums = {name: Sums(HeadMaps.of(one)) for name, one in heads.items()}
+    sums = {name: Sums(one) for name, one in heads.items()}
     chance = torch.Generator().manual_seed(seed)
     calls: dict[str, tuple[Tensor, ...]] = {}
     with ExitStack() as until, torch.enable_grad():
@@ -60,10 +59,10 @@ def collect(
             for (name, (x, y, mask, _)), gradient in zip(calls.items(), gradients, strict=True):
                 gradient = gradient.transpose(0, 1)  # (T, B, d)
                 sums[name].add(x, y, gradient.any(-1), gradient, mask)
-    for name, each in sums.items():
-        if not each.queries:
+    for name, total in sums.items():
+        if not total.queries:
             raise UserError("it has no effect on the output", name, "give inputs that it reads")
-    return {name: each.result(targets=1) for name, each in sums.items()}
+    return {name: total.result(targets=1) for name, total in sums.items()}
 
 
 def _record(
@@ -71,12 +70,12 @@ def _record(
 ) -> Any:
     """Add inputs and masks of a call to ``calls``, and zeros that are added to its output."""
     positional = zip(inspect.signature(module.forward).parameters, args, strict=False)
-    given = dict(positional) | kwargs
-    x, y = given["hidden_states"], given.get("key_value_states")
+    arguments = dict(positional) | kwargs
+    x, y = arguments["hidden_states"], arguments.get("key_value_states")
     x, y = (one.detach().transpose(0, 1) for one in (x, x if y is None else y))
     # Gradients of zeros exist even if all weights are frozen.
     zeros = torch.zeros_like(output[0], requires_grad=True)  # (B, T, d)
-    calls[name] = x, y, given.get("attention_mask"), zeros
+    calls[name] = x, y, arguments.get("attention_mask"), zeros
     return output[0] + zeros, *output[1:]
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 from collab_common.errors import UserError
 from collab_common.progress import bar
-from collab_lab.convert.base import Conversion, Target, TrainedAttention
-from collab_lab.convert.kinds import TARGETS, shared_keys
-from collab_lab.hugging_face import hugging_face
+from collab_lab.conversion.base import Conversion, Target, TrainedAttention
+from collab_lab.conversion.kinds import TARGETS, shared_keys
+from collab_lab.hugging_face import adapters
 from collab_lab.hugging_face.core import collaborative_core, trained_heads
 from collab_lab.hugging_face.statistics import Loss, collect, pretrained
-from collab_lab.prices.bits import Point, cheapest
+from collab_lab.pricing.bits import Point, cheapest
 from fairseq_collab.attention.building import check_choice
 from fairseq_collab.attention.collaborative import QUERY_MIXINGS
 
@@ -31,8 +31,8 @@ def swap_attention(
 
     Known are the attentions of Hugging Face's BERT and RoBERTa (self-attention), DistilBERT,
     Marian (all three) and DeiT.  At the model's own dimension the result is exact; below, the
-    change of the output is the least: see :mod:`collab_lab.convert.common_map` for own
-    queries, :mod:`collab_lab.convert.low_rank` for others.
+    change of the output is the least: see :mod:`collab_lab.conversion.common_map` for own
+    queries, :mod:`collab_lab.conversion.low_rank` for others.
 
     The model can be used, trained and saved as before.  To load a saved model, make it from its
     configuration, call ``swap_attention`` with the returned widths, then load the state dict.
@@ -54,7 +54,7 @@ def swap_attention(
             counts, such as a vector of each sentence, can be put around them.
         key_dim: ``K``, numbers per token in the key of all heads: from 1 to the model's dimension;
             or a width for each name.  A float is a share of all key widths, which are spread over
-            the attentions by price (:mod:`collab_lab.prices.bits`).
+            the attentions by price (:mod:`collab_lab.pricing.bits`).
         query: ``own`` (least error), ``full`` (queries and keys of width K) or ``diagonal``
             (Cordonnier et al. 2020); see :mod:`fairseq_collab.attention.collaborative`.  Or
             ``separate``, the baseline: each head has K/H dimensions of its own.
@@ -77,20 +77,20 @@ def swap_attention(
     check_choice("query", query, (*QUERY_MIXINGS, "separate"))
     if isinstance(key_dim, Mapping):
         select = key_dim.__contains__
-    found = {
+    originals = {
         name: known
         for name, module in model.named_modules()
-        if select(name) and (known := hugging_face.parts(module)) is not None
+        if select(name) and (known := adapters.parts(module)) is not None
     }
-    if not found:
+    if not originals:
         raise UserError(
             f"no attention of a known kind in a {type(model).__name__}",
             todo="known are Hugging Face's BERT, RoBERTa, DistilBERT, Marian, DeiT",
         )
-    if "" in found:
+    if "" in originals:
         what = f"the {type(model).__name__} is an attention itself"
         raise UserError(what, todo="give a model that holds it")
-    heads = {name: trained_heads(name, **maps) for name, (*_, maps) in found.items()}
+    heads = {name: trained_heads(name, **maps) for name, (*_, maps) in originals.items()}
     separate = query == "separate"
     conversion = Conversion("headsize") if separate else Conversion("collab", query)
     target = TARGETS[conversion.to](conversion)
@@ -98,8 +98,8 @@ def swap_attention(
         if inputs is None:
             raise UserError("a share of the key width needs inputs", todo="give them, or a width")
     else:
-        each = key_dim if isinstance(key_dim, Mapping) else dict.fromkeys(heads, key_dim)
-        widths = {name: each[name] for name in heads}
+        by_name = key_dim if isinstance(key_dim, Mapping) else dict.fromkeys(heads, key_dim)
+        widths = {name: by_name[name] for name in heads}
         for name, one in heads.items():
             if within := target.out_of_range(one, widths[name]):
                 raise UserError(f"key width {widths[name]} is out of range", name, within)
@@ -108,7 +108,7 @@ def swap_attention(
     if isinstance(key_dim, float):
         widths = spread(trained, key_dim, query, target)
     swapped = {}
-    for name, (adapter, dropout, _) in bar("attentions", list(found.items())):
+    for name, (adapter, dropout, _) in bar("attentions", list(originals.items())):
         core = collaborative_core(trained[name], widths[name], query, dropout)
         swapped[name] = adapter(model.get_submodule(name), core)
     for name, module in swapped.items():

@@ -132,10 +132,10 @@ def check_ordinary(hypotheses: Sequence[str], references: Sequence[str]) -> None
             tokens, and no reference has.
     """
     for trace, what in _TRACES.items():
-        found = sum(trace.search(line) is not None for line in hypotheses)
-        if found > max(2, len(hypotheses) // 100) and not any(map(trace.search, references)):
+        number = sum(trace.search(line) is not None for line in hypotheses)
+        if number > max(2, len(hypotheses) // 100) and not any(map(trace.search, references)):
             what, todo = what.split("; ")
-            raise UserError(f"{found} of {len(hypotheses)} hypotheses are in {what}", todo=todo)
+            raise UserError(f"{number} of {len(hypotheses)} hypotheses are in {what}", todo=todo)
 
 
 def subword_marks(symbols: Iterable[str]) -> str | None:

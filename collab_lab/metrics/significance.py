@@ -8,6 +8,8 @@ Over seeds, two methods are trained with equal seeds, with gains
 g_s = score(system, s) - score(baseline, s) and mean g over S seeds:
 
     t-interval   g -+ t(S - 1) sd(g_s) / sqrt(S)    other seeds, same test set
+    equivalence  both of g > -m and g < m, each by a one-sided t-test, for a margin m said before
+                 (Schuirmann 1987)
 
 Several tests on one page are corrected by Holm's step-down procedure (Holm 1979, "A simple
 sequentially rejective multiple test procedure").
@@ -58,10 +60,10 @@ def paired(baseline: list[str], system: list[str], references: list[str]) -> lis
         None,
         test_type="bs",
     )()
-    least, found = least_p(baseline, system), []
+    least, results = least_p(baseline, system), []
     for name, key in zip(METRICS, signatures, strict=True):
         theirs, ours = cast(list[Any], scores[key])
-        found.append(
+        results.append(
             Result(
                 metric=name,
                 baseline=float(theirs.score),
@@ -73,7 +75,7 @@ def paired(baseline: list[str], system: list[str], references: list[str]) -> lis
                 signature=str(signatures[key]),
             )
         )
-    return found
+    return results
 
 
 def scorer_of(metric: str, text: Sequence[str], **options: Any) -> Any:
@@ -126,9 +128,22 @@ def gain_of(gains: Sequence[float]) -> Gain:
     mean = float(np.mean(gains))
     if len(gains) < 2 or np.isclose(np.ptp(gains), 0, atol=1e-9):
         return Gain(mean)
-    found = stats.ttest_1samp(gains, 0)
-    low, high = found.confidence_interval(CONFIDENCE)
-    return Gain(mean, float(low), float(high), float(found.pvalue))
+    test = stats.ttest_1samp(gains, 0)
+    low, high = test.confidence_interval(CONFIDENCE)
+    return Gain(mean, float(low), float(high), float(test.pvalue))
+
+
+def within(gains: Sequence[float], margin: float) -> float | None:
+    """p of two one-sided t-tests that the mean gain is between ``-margin`` and ``margin``.
+
+    Returns:
+        the larger p of the two; None for fewer than two gains, and where all gains are equal.
+    """
+    if len(gains) < 2 or np.isclose(np.ptp(gains), 0, atol=1e-9):
+        return None
+    above = stats.ttest_1samp(gains, -margin, alternative="greater")
+    below = stats.ttest_1samp(gains, margin, alternative="less")
+    return float(max(above.pvalue, below.pvalue))
 
 
 def gain_per_unit(gains: ArrayLike, units: ArrayLike) -> Gain:
@@ -155,9 +170,9 @@ def holm(p: Sequence[float | None]) -> list[float | None]:
 
     The i-th smallest p becomes ``max over j <= i of (m - j + 1) p_j``, at most 1.
     """
-    tested = sorted((one, place) for place, one in enumerate(p) if one is not None)
-    found, largest = [*p], 0.0
-    for rank, (one, place) in enumerate(tested):
+    tested = sorted((one, index) for index, one in enumerate(p) if one is not None)
+    corrected, largest = [*p], 0.0
+    for rank, (one, index) in enumerate(tested):
         largest = max(largest, min(1.0, (len(tested) - rank) * one))
-        found[place] = largest
-    return found
+        corrected[index] = largest
+    return corrected

@@ -6,17 +6,15 @@ too few for all runs at a time, some share.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 from omegaconf import DictConfig, OmegaConf
 
 from collab_common.errors import UserError
 
-#: The variable that says so to CUDA.
+#: Environment variable that limits CUDA to these GPUs.
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 _SIZE = "distributed_training.distributed_world_size"
 
@@ -24,31 +22,9 @@ _SIZE = "distributed_training.distributed_world_size"
 def visible() -> list[str]:
     """Names of the GPUs that this process may use, as :data:`VISIBLE` takes them."""
     number = torch.cuda.device_count()
-    given = os.environ.get(VISIBLE)
-    names = [str(one) for one in range(number)] if given is None else given.split(",")
+    limited = os.environ.get(VISIBLE)
+    names = [*map(str, range(number))] if limited is None else limited.split(",")
     return names[:number]
-
-
-class Gpus:
-    """Hands out GPUs, those with the fewest runs first."""
-
-    def __init__(self, names: Sequence[str]):
-        self._runs = dict.fromkeys(names, 0)
-        self._lock = threading.Lock()
-
-    @contextlib.contextmanager
-    def taken(self, size: int) -> Iterator[list[str]]:
-        """``size`` GPUs, or all there are, while a run trains."""
-        with self._lock:
-            chosen = sorted(self._runs, key=self._runs.__getitem__)[:size]
-            for name in chosen:
-                self._runs[name] += 1
-        try:
-            yield chosen
-        finally:
-            with self._lock:
-                for name in chosen:
-                    self._runs[name] -= 1
 
 
 def wanted(config: DictConfig) -> int:

@@ -67,11 +67,11 @@ def configuration(checkpoint: Path, data: Path, chosen: Mapping[str, str], cpu: 
         options |= dict(zip(("task.source_lang", "task.target_lang"), languages, strict=True))
     for name, value in options.items():
         OmegaConf.update(config, name, value)
-    there = flat(config)
+    known = flat(config)
     for name, text in chosen.items():
-        if name in there:
+        if name in known:
             config.merge_with_dotlist([f"{name}={text}"])
-            kind, value = type(there[name]), OmegaConf.select(config, name)
+            kind, value = type(known[name]), OmegaConf.select(config, name)
             if kind in (bool, int, float) and not isinstance(value, (kind, int)):
                 raise UserError(f"{text!r} is no {kind.__name__}", where=f"--set {name}")
         elif "." in name:

@@ -1,6 +1,6 @@
-"""What the files of a run say, typed: ``score.json``, ``started.json`` and ``failed.json``.
+"""The files of a run, typed: ``score.json``, ``started.json``, ``outcome.json``, ``failed.json``.
 
-All three are flat JSON with the names of the fields below.  Readers of results import this module
+All are flat JSON with the names of the fields below.  Readers of results import this module
 and :mod:`collab_lab.runs.run`, and nothing else of this room.
 """
 
@@ -121,10 +121,10 @@ class Started:
 
 
 @dataclass(frozen=True)
-class Failure:
-    """Why the last attempt at a run failed."""
+class Outcome:
+    """How a training ended, or why the last attempt at a run failed."""
 
-    verdict: Literal["failed", "diverged"]
+    verdict: Literal["trained", "failed", "diverged"]
     reason: str
 
 

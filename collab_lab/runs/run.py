@@ -8,6 +8,7 @@ RUN/train.log           fairseq's log
 RUN/checkpoints/
 RUN/average.pt          mean of the epochs that checkpoint.keep_last_epochs kept
 RUN/translations.txt    translations of dataset.gen_subset, one line per sentence
+RUN/outcome.json        how the training ended, from the process that trained
 RUN/failed.json         verdict and reason, if the last attempt failed
 RUN/score.json          written last and atomically: if it exists, the run is finished
 """
@@ -30,9 +31,9 @@ from collab_common.command import check_folder
 from collab_common.errors import UserError
 from collab_common.files import locked
 from collab_lab.runs import record
-from collab_lab.runs.record import Failure, Record, Started
+from collab_lab.runs.record import Outcome, Record, Started
 
-Verdict = Literal["finished", "failed", "diverged", "incomplete"]
+Verdict = Literal["finished", "trained", "failed", "diverged", "incomplete"]
 #: This plug-in, which a run may name by its place in another checkout.
 PLUGIN = Path(__file__).resolve().parents[2] / "fairseq_collab"
 #: Where fairseq looks for weights by default: in the run's own checkpoints.
@@ -57,6 +58,7 @@ class Run:
         self.checkpoints = folder / "checkpoints"
         self.average = folder / "average.pt"
         self.translations = folder / "translations.txt"
+        self.outcome_file = folder / "outcome.json"
         self.failed_file = folder / "failed.json"
         self.score_file = folder / "score.json"
 
@@ -91,25 +93,34 @@ class Run:
         score = self.score()
         if score is None or score.reference is None:
             raise UserError("is not scored", where=self.folder)
-        own = self.folder / score.reference
+        inside = self.folder / score.reference
         data = OmegaConf.select(self.config(), "task.data")
-        return own if own.exists() or data is None else Path(data) / score.reference
+        return inside if inside.exists() or data is None else Path(data) / score.reference
 
     def verdict(self) -> Verdict:
         """How far the run is."""
         if self.score_file.exists():
             return "finished"
-        failure = record.read(Failure, self.failed_file)
+        failure = record.read(Outcome, self.failed_file)
         return failure.verdict if failure else "incomplete"
 
     def state(self) -> str:
         """The verdict, and why the last attempt failed."""
-        failure = None if self.score_file.exists() else record.read(Failure, self.failed_file)
+        failure = None if self.score_file.exists() else record.read(Outcome, self.failed_file)
         return f"{failure.verdict} ({failure.reason})" if failure else self.verdict()
 
-    def fail(self, failure: Failure) -> None:
+    def fail(self, failure: Outcome) -> None:
         """Record that an attempt failed."""
         files.write_json(self.failed_file, asdict(failure))
+
+    def is_trained(self) -> bool:
+        """Whether the training has ended, or there was none: a checkpoint that existed before.
+
+        fairseq would add an update to a training that has ended.
+        """
+        outcome = record.read(Outcome, self.outcome_file)
+        trained = outcome is not None and outcome.verdict == "trained"
+        return trained or self.started().checkpoint is not None
 
     def start(self, started: Started, config: DictConfig) -> None:
         """Record what the run is; files that exist stay as they are."""
@@ -137,7 +148,7 @@ class Run:
     def locked(self) -> AbstractContextManager[int]:
         """Lock the run against other processes; yields a file descriptor for children to inherit.
 
-        A training that outlives its killed parent so still holds the run.  Raises Busy.
+        So a training that outlives its parent still holds the lock.  Raises Busy.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         return locked(self.lock_file, keep=True)
@@ -151,19 +162,19 @@ def is_ours(user_dir: str | None) -> bool:
 def started_from(config: DictConfig) -> dict[str, str]:
     """What weights a training starts from, by option of the section ``checkpoint``: file or URL."""
     options = ("restore_file", "finetune_from_model", "continue_once")
-    given = {option: OmegaConf.select(config, f"checkpoint.{option}") for option in options}
-    return {option: path for option, path in given.items() if path and path != OWN_CHECKPOINT}
+    weights = {option: OmegaConf.select(config, f"checkpoint.{option}") for option in options}
+    return {option: path for option, path in weights.items() if path and path != OWN_CHECKPOINT}
 
 
 def flat(config: Any, prefix: str = "") -> dict[str, Any]:
     """Nested options under dotted names."""
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for key, value in config.items():
         if isinstance(value, (dict, DictConfig)):
-            found |= flat(value, f"{prefix}{key}.")
+            options |= flat(value, f"{prefix}{key}.")
         else:
-            found[f"{prefix}{key}"] = value
-    return found
+            options[f"{prefix}{key}"] = value
+    return options
 
 
 def runs_under(folder: Path) -> list[Run]:
@@ -172,10 +183,10 @@ def runs_under(folder: Path) -> list[Run]:
     check_folder(folder, todo)
     if Run(folder).config_file.exists():
         return [Run(folder)]
-    found = [Run(path) for path in sorted(folder.iterdir()) if Run(path).config_file.exists()]
-    if not found:
+    runs = [Run(path) for path in sorted(folder.iterdir()) if Run(path).config_file.exists()]
+    if not runs:
         raise UserError("no runs in it", folder, todo)
-    return found
+    return runs
 
 
 def find_runs(folders: Iterable[Path]) -> list[Run]:

@@ -25,7 +25,6 @@ from omegaconf import DictConfig, OmegaConf
 
 from collab_common import files
 from collab_common.errors import UserError
-from collab_common.progress import bar
 from collab_common.provenance import circumstances
 from collab_lab.metrics import bleu
 from collab_lab.metrics.bleu import subword_marks
@@ -64,10 +63,9 @@ def score_run(run: Run) -> Record:
         utils.import_user_module(config.common)
     languages = {k: v for k, v in config.task.items() if k in ("source_lang", "target_lang")}
     trained = opener.opened(run.average, opener.read_checkpoint(run.average, data, **languages))
-    opener.check_transformer(trained.model, run.average)
     figures = model_figures(trained)
     to_gpu(trained.model, config)
-    made = circumstances(config.common.cpu, 1 if started.checkpoint else wanted(config))
+    now = circumstances(config.common.cpu, 1 if started.checkpoint else wanted(config))
     measured = perplexities if task == "language_modeling" else translation
     record = Record(
         task=task,
@@ -85,7 +83,7 @@ def score_run(run: Run) -> Record:
         **figures,
         **training_figures(run, trained),
         **measured(run, config, trained, subset),
-        **made | ({"hardware": started.hardware} if started.hardware else {}),
+        **now | ({"hardware": started.hardware} if started.hardware else {}),
     )
     run.finish(record)
     return record
@@ -143,10 +141,10 @@ def manifest_hash(data: Path) -> str | None:
 
     Logs are left out: they depend on when and where the folder was made.
     """
-    found = manifest(data)
-    if not found:
+    content = manifest(data)
+    if not content:
         return None
-    outputs = {k: v for k, v in found["outputs"].items() if not k.endswith(".log")}
+    outputs = {k: v for k, v in content["outputs"].items() if not k.endswith(".log")}
     return hashlib.sha256(json.dumps(outputs, sort_keys=True).encode()).hexdigest()
 
 
@@ -188,66 +186,54 @@ def translation(run: Run, config: DictConfig, trained: Trained, subset: str) -> 
     subwords = config.common_eval.post_process or marked
     trained.model.prepare_for_inference_(config)
     utils.set_torch_seed(config.common.seed)  # of sampling, if that is asked for
-    samples = batches(trained, config, subset)
-    found = translate(trained.model, trained.task, samples, generation, subwords)
-    facts, text = translation_scores(found, Path(task.data), subset, task.target_lang)
+    samples = all_batches(trained, config, subset)
+    translations = translate(trained.model, trained.task, samples, generation, subwords)
+    facts, text = translation_scores(translations, Path(task.data), subset, task.target_lang)
     files.write_atomic(run.translations, "".join(f"{line}\n" for line in text))
     return {
         **facts,
         "hypotheses": run.translations.name,
-        "sentences_per_second": round(len(text) / found.seconds, 2),
+        "sentences_per_second": round(len(text) / translations.seconds, 2),
         "beam": generation.beam,
         "lenpen": float(generation.lenpen),
     }
 
 
 def translation_scores(
-    found: Translations, data: Path, subset: str, language: str
+    translations: Translations, data: Path, subset: str, language: str
 ) -> tuple[Facts, list[str]]:
     """All scores, and the translations as ordinary text: Moses tokens are detokenised."""
     form = manifest(data).get("form")  # None: raw text and SentencePiece
-    text = found.hypotheses
+    text = translations.hypotheses
     if form is not None:
         text = ordinary_text(text, form, language)
     reference = f"raw/{subset}.{language}"
     facts: Facts = {"reference": reference}
     facts |= asdict(bleu.score(text, read_lines(data / reference)))
     if form is not None and form["moses"]:
-        facts |= bleu.tokenised(found.hypotheses, found.targets)
+        facts |= bleu.tokenised(translations.hypotheses, translations.targets)
     return facts, text
 
 
-def batches(trained: Trained, config: DictConfig, subset: str) -> Iterator[Any]:
-    """A subset in the batches of fairseq-generate, on the model's device.
-
-    Raises:
-        UserError: a sentence is longer than the model's positions.
-    """
-    task, dataset = trained.task, config.dataset
+def all_batches(trained: Trained, config: DictConfig, subset: str) -> Iterator[Any]:
+    """A subset in the batches of fairseq-generate; UserError for a sentence that is too long."""
+    number = len(opener.dataset_of(trained.task, subset))
+    if left_out := number - len(opener.fitting(trained, subset)):
+        what = f"{left_out} sentences of {subset} are longer than the model's positions"
+        raise UserError(what, config.task.data, "shorten or split them")
+    dataset = config.dataset
     tokens = dataset.max_tokens_valid or dataset.max_tokens
-    tokens = tokens or (None if dataset.batch_size else opener.MAX_TOKENS)
-    sentences = opener.dataset_of(task, subset)
-    longest = utils.resolve_max_positions(task.max_positions(), trained.model.max_positions())
-    order = sentences.ordered_indices()
-    _, too_long = sentences.filter_indices_by_size(order, longest)
-    if len(too_long):
-        what = f"{len(too_long)} sentences of {subset} are longer than the model's {longest}"
-        raise UserError(f"{what} positions", config.task.data, "shorten or split them")
-    samples: Any = task.get_batch_iterator(
-        dataset=sentences,
-        max_tokens=tokens,
-        max_sentences=None if tokens else dataset.batch_size,
-        max_positions=longest,
-        required_batch_size_multiple=8,  # the default of fairseq-generate
-    ).next_epoch_itr(shuffle=False)
-    return (opener.to_device(sample, trained.device) for sample in bar("translation", samples))
+    sentences = None if tokens else dataset.batch_size
+    limits = {"max_tokens": tokens, "max_sentences": sentences}
+    # A multiple of 8 is the default of fairseq-generate.
+    return opener.batches(trained, subset, **limits, multiple=8, name="translation")
 
 
 def perplexities(run: Run, config: DictConfig, trained: Trained, subset: str) -> Facts:
     """Perplexities of the validation set and of ``subset``, by fairseq-eval-lm's function."""
     words = trained.task.dictionary
-    found = {}
+    values = {}
     for name in dict.fromkeys(("valid", subset)):
-        samples = opener.epoch(trained, name)
-        found[name] = float(eval_lm([trained.model], words, samples)["perplexity"])
-    return {"perplexity": found}
+        samples = opener.batches(trained, name)
+        values[name] = float(eval_lm([trained.model], words, samples)["perplexity"])
+    return {"perplexity": values}

@@ -76,8 +76,8 @@ def plan(config_file: Path, overrides: list[str]) -> list[Job]:
             whole = compose(name, overrides=search, return_hydra_config=True)
             known |= flat(OmegaConf.to_container(whole, resolve=False))
             params = whole.hydra.sweeper.get("params") or {}
-            given = [*(f"{k}={v}" for k, v in params.items()), *overrides]
-            return list(_jobs(name, search, given))
+            all_overrides = [*(f"{k}={v}" for k, v in params.items()), *overrides]
+            return list(_jobs(name, search, all_overrides))
     except (HydraException, OmegaConfBaseException, YAMLError, RecursionError) as error:
         raise UserError(f"Hydra says: {_explained(error, known)}", where=config_file) from error
 
@@ -85,9 +85,9 @@ def plan(config_file: Path, overrides: list[str]) -> list[Job]:
 def check_sections(config_file: Path) -> None:
     """Raise UserError for a section of hydra's that is empty, which Hydra does not expect."""
     content = yaml.safe_load(config_file.read_text(encoding="utf-8"))
-    found = flat(content) if isinstance(content, dict) else {}
+    sections = flat(content) if isinstance(content, dict) else {}
     for name in ("hydra", "hydra.sweeper"):
-        if name in found and found[name] is None:
+        if name in sections and sections[name] is None:
             todo = "give hydra.sweeper.params, or leave it out"
             raise UserError(f"{name} is empty", config_file, todo)
 
@@ -119,8 +119,8 @@ def _explained(error: Exception, known: Mapping[str, Any]) -> str:
 
 def _nearest(name: str, known: Iterable[str]) -> str:
     """``; did you mean KEY?``, or nothing where no key is near."""
-    found = difflib.get_close_matches(name, list(known), 1)
-    return f"; did you mean {found[0]}?" if found else ""
+    near = difflib.get_close_matches(name, list(known), 1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def check_options(config: DictConfig) -> None:

@@ -7,6 +7,7 @@ With ``common.log_format=json`` the log has lines ``... | train | {...}``, one p
 
 from __future__ import annotations
 
+import contextlib
 import filecmp
 import json
 import math
@@ -23,7 +24,7 @@ from omegaconf import DictConfig, OmegaConf
 from collab_common.errors import UserError
 from collab_lab.runs.run import Run
 from collab_lab.trained.average import average_checkpoints, last_checkpoints
-from collab_lab.trained.opener import Trained, epoch
+from collab_lab.trained.opener import Trained, batches
 
 Facts = dict[str, Any]
 Kind = Literal["train", "valid", "train_inner"]
@@ -36,52 +37,30 @@ _ENTRY = re.compile(r"\| (train|valid|train_inner) \| (\{[^{}]*\})$", re.MULTILI
 # ---- the log -------------------------------------------------------------------------------------
 
 
-def entries(log: Path, kind: Kind) -> list[Facts]:
-    """The log's entries of all epochs, or of all validations; [] if there is no log."""
+def entries(log: Path, kind: Kind, end: int | None = None) -> list[Facts]:
+    """The log's entries of a kind, or those in its last ``end`` bytes; [] if there is no log.
+
+    Entries that a kill cut are left out.
+    """
     try:
-        text = log.read_text(encoding="utf-8", errors="replace")
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - end) if end else 0)
+            text = file.read().decode(errors="replace")
     except FileNotFoundError:
         return []
     except OSError as error:
         raise UserError(f"cannot be read: {error.strerror}", where=log) from error
-    return entries_in(text, kind)
-
-
-def entries_in(text: str, kind: Kind) -> list[Facts]:
-    """The entries in a part of a log; those that a kill cut are left out."""
-    found = []
+    parsed = []
     for name, entry in _ENTRY.findall(text):
         if name == kind:
-            try:
-                found.append(json.loads(entry))
-            except ValueError:  # cut, with a brace behind it
-                continue
-    return found
-
-
-def tail(log: Path, start: int = 0) -> str:
-    """The last part of a log, from byte ``start`` at the earliest; "" if there is no log."""
-    if not log.exists():
-        return ""
-    with log.open("rb") as file:
-        file.seek(max(start, log.stat().st_size - _TAIL))
-        return file.read().decode(errors="replace")
-
-
-def is_over(run: Run) -> bool:
-    """Whether the training has ended, or there was none: a checkpoint that existed before.
-
-    fairseq would add an update to a training that has ended.
-    """
-    _, done, rest = tail(run.log).rpartition("done training in ")
-    resumed = "| fairseq_collab |" in rest  # its first line
-    return (bool(done) and not resumed) or run.started().checkpoint is not None
+            with contextlib.suppress(ValueError):  # cut, with a brace behind it
+                parsed.append(json.loads(entry))
+    return parsed
 
 
 def progress(run: Run, config: DictConfig) -> tuple[float, float]:
     """Epochs that a training has done, and the share of the training that they are (0 to 1)."""
-    text = tail(run.log)
-    inner, whole = entries_in(text, "train_inner")[-1:], entries_in(text, "train")[-1:]
+    inner, whole = (entries(run.log, kind, _TAIL)[-1:] for kind in ("train_inner", "train"))
     epochs = max(float(one.get("update", one["epoch"])) for one in [*inner, *whole, {"epoch": 0}])
     updates = max(
         float(one.get("num_updates", one.get("train_num_updates", 0)))
@@ -134,10 +113,10 @@ def validate(trained: Trained) -> Mapping[str, Any]:
     """Losses of the validation set, by the names in the log."""
     task = trained.task
     criterion = task.build_criterion(trained.cfg.criterion).eval()
-    logs = [task.valid_step(one, trained.model, criterion)[2] for one in epoch(trained, "valid")]
-    with metrics.aggregate(new_root=True) as found:
+    logs = [task.valid_step(one, trained.model, criterion)[2] for one in batches(trained, "valid")]
+    with metrics.aggregate(new_root=True) as averages:
         task.reduce_metrics(logs, criterion)
-    return {f"valid_{name}": value for name, value in found.get_smoothed_values().items()}
+    return {f"valid_{name}": value for name, value in averages.get_smoothed_values().items()}
 
 
 # ---- the averaged model --------------------------------------------------------------------------
@@ -148,7 +127,7 @@ def averaged_model(run: Run, config: DictConfig) -> list[str]:
 
     A run of an existing checkpoint got its ``average.pt`` when it was made.
     """
-    if not is_over(run):
+    if not run.is_trained():
         raise UserError(f"is not trained: {run.state()}", run.folder, "finish it (sweep)")
     checkpoint = run.started().checkpoint
     if checkpoint is not None:

@@ -114,11 +114,11 @@ def check_reference(
     """
     targets = {int(match[1]): match[2] for match in map(_TARGET.fullmatch, lines) if match}
     pairs = [(text, references[n]) for n, text in sorted(targets.items()) if n < len(references)]
-    found = [(_runs(text), _runs(line)) for text, line in pairs]
-    shared = sum(len(target & raw) for target, raw in found)
-    if 2 * shared >= sum(len(target) for target, _ in found):
+    runs = [(_runs(text), _runs(line)) for text, line in pairs]
+    shared = sum(len(target & raw) for target, raw in runs)
+    if 2 * shared >= sum(len(target) for target, _ in runs):
         return
-    other = next(i for i, (target, raw) in enumerate(found) if not target <= raw)
+    other = next(i for i, (target, raw) in enumerate(runs) if not target <= raw)
     target, raw = pairs[other]
     what = f"is not the reference of {translations}: it has {raw!r} where that has {target!r}"
     raise UserError(what, reference, "give the --reference of the set that was translated")
@@ -140,18 +140,18 @@ def read_hypotheses(path: Path) -> list[str]:
     lines = read_lines(path)
     if not any(map(_PRINTED.match, lines)):
         return lines
-    found: dict[int, str] = {}
+    best: dict[int, str] = {}
     for line in lines:
         if match := _BEST.fullmatch(line):
-            found.setdefault(int(match[1]), match[2])  # the first is the best
-    if not found:
+            best.setdefault(int(match[1]), match[2])  # the first is the best
+    if not best:
         what = "no hypotheses (lines that start with D-) in it"
         raise UserError(what, path, "give the output of fairseq-generate, run without --quiet")
-    if missing := set(range(max(found) + 1)) - found.keys():
-        what = f"hypothesis {min(missing)} is missing ({len(missing)} of {max(found) + 1})"
+    if missing := set(range(max(best) + 1)) - best.keys():
+        what = f"hypothesis {min(missing)} is missing ({len(missing)} of {max(best) + 1})"
         todo = "generate the whole set (fairseq-generate --skip-invalid-size-inputs-valid-test "
         raise UserError(what, path, f"{todo}drops sentences)")
-    return [found[number] for number in sorted(found)]
+    return [best[number] for number in sorted(best)]
 
 
 def read_lines(path: Path) -> list[str]:
@@ -166,7 +166,7 @@ def read_lines(path: Path) -> list[str]:
 def manifest(data: Path) -> dict[str, Any]:
     """The manifest of a data folder; {} without one."""
     try:
-        found: dict[str, Any] = read_json(data / MANIFEST)
+        content: dict[str, Any] = read_json(data / MANIFEST)
     except FileNotFoundError:
         return {}
-    return found
+    return content

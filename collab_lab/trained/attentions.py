@@ -15,7 +15,7 @@ from __future__ import annotations
 import copy
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
@@ -31,6 +31,10 @@ from fairseq_collab.attention.scores import for_each_head
 _NAME = re.compile(
     r"(?P<side>encoder|decoder)\.layers\.(?P<layer>\d+)\.(?P<kind>self_attn|encoder_attn)"
 )
+
+
+#: The number of heads of each layer, by attention type.
+HeadCounts = Mapping[AttentionType, Sequence[int]]
 
 
 class Attention(NamedTuple):
@@ -50,19 +54,18 @@ def attentions(model: nn.Module) -> list[Attention]:
 
     Encoder, decoder, then cross, layer by layer; none of a model without such layers.
     """
-    found = []
+    unsorted = []
     for name, module in model.named_modules(remove_duplicate=False):
         if match := _NAME.fullmatch(name):
-            own: AttentionType = "encoder" if match["side"] == "encoder" else "decoder"
-            type_: AttentionType = own if match["kind"] == "self_attn" else "cross"
-            found.append(Attention(type_, int(match["layer"]), module, name))
-    return sorted(found, key=lambda one: (ATTENTION_TYPES.index(one.type), one.layer))
+            type_: Any = match["side"] if match["kind"] == "self_attn" else "cross"
+            unsorted.append(Attention(type_, int(match["layer"]), module, name))
+    return sorted(unsorted, key=lambda one: (ATTENTION_TYPES.index(one.type), one.layer))
 
 
 def by_type(model: nn.Module) -> dict[AttentionType, list[Attention]]:
     """All attentions by type; a type that the model lacks has an empty list."""
-    found = attentions(model)
-    return {type_: [one for one in found if one.type == type_] for type_ in ATTENTION_TYPES}
+    every = attentions(model)
+    return {type_: [one for one in every if one.type == type_] for type_ in ATTENTION_TYPES}
 
 
 # ---- what they compute ---------------------------------------------------------------------------
@@ -143,8 +146,8 @@ class HeadMaps(NamedTuple):
 
 def inputs_of(module: Any, args: Any, kwargs: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
     """The input of the queries, and that of keys and values, in a call of an attention."""
-    given = inspect.signature(module.forward).bind(*args, **kwargs).arguments
-    return given["query"], given["key"]
+    arguments = inspect.signature(module.forward).bind(*args, **kwargs).arguments
+    return arguments["query"], arguments["key"]
 
 
 @contextmanager

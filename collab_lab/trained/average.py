@@ -53,14 +53,14 @@ class Mean:
 
     def _compare(self, model: dict[str, Tensor], path: str) -> None:
         for name in sorted({*self.like, *model}):
-            found, expected = _kind(model.get(name)), _kind(self.like.get(name))
-            if found != expected:
-                what = f"{name} is {found}, but {expected} in {self.paths[0]}"
+            kind, expected = _kind(model.get(name)), _kind(self.like.get(name))
+            if kind != expected:
+                what = f"{name} is {kind}, but {expected} in {self.paths[0]}"
                 raise UserError(what, path, _ONE_TRAINING)
         if different := sorted(self.shared ^ shared_embeddings(model)):
             one, other = different[0]
-            found, expected = ("two", "one") if different[0] in self.shared else ("one", "two")
-            what = f"{one} and {other} are {found} here, but {expected} in {self.paths[0]}"
+            kind, expected = ("two", "one") if different[0] in self.shared else ("one", "two")
+            what = f"{one} and {other} are {kind} here, but {expected} in {self.paths[0]}"
             raise UserError(what, path, "models that share different embeddings have no mean")
 
     def result(self) -> dict[str, Tensor]:

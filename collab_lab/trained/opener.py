@@ -91,37 +91,50 @@ class Trained:
         cfg = OmegaConf.create(content, flags={"allow_objects": True})
         return replace(self, model=model, state={**self.state, "cfg": cfg})
 
+    def save(self, out: str | Path) -> None:
+        """Write a checkpoint, atomically, without the state of the training."""
+        checkpoints.save(self.content(), out)
+
     def content(self) -> dict[str, Any]:
-        """The checkpoint to save, without the state of training: to translate, or to fine-tune."""
+        """The checkpoint to save: to translate, or to fine-tune."""
         content = {"args": None, "cfg": plain_options(self.cfg), "model": self.model.state_dict()}
         return {**without_training(self.state), **content}
 
 
-def load(checkpoint: Path, data: Path | None = None, **changed: Any) -> Trained:
-    """Open a checkpoint, of fairseq's models or ours, on the CPU.
+def open_model(
+    checkpoint: str | Path,
+    data: str | Path | None = None,
+    *,
+    device: torch.device | str = "cpu",
+    **changed: Any,
+) -> Trained:
+    """Open a checkpoint of a transformer, fairseq's or ours, for translation or a language model.
 
     Args:
-        data: the data folder; default: that of the training.
+        data: folder that ``fairseq-preprocess`` has written; default: that of the training.
+        device: ``cpu`` or ``cuda``.
         changed: other values for options of the model or the task.
 
     Raises:
-        UserError: the checkpoint is missing, damaged, holds NaN, or does not fit its data folder,
-            or that folder does not exist.
+        UserError: the checkpoint is missing, damaged, holds NaN, is of another model, or does not
+            fit its data folder, or that folder does not exist.
     """
+    checkpoint = Path(checkpoint)
     state = read_checkpoint(checkpoint, data, **changed)
     options = state["cfg"].model
     # With activation checkpointing, hooks would see every layer twice, and no gradient.
     saving = ("checkpoint_activations", "offload_activations")  # the second implies the first
-    given = {name: getattr(options, name) for name in saving if name in options}
-    for name in given:
+    saved = {name: getattr(options, name) for name in saving if name in options}
+    for name in saved:
         setattr(options, name, False)
     trained = opened(checkpoint, state)
-    for name, value in given.items():  # a model that is saved again has its options
+    for name, value in saved.items():  # a model that is saved again has its options
         setattr(options, name, value)
+    trained.model.to(device)
     return trained
 
 
-def read_checkpoint(checkpoint: Path, data: Path | None, **changed: Any) -> dict[str, Any]:
+def read_checkpoint(checkpoint: Path, data: str | Path | None, **changed: Any) -> dict[str, Any]:
     """The content of a checkpoint with ``cfg``, its data folder checked.
 
     Args:
@@ -143,13 +156,9 @@ def read_checkpoint(checkpoint: Path, data: Path | None, **changed: Any) -> dict
 def opened(checkpoint: Path, state: dict[str, Any]) -> Trained:
     """The model of a checkpoint's content, as :func:`read_checkpoint` returns it."""
     (model,), _, task = load_model_ensemble_and_task([str(checkpoint)], state=state)
+    check_transformer(model, checkpoint)
     rest = {name: value for name, value in state.items() if name != "model"}
     return Trained(checkpoint, rest, model.eval(), task)
-
-
-def save(trained: Trained, out: Path) -> None:
-    """Write a checkpoint, atomically."""
-    checkpoints.save(trained.content(), out)
 
 
 # ---- sentences -----------------------------------------------------------------------------------
@@ -167,72 +176,72 @@ def dataset_of(task: Any, subset: str) -> Any:
     return task.dataset(subset)
 
 
-def epoch(trained: Trained, subset: str) -> Iterator[dict[str, Any]]:
-    """One epoch of a subset in batches as in training, on the model's device, with a progress bar.
-
-    Sentences longer than the model's positions are skipped.
-
-    Raises:
-        UserError: there is no sentence, or one has more tokens than a batch.
-        FileNotFoundError: fairseq's, for a subset that does not exist.
-    """
-    task, cfg = trained.task, trained.cfg
-    dataset = dataset_of(task, subset)
-    number = cfg.dataset.batch_size
-    tokens = cfg.dataset.max_tokens or (None if number else MAX_TOKENS)
-    try:
-        batches = task.get_batch_iterator(
-            dataset,
-            max_tokens=tokens,
-            max_sentences=number,
-            max_positions=_longest(trained),
-            ignore_invalid_inputs=True,
-            seed=cfg.common.seed,
-        )
-    except AssertionError as error:
-        if "exceed max_tokens" not in str(error):
-            raise
-        what = f"a sentence of {subset} has more than the {tokens} tokens of a batch"
-        raise UserError(what, trained.path, "shorten or split it") from error
-    samples: Any = batches.next_epoch_itr(shuffle=False)
-    if not len(samples):
-        raise UserError("has no sentence that the model can read", where=subset)
-    return (to_device(sample, trained.device) for sample in bar("batches", samples))
-
-
-def collated(what: str, dataset: Any, order: Sequence[int], model: Any) -> Iterator[dict[str, Any]]:
-    """The sentences at these places in batches, in this order, on the model's device.
-
-    A batch has at most :data:`MAX_TOKENS` with padding, and at least one sentence.
+def batches(
+    trained: Trained,
+    subset: str,
+    indices: Sequence[int] | None = None,
+    *,
+    max_tokens: int | None = None,
+    max_sentences: int | None = None,
+    multiple: int = 1,
+    name: str = "batches",
+) -> Iterator[dict[str, Any]]:
+    """The sentences of a subset in batches, on the model's device, with a progress bar.
 
     Args:
-        what: the name of the progress bar.
-    """
-    device, places, size = next(model.parameters()).device, np.array(order), dataset.num_tokens
-    most = max([MAX_TOKENS, *(int(size(place)) for place in places)])
-    for batch in bar(what, data_utils.batch_by_size(places, size, max_tokens=most)):
-        yield to_device(dataset.collater([dataset[int(place)] for place in batch]), device)
-
-
-def spread(trained: Trained, subset: str, number: int) -> tuple[Any, list[int]]:
-    """The data set of a subset, and the places of ``number`` sentences spread evenly over it.
-
-    Sentences longer than the model's positions are skipped.
+        indices: which sentences, in which order; default: all, as in an epoch of the training
+            without its shuffling of batches, but for those longer than the model's positions.
+        max_tokens, max_sentences: limits of a batch, padding included; default: those of the
+            training, else :data:`MAX_TOKENS`.  A longer sentence is a batch by itself.
+        multiple: of which larger batches have a number of sentences.
+        name: of the progress bar.
 
     Raises:
-        UserError: no sentence is short enough.
-        FileNotFoundError: see :func:`epoch`.
+        UserError: there is no sentence.
+        FileNotFoundError: fairseq's, for a subset that does not exist.
     """
-    dataset, longest = dataset_of(trained.task, subset), _longest(trained)
-    fitting, _ = dataset.filter_indices_by_size(np.arange(len(dataset)), longest)
-    if not len(fitting):
+    dataset, limits = dataset_of(trained.task, subset), trained.cfg.dataset
+    if indices is None:
+        with data_utils.numpy_seed(trained.cfg.common.seed):
+            indices = fitting(trained, subset, dataset.ordered_indices())
+    if max_tokens is max_sentences is None:
+        max_tokens, max_sentences = limits.max_tokens, limits.batch_size
+        max_tokens = max_tokens or (None if max_sentences else MAX_TOKENS)
+    order, device = np.array(indices), trained.device
+    if max_tokens is not None:
+        max_tokens = max(max_tokens, *(int(dataset.num_tokens(index)) for index in order))
+    parts = dataset.batch_by_size(order, max_tokens, max_sentences, multiple)
+    samples = (dataset.collater([dataset[int(index)] for index in part]) for part in parts)
+    return (to_device(sample, device) for sample in bar(name, samples, total=len(parts)))
+
+
+def fitting(trained: Trained, subset: str, indices: Any = None) -> list[int]:
+    """The sentences, of those at ``indices`` or of all, that the model has positions for.
+
+    Raises:
+        UserError: there is none.
+    """
+    dataset = dataset_of(trained.task, subset)
+    longest = utils.resolve_max_positions(
+        trained.task.max_positions(), trained.model.max_positions()
+    )
+    indices = np.arange(len(dataset)) if indices is None else indices
+    short_enough, _ = dataset.filter_indices_by_size(indices, longest)
+    if not len(short_enough):
         raise UserError(f"has no sentence within the model's {longest} positions", where=subset)
-    number = min(number, len(fitting))
-    return dataset, [int(fitting[i * len(fitting) // number]) for i in range(number)]
+    return [int(index) for index in short_enough]
 
 
-def _longest(trained: Trained) -> Any:
-    return utils.resolve_max_positions(trained.task.max_positions(), trained.model.max_positions())
+def samples(trained: Trained, subset: str, number: int | None = None) -> list[dict[str, Any]]:
+    """Batches of ``number`` sentences spread evenly over a subset, or of all.
+
+    Sentences of similar length share a batch.  Errors are those of :func:`batches`.
+    """
+    dataset, known = dataset_of(trained.task, subset), fitting(trained, subset)
+    number = len(known) if number is None else min(number, len(known))
+    spread = [known[i * len(known) // number] for i in range(number)]
+    order = sorted(spread, key=lambda index: int(dataset.num_tokens(index)))
+    return list(batches(trained, subset, order, max_tokens=MAX_TOKENS, name="sentences"))
 
 
 # ---- checks --------------------------------------------------------------------------------------

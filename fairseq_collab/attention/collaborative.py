@@ -145,7 +145,6 @@ class CollaborativeAttention(HeadAttention):
         init_projection(self.q_proj, same_dims and not reduced)
         init_output(self.out_proj)
         self._start_queries(mixing_init)
-        self.register_signature()
 
     def _start_queries(self, mixing_init: str) -> None:
         """Make the mixing, or a query projection per head from the shared one."""

@@ -113,7 +113,7 @@ class GatedAttention(ConcatenatedAttention):
         """
         if saved[:2].tolist() != [SIGNATURE_VERSION, ConcatenatedSignature.kind]:
             return saved
-        own = self.signature.clone()
+        own = self.describe().to_tensor()
         own[2 : len(saved)] = saved[2:]
         return own
 

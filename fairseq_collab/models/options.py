@@ -78,17 +78,17 @@ def copied(option: Field[Any], default: Any = MISSING) -> tuple[str, Any, Any]:
     return option.name, option.type, field(default=value, metadata=dict(option.metadata))
 
 
-def of_fairseq(arch: str, options: type, but: str = "") -> dict[str, Any]:
-    """The values of fairseq's own preset ``arch`` that differ from the defaults of ``options``.
+def of_fairseq(arch: str, options: type) -> dict[str, Any]:
+    """Return the values of fairseq's preset ``arch`` that differ from the defaults of ``options``.
 
-    Left out are the option ``but``, repetitions of the model's dimension, and options of the task.
+    Repetitions of the model's dimension and options of the task are left out.
     """
     ARCH_CONFIG_REGISTRY[arch](namespace := Namespace())
     given, changed = vars(namespace), {}
     for known in fields(options):
         value = given.get(known.name, known.default)
         of_the_task = str(known.default).startswith("${")
-        if value == known.default or of_the_task or known.name in (*_OF_THE_MODEL, but):
+        if value == known.default or of_the_task or known.name in _OF_THE_MODEL:
             continue
         is_number = known.type in (int, Optional[int])  # some are False there
         changed[known.name] = int(value) if is_number else value
@@ -97,7 +97,7 @@ def of_fairseq(arch: str, options: type, but: str = "") -> dict[str, Any]:
 
 #: Sizes of the presets of all variants.  The first four are fairseq's own.
 PRESET_SIZES: dict[str, dict[str, Any]] = {
-    ending: of_fairseq(f"transformer{ending}", TransformerOptions, but="attention_dropout")
+    ending: of_fairseq(f"transformer{ending}", TransformerOptions)
     for ending in ("", "_iwslt_de_en", "_wmt_en_de", "_wmt_en_de_big")
 }
 _MULTI30K = {"embed_dim": 256, "ffn_embed_dim": 512, "attention_heads": 4, "layers": 3}

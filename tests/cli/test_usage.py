@@ -8,10 +8,8 @@ import pytest
 from refusals import wrong_usage
 
 from collab_lab.bench.models import PRESETS
-from collab_lab.cli import bench, reparametrize
+from collab_lab.cli import bench
 from collab_lab.cli.main import main
-from collab_lab.convert.kinds import TARGETS
-from fairseq_collab.attention.collaborative import QUERY_MIXINGS
 
 #: By command: options, and what is said of them.
 USAGE: dict[str, list[tuple[str, str]]] = {
@@ -48,7 +46,6 @@ USAGE: dict[str, list[tuple[str, str]]] = {
         ("--cache=0.5 --key-dim=4", "give one of --cache, --parameters, and sizes"),
         ("--cache=1.5", "must be a number from 0 to 1, not '1.5'"),
         ("--latent-dim=4", "--latent-dim needs --to latent"),
-        ("--key-dim=4 --query-mixing=all", "invalid choice: 'all'"),
         ("--to=headsize --cache=0.5", "--cache does not go with --to headsize: give --key-dim"),
         ("--to=headsize --key-dim-in-cross=4", "does not go with --to headsize: give --key-dim"),
         ("--key-dim=4 --sentences=0", "must be a whole number above 0, not '0'"),
@@ -69,8 +66,6 @@ def test_usage(command: str, given: str, message: str, capsys: pytest.CaptureFix
         main(shlex.split(f"{command} {given}"))
 
 
-def test_choices_are_those_of_the_tables() -> None:
-    """Parsers name them without the tables, whose modules import torch."""
-    assert {name: target.size for name, target in TARGETS.items()} == reparametrize.SIZES
-    assert reparametrize.QUERY_MIXINGS == QUERY_MIXINGS
+def test_presets_of_the_bench() -> None:
+    """The parser names them without their table, whose module imports torch."""
     assert {*bench.PRESETS} == {*PRESETS}

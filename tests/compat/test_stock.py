@@ -17,7 +17,7 @@ import toy_checkpoints
 from commands import USER_DIR, succeed
 from toy_checkpoints import COPY
 
-from collab_lab.prune.surgery import options_for, rebuilt, weights_of
+from collab_lab.pruning.surgery import options_for, rebuilt, weights_of
 from collab_lab.trained import opener
 from fairseq_compat import checkpoints
 
@@ -66,9 +66,9 @@ class Job:
 def pair(folder: Path, name: str, **options: Any) -> dict[str, Path]:
     """A model of fairseq's, and its twin, by mode."""
     stock = toy_checkpoints.write(folder / f"{name}.pt", dropout=0.0, **options)
-    trained = opener.load(stock, COPY)
+    trained = opener.open_model(stock, COPY)
     twin = rebuilt(trained, options_for(trained, "transformer_headsize_n", {}), weights_of(trained))
-    opener.save(twin, folder / f"{name}-twin.pt")
+    twin.save(folder / f"{name}-twin.pt")
     paths = dict(zip(MODES, (stock, stock, folder / f"{name}-twin.pt"), strict=True))
     for path in paths.values():
         state = checkpoints.read(path)

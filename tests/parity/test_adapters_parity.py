@@ -26,9 +26,9 @@ from transformers import (
 )
 
 from collab_common.errors import UserError
-from collab_lab.convert.base import TrainedAttention
-from collab_lab.convert.kinds import shared_keys
-from collab_lab.hugging_face import core, hugging_face, statistics, swap_attention
+from collab_lab.conversion.base import TrainedAttention
+from collab_lab.conversion.kinds import shared_keys
+from collab_lab.hugging_face import adapters, core, statistics, swap_attention
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -249,7 +249,7 @@ def test_every_query_is_exact_at_full_width_and_better_with_inputs(query: str) -
 
 
 def trained(model: nn.Module) -> dict[str, Any]:
-    known = {name: hugging_face.parts(module) for name, module in model.named_modules()}
+    known = {name: adapters.parts(module) for name, module in model.named_modules()}
     return {name: core.trained_heads(name, **one[-1]) for name, one in known.items() if one}
 
 

@@ -11,22 +11,22 @@ import torch
 import toy
 from toy_reparametrize import converted, converter, inputs, target_of, trained
 
-from collab_lab.convert import low_rank
-from collab_lab.convert.base import TrainedAttention
-from collab_lab.convert.common_map import (
-    Heads,
+from collab_lab.conversion import low_rank
+from collab_lab.conversion.base import TrainedAttention
+from collab_lab.conversion.common_map import (
     Shared,
+    WeightedMaps,
+    best_shared_key,
     common_map,
     first_map,
     grouped_keys,
     grouped_values,
     latents,
-    own,
 )
-from collab_lab.convert.kinds import shared_keys
-from collab_lab.convert.low_rank import MIXED, separate
+from collab_lab.conversion.kinds import shared_keys
+from collab_lab.conversion.low_rank import MIXED, separate
 from collab_lab.export.attention import plain_weights
-from collab_lab.prices.statistics import Sums
+from collab_lab.pricing.statistics import Sums
 from collab_lab.trained.attentions import attentions
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
 
@@ -93,7 +93,7 @@ def attention(seed: int = 1) -> TrainedAttention:
     """Trained heads; inputs and gradients that are correlated and have a mean."""
     torch.manual_seed(seed)
     part = TrainedAttention(toy.randomised(ConcatenatedAttention(D, H)), None)
-    sums = Sums(part.maps)
+    sums = Sums(part.module)
 
     def drawn() -> torch.Tensor:
         return torch.randn(10, 40, D) @ torch.randn(D, D) / 4 + torch.randn(D)
@@ -104,7 +104,7 @@ def attention(seed: int = 1) -> TrainedAttention:
 
 
 def shared(part: TrainedAttention, mixing: str, size: int) -> Shared:
-    return {**MIXED, "own": own}[mixing](part.maps, part.statistics, size)
+    return {**MIXED, "own": best_shared_key}[mixing](part.maps, part.statistics, size)
 
 
 def price(part: TrainedAttention, shared: Shared) -> float:
@@ -151,14 +151,14 @@ def test_heads_that_are_equal_have_a_diagonal() -> None:
     assert price(part, shared(part, "diagonal", D - 1)) < 1e-9
 
 
-def cost(parts: list[Heads], common: torch.Tensor) -> float:
+def cost(parts: list[WeightedMaps], common: torch.Tensor) -> float:
     """With the best maps after ``common``, by least squares in each metric."""
     total = 0.0
     for part in parts:
         whole = torch.linalg.cholesky(part.metric).mT
         fitted = torch.linalg.lstsq(whole @ common, whole @ part.maps).solution
         lost = part.maps - common @ fitted
-        total += float((lost.mT @ part.metric @ lost * part.read).sum())
+        total += float((lost.mT @ part.metric @ lost * part.output_metric).sum())
     return total
 
 
@@ -167,7 +167,7 @@ def cost(parts: list[Heads], common: torch.Tensor) -> float:
 def test_no_other_common_map_costs_less(kinds: tuple[str, ...], size: int) -> None:
     """Random maps, those of the start, and the best ones disturbed."""
     part = attention()
-    parts = [getattr(Heads, kind)(part.maps, part.statistics) for kind in kinds]
+    parts = [getattr(WeightedMaps, kind)(part.maps, part.statistics) for kind in kinds]
     best = common_map(parts, size, 200)
     least = cost(parts, best)
     assert least < cost(parts, first_map(parts, size))
@@ -183,7 +183,7 @@ def test_one_reading_is_enough() -> None:
         part = attention(seed)
         one = torch.randn(H, D, 1)
         part.statistics = replace(part.statistics, values=one @ one.mT).ridged()
-        parts = [Heads.values(part.maps, part.statistics)]
+        parts = [WeightedMaps.values(part.maps, part.statistics)]
         best = common_map(parts, 3, 60)
         assert cost(parts, best) <= cost(parts, first_map(parts, 3)) * (1 + 1e-9)
 
@@ -191,9 +191,11 @@ def test_one_reading_is_enough() -> None:
 def test_the_cost_of_a_common_map_is_its_price() -> None:
     """Own queries, a latent, and the values of two groups."""
     part = attention()
-    keys, values = (kind(part.maps, part.statistics) for kind in (Heads.keys, Heads.values))
+    keys, values = (
+        kind(part.maps, part.statistics) for kind in (WeightedMaps.keys, WeightedMaps.values)
+    )
     bits = 2 * math.log(2)
-    made = own(part.maps, part.statistics, 5)
+    made = best_shared_key(part.maps, part.statistics, 5)
     assert price(part, made) == pytest.approx(cost([keys], made.key) / bits)
     down, key_up, value_up = latents(part.maps, part.statistics, 9)
     found = part.key_price(part.maps.queries, down @ key_up)
@@ -207,9 +209,30 @@ def test_the_cost_of_a_common_map_is_its_price() -> None:
     assert found == pytest.approx(expected / bits)
 
 
-def test_the_start_of_training_is_balanced() -> None:
-    """Equal mean squares on both sides of every product."""
+def test_a_latent_starts_from_equal_shares_of_keys_and_values() -> None:
+    """Keys and their gradients that are 100 times as large do not crowd out values."""
+    part, spans = attention(), []
+    for factor in (1, 100):
+        maps = part.maps._replace(keys=factor * part.maps.keys)
+        statistics = replace(part.statistics, keys=factor * part.statistics.keys)
+        start = torch.linalg.qr(latents(maps, statistics, 7, steps=0)[0]).Q
+        spans.append(start @ start.T)
+    toy.close(*spans)
+
+
+@pytest.mark.parametrize(("size", "bits"), [(3, 171.618), (6, 60.543), (9, 23.140)])
+def test_the_diagonal_starts_from_the_largest_directions(size: int, bits: float) -> None:
+    """Other starts end in worse optima."""
     part = attention()
+    assert price(part, shared(part, "diagonal", size)) == pytest.approx(bits, rel=1e-3)
+
+
+def test_the_start_of_training_is_balanced() -> None:
+    """Equal mean squares on both sides of every product; of separate keys, in their metrics."""
+    part = attention()
+    queries, keys = separate(part.maps, part.statistics, 2)
+    sides = ((queries, part.statistics.inputs), (keys, part.statistics.keys))
+    toy.close(*((side.mT @ metric @ side).diagonal(dim1=1, dim2=2) for side, metric in sides))
     for mixing in ("own", "full"):
         made = shared(part, mixing, 5)
         if made.mixing is None:
@@ -279,7 +302,9 @@ def test_groups_of_one_head_keep_their_keys() -> None:
 def test_no_narrow_key_and_value_beats_a_latent_of_both() -> None:
     """At the same cache: the latent of K + V numbers contains them."""
     part = attention()
-    keys, values = (kind(part.maps, part.statistics) for kind in (Heads.keys, Heads.values))
+    keys, values = (
+        kind(part.maps, part.statistics) for kind in (WeightedMaps.keys, WeightedMaps.values)
+    )
     latent = cost([keys, values], common_map([keys, values], 9, 200))
     for width in range(1, 9):
         alone = cost([keys], common_map([keys], width, 200))
@@ -293,7 +318,7 @@ def test_heads_without_effect_have_no_price() -> None:
     silent = replace(part.statistics, keys=torch.zeros_like(part.statistics.keys)).ridged()
     zeros = part.maps._replace(queries=torch.zeros_like(part.maps.queries))
     for maps, statistics in ((zeros, part.statistics), (part.maps, silent)):
-        for make in (own, *MIXED.values()):
+        for make in (best_shared_key, *MIXED.values()):
             made = make(maps, statistics, 4)
             assert made.key.isfinite().all()
             assert made.queries().isfinite().all()
@@ -306,8 +331,8 @@ def test_a_diagonal_of_full_width_is_standard_heads_again() -> None:
     weights, _ = shared_keys(part, D, "diagonal")
     ours = CollaborativeAttention(D, H, D, query_mixing="diagonal")
     kept = part.copied("v_proj", "out_proj")
-    ours.load_state_dict({**weights, **kept, "signature": ours.signature})
+    ours.load_state_dict(weights | kept)
     again = ConcatenatedAttention(D, H)
-    again.load_state_dict({**plain_weights(ours, D // H), "signature": again.signature})
+    again.load_state_dict(plain_weights(ours, D // H))
     x = torch.randn(5, 2, D)
     assert (again(x, x, x)[0] - part.module(x, x, x)[0]).abs().max() < 1e-8

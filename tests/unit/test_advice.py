@@ -13,12 +13,11 @@ from toy_heads import sample
 from collab_common.errors import UserError
 from collab_lab.advice.advisor import Final, candidates, chosen, increase, kinds
 from collab_lab.cli.advise import parse
-from collab_lab.convert.base import point
-from collab_lab.convert.conversion import Converter, check
-from collab_lab.convert.kinds import TARGETS
+from collab_lab.conversion.base import point
+from collab_lab.conversion.converter import Converter
 from collab_lab.metrics.cost import totals
 from collab_lab.metrics.significance import Gain, gain_per_unit
-from collab_lab.prices.statistics import collect
+from collab_lab.pricing.statistics import collect
 from collab_lab.trained.opener import Trained
 
 COSTS = ("cache", "parameters", "multiply-adds")
@@ -62,10 +61,9 @@ def test_costs_are_known_before_a_model_is_built(name: str) -> None:
         if conversion is None:
             continue
         try:
-            check(model, TARGETS[conversion.to](conversion))
+            converter = Converter(model, conversion, statistics)
         except UserError:
             continue
-        converter = Converter(model, conversion, statistics)
         sizes = {one: converter.target.grid(one.module)[0] for one in converter.attentions}
         made = totals(converter.model(sizes)[0].model)
         for of in COSTS:

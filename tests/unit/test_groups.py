@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from collab_lab.prune import votes
+from collab_lab.pruning import votes
 from fairseq_collab.criterions import clusters
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -136,6 +136,13 @@ def test_clear_groups_are_found_from_nothing() -> None:
     same = found @ found.transpose(1, 2)
     expected = bundles[orders] @ bundles[orders].transpose(1, 2)
     assert torch.equal(same, expected)
+
+
+def test_each_first_head_is_far_from_all_before_it() -> None:
+    """Heads on a line: 10.5 is the farthest from the mean, then 0 from that, then 5 from both."""
+    positions = torch.tensor([[[0.0], [1.0], [5.0], [9.0], [10.5]]])
+    groups = clusters.first_groups(gram_of(positions), 3)
+    assert groups.argmax(dim=2).tolist() == [[1, 1, 2, 0, 0]]
 
 
 @pytest.mark.parametrize("classes", [2, 4, 8])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from argparse import Namespace
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,21 +17,23 @@ from torch import Tensor
 
 from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
+from collab_lab import prune
 from collab_lab.analysis import stages
-from collab_lab.cli import prune as command_prune
-from collab_lab.prune.choices import (
+from collab_lab.cli.prune import build_parser, choice
+from collab_lab.pruning.choices import (
     MEASURE,
     cheapest,
     cheapest_of_each,
     named_heads,
     on_diagonals,
     open_heads,
-    random_measure,
+    random_importances,
     removals,
     without_gates,
 )
-from collab_lab.prune.surgery import Kept, pruned
+from collab_lab.pruning.surgery import Retained, pruned
 from collab_lab.trained.attentions import Attention
+from collab_lab.trained.opener import Trained
 
 HEADS: Any = {"encoder": [4, 3], "decoder": [4], "cross": [2]}
 STORED = REPOSITORY / "tests" / "stored"
@@ -54,8 +55,8 @@ def test_named_heads_that_cannot_be_parsed(part: str) -> None:
 def test_the_seed_determines_random_heads() -> None:
     source = trained("transformer")
 
-    def kept(seed: int) -> Kept:
-        pairs = on_diagonals(random_measure(source.heads, seed), source)
+    def kept(seed: int) -> Retained:
+        pairs = on_diagonals(random_importances(source.heads, seed), source)
         return cheapest_of_each(source.heads, pairs, 3)[0]
 
     assert kept(1) == kept(1) != kept(2)
@@ -144,29 +145,25 @@ def test_as_many_heads_as_another_model_has(tmp_path: Path) -> None:
     kept = chosen(tmp_path, as_many_as=other)
     assert sum(len(layer) for layers in kept.values() for layer in layers) == 15
     smaller = pruned(trained("transformer"), {type_: [[0], [0]] for type_ in ATTENTION_TYPES})
-    given = {"as_many_as": other, "data": STORED / "copy", "types": ATTENTION_TYPES}
-    args = Namespace(keep=None, remove_share=None, **given)
     with refusing("headsize_n.pt: has more heads than checkpoint.pt"):
-        command_prune.cheapest(args, smaller)
+        chosen(tmp_path, smaller, as_many_as=other)
 
 
-def chosen(folder: Path, **options: Any) -> Kept:
+def chosen(folder: Path, source: Trained | None = None, **options: Any) -> Retained:
     """The heads that ``prune`` retains by a file of importances."""
+    source = source or trained("transformer")
     path = folder / "heads.json"
     path.write_text(json.dumps({"version": 1, "measures": {MEASURE: IMPORTANCE}}))
-    names = ("random", "keep", "as_many_as", "remove_share", "normalise")
-    given = {**dict.fromkeys(names), "importance": path, "data": STORED / "copy"}
-    given["types"] = ATTENTION_TYPES
-    args, source = Namespace(**given | options), trained("transformer")
-    return command_prune.cheapest(args, source)(command_prune.importances(args, source))[0]
+    args = build_parser().parse_args(["c.pt", "--out=o.pt", f"--importance={path}"])
+    vars(args).update({"data": STORED / "copy", **options})
+    return prune(source, **choice(args, source)).retained
 
 
-def test_a_layer_without_heads_is_not_analysed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_layer_without_heads_is_not_analysed() -> None:
     kept: Any = {"encoder": [[0], [1]], "decoder": [[0], [0, 1]], "cross": [[2], []]}
     smaller = pruned(trained("transformer"), kept)
-    monkeypatch.setattr(stages.opener, "load", lambda *_: smaller)
     with pytest.raises(UserError, match="attention cross 1 has no heads left to be analysed; give"):
-        stages.load(Path("pruned.pt"), Path("data"))
+        stages.check(smaller)
 
 
 # ---- by gates ------------------------------------------------------------------------------------

@@ -15,9 +15,9 @@ from toy_language_models import language_model
 
 from collab_lab.analysis.weights import head_outputs
 from collab_lab.metrics.loss import predicted, read_by_decoder, summed_loss
-from collab_lab.prices.bits import head_prices
-from collab_lab.prices.statistics import collect
-from collab_lab.prune.choices import removals
+from collab_lab.pricing.bits import head_prices
+from collab_lab.pricing.statistics import collect
+from collab_lab.pruning.choices import removals
 from collab_lab.trained.attentions import Attention, attentions
 from collab_lab.trained.opener import Trained
 

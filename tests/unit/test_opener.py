@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-import toy
 import toy_checkpoints
 from fairseq.models import ARCH_CONFIG_REGISTRY
 from omegaconf import OmegaConf
@@ -34,9 +33,9 @@ def edited(path: Path, edit: Callable[[dict[str, Any]], object] = lambda state: 
 
 
 def test_a_checkpoint_is_saved_as_it_was_opened(tmp_path: Path) -> None:
-    trained = opener.load(edited(tmp_path / "c.pt"))
+    trained = opener.open_model(edited(tmp_path / "c.pt"))
     assert (trained.arch, trained.heads["cross"]) == ("transformer_collab", [4])
-    opener.save(trained, tmp_path / "again.pt")
+    trained.save(tmp_path / "again.pt")
     old, new = (checkpoints.read(tmp_path / name) for name in ("c.pt", "again.pt"))
     assert "last_optimizer_state" not in new
     assert new["cfg"]["task"] == old["cfg"]["task"]
@@ -49,58 +48,60 @@ def test_a_checkpoint_is_saved_as_it_was_opened(tmp_path: Path) -> None:
 def test_gradients_of_a_model_that_saved_memory_in_training(option: str, tmp_path: Path) -> None:
     """Its layers were checkpointed, and gradients of weights do not pass through them."""
     path = edited(tmp_path / "c.pt", lambda state: state["cfg"]["model"].update({option: True}))
-    trained = opener.load(path)
+    trained = opener.open_model(path)
     source, previous = torch.tensor([[5, 6, 2]]), torch.tensor([[2, 5, 6]])
     net_input = {"src_tokens": source, "src_lengths": torch.tensor([3])}
     sample = {"net_input": {**net_input, "prev_output_tokens": previous}, "target": source}
     importance = Importance(trained.model)
     importance.add(sample)
     assert all(importance.per_token()["encoder"][0]), "gradients did not come through"
-    assert opener.load(path).options[option]
+    assert opener.open_model(path).options[option]
 
 
 def test_checkpoints_that_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "c.pt"
     edited(path, lambda state: state["cfg"]["task"].update(data=str(tmp_path / "gone")))
     with refusing("gone: data folder not found; give the folder that", str(path)):
-        opener.load(path)
-    assert opener.load(path, STORED).cfg.task.data == str(STORED)
+        opener.open_model(path)
+    assert opener.open_model(path, STORED).cfg.task.data == str(STORED)
     with refusing(f"data folder not found; {opener.GIVE_DATA}"):
-        opener.load(path, tmp_path / "no")
+        opener.open_model(path, tmp_path / "no")
     edited(path, lambda state: state["model"]["encoder.layers.0.fc1.bias"].fill_(float("nan")))
     with refusing(f"{path}: encoder.layers.0.fc1.bias holds NaN or infinity; give an intact check"):
-        opener.load(path)
+        opener.open_model(path)
 
 
 def test_batches_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the training gives none, the whole subset would be one batch."""
-    trained = opener.load(toy_checkpoints.write(tmp_path / "c.pt"))
+    trained = opener.open_model(toy_checkpoints.write(tmp_path / "c.pt"))
     trained.cfg.dataset.batch_size = trained.cfg.dataset.max_tokens = None
     monkeypatch.setattr(opener, "MAX_TOKENS", 50)
-    sizes = [sample["net_input"]["src_tokens"].numel() for sample in opener.epoch(trained, "valid")]
+    sizes = [
+        sample["net_input"]["src_tokens"].numel() for sample in opener.batches(trained, "valid")
+    ]
     assert len(sizes) > 1
     assert max(sizes) <= 50
 
 
-def test_a_data_set_that_the_model_cannot_read() -> None:
-    options = {"dataset": {"max_tokens": 9, "batch_size": None}, "common": {"seed": 1}}
-    task = Namespace(
-        datasets={"valid": None},
-        dataset=lambda subset: None,
-        max_positions=lambda: (2, 2),
-        get_batch_iterator=lambda *_, **__: Namespace(next_epoch_itr=lambda shuffle: []),
-    )
-    state = {"cfg": OmegaConf.create(options)}
-    trained = opener.Trained(Path("c.pt"), state, toy.model("transformer"), task)
-    with refusing("valid: has no sentence that the model can read"):
-        opener.epoch(trained, "valid")
+def test_a_data_set_that_the_model_cannot_read(tmp_path: Path) -> None:
+    trained = opener.open_model(toy_checkpoints.write(tmp_path / "c.pt"))
+    trained.cfg.dataset.batch_size = trained.cfg.dataset.max_tokens = 1
+    longest = list(opener.batches(trained, "valid"))  # a longer sentence is a batch by itself
+    assert {len(sample["id"]) for sample in longest} == {1}
+    trained.task.max_positions = lambda: (2, 2)
+    for read in (opener.batches, opener.samples):
+        with refusing("valid: has no sentence within the model's (2, 2) positions"):
+            read(trained, "valid")
 
-    def too_long(*_: object, **__: object) -> None:
-        raise AssertionError("sentences lengths should not exceed max_tokens=9")
 
-    task.get_batch_iterator = too_long
-    with refusing("c.pt: a sentence of valid has more than the 9 tokens of a batch"):
-        opener.epoch(trained, "valid")
+def test_batches_are_those_of_a_training(tmp_path: Path) -> None:
+    trained = opener.open_model(toy_checkpoints.write(tmp_path / "c.pt"))
+    dataset = opener.dataset_of(trained.task, "valid")
+    limits = {"max_tokens": 40, "max_sentences": 3}
+    epoch = trained.task.get_batch_iterator(dataset, **limits, seed=trained.cfg.common.seed)
+    expected = [batch["id"].tolist() for batch in epoch.next_epoch_itr(shuffle=False)]
+    found = opener.batches(trained, "valid", **limits)
+    assert [batch["id"].tolist() for batch in found] == expected
 
 
 def test_sizes_of_dictionaries_are_those_of_the_embeddings() -> None:

@@ -16,12 +16,13 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from refusals import refusing
 
 from collab_common import ATTENTION_TYPES
-from collab_lab.prune import surgery
+from collab_lab.pruning import surgery
+from collab_lab.trained.opener import open_model
 
 
 def test_configuration_of_a_pruned_model(tmp_path: Path) -> None:
     """It holds the shape and all other options, whatever the data's configuration says."""
-    source = surgery.load(toy_checkpoints.write(tmp_path / "c.pt", encoder_embed_dim=16))
+    source = open_model(toy_checkpoints.write(tmp_path / "c.pt", encoder_embed_dim=16))
     result = surgery.pruned(source, {type_: [[0, 2], [3]] for type_ in ATTENTION_TYPES})
     path = surgery.write_configuration(result, tmp_path / "all-0.01.pt")
     assert path == tmp_path / "all-0.01.yaml"
@@ -46,7 +47,7 @@ OPTIONS = {
 def test_what_prune_prints_builds_the_same_model(tmp_path: Path) -> None:
     """Through fairseq's parser."""
     options = {name: value for name, (value, _) in OPTIONS.items()}
-    source = surgery.load(toy_checkpoints.write(tmp_path / "c.pt", **options))
+    source = open_model(toy_checkpoints.write(tmp_path / "c.pt", **options))
     kept: Any = {type_: [[0, 2], [3]] for type_ in ATTENTION_TYPES}
     result = surgery.pruned(source, kept)
     printed = surgery.training_options(result)
@@ -68,11 +69,11 @@ def test_what_is_of_the_training_alone_is_not_said(arch: str) -> None:
     """Nor what the task says, such as a language model's ``tokens_per_sample``."""
     options = {"_name": arch, "data": "bin", "decoder_layers_to_keep": "0,1", "dropout": 0.3}
     options |= {"quant_noise_pq": 0.1, "checkpoint_activations": True, "tokens_per_sample": 64}
-    assert surgery.own_options({**options, "decoder_layers": 6}) == {"dropout": 0.3}
+    assert surgery.shown_options({**options, "decoder_layers": 6}) == {"dropout": 0.3}
 
 
 def test_options_that_do_not_fit_are_refused(tmp_path: Path) -> None:
-    source = surgery.load(toy_checkpoints.write(tmp_path / "c.pt"))
+    source = open_model(toy_checkpoints.write(tmp_path / "c.pt"))
     source.cfg.model.max_source_positions = "many"
     kept: Any = {type_: [[0]] * 2 for type_ in ATTENTION_TYPES}
     with refusing(str(tmp_path / "c.pt"), "its option max_source_positions is of another kind"):

@@ -13,7 +13,7 @@ from run_folders import facts_of, some_record
 
 from collab_common.errors import UserError
 from collab_common.files import write_json
-from collab_lab.runs.record import Failure, Record, Started, read
+from collab_lab.runs.record import Outcome, Record, Started, read
 from collab_lab.runs.run import Run
 
 
@@ -55,4 +55,4 @@ def test_how_a_run_was_started_and_why_it_failed(tmp_path: Path) -> None:
     assert started == Started({"model.key_dim": "8"}, date="2026-11-21")
     path.write_text('{"verdict": "failed"}')
     with pytest.raises(UserError, match=r"file\.json: missing 1 required .*: 'reason'"):
-        read(Failure, path)
+        read(Outcome, path)

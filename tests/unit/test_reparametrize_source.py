@@ -12,7 +12,7 @@ from toy_reparametrize import HERE, TARGET, converted, target_of, trained
 from collab_common import ATTENTION_TYPES, AttentionType
 from collab_common.errors import UserError
 from collab_lab.cli.reparametrize import build_parser
-from collab_lab.convert import conversion
+from collab_lab.conversion import converter
 from collab_lab.trained.attentions import attentions
 from collab_lab.trained.opener import Trained
 
@@ -59,7 +59,7 @@ def test_sizes_that_are_refused(options: list[str], message: str) -> None:
     target = target_of(*options)
     found = trained("transformer", target)
     with refusing(message):
-        conversion.chosen_sizes(*sizes_of(*options), found, target)
+        converter.chosen_sizes(*sizes_of(*options), found, target)
 
 
 def sizes_of(*options: str) -> tuple[int | None, dict[AttentionType, str | None]]:
@@ -81,7 +81,7 @@ def test_resized_heads_cannot_be_left_as_they_are() -> None:
     others = [f"--key-dim-in-{each}=0" for each in ("encoder", "decoder")]
     sizes = sizes_of("--key-dim-in-cross=16", *others)
     with refusing("encoder 0: heads of size 6 cannot be left as they are"):
-        conversion.chosen_sizes(*sizes, found, TARGET)
+        converter.chosen_sizes(*sizes, found, TARGET)
 
 
 def test_other_models_are_refused() -> None:
@@ -91,4 +91,4 @@ def test_other_models_are_refused() -> None:
     derived.__class__ = type("Changed", (type(derived),), {})
     for model in (latent, derived, toy.model("lstm", criterion="", **sizes)):
         with refusing(f"a {type(model).__name__} cannot be converted to shared keys"):
-            conversion.target_arch(Trained(HERE, {}, model, None), TARGET)
+            converter.target_arch(Trained(HERE, {}, model, None), TARGET)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import errno
 import json
 import subprocess
-from concurrent.futures import ThreadPoolExecutor
+import sys
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -18,12 +19,12 @@ from run_folders import some_record
 from warm.composing import compose_faster
 
 from collab_common.errors import UserError
-from collab_common.files import Busy, config_folder
+from collab_common.files import config_folder
 from collab_common.folder import build_folder
 from collab_lab.metrics.translate import Translations
 from collab_lab.runs import devices, worker
-from collab_lab.runs.record import Failure, Started
-from collab_lab.runs.run import Run, runs_under
+from collab_lab.runs.record import Outcome, Started
+from collab_lab.runs.run import PLUGIN, Run, is_ours, runs_under
 from collab_lab.runs.score import (
     manifest_hash,
     method_of,
@@ -32,8 +33,8 @@ from collab_lab.runs.score import (
     translation_scores,
 )
 from collab_lab.runs.sweep import Job, combinations, complete, plan, run_name
-from collab_lab.runs.training import choose_checkpoints, is_over, progress, training_figures
-from collab_lab.runs.worker import Worker, scored, train_command, why
+from collab_lab.runs.training import choose_checkpoints, progress, training_figures
+from collab_lab.runs.worker import Worker, scored, train_command
 
 
 @pytest.fixture
@@ -44,17 +45,34 @@ def run(tmp_path: Path) -> Run:
 
 
 @pytest.fixture
-def trained() -> Mock:
+def model() -> Mock:
     """A model of 16 words."""
     return Mock(**{"task.target_dictionary.__len__": lambda _: 16})
 
 
-def test_fairseq_gets_the_sections_that_it_knows(run: Run) -> None:
+JOB = Job("run", {}, OmegaConf.create({"common": {"cpu": True}}))
+
+
+def begun(run: Run, **options: Any) -> Worker:
+    """A worker that trains a run."""
+    ours = Worker({run: JOB}, 1, [], print, **options)
+    ours.step()
+    return ours
+
+
+def trained(run: Run, **options: Any) -> Worker:
+    """A worker that has trained a run, and not scored it."""
+    ours = begun(run, **options)
+    for training in ours.trainings:
+        training.process.wait()
+    return ours
+
+
+def test_fairseq_gets_the_sections_that_it_knows(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """It rejects others."""
     run.config_file.write_text("common: {seed: 1}\nmethod: tuned\n")
-    with run.locked() as lock, pytest.MonkeyPatch.context() as patched:
-        patched.setattr(worker, "train_command", lambda _: ["true"])
-        assert Worker([], print)._child(run, lock, []) is None
+    monkeypatch.setattr(worker, "child_command", lambda _: ["true"])
+    trained(run)
     command = train_command(run)
     assert command[command.index("--config-name") + 1] == "training"
     assert OmegaConf.load(run.training_file) == {"common": {"seed": 1}}
@@ -62,7 +80,7 @@ def test_fairseq_gets_the_sections_that_it_knows(run: Run) -> None:
 
 def test_verdicts(run: Run) -> None:
     assert (run.verdict(), run.state()) == ("incomplete", "incomplete")
-    run.fail(Failure("diverged", "loss is nan"))
+    run.fail(Outcome("diverged", "loss is nan"))
     assert (run.verdict(), run.state()) == ("diverged", "diverged (loss is nan)")
     record = some_record()
     run.finish(record)
@@ -78,62 +96,49 @@ def test_a_file_system_without_locks(run: Run, monkeypatch: pytest.MonkeyPatch) 
         run.locked().__enter__()
 
 
-@pytest.mark.parametrize(
-    ("log", "over"),
-    [
-        ("| INFO | train | {}\n| INFO | fairseq_cli.train | done training in 1.5 seconds\n", True),
-        ("| INFO | fairseq_cli.train | done training in 1.5 seconds\nleaked semaphores\n", True),
-        ("done training in 1.5 seconds\n2026 | INFO | fairseq_collab | x\n", False),
-        ("| INFO | train | {}\n", False),
-        ("", False),
-    ],
-)
-def test_a_training_that_outlived_its_sweep_is_over(run: Run, log: str, over: bool) -> None:
-    assert not is_over(run)
-    run.log.write_text(log)
-    assert is_over(run) == over
+def test_a_training_that_outlived_its_sweep_is_over(run: Run) -> None:
+    """Its own process says so."""
+    assert not run.is_trained()
+    for verdict in ("failed", "trained"):
+        run.outcome_file.write_text(json.dumps({"verdict": verdict, "reason": ""}))
+        assert run.is_trained() == (verdict == "trained")
+    run.outcome_file.unlink()
     run.start(Started({}, checkpoint="model.pt"), OmegaConf.create({}))
-    assert is_over(run), "there was no training"
+    assert run.is_trained(), "there was no training"
 
 
 def test_a_stopped_worker_leaves_nothing_running(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """A training on several GPUs has processes below it."""
-    ours, pids = Worker([], print), run.folder / "pid"
+    pids = run.folder / "pid"
     command = ["sh", "-c", f"sleep 60 & echo $! > {pids}; wait"]
-    monkeypatch.setattr(worker, "train_command", lambda _: command)
-    with run.locked() as lock, ThreadPoolExecutor() as pool:
-        done = pool.submit(ours._child, run, lock, [])
-        assert wait_for(lambda: pids.exists() and pids.read_text().endswith("\n"))
-        ours.stop()
-        failure = done.result(10)
-    assert failure is not None
-    assert "SIGTERM" in failure.reason
+    monkeypatch.setattr(worker, "child_command", lambda _: command)
+    ours = begun(run)
+    assert wait_for(lambda: pids.exists() and pids.read_text().endswith("\n"))
+    ours.stop()
     assert wait_for(lambda: not is_running(int(pids.read_text())), 5)
+    assert run.verdict() == "incomplete"
+    run.locked().__enter__()
 
 
 def test_a_training_holds_the_lock_of_its_run(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """If it outlives its killed sweep, the next sweep waits for it."""
-    ours = Worker([], print)
-    monkeypatch.setattr(worker, "train_command", lambda _: ["sleep", "60"])
-    with ThreadPoolExecutor() as pool:
-        with run.locked() as lock:
-            done = pool.submit(ours._child, run, lock, [])
-            assert wait_for(lambda: bool(ours.children))
-        with pytest.raises(Busy):
-            run.locked().__enter__()
-        ours.stop()
-        assert done.result(10) is not None
+    monkeypatch.setattr(worker, "child_command", lambda _: ["sleep", "60"])
+    orphan = begun(run).trainings[0]
+    orphan.lock.close()
+    waiting = begun(run)
+    assert (waiting.trainings, [*waiting.waiting]) == ([], [run])
+    orphan.end()
+    waiting.step()
+    assert len(waiting.trainings) == 1
+    waiting.stop()
 
 
 def test_a_trained_run_is_not_trained_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """fairseq would add an update."""
-    run.log.write_text("| INFO | fairseq_cli.train | done training in 1.5 seconds\n")
-    monkeypatch.setattr(Worker, "_child", None)
-    job = Job("run", {}, OmegaConf.create({"common": {"cpu": True}}))
-    lock = Worker([], print).train(run, job)
-    assert lock is not None
-    with lock, pytest.raises(Busy):
-        run.locked().__enter__()
+    run.outcome_file.write_text('{"verdict": "trained", "reason": ""}')
+    monkeypatch.setattr(worker, "child_command", None)
+    monkeypatch.setattr(worker, "score_run", lambda run: some_record())
+    assert not begun(run).waiting
 
 
 def test_gpus_are_those_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,18 +156,14 @@ def test_gpus_are_those_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_runs_side_by_side_have_gpus_of_their_own(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gpus = devices.Gpus(["a", "b", "c"])
-    with gpus.taken(2) as one, gpus.taken(1) as other, gpus.taken(2) as shared:
-        assert (one, other, shared) == (["a", "b"], ["c"], ["a", "b"])
-    with gpus.taken(1) as one, gpus.taken(2) as other:
-        assert (one, other) == (["a"], ["b", "c"])  # what was taken is given back
-    with devices.Gpus([]).taken(2) as none:
-        assert none == []
-    with run.locked() as lock:
-        command = ["sh", "-c", "echo $CUDA_VISIBLE_DEVICES"]
-        monkeypatch.setattr(worker, "train_command", lambda _: command)
-        assert Worker([], print)._child(run, lock, ["6", "7"]) is None
-    assert run.log.read_text() == "6,7\n"
+    command = ["sh", "-c", "echo $CUDA_VISIBLE_DEVICES"]
+    monkeypatch.setattr(worker, "child_command", lambda _: command)
+    ours = trained(run, gpus=["a", "b", "c"])
+    assert run.log.read_text() == "a\n"
+    assert (ours.least_used(2), ours.least_used(4)) == (["b", "c"], ["b", "c", "a"])
+    ours.trainings.clear()
+    assert ours.least_used(1) == ["a"], "what was taken is given back"
+    assert Worker({}, 1, [], print).least_used(2) == []
 
 
 def test_more_gpus_than_there_are() -> None:
@@ -215,6 +216,13 @@ def test_weights_to_start_from_are_found_wherever_a_run_is(
     assert found.continue_once == "s3://bucket/a.pt"
 
 
+def test_the_plug_in_is_known_in_any_checkout() -> None:
+    assert is_ours(None)
+    assert is_ours("/elsewhere/fairseq_collab")
+    assert not is_ours("/mine/heads")
+    assert (PLUGIN / "criterions").is_dir()
+
+
 def test_runs_under(run: Run, tmp_path: Path) -> None:
     (tmp_path / "table").mkdir()
     assert [found.name for found in runs_under(tmp_path)] == ["run"]
@@ -240,24 +248,47 @@ def test_names_of_runs() -> None:
     assert run_name({}) == "run"
 
 
+def in_place(code: str) -> list[str]:
+    """A training that a script replaces, in the process that reports its outcome."""
+    before = "import sys, types; m = sys.modules['fairseq_cli.hydra_train'] = types.ModuleType('m')"
+    after = "from collab_lab.runs.child import main; main()"
+    return [sys.executable, "-c", f"{before}\ndef f(): {code}\nm.cli_main = f\n{after}"]
+
+
 @pytest.mark.parametrize(
-    ("log", "status", "verdict", "reason"),
+    ("code", "verdict", "reason"),
     [
-        ("FloatingPointError: gradients are Nan/Inf\n", 1, "diverged", "FloatingPointError: grad"),
-        ("Minimum loss scale reached (0.0001).\nbye\n", 1, "diverged", "bye"),
-        ("ValueError: no\n\n", 1, "failed", "ValueError: no"),
-        ("half a li", -9, "failed", "killed by signal 9 (SIGKILL)"),
-        ("", 1, "failed", "no output"),
+        ("pass", "trained", ""),
+        (
+            "raise FloatingPointError('gradients are Nan/Inf')",
+            "diverged",
+            "FloatingPointErr",
+        ),
+        (
+            "raise SystemExit(1) from FloatingPointError('scale')",
+            "diverged",
+            "FloatingPoint",
+        ),
+        (
+            "raise Exception('\\nFloatingPointError: in a process')",
+            "diverged",
+            "Exception: ",
+        ),
+        ("raise ValueError('no\\nmore')", "failed", "ValueError: no"),
+        ("import os; os.kill(os.getpid(), 9)", "failed", "killed by signal 9 (SIGKILL)"),
+        ("import os; os._exit(3)", "failed", "ended with status 3"),
     ],
 )
-def test_why_a_command_failed(
-    tmp_path: Path, log: str, status: int, verdict: str, reason: str
+def test_how_a_training_ended(
+    run: Run, monkeypatch: pytest.MonkeyPatch, code: str, verdict: str, reason: str
 ) -> None:
-    earlier = "FloatingPointError of an earlier attempt\n"
-    (tmp_path / "log").write_text(earlier + log)
-    found = why(tmp_path / "log", len(earlier), status)
-    assert found.verdict == verdict
-    assert found.reason.startswith(reason)
+    command = [*in_place(code), str(run.outcome_file)]
+    monkeypatch.setattr(worker, "child_command", lambda _: command)
+    (training,) = trained(run).trainings
+    outcome = training.outcome()
+    assert outcome is not None
+    assert outcome.verdict == verdict
+    assert outcome.reason.startswith(reason)
 
 
 def test_data_is_known_by_its_manifest(tmp_path: Path) -> None:
@@ -278,32 +309,32 @@ def test_a_task_without_an_evaluation_is_refused(run: Run) -> None:
         task_of(OmegaConf.create({"task": {"_name": "masked_lm"}}))
 
 
-def test_entries_that_a_kill_has_cut_do_not_count(run: Run, trained: Mock) -> None:
+def test_entries_that_a_kill_has_cut_do_not_count(run: Run, model: Mock) -> None:
     """What comes next, once the training has been resumed, is in the same line."""
     speed = '"train_wps": "{0}00", "train_wpb": "9", "train_train_wall": "0"'
     train = f'| train | {{{{"epoch": {{0}}, {speed}, "train_num_updates": "{{0}}0"}}}}\n'
     valid = '| valid | {"epoch": 2, "valid_loss": "4.5"}\n'
     cut = train.format(2)[:25]
     run.log.write_text(train.format(1) + cut + train.format(2) + cut + "}\n" + valid)
-    figures = training_figures(run, trained)
+    figures = training_figures(run, model)
     assert figures["train_tokens_per_second"] == 150
     assert (figures["train_updates"], figures["epochs"], figures["valid_loss"]) == (20, 2, 4.5)
     run.log.write_text(valid)
     with pytest.raises(UserError, match=r"train\.log: no finished epoch in it"):
-        training_figures(run, trained)
+        training_figures(run, model)
 
 
 @pytest.mark.parametrize("loss", ["8.01", "84", "nan", "inf"])
 def test_a_model_that_is_worse_than_guessing_has_diverged(
-    run: Run, trained: Mock, loss: str, monkeypatch: pytest.MonkeyPatch
+    run: Run, model: Mock, loss: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of 16 words a guess has 4 bits; an untrained model has a little more."""
     train = '| train | {"epoch": 1, "train_wps": "9", "train_num_updates": "1"}\n'
     for bits in ("7.99", loss):
         run.log.write_text(f'{train}| valid | {{"valid_loss": "1", "valid_nll_loss": "{bits}"}}\n')
-        monkeypatch.setattr(worker, "score_run", lambda run: training_figures(run, trained))
+        monkeypatch.setattr(worker, "score_run", lambda run: training_figures(run, model))
         found = scored(run)
-        assert isinstance(found, Failure) == (bits == loss)
+        assert isinstance(found, Outcome) == (bits == loss)
     assert found.verdict == "diverged"
     assert "of a guess 4.0; lower the learning rate" in found.reason
 
@@ -432,7 +463,7 @@ def test_a_crash_while_scoring_is_a_failed_run(run: Run, monkeypatch: pytest.Mon
         raise RuntimeError("out of memory\nhere is how much")
 
     monkeypatch.setattr(worker, "score_run", crash)
-    assert scored(run) == Failure("failed", "RuntimeError: out of memory")
+    assert scored(run) == Outcome("failed", "RuntimeError: out of memory")
     assert "Traceback" in run.log.read_text()
 
 

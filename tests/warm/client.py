@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 
-PACKAGES = ("fairseq_collab", "fairseq_cli", "data_prep", "collab_common", "submitit")
+PACKAGES = ("fairseq_collab", "collab_lab", "fairseq_cli", "data_prep", "collab_common", "submitit")
 
 folder, name = os.path.split(os.path.abspath(__file__))
 with open(os.path.join(folder, "settings.json")) as file:

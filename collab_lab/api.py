@@ -1,0 +1,201 @@
+"""Prices of the parts of a trained model, and smaller models: what the commands of this name do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from collab_common import ATTENTION_TYPES, AttentionType
+from collab_common.errors import UserError
+from collab_lab.conversion.base import Conversion
+from collab_lab.conversion.converter import Converter, check, chosen_sizes
+from collab_lab.conversion.kinds import TARGETS
+from collab_lab.metrics.loss import mean_bits
+from collab_lab.pricing.bits import Point, head_prices
+from collab_lab.pricing.statistics import Statistics, collect
+from collab_lab.pruning import choices, surgery
+from collab_lab.pruning.surgery import Retained
+from collab_lab.trained.attentions import Attention, attentions
+from collab_lab.trained.opener import Trained, samples
+
+#: Kinds of heads that :func:`prices` tells the prices of.
+PRICED = {
+    "latent": Conversion("latent"),
+    "own": Conversion("collab"),
+    "grouped-query": Conversion("grouped-query"),
+}
+
+
+class Prices(NamedTuple):
+    """What the parts of a model are worth, in bits per target token.
+
+    Attributes:
+        statistics: of each attention with heads; ``convert`` and ``prune`` take them.
+        converters: by kind of heads: latent, own (a shared key, own queries), grouped-query.
+        impossible: by kind, why the model cannot have such heads.
+        sentences: number that were read.
+    """
+
+    statistics: dict[Attention, Statistics]
+    converters: dict[str, Converter]
+    impossible: dict[str, str]
+    sentences: int
+
+    def heads(self, attention: Attention) -> list[float]:
+        """The price of removing each head alone."""
+        prices: list[float] = head_prices(self.statistics[attention].pairs).tolist()
+        return prices
+
+    def sizes(self, attention: Attention) -> dict[str, list[Point]]:
+        """By kind of heads, costs and prices at up to 16 sizes, ascending to the exact one."""
+        return {kind: converter.curve(attention) for kind, converter in self.converters.items()}
+
+
+def prices(model: Trained, *, subset: str = "train", sentences: int = 1000) -> Prices:
+    """Predict what every narrower key, latent, group and missing head costs.
+
+    Args:
+        subset, sentences: set, and number of them evenly spread over it, for one forward and
+            backward pass.
+
+    Raises:
+        UserError: the model has no heads, or no sentence is short enough.
+    """
+    batches = samples(model, subset, sentences)
+    statistics = collect(model, batches)
+    converters, impossible = {}, {}
+    for kind, conversion in PRICED.items():
+        try:
+            converters[kind] = Converter(model, conversion, statistics)
+        except UserError as error:
+            impossible[kind] = error.what
+    return Prices(statistics, converters, impossible, sum(len(b["target"]) for b in batches))
+
+
+class Converted(NamedTuple):
+    """A converted model; by attention, its new sizes and prices in bits per target token."""
+
+    model: Trained
+    sizes: dict[Attention, int]
+    prices: dict[Attention, float]
+
+    @property
+    def price(self) -> float:
+        """The predicted loss."""
+        return sum(self.prices.values())
+
+
+def convert(
+    model: Trained,
+    to: str = "collab",
+    size: int | None = None,
+    *,
+    by_type: Mapping[AttentionType, int | str | None] | None = None,
+    shares: Mapping[str, float] | None = None,
+    query_mixing: str = "own",
+    value_heads: int | None = None,
+    statistics: Mapping[Attention, Statistics] | None = None,
+    subset: str = "train",
+    sentences: int = 1000,
+) -> Converted:
+    """Convert a trained model's heads to others with the least predicted loss.
+
+    Args:
+        to: ``collab`` (shared keys), ``headsize`` (narrower separate keys), ``grouped-query`` or
+            ``latent``.
+        size: of all attentions: key width in all, number of key/value heads, or latent width.
+        by_type: sizes by attention type: a number, or one per layer (``"64,32"``); 0 leaves the
+            heads as they are.
+        shares: in place of sizes, what is to remain of the whole model's ``cache``, ``parameters``
+            or ``multiply-adds`` (0 to 1); sizes are spread at the least price.
+        query_mixing: of shared keys: ``own``, ``full`` or ``diagonal``.
+        value_heads: of shared keys: number of values; None leaves them.
+        statistics: of :func:`prices`; default: a pass over ``sentences`` of ``subset``.
+
+    Raises:
+        UserError: the model has no counterpart, or a size or share is out of range.
+    """
+    conversion = Conversion(to, query_mixing, value_heads)
+    target = TARGETS[to](conversion)
+    check(model, target)
+    sizes = {} if shares else chosen_sizes(size, by_type or {}, model, target)
+    if statistics is None:
+        statistics = collect(model, samples(model, subset, sentences))
+    converter = Converter(model, conversion, statistics)
+    if shares:
+        sizes = converter.spread(shares)
+    result, prices_of = converter.model(sizes)
+    return Converted(result, sizes, prices_of)
+
+
+class Pruned(NamedTuple):
+    """A model without some heads: those retained, by attention type and layer, from 0.
+
+    Attributes:
+        price: predicted loss in bits per target token; None where heads were not chosen by price.
+    """
+
+    model: Trained
+    retained: Retained
+    price: float | None
+
+
+def prune(
+    model: Trained,
+    number: int | None = None,
+    *,
+    keep: int | None = None,
+    retained: Retained | None = None,
+    types: Sequence[AttentionType] = ATTENTION_TYPES,
+    importances: choices.Importances | None = None,
+    statistics: Mapping[Attention, Statistics] | None = None,
+    subset: str = "train",
+    sentences: int = 1000,
+) -> Pruned:
+    """Remove heads from a trained model: those that cost least, unless other arguments choose.
+
+    Gates are multiplied into the weights first.
+
+    Args:
+        number: of heads to remove from the whole model.
+        keep: number of heads that each attention keeps instead.
+        retained: the heads to keep instead, by attention type and layer.
+        types: attention types that lose heads.
+        importances: of each head, by attention type and layer: the least important ones go.
+        statistics: of :func:`prices`; default: a pass over ``sentences`` of ``subset``.
+
+    Raises:
+        UserError: heads share projections, or there are fewer heads.
+    """
+    surgery.check_heads(model)
+    model = choices.without_gates(model)
+    if retained is not None:
+        return Pruned(surgery.pruned(model, retained), retained, None)
+    if keep is not None:
+        choices.check_enough(model.heads, keep)
+    by_price = importances is None
+    if importances is not None:
+        pairs = choices.on_diagonals(importances, model)
+    else:
+        if statistics is None:
+            statistics = collect(model, samples(model, subset, sentences))
+        named = {one.name: of for one, of in statistics.items()}  # without gates it is a copy
+        found = attentions(model.model)
+        statistics = {one: named[one.name] for one in found if one.name in named}
+        pairs = {one: of.pairs for one, of in statistics.items()}
+    pairs = {one: of for one, of in pairs.items() if one.type in types}
+    if keep is not None:
+        retained, price = choices.cheapest_of_each(model.heads, pairs, keep)
+    else:
+        retained, price = choices.cheapest(model.heads, pairs, number or 0)
+    result = surgery.pruned(model, retained, statistics if by_price else None)
+    return Pruned(result, retained, price if by_price else None)
+
+
+def validation_loss(model: Trained, batches: Sequence[Mapping[str, Any]] | None = None) -> float:
+    """The loss on the validation set, in bits per target token, without label smoothing.
+
+    Args:
+        batches: other sentences, as :func:`.opener.samples` returns them.
+    """
+    return mean_bits(model.model, samples(model, "valid") if batches is None else batches)

@@ -1,0 +1,154 @@
+"""Targets of a conversion: a kind of heads, and a size for each attention."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from collab_lab.conversion import SIZES
+from collab_lab.conversion.common_map import STEPS
+from collab_lab.metrics.cost import LENGTH
+from collab_lab.pricing import bits
+from collab_lab.pricing.bits import Point
+from collab_lab.pricing.statistics import Statistics
+from collab_lab.trained.attentions import Attention, HeadMaps
+from fairseq_collab.models.base import Variant
+
+#: The state dict of a new attention without its signature, and its price in bits.
+Converted = tuple[dict[str, Tensor], float]
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What trained heads are converted to.
+
+    Attributes:
+        to: a key of :data:`.conversion.kinds.TARGETS`.
+        query_mixing: of shared keys: own, full or diagonal.
+        value_heads: values of shared keys; None for one per head.
+    """
+
+    to: str = "collab"
+    query_mixing: str = "own"
+    value_heads: int | None = None
+
+
+#: Sizes of each attention that a budget is spread over.
+GRID = 16
+
+
+class TrainedAttention:
+    """A trained attention, its maps, and the statistics that price changes of them.
+
+    Args:
+        statistics: without them all directions of the weights count equally.
+    """
+
+    def __init__(self, module: Any, statistics: Statistics | None):
+        self.module, self.maps = module, HeadMaps.of(module)
+        self.statistics = (statistics or Statistics.unweighted(self.maps)).ridged()
+
+    def state(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Weights in the precision of the trained attention."""
+        dtype = self.module.k_proj.weight.dtype
+        return {name: value.detach().to(dtype).contiguous() for name, value in weights.items()}
+
+    def copied(self, *names: str) -> dict[str, Tensor]:
+        """Weights and biases of projections that stay as they are."""
+        weights = self.module.state_dict()
+        return {name: weight for name, weight in weights.items() if name.startswith(names)}
+
+    def key_price(self, queries: Tensor, keys: Tensor) -> float:
+        """See :func:`.bits.key_price`."""
+        return bits.key_price(self.maps, self.statistics, queries, keys)
+
+    def value_price(self, values: Tensor, out: Tensor) -> float:
+        """See :func:`.bits.value_price`."""
+        return bits.value_price(self.maps, self.statistics, values, out)
+
+    def out_bias(self, values: Tensor, out: Tensor) -> Tensor:
+        """The output's bias ``(d)`` for other values, which have no bias, and outputs.
+
+        Attention weights sum to one.  So it contains the biases of the trained values exactly, and
+        what the mean of the inputs that a head reads loses.
+        """
+        maps = self.maps
+        constant = torch.einsum("hdk,hk->d", maps.out, maps.values[:, -1])
+        residual = bits.value_change(maps, values, out)  # (H, d_y, d)
+        return maps.out_bias + constant + torch.einsum("hy,hyd->d", self.statistics.means, residual)
+
+
+class Target:
+    """A kind of heads, with the options of a conversion."""
+
+    #: Its architectures, the name of its heads in messages, and the name of their size.
+    variant: ClassVar[Variant]
+    heads: ClassVar[str]
+    what: ClassVar[str]
+    #: Parts of standard heads that must have the size d/H: keys, values.
+    even: tuple[str, ...] = ()
+    #: Options of the result, whatever its sizes.
+    options: Mapping[str, Any] = MappingProxyType({})
+    #: Options of the variant that are taken over from the trained model, if it has them.
+    inherited: tuple[str, ...] = ()
+
+    def __init__(self, conversion: Conversion):
+        self.conversion = conversion
+        #: The option of its size: ``--key-dim``, ``--key-dim-in-TYPE``.
+        self.size = SIZES[conversion.to]
+
+    def largest(self, module: Any) -> int:
+        """The size that is exact for an attention: of keys, all that its heads have."""
+        return int(module.k_proj.out_features)
+
+    def unchanged_size(self, module: Any) -> int:
+        """The size of an attention that is left as it is."""
+        return self.largest(module)
+
+    @staticmethod
+    def must_convert(module: Any) -> bool:
+        """Whether an attention without a given size is converted, too, at its full size."""
+        return False
+
+    def check(self, attention: Attention, path: Path) -> None:
+        """Raise UserError for options, other than sizes, that do not fit an attention."""
+
+    def out_of_range(self, module: Any, size: int) -> str | None:
+        """The sizes that an attention can have, if ``size`` is none of them."""
+        largest = self.largest(module)
+        return None if 1 <= size <= largest else f"give one from 1 to {largest}, which is exact"
+
+    def grid(self, module: Any) -> list[int]:
+        """Sizes to spread a budget over, ascending to the one that is exact: at most 16."""
+        largest = self.largest(module)
+        sizes = {max(1, largest * step // GRID) for step in range(1, GRID + 1)}
+        return sorted(size for size in sizes if self.out_of_range(module, size) is None)
+
+    def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> Converted:
+        """The new attention in place of ``trained.module``.
+
+        Args:
+            steps: of L-BFGS; without them the price is a few per cent higher, in less time.
+        """
+        raise NotImplementedError
+
+
+def point(attention: Attention, size: int, weights: Mapping[str, Tensor], price: float) -> Point:
+    """An attention with these weights: its costs, and its price."""
+    cached = ("latent_proj",) if "latent_proj.weight" in weights else ("k_proj", "v_proj")
+    cache = sum(len(weights[f"{name}.weight"]) for name in cached)
+    parameters = sum(weight.numel() for name, weight in weights.items() if name != "signature")
+    products = [weight for name, weight in weights.items() if name.endswith(".weight")]
+    queries, mixing = len(weights["q_proj.weight"]), weights.get("mixing")
+    if mixing is not None:
+        queries = mixing.size(0) * mixing.size(1)
+        products += [mixing] * (mixing.dim() == 3)  # the diagonal is element-wise
+    scores = LENGTH * LENGTH * (queries + weights["out_proj.weight"].size(1))
+    work = LENGTH * sum(weight.numel() for weight in products) + scores
+    return Point(size, 0 if attention.type == "encoder" else cache, parameters, work, price)

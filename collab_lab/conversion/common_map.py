@@ -1,0 +1,247 @@
+"""One narrow map for the keys or values of many heads, with which they lose the fewest bits.
+
+The scores of head i are ``[x 1] A_i B_i^T y^T``.  It adds ``z_i V_i Wo_i^T`` to the output, where
+``z_i`` is what it reads.  Changes ``D_i`` of ``A_i B_i^T`` and ``F_i`` of ``V_i Wo_i^T`` cost, with
+the statistics of :mod:`collab_lab.pricing.statistics`,
+
+    1/2 sum_i [ tr(D_i^T X D_i Gamma_i) + tr(F_i^T Z_i F_i Delta) ] / ln 2     bits per target token
+
+This is the Fisher information of K-FAC (Martens and Grosse 2015): inputs and gradients, positions
+and attentions are taken as independent.
+
+**A common map.**  Heads that share ``C (n, K)`` have keys ``y C``, and the maps ``(C^T Gamma_i
+C)^-1 C^T Gamma_i B_i`` that then cost least go into the queries; for values, with ``Z_i`` and
+``V_i``, into the output projections.  ``C`` starts from the largest directions of all heads in a
+pooled metric, and steps of L-BFGS improve it in the metric of every head (:func:`common_map`):
+
+    own      one key for all heads, a query for each; groups: one key for each group of heads
+    values   one value for each group of heads, with an output projection for each
+    latent   one map for the keys and the values of all heads.  A latent of r = K + V numbers
+             contains every key of width K next to every value of width V.
+
+All are exact once the width reaches the rank of the maps.
+
+Shapes: ``A (H, d + 1, e)``, ``B (H, d_y, e)``, ``V (H, d_y, h_v)``, ``Wo (H, d, h_v)``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from collab_lab.pricing.statistics import Statistics
+from collab_lab.trained.attentions import HeadMaps
+
+#: Steps of L-BFGS.
+STEPS = 60
+
+
+class Shared(NamedTuple):
+    """``A'_i = query M_i`` (or the queries of each head), and the shared key.
+
+    Shapes: ``query (d + 1, K)``, ``mixing (H, K, K)``, or ``(H, K)`` where it is diagonal; with own
+    queries ``query (H, d + 1, K)`` and no mixing.  ``key (d_y, K)``.
+    """
+
+    query: Tensor
+    mixing: Tensor | None
+    key: Tensor
+
+    def queries(self) -> Tensor:
+        """``A' (H, d + 1, K)``."""
+        if self.mixing is None:
+            return self.query
+        if self.mixing.dim() == 2:
+            return self.query * self.mixing.unsqueeze(1)
+        return self.query @ self.mixing
+
+
+def root(metric: Tensor) -> tuple[Tensor, Tensor]:
+    """The root of a symmetric, positive definite matrix ``(..., n, n)``, and its inverse."""
+    values, vectors = torch.linalg.eigh(metric)
+    values = values.clamp_min(torch.finfo(values.dtype).tiny).unsqueeze(-2).sqrt()
+    return (vectors * values) @ vectors.mT, (vectors / values) @ vectors.mT
+
+
+def largest(gram: Tensor, size: int) -> Tensor:
+    """The ``size`` eigenvectors of the largest eigenvalues: ``(..., n, n) -> (..., n, size)``.
+
+    Filled up with zeros for ``size > n``.
+    """
+    vectors = torch.linalg.eigh(gram)[1].flip(-1)[..., :size]
+    return functional.pad(vectors, (0, size - vectors.size(-1)))
+
+
+class WeightedMaps(NamedTuple):
+    """Maps of heads that are to have a common input side, and the metrics that price a change.
+
+    The cost is ``tr((B - B')^T M (B - B') R)``, summed over heads.
+
+    Shapes: maps ``B (H, n, e)``; metric ``M (H, n, n)`` of their inputs; ``R (H, e, e)`` of what
+    their outputs are used for.
+    """
+
+    maps: Tensor
+    metric: Tensor
+    output_metric: Tensor
+
+    @classmethod
+    def keys(cls, maps: HeadMaps, statistics: Statistics) -> WeightedMaps:
+        used_for = maps.queries.mT @ statistics.inputs @ maps.queries
+        return cls(maps.keys, statistics.keys, used_for)
+
+    @classmethod
+    def values(cls, maps: HeadMaps, statistics: Statistics) -> WeightedMaps:
+        used_for = maps.out.mT @ statistics.output @ maps.out
+        return cls(maps.values[:, :-1], statistics.values, used_for)
+
+    def groups(self, number: int) -> list[WeightedMaps]:
+        """``number`` groups of neighbouring heads."""
+        parts = zip(*(x.chunk(number) for x in self), strict=True)
+        return [WeightedMaps(*part) for part in parts]
+
+    def refitted(self, common: Tensor) -> Tensor:
+        """The maps ``(H, K, e)`` after ``common (n, K)`` that cost least, by each head's metric."""
+        weighted = self.metric @ common  # (H, n, K)
+        inverse = torch.linalg.pinv(common.mT @ weighted, hermitian=True)
+        return inverse @ (weighted.mT @ self.maps)
+
+
+def common_map(parts: Sequence[WeightedMaps], size: int, steps: int) -> Tensor:
+    """The map ``C (n, size)`` with which all heads of all parts cost least."""
+    common = first_map(parts, size)
+    # A head's gain is |L^-1 C^T T|^2 with L L^T = C^T M C and T = M B R^1/2.
+    targets = [(p.metric, p.metric @ p.maps @ root(p.output_metric)[0]) for p in parts]
+    energies = ((p.maps.mT @ p.metric @ p.maps * p.output_metric).sum() for p in parts)
+    whole = sum(map(float, energies))
+    if not steps or not whole or size >= len(common):
+        return common
+    best, least = common.clone(), math.inf
+    common.requires_grad_()
+    search = torch.optim.LBFGS([common], max_iter=steps, line_search_fn="strong_wolfe")
+
+    def cost() -> Tensor:
+        nonlocal best, least
+        search.zero_grad()
+        gain = common.new_zeros(())
+        for metric, target in targets:
+            lower = torch.linalg.cholesky(common.mT @ metric @ common)  # (H, K, K)
+            solved = torch.linalg.solve_triangular(lower, common.mT @ target, upper=False)
+            gain = gain + solved.square().sum()
+        loss = 1 - gain / whole
+        loss.backward()
+        if loss.item() < least:
+            best, least = common.detach().clone(), loss.item()
+        return loss
+
+    # Where few sentences leave a metric almost singular, a step can leave the maps of full rank.
+    with torch.enable_grad(), suppress(torch.linalg.LinAlgError):  # type: ignore[attr-defined]
+        search.step(cost)
+    return best
+
+
+def first_map(parts: Sequence[WeightedMaps], size: int) -> Tensor:
+    """The largest directions ``(n, size)`` of all maps in one pooled metric.
+
+    Each part, such as keys and values, has an equal share of the metric and of the energy.
+    """
+    pooled = [part.metric.mean(0) for part in parts]
+    whole, inverse = root(torch.stack([metric / metric.trace() for metric in pooled]).sum(0))
+    gram = torch.zeros_like(whole)
+    for part in parts:
+        weighted = whole @ part.maps  # (H, n, e)
+        energy = (weighted @ part.output_metric @ weighted.mT).sum(0)
+        gram = gram + energy / energy.trace().clamp_min(torch.finfo(gram.dtype).tiny)
+    return inverse @ largest(gram, size)
+
+
+def best_shared_key(
+    maps: HeadMaps, statistics: Statistics, size: int, steps: int = STEPS
+) -> Shared:
+    """A shared key of width ``size``, and a query for each head."""
+    heads = WeightedMaps.keys(maps, statistics)
+    key = common_map([heads], size, steps)
+    return balanced(Shared(maps.queries @ heads.refitted(key).mT, None, key))
+
+
+def grouped_keys(
+    maps: HeadMaps, statistics: Statistics, groups: int, steps: int = STEPS
+) -> tuple[Tensor, Tensor]:
+    """Queries ``(H, d + 1, e)``, and a key of a head's width for each group: ``(G, d_y, e)``."""
+    queries, keys = [], []
+    parts = WeightedMaps.keys(maps, statistics).groups(groups)
+    for query, heads in zip(maps.queries.chunk(groups), parts, strict=True):
+        key = common_map([heads], maps.keys.size(2), steps)
+        query, key = balance(query @ heads.refitted(key).mT, key)
+        queries.append(query)
+        keys.append(key)
+    return torch.cat(queries), torch.stack(keys)
+
+
+def grouped_values(
+    maps: HeadMaps, statistics: Statistics, groups: int, steps: int = STEPS
+) -> tuple[Tensor, Tensor]:
+    """Values ``(G, d_y, h_v)`` of groups of neighbouring heads, and outputs ``(H, d, h_v)``."""
+    values, outs = [], []
+    parts = WeightedMaps.values(maps, statistics).groups(groups)
+    for out, heads in zip(maps.out.chunk(groups), parts, strict=True):
+        value = common_map([heads], maps.values.size(2), steps)
+        out, value = balance(out @ heads.refitted(value).mT, value)
+        outs.append(out)
+        values.append(value)
+    return torch.stack(values), torch.cat(outs)
+
+
+def latents(
+    maps: HeadMaps, statistics: Statistics, size: int, steps: int = STEPS
+) -> tuple[Tensor, Tensor, Tensor]:
+    """``C (d_y, r)``, ``Uk (H, r, e)`` and ``Uv (H, r, h_v)``.
+
+    With ``r = d_y`` the latent is the input itself, and the weights of the heads stay as they are.
+    """
+    keys, values = WeightedMaps.keys(maps, statistics), WeightedMaps.values(maps, statistics)
+    if size == keys.maps.size(1):
+        return torch.eye(size).to(keys.maps), keys.maps, values.maps
+    down = common_map([keys, values], size, steps)
+    up = torch.cat([keys.refitted(down), values.refitted(down)], 2)  # (H, r, e + h_v)
+    up, down = balance(up.mT, down)
+    key_up, value_up = up.mT.split([keys.maps.size(2), values.maps.size(2)], 2)
+    return down, key_up, value_up
+
+
+# ---- scales: a start for training ----------------------------------------------------------------
+
+
+def balance(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+    """Scale two factors to equal mean squares in each column, without a change of their product.
+
+    Shapes: ``(..., K)`` both.
+    """
+    one, other = (x.square().flatten(0, -2).mean(0) for x in (left, right))
+    scale = (one / other) ** 0.25
+    scale = torch.where(scale.isfinite() & (scale > 0), scale, 1.0)  # else a column is 0
+    return left / scale, right * scale
+
+
+def balanced(shared: Shared) -> Shared:
+    """Scale queries and keys to equal sizes, without a change of the scores.
+
+    A row of own queries is as long as its key, on average over heads.  Mixing is as large as block
+    mixing starts it: a matrix in all, a diagonal in each dimension of the key.
+    """
+    query, mixing, key = shared
+    if mixing is None:
+        query, key = balance(query, key)
+        return Shared(query, None, key)
+    if mixing.dim() == 2:
+        size = torch.linalg.vector_norm(mixing, dim=0) / mixing.size(0) ** 0.5  # (K)
+    else:
+        size = torch.linalg.vector_norm(mixing) / mixing.size(1) ** 0.5
+    size = size.clamp_min(torch.finfo(key.dtype).tiny)
+    return Shared(query * size.sqrt(), mixing / size, key * size.sqrt())

@@ -1,0 +1,271 @@
+"""Convert a trained model: checked before anything is computed, its sizes from options, rebuilt.
+
+Accepted are fairseq's own ``transformer`` and ``transformer_lm``; ``transformer_headsize_n`` and
+its language model, if values have size ``d/H`` and all layers of a side have equally many heads;
+and ``transformer_collab``, whose heads can share fewer dimensions.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from collab_common import AttentionType
+from collab_common.errors import UserError
+from collab_common.progress import bar
+from collab_lab.conversion.base import Conversion, Target, TrainedAttention, point
+from collab_lab.conversion.kinds import TARGETS
+from collab_lab.metrics.cost import totals
+from collab_lab.pricing.bits import Point, cheapest
+from collab_lab.pricing.statistics import Statistics
+from collab_lab.pruning.surgery import options_for, rebuilt, weights_of
+from collab_lab.trained.attentions import Attention, attentions
+from collab_lab.trained.opener import Trained
+from fairseq_collab.attention import ConcatenatedAttention
+from fairseq_collab.models.base import HeadModel
+from fairseq_collab.models.options import listed_values
+from fairseq_collab.models.variants import COLLABORATIVE, CONCATENATED, family_of
+
+
+def check(trained: Trained, target: Target) -> None:
+    """Raise UserError for a model or an attention without a counterpart in ``target``."""
+    target_arch(trained, target)
+    first: dict[bool, Attention] = {}  # of the encoder, and of the decoder
+    for attention in attentions(trained.model):
+        check_sizes_of_heads(attention, trained.path, target)
+        other = first.setdefault(attention.type == "encoder", attention)
+        heads, expected = attention.module.num_heads, other.module.num_heads
+        if heads != expected:
+            what = f"{attention} has {heads} heads and {other} has {expected}"
+            todo = "models with pruned heads cannot be converted"
+            raise UserError(what, trained.path, todo)
+        target.check(attention, trained.path)
+
+
+def target_arch(trained: Trained, target: Target) -> str:
+    """The architecture with heads of ``target`` that goes with a model."""
+    model, path = trained.model, trained.path
+    family = family_of(type(model))
+    known = (CONCATENATED, COLLABORATIVE) if target.variant is COLLABORATIVE else (CONCATENATED,)
+    if family is None or (isinstance(model, HeadModel) and model.variant not in known):
+        raise UserError(
+            f"a {type(model).__name__} cannot be converted to {target.heads}",
+            path,
+            "give a transformer, transformer_lm, transformer_headsize_n or, for narrower shared "
+            "keys, transformer_collab",
+        )
+    return f"{family.prefix}{target.variant.name}"
+
+
+def check_sizes_of_heads(attention: Attention, path: Path, target: Target) -> None:
+    """Separate keys, which alone may be resized, must have the sizes of ``target``."""
+    module = attention.module
+    if isinstance(module, ConcatenatedAttention):
+        sizes = {"keys": module.qk_head_size, "values": module.v_head_size}
+        for part in target.even:
+            if sizes[part] * module.num_heads != module.embed_dim:
+                heads = f"{module.num_heads} heads have {part} of size {sizes[part]}"
+                what = f"{attention}: {heads}; {target.heads} have size {module.embed_dim}/H"
+                todo = "heads that were pruned or resized cannot be converted"
+                raise UserError(what, path, todo)
+
+
+def shape_options(
+    trained: Trained, target: Target, sizes: Mapping[Attention, int]
+) -> dict[str, Any]:
+    """Numbers of layers and heads, and the options of ``target``: sizes, scale, bias."""
+    options = dict(target.options)
+    common = set(sizes.values())
+    everywhere = len(common) == 1 and len(sizes) == len(attentions(trained.model))
+    if everywhere:
+        options[target.size] = common.pop()
+    for type_, layers in trained.attentions.items():
+        if not layers:
+            continue
+        if not everywhere:
+            widths = [sizes.get(layer, target.unchanged_size(layer.module)) for layer in layers]
+            options[f"{target.size}_in_{type_}"] = ",".join(map(str, widths))
+        side = "encoder" if type_ == "encoder" else "decoder"
+        options[f"{side}_attention_heads"] = layers[0].module.num_heads
+        # The loaded model has the layers that remain, and no others.
+        options |= {f"{side}_layers": len(layers), f"{side}_layers_to_keep": None}
+    return options
+
+
+# ---- sizes ---------------------------------------------------------------------------------------
+
+
+def chosen_sizes(
+    whole: int | None,
+    by_type: Mapping[AttentionType, str | int | None],
+    trained: Trained,
+    target: Target,
+) -> dict[Attention, int]:
+    """The size of every attention as options give it, without those left alone.
+
+    Args:
+        whole: the size of all attentions that no other option names.
+        by_type: a number, or one for each layer: ``64,32``.
+
+    Raises:
+        UserError: one is out of range, or fits no layer.
+    """
+    option = f"--{target.size.replace('_', '-')}"
+    lists = {
+        type_: _listed(f"{option}-in-{type_}", by_type.get(type_), len(layers))
+        for type_, layers in trained.attentions.items()
+    }
+    sizes = {}
+    for attention in attentions(trained.model):
+        listed = lists[attention.type]
+        size = listed[attention.layer] if listed else whole
+        if size is None:
+            todo = f"give {option}-in-{attention.type} or {option}"
+            raise UserError(f"no {target.what} for {attention}", trained.path, todo)
+        if listed and size == 0:
+            continue
+        if within := target.out_of_range(attention.module, size):
+            what = f"{attention}: {target.what} {size} is out of range"
+            raise UserError(what, trained.path, within)
+        sizes[attention] = size
+    check_sizes(sizes, trained, target)
+    return sizes
+
+
+def check_sizes(sizes: Mapping[Attention, int], trained: Trained, target: Target) -> None:
+    """Raise UserError unless all attentions but those in ``sizes`` can be left as they are."""
+    if not sizes:
+        todo = "every size is 0: give at least one"
+        raise UserError("no attention is left to convert", trained.path, todo)
+    for attention in attentions(trained.model):
+        if attention in sizes or target.must_convert(attention.module):
+            continue
+        size = attention.module.q_proj.out_features
+        if size != attention.module.embed_dim:  # the only size that fits there
+            size //= attention.module.num_heads
+            what = f"{attention}: heads of size {size} cannot be left as they are"
+            raise UserError(what, trained.path, f"give a {target.what} for them, too")
+
+
+def _listed(option: str, text: str | int | None, layers: int) -> list[int] | None:
+    if text is not None and not layers:
+        raise UserError("the model lacks this attention", option, "leave the option out")
+    try:
+        return None if text is None else listed_values(option, str(text), layers, 0)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+
+
+def spelled(shares: Mapping[str, float]) -> str:
+    """Shares of costs as options spell them: ``cache=0.5 multiply-adds=0.8``."""
+    return " ".join(f"{of}={share:g}" for of, share in shares.items())
+
+
+# ---- work ----------------------------------------------------------------------------------------
+
+
+class Converter:
+    """Converts attentions of one model.
+
+    Args:
+        statistics: of all its attentions.
+
+    Raises:
+        UserError: see :func:`check`.
+    """
+
+    def __init__(
+        self,
+        trained: Trained,
+        conversion: Conversion,
+        statistics: Mapping[Attention, Statistics],
+    ):
+        self.trained, self.target = trained, TARGETS[conversion.to](conversion)
+        check(trained, self.target)
+        self.attentions = {
+            one: TrainedAttention(one.module, statistics.get(one))
+            for one in attentions(trained.model)
+        }
+        self.curve = functools.cache(self._curve)
+
+    def model(self, sizes: Mapping[Attention, int]) -> tuple[Trained, dict[Attention, float]]:
+        """The model with new heads in place of the attentions in ``sizes``, and prices in bits.
+
+        All other attentions keep the heads that they have.
+        """
+        target = self.target
+        full = {
+            one: target.unchanged_size(one.module)
+            for one in self.attentions
+            if target.must_convert(one.module)
+        }
+        results = {
+            one: target.convert(self.attentions[one], size)
+            for one, size in bar("attentions", list({**full, **sizes}.items()))
+        }
+        weights = {one: weights for one, (weights, _) in results.items()}
+        return self._rebuilt(weights, sizes), {one: results[one][1] for one in sizes}
+
+    def _rebuilt(
+        self, weights: Mapping[Attention, dict[str, Tensor]], sizes: Mapping[Attention, int]
+    ) -> Trained:
+        trained, target = self.trained, self.target
+        replaced = tuple(f"{one.name}." for one in weights)
+        state = {
+            name: weight
+            for name, weight in weights_of(trained).items()
+            if not name.startswith(replaced)
+        }
+        for one, new in weights.items():
+            state |= {f"{one.name}.{name}": weight for name, weight in new.items()}
+        # The options of the source's own attention; fairseq has none of these.
+        dropped = {option.name for option in fields(target.variant.options)} - {*target.inherited}
+        arch, shape = target_arch(trained, target), shape_options(trained, target, sizes)
+        return rebuilt(trained, options_for(trained, arch, shape, dropped), state)
+
+    def spread(self, shares: Mapping[str, float]) -> dict[Attention, int]:
+        """Sizes that keep these shares of the model's costs at the least price.
+
+        Encoder self-attention has no KV cache: for a share of the cache alone it is left alone.
+
+        Args:
+            shares: of cache, parameters or multiply-adds.
+
+        Raises:
+            UserError: no sizes are small enough.
+        """
+        encoder = shares.keys() != {"cache"}
+        narrowed = [one for one in self.attentions if encoder or one.type != "encoder"]
+        whole = totals(self.trained.model)
+        now = [point(one, 0, one.module.state_dict(), 0.0) for one in narrowed]
+        rest = {of: whole[of] - sum(p.cost(of) for p in now) for of in shares}
+        curves = {one: self.curve(one) for one in bar("sizes", narrowed)}
+        budgets = {of: int(share * whole[of]) - rest[of] for of, share in shares.items()}
+        points = cheapest(curves, budgets)
+        if points is None:
+            least = {}
+            for of in shares:
+                smallest = sum(min(p.cost(of) for p in curve) for curve in curves.values())
+                least[of] = math.ceil(1000 * (smallest + rest[of]) / whole[of]) / 1000
+            what = f"{self.target.heads} cannot have {spelled(shares)}"
+            raise UserError(what, self.trained.path, f"the least is {spelled(least)}")
+        sizes = {one: p.size for one, p in points.items() if p.size}
+        check_sizes(sizes, self.trained, self.target)
+        return sizes
+
+    def _curve(self, attention: Attention) -> list[Point]:
+        """An attention at all sizes of a grid, before L-BFGS; size 0 leaves it as it is."""
+        target, module = self.target, attention.module
+        points = []
+        if target.unchanged_size(module) == 0:
+            points.append(point(attention, 0, module.state_dict(), 0.0))
+        for size in target.grid(module):
+            weights, price = target.convert(self.attentions[attention], size, steps=0)
+            points.append(point(attention, size, weights, price))
+        return points

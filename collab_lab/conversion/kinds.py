@@ -1,0 +1,232 @@
+"""The kinds of heads that ``reparametrize`` makes: shared keys, narrower heads, groups, latents.
+
+Scales are exact: the factor between the scale of the trained heads and that of the new ones goes
+into the queries.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from collab_common import ATTENTION_TYPES
+from collab_common.errors import UserError
+from collab_lab.conversion.base import Conversion, Converted, Target, TrainedAttention
+from collab_lab.conversion.common_map import (
+    STEPS,
+    best_shared_key,
+    grouped_keys,
+    grouped_values,
+    latents,
+)
+from collab_lab.conversion.low_rank import MIXED, separate
+from collab_lab.trained.attentions import Attention
+from fairseq_collab.attention import CollaborativeAttention
+from fairseq_collab.attention.collaborative import QUERY_MIXINGS, widest_key
+from fairseq_collab.models.variants import COLLABORATIVE, CONCATENATED, GROUPED_QUERY, LATENT
+
+
+def embed_scale(module: Any) -> float:
+    """``(d/H)^-0.5``, the scale of the results."""
+    return float((module.embed_dim / module.num_heads) ** -0.5)
+
+
+class Collaborative(Target):
+    """Shared keys, with the query mixing that ``--query-mixing`` names."""
+
+    variant = COLLABORATIVE
+    heads = "shared keys"
+    what = "key width"
+    even = ("values",)
+
+    def __init__(self, conversion: Conversion):
+        super().__init__(conversion)
+        self.options = {"attention_scale": "embed", "query_mixing": conversion.query_mixing}
+        if conversion.value_heads is None:
+            names = [f"value_heads_in_{type_}" for type_ in ATTENTION_TYPES]
+            self.inherited = ("value_heads", *names, "v_head_size")
+        else:
+            self.options["value_heads"] = conversion.value_heads
+
+    def check(self, attention: Attention, path: Path) -> None:
+        groups, module = self.conversion.value_heads, attention.module
+        mixing = self.conversion.query_mixing
+        if mixing not in QUERY_MIXINGS:
+            raise UserError(f"{mixing!r} is none of {', '.join(QUERY_MIXINGS)}", "--query-mixing")
+        if mixing != "own" and self.must_convert(module):
+            what = "its heads share keys already; only own queries narrow them exactly"
+            raise UserError(f"{attention}: {what}", path, "give --query-mixing own")
+        if groups is None:
+            return
+        if todo := uneven(module.num_heads, groups):
+            what = f"{attention}: number of value heads {groups} is out of range"
+            raise UserError(what, path, todo)
+        if getattr(module, "value_heads", module.num_heads) < module.num_heads:
+            what = f"{attention}: its heads share {module.value_heads} values already"
+            raise UserError(what, path, "leave --value-heads out: they stay")
+
+    def largest(self, module: Any) -> int:
+        mixing = self.conversion.query_mixing
+        return int(min(super().largest(module), widest_key(mixing, module.embed_dim, module.kdim)))
+
+    def unchanged_size(self, module: Any) -> int:
+        return self.largest(module) if self.must_convert(module) else 0
+
+    @staticmethod
+    def must_convert(module: Any) -> bool:
+        # Scale and query mixing are those of all attentions of a model.
+        return isinstance(module, CollaborativeAttention)
+
+    def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> Converted:
+        weights, price = shared_keys(trained, size, self.conversion.query_mixing, steps)
+        if self.conversion.value_heads is None:
+            return weights | trained.copied("v_proj", "out_proj"), price
+        values, of_values = shared_values(trained, self.conversion.value_heads, steps)
+        return weights | values, price + of_values
+
+
+class Narrower(Target):
+    """Separate keys of a smaller size: the best of each head by itself."""
+
+    variant = CONCATENATED
+    heads = "separate keys"
+    what = "key width"
+    even = ("values",)
+    options = {"attention_scale": "embed"}  # noqa: RUF012 (read only)
+    inherited = ("v_head_size",)
+
+    def out_of_range(self, module: Any, size: int) -> str | None:
+        if size % module.num_heads:
+            return f"give a multiple of its {module.num_heads} heads"
+        return super().out_of_range(module, size)
+
+    def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> Converted:
+        width = size // trained.module.num_heads
+        queries, keys = separate(trained.maps, trained.statistics, width)
+        weights = key_weights(trained, queries, keys)
+        return weights | trained.copied("v_proj", "out_proj"), trained.key_price(queries, keys)
+
+
+class GroupedQuery(Target):
+    """Grouped-query heads: neighbours share the key and the value that lose least."""
+
+    variant = GROUPED_QUERY
+    heads = "grouped-query heads"
+    what = "number of key/value heads"
+    even = ("keys", "values")
+
+    def largest(self, module: Any) -> int:
+        return int(module.num_heads)
+
+    def out_of_range(self, module: Any, size: int) -> str | None:
+        return uneven(module.num_heads, size)
+
+    def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> Converted:
+        queries, keys = grouped_keys(trained.maps, trained.statistics, size, steps)
+        of_heads = keys.repeat_interleave(len(queries) // size, 0)
+        values, price = shared_values(trained, size, steps)
+        weights = key_weights(trained, queries, keys)
+        return weights | values, trained.key_price(queries, of_heads) + price
+
+
+class Latent(Target):
+    """Latent heads.  An attention that is left as it is has its inputs as latents."""
+
+    variant = LATENT
+    heads = "latent heads"
+    what = "latent width"
+    inherited = ("head_size", "qk_head_size", "v_head_size", "key_dim", "attention_scale")
+
+    def largest(self, module: Any) -> int:
+        return int(module.k_proj.in_features)
+
+    @staticmethod
+    def must_convert(module: Any) -> bool:
+        return True
+
+    def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> Converted:
+        maps = trained.maps
+        down, key_up, value_up = latents(maps, trained.statistics, size, steps)
+        keys, values = down @ key_up, down @ value_up  # (H, d_y, e), (H, d_y, h_v)
+        weights = {
+            "latent_proj.weight": down.T,
+            "latent_proj.bias": down.new_zeros(size),
+            "k_proj.weight": key_up.transpose(1, 2).flatten(0, 1),
+            "v_proj.weight": value_up.transpose(1, 2).flatten(0, 1),
+            "out_proj.bias": trained.out_bias(values, maps.out),
+        }
+        price = trained.key_price(maps.queries, keys) + trained.value_price(values, maps.out)
+        return trained.copied("q_proj", "out_proj.weight") | trained.state(weights), price
+
+
+# ---- weights of projections ----------------------------------------------------------------------
+
+
+def shared_keys(trained: TrainedAttention, size: int, mixing: str, steps: int = STEPS) -> Converted:
+    """Queries and keys of :class:`.CollaborativeAttention` with a shared key of width ``size``.
+
+    ``mixing`` is own, or a key of :data:`.MIXED`.
+    """
+    if mixing == "own":
+        shared = best_shared_key(trained.maps, trained.statistics, size, steps)
+    else:
+        shared = MIXED[mixing](trained.maps, trained.statistics, size)
+    price = trained.key_price(shared.queries(), shared.key.unsqueeze(0))
+    if shared.mixing is None:
+        return key_weights(trained, shared.query, shared.key.unsqueeze(0)), price
+    weight, bias = stacked(shared.query.unsqueeze(0))
+    weights = {
+        "q_proj.weight": weight,
+        "q_proj.bias": bias,
+        "k_proj.weight": shared.key.T,
+        "k_proj.bias": weight.new_zeros(size),
+        "mixing": shared.mixing / embed_scale(trained.module),
+    }
+    return trained.state(weights), price
+
+
+def key_weights(trained: TrainedAttention, queries: Tensor, keys: Tensor) -> dict[str, Tensor]:
+    """Projections of queries ``(H, d + 1, e)`` and keys ``(G, d_y, e)``."""
+    weight, bias = stacked(queries / embed_scale(trained.module))
+    key = keys.transpose(1, 2).flatten(0, 1)  # (G e, d_y)
+    weights = {"q_proj.weight": weight, "q_proj.bias": bias, "k_proj.weight": key}
+    return trained.state(weights | {"k_proj.bias": key.new_zeros(len(key))})
+
+
+def shared_values(trained: TrainedAttention, groups: int, steps: int = STEPS) -> Converted:
+    """Values shared by groups of neighbouring heads, an output projection for each head."""
+    values, out = grouped_values(trained.maps, trained.statistics, groups, steps)
+    of_heads = values.repeat_interleave(len(out) // groups, 0)  # (H, d_y, h_v)
+    value = values.transpose(1, 2).flatten(0, 1)  # (G h_v, d_y)
+    weights = {
+        "v_proj.weight": value,
+        "v_proj.bias": value.new_zeros(len(value)),
+        "out_proj.weight": out.transpose(0, 1).flatten(1),
+        "out_proj.bias": trained.out_bias(of_heads, out),
+    }
+    return trained.state(weights), trained.value_price(of_heads, out)
+
+
+def stacked(maps: Tensor) -> tuple[Tensor, Tensor]:
+    """Maps ``(G, n + 1, e)`` as one projection: weight ``(G e, n)`` and bias ``(G e)``."""
+    rows = maps.transpose(1, 2).flatten(0, 1)  # (G e, n + 1)
+    return rows[:, :-1].contiguous(), rows[:, -1].contiguous()
+
+
+def uneven(heads: int, groups: int) -> str | None:
+    """The advice of an error, where ``groups`` do not divide ``heads``; else None."""
+    if groups >= 1 and heads % groups == 0:
+        return None
+    good = [str(number) for number in range(1, heads + 1) if heads % number == 0]
+    return f"give one that divides its {heads} heads: {', '.join(good)}"
+
+
+#: By the values of ``--to``.
+TARGETS: dict[str, type[Target]] = {
+    "collab": Collaborative,
+    "headsize": Narrower,
+    "grouped-query": GroupedQuery,
+    "latent": Latent,
+}

@@ -1,1 +1,0 @@
-"""Trained heads become heads that share: collaborative, grouped-query, latent."""

@@ -1,0 +1,218 @@
+"""Statistics of every attention of a model, from one forward and backward pass over sentences.
+
+    g_ts    = a_ts (v_s . delta_t - sum_u a_tu v_u . delta_t)     gradient of the scores of a head
+    gamma_t = sum_s g_ts y_s,     z_t = sum_s a_ts y_s            what a head reads: z
+
+    X       = 1/N_q sum_t [x_t 1]^T [x_t 1]       inputs of the queries
+    Gamma_i = 1/N   sum_t gamma_t^T gamma_t       what a change of a key costs
+    Z_i     = Cov_t z_t,  mean_i = mean of z_t    inputs of the values
+    Delta   = 1/N   sum_t G_t^T G_t               what a change of the output costs
+    M_ij    = 1/N   sum_t (G_t . o~_it)(G_t . o~_jt),    o~_i = o_i less its mean over queries
+
+``G_t = dL/do_t`` at the output of the attention, ``delta_t = G_t Wo_i`` at that of head i, and
+``o_i`` is the part of head i in the output.  ``L`` is the loss of labels that are drawn from the
+model, summed over target tokens: the second moments of its gradients are the Fisher information.
+Keys need no centring: each row of ``g`` sums to zero, as the softmax ignores what all keys share.
+
+Shapes:
+    B  sentences    T  queries    S  keys    H  heads    N  target tokens    N_q  queries in all
+    x, G (T, B, d)    y (S, B, d_y)    a, g (H, B, T, S)    v (H, B, S, h_v)    delta (H, B, T, h_v)
+
+Sums are in double precision.  Memory is O(H d^2) for an attention, whatever N is.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from collab_common.errors import UserError
+from collab_common.progress import bar
+from collab_lab.metrics.loss import predicted, read_by_decoder, summed_loss
+from collab_lab.trained.attentions import (
+    Attention,
+    HeadMaps,
+    attentions,
+    hooked,
+    projections,
+)
+from collab_lab.trained.opener import Trained
+from fairseq_collab.attention.scores import mask_scores, over_keys
+
+#: Share of the mean of a metric's diagonal that is added to all of it: in directions that sentences
+#: hardly show, maps must not come out arbitrarily large.
+RIDGE = 1e-3
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Statistics of an attention with ``H`` heads.
+
+    Attributes:
+        inputs: ``X (d + 1, d + 1)``.
+        keys: ``Gamma (H, d_y, d_y)``.
+        values: ``Z (H, d_y, d_y)``.
+        means: of what each head reads: ``(H, d_y)``.
+        output: ``Delta (d, d)``.
+        pairs: ``M (H, H)``.
+    """
+
+    inputs: Tensor
+    keys: Tensor
+    values: Tensor
+    means: Tensor
+    output: Tensor
+    pairs: Tensor
+
+    @classmethod
+    def unweighted(cls, maps: HeadMaps) -> Statistics:
+        """Those that weigh all directions of the weights equally, whatever a model reads."""
+        (heads, rows, _), (_, size, _) = maps.queries.shape, maps.keys.shape
+        x, y, out, pairs = (
+            torch.eye(n).to(maps.keys) for n in (rows, size, maps.out.size(1), heads)
+        )
+        y = y.repeat(heads, 1, 1)
+        return cls(x, y, y, y.new_zeros(heads, size), out, pairs)
+
+    def ridged(self) -> Statistics:
+        """With :data:`RIDGE` on every metric."""
+        metrics = ("inputs", "keys", "values", "output")
+        return replace(self, **{name: _ridged(getattr(self, name)) for name in metrics})
+
+
+def _ridged(metric: Tensor) -> Tensor:
+    mean = metric.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
+    least = 1e-30  # of an attention without any effect
+    return metric + (RIDGE * mean).clamp_min(least) * torch.eye(metric.size(-1)).to(metric)
+
+
+class Sums:
+    """Running sums of the statistics of one attention."""
+
+    def __init__(self, module: Any):
+        self.module, self.maps = module, HeadMaps.of(module)
+        self.queries, self.sums = 0, dict[str, Tensor]()
+
+    def add(
+        self, x: Tensor, y: Tensor, real: Tensor, gradient: Tensor, *masks: Tensor | None
+    ) -> None:
+        """Count a batch.
+
+        Args:
+            x, y, gradient: inputs of queries, inputs of keys, and ``G``, as above.
+            real: ``(T, B)``, true at queries that are no padding.
+            masks: of the scores ``(B, H, T, S)``: see :func:`.mask_scores`.
+        """
+        maps = HeadMaps(*(one.to(x) for one in self.maps))
+        with torch.no_grad():  # not by its map: MFA normalises queries
+            q = projections(self.module)[0](x).transpose(0, 1)  # (H, B, T, e)
+        x = functional.pad(x.transpose(0, 1), (0, 1), value=1.0)  # (B, T, d + 1)
+        y, gradient = y.transpose(0, 1), gradient.transpose(0, 1)  # (B, S, d_y), (B, T, d)
+        k = _mapped(y, maps.keys)  # (H, B, S, e)
+        v = _mapped(functional.pad(y, (0, 1), value=1.0), maps.values)  # (H, B, S, h_v)
+        scores = mask_scores((q @ k.mT).transpose(0, 1), *masks).transpose(0, 1)
+        a = scores.softmax(-1)  # (H, B, T, S)
+        delta = _mapped(gradient, maps.out)  # (H, B, T, h_v)
+        gamma = (score_gradients(a, v, delta) @ y).flatten(1, 2)  # (H, B T, d_y)
+        along = (a @ v * delta).sum(-1).flatten(1)  # G . o_i: (H, B T)
+        x, z = x[real.T], (a @ y)[:, real.T]  # (N_q, d + 1), (H, N_q, d_y)
+        gradient = gradient.flatten(0, 1)  # (B T, d)
+        self.queries += len(x)
+        self._count(inputs=x.T @ x, means=z.sum(1), values=z.mT @ z, keys=gamma.mT @ gamma)
+        self._count(output=gradient.T @ gradient, pairs=along @ along.T, along=along @ gradient)
+
+    def _count(self, **sums: Tensor) -> None:
+        for name, value in sums.items():
+            self.sums[name] = value.double() + self.sums.get(name, 0.0)
+
+    def result(self, targets: int) -> Statistics:
+        """The statistics, for ``targets`` target tokens."""
+        of_queries = {
+            name: self.sums[name] / self.queries for name in ("inputs", "means", "values")
+        }
+        keys, output, along, pairs = (
+            self.sums[name] / targets for name in ("keys", "output", "along", "pairs")
+        )
+        means = of_queries["means"]
+        values = of_queries["values"] - means.unsqueeze(2) * means.unsqueeze(1)
+        parts = mean_outputs(self.maps, means)  # (H, d)
+        across = along @ parts.T
+        pairs = pairs - across - across.T + parts @ output @ parts.T
+        return Statistics(of_queries["inputs"], keys, values, means, output, pairs)
+
+
+def _mapped(x: Tensor, maps: Tensor) -> Tensor:
+    """``(B, T, n), (H, n, e) -> (H, B, T, e)``."""
+    return x @ maps.unsqueeze(1)
+
+
+def score_gradients(a: Tensor, v: Tensor, delta: Tensor) -> Tensor:
+    """Gradients ``g (H, B, T, S)`` of the scores from those of the outputs of heads."""
+    along = delta @ v.mT  # (H, B, T, S)
+    return a * (along - (a * along).sum(-1, keepdim=True))
+
+
+def mean_outputs(maps: HeadMaps, means: Tensor) -> Tensor:
+    """The mean part of each head in the output, from the means of what it reads: ``(H, d)``."""
+    values = (means.unsqueeze(1) @ maps.values[:, :-1]).squeeze(1) + maps.values[:, -1]
+    return (maps.out @ values.unsqueeze(2)).squeeze(2)
+
+
+# ---- of a model ----------------------------------------------------------------------------------
+
+
+def collect(
+    trained: Trained, batches: Sequence[dict[str, Any]], seed: int = 1
+) -> dict[Attention, Statistics]:
+    """Statistics of all attentions with heads; ``seed`` determines the labels."""
+    model, chance = trained.model, torch.Generator(trained.device).manual_seed(seed)
+    pad, targets = trained.task.source_dictionary.pad(), 0
+    sums: dict[Attention, Sums] = {}
+    for batch in bar("prices", batches):
+        calls: dict[Attention, _Call] = {}
+        with torch.enable_grad(), hooked(model, partial(_record, calls)):
+            loss = summed_loss(model, batch, chance)
+        outputs = [call.output for call in calls.values()]
+        if not outputs:
+            raise UserError("has no heads", trained.path, "give a model that has some")
+        # Without cross-attention the encoder has no effect: its gradients are 0.
+        gradients = torch.autograd.grad(loss, outputs, allow_unused=True, materialize_grads=True)
+        for (attention, call), gradient in zip(calls.items(), gradients, strict=True):
+            source = attention.type == "encoder"
+            tokens = batch["net_input"]["src_tokens"] if source else read_by_decoder(batch)
+            if attention not in sums:
+                sums[attention] = Sums(attention.module)
+            sums[attention].add(call.x, call.y, tokens.ne(pad).T, gradient, *call.masks)
+        targets += int(predicted(model.decoder, batch["target"]).sum())
+    statistics = {attention: total.result(targets) for attention, total in sums.items()}
+    return {total: statistics[total] for total in attentions(model) if total in statistics}
+
+
+class _Call(NamedTuple):
+    """A call of an attention: inputs of queries and of keys, the output, masks of the scores."""
+
+    x: Tensor
+    y: Tensor
+    output: Tensor
+    masks: tuple[Tensor | None, ...]
+
+
+def _record(calls: dict[Attention, _Call], attention: Attention) -> Any:
+    """Make an attention with heads add its next call to ``calls``."""
+
+    def after(module: Any, args: Any, kwargs: dict[str, Any], output: tuple[Tensor, Any]) -> None:
+        arguments = inspect.signature(module.forward).bind(*args, **kwargs).arguments
+        mask = arguments.get("attn_mask")
+        masks = mask, over_keys(arguments.get("key_padding_mask"), mask)
+        if module.num_heads:
+            x, y = arguments["query"].detach(), arguments["key"].detach()
+            calls[attention] = _Call(x, y, output[0], masks)
+
+    return attention.module.register_forward_hook(after, with_kwargs=True)

@@ -1,0 +1,190 @@
+"""Choices of heads to keep: by price or importance, by name, at random, or by gates.
+
+The price of removed heads (:mod:`.bits`) counts pairs of heads: of two heads that write the same,
+either can go cheaply, but not both.  Votes are in :mod:`.votes`.
+
+A gate (Voita et al. 2019, arXiv 1905.09418) multiplies a head's output, and so does a factor of the
+head's columns of ``out_proj``: a gate moves there without a change of the function.  A head whose
+gate is 0 then has columns of zeros, and can be removed.
+"""
+
+from __future__ import annotations
+
+import copy
+import heapq
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from collab_common import ATTENTION_TYPES, AttentionType
+from collab_common.errors import UserError
+from collab_lab.pruning.surgery import Retained
+from collab_lab.trained.attentions import Attention, HeadCounts
+from collab_lab.trained.opener import Trained
+from fairseq_collab.attention.gates import GatedAttention, gated_attentions, rounded
+
+#: The importance of each head, by attention type and layer.
+Importances = Mapping[AttentionType, Sequence[Sequence[float]]]
+#: The measure of ``heads.json`` that is used: Michel et al. 2019, arXiv 1905.10650.
+MEASURE = "importance"
+#: A layer without heads in ``--keep-heads``.
+NO_HEADS = "-"
+
+
+def all_heads(heads: HeadCounts) -> dict[AttentionType, list[list[int]]]:
+    """Every head."""
+    return {type_: [list(range(count)) for count in counts] for type_, counts in heads.items()}
+
+
+def named_heads(parts: Sequence[str], heads: HeadCounts) -> Retained:
+    """Parse ``TYPE:HEADS/HEADS/...``: head numbers by layer joined by commas, ``-`` for none.
+
+    Heads of one layer are those of all layers.  Attention types that are not named keep all heads.
+
+    Raises:
+        UserError: a part that cannot be parsed, an attention type that is unknown, given twice, or
+            absent from the model.
+    """
+    retained = all_heads(heads)
+    named: set[str] = set()
+    for part in parts:
+        type_, _, text = part.partition(":")
+        try:
+            layers = [
+                [] if layer == NO_HEADS else [int(head) for head in layer.split(",")]
+                for layer in text.split("/")
+            ]
+        except ValueError:
+            layers = []
+        if type_ not in ATTENTION_TYPES or not layers or type_ in named:
+            raise UserError(
+                f"cannot parse {part!r}",
+                where="--keep-heads",
+                todo=f"give each of {', '.join(ATTENTION_TYPES)} at most once, as in "
+                "encoder:0,3/1,2 (heads 0 and 3 of the first layer, 1 and 2 of the second)",
+            )
+        if not heads[type_]:
+            raise UserError(f"the model has no {type_} attention", where="--keep-heads")
+        named.add(type_)
+        retained[type_] = layers * len(heads[type_]) if len(layers) == 1 else layers
+    return retained
+
+
+def check_enough(heads: HeadCounts, keep: int) -> None:
+    """Raise UserError for more heads than an attention has."""
+    for type_, counts in heads.items():
+        if min(counts, default=keep) < keep:
+            what = f"cannot keep {keep} heads of {type_} attention, which has {min(counts)}"
+            raise UserError(what, "--keep")
+
+
+# ---- by price, or importance ---------------------------------------------------------------------
+
+
+class Removal(NamedTuple):
+    """The removal of a head, and how much it raises the price, in bits per target token."""
+
+    rise: float
+    attention: Attention
+    head: int
+
+
+def removals(pairs: Mapping[Attention, Tensor]) -> list[Removal]:
+    """The order in which heads are removed: each removal raises the price least.
+
+    Args:
+        pairs: ``M (H, H)`` of each attention (:mod:`.statistics`).  With importances on a diagonal
+            the least important head goes first.
+    """
+    each = [[Removal(rise, one, head) for rise, head in _order(of)] for one, of in pairs.items()]
+    # HeadCounts of different attentions have no pairs: the orders can be merged.
+    return list(heapq.merge(*each, key=lambda removal: removal.rise))
+
+
+def _order(pairs: Tensor) -> Iterator[tuple[float, int]]:
+    """Heads of one attention: by how much ``1/2 1_R^T M 1_R / ln 2`` rises when they join R."""
+    pairs = pairs / math.log(2)
+    rise = pairs.diagonal() / 2
+    for _ in pairs:
+        head = int(rise.argmin())
+        yield float(rise[head]), head
+        rise = rise + pairs[head]
+        rise[head] = math.inf
+
+
+def without(heads: HeadCounts, removed: Iterable[Removal]) -> tuple[Retained, float]:
+    """The retained heads of a model with these ``heads``, and the price in bits."""
+    retained, price = all_heads(heads), 0.0
+    for rise, attention, head in removed:
+        retained[attention.type][attention.layer].remove(head)
+        price += rise
+    return retained, price
+
+
+def random_importances(heads: HeadCounts, seed: int) -> Importances:
+    """Random importances; ``seed`` determines them."""
+    chance = torch.Generator().manual_seed(seed)
+    return {
+        type_: [torch.rand(count, generator=chance).tolist() for count in counts]
+        for type_, counts in heads.items()
+    }
+
+
+def on_diagonals(importances: Importances, trained: Trained) -> dict[Attention, Tensor]:
+    """Importances in place of pairs: see :func:`removals`."""
+    return {
+        one: torch.tensor(values).diag()
+        for type_, layers in trained.attentions.items()
+        for one, values in zip(layers, importances[type_], strict=True)
+    }
+
+
+def cheapest(
+    heads: HeadCounts, pairs: Mapping[Attention, Tensor], number: int
+) -> tuple[Retained, float]:
+    """Remove ``number`` heads of the whole model; an attention may lose all."""
+    return without(heads, removals(pairs)[:number])
+
+
+def cheapest_of_each(
+    heads: HeadCounts, pairs: Mapping[Attention, Tensor], keep: int
+) -> tuple[Retained, float]:
+    """Retain ``keep`` heads of each attention."""
+    check_enough(heads, keep)
+    removed = [removals({one: of})[: len(of) - keep] for one, of in pairs.items()]
+    return without(heads, itertools.chain(*removed))
+
+
+# ---- by gates ------------------------------------------------------------------------------------
+
+
+def open_heads(trained: Trained) -> Retained:
+    """The heads with an open gate or none; a layer may have no head left.
+
+    Raises:
+        UserError: the model has no gates.
+    """
+    if not gated_attentions(trained.model):
+        todo = "give a transformer_gated_heads, or another choice of heads"
+        raise UserError("its heads have no gates", trained.path, todo)
+    retained = all_heads(trained.heads)
+    for type_, layers in trained.attentions.items():
+        for one in layers:
+            if isinstance(one.module, GatedAttention):
+                [opened] = rounded(one.module.log_alpha).nonzero(as_tuple=True)
+                retained[type_][one.layer] = opened.tolist()
+    return retained
+
+
+def without_gates(trained: Trained) -> Trained:
+    """The model with its gates multiplied into ``out_proj``, and open: a copy, if it has gates."""
+    if not gated_attentions(trained.model):
+        return trained
+    result = trained.with_model(copy.deepcopy(trained.model))
+    for attention in gated_attentions(result.model):
+        attention.absorb()
+    return result

@@ -1,0 +1,289 @@
+"""Removes heads from a trained model.
+
+An attention's output is a sum over its heads, ``sum_i head_i Wo_i^T + bo``.  Removing a head's rows
+in ``q_proj``, ``k_proj``, ``v_proj`` and its columns in ``out_proj`` equals setting its output to
+zero, exactly.  With statistics, ``bo`` takes the mean of ``head_i Wo_i^T``: this equals setting the
+head's output to its mean.
+
+Heads can be removed where every head has projections of its own: fairseq's ``transformer``,
+``transformer_headsize_n``, ``transformer_grouped_heads``, ``transformer_gated_heads``, and the
+language models of these kinds.  The result is a ``transformer_headsize_n`` (language model:
+``transformer_lm_headsize_n``) with a head count per layer.  A layer may lose all heads: its
+attention is then the constant ``bo``.
+
+Every pruned model has a shape of its own.  ``fairseq-collab prune --out PRUNED/model/NAME.pt``
+writes PRUNED/model/NAME.yaml next to it.  With PRUNED in Hydra's search path, ``model=NAME``
+fine-tunes the model:
+
+    fairseq-collab sweep configs/experiment/... hydra.searchpath=[file://PRUNED] \\
+        model="choice(NAME,NAME)"
+
+``checkpoint.finetune_from_model=null`` trains a model of this shape from scratch instead.
+
+Shapes: ``H`` heads of sizes ``h_qk`` and ``h_v``; ``Wq, Wk (H h_qk, d)``, ``Wv (H h_v, d)``,
+``Wo (d, H h_v)``.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from fairseq.dataclass import FairseqDataclass
+from fairseq.models import MODEL_DATACLASS_REGISTRY
+from fairseq.modules import MultiheadAttention
+from omegaconf import OmegaConf, ValidationError
+from torch import Tensor
+
+from collab_common import ATTENTION_TYPES, AttentionType
+from collab_common.errors import UserError, first_line
+from collab_common.files import write_atomic
+from collab_lab.pricing.statistics import Statistics, mean_outputs
+from collab_lab.trained.attentions import Attention, HeadMaps, attentions
+from collab_lab.trained.opener import Trained
+from fairseq_collab.attention import ConcatenatedAttention
+from fairseq_collab.models.layers import is_copy
+from fairseq_collab.models.variants import family_of
+
+HEADSIZE, LM_HEADSIZE = "transformer_headsize_n", "transformer_lm_headsize_n"
+#: Options that describe the shape of a pruned model, said even where they are the default.
+SHAPE = (
+    *(f"heads_in_{type_}" for type_ in ATTENTION_TYPES),
+    *("qk_head_size", "v_head_size", "encoder_ffn_embed_dim", "decoder_ffn_embed_dim"),
+)
+#: Options of how a model was trained or stored, which do not change its function.
+_OF_TRAINING = {
+    *("encoder_embed_path", "decoder_embed_path", "encoder_layers_to_keep"),
+    *("decoder_layers_to_keep", "quant_noise_pq", "quant_noise_pq_block_size"),
+    *("quant_noise_scalar", "min_params_to_wrap", "checkpoint_activations"),
+    *("offload_activations", "export"),
+}
+#: State of one model that is never copied to another: signatures, groups, and open gates.
+_OF_ONE_MODEL = ("signature", ".membership", ".theta")
+
+#: The heads to keep, counted from 0, by attention type and layer.
+Retained = Mapping[AttentionType, Sequence[Sequence[int]]]
+
+
+def check_heads(trained: Trained) -> None:
+    """Raise UserError unless every head has projections of its own."""
+    modules = [one.module for one in attentions(trained.model)]
+    separate = MultiheadAttention | ConcatenatedAttention
+    kinds = sorted({type(one).__name__ for one in modules if not isinstance(one, separate)})
+    if kinds:
+        raise UserError(
+            f"has heads of the kind {kinds[0]}, which share projections and cannot be removed",
+            where=trained.path,
+            todo="give a transformer, transformer_headsize_n, transformer_grouped_heads or "
+            "transformer_gated_heads, or a language model of these kinds",
+        )
+
+
+def pruned(
+    trained: Trained, retained: Retained, statistics: Mapping[Attention, Statistics] | None = None
+) -> Trained:
+    """The model with the ``retained`` heads only.
+
+    Args:
+        statistics: of its attentions: the means of removed heads stay.
+    """
+    check_retained(trained, retained)
+    counts = {type_: [*map(len, layers)] for type_, layers in retained.items()}
+    weights = retained_weights(trained, retained)
+    for one, heads in heads_by_attention(trained, retained):
+        if statistics and one.module.num_heads:
+            parts = mean_outputs(HeadMaps.of(one.module), statistics[one].means)  # (H, d)
+            parts[list(heads)] = 0
+            bias = f"{one.name}.out_proj.bias"
+            weights[bias] = (weights[bias] + parts.sum(0)).to(weights[bias])
+    return rebuilt(trained, sized_options(trained, counts), weights)
+
+
+def check_retained(trained: Trained, retained: Retained) -> None:
+    """Raise UserError for heads or layers that the model does not have."""
+    for type_, counts in trained.heads.items():
+        layers = retained[type_]
+        if len(layers) != len(counts):
+            what = f"heads are given for {len(layers)} layers, but it has {len(counts)}"
+            raise UserError(f"{type_} attention: {what}", where=trained.path)
+        for layer, (heads, count) in enumerate(zip(layers, counts, strict=True)):
+            unknown = [head for head in heads if not 0 <= head < count]
+            if len(set(heads)) < len(heads):
+                what = "a head is given twice"
+            elif unknown:
+                what = f"there is no head {unknown[0]}; it has heads 0 to {count - 1}"
+            else:
+                continue
+            raise UserError(f"{type_} attention, layer {layer}: {what}", where=trained.path)
+
+
+def retained_weights(trained: Trained, retained: Retained) -> dict[str, Tensor]:
+    """The model's weights with the rows and columns of the ``retained`` heads only."""
+    result = weights_of(trained)
+    for one, heads in heads_by_attention(trained, retained):
+        if not heads:
+            bias, inside = f"{one.name}.out_proj.bias", f"{one.name}."
+            result = {n: w for n, w in result.items() if n == bias or not n.startswith(inside)}
+            continue
+        # The result scales scores by h_qk^-0.5, whatever the source does.
+        scale = one.module.scaling / head_size(one, "q_proj") ** -0.5
+        for projection, factor in (("q_proj", scale), ("k_proj", 1.0), ("v_proj", 1.0)):
+            for kind in ("weight", "bias"):
+                full = f"{one.name}.{projection}.{kind}"
+                if full in result:  # ours may have no biases
+                    result[full] = factor * rows(result[full], one.module.num_heads, heads)
+        full = f"{one.name}.out_proj.weight"
+        result[full] = rows(result[full].T, one.module.num_heads, heads).T.contiguous()
+    return result
+
+
+def heads_by_attention(
+    trained: Trained, retained: Retained
+) -> list[tuple[Attention, Sequence[int]]]:
+    """Each attention with its ``retained`` heads."""
+    return [
+        pair
+        for type_, layers in trained.attentions.items()
+        for pair in zip(layers, retained[type_], strict=True)
+    ]
+
+
+def rows(weight: Tensor, num_heads: int, heads: Sequence[int]) -> Tensor:
+    """The rows of ``heads``: ``(H h, ...) -> (len(heads) h, ...)``."""
+    blocks = weight.unflatten(0, (num_heads, -1))  # (H, h, ...)
+    return blocks[list(heads)].flatten(0, 1)
+
+
+# ---- a new model of given options and weights ----------------------------------------------------
+
+
+def weights_of(trained: Trained) -> dict[str, Tensor]:
+    """The weights by name, without signatures, groups and (open) gates."""
+    return {
+        name: weight
+        for name, weight in trained.model.state_dict().items()
+        if not name.endswith(_OF_ONE_MODEL) and not is_copy(name)
+    }
+
+
+def options_for(
+    trained: Trained, arch: str, chosen: Mapping[str, Any], left_out: Collection[str] = ()
+) -> dict[str, Any]:
+    """All options of ``arch``: those ``chosen``, else the trained model's, else the defaults.
+
+    Args:
+        left_out: options that are not taken from the trained model.
+    """
+    known = OmegaConf.structured(MODEL_DATACLASS_REGISTRY[arch])
+    family = family_of(type(trained.model))
+    if family and type(trained.model) in family.stock:
+        left_out = {*left_out, *family.ignored}  # one of ours would not ignore them
+    source = trained.options.items()
+    taken = {name: value for name, value in source if name in known and name not in left_out}
+    try:
+        values = OmegaConf.to_container(OmegaConf.merge(known, taken, chosen), enum_to_str=True)
+    except ValidationError as error:
+        what = f"its option {error.full_key} is of another kind than {arch}'s: {first_line(error)}"
+        raise UserError(what, trained.path) from error
+    assert isinstance(values, dict)
+    return {**{str(name): value for name, value in values.items()}, "_name": arch}
+
+
+def sized_options(trained: Trained, heads: Mapping[AttentionType, list[int]]) -> dict[str, Any]:
+    """Options of ``transformer_headsize_n`` with the trained head sizes and these head counts.
+
+    Scores are scaled by the head size: d/H would change with the head count.
+    """
+    lm = trained.is_language_model
+    types = ("decoder",) if lm else ATTENTION_TYPES  # those that the architecture has options for
+    chosen = {
+        **{f"heads_in_{type_}": ",".join(map(str, heads[type_])) or None for type_ in types},
+        "head_size": None,
+        "qk_head_size": common_head_size(trained, "q_proj"),
+        "v_head_size": common_head_size(trained, "v_proj"),
+        "key_dim": None,
+        "attention_scale": "key",
+    }
+    return options_for(trained, LM_HEADSIZE if lm else HEADSIZE, chosen)
+
+
+def head_size(one: Attention, projection: str) -> int:
+    """Size of a head in ``q_proj`` or ``v_proj``."""
+    if isinstance(one.module, ConcatenatedAttention):
+        return one.module.v_head_size if projection == "v_proj" else one.module.qk_head_size
+    return one.module.head_dim
+
+
+def common_head_size(trained: Trained, projection: str) -> int | None:
+    """The one size of heads in all layers; None without heads.  UserError if sizes differ."""
+    with_heads = (one for one in attentions(trained.model) if one.module.num_heads)
+    sizes = {head_size(one, projection) for one in with_heads}
+    if len(sizes) > 1:
+        listed = ", ".join(map(str, sorted(sizes)))
+        what = f"its heads have different sizes ({listed} in {projection})"
+        todo = "give a model that was trained with --head-size"
+        raise UserError(f"{what}, which {HEADSIZE} has no options for", trained.path, todo)
+    return sizes.pop() if sizes else None
+
+
+def rebuilt(trained: Trained, options: Any, weights: Mapping[str, Tensor]) -> Trained:
+    """The checkpoint with a new model of ``options`` and ``weights``, on its device."""
+    result = trained.with_model(trained.model, options)
+    like = next(trained.model.parameters())
+    model = trained.task.build_model(result.cfg.model).to(like.dtype)
+    state = model.state_dict()
+    fixed = {name: value for name, value in state.items() if name.endswith(_OF_ONE_MODEL)}
+    model.load_state_dict({**fixed, **weights}, strict=True)
+    return result.with_model(model.eval().to(like.device))
+
+
+# ---- the options of a pruned model, for fairseq-train and Hydra ---------------------------------
+
+
+def known_defaults(arch: str) -> dict[str, Any]:
+    """The options of an architecture that can change a model's function, with their defaults."""
+    # Models without a dataclass, such as those of plug-ins, have no known defaults.
+    known = OmegaConf.structured(MODEL_DATACLASS_REGISTRY.get(arch, FairseqDataclass))
+    values: Any = OmegaConf.to_container(known, enum_to_str=True)
+    return {
+        name: default
+        for name, default in values.items()
+        if name not in {"_name", *_OF_TRAINING}
+        and not str(default).startswith("${")  # an option of the task, or of all of fairseq
+    }
+
+
+def shown_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The shape of a model, and its options that differ from their defaults."""
+    defaults = known_defaults(options["_name"]).items()
+    others = [name for name, default in defaults if options.get(name, default) != default]
+    return {name: options[name] for name in [*SHAPE, *others] if options.get(name) is not None}
+
+
+def training_options(result: Trained) -> str:
+    """The options with which ``fairseq-train`` builds the model."""
+    words = ["--arch", result.arch]
+    for name, value in shown_options({**result.options, "_name": result.arch}).items():
+        if value is False:  # a preset's true, which no flag can undo
+            continue
+        words.append(f"--{name.replace('_', '-')}")
+        if value is not True:
+            words.append(",".join(map(str, value)) if isinstance(value, list) else str(value))
+    return shlex.join(words)
+
+
+def write_configuration(result: Trained, checkpoint: Path) -> Path:
+    """Write the Hydra configuration next to the checkpoint; returns its path."""
+    names = dict.fromkeys((*SHAPE, *known_defaults(result.arch)))
+    options = {name: result.options[name] for name in names if result.options.get(name) is not None}
+    content = {
+        "model": {"_name": result.arch, **options},
+        "checkpoint": {"finetune_from_model": str(checkpoint.resolve())},
+    }
+    text = f"# @package _global_\n# The pruned model {checkpoint.name}\n"
+    path = checkpoint.with_suffix(".yaml")
+    write_atomic(path, text + yaml.safe_dump(content, sort_keys=False))
+    return path
