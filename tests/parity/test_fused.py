@@ -2,42 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from operators import Operators, aten
 
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention, HeadAttention
 from fairseq_collab.attention.groups import HeadGroupAttention
 
 D, H, MANY = 64, 4, 256
-FUSED = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-
-
-class Kernels(TorchDispatchMode):
-    """torch's operators, in the order of their calls."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: list[Any] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.names.append(func.overloadpacket)
-        return func(*args, **(kwargs or {}))
+FUSED = aten._scaled_dot_product_flash_attention_for_cpu
 
 
 def fuses(attention: HeadAttention, queries: int = MANY, keys: int = MANY) -> bool:
     """Whether the fused kernel runs, and no other softmax."""
     x, y = torch.randn(queries, 2, D), torch.randn(keys, 2, D)
-    with Kernels() as kernels:
+    with Operators() as operators:
         attention(x, y, y, need_weights=False)
-    softmaxes = {FUSED, torch.ops.aten._softmax, torch.ops.aten._safe_softmax}
-    (used,) = softmaxes & {*kernels.names}
+    softmaxes = {FUSED, aten._softmax, aten._safe_softmax}
+    (used,) = softmaxes & {*operators.ran}
     return used is FUSED
 
 
-def shared(key_dim: int, **options: Any) -> CollaborativeAttention:
+def shared(key_dim: int, **options: int) -> CollaborativeAttention:
     return CollaborativeAttention(D, H, key_dim, query_mixing="diagonal", **options)
 
 

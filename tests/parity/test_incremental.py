@@ -53,7 +53,7 @@ def test_self_attention_under_random_reorders(variant: str, data: Any) -> None:
         x = torch.randn(1, rows, d).double()
         pad = (torch.rand(rows, 1) < 0.2) & (step % 3 == 1)
         past, padding = torch.cat([past, x]), torch.cat([padding, pad], dim=1)
-        history.extend(pad if pad.any() else None)
+        history.extend(pad)
         query = fold_beams(x, beam)
         output, weights = attention(query, query, query, incremental_state=state)
         output, weights = unfold_beams(output), weights.flatten(0, 1)  # (1, rows, d), (rows, t)
@@ -68,7 +68,7 @@ def test_self_attention_under_random_reorders(variant: str, data: Any) -> None:
         assert cache_bytes(attention, state) == tuple(bytes_per_token)
         left = moved(sentences) if torch.rand(()) < 0.1 else torch.arange(sentences)
         order = within_sentences(left, beam)
-        history.reorder(order)
+        history.reorder(order, history.moved_sentences(order))
         attention.reorder_incremental_state(state, order)
         sentences, rows = len(left), len(order)
         past, padding = past[:, order], padding[order]
@@ -107,7 +107,7 @@ def test_cross_attention_shares_the_cache_of_a_sentence(variant: str, data: Any)
         close(rows, expected_weights)
         left = moved(len(present))
         order = within_sentences(left, beam)
-        history.reorder(order)
+        history.reorder(order, history.moved_sentences(order))
         attention.reorder_incremental_state(state, order)
         present = present[left]
 
@@ -126,6 +126,6 @@ def test_wrong_calls() -> None:
 def test_a_shared_key_is_cached_once_per_token() -> None:
     attention = CollaborativeAttention(12, 4, 5, query_mixing="full")
     x, state = torch.randn(1, 3, 12), {}
-    start_beam_history(state, 3, 3, x).extend()
+    start_beam_history(state, 3, 3, x).extend(torch.zeros(3, 1))
     attention(x, x, x, incremental_state=state)
     assert state[attention._state_key]["cache"].keys.filled.shape == (3, 1, 1, 5)
