@@ -17,7 +17,6 @@ from data.recipe_runs import environment
 from documents import README, commands_of
 from omegaconf import OmegaConf
 from recipe_recorder import Command, record
-from warm.composing import compose_faster
 
 from collab_lab.results.pages import pick
 from collab_lab.runs.sweep import plan
@@ -62,7 +61,6 @@ def asked(cell: str, folder: Path) -> list[Command]:
 @functools.cache
 def configurations(config: str, overrides: tuple[str, ...]) -> list[Any]:
     """The configuration of every run of a sweep."""
-    compose_faster()
     return [job.config for job in plan(REPOSITORY / config, [*overrides])]
 
 
