@@ -54,7 +54,7 @@ def start_server() -> Path:
         (folder / name).chmod(0o755)
     with (folder / "log").open("w") as output:
         server = subprocess.Popen(
-            [sys.executable, CLIENT.with_name("server.py"), folder, USER_DIR[1]],
+            [sys.executable, CLIENT.with_name("server.py"), folder],
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,

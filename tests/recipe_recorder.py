@@ -11,7 +11,6 @@ from pathlib import Path
 
 from commands import BIN, REPOSITORY, warm
 from omegaconf import DictConfig
-from warm.composing import compose_faster
 
 from collab_lab.runs import sweep
 
@@ -95,7 +94,6 @@ def jobs(
     commands: list[Command], folder: str, out: Path = Path("/out")
 ) -> Iterator[tuple[str, DictConfig]]:
     """Name and configuration of every run that goes to OUT/FOLDER, as the sweeps compose them."""
-    compose_faster()
     parser = argparse.ArgumentParser()
     parser.add_argument("config", type=Path)
     parser.add_argument("overrides", nargs="*")

@@ -276,7 +276,7 @@ def rules(model: nn.Module) -> Iterator[None]:
             if isinstance(module, nn.LayerNorm):
                 undo.enter_context(module.register_forward_hook(_with_constant_deviation))
             if isinstance(module, nn.RMSNorm):
-                undo.enter_context(module.register_forward_hook(lambda _, x, y: scaled(*x, y)))
+                undo.enter_context(module.register_forward_hook(lambda _, x, y: scaled(x[0], y)))
             if hasattr(module, "activation_fn"):
                 undo.callback(setattr, module, "activation_fn", module.activation_fn)
                 module.activation_fn = ignored(module.activation_fn)

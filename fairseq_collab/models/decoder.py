@@ -33,7 +33,7 @@ EncoderOut = dict[str, list[Tensor]]
 class Decoder(TransformerDecoderBase):
     """fairseq's decoder with our layers."""
 
-    #: Layers built so far: fairseq asks for one after the other, without its number.
+    #: Layers built so far: fairseq asks for one after the other, without its index.
     layers_built = 0
     #: Whether to return attention weights in training, too, as fairseq's alignment loss needs.
     aligns = False

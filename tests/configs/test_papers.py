@@ -1,4 +1,4 @@
-"""docs/papers.md and its excerpt in the README: runs, tokens and hours are those of configs/."""
+"""docs/papers.md: runs, tokens and hours are those of configs/."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 from commands import REPOSITORY
 from data.recipe_runs import environment
-from documents import README, commands_of
+from documents import commands_of
 from omegaconf import OmegaConf
 from recipe_recorder import Command, record
-from warm.composing import compose_faster
 
 from collab_lab.runs.sweep import plan
 
@@ -48,7 +47,6 @@ def commands_asked_for(cell: str, folder: Path) -> list[Command]:
 
 def trainings(commands: list[Command]) -> list[tuple[str, Any]]:
     """Name of the corpus and configuration of every run."""
-    compose_faster()
     runs = []
     for name, *words in commands:
         if name == "sweep":
@@ -91,12 +89,6 @@ def test_runs_tokens_and_hours(row: str, tmp_path: Path) -> None:
     if eight.startswith("`"):  # the same tokens in each update
         same = trainings(commands_asked_for(eight, tmp_path))
         assert [tokens(*run) for run in same] == [tokens(*run) for run in runs]
-
-
-def test_the_readme_says_the_same() -> None:
-    shown = [row for row in cells(README) if row[-1] in ("tested", "ran")]
-    assert len(shown) >= 3
-    assert all(any(set(row[1:]) <= set(full) for full in ROWS.values()) for row in shown)
 
 
 def test_settings_by_size_of_corpus() -> None:

@@ -16,7 +16,6 @@ from fairseq_cli import score as fairseq_score
 from omegaconf import DictConfig, OmegaConf
 from refusals import refusing
 from run_folders import some_record
-from warm.composing import compose_faster
 
 from collab_common.errors import UserError
 from collab_common.files import config_folder
@@ -356,7 +355,6 @@ def test_the_share_of_a_training_that_is_done(run: Run) -> None:
     assert share(0, 0) == (1.5, 0)
 
 
-compose_faster()
 COLLAB = "defaults: [/base, {/model: collab}, _self_]\n"
 SWEPT = COLLAB + 'hydra: {sweeper: {params: {model.key_dim: "8,16"}}}\n'
 

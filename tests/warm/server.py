@@ -8,7 +8,6 @@ standard input does.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import gc
 import importlib
@@ -21,48 +20,38 @@ import select
 import signal
 import socket
 import sys
-import threading
-from argparse import Namespace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from composing import compose_faster
+#: What commands import, early or late.
+PRELOAD = ("fairseq_collab", "fairseq.modules.quantization", "fairseq.sequence_scorer")
+PRELOAD += ("sentencepiece", "torch._dynamo", "matplotlib.figure", "sacrebleu")
+PRELOAD += ("collab_lab.api", "collab_lab.runs.score", "collab_lab.runs.sweep")
 
-#: What commands import late.
-LATE = ("fairseq.modules.quantization", "fairseq.sequence_scorer", "sentencepiece", "torch._dynamo")
-LATE += ("matplotlib.figure", "sacrebleu", "collab_lab.runs.score", "collab_lab.runs.sweep")
 
+def serve(folder: Path) -> dict[str, Any] | None:
+    """Start a command whenever one is asked for: its process returns the request.
 
-def main(folder: Path, user_dir: str) -> None:
-    """Import, and start a command whenever one is asked for."""
-    sys.path.pop(0)  # the folder of this file
-    utils = importlib.import_module("fairseq.utils")
-    utils.import_user_module(Namespace(user_dir=user_dir))
-    for module in LATE:
-        importlib.import_module(module)
-    compose_faster()
-    sys.executable = str(folder / "python")  # what a command starts is warm, too
+    The server itself returns None, at the end of standard input.
+    """
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(str(folder / "new"))
     listening.listen()
     (folder / "new").rename(folder / "socket")
-    gc.freeze()  # a child's collector leaves alone what is shared
-    while True:
-        ready = select.select([listening, sys.stdin], [], [])[0]
+    while sys.stdin not in select.select([listening, sys.stdin], [], [])[0]:
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
-        if sys.stdin in ready:
-            return
         connection, _ = listening.accept()
         if os.fork() == 0:
             listening.close()
-            answer(connection)
+            return started(connection)
         connection.close()
+    return None
 
 
-def answer(connection: socket.socket) -> NoReturn:
-    """Run a command in a child and send its status; the child dies with the client."""
+def started(connection: socket.socket) -> dict[str, Any]:
+    """Fork a command, and send its status; it dies with the client."""
     content, files, _, _ = socket.recv_fds(connection, 1 << 20, 3)
     while not content.endswith(b"\n"):
         content += connection.recv(1 << 20)
@@ -70,7 +59,11 @@ def answer(connection: socket.socket) -> NoReturn:
     if child == 0:
         connection.close()
         os.setsid()
-        become(json.loads(content), files)
+        for number, file in enumerate(files):
+            os.dup2(file, number)
+            os.close(file)
+        request: dict[str, Any] = json.loads(content)
+        return request
     for file in files:
         os.close(file)
     with contextlib.suppress(BrokenPipeError):  # killed already: the child goes next
@@ -85,48 +78,35 @@ def answer(connection: socket.socket) -> NoReturn:
     os._exit(0)
 
 
-def become(request: dict[str, Any], files: list[int]) -> NoReturn:
-    """Run a program as a new interpreter would, to the end of the process."""
-    for number, file in enumerate(files):
-        os.dup2(file, number)
-        os.close(file)
+def run(command: list[str], folder: str, environment: dict[str, str]) -> None:
+    """Run a program, or a module, as a new interpreter would."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    os.chdir(request["folder"])
+    os.chdir(folder)
     os.environ.clear()
-    os.environ.update(request["environment"])
+    os.environ.update(environment)
     if os.environ.get("PYTHONUNBUFFERED"):
         sys.stdout.reconfigure(write_through=True)
-    sys.argv = request["command"]
-    if sys.argv[0] == "-m":
-        del sys.argv[0]
-        name = sys.argv[0]
-        sys.path.insert(0, os.getcwd())
-        found = importlib.util.find_spec(name)
-        sys.argv[0] = found.origin if found is not None and found.origin else name
-        start, what = runpy.run_module, name
-    else:
-        sys.path.insert(0, os.path.dirname(sys.argv[0]))
-        start, what = runpy.run_path, sys.argv[0]
+    is_module = command[0] == "-m"
+    sys.argv = command[is_module:]
+    name = sys.argv[0]
+    sys.path.insert(0, folder if is_module else os.path.dirname(name))
+    if is_module:
+        spec = importlib.util.find_spec(name)
+        sys.argv[0] = spec.origin if spec is not None and spec.origin else name
     from fairseq_compat import messages
 
     if messages.program() in ("fairseq-train", None):
         logging.root.handlers.clear()  # set up before fairseq is imported, which does it, too
-    status: object = 0
-    try:
-        start(what, run_name="__main__")
-    except SystemExit as exit_:
-        status = exit_.code
-        if isinstance(status, str):
-            print(status, file=sys.stderr)
-    except BaseException:
-        sys.excepthook(*sys.exc_info())
-        status = 1
-    threading._shutdown()
-    atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status if isinstance(status, int) else int(status is not None))
+    start = runpy.run_module if is_module else runpy.run_path
+    start(name, run_name="__main__")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    sys.path.pop(0)  # the folder of this file
+    for module in PRELOAD:
+        importlib.import_module(module)
+    home = Path(sys.argv[1])
+    sys.executable = str(home / "python")  # what a command starts is warm, too
+    gc.freeze()  # a child's collector leaves alone what is shared
+    if request := serve(home):
+        run(**request)
