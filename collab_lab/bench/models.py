@@ -166,6 +166,7 @@ def random_task(preset: str, sentences: int) -> Any:
         return [torch.tensor([*line, symbols.eos()]) for line in words]
 
     if sizes.family is LANGUAGE_MODEL:
+        lengths -= 1  # with the end of the sentence, all positions
         task: Any = LanguageModelingTask(LanguageModelingConfig(), symbols)
         blocks = [(line.roll(1), line, None) for line in lines()]
         data: Any = MonolingualDataset(
