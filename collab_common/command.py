@@ -51,7 +51,7 @@ def silence_stdout() -> None:
 
 
 def ranged(kind: Callable[[str], N], holds: Callable[[N], bool], said: str) -> Callable[[str], N]:
-    """A type for argparse: numbers for which ``holds`` is true; others must be as ``said``."""
+    """Return a type for argparse: numbers for which ``holds``; others must be as ``said``."""
 
     def value(text: str) -> N:
         with contextlib.suppress(ValueError):

@@ -49,7 +49,7 @@ def open_bytes(path: Path) -> Iterator[BufferedReader]:
 
 
 def count_lines(path: Path) -> int:
-    """The number of lines of a text, gzipped or not; the last one with or without its newline."""
+    """Count the lines of a text, gzipped or not; the last one with or without its newline."""
     with open_bytes(path) as stream:
         return sum(1 for _ in stream)
 
@@ -71,10 +71,10 @@ def sha256_of_text(path: Path) -> str:
 
 def digest(stream: BinaryIO) -> str:
     """SHA-256 of the rest of a stream."""
-    found = hashlib.sha256()
+    sha = hashlib.sha256()
     while block := stream.read(CHUNK):
-        found.update(block)
-    return found.hexdigest()
+        sha.update(block)
+    return sha.hexdigest()
 
 
 def fingerprint_tree(folder: Path) -> dict[str, dict[str, Any]]:
@@ -113,7 +113,7 @@ def write_contents(folder: Path, contents: Mapping[str, bytes | str]) -> None:
 
 
 def read_json(path: Path, todo: str = "delete it and start again") -> Any:
-    """The content of a JSON file.  Raises UserError if it is not JSON, OSError if it is missing."""
+    """Read a JSON file.  Raises UserError if it is not JSON, OSError if it is missing."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:  # malformed JSON or invalid UTF-8
@@ -121,7 +121,7 @@ def read_json(path: Path, todo: str = "delete it and start again") -> Any:
 
 
 def read_versioned(path: Path, version: int, what: str, todo: str) -> dict[str, Any]:
-    """A JSON object named ``what``, of this ``version``; UserError for other JSON."""
+    """Read a JSON object named ``what``, of this ``version``; UserError for other JSON."""
     content = read_json(path, todo)
     if not isinstance(content, dict) or content.get("version") != version:
         raise UserError(f"no {what} of version {version}", path, todo)
@@ -182,7 +182,7 @@ def _take_lock(path: Path) -> int:
 
 
 def config_folder() -> Path:
-    """The folder of Hydra configurations, for --config-dir: in the wheel, or of the checkout."""
+    """Find the folder of Hydra configurations (--config-dir): in the wheel, or the checkout's."""
     root = Path(__file__).resolve().parents[1]
     installed = root / "collab_lab" / "configs"
     return installed if installed.is_dir() else root / "configs"

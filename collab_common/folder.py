@@ -12,7 +12,7 @@ import glob
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ def build_folder(
         try:
             with _replacing(out) as folder:
                 described = build(folder)
-                made = datetime.now(timezone.utc).isoformat(timespec="seconds")
+                made = datetime.now(UTC).isoformat(timespec="seconds")
                 content = {"format": FORMAT, "made": made, **identity, **described}
                 content["outputs"] = fingerprint_tree(folder)
                 write_json(folder / MANIFEST, content)
@@ -55,7 +55,7 @@ def build_folder(
 
 @contextlib.contextmanager
 def whole_folder(out: Path) -> Iterator[Path]:
-    """A new folder to fill; it takes the name ``out`` when it is full, and goes if that fails.
+    """Yield a new folder; it takes the name ``out`` when it is filled, and goes if that fails.
 
     Raises:
         UserError: another process is making ``out``.
@@ -65,13 +65,13 @@ def whole_folder(out: Path) -> Iterator[Path]:
 
 
 def read_finished(folder: Path) -> Json:
-    """The manifest of a finished folder.  Raises UserError if it is missing, or files changed."""
+    """Read a finished folder's manifest.  Raises UserError if it is missing, or files changed."""
     manifest = folder / MANIFEST
     if not manifest.is_file():
         raise UserError("is not there yet", folder, "make it first")
-    found: Json = read_json(manifest)
-    _reject(folder, "no longer what its manifest says", _damage(folder, found))
-    return found
+    content: Json = read_json(manifest)
+    _reject(folder, "no longer what its manifest says", _damage(folder, content))
+    return content
 
 
 def _is_finished(out: Path, identity: Json, *, force: bool) -> bool:
@@ -79,16 +79,16 @@ def _is_finished(out: Path, identity: Json, *, force: bool) -> bool:
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return False
     manifest = out / MANIFEST
-    found = read_json(manifest) if manifest.is_file() else None
-    if not isinstance(found, dict) or not {"format", "outputs"} <= found.keys():
+    content = read_json(manifest) if manifest.is_file() else None
+    if not isinstance(content, dict) or not {"format", "outputs"} <= content.keys():
         # Even with --force: only folders made here are removed.
-        what = f"holds no {MANIFEST}" if found is None else f"holds a {MANIFEST} of something else"
-        raise UserError(what, out, "choose another --out")
+        holds = f"no {MANIFEST}" if content is None else f"a {MANIFEST} of something else"
+        raise UserError(f"holds {holds}", out, "choose another --out")
     if force:
         return False
     asked = {"format": FORMAT, **identity}
-    _reject(out, "made from something else", _differences(found, asked))
-    _reject(out, "no longer what its manifest says", _damage(out, found))
+    _reject(out, "made from something else", _differences(content, asked))
+    _reject(out, "no longer what its manifest says", _damage(out, content))
     return True
 
 
@@ -118,7 +118,7 @@ def _differences(there: Any, asked: Any, name: str = "") -> list[str]:
 
 
 def _damage(out: Path, manifest: Json) -> list[str]:
-    """The files of a finished folder that its manifest describes otherwise."""
+    """List the files of a finished folder that its manifest describes otherwise."""
     now = fingerprint_tree(out)
     return [
         f"{name}: {'changed' if name in now else 'missing'}"
@@ -141,7 +141,7 @@ def _alone(out: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _replacing(out: Path) -> Iterator[Path]:
-    """A new folder that becomes ``out`` when it is filled.
+    """Yield a new folder that becomes ``out`` when it is filled.
 
     Its name is unique: a child of a killed process may still write into the folder of that one.
     """

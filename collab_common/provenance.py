@@ -33,7 +33,7 @@ def circumstances(cpu: bool, gpus: int = 1) -> dict[str, Any]:
 
 
 def hardware(cpu: bool, gpus: int = 1) -> str:
-    """The GPU with its number, or the processor with the number of threads of a training."""
+    """Return the GPU with its number, or the processor with the number of threads of a training."""
     import torch  # takes seconds, and preparing text needs none
 
     if torch.cuda.is_available() and not cpu:
@@ -44,7 +44,7 @@ def hardware(cpu: bool, gpus: int = 1) -> str:
 
 
 def commit() -> str | None:
-    """The project's git commit, marked if files differ from it; None outside its clone."""
+    """Return the project's git commit, marked if files differ; None outside its clone."""
     root = Path(__file__).resolve().parent.parent
     # An installed copy may lie in somebody else's repository.
     if _git(root, "rev-parse", "--show-toplevel") != str(root):
@@ -53,7 +53,7 @@ def commit() -> str | None:
 
 
 def _git(folder: Path, *command: str) -> str | None:
-    """The output of git; None if it fails, or is not installed."""
+    """Return the output of git; None if it fails, or is not installed."""
     try:
         return subprocess.check_output(
             ["git", *command], cwd=folder, stderr=subprocess.DEVNULL, text=True
@@ -63,13 +63,13 @@ def _git(folder: Path, *command: str) -> str | None:
 
 
 def versions(*packages: str) -> dict[str, str]:
-    """The versions of Python and of installed packages."""
+    """Return the versions of Python and of installed packages."""
     return {"python": platform.python_version(), **{name: version(name) for name in packages}}
 
 
 def today() -> str:
-    """The date in UTC."""
-    return datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+    """Return the date in UTC."""
+    return datetime.datetime.now(datetime.UTC).date().isoformat()
 
 
 # ---- the processor, without torch ----------------------------------------------------------------
@@ -85,13 +85,13 @@ def cpuinfo() -> str:
 
 
 def processor_name() -> str:
-    """The processor's name."""
-    found = re.search(r"^model name\s*: *(.+)$", cpuinfo(), re.MULTILINE)
-    return found[1].strip() if found else platform.processor() or platform.machine()
+    """Return the processor's name."""
+    name = re.search(r"^model name\s*: *(.+)$", cpuinfo(), re.MULTILINE)
+    return name[1].strip() if name else platform.processor() or platform.machine()
 
 
 def cores() -> int:
-    """The cores that this process may use: in Slurm and containers fewer than the machine has."""
+    """Count the cores that this process may use: in containers fewer than the machine has."""
     if hasattr(os, "sched_getaffinity"):  # not on macOS
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -6,9 +6,9 @@ import lzma
 import sys
 import tarfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import pooch
 import requests
@@ -21,39 +21,25 @@ _BROKEN = (EOFError, OSError, zlib.error, lzma.LZMAError, tarfile.TarError)
 
 
 @dataclass(frozen=True)
-class Member:
-    """A file of an archive.
+class Archive:
+    """A published archive.
 
     Args:
-        name: file name after extraction; no folders
-        path: path in the archive; leading folders may be missing
-        optional: the archive need not have it
+        members: needed files: name after extraction, and path in the archive, where leading folders
+            may be missing
+        known_hash: ``ALGORITHM:HEX``, for example ``md5:88ba...``; None accepts any file
+        optional: names of members that the archive need not have
     """
 
     name: str
-    path: str
-    optional: bool = False
-
-    def is_at(self, path: PurePosixPath) -> bool:
-        wanted = PurePosixPath(self.path).parts
-        return path.parts[-len(wanted) :] == wanted
-
-
-@dataclass(frozen=True)
-class Archive:
-    """A published archive: address, needed members, hash (ALGORITHM:HEX) if one is published."""
-
-    name: str
     url: str
-    members: tuple[Member, ...]
+    members: Mapping[str, str]
     known_hash: str | None = None
+    optional: frozenset[str] = frozenset()
 
 
 def fetch(url: str, path: Path, known_hash: str | None = None) -> Path:
-    """Downloads `url` to `path`, unless the file exists; the name appears with the whole file.
-
-    Args:
-        known_hash: ALGORITHM:HEX, for example md5:88ba...; None accepts any file
+    """Download ``url`` to ``path``, unless the file exists; the name appears with the whole file.
 
     Raises UserError if the download fails or the hash differs.
     """
@@ -76,39 +62,37 @@ def fetch(url: str, path: Path, known_hash: str | None = None) -> Path:
 
 
 def check_hash(path: Path, known_hash: str | None) -> None:
-    """Raises UserError unless the file exists and has the hash, where one is known."""
+    """Raise UserError unless the file exists and has the hash, where one is known."""
     if not path.is_file():
         raise UserError("file not found", path)
     if known_hash is None:
         return
     algorithm, _, expected = known_hash.partition(":")
-    if (found := pooch.file_hash(str(path), alg=algorithm)) != expected:
-        raise UserError(f"{algorithm} {found} is not the published {expected}", path)
+    if (actual := pooch.file_hash(str(path), alg=algorithm)) != expected:
+        raise UserError(f"{algorithm} {actual} is not the published {expected}", path)
 
 
-def extract(archive: Path, members: Sequence[Member], folder: Path) -> None:
-    """Writes `members` into `folder`, under their `name`.
+def extract(path: Path, archive: Archive, folder: Path) -> None:
+    """Write the members of an archive, which lies at ``path``, into ``folder``.
 
-    `tarfile`'s filter "data" rejects devices, and names and links that lead out of the folder.
+    ``tarfile``'s filter "data" rejects devices, and names and links that lead out of the folder.
     Raises UserError if a member is missing or unsafe, or the archive is damaged.
     """
-    taken: set[str] = set()
+    missing = set(archive.members) - archive.optional
     try:
-        with tarfile.open(archive, "r|*") as opened:
+        with tarfile.open(path, "r|*") as opened:
             for info in opened:
-                for member in members:
-                    if not member.is_at(PurePosixPath(info.name)):
+                for name, wanted in archive.members.items():
+                    if not f"/{info.name}".endswith(f"/{wanted}"):
                         continue
                     tarfile.data_filter(info, str(folder))  # under its name in the archive
                     if not info.isfile():
-                        raise UserError(f"member {info.name} is no file", archive)
-                    named = info.replace(name=member.name, deep=False)
-                    opened.extract(named, folder, filter="data")
-                    taken.add(member.name)
+                        raise UserError(f"member {info.name} is no file", path)
+                    opened.extract(info.replace(name=name, deep=False), folder, filter="data")
+                    missing.discard(name)
     except _BROKEN as error:
         todo = "remove it and fetch it again"
-        raise UserError(f"is no intact tar archive ({error})", archive, todo) from None
-    missing = [one for one in members if one.name not in taken and not one.optional]
-    if missing:
+        raise UserError(f"is no intact tar archive ({error})", path, todo) from None
+    for name in sorted(missing):
         todo = "give the published archive, in its published version"
-        raise UserError(f"has no member {missing[0].path}", archive, todo)
+        raise UserError(f"has no member {archive.members[name]}", path, todo)

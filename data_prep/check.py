@@ -1,4 +1,4 @@
-"""Checks parallel text before fairseq reads it, and reports what was found.
+"""Check parallel text before fairseq reads it, and report its faults.
 
 fairseq-preprocess accepts texts of unequal length and lines with a stray carriage return, and pairs
 every later sentence with the wrong translation. The policy:
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import re
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -49,7 +48,7 @@ _CONTROL = re.compile("[\0\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 
 @dataclass
 class SetReport:
-    """What was found in one set.
+    """The report of one set.
 
     Args:
         read, kept: pairs
@@ -71,12 +70,17 @@ class SetReport:
     tokens: int = 0
 
     def drop(self, reason: str, where: str) -> None:
+        """Count a dropped pair."""
         self.dropped[reason] = self.dropped.get(reason, 0) + 1
         self.first.setdefault(reason, where)
 
 
+#: The reports of the validation and test sets that a pair is in, by the set's name.
+HeldOut = dict[bytes, dict[str, SetReport]]
+
+
 def inspect(line: bytes, opens_file: bool = False) -> tuple[str, str]:
-    """The fault of a line ("" for none), and a detail of it."""
+    """Return the fault of a line ("" for none), and a detail of it."""
     try:
         text = line.decode("utf-8").removesuffix("\n")
     except UnicodeDecodeError as error:
@@ -95,7 +99,7 @@ def inspect(line: bytes, opens_file: bool = False) -> tuple[str, str]:
 
 
 def check_utf16(path: Path) -> None:
-    """Raises UserError for UTF-16, whose line ends are not those of bytes, with a mark or without.
+    """Raise UserError for UTF-16, whose line ends are not those of bytes, with a mark or without.
 
     Without a mark, NUL is a byte of every line end and blank, and most often on one side of it.
     """
@@ -111,52 +115,32 @@ def check_utf16(path: Path) -> None:
     raise UserError(f"is {name}", path, f"convert it: iconv -f {name} -t UTF-8 FILE > NEW")
 
 
-@dataclass
-class HeldOut:
-    """Pairs of the validation and test sets, and how many of them the training text repeats."""
-
-    pairs: dict[str, set[bytes]] = field(default_factory=dict)
-    repeated: Counter[str] = field(default_factory=Counter)
-
-    def note(self, split: str, source: bytes, target: bytes) -> None:
-        """Stores a pair of a held-out set; looks up a pair of the training text, which is last."""
-        pair = source.strip() + b"\n" + target.strip()
-        if split != "train":
-            self.pairs.setdefault(split, set()).add(pair)
-            return
-        for name in [name for name, pairs in self.pairs.items() if pair in pairs]:
-            self.pairs[name].discard(pair)  # each counts once
-            self.repeated[name] += 1
-
-
 def check_sets(
     texts: Mapping[str, Pair], outputs: Mapping[str, Pair] | None, allowed: float
 ) -> dict[str, SetReport]:
-    """Checks all sets of a corpus and writes the kept pairs.
+    """Check all sets of a corpus and write the kept pairs.
 
     Args:
         outputs: None for text as published
         allowed: share of a set that may be dropped
-
-    Raises UserError.
     """
-    reports, held_out = dict.fromkeys(texts, SetReport()), HeldOut()
+    held_out: HeldOut = {}
+    reports = dict.fromkeys(texts, SetReport())
     for split in sorted(texts, key="train".__eq__):  # it comes last, compared with the others
         print(f"checking {split} ...", flush=True)
         out = outputs[split] if outputs else None
         reports[split] = check_set(split, texts[split], out, held_out)
-    for split, count in held_out.repeated.items():
-        reports[split].in_training_text = count
     check_losses(reports, allowed)
     return reports
 
 
 def check_set(split: str, text: Pair, out: Pair | None, held_out: HeldOut) -> SetReport:
-    """Reads a set, writes the pairs that are kept to `out`, and reports.
+    """Read a set, write the pairs that are kept to ``out``, and report.
 
     Args:
         out: None for text as published
-        held_out: of all sets of a corpus
+        held_out: filled by validation and test sets; the training text, which is last, takes its
+            pairs out and counts them: each pair counts once
 
     Raises UserError for UTF-16, for unequal line counts, for a fault in a validation or test set,
     for an empty set, and for a text that equals its translation.
@@ -168,10 +152,9 @@ def check_set(split: str, text: Pair, out: Pair | None, held_out: HeldOut) -> Se
         outputs = [stack.enter_context(path.open("wb")) for path in out or ()]
         for number, rows in _pairs(text):
             report.read += 1
-            found = [inspect(row, number == 1) for row in rows]
-            faulty = [side for side in (0, 1) if found[side][0] in faults]
-            if faulty:
-                fault, detail = found[faulty[0]]
+            inspected = [inspect(row, number == 1) for row in rows]
+            if faulty := [side for side in (0, 1) if inspected[side][0] in faults]:
+                fault, detail = inspected[faulty[0]]
                 where = f"{text[faulty[0]]}:{number}"
                 if split != "train" or out is None:
                     raise UserError(_described(fault, detail), where, _TODO.get(fault, _CORRECT))
@@ -181,7 +164,12 @@ def check_set(split: str, text: Pair, out: Pair | None, held_out: HeldOut) -> Se
             report.kept += 1
             report.longest = max(report.longest, *(len(row.split()) for row in rows))
             report.copies += source.strip() == target.strip() != b""
-            held_out.note(split, source, target)
+            pair = source.strip() + b"\n" + target.strip()
+            if split == "train":
+                for held in held_out.pop(pair, {}).values():
+                    held.in_training_text += 1
+            else:
+                held_out.setdefault(pair, {})[split] = report
             for output, row in zip(outputs, (source, target), strict=False):
                 output.write(row + b"\n")
     if not report.read:
@@ -193,7 +181,7 @@ def check_set(split: str, text: Pair, out: Pair | None, held_out: HeldOut) -> Se
 
 
 def _pairs(text: Pair) -> Iterator[tuple[int, tuple[bytes, bytes]]]:
-    """Lines of both sides with their number from 1; UserError where one side ends first."""
+    """Yield lines of both sides with their number from 1; UserError where one side ends first."""
     for number, (source, target) in enumerate(zip_longest(*map(rows_of, text)), 1):
         if source is None or target is None:
             check_equal(text, [count_lines(path) for path in text])
@@ -205,7 +193,7 @@ def _described(what: str, detail: str) -> str:
 
 
 def check_losses(reports: Mapping[str, SetReport], allowed: float) -> None:
-    """Prints the report and raises UserError if more than the share `allowed` of a set is lost."""
+    """Print the report and raise UserError if more than the share ``allowed`` of a set is lost."""
     for split, report in reports.items():
         lost = sum(report.dropped.values())
         if lost <= allowed * report.read:
@@ -222,7 +210,7 @@ def check_losses(reports: Mapping[str, SetReport], allowed: float) -> None:
 
 
 def report_lines(reports: Mapping[str, SetReport]) -> Iterator[str]:
-    """A table of all sets, and warnings of those whose pairs the training text has, too."""
+    """Yield a table of all sets, and warnings of those whose pairs the training text has, too."""
     rows = [
         {
             "set": split,

@@ -1,4 +1,4 @@
-"""Drops pairs of sentences that are too short, too long, or of too unequal lengths.
+"""Drop pairs of sentences that are too short, too long, or of too unequal lengths.
 
 The rules are those of Moses' clean-corpus-n.perl on Moses' tokens, in its order: white space is
 collapsed, pairs with an empty side go, then those with a side of too many words, of too few, with
@@ -8,7 +8,6 @@ too high a ratio (either way), and with a word of more than 1,000 characters.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from itertools import zip_longest
 
 from collab_common.files import count_lines
@@ -18,37 +17,29 @@ LONGEST_WORD = 1000  # characters
 REASONS = ("empty", "too_long", "too_short", "ratio", "long_word")
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Which pairs are kept.
+def reason_to_drop(
+    source: list[str], target: list[str], ratio: float, shortest: float, longest: float
+) -> str:
+    """Return why a pair of word lists is dropped; "" if it is not.
 
     Args:
         ratio: the longer side may have this many times the words of the shorter one
         shortest, longest: words that each side must and may have
     """
-
-    ratio: float
-    shortest: int
-    longest: int
-
-    def reason(self, source: list[str], target: list[str]) -> str:
-        """Why a pair of word lists is dropped; "" if it is kept."""
-        one, other = len(source), len(target)
-        if not (one and other):
-            return "empty"
-        if max(one, other) > self.longest:
-            return "too_long"
-        if min(one, other) < self.shortest:
-            return "too_short"
-        if one / other > self.ratio or other / one > self.ratio:
-            return "ratio"
-        if max(map(len, source + target)) > LONGEST_WORD:
-            return "long_word"
-        return ""
+    one, other = len(source), len(target)
+    if not (one and other):
+        return "empty"
+    if max(one, other) > longest:
+        return "too_long"
+    if min(one, other) < shortest:
+        return "too_short"
+    if one / other > ratio or other / one > ratio:
+        return "ratio"
+    return "long_word" if max(map(len, source + target)) > LONGEST_WORD else ""
 
 
-def clean_pairs(sources: Pair, targets: Pair, limits: Limits) -> dict[str, int]:
-    """Writes the pairs of `sources` that are kept to `targets`.
+def clean_pairs(sources: Pair, targets: Pair, **limits: float) -> dict[str, int]:
+    """Write the pairs within the limits of ``reason_to_drop`` to ``targets``.
 
     Returns "read", "kept", "tokens" of those kept, and how many pairs were dropped for each of
     REASONS, the first that applies. Raises UserError for texts of unequal length or not UTF-8.
@@ -60,7 +51,7 @@ def clean_pairs(sources: Pair, targets: Pair, limits: Limits) -> dict[str, int]:
                 check_equal(sources, [count_lines(path) for path in sources])
             words = source.split(), target.split()
             counts["read"] += 1
-            if reason := limits.reason(*words):
+            if reason := reason_to_drop(words[0], words[1], **limits):
                 counts[reason] += 1
                 continue
             counts["kept"] += 1

@@ -11,19 +11,18 @@ from collab_common.errors import UserError
 from collab_common.files import sha256
 from collab_common.folder import Json, build_folder
 from data_prep import demo_grammar
-from data_prep.corpus import SPLITS, sibling
 from data_prep.demo_grammar import Grammar
-from data_prep.parallel_text import write_lines
-from data_prep.prepare import add_prepare_options, config_from, prepare
+from data_prep.parallel_text import sibling, write_lines
+from data_prep.prepare import add_prepare_options, prepare_as_asked
 
 PROG = "fairseq-collab data demo-data"
 PATIENCE = 2000  # draws without a new sentence, after which the grammar counts as used up
 
 
 def generate(size: int, seed: int) -> Iterator[tuple[str, str]]:
-    """`size` pairs with distinct English sentences, decided by the seed alone.
+    """Yield ``size`` pairs with distinct English sentences, decided by the seed alone.
 
-    Raises UserError if the grammar cannot give that many.
+    Raises UserError if the grammar cannot give this number.
     """
     grammar, seen, fruitless = Grammar(seed), set[str](), 0
     while len(seen) < size:
@@ -37,7 +36,7 @@ def generate(size: int, seed: int) -> Iterator[tuple[str, str]]:
 
 
 def make_text(folder: Path, sizes: dict[str, int], seed: int, force: bool) -> None:
-    """Writes the text of all sets; held-out sets come first and do not change with training."""
+    """Write the text of all sets; held-out sets come first and do not change with training."""
 
     def build(temporary: Path) -> Json:
         pairs = generate(sum(sizes.values()), seed)
@@ -54,11 +53,13 @@ def make_text(folder: Path, sizes: dict[str, int], seed: int, force: bool) -> No
 
 def _make(args: argparse.Namespace) -> None:
     text = sibling(args.out, "text")
-    make_text(text, {split: getattr(args, split) for split in SPLITS}, args.seed, args.force)
-    prepare(config_from(args, text, origin={"corpus": "demo", "seed": args.seed}))
+    sizes = {"train": args.train, "valid": args.valid, "test": args.test}
+    make_text(text, sizes, args.seed, args.force)
+    prepare_as_asked(args, text, origin={"corpus": "demo", "seed": args.seed})
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Run ``fairseq-collab data demo-data``."""
     parser = argparse.ArgumentParser(
         prog=PROG,
         description="Makes a folder for fairseq-train from generated English-German sentences; "

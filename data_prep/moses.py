@@ -8,7 +8,7 @@ the scripts in abbreviations at a line's end, letters and digits of Unicode, con
 
 Three faults of the scripts are not repeated: a literal DOTMULTI becomes a full stop, a line of
 white space is copied, and a blank stays after a final .'
-Letters are those of the `regex` package's Unicode, in Perl those of Perl's.
+Letters are those of the ``regex`` package's Unicode, in Perl those of Perl's.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from data_prep.parallel_text import Languages, Pair, check_equal, lines_of, writ
 
 
 def tokenise_pair(sources: Pair, targets: Pair, languages: Languages, **steps: bool) -> None:
-    """Writes the tokens of both sides, joined by blanks; `steps`: options of `pipeline`.
+    """Write the tokens of both sides, joined by blanks; ``steps``: options of ``pipeline``.
 
     Raises UserError, with file and line, for text that is not UTF-8, and for unequal line counts.
     """
@@ -61,7 +61,7 @@ def ordinary_text(lines: list[str], form: Json, lang: str) -> list[str]:
 def pipeline(
     lang: str, lower: bool = False, normalise: bool = True, aggressive_hyphens: bool = False
 ) -> Callable[[str], str]:
-    """The scripts one after another, on a line.
+    """Return the scripts one after another, on a line.
 
     Args:
         lang: one of LANGUAGES; decides about apostrophes, abbreviations and quotes

@@ -13,9 +13,8 @@ from collab_common.command import run
 from collab_common.errors import UserError
 from collab_common.files import sha256_of_text
 from data_prep.archives import fetch
-from data_prep.corpus import sibling
-from data_prep.parallel_text import text_file
-from data_prep.prepare import add_prepare_options, config_from, prepare
+from data_prep.parallel_text import sibling, text_file
+from data_prep.prepare import add_prepare_options, prepare_as_asked
 
 PROG = "fairseq-collab data multi30k"
 COMMIT = "a3d2e0d26b56f3846f66a952536ffed4e401d05a"
@@ -38,7 +37,7 @@ SHA256 = {
 
 
 def fetch_text(folder: Path) -> None:
-    """Downloads the files that the folder lacks."""
+    """Download the files that the folder lacks."""
     for stem in SPLITS.values():
         for lang in LANGUAGES:
             name = f"{stem}.{lang}.gz"
@@ -46,7 +45,7 @@ def fetch_text(folder: Path) -> None:
 
 
 def check_text(folder: Path) -> None:
-    """Raises UserError unless the folder holds the text of Multi30k, plain or gzipped."""
+    """Raise UserError unless the folder holds the text of Multi30k, plain or gzipped."""
     todo = "fetch it again; for text of your own, use fairseq-collab data prepare"
     for stem in SPLITS.values():
         for lang in LANGUAGES:
@@ -60,10 +59,11 @@ def _make(args: argparse.Namespace) -> None:
     if args.from_folder is None:
         fetch_text(folder)
     check_text(folder)
-    prepare(config_from(args, text=folder, splits=SPLITS, origin={"corpus": "multi30k task 1"}))
+    prepare_as_asked(args, folder, splits=SPLITS, origin={"corpus": "multi30k task 1"})
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Run ``fairseq-collab data multi30k``."""
     parser = argparse.ArgumentParser(
         prog=PROG, description="Makes a folder for fairseq-train from Multi30k's image captions."
     )

@@ -1,4 +1,4 @@
-"""Parallel text: find, read, write, join and split it; only LF ends a line."""
+"""Find, read, write, join and split parallel text; only LF ends a line."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def find_files(
     languages: Languages,
     needed: Sequence[str] = ("train", "valid"),
 ) -> dict[str, Pair]:
-    """Source and target file of each split, in fairseq's order.
+    """Return source and target file of each split, in fairseq's order.
 
     Args:
         splits: None for train, valid, test, test.1, test.2, ... where they exist
@@ -64,32 +64,38 @@ def _candidates(folder: Path, stem: str, lang: str) -> list[Path]:
 
 
 def text_file(folder: Path, stem: str, lang: str) -> Path:
-    """The file STEM.LANG or STEM.LANG.gz; UserError unless exactly one of them exists."""
-    found = _candidates(folder, stem, lang)
-    if not found:
+    """Return the file STEM.LANG or STEM.LANG.gz; UserError unless exactly one of them exists."""
+    paths = _candidates(folder, stem, lang)
+    if not paths:
         raise UserError("file not found, nor with .gz", folder / f"{stem}.{lang}")
-    if len(found) > 1:
-        raise UserError("exists both plain and as .gz", found[0], "remove one of them")
-    return found[0]
+    if len(paths) > 1:
+        raise UserError("exists both plain and as .gz", paths[0], "remove one of them")
+    return paths[0]
 
 
 def pair_in(folder: Path, stem: str, languages: Languages, suffix: str = "") -> Pair:
-    """The files STEM.SOURCE and STEM.TARGET, each with the suffix."""
+    """Return the paths STEM.SOURCE and STEM.TARGET, each with the suffix."""
     source, target = (folder / f"{stem}.{lang}{suffix}" for lang in languages)
     return source, target
+
+
+def sibling(out: Path, what: str) -> Path:
+    """Return the folder OUT-WHAT."""
+    out = out.resolve()
+    return out.with_name(f"{out.name}-{what}")
 
 
 # ---- lines ---------------------------------------------------------------------------------------
 
 
 def rows_of(path: Path) -> Iterator[bytes]:
-    """The lines of a file, gzipped or not, with their newlines, which the last one may lack."""
+    """Yield the lines of a file, gzipped or not, with their newlines; the last may lack its own."""
     with open_bytes(path) as stream:
         yield from stream
 
 
 def lines_of(path: Path) -> Iterator[str]:
-    """The lines of a UTF-8 file, gzipped or not, without their newlines.
+    """Yield the lines of a UTF-8 file, gzipped or not, without their newlines.
 
     Raises UserError with the line's number for invalid UTF-8.
     """
@@ -102,7 +108,7 @@ def lines_of(path: Path) -> Iterator[str]:
 
 
 def segments(path: Path) -> Iterator[str]:
-    """The segments of a test set in SGM or XML; entities are kept as they are.
+    """Yield the segments of a test set in SGM or XML; entities stay as they are.
 
     WMT's and IWSLT's mark-up is not well-formed XML. Line-wise patterns, as in the published
     scripts, give the sentences of the published results.
@@ -113,7 +119,7 @@ def segments(path: Path) -> Iterator[str]:
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> int:
-    """Writes a text; the number of lines."""
+    """Write a text; return the number of lines."""
     count = 0
     with path.open("wb") as stream:
         for line in lines:
@@ -126,21 +132,21 @@ def write_lines(path: Path, lines: Iterable[str]) -> int:
 
 
 def rewrite(sources: Pair, targets: Pair, change: Callable[[str], str] = str) -> Pair:
-    """Writes both sides of a text, each line changed; the targets."""
+    """Write both sides of a text, each line changed; return the targets."""
     for source, target in zip(sources, targets, strict=True):
         write_lines(target, map(change, lines_of(source)))
     return targets
 
 
 def write_segments(originals: Pair, targets: Pair) -> int:
-    """Writes the segments of both sides; their number. Raises UserError for unequal numbers."""
+    """Write the segments of both sides; return their number. UserError for unequal numbers."""
     pairs = zip(originals, targets, strict=True)
     counts = [write_lines(target, segments(source)) for source, target in pairs]
     return check_equal(originals, counts, "segments")
 
 
 def check_equal(pair: Pair, counts: Sequence[int], what: str = "lines") -> int:
-    """The number of lines of both sides. Raises UserError with both files if they differ."""
+    """Return the number of lines of both sides. UserError with both files if they differ."""
     if counts[0] != counts[1]:
         raise UserError(
             f"unequal line counts: {pair[0]} has {counts[0]:,} {what}, {pair[1]} has {counts[1]:,}",
@@ -150,7 +156,7 @@ def check_equal(pair: Pair, counts: Sequence[int], what: str = "lines") -> int:
 
 
 def join(parts: Sequence[Pair], targets: Pair) -> None:
-    """Writes `parts` one after the other, and removes them; each must end in a newline."""
+    """Write ``parts`` one after the other, and remove them; each must end in a newline."""
     for side, target in enumerate(targets):
         with target.open("wb") as stream:
             for part in parts:
@@ -160,7 +166,7 @@ def join(parts: Sequence[Pair], targets: Pair) -> None:
 
 
 def carve(pair: Pair, every: int, rest: Pair, carved: Pair) -> dict[str, int]:
-    """Moves each `every`-th pair (counted from 1) of a text to `carved`, the others to `rest`."""
+    """Move each ``every``-th pair (from 1) of a text to ``carved``, the others to ``rest``."""
     number = 0
     for source, kept, taken in zip(pair, rest, carved, strict=True):
         with source.open("rb") as lines, kept.open("wb") as out, taken.open("wb") as taken_out:
@@ -170,5 +176,5 @@ def carve(pair: Pair, every: int, rest: Pair, carved: Pair) -> dict[str, int]:
 
 
 def without_typographic_apostrophes(line: str) -> str:
-    """U+2019 becomes an apostrophe, as fairseq's scripts do in test sets (only there)."""
+    """Replace U+2019 by an apostrophe, as fairseq's scripts do in test sets (only there)."""
     return line.replace("\u2019", "'")

@@ -34,7 +34,7 @@ NO_PIECES = "empty after normalisation"
 
 
 def train_pieces(texts: Pair, vocab_size: int, model: Path) -> int:
-    """Trains on all lines of `texts`, in this order, and writes the model; its number of pieces."""
+    """Train on all lines of ``texts``, in this order; write the model; return its size."""
     written = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -60,10 +60,10 @@ def train_pieces(texts: Pair, vocab_size: int, model: Path) -> int:
 def write_pieces(
     model: Path, sources: Pair, targets: Pair, report: SetReport, *, drop: bool
 ) -> None:
-    """Writes both sides of a text as pieces joined by blanks; counts tokens in the report.
+    """Write both sides of a text as pieces joined by blanks; count tokens in the report.
 
     Normalisation empties some lines, for example one of zero-width spaces: the pair is dropped
-    from training text (`drop`), and an error elsewhere.
+    from training text (``drop``), and an error elsewhere.
     """
     processor = _processor(model)
     with targets[0].open("wb") as source_out, targets[1].open("wb") as target_out:
@@ -89,7 +89,7 @@ def _processor(model: Path) -> Any:
 
 
 def learn_merges(texts: Pair, merges: int, codes: Path) -> int:
-    """Learns merges on both texts together, in this order; how many were found.
+    """Learn merges on both texts together, in this order; return how many.
 
     Raises UserError for a text without a word of two letters.
     """
@@ -107,7 +107,7 @@ def learn_merges(texts: Pair, merges: int, codes: Path) -> int:
 
 
 def apply_merges(codes: Path, sources: Pair, targets: Pair) -> int:
-    """Segments both sides of a text; the number of subwords."""
+    """Segment both sides of a text; return the number of subwords."""
     segment, tokens = segmenter(codes), 0
     for source, target in zip(sources, targets, strict=True):
         with target.open("wb") as out:
@@ -118,7 +118,7 @@ def apply_merges(codes: Path, sources: Pair, targets: Pair) -> int:
 
 
 def segmenter(codes: Path) -> Callable[[str], str]:
-    """Segments a line of tokens. Raises UserError for a file that holds no codes."""
+    """Return a segmenter of lines of tokens. Raises UserError for a file that holds no codes."""
     try:
         with codes.open(encoding="utf-8", newline="\n") as stream:
             bpe = BPE(stream, separator=SEPARATOR)
@@ -129,11 +129,11 @@ def segmenter(codes: Path) -> Callable[[str], str]:
 
 
 def _with_blanks(line: str) -> str:
-    """A blank for all white space: fairseq ends a token at a no-break space, too, and drops it."""
+    """Replace white space by blanks: fairseq ends a token at a no-break space, and drops it."""
     return " ".join(line.split())
 
 
 def are_codes(path: Path) -> bool:
-    """Whether a file starts as codes of subword-nmt do."""
+    """Return whether a file starts as codes of subword-nmt do."""
     with path.open("rb") as file:
         return file.read(9) == b"#version:"

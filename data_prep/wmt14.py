@@ -22,25 +22,26 @@ from __future__ import annotations
 
 import shutil
 from functools import partial
+from pathlib import Path
 
 from collab_common.errors import UserError
 from collab_common.files import count_lines
 from collab_common.folder import Json
 from data_prep import moses
-from data_prep.archives import Archive, Member
-from data_prep.clean_pairs import Limits
-from data_prep.corpus import SPLITS, Corpus, Work, command
+from data_prep.archives import Archive
+from data_prep.corpus import SUBWORD_NMT, Corpus
 from data_prep.parallel_text import (
     Languages,
     Pair,
     carve,
     check_equal,
     join,
+    pair_in,
     rewrite,
     without_typographic_apostrophes,
     write_segments,
 )
-from data_prep.prepare import Published
+from data_prep.published import command
 
 PROG = "fairseq-collab data wmt14"
 VARIANTS = {
@@ -57,7 +58,7 @@ TRAINING = {
 }
 EVERY = {"en-de": (100, "100th"), "en-fr": (1333, "1333rd")}
 MERGES = {"wmt14": 32_000, "fairseq": 40_000}
-CLEAN = Limits(ratio=1.5, shortest=1, longest=250)
+CLEAN = {"ratio": 1.5, "shortest": 1, "longest": 250}
 GOOGLE_VOCABULARY = 32_768
 _FORM: Json = {"subwords": "subword_nmt", "moses": True, "lowercased": False, "hyphens": None}
 
@@ -68,30 +69,30 @@ _STATMT = "http://www.statmt.org"
 # Answers with a page that asks for a confirmation: take the file with a browser, give --from.
 _GOOGLE = "https://drive.google.com/uc?export=download&id=0B_bZck-ksdkpM25jRUN2X2UxMm8"
 
-# Of training text: an archive's address, its members, its hash; {pair} is de-en or fr-en.
+# Of training text: an archive's path, that of its members, its hash; {pair} is de-en or fr-en.
 _TRAINING = {
     "europarl-v7": (
-        f"{_STATMT}/wmt13/training-parallel-europarl-v7.tgz",
+        "wmt13/training-parallel-europarl-v7.tgz",
         "training/europarl-v7.{pair}.{lang}",
         "sha256:0224c7c710c8a063dfd893b0cc0830202d61f4c75c17eb8e31836103d27d96e7",
     ),
     "commoncrawl": (
-        f"{_STATMT}/wmt13/training-parallel-commoncrawl.tgz",
+        "wmt13/training-parallel-commoncrawl.tgz",
         "commoncrawl.{pair}.{lang}",
         "sha256:c7a74e2ea01ac6c920123108627e35278d4ccb5701e15428ffa34de86fa3a9e5",
     ),
     "undoc.2000": (
-        f"{_STATMT}/wmt13/training-parallel-un.tgz",
+        "wmt13/training-parallel-un.tgz",
         "un/undoc.2000.{pair}.{lang}",
         "md5:bb25a213ba9140023e4cc82c778bef53",
     ),
     "news-commentary-v9": (
-        f"{_STATMT}/wmt14/training-parallel-nc-v9.tgz",
+        "wmt14/training-parallel-nc-v9.tgz",
         "training/news-commentary-v9.{pair}.{lang}",
         "sha256:cb8953f292298e6877ae433c98912b927cb0766b303f4540512ddd286c748485",
     ),
     "giga-fren": (  # its members are gzipped, and stay so
-        f"{_STATMT}/wmt10/training-giga-fren.tar",
+        "wmt10/training-giga-fren.tar",
         "giga-fren.release2.fixed.{lang}.gz",
         "md5:0b12e20027d5b5f0dfcca290c72c8953",
     ),
@@ -103,47 +104,39 @@ _GOOGLE_STEMS = {
 }
 
 
+def _statmt(path: str, members: dict[str, str], known_hash: str) -> Archive:
+    return Archive(path.rpartition("/")[2], f"{_STATMT}/{path}", members, known_hash)
+
+
 def training(name: str, languages: Languages) -> Archive:
-    """A corpus' archive: NAME.LANG for both languages, English first."""
-    url, path, known_hash = _TRAINING[name]
+    """Return a corpus' archive: NAME.LANG for both languages, English first."""
+    path, member, known_hash = _TRAINING[name]
     pair = f"{languages[1]}-en"
-    members = tuple(
-        Member(f"{name}.{lang}", path.format(pair=pair, lang=lang)) for lang in languages
-    )
-    return Archive(url.rpartition("/")[2], url, members, known_hash)
+    members = {f"{name}.{lang}": member.format(pair=pair, lang=lang) for lang in languages}
+    return _statmt(path, members, known_hash)
 
 
 def newstest2013(languages: Languages) -> Archive:
-    """WMT14's development sets."""
-    members = tuple(
-        Member(f"newstest2013.{lang}", f"dev/newstest2013.{lang}") for lang in languages
-    )
-    known_hash = "md5:88ba3fc60b2278d59277122e1c7dd6e7"
-    return Archive("dev.tgz", f"{_STATMT}/wmt14/dev.tgz", members, known_hash)
+    """Return WMT14's development sets."""
+    members = {f"newstest2013.{lang}": f"dev/newstest2013.{lang}" for lang in languages}
+    return _statmt("wmt14/dev.tgz", members, "md5:88ba3fc60b2278d59277122e1c7dd6e7")
 
 
 def newstest2014(languages: Languages) -> Archive:
-    """WMT14's test sets, whole, from English."""
-    members = tuple(
-        Member(
-            f"newstest2014.{lang}.sgm",
-            f"test-full/newstest2014-{languages[1]}en-{kind}.{lang}.sgm",
-        )
+    """Return WMT14's test sets, whole, from English."""
+    stem = f"test-full/newstest2014-{languages[1]}en"
+    members = {
+        f"newstest2014.{lang}.sgm": f"{stem}-{kind}.{lang}.sgm"
         for lang, kind in zip(languages, ("src", "ref"), strict=True)
-    )
-    known_hash = "md5:a8cd784e006feb32ac6f3d9ec7eb389a"
-    return Archive("test-full.tgz", f"{_STATMT}/wmt14/test-full.tgz", members, known_hash)
+    }
+    return _statmt("wmt14/test-full.tgz", members, "md5:a8cd784e006feb32ac6f3d9ec7eb389a")
 
 
 #: Tokenised and segmented: English-German, from WMT16's training text.
 READY_MADE = Archive(
     "wmt16_en_de.tar.gz",
     _GOOGLE,
-    tuple(
-        Member(f"{split}.{lang}", f"{stem}.{lang}")
-        for split, stem in _GOOGLE_STEMS.items()
-        for lang in ("en", "de")
-    ),
+    {f"{k}.{lang}": f"{stem}.{lang}" for k, stem in _GOOGLE_STEMS.items() for lang in ("en", "de")},
 )
 
 
@@ -151,79 +144,79 @@ READY_MADE = Archive(
 
 
 def corpus(variant: str, languages: Languages = ("en", "de")) -> Corpus:
-    """A variant of a pair."""
+    """Return a variant of a pair."""
     pair = "-".join(languages)
-    if variant == "google" and pair != "en-de":
-        todo = "give --variant wmt14 or fairseq"
-        raise UserError(f"is of en-de, not of {pair}", f"--variant {variant}", todo)
-    wmt14 = partial(Corpus, name="wmt14", variant=variant, languages=languages)
+    about = {"corpus": "wmt14", "variant": variant, "languages": list(languages)}
     test = newstest2014(languages)
     if variant == "google":
-        return wmt14(
+        if pair != "en-de":
+            todo = "give --variant wmt14 or fairseq"
+            raise UserError(f"is of en-de, not of {pair}", f"--variant {variant}", todo)
+        return Corpus(
+            languages,
+            0,
+            SUBWORD_NMT,
             archives=(READY_MADE, test),  # the latter for the reference as published
             make_text=_ready_made_text,
-            published=Published(form=_FORM, segmented=True, symbols=GOOGLE_VOCABULARY),
-            note="WMT16's training text",
+            about=about | {"note": "WMT16's training text"},
+            form=_FORM,
+            segmented=True,
+            symbols=GOOGLE_VOCABULARY,
         )
-    corpora = TRAINING[pair]
     valid = (newstest2013(languages),) if variant == "wmt14" else ()
-    return wmt14(
-        archives=(*(training(name, languages) for name in corpora), *valid, test),
-        options={
-            "train": list(corpora),
+    return Corpus(
+        languages,
+        MERGES[variant],
+        SUBWORD_NMT,
+        archives=(*(training(name, languages) for name in TRAINING[pair]), *valid, test),
+        make_text=partial(_text, variant),
+        text_options={
+            "train": list(TRAINING[pair]),
             "valid": "newstest2013" if valid else f"every {EVERY[pair][1]} training pair",
         },
-        make_text=partial(_text, variant),
-        vocab_size=MERGES[variant],
-        published=Published(
-            form=_FORM,
-            joined=pair == "en-de",
-            # After segmenting, as in fairseq's script: the lengths are those that the model sees.
-            # Only what comes from the training text is shortened; newstest stays whole.
-            cleaned=dict.fromkeys(("train",) if valid else ("train", "valid"), CLEAN),
-        ),
+        about=about,
+        form=_FORM,
+        joined=pair == "en-de",
+        # After segmenting, as in fairseq's script: the lengths are those that the model sees.
+        # Only what comes from the training text is shortened; newstest stays whole.
+        cleaned=dict.fromkeys(("train",) if valid else ("train", "valid"), CLEAN),
     )
 
 
-def _text(variant: str, work: Work) -> Json:
+def _text(variant: str, folder: Path, languages: Languages) -> Json:
+    at = partial(pair_in, folder, languages=languages)
+
+    def tokenise(pair: Pair, target: Pair, normalise: bool = True) -> None:
+        print(f"tokenising {pair[0].stem} ...", flush=True)
+        moses.tokenise_pair(pair, target, languages, normalise=normalise, aggressive_hyphens=True)
+
     steps: Json = {}
-    pair = "-".join(work.languages)
-    corpora = TRAINING[pair]
-    for stem in corpora:
-        _tokenise(work, work.originals(stem), work.scratches(stem))
-    train, valid = work.results("train"), work.results("valid")
-    joined = train if variant == "wmt14" else work.scratches("joined")
-    join([work.scratches(stem) for stem in corpora], joined)
+    pair = "-".join(languages)
+    for stem in TRAINING[pair]:
+        tokenise(at(f"original/{stem}"), at(f"scratch/{stem}"))
+    joined = at("train" if variant == "wmt14" else "scratch/joined")
+    join([at(f"scratch/{stem}") for stem in TRAINING[pair]], joined)
+    write_segments(at("original/newstest2014", suffix=".sgm"), at("raw/test"))
     if variant == "wmt14":
-        _tokenise(work, work.originals("newstest2013"), valid)
+        tokenise(at("original/newstest2013"), at("valid"))
+        tokenise(at("raw/test"), at("test"))
     else:
-        steps["carved"] = carve(joined, EVERY[pair][0], train, valid)
-    _write_test(work)
-    test, normalise = work.results("raw/test"), variant == "wmt14"
-    if not normalise:  # fairseq's script does not normalise the test set like the rest
-        test = rewrite(test, work.scratches("mapped"), without_typographic_apostrophes)
-    _tokenise(work, test, work.results("test"), normalise)
+        steps["carved"] = carve(joined, EVERY[pair][0], at("train"), at("valid"))
+        # fairseq's script does not normalise the test set like the rest
+        test = rewrite(at("raw/test"), at("scratch/test"), without_typographic_apostrophes)
+        tokenise(test, at("test"), normalise=False)
     return steps
 
 
-def _tokenise(work: Work, pair: Pair, target: Pair, normalise: bool = True) -> None:
-    print(f"tokenising {pair[0].stem} ...", flush=True)
-    steps = {"normalise": normalise, "aggressive_hyphens": True}
-    moses.tokenise_pair(pair, target, work.languages, **steps)
-
-
-def _write_test(work: Work) -> int:
-    """Writes raw/test, as sacreBLEU reads it from this archive; the number of sentences."""
-    return write_segments(work.originals("newstest2014", ".sgm"), work.results("raw/test"))
-
-
-def _ready_made_text(work: Work) -> Json:
-    """Copies everything, and takes the reference from WMT's own archive."""
-    sentences = _write_test(work)
-    for split in SPLITS:
-        for source, target in zip(work.originals(split), work.results(split), strict=True):
+def _ready_made_text(folder: Path, languages: Languages) -> Json:
+    """Copy everything, and take the reference, as sacreBLEU reads it, from WMT's own archive."""
+    at = partial(pair_in, folder, languages=languages)
+    published = at("original/newstest2014", suffix=".sgm")
+    sentences = write_segments(published, at("raw/test"))
+    for split in _GOOGLE_STEMS:
+        for source, target in zip(at(f"original/{split}"), at(split), strict=True):
             shutil.copyfile(source, target)
-    files = (work.originals("test")[1], work.original / "newstest2014.de.sgm")
+    files = (at("original/test")[1], published[1])
     check_equal(files, (count_lines(files[0]), sentences), "sentences")
     return {}
 

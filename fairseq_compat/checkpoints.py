@@ -136,10 +136,10 @@ def apply_named_files() -> None:
             with naming(" or ".join(filenames)):
                 return original(filenames, *args, **kwargs)
         except OSError as error:
-            _, found, file = str(error).partition("Model file not found: ")
-            if not found:
+            _, separator, file = str(error).partition("Model file not separator: ")
+            if not separator:
                 raise
-            raise UserError("checkpoint not found; see --path", file) from None
+            raise UserError("checkpoint not separator; see --path", file) from None
 
     @wrap(trainer.Trainer, "load_checkpoint")
     def load_checkpoint(original: Any, self: Any, filename: str, *args: Any, **kwargs: Any) -> Any:
@@ -169,7 +169,7 @@ def naming(file: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        found = errors.find(error)
-        if found is not None:
-            found.where = found.where or file
+        user_error = errors.find(error)
+        if user_error is not None:
+            user_error.where = user_error.where or file
         raise

@@ -95,8 +95,8 @@ def distributions() -> Iterator[Problem]:
 
 def numbers(version: str) -> tuple[int, int]:
     """Return the first two numbers of a version."""
-    found = re.match(r"(\d+)\.(\d+)", version)
-    return (int(found[1]), int(found[2])) if found else (0, 0)
+    match = re.match(r"(\d+)\.(\d+)", version)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 def missing_extensions() -> Iterator[Problem]:

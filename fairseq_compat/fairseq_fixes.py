@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import atexit
 import contextlib
 import dataclasses
-import fileinput
 import functools
-import importlib.util
 import logging
-import math
 import os
 import queue
 import sys
 import time
 import types
 import weakref
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,17 +29,14 @@ logger = logging.getLogger("fairseq_collab")
 #: The environment variable that chooses the search, and its values.
 VARIABLE = "FAIRSEQ_COLLAB_SEARCH"
 SEARCHES = ("exact", "fairseq")
-#: The largest value of options that must not be negative.
-NUMBERS = {"lr": math.inf, "weight_decay": math.inf, "label_smoothing": 1, "dropout": 1}
-NUMBERS |= {"attention_dropout": 1, "activation_dropout": 1}
 
 
 def make_hashable() -> None:
-    """Python 3.11 rejects defaults like `common: CommonConfig = CommonConfig()`.
+    """Python 3.11 rejects defaults like ``common: CommonConfig = CommonConfig()``.
 
     It wants them hashable, as a sign that they are not mutable, and a dataclass is not. A
-    `default_factory` would not do: fairseq reads `Field.default`. So dataclasses of fairseq and
-    hydra, and classes derived from them, get back the hash of `object`; equality stays.
+    ``default_factory`` would not do: fairseq reads ``Field.default``. So dataclasses of fairseq and
+    hydra, and classes derived from them, get back the hash of ``object``; equality stays.
     """
     plain = dataclasses.dataclass
 
@@ -75,21 +67,6 @@ def call_self_attention_in_evaluation() -> None:
     def __init__(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
         self.can_use_fastpath = False
-
-
-def train_in_bfloat16() -> None:
-    """fairseq-train takes --bf16 for --tpu, on GPUs and CPUs too, and wants torch_xla."""
-    from fairseq import options
-
-    @wrap(options, "parse_args_and_arch")
-    def parse_args_and_arch(
-        original: Any, parser: Any, input_args: Sequence[str] | None = None, *args: Any, **kw: Any
-    ) -> Any:
-        result = original(parser, input_args, *args, **kw)
-        found = result[0] if isinstance(result, tuple) else result  # with what it does not know
-        if getattr(found, "bf16", False) and hasattr(found, "tpu"):
-            found.tpu = "--tpu" in (sys.argv if input_args is None else input_args)
-        return result
 
 
 def define_buffers() -> None:
@@ -128,7 +105,7 @@ def copy_integers() -> None:
 
 
 def forget_previous_job() -> None:
-    """Best metric and patience leak from one job of `-m` into the next, on functions."""
+    """Best metric and patience leak from one job of ``-m`` into the next, on functions."""
     from fairseq import checkpoint_utils
     from fairseq.trainer import Trainer
 
@@ -146,7 +123,7 @@ def forget_previous_job() -> None:
 def end_loading_with_the_process() -> None:
     """A training that stops within an epoch may abort at exit, in the thread that loads batches.
 
-    `--max-update` or Ctrl-C leaves a daemon thread inside torch: the exit status is then 134.
+    ``--max-update`` or Ctrl-C leaves a daemon thread inside torch: the exit status is then 134.
     """
     from fairseq.data import iterators
 
@@ -173,31 +150,12 @@ def end_loading_with_the_process() -> None:
 def name_the_type_of_indices() -> None:
     """A dataset of one sentence a line asks for np.compat.long, which NumPy 2 has removed.
 
-    Language models need it: `--sample-break-mode eos`, and fairseq-interactive always.
+    Language models need it: ``--sample-break-mode eos``, and fairseq-interactive always.
     """
     import numpy
     from fairseq.data import token_block_dataset
 
     token_block_dataset.np = Proxy(numpy, compat=types.SimpleNamespace(long=int))
-
-
-def accept_package_names() -> None:
-    """fairseq finds a plug-in by its path only, and a wrong path ends in a traceback."""
-    from fairseq import utils
-
-    @wrap(utils, "import_user_module")
-    def import_user_module(original: Any, args: Any) -> None:
-        name = getattr(args, "user_dir", None)
-        if name and name.isidentifier() and not os.path.exists(name):
-            spec = importlib.util.find_spec(name)
-            for folder in (spec and spec.submodule_search_locations) or []:
-                args = argparse.Namespace(user_dir=os.path.abspath(folder))
-        try:
-            original(args)
-        except FileNotFoundError as error:
-            if error.errno is not None:  # the plug-in's own
-                raise
-            raise UserError("folder or package not found", f"--user-dir {name}") from None
 
 
 def choice() -> str:
@@ -221,9 +179,9 @@ def ask_the_model() -> None:
     def generate(original: Any, self: Any, models: Any, sample: Any, **arguments: Any) -> Any:
         search = getattr(self.model.single_model, "search", None)
         if search is not None and choice() == "exact":
-            found = search(self, sample, **arguments)
-            if found is not None:
-                return found
+            hypotheses = search(self, sample, **arguments)
+            if hypotheses is not None:
+                return hypotheses
         return original(self, models, sample, **arguments)
 
 
@@ -259,23 +217,6 @@ def load_without_embedding_files() -> None:
         return original(cfg, task, from_checkpoint)
 
 
-def validate_without_options() -> None:
-    """fairseq-validate ends in a traceback without --task, and without --max-tokens."""
-    from fairseq import options
-    from fairseq.distributed import utils
-
-    @wrap(options, "get_validation_parser")
-    def get_validation_parser(original: Any, default_task: str | None = None) -> Any:
-        return original(default_task or "translation")  # the checkpoint's task is used
-
-    @wrap(utils, "call_main")
-    def call_main(original: Any, cfg: Any, main: Any, **kwargs: Any) -> Any:
-        is_validation = "override_args" in kwargs
-        if is_validation and cfg.dataset.max_tokens is None and cfg.dataset.batch_size is None:
-            cfg.dataset.max_tokens = 12000  # as in fairseq-generate
-        return original(cfg, main, **kwargs)
-
-
 def save_languages() -> None:
     """A checkpoint does not say which languages were inferred from its data folder."""
     from fairseq import tasks
@@ -299,82 +240,8 @@ def lock_save_dir() -> None:
 
     @wrap(Trainer, "__init__")
     def __init__(original: Any, self: Any, cfg: Any, *args: Any, **kwargs: Any) -> None:
-        held.close()  # a job of `-m` follows another one
+        held.close()  # a job of ``-m`` follows another one
         original(self, cfg, *args, **kwargs)
         options = self.cfg.checkpoint  # cfg may be a Namespace
         if self.is_data_parallel_master and not options.no_save:
             held.enter_context(locked(Path(options.save_dir) / "lock"))
-
-
-def check_devices() -> None:
-    """--fp16 without a GPU, and more processes than GPUs, end in a traceback of torch."""
-    import torch
-    from fairseq.distributed import utils
-
-    @wrap(utils, "call_main")
-    def call_main(original: Any, cfg: Any, main: Any, **kwargs: Any) -> Any:
-        common, cpu = cfg.common, cfg.common.cpu or not torch.cuda.is_available()
-        # Without flattened gradients a CPU trains, too.
-        flat = not (common.memory_efficient_fp16 or common.fp16_no_flatten_grads)
-        if cpu and common.fp16 and flat:
-            raise UserError("needs a GPU", "--fp16", "give --bf16, or neither")
-        return original(cfg, main, **kwargs)
-
-    @wrap(utils, "_infer_single_node_init")
-    def _infer_single_node_init(original: Any, cfg: Any) -> None:
-        processes, gpus = cfg.distributed_world_size, torch.cuda.device_count()
-        if processes > gpus:
-            start = f"torchrun --standalone --nproc-per-node={processes} --no-python fairseq-train"
-            todo = f"on CPUs, start `{start} ... --distributed-backend gloo`"
-            what = f"this machine has {gpus} GPUs"
-            raise UserError(what, f"--distributed-world-size {processes}", todo)
-        original(cfg)
-
-
-def check_numbers() -> None:
-    """fairseq trains with any number: with a learning rate of -1 the loss rises to the end."""
-    from fairseq.distributed import utils
-
-    @wrap(utils, "call_main")
-    def call_main(original: Any, cfg: Any, main: Any, **kwargs: Any) -> Any:
-        for section, options in cfg.items():
-            given = vars(options) if isinstance(options, argparse.Namespace) else options
-            for name in NUMBERS if hasattr(given, "get") else ():
-                value = given.get(name)
-                for number in value if isinstance(value, Sequence) else [value]:
-                    if isinstance(number, int | float) and not 0 <= number <= NUMBERS[name]:
-                        where = f"--{name.replace('_', '-')} ({section}.{name})"
-                        todo = f"give a number from 0 to {NUMBERS[name]}"
-                        raise UserError(f"is {number}", where, todo.replace("to inf", "up"))
-        return original(cfg, main, **kwargs)
-
-
-def replace_invalid_bytes() -> None:
-    """fairseq-interactive ends in a traceback at a line that is not UTF-8.
-
-    The line keeps its number and has a translation: output pairs with input.
-    """
-    from fairseq.distributed import utils
-
-    @wrap(utils, "call_main")
-    def call_main(original: Any, cfg: Any, main: Any, **kwargs: Any) -> Any:
-        if "buffered_read" in main.__globals__:  # it is fairseq_cli.interactive's
-            main.__globals__["fileinput"] = Proxy(fileinput, input=_decoded_lines)
-        return original(cfg, main, **kwargs)
-
-
-@contextlib.contextmanager
-def _decoded_lines(files: Sequence[str], openhook: object) -> Iterator[Iterator[str]]:
-    """The lines of a file, or of standard input ("-"), with U+FFFD for bytes that are not UTF-8."""
-
-    def lines(stream: Any) -> Iterator[str]:
-        for number, row in enumerate(iter(stream.readline, b""), 1):
-            try:
-                yield row.decode("utf-8")
-            except UnicodeDecodeError as error:
-                what = f"invalid UTF-8: byte 0x{row[error.start]:02X} is read as U+FFFD"
-                logger.warning(f"line {number} of the input (S-{number - 1}): {what}")
-                yield row.decode("utf-8", errors="replace")
-
-    with open(sys.stdin.fileno() if files[0] == "-" else files[0], "rb") as stream:
-        yield lines(stream)

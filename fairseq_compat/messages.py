@@ -1,8 +1,8 @@
-"""What fairseq's commands print: four lines first, and one line for a user's error.
+"""What commands print: one line for a user's error; with our plug-in, four lines first.
 
 INFO | fairseq_collab | fairseq-collab 0.2.0, fairseq 0.12.2, torch 2.11.0
 INFO | fairseq_collab | device: Intel(R) Xeon(R) Processor, 2 cores, 1 thread a training
-INFO | fairseq_collab | data: data/multi30k, en to de, 4,000 and 4,000 symbols
+INFO | fairseq_collab | data: data/multi30k, en to de, 4,000 symbols, 4,000 symbols
 INFO | fairseq_collab | model: transformer_collab, 1,234,567 parameters
 """
 
@@ -36,12 +36,7 @@ IGNORED = (
     r"Initializing zero-element tensors is a no-op",  # attentions without heads
     r"Support for mismatched key_padding_mask and attn_mask is deprecated",
 )
-#: Loggers of fairseq, and the beginnings of their messages that repeat the first lines or say that
-#: an ordinary step begins.
-LOGGERS: tuple[str, ...] = ("fairseq_cli.train", "fairseq_cli.generate", "fairseq_cli.interactive")
-LOGGERS += ("fairseq_cli.eval_lm", "fairseq.trainer", "fairseq.checkpoint_utils")
-LOGGERS += ("fairseq.data.data_utils", "fairseq.data.iterators", "fairseq.tasks.translation")
-LOGGERS += ("fairseq.tasks.language_modeling",)
+#: The beginnings of messages that repeat the first lines or say that an ordinary step begins.
 REPEATED = re.compile(
     r"\[\w+\] dictionary: |dictionary: |(task|model|criterion): |num\. \w+ model params|loaded \d"
     r"|\S+ valid\S* \S+ \d+ examples|training on |max tokens per device|No existing checkpoint"
@@ -61,38 +56,25 @@ def program() -> str | None:
     return stem if stem.startswith("fairseq-") else None
 
 
-# ---- the first screen ----------------------------------------------------------------------------
+# ---- the first screen, with our plug-in ----------------------------------------------------------
 
 
-def quieten() -> None:
-    """fairseq's commands start with 40 lines of warnings, settings, modules and steps.
+def introduce() -> None:
+    """Hide what fairseq's commands print first, and say what runs; stock fairseq stays as it is.
 
-    Everything but warnings still goes to the file of `--log-file`.
+    The plug-in calls this when it is imported. Everything still goes to the file of ``--log-file``.
     """
     if program() is None:
         return
     for message in IGNORED:
         warnings.filterwarnings("ignore", message=message)
-    # It advises to install tensorboardX.
-    logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
-    for name in LOGGERS:
-        logging.getLogger(name).addFilter(on_screen)
-
-
-def on_screen(record: logging.LogRecord) -> bool:
-    """Whether a record is worth a line on the screen; the others go to log files alone."""
-    if isinstance(record.msg, str) and not REPEATED.match(record.getMessage()):
-        return True
-    for handler in (*logging.getLogger(record.name).handlers, *logging.root.handlers):
-        if isinstance(handler, logging.FileHandler):
-            handler.handle(record)
-    return False
-
-
-def introduce() -> None:
-    """fairseq's commands do not print versions, device, data and model together."""
+    logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)  # on tensorboardX
     from fairseq import checkpoint_utils
     from fairseq.trainer import Trainer
+
+    for handler in logging.root.handlers:
+        if not isinstance(handler, logging.FileHandler):
+            handler.addFilter(on_screen)
 
     @wrap(Trainer, "__init__")
     def __init__(
@@ -106,28 +88,20 @@ def introduce() -> None:
     def load_ensemble(original: Any, *args: Any, **kwargs: Any) -> Any:
         models, cfg, task = original(*args, **kwargs)
         if (program() or "").startswith(("fairseq-generate", "fairseq-int", "fairseq-eval")):
-            check_direction(cfg.task, getattr(task, "cfg", None), args[0][-1])
             say_first(hardware("--cpu" in sys.argv), cfg.model, task, models[0])
         return models, cfg, task
 
 
-def check_direction(saved: Any, given: Any, where: str) -> None:
-    """Raise UserError where a checkpoint would translate in the wrong direction."""
-    sides = ("source_lang", "target_lang")
-    source, target = (getattr(saved, side, None) for side in sides)
-    if (
-        source
-        and source != target
-        and (target, source) == tuple(getattr(given, side, None) for side in sides)
-    ):
-        what = f"translates {source} to {target}, not {target} to {source}"
-        raise UserError(what, where, f"give --source-lang {source} --target-lang {target}")
+def on_screen(record: logging.LogRecord) -> bool:
+    """Tell whether a record is worth a line on the screen."""
+    return isinstance(record.msg, str) and not REPEATED.match(record.getMessage())
 
 
 def say_first(device: str, chosen: Any, task: Any, model: Any) -> None:
-    """Log version, device, data, and model with its size."""
-    found = versions("fairseq-collab", "fairseq", "torch")
-    logger.info(", ".join(f"{name} {found[name]}" for name in found if name != "python"))
+    """Log versions, device, data, and model with its size."""
+    libraries = versions("fairseq-collab", "fairseq", "torch")
+    del libraries["python"]
+    logger.info(", ".join(" ".join(library) for library in libraries.items()))
     logger.info(f"device: {device}")
     options = getattr(task, "cfg", None) or getattr(task, "args", None)  # older tasks have args
     languages, symbols = [], []
@@ -158,12 +132,12 @@ def report(error: BaseException) -> bool:
     if isinstance(error, KeyboardInterrupt):
         _say("interrupted" + RESUME * str(program()).endswith("train"))
         return True
-    found: BaseException | None = find(error)
-    if found is None and isinstance(error, OSError) and error.errno and error.filename:
-        found = UserError(error.strerror or str(error), error.filename)
-    if found is None or any(os.environ.get(name) == "1" for name in TRACEBACK_WANTED):
+    user_error: BaseException | None = find(error)
+    if user_error is None and isinstance(error, OSError) and error.errno and error.filename:
+        user_error = UserError(error.strerror or str(error), error.filename)
+    if user_error is None or any(os.environ.get(name) == "1" for name in TRACEBACK_WANTED):
         return False
-    _say(f"error: {' '.join(str(found).split())}")
+    _say(f"error: {' '.join(str(user_error).split())}")
     return True
 
 

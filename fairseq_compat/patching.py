@@ -9,9 +9,9 @@ from typing import Any
 
 
 def wrap(owner: Any, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorates the replacement of `owner.name`, which gets the original as first argument.
+    """Decorate the replacement of ``owner.name``, which gets the original as first argument.
 
-    A method gets `self` after it. The original stays within reach, as `__wrapped__`.
+    A method gets ``self`` after it. The original stays within reach, as ``__wrapped__``.
     """
 
     def put(function: Callable[..., Any]) -> Callable[..., Any]:

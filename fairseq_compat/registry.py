@@ -1,6 +1,6 @@
 """The list of all fixes: the fault of each, and when the fix is applied.
 
-Importing this module imports neither fairseq nor torch, so that `doctor` can read the list
+Importing this module imports neither fairseq nor torch, so that ``doctor`` can read the list
 where those are missing or broken.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from importlib import metadata
 from typing import NamedTuple
 
-from . import fairseq_fixes, messages
+from . import fairseq_fixes, messages, option_fixes
 
 
 class Fix(NamedTuple):
@@ -24,7 +24,7 @@ class Fix(NamedTuple):
 
     @property
     def why(self) -> str:
-        """The fault: the first line of `apply`'s docstring."""
+        """The fault: the first line of ``apply``'s docstring."""
         return (self.apply.__doc__ or "").partition("\n")[0].removesuffix(".")
 
 
@@ -50,26 +50,25 @@ def safe_checkpoints() -> None:
 FIXES = (
     Fix("errors take one line", messages.shorten_errors, "start"),
     Fix("config classes are hashable", fairseq_fixes.make_hashable, "before"),
-    Fix("the first screen is short", messages.quieten, "before"),
     Fix("checkpoints load and save safely", safe_checkpoints),
     Fix("encoder layers call their attention", fairseq_fixes.call_self_attention_in_evaluation),
-    Fix("--bf16 needs no TPU", fairseq_fixes.train_in_bfloat16),
+    Fix("--bf16 needs no TPU", option_fixes.train_in_bfloat16),
     Fix("all of a model is defined", fairseq_fixes.define_buffers),
     Fix("jobs of a sweep are independent", fairseq_fixes.forget_previous_job),
     Fix("batches are not loaded beyond the end", fairseq_fixes.end_loading_with_the_process),
     Fix("models may search themselves", fairseq_fixes.ask_the_model),
     Fix("language models read one sentence a line", fairseq_fixes.name_the_type_of_indices),
-    Fix("--user-dir takes a package's name", fairseq_fixes.accept_package_names),
+    Fix("--user-dir takes a package's name", option_fixes.accept_package_names),
     Fix("--store-ema copies integers", fairseq_fixes.copy_integers),
     Fix("an unknown architecture is named", fairseq_fixes.name_unknown_architectures),
     Fix("checkpoints need no file of embeddings", fairseq_fixes.load_without_embedding_files),
-    Fix("fairseq-validate needs no --task", fairseq_fixes.validate_without_options),
+    Fix("fairseq-validate needs no --task", option_fixes.validate_without_options),
     Fix("checkpoints name their languages", fairseq_fixes.save_languages),
     Fix("a training locks its --save-dir", fairseq_fixes.lock_save_dir),
-    Fix("devices are checked first", fairseq_fixes.check_devices),
-    Fix("numbers are checked first", fairseq_fixes.check_numbers),
-    Fix("interactive input may be invalid", fairseq_fixes.replace_invalid_bytes),
-    Fix("the first lines say what runs", messages.introduce),
+    Fix("devices are checked first", option_fixes.check_devices),
+    Fix("numbers are checked first", option_fixes.check_numbers),
+    Fix("interactive input may be invalid", option_fixes.replace_invalid_bytes),
+    Fix("a translation has the model's direction", option_fixes.check_direction),
     Fix("errors under hydra take one line", messages.shorten_hydras_errors),
 )
 
@@ -96,5 +95,5 @@ def _apply(fix: Fix) -> None:
 
 
 def is_applied(fix: Fix) -> bool:
-    """Whether `fix` is in force in this process."""
+    """Tell whether ``fix`` is in force in this process."""
     return fix.name in _applied

@@ -83,17 +83,17 @@ def reconstruct(*ignored: object) -> Array:
 
 
 def allowed() -> list[Any]:
-    """All that a fairseq checkpoint holds beyond tensors, containers and plain values."""
+    """List what a fairseq checkpoint holds beyond tensors, containers and plain values."""
     from fairseq.data import Dictionary  # only now: its import applies this package's fixes
     from fairseq.logging import meters
 
-    found = [argparse.Namespace, (Number, "numpy.dtype"), (Array, "numpy.ndarray")]
+    classes = [argparse.Namespace, (Number, "numpy.dtype"), (Array, "numpy.ndarray")]
     for core in ("_core", "core"):  # of numpy 2, and of numpy 1
-        found.append((scalar, f"numpy.{core}.multiarray.scalar"))
-        found.append((reconstruct, f"numpy.{core}.multiarray._reconstruct"))
+        classes.append((scalar, f"numpy.{core}.multiarray.scalar"))
+        classes.append((reconstruct, f"numpy.{core}.multiarray._reconstruct"))
     for kind in (meters.AverageMeter, meters.TimeMeter, meters.StopwatchMeter):
-        found += [kind, (kind, f"fairseq.meters.{kind.__name__}")]  # up to fairseq 0.8
-    return [*found, Dictionary]  # in the state of tasks of speech
+        classes += [kind, (kind, f"fairseq.meters.{kind.__name__}")]  # up to fairseq 0.8
+    return [*classes, Dictionary]  # in the state of tasks of speech
 
 
 #: The parts that fairseq needs of a checkpoint, under today's name or an older one.
@@ -156,8 +156,8 @@ def _only_allowed() -> Iterator[None]:
 
 def _rejection(error: pickle.UnpicklingError) -> str:
     """Pick what was rejected out of torch's message of many lines."""
-    found = re.search(r"GLOBAL ([\w.]+)|(a number of type \S+)", str(error))
-    what = "something else" if found is None else found.group(1) or found.group(2)
+    match = re.search(r"GLOBAL ([\w.]+)|(a number of type \S+)", str(error))
+    what = "something else" if match is None else match.group(1) or match.group(2)
     return f"rejected: a checkpoint may hold only data, but this one asks for {what}"
 
 

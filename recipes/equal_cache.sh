@@ -83,7 +83,7 @@ for cache in $BUDGETS; do
         train collab_diagonal model=collab_diagonal model.key_dim="choice($keys)"
     else
         [ "$few" -gt 1 ] && name=grouped-query || name=multi-query
-        train $name model=grouped_query model.key_value_heads="choice($few)"
+        train "$name" model=grouped_query model.key_value_heads="choice($few)"
     fi
     train collab_diagonal-values model=collab_diagonal model.key_dim="choice($keys_too)" \
         model.value_heads=$values

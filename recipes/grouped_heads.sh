@@ -54,17 +54,17 @@ for seed in ${SEEDS//,/ }; do
 done
 
 echo "== 3 fine-tune"
-# Each run starts from the checkpoint of its own seed and number of heads; Hydra expands the names.
+# Each run starts from the checkpoint of the same seed and number of heads; Hydra expands the names.
 tune() { sweep "pruned_finetune_$DATASET" tuned "$tuned_updates" method="choice($1)" "${@:2}" "$seeds"; }
-from=checkpoint.finetune_from_model
+start=checkpoint.finetune_from_model
 for method in elected random important; do
     # shellcheck disable=SC2016
     tune "$method" model.heads_in_encoder="choice($counts)" \
-        "$from=$pruned/$method"'-${model.heads_in_encoder}-${common.seed}.pt'
+        "$start=$pruned/$method"'-${model.heads_in_encoder}-${common.seed}.pt'
 done
 # shellcheck disable=SC2016
 tune standard model=concatenated model.head_size=null \
-    "$from=$trained"'/model-concatenated_seed-${common.seed}/average.pt'
+    "$start=$trained"'/model-concatenated_seed-${common.seed}/average.pt'
 
 echo "== 4 tables"
 fairseq-collab table "$OUT/trained" --x none --against concatenated --out "$OUT/trained/table" --force

@@ -144,6 +144,24 @@ choose_model() {
     hardware
 }
 
+# The settings of arXiv 2305.14380: method, corpus, languages; feature, alpha, beta of the constraint.
+group_constraints="\
+grouped iwslt14 de-en value 0.7 0.5
+grouped iwslt14 en-de attention 0.3 0.1
+grouped iwslt14 en-fr value 0.7 0.7
+grouped iwslt14 en-it value 0.3 0.3
+grouped iwslt14 it-en value 0.3 0.5
+grouped_pruned iwslt14 de-en output 0.5 0.7
+grouped_pruned iwslt14 en-de output 0.3 0.7
+grouped_pruned iwslt14 en-fr attention 0.5 0.3
+grouped_pruned iwslt14 en-it value 0.3 1.0
+grouped_pruned iwslt14 it-en attention 0.3 0.3
+grouped_pruned wmt14 en-de value 0.5 0.5
+grouped_pruned wmt14 en-fr value 0.3 0.3
+grouped wmt14 en-de value 0.5 0.5
+grouped wmt14 en-fr value 0.3 0.3
+"
+
 # The other papers' methods:
 #   headsize   arXiv 2002.07028: a head size that is not d/H; the paper has no translation, 128 is ours
 #   grouped    arXiv 2305.14380, GHT: 2 groups of 8 heads, weights and feature of the paper for the pair
@@ -158,10 +176,14 @@ papers_method() {
             chosen=("model=choice(concatenated)" "model.head_size=choice($head_size)")
             ;;
         grouped | grouped_pruned)
-            local constraint=ght_${corpus}_${pair/-/_}
-            [ "$method" = grouped ] || constraint=${constraint/ght/ght_ps}
-            run=model-grouped_head_groups-2_constraint-$constraint
-            chosen=("model=choice(grouped)" "model.head_groups=choice(2)" "constraint=choice($constraint)")
+            local feature alpha beta
+            read -r feature alpha beta < <(sed -n "s/^$method $corpus $pair //p" <<< "$group_constraints")
+            run=model-grouped_head_groups-2_group_feature-${feature}_group_alpha-${alpha}_group_beta-$beta
+            chosen=(
+                "model=choice(grouped)" "model.head_groups=choice(2)"
+                "model.group_feature=choice($feature)"
+                "criterion.group_alpha=choice($alpha)" "criterion.group_beta=choice($beta)"
+            )
             ;;
         gated)
             run=model-gated_gate_penalty-${gate_penalty:=0.0056}

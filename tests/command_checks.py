@@ -23,12 +23,17 @@ from collab_lab.cli.main import COMMANDS, DATA, module_of
 
 Words = list[str]
 #: Programs of others, whose options are not looked at.
-OTHERS = ("pip", "source", "torchrun")
+OTHERS = ("pip", "pre-commit", "source", "torchrun")
 #: The parsers of fairseq's commands, in ``fairseq.options``.
 FAIRSEQS = {
     "fairseq-train": "get_training_parser",
     "fairseq-generate": "get_generation_parser",
     "fairseq-interactive": "get_interactive_generation_parser",
+}
+#: Commands with a parser, by name as typed.
+OURS = {
+    **{name: one for name, one in COMMANDS.items() if name not in ("data", "configs")},
+    **{f"data {name}": one for name, one in DATA.items()},
 }
 
 
@@ -36,8 +41,8 @@ class Wrong(Exception):
     """A command that would fail, with its message."""
 
 
-class Parsed(Exception):
-    """Raised in place of what a command does once it has parsed its arguments."""
+class Parser(Exception):
+    """Raised with a parser, and its way to parse, in place of what a command does."""
 
 
 def check(command: Command) -> None:
@@ -57,143 +62,118 @@ def check(command: Command) -> None:
         raise Wrong(f"no check for commands of the kind {name!r}")
 
 
-def parse_only(main: Callable[[Words], Any], words: Words) -> Any:
-    """What ``main`` parses from ``words``."""
-    parsed: list[Any] = []
-
-    def stopping(parse: Callable[..., Any]) -> Callable[..., None]:
-        def stop(self: Any, *given: Any, **named: Any) -> None:
-            parsed.append(parse(self, *given, **named))
-            raise Parsed
-
-        return stop
-
-    said = io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(said):
-        for name in ("parse_args", "parse_intermixed_args"):
-            parse = getattr(argparse.ArgumentParser, name)
-            patch.setattr(argparse.ArgumentParser, name, stopping(parse))
-        with contextlib.suppress(Parsed, SystemExit):
-            main(words)
-    if not parsed:
-        raise Wrong([*said.getvalue().splitlines(), "it parses nothing"][-2:][0])
-    return parsed[0]
-
-
-#: Commands with a parser of their own, by name as typed.
-OURS = {
-    **{name: one for name, one in COMMANDS.items() if name not in ("data", "configs")},
-    **{f"data {name}": one for name, one in DATA.items()},
-}
-
-
-def main_of(name: str) -> Callable[[Words], Any]:
-    """The function behind ``fairseq-collab NAME``."""
+def parser_of(name: str) -> tuple[argparse.ArgumentParser, Callable[[Words], Any]]:
+    """The parser of ``fairseq-collab NAME``, and the method that it parses with."""
     if name not in OURS:
         raise Wrong(f"no command fairseq-collab {name}")
-    return importlib.import_module(module_of(name.rpartition(" ")[2])).main
+    main = importlib.import_module(module_of(name.rpartition(" ")[2])).main
+    with pytest.MonkeyPatch.context() as patch:
+        for method in ("parse_args", "parse_intermixed_args"):
+            parse = getattr(argparse.ArgumentParser, method)
 
+            def stop(self: Any, *_: Any, parse: Any = parse) -> None:
+                raise Parser(self, parse.__get__(self))
 
-def check_ours(words: Words) -> None:
-    name, *arguments = words
-    if name == "data":
-        name, arguments = f"data {arguments[0]}", arguments[1:]
-    if name == "configs":
-        return
-    parsed = parse_only(main_of(name), arguments)
-    if name == "sweep":
-        config = REPOSITORY / parsed.config
-        if text := shown(config.name):
-            return plan_shown(config.name, text, parsed.overrides)
-        if not config.is_file():
-            raise Wrong(f"there is no {parsed.config}")
-        relative = config.relative_to(REPOSITORY / "configs").with_suffix("")
-        compose(["--config-dir", "configs", "--config-name", str(relative), *parsed.overrides])
-
-
-def shown(name: str) -> str:
-    """The configuration of that name that a page shows as a block of YAML; else nothing."""
-    texts = [block.text for page in PAGES for block in blocks(page) if block.language == "yaml"]
-    return next((text for text in texts if text.startswith(f"# {name}\n")), "")
-
-
-def plan_shown(name: str, text: str, overrides: Words) -> None:
-    """Compose every run of a configuration in a folder of its own."""
-    from collab_lab.runs.sweep import plan
-
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / name).write_text(text)
+            patch.setattr(argparse.ArgumentParser, method, stop)
         try:
-            assert plan(Path(folder) / name, overrides)
-        except UserError as error:
-            raise Wrong(str(error)) from None
+            main([])
+        except Parser as parser:
+            return parser.args  # type: ignore[return-value]
+    raise AssertionError(f"{name} parses nothing")
 
 
 def options_of(name: str) -> set[str]:
     """All options of ``fairseq-collab NAME``."""
+    return {option for one in parser_of(name)[0]._actions for option in one.option_strings}
+
+
+@contextlib.contextmanager
+def complaints() -> Any:
+    """What argparse says before it exits, as Wrong."""
     said = io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
-        main_of(name)(["--help"])
-    return set(re.findall(r"--[a-z][\w-]*", said.getvalue())) | {"-h"}
-
-
-def check_fairseq(name: str, words: Words) -> None:
-    from fairseq import options
-
-    parser = getattr(options, FAIRSEQS[name])
-    left_out = ["--arch", "transformer"] if name == "fairseq-train" else []
-    words = [one for text in words for one in (left_out if text == "..." else [text])]
-    said = io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(said):
-        patch.chdir(REPOSITORY)  # --user-dir may be a path
-        patch.setattr(sys, "argv", [name, *words])  # get_parser looks for --user-dir there
+    with contextlib.redirect_stderr(said):
         try:
-            options.parse_args_and_arch(parser())
+            yield
         except SystemExit:
             raise Wrong(said.getvalue().splitlines()[-1]) from None
 
 
+def check_ours(words: Words) -> None:
+    """``fairseq-collab NAME``; the configuration of a sweep is composed."""
+    if words[0] == "configs":
+        return
+    width = 2 if words[0] == "data" else 1
+    name = " ".join(words[:width])
+    _, parse = parser_of(name)
+    with complaints():
+        parsed = parse(words[width:])
+    if name == "sweep":
+        shown = [one.text for page in PAGES for one in blocks(page) if one.language == "yaml"]
+        for text in shown:  # a configuration that a page shows
+            if text.startswith(f"# {Path(parsed.config).name}\n"):
+                return plan_shown(text, parsed.overrides)
+        relative = Path(parsed.config).relative_to("configs").with_suffix("")
+        compose(["--config-dir", "configs", "--config-name", str(relative), *parsed.overrides])
+
+
+def plan_shown(text: str, overrides: Words) -> None:
+    """Compose every run of a configuration."""
+    from collab_lab.runs.sweep import plan
+
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        file.write(text)
+        file.flush()
+        try:
+            assert plan(Path(file.name), overrides)
+        except UserError as error:
+            raise Wrong(str(error)) from None
+
+
+def check_fairseq(name: str, words: Words) -> None:
+    """A command of fairseq's, where ``...`` stands for further options."""
+    from fairseq import options
+
+    left_out = ["--arch", "transformer"] if name == "fairseq-train" else []
+    words = [one for text in words for one in (left_out if text == "..." else [text])]
+    with pytest.MonkeyPatch.context() as patch, complaints():
+        patch.chdir(REPOSITORY)  # --user-dir may be a path
+        patch.setattr(sys, "argv", [name, *words])  # get_parser looks for --user-dir there
+        options.parse_args_and_arch(getattr(options, FAIRSEQS[name])())
+
+
 def compose(words: Words) -> None:
-    """Compose a configuration with the first value of each override."""
+    """Compose the first run of ``fairseq-hydra-train``."""
     from fairseq.dataclass.initialize import hydra_init
     from hydra import compose, initialize_config_dir
     from hydra._internal.utils import get_args_parser
     from hydra.core.global_hydra import GlobalHydra
-    from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
-    from collab_lab.runs.sweep import complete
+    from collab_lab.runs.sweep import combinations, complete
 
-    given = get_args_parser().parse_args(words)
+    parsed = get_args_parser().parse_args(words)
+    folder = REPOSITORY / parsed.config_dir
+    if not (folder / f"{parsed.config_name}.yaml").is_file():
+        raise Wrong(f"there is no {parsed.config_dir}/{parsed.config_name}.yaml")
     hydra_init()
     GlobalHydra.instance().clear()
+    varied, fixed = next(iter(combinations(parsed.overrides)))
+    overrides = [*fixed, *(f"{key}={value}" for key, value in varied.items())]
     try:
-        first = [
-            f"{one.get_key_element()}={next(one.sweep_string_iterator())}"
-            if one.is_sweep_override()
-            else text
-            for text, one in zip(
-                given.overrides,
-                OverridesParser.create().parse_overrides(given.overrides),
-                strict=True,
-            )
-        ]
-        folder = str(REPOSITORY / given.config_dir)
-        with initialize_config_dir(folder, version_base="1.1", job_name="check"):
-            complete(compose(given.config_name, first))
+        with initialize_config_dir(str(folder), version_base="1.1", job_name="check"):
+            complete(compose(parsed.config_name, overrides))
     except (HydraException, OmegaConfBaseException) as error:
         raise Wrong(f"Hydra says: {error}") from None
 
 
 def check_example(words: Words) -> None:
     """``python FILE OPTIONS``: the file exists and names the options; it may need libraries."""
-    file = REPOSITORY / words[0]
-    code = file.read_text() if file.is_file() else ""
+    if not (REPOSITORY / words[0]).is_file():
+        raise Wrong(f"there is no {words[0]}")
+    code = (REPOSITORY / words[0]).read_text()
     if unknown := [one for one in words[1:] if one.startswith("--") and f'"{one}"' not in code]:
         raise Wrong(f"{words[0]} knows no {', '.join(unknown)}")
-    if not code:
-        raise Wrong(f"there is no {words[0]}")
 
 
 def check_recipe(words: Words, variables: frozenset[str]) -> None:

@@ -9,8 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import pytest
-from command_checks import OURS, main_of
+from command_checks import OURS, parser_of
 from commands import REPOSITORY
 
 from collab_lab.cli.main import COMMANDS
@@ -39,26 +38,6 @@ Of `fairseq-train`, and under Hydra (`model.key_dim`, ...). `-in-TYPE` means `-i
 """
 
 
-class Found(Exception):
-    """Raised with a parser in place of what a command does with its arguments."""
-
-
-def parser_of(name: str) -> argparse.ArgumentParser:
-    """The parser of ``fairseq-collab NAME``."""
-
-    def stop(self: argparse.ArgumentParser, *_: Any, **__: Any) -> None:
-        raise Found(self)
-
-    with pytest.MonkeyPatch.context() as patch:
-        for method in ("parse_args", "parse_intermixed_args", "parse_known_args"):
-            patch.setattr(argparse.ArgumentParser, method, stop)
-        try:
-            main_of(name)([])
-        except Found as found:
-            return found.args[0]
-    raise AssertionError(f"{name} parses nothing")
-
-
 def cell(text: str) -> str:
     """Text for a cell of a Markdown table."""
     return " ".join(text.split()).replace("|", "\\|")
@@ -70,7 +49,7 @@ def row(*cells: str) -> str:
 
 def command_rows(name: str, summary: str) -> Iterator[str]:
     """A command, its arguments and its options."""
-    parser = parser_of(name)
+    parser, _ = parser_of(name)
     formatter = parser._get_formatter()
     actions = [one for one in parser._actions if one.help != argparse.SUPPRESS]
     places = [one for one in actions if not one.option_strings]

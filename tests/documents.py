@@ -13,7 +13,7 @@ from commands import REPOSITORY
 README = REPOSITORY / "README.md"
 RESULTS = sorted((REPOSITORY / "results").glob("*.md"))
 DOCS = sorted((REPOSITORY / "docs").glob("*.md"))
-PAGES = [README, *DOCS, *RESULTS]  # a changelog names what is gone
+PAGES = [README, REPOSITORY / "CONTRIBUTING.md", *DOCS, *RESULTS]  # a changelog names what is gone
 RECIPES = sorted((REPOSITORY / "recipes").glob("*.sh"))
 
 #: bash finds no command and notes each: the names of its environment, how many words it has, and

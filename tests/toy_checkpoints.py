@@ -18,6 +18,7 @@ from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import OmegaConf
+from toy_heads import sample
 
 STORED = Path(__file__).parent / "stored"
 #: A data folder, made by fairseq-preprocess.
@@ -91,14 +92,36 @@ def log_probabilities(path: Path) -> list[float]:
     return found.gather(1, sentence[:, None])[:, 0].tolist()
 
 
+def losses(arch: str, **options: Any) -> list[float]:
+    """Of updates 1, 2 and 5 of a training on one batch, in double precision."""
+    torch.manual_seed(1)
+    batch = sample()
+    if "_lm" in arch:
+        model = toy_language_models.language_model(arch, dropout=0.0, **options)
+        tokens = batch["net_input"].pop("prev_output_tokens")
+        batch["net_input"] = {"src_tokens": tokens}
+    else:
+        model = toy.model(arch, dropout=0.0, **options)
+    optimizer = torch.optim.Adam(model.double().train().parameters(), lr=0.01)
+    found = []
+    for _ in range(5):
+        loss = toy.criterion()(model, batch)[0] / batch["ntokens"]
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        found.append(loss.item())
+    return [found[update - 1] for update in (1, 2, 5)]
+
+
 def main() -> None:
-    """Write the stored checkpoints, one layer a side, and what they compute."""
+    """Write the stored checkpoints, one layer a side, what they compute, and losses."""
     expected = {}
     for arch, options in ARCHITECTURES.items():
         sides = ("decoder",) if "_lm" in arch else ("encoder", "decoder")
         shallow = {f"{side}_layers": 1 for side in sides if "heads_in_cross" not in options}
         path = write(STORED / "checkpoints" / f"{arch}.pt", arch, **shallow, **options)
-        expected[arch] = [round(value, 6) for value in log_probabilities(path)]
+        values = {"log_probabilities": log_probabilities(path), "losses": losses(arch, **options)}
+        expected[arch] = {name: [round(value, 6) for value in values[name]] for name in values}
     (STORED / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
 
 

@@ -27,6 +27,7 @@ backward pass does not enter:
 
     activation    a(x) = x [a(x) / x]
     layer norm    (x - mean(x)) [1 / std]                      not in the paper
+    RMS norm      x [1 / root mean square]                     not in the paper
     product       u u' = [c] (u + u'),   c = u u' / (u + u')
 
 **Biases** are neurons that are always 1, and get their share.  Without it, all relevance would stay
@@ -274,6 +275,8 @@ def rules(model: nn.Module) -> Iterator[None]:
         for module in parts:
             if isinstance(module, nn.LayerNorm):
                 undo.enter_context(module.register_forward_hook(_with_constant_deviation))
+            if isinstance(module, nn.RMSNorm):
+                undo.enter_context(module.register_forward_hook(lambda _, x, y: scaled(x[0], y)))
             if hasattr(module, "activation_fn"):
                 undo.callback(setattr, module, "activation_fn", module.activation_fn)
                 module.activation_fn = ignored(module.activation_fn)
@@ -282,13 +285,12 @@ def rules(model: nn.Module) -> Iterator[None]:
 
 def ignored(activation: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     """``activation`` as a product of its input with a constant, so that relevance passes it."""
+    return lambda x: scaled(x, activation(x))
 
-    def scale(x: Tensor) -> Tensor:
-        value = x.detach()
-        # Where x is 0, relevance is 0 on both sides.
-        return x * (activation(value) / value).masked_fill(value == 0, 0)
 
-    return scale
+def scaled(x: Tensor, y: Tensor) -> Tensor:
+    """``y`` as ``x`` times a constant; where ``x`` is 0, relevance is 0 on both sides."""
+    return x * (y / x).detach().masked_fill(x == 0, 0)
 
 
 def _with_constant_deviation(norm: nn.LayerNorm, inputs: tuple[Tensor], output: Tensor) -> Tensor:

@@ -41,6 +41,10 @@ def build_parser() -> argparse.ArgumentParser:
         "'concatenated, layers=2' (default: concatenated, if there); none: no tests",
     )  # fmt: skip
     parser.add_argument(
+        "--margin", type=float, metavar="M",
+        help="test whether differences are within M, too: 0.014 nats are 0.02 bits",
+    )  # fmt: skip
+    parser.add_argument(
         "--out", type=Path,
         help="folder for table.md, runs.json, figure.png and figure.svg",
     )  # fmt: skip
@@ -55,7 +59,7 @@ def main(argv: list[str]) -> int:
     from collab_lab.results.table import read_table
     from collab_lab.results.table_text import markdown
 
-    table = read_table(args.runs, args.x, args.against, args.columns, args.score)
+    table = read_table(args.runs, args.x, args.against, args.columns, args.score, args.margin)
     text = markdown(table)
     if args.out:
         runs = json.dumps({"runs": facts(table.frame)}, indent=1, ensure_ascii=False) + "\n"

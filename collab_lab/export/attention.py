@@ -33,10 +33,9 @@ from collab_lab.trained.attentions import LinearMaps, linear_maps
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention, HeadAttention
 from fairseq_collab.attention.grouped_query import GroupedQueryAttention
 from fairseq_collab.attention.latent import LatentAttention
-from fairseq_collab.attention.mfa import MFAAttention
 from fairseq_collab.attention.scores import for_each_head
 
-#: Attentions that can be converted.
+#: Attentions that can be converted.  (MFA normalises its queries: they are no linear maps.)
 KNOWN = (CollaborativeAttention, ConcatenatedAttention, GroupedQueryAttention, LatentAttention)
 
 
@@ -53,8 +52,7 @@ def maps_of(attention: HeadAttention, heads_elsewhere: int = 1) -> LinearMaps:
     Raises:
         NotExactError: an unknown class of attention.
     """
-    if not isinstance(attention, KNOWN) or isinstance(attention, MFAAttention):
-        # MFA normalises its queries: they are no linear map of the input.
+    if not isinstance(attention, KNOWN):
         raise NotExactError(f"export does not support {type(attention).__name__}")
     if attention.num_heads:
         return linear_maps(attention)

@@ -78,7 +78,7 @@ def collaborative_core(
         dropout=dropout,
     ).to(heads.k_proj.weight)
     copied = trained.copied("v_proj", "out_proj")
-    core.load_state_dict({"signature": core.signature, **weights, **copied})
+    core.load_state_dict(weights | copied)
     del core.out_proj
     return core
 

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from collab_common.errors import UserError
 from collab_common.progress import bar
 from collab_lab.pricing.statistics import Statistics, Sums
-from collab_lab.trained.attentions import HeadMaps
 
 Loss = Callable[[Any], Tensor]
 
@@ -35,7 +34,7 @@ def collect(
     They are sums over ``inputs``, for prices that are compared with each other alone.  A query
     without effect on the output, such as padding's, is not counted.
     """
-    sums = {name: Sums(HeadMaps.of(one)) for name, one in heads.items()}
+    sums = {name: Sums(one) for name, one in heads.items()}
     chance = torch.Generator().manual_seed(seed)
     calls: dict[str, tuple[Tensor, ...]] = {}
     with ExitStack() as until, torch.enable_grad():

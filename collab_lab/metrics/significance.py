@@ -8,6 +8,8 @@ Over seeds, two methods are trained with equal seeds, with gains
 g_s = score(system, s) - score(baseline, s) and mean g over S seeds:
 
     t-interval   g -+ t(S - 1) sd(g_s) / sqrt(S)    other seeds, same test set
+    equivalence  both of g > -m and g < m, each by a one-sided t-test, for a margin m said before
+                 (Schuirmann 1987)
 
 Several tests on one page are corrected by Holm's step-down procedure (Holm 1979, "A simple
 sequentially rejective multiple test procedure").
@@ -129,6 +131,19 @@ def gain_of(gains: Sequence[float]) -> Gain:
     test = stats.ttest_1samp(gains, 0)
     low, high = test.confidence_interval(CONFIDENCE)
     return Gain(mean, float(low), float(high), float(test.pvalue))
+
+
+def within(gains: Sequence[float], margin: float) -> float | None:
+    """p of two one-sided t-tests that the mean gain is between ``-margin`` and ``margin``.
+
+    Returns:
+        the larger p of the two; None for fewer than two gains, and where all gains are equal.
+    """
+    if len(gains) < 2 or np.isclose(np.ptp(gains), 0, atol=1e-9):
+        return None
+    above = stats.ttest_1samp(gains, -margin, alternative="greater")
+    below = stats.ttest_1samp(gains, margin, alternative="less")
+    return float(max(above.pvalue, below.pvalue))
 
 
 def gain_per_unit(gains: ArrayLike, units: ArrayLike) -> Gain:

@@ -36,7 +36,13 @@ from torch.nn import functional
 from collab_common.errors import UserError
 from collab_common.progress import bar
 from collab_lab.metrics.loss import predicted, read_by_decoder, summed_loss
-from collab_lab.trained.attentions import Attention, HeadMaps, attentions, hooked
+from collab_lab.trained.attentions import (
+    Attention,
+    HeadMaps,
+    attentions,
+    hooked,
+    projections,
+)
 from collab_lab.trained.opener import Trained
 from fairseq_collab.attention.scores import mask_scores, over_keys
 
@@ -90,8 +96,9 @@ def _ridged(metric: Tensor) -> Tensor:
 class Sums:
     """Running sums of the statistics of one attention."""
 
-    def __init__(self, maps: HeadMaps):
-        self.maps, self.queries, self.sums = maps, 0, dict[str, Tensor]()
+    def __init__(self, module: Any):
+        self.module, self.maps = module, HeadMaps.of(module)
+        self.queries, self.sums = 0, dict[str, Tensor]()
 
     def add(
         self, x: Tensor, y: Tensor, real: Tensor, gradient: Tensor, *masks: Tensor | None
@@ -104,9 +111,11 @@ class Sums:
             masks: of the scores ``(B, H, T, S)``: see :func:`.mask_scores`.
         """
         maps = HeadMaps(*(one.to(x) for one in self.maps))
+        with torch.no_grad():  # not by its map: MFA normalises queries
+            q = projections(self.module)[0](x).transpose(0, 1)  # (H, B, T, e)
         x = functional.pad(x.transpose(0, 1), (0, 1), value=1.0)  # (B, T, d + 1)
         y, gradient = y.transpose(0, 1), gradient.transpose(0, 1)  # (B, S, d_y), (B, T, d)
-        q, k = _mapped(x, maps.queries), _mapped(y, maps.keys)  # (H, B, T, e), (H, B, S, e)
+        k = _mapped(y, maps.keys)  # (H, B, S, e)
         v = _mapped(functional.pad(y, (0, 1), value=1.0), maps.values)  # (H, B, S, h_v)
         scores = mask_scores((q @ k.mT).transpose(0, 1), *masks).transpose(0, 1)
         a = scores.softmax(-1)  # (H, B, T, S)
@@ -179,7 +188,7 @@ def collect(
             source = attention.type == "encoder"
             tokens = batch["net_input"]["src_tokens"] if source else read_by_decoder(batch)
             if attention not in sums:
-                sums[attention] = Sums(HeadMaps.of(attention.module))
+                sums[attention] = Sums(attention.module)
             sums[attention].add(call.x, call.y, tokens.ne(pad).T, gradient, *call.masks)
         targets += int(predicted(model.decoder, batch["target"]).sum())
     statistics = {attention: total.result(targets) for attention, total in sums.items()}

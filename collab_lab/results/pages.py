@@ -1,22 +1,22 @@
-"""Pages of results: ``NAME.md.j2`` and ``NAME.json`` become ``NAME.md`` and its figures.
+"""Pages of results: templates and JSON files become Markdown and figures.
 
-A template has the words, the JSON file the numbers. ``NAME.json`` is the ``runs.json`` of
-``fairseq-collab table --out``; a run is a flat object (``{"method": "collab", "bleu": 34.1}``).
-Templates are Jinja2 with a few functions more:
+``results/contents.py`` has ``PAGES``, the path that each file of ``results/templates/`` makes and a
+function that returns its numbers, read from ``results/*.json``: the ``runs.json`` of
+``fairseq-collab table --out`` and others.  A run is a flat object (``{"method": "collab", "bleu":
+34.1}``).  Templates hold prose.  Functions here choose runs and pair them by seed:
 
-    {{ load("key_dim.json").runs }}                        a file of results/
-    {{ where(runs, method="collab", key_dim=64) }}         the runs with these values
-    {{ gain(runs, others, "bleu") | interval }}            mean gain, paired by seed, and interval
-    {{ value | num(".2f") }}                               Python's format
-    {{ grid(["method", "BLEU"], rows) }}                   a Markdown table
-    {{ figure("key_dim.svg", title, x, y, series) }}       a figure, see :mod:`.figure`
-    {{ sources(runs) }}                                    data, commits, machines, dates
+    where(runs, method="collab", key_dim=64)         the runs with these values
+    interval(gain(runs, others, "bleu"))             mean gain, paired by seed, and interval
+    num(value, ".2f")                                Python's format
+    grid(["method", "BLEU"], rows)                   a Markdown table
+    Drawing("key_dim.svg", title, x, y, series)      a figure, see :mod:`.figure`
+    sources(runs)                                    data, commits, machines, dates
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterable, Mapping, Sequence
+import runpy
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,20 +24,45 @@ from jinja2 import FileSystemLoader, TemplateError
 from jinja2.sandbox import SandboxedEnvironment
 
 from collab_common.errors import UserError
-from collab_common.files import read_json, write_atomic
-from collab_lab.metrics.significance import Gain, gain_of, holm
+from collab_common.files import write_atomic
+from collab_lab.metrics.significance import Gain, gain_of
 from collab_lab.results.figure import Series, draw, saved
-from collab_lab.results.render import STRICT, grid, interval, mean, named, num
+from collab_lab.results.render import STRICT, grid, interval, mean, num
 
-TEMPLATE = ".md.j2"
+__all__ = [
+    "Drawing", "gain", "grid", "interval", "mean", "num", "pages", "pick", "points", "sources",
+    "values", "where",
+]  # fmt: skip
+CONTENTS, TEMPLATES = Path("results/contents.py"), Path("results/templates")
 Json = dict[str, Any]
+
+
+class Drawing:
+    """A figure of a page: its file next to the page, and the arguments of :func:`.figure.draw`."""
+
+    def __init__(
+        self,
+        name: str,
+        title: str,
+        x: str,
+        y: str,
+        series: Mapping[str, Mapping[Any, Sequence[float]]],
+        levels: Mapping[str, Sequence[float]] | None = None,
+        **options: Any,
+    ):
+        self.name, self.title = name, title
+        lines = [Series(label, dict(of)) for label, of in series.items()]
+        self.content = saved(draw(lines, x, y, title, levels, **options), name.rpartition(".")[2])
+
+    def __str__(self) -> str:
+        return f"![{self.title}]({self.name})"
 
 
 def where(runs: Iterable[Json], **values: Any) -> list[Json]:
     """The runs that have these ``values``, by seed; UserError for none."""
     found = [run for run in runs if all(run.get(key) == value for key, value in values.items())]
     if not found:
-        raise UserError(f"no run has {values}", todo="fix the template")
+        raise UserError(f"no run has {values}", todo="correct the page's function")
     return sorted(found, key=lambda run: run.get("seed", 0))
 
 
@@ -45,7 +70,7 @@ def pick(rows: Iterable[Json], **values: Any) -> Json:
     """The one row that has these ``values``; UserError for none, or several."""
     first, *others = where(rows, **values)
     if others:
-        raise UserError(f"{1 + len(others)} rows have {values}", todo="fix the template")
+        raise UserError(f"{1 + len(others)} rows have {values}", todo="correct the page's function")
     return first
 
 
@@ -55,7 +80,9 @@ def gain(runs: Sequence[Json], baseline: Sequence[Json], score: str) -> Gain:
     seeds = sorted(ours.keys() & theirs.keys())
     if not seeds or len(ours) < len(runs) or len(theirs) < len(baseline):
         found = [[run["seed"] for run in side] for side in (runs, baseline)]
-        raise UserError(f"seeds {found[0]} and {found[1]} are no pairs", todo="fix the template")
+        raise UserError(
+            f"seeds {found[0]} and {found[1]} are no pairs", todo="correct the page's function"
+        )
     return gain_of([ours[seed] - theirs[seed] for seed in seeds])
 
 
@@ -93,48 +120,31 @@ def sources(runs: Iterable[Json]) -> str:
 
 
 class Page:
-    """A template of ``results/``, rendered: its text, and the figures that it draws."""
+    """A template, rendered with its numbers: the text, and the figures next to it."""
 
-    def __init__(self, template: Path):
-        self.path = template.with_name(template.name.removesuffix(".j2"))
-        self.figures: dict[Path, bytes] = {}
+    def __init__(self, template: Path, path: Path, content: Callable[[], Json]):
+        self.path = path
         environment = SandboxedEnvironment(
             loader=FileSystemLoader(template.parent),
             autoescape=False,  # Markdown, from our own files
             **STRICT,
         )
-        environment.filters |= {"num": num, "interval": interval}
-        for function in (
-            self.load, self.figure, where, pick, gain, interval, values, points, sources, grid,
-            mean, holm, named,
-        ):  # fmt: skip
-            environment.globals[function.__name__] = function
         try:
-            self.text = environment.get_template(template.name).render()
-        except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+            numbers = content()
+            self.text = environment.get_template(template.name).render(numbers)
+        except (
+            TemplateError,
+            OSError,
+            ArithmeticError,
+            LookupError,
+            TypeError,
+            ValueError,
+        ) as error:
             line = getattr(error, "lineno", None)
-            place = f"{template}:{line}" if line else str(template)
-            raise UserError(str(error), place, "fix the template or its data") from error
-
-    def load(self, name: str) -> Any:
-        """A JSON file of ``results/``."""
-        return _load(self.path.parent / name)
-
-    def figure(
-        self,
-        name: str,
-        title: str,
-        x: str,
-        y: str,
-        series: Mapping[str, Mapping[Any, Sequence[float]]],
-        levels: Mapping[str, Sequence[float]] | None = None,
-        **options: Any,
-    ) -> str:
-        """Draw a figure (:func:`.figure.draw`) to a file; its link in Markdown."""
-        lines = [Series(label, dict(of)) for label, of in series.items()]
-        page = draw(lines, x, y, title, levels, **options)
-        self.figures[self.path.parent / name] = saved(page, name.rpartition(".")[2])
-        return f"![{title}]({name})"
+            where = f"{template}:{line}" if line else str(template)
+            raise UserError(str(error), where, "correct the template or its data") from error
+        drawings = (one for one in numbers.values() if isinstance(one, Drawing))
+        self.figures = {path.with_name(one.name): one.content for one in drawings}
 
     @property
     def stale(self) -> bool:
@@ -149,18 +159,13 @@ class Page:
             write_atomic(path, content)
 
 
-@functools.cache
-def _load(path: Path) -> Any:
-    try:
-        return read_json(path)
-    except FileNotFoundError as error:
-        raise UserError("file not found", path) from error
-
-
 def pages(root: Path) -> list[Page]:
-    """Every page of ``root/results``, sorted."""
-    found = sorted((root / "results").glob(f"*{TEMPLATE}"))
-    if not found:
-        raise UserError(f"no *{TEMPLATE} there", root / "results", "give a project's folder")
-    _load.cache_clear()
-    return [Page(path) for path in found]
+    """Every page of a project's folder, in the order of its ``results/contents.py``."""
+    contents = root / CONTENTS
+    if not contents.is_file():
+        raise UserError("file not found", contents, "give a project's folder")
+    table = runpy.run_path(str(contents))["PAGES"]
+    return [
+        Page(root / TEMPLATES / name, root / path, content)
+        for name, (path, content) in table.items()
+    ]

@@ -67,6 +67,7 @@ class Table:
     Attributes:
         score: the column that is tested and drawn; by default the task's measure.
         baseline: a method or a row's label; None for no tests.
+        margin: a difference within it counts as none; None for no such test.
         left_out: a line for each run that is in no row.
     """
 
@@ -78,6 +79,7 @@ class Table:
     left_out: Sequence[str] = ()
     command: str = ""
     columns: tuple[str, ...] = ()
+    margin: float | None = None
 
 
 def read_table(
@@ -86,14 +88,16 @@ def read_table(
     against: str | None = None,
     columns: tuple[str, ...] = (),
     score: str | None = None,
+    margin: float | None = None,
 ) -> Table:
     """The table of the runs in some folders; the arguments are the command's options."""
     frame, unfinished = collect.read_runs(folders)
     options = {"--x": x, "--against": against}
     options |= {"--columns": ",".join(columns), "--score": score}
+    options |= {"--margin": None if margin is None else str(margin)}
     given = [word for name, value in options.items() if value for word in (name, value)]
     command = shlex.join(["fairseq-collab", "table", *sorted(map(str, folders)), *given])
-    return table_of(frame, x, against, columns, score, unfinished, command)
+    return table_of(frame, x, against, columns, score, unfinished, command, margin)
 
 
 def table_of(
@@ -104,6 +108,7 @@ def table_of(
     score: str | None = None,
     unfinished: Sequence[str] = (),
     command: str = "",
+    margin: float | None = None,
 ) -> Table:
     """Group runs to rows.
 
@@ -120,7 +125,8 @@ def table_of(
         raise UserError(f"not every run has a number {score!r}", "--score", todo)
     without = [f"{Path(run).name}: has no {x}" for run in frame.drop(placed.index)["folder"]]
     baseline = choose_baseline(found, against)
-    return Table(placed, x, score, baseline, found, [*unfinished, *without], command, columns)
+    left_out = [*unfinished, *without]
+    return Table(placed, x, score, baseline, found, left_out, command, columns, margin)
 
 
 def measure(frame: pd.DataFrame) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from collab_common.errors import UserError
+from collab_lab.metrics.significance import within
 from collab_lab.results.collect import column, distinct, warnings
 from collab_lab.results.render import grid, mean, num, render, spread
 from collab_lab.results.table import NO_X, Row, Table, differences, measure
@@ -106,19 +107,27 @@ def main_table(table: Table) -> str:
 
 def differences_table(table: Table) -> str:
     """What each row has more than the baseline, as Markdown; "" where nothing is tested."""
-    lines = []
+    lines, spec = [], "+.3f" if table.score.startswith("valid_") else "+.2f"
     for one in differences(table):
         place = [one.row.label, *_x(table, one.row.x), len(one.gains)]
         if one.gain is None:
-            lines.append([*place, "no common seed", "-", "-"])
+            lines.append([*place, "no common seed", "-", "-", *_margin(table, "-")])
             continue
         gain, interval = one.gain, "-"
         if gain.low is not None:
-            interval = f"{num(gain.low, '+.2f')} to {num(gain.high, '+.2f')}"
-        lines.append([*place, num(gain.mean, "+.2f"), interval, num(one.p_holm, ".3f")])
+            interval = f"{num(gain.low, spec)} to {num(gain.high, spec)}"
+        p = "" if table.margin is None else num(within([*one.gains.values()], table.margin), ".3f")
+        lines.append([*place, num(gain.mean, spec), interval, num(one.p_holm, ".3f")])
+        lines[-1] += _margin(table, p)
     head = ["method", *_x(table, noun(table)), "common seeds"]
     head += [f"{heading(table.score)}, difference", "95 % interval", "p (Holm)"]
+    head += _margin(table, f"p (within {table.margin})")
     return grid(head, lines) if lines else ""
+
+
+def _margin(table: Table, value: Any) -> list[Any]:
+    """A cell where there is a margin, else none."""
+    return [] if table.margin is None else [value]
 
 
 def _x(table: Table, value: Any) -> list[Any]:

@@ -26,6 +26,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 from yaml import YAMLError
 
+import fairseq_collab  # noqa: F401  (registers the models and criteria that are looked up)
 from collab_common.errors import UserError, chain, first_line
 from collab_common.files import config_folder
 from collab_common.progress import bar

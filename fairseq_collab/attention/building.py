@@ -23,11 +23,11 @@ SCALES = ("key", "embed")
 
 
 def linear(in_features: int, out_features: int, bias: bool = True) -> nn.Linear:
-    """A linear map with a trained bias, or with a constant zero in place of it.
+    """Make a linear map with a trained bias, or with a constant zero in place of it.
 
     The zero is for callers that read ``.bias.shape`` (fairseq's encoder layer); it is neither a
-    parameter nor part of the state dict.  Nor is a weight or bias without elements, as in an
-    attention without heads: no gradient would ever reach it.
+    parameter nor part of the state dict.  Empty weights (no heads) are buffers, too, as they
+    never get a gradient.
     """
     if in_features * out_features:
         projection = nn.Linear(in_features, out_features, bias=bias)
@@ -42,7 +42,7 @@ def linear(in_features: int, out_features: int, bias: bool = True) -> nn.Linear:
 
 
 def projection_of(weight: Tensor, bias: Tensor | None) -> nn.Linear:
-    """A trained projection that starts from ``weight (out, in)`` and ``bias (out)``, no draw."""
+    """Make a trained projection from ``weight (out, in)`` and ``bias (out)``, without a draw."""
     projection = skip_init(nn.Linear, weight.size(1), weight.size(0), bias=bias is not None)
     projection.weight = nn.Parameter(weight.detach().clone())
     if bias is None:
@@ -53,18 +53,18 @@ def projection_of(weight: Tensor, bias: Tensor | None) -> nn.Linear:
 
 
 def _make_zero(projection: nn.Linear, name: str, *shape: int) -> None:
-    """A constant in place of a parameter, outside the state dict."""
+    """Replace a parameter by a constant outside the state dict."""
     delattr(projection, name)
     projection.register_buffer(name, torch.zeros(shape), persistent=False)
 
 
 def numbers(parameter: Any) -> Tensor:
-    """A weight or bias, also where torch's ``quantize_dynamic`` has put a method in its place."""
+    """Return a weight or bias, also where torch's ``quantize_dynamic`` made it a method."""
     return parameter().dequantize() if callable(parameter) else parameter
 
 
 def split_heads(x: Tensor, num_heads: int) -> Tensor:
-    """``(T, B, H * h) -> (B, H, T, h)``, without a copy."""
+    """View ``(T, B, H * h)`` as ``(B, H, T, h)``."""
     return x.unflatten(2, (num_heads, -1)).permute(1, 2, 0, 3)
 
 
@@ -83,7 +83,7 @@ def init_output(projection: nn.Linear) -> None:
 
 
 def scaling(scale: str, embed_dim: int, num_heads: int, scored_size: float) -> float:
-    """The factor of the scores: ``scored_size^-0.5`` for ``key``, ``(d/H)^-0.5`` for ``embed``."""
+    """Return the factor of the scores: ``scored_size^-0.5``, or for ``embed`` ``(d/H)^-0.5``."""
     check_choice("attention scale", scale, SCALES)
     return (scored_size if scale == "key" else embed_dim / max(num_heads, 1)) ** -0.5
 
@@ -104,14 +104,14 @@ def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
         raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(choices)}")
 
 
-def head_size(given: int | None, embed_dim: int, num_heads: int) -> int:
-    """The ``given`` size, or else ``d/H``, which must be whole; ``d`` without heads."""
-    if given is None and num_heads and embed_dim % num_heads:
+def head_size(size: int | None, embed_dim: int, num_heads: int) -> int:
+    """Return ``size``, or else ``d/H``, which must be whole; ``d`` without heads."""
+    if size is None and num_heads and embed_dim % num_heads:
         raise ValueError(
             f"the model size {embed_dim} does not divide by {num_heads} heads: "
             "change one of them, or give the head sizes"
         )
-    size = embed_dim // max(num_heads, 1) if given is None else given
+    size = embed_dim // max(num_heads, 1) if size is None else size
     check_sizes(head_size=size)
     return size
 

@@ -43,7 +43,7 @@ class Context(NamedTuple):
 
 
 class Cache:
-    """Keys and values of one attention, and the mask of those that no later step adds to.
+    """Keys and values of one attention; their mask, for cross-attention only.
 
     Where one tensor is both (a memory), it is kept once.
     """
@@ -63,7 +63,7 @@ class Cache:
             self.values.append(values)
 
     def select(self, sentences: Tensor) -> None:
-        """Put sentence ``sentences[i]`` in place ``i``."""
+        """Make sentence ``i`` a copy of sentence ``sentences[i]``."""
         self.keys.select(sentences)
         if self.values is not self.keys:
             self.values.select(sentences)
@@ -96,7 +96,7 @@ class Slots:
         self._filled = end
 
     def select(self, sentences: Tensor) -> None:
-        """Put sentence ``sentences[i]`` in place ``i``."""
+        """Make sentence ``i`` a copy of sentence ``sentences[i]``."""
         self._buffer = self._buffer.index_select(0, sentences)
 
 
@@ -114,9 +114,8 @@ class BeamHistory:
         #: Where each sentence was before the last reorder; None if all stayed.
         self.moved: Tensor | None = None
         self._mask = like.new_zeros(sentences, beam, 0)
-        self._any_padding = False
-        own = torch.full((beam, beam), float("-inf"), dtype=like.dtype, device=like.device)
-        self._own = own.fill_diagonal_(0)  # of a step's own slots, a beam sees one
+        #: Of a step's slots, a beam sees the one that it wrote.
+        self._new_slots = like.new_full((beam, beam), float("-inf")).fill_diagonal_(0)
 
     @property
     def sentences(self) -> int:
@@ -124,52 +123,38 @@ class BeamHistory:
         return self._mask.size(0)
 
     @property
-    def mask(self) -> Tensor | None:
-        """Added to scores: ``(B, 1, beam, slots)``; None where all see everything."""
-        if self.beam == 1 and not self._any_padding:
-            return None
+    def mask(self) -> Tensor:
+        """Added to scores: ``(B, 1, beam, slots)``."""
         return self._mask.unsqueeze(1)
 
-    def extend(self, padding: Tensor | None = None) -> None:
-        """Add the slots of a step.
-
-        Args:
-            padding: ``(rows, 1)``, true where a row's token is padding; None if there is none.
-        """
-        new = self._own.expand(self.sentences, -1, -1)  # (B, beam, beam)
-        if padding is not None:
-            hidden = padding.to(torch.bool).view(-1, 1, self.beam)  # (B, 1, beam)
-            new = new.masked_fill(hidden, float("-inf"))
-            self._any_padding = True
+    def extend(self, padding: Tensor) -> None:
+        """Add the slots of a step; ``padding (rows, 1)`` is true where a row's token is padding."""
+        hidden = padding.to(torch.bool).view(-1, 1, self.beam)  # (B, 1, beam)
+        new = self._new_slots.masked_fill(hidden, float("-inf"))  # (B, beam, beam)
         self._mask = torch.cat([self._mask, new], dim=2)
 
     def per_step(self, weights: Tensor) -> Tensor:
         """Weights by slot ``(..., t * beam)`` as weights by step ``(..., t)``."""
         return weights.unflatten(-1, (-1, self.beam)).sum(-1)  # all but one of a step's are zero
 
-    def reorder(self, new_order: Tensor) -> None:
-        """Put row ``new_order[i]`` in place ``i``.
+    def reorder(self, new_order: Tensor, sentences: Tensor | None) -> None:
+        """Make row ``i`` a copy of row ``new_order[i]``, of the same sentence.
 
-        Raises:
-            ValueError: beams of one sentence are to continue those of several.
+        Args:
+            sentences: where each sentence was before; None if all stay.
         """
-        self.moved = moved_sentences(new_order, self.beam, self.sentences)
+        self.moved = sentences
         rows = self._mask.flatten(0, 1).index_select(0, new_order)
         self._mask = rows.unflatten(0, (-1, self.beam))
 
+    def moved_sentences(self, new_order: Tensor) -> Tensor | None:
+        """Where each sentence was before ``new_order (rows,)``; None if all stay.
 
-def moved_sentences(new_order: Tensor, beam: int, sentences: int) -> Tensor | None:
-    """Where each sentence was before ``new_order (rows,)``; None if all stay.
-
-    Raises:
-        ValueError: beams of one sentence are to continue those of several.
-    """
-    parents = new_order.view(-1, beam).div(beam, rounding_mode="floor")  # (B, beam)
-    before = parents[:, 0]
-    if not bool((parents == before[:, None]).all()):
-        raise ValueError("beam search moved hypotheses from one sentence to another")
-    stay = torch.arange(sentences, device=new_order.device)
-    return None if torch.equal(before, stay) else before
+        It waits for a GPU.
+        """
+        before = new_order[:: self.beam].div(self.beam, rounding_mode="floor")  # (B,)
+        stay = torch.arange(self.sentences, device=new_order.device)
+        return None if torch.equal(before, stay) else before
 
 
 def beam_history(state: IncrementalState) -> BeamHistory:

@@ -145,7 +145,6 @@ class CollaborativeAttention(HeadAttention):
         init_projection(self.q_proj, same_dims and not reduced)
         init_output(self.out_proj)
         self._start_queries(mixing_init)
-        self.register_signature()
 
     def _start_queries(self, mixing_init: str) -> None:
         """Make the mixing, or a query projection per head from the shared one."""
@@ -166,7 +165,7 @@ class CollaborativeAttention(HeadAttention):
         return self._mix(self.q_proj(x))  # (B, H, T, K)
 
     def _mix(self, q: Tensor) -> Tensor:
-        """Scaled queries ``(B, H, T, K)`` from ``(T, B, K)``, or from ``(T, B, H K)`` if own."""
+        """Scale queries: ``(T, B, K)``, or ``(T, B, H K)`` if own, to ``(B, H, T, K)``."""
         if self.query_mixing == "own":
             return split_heads(q * self.scaling, self.num_heads)
         mixing = self.scaling * self.mixing
@@ -196,7 +195,7 @@ class CollaborativeAttention(HeadAttention):
 
 
 def mixed_projection(shared: nn.Linear, mixing: Tensor) -> nn.Linear:
-    """Queries of each head as one projection: ``W_i = M_i^T Wq``, ``b_i = bq M_i``.
+    """Stack the queries of all heads in one projection: ``W_i = M_i^T Wq``, ``b_i = bq M_i``.
 
     Shapes: ``shared`` d -> K; ``mixing (H, K, K)``; the result d -> H K.
     """
@@ -206,7 +205,7 @@ def mixed_projection(shared: nn.Linear, mixing: Tensor) -> nn.Linear:
 
 
 def widest_key(query_mixing: str, embed_dim: int, kdim: int) -> float:
-    """The key width above which no new scores are possible.
+    """Return the key width above which no new scores are possible.
 
     A shared query needs a dimension for its bias.  Diagonal mixing has no limit below ``H d``.
     """

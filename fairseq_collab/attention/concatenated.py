@@ -98,7 +98,6 @@ class ConcatenatedAttention(HeadAttention):
             init_projection(self.v_proj, same_dims and not (reduced and value_init == "fork"))
             init_projection(self.q_proj, same_dims and not (reduced and key_init == "fork"))
             init_output(self.out_proj)
-        self.register_signature()
 
     def project_query(self, x: Tensor) -> Tensor:
         return split_heads(self.q_proj(x) * self.scaling, self.num_heads)  # (B, H, T, h_qk)

@@ -43,19 +43,19 @@ OPEN = 4.0
 
 
 def sample(log_alpha: Tensor) -> Tensor:
-    """Gates of one training batch, with a gradient for ``log_alpha``."""
+    """Draw the gates of one training batch, with a gradient for ``log_alpha``."""
     u = torch.empty_like(log_alpha).uniform_(EPSILON, 1 - EPSILON)
     s = torch.sigmoid((torch.logit(u) + log_alpha) / TEMPERATURE)
     return (s * (RIGHT - LEFT) + LEFT).clamp(0, 1)
 
 
 def rounded(log_alpha: Tensor) -> Tensor:
-    """Gates in evaluation: 0 or 1."""
+    """Return the gates of evaluation: 0 or 1."""
     return (log_alpha >= 0).to(log_alpha.dtype)
 
 
 def probability_open(log_alpha: Tensor) -> Tensor:
-    """``P(g != 0)``; the sum over heads is their expected L0 norm."""
+    """Compute ``P(g != 0)``; the sum over heads is their expected L0 norm."""
     z = math.log(-LEFT / RIGHT)  # z(0)
     return torch.sigmoid(log_alpha - TEMPERATURE * z)
 
@@ -95,7 +95,7 @@ class GatedAttention(ConcatenatedAttention):
         return self.gate_speed * self.theta.to(precision)
 
     def gates(self) -> Tensor:
-        """``(H,)``: a new sample in every forward pass of training, constant in evaluation."""
+        """Return ``(H,)``: a new sample in every forward pass of training, else constant."""
         return sample(self.log_alpha) if self.training else rounded(self.log_alpha)
 
     def project_value(self, y: Tensor) -> Tensor:
@@ -106,16 +106,16 @@ class GatedAttention(ConcatenatedAttention):
         return GatedSignature(**asdict(super().describe()), gate_speed=self.gate_speed)
 
     def signature_of(self, saved: Tensor) -> Tensor:
-        """The ``saved`` signature of separate keys without gates, with this attention's speed.
+        """Complete the ``saved`` signature of separate keys without gates with this speed.
 
-        Its fields of heads, which come first, are kept.  A signature of another kind is returned
+        Its fields of heads, which come first, stay.  A signature of another kind is returned
         unchanged: loading rejects it.
         """
         if saved[:2].tolist() != [SIGNATURE_VERSION, ConcatenatedSignature.kind]:
             return saved
-        own = self.signature.clone()
-        own[2 : len(saved)] = saved[2:]
-        return own
+        signature = self.describe().to_tensor()
+        signature[2 : len(saved)] = saved[2:]
+        return signature
 
     @torch.no_grad()
     def absorb(self) -> None:
@@ -129,5 +129,5 @@ class GatedAttention(ConcatenatedAttention):
 
 
 def gated_attentions(model: nn.Module) -> list[GatedAttention]:
-    """All attentions of a model whose heads have gates, in its order."""
+    """List the attentions of a model whose heads have gates, in its order."""
     return [module for module in model.modules() if isinstance(module, GatedAttention)]

@@ -74,7 +74,6 @@ class GroupedQueryAttention(HeadAttention):
         for projection in (self.k_proj, self.v_proj, self.q_proj):
             init_projection(projection, same_dims=kdim == embed_dim)
         init_output(self.out_proj)
-        self.register_signature()
 
     def project_query(self, x: Tensor) -> Tensor:
         return split_heads(self.q_proj(x) * self.v_head_size**-0.5, self.num_heads)  # (B, H, T, h)

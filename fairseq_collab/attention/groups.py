@@ -96,5 +96,5 @@ class HeadGroupAttention(ConcatenatedAttention):
 
 
 def head_group_attentions(model: nn.Module) -> list[HeadGroupAttention]:
-    """All attentions of a model whose heads have groups, in its order."""
+    """List the attentions of a model whose heads have groups, in its order."""
     return [module for module in model.modules() if isinstance(module, HeadGroupAttention)]

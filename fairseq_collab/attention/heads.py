@@ -27,8 +27,7 @@ from torch import Tensor, nn
 from fairseq_collab.attention.building import numbers
 from fairseq_collab.attention.cache import Cache, Context, IncrementalState, beam_history
 from fairseq_collab.attention.scores import (
-    FUSE_KEYS,
-    FUSE_QUERIES,
+    can_fuse,
     fused_heads,
     head_scores,
     mask_scores,
@@ -43,7 +42,7 @@ class HeadAttention(nn.Module):
 
     A variant sets ``num_heads``, ``v_head_size`` (``h_v``) and ``out_proj``, and defines
     ``project_query``, ``project_key``, ``project_value``, ``describe`` and
-    ``cached_floats_per_token``; its ``__init__`` ends with :meth:`register_signature`.
+    ``cached_floats_per_token``.
 
     Args:
         embed_dim: model size ``d`` of the queries and of the output.
@@ -72,7 +71,6 @@ class HeadAttention(nn.Module):
     v_head_size: int
     k_proj: nn.Linear
     out_proj: nn.Linear
-    signature: Tensor
     #: False where every forward pass has to show its attention weights.
     may_fuse = True
     #: Whether a decoder keeps a memory, of which keys and values are linear maps, in place of both:
@@ -139,9 +137,13 @@ class HeadAttention(nn.Module):
         """The size of a head's output, under the name by which fairseq's decoder layer asks."""
         return self.v_head_size
 
-    def register_signature(self) -> None:
-        """Keep the signature in the state dict, and so in checkpoints."""
-        self.register_buffer("signature", self.describe().to_tensor())
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        destination[f"{prefix}signature"] = self.describe().to_tensor()
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
+        state_dict.pop(f"{prefix}signature", None)  # the whole model has compared it
+        super()._load_from_state_dict(state_dict, prefix, *others)
 
     def forward(
         self,
@@ -161,7 +163,7 @@ class HeadAttention(nn.Module):
             query: ``(T, B, d)``; in a step of decoding ``T`` counts the beams of a sentence.
             key: ``(S, B, d_y)``, the input of keys and values; ignored once cached with
                 ``static_kv``.
-            value: ignored: fairseq's layers give ``key`` again.
+            value: ``key`` again, as fairseq's layers give it, or None.
             key_padding_mask: ``(B, S)``, true at padding; that of earlier steps of decoding is in
                 the decoder's history.
             incremental_state: where keys and values of earlier steps are kept, if decoding.
@@ -173,7 +175,12 @@ class HeadAttention(nn.Module):
         Returns:
             The output ``(T, B, d)`` and the weights: ``(B, T, S)``, ``(H, B, T, S)``, or None.
             Without heads the output is ``bo``, and there are no weights.
+
+        Raises:
+            ValueError: ``value`` is another tensor than ``key``.
         """
+        if value is not None and value is not key:
+            raise ValueError("keys and values have one input: give one tensor as both")
         if not self.num_heads:
             return torch.zeros_like(query) + numbers(self.out_proj.bias), None
         to_memory = self.has_memory and incremental_state is not None
@@ -182,11 +189,13 @@ class HeadAttention(nn.Module):
         q = self.project_query(query)  # (B, H, T, e)
         if to_memory:
             q = self.absorb_keys(q)  # (B, H, T, r)
-        if not (need_weights or need_head_weights) and self._fuse(q, context):
-            heads = fused_heads(q, context.keys, context.values, attn_mask, context.mask)
+        masks, dropout = (attn_mask, context.mask), self._dropout()
+        wants_weights = need_weights or need_head_weights or not self.may_fuse
+        if not wants_weights and can_fuse(q, context.keys, context.values, dropout):
+            heads = fused_heads(q, context.keys, context.values, *masks, dropout=dropout)
             weights = None
         else:
-            scores = mask_scores(head_scores(q, context.keys), attn_mask, context.mask)
+            scores = mask_scores(head_scores(q, context.keys), *masks)
             # Under autocast the softmax is in single precision.
             weights = scores.softmax(dim=-1).to(context.values.dtype)  # (B, H, T, S)
             heads = weighted_values(self.dropout_module(weights), context.values)  # (B, H, T, h_v)
@@ -200,17 +209,11 @@ class HeadAttention(nn.Module):
         per_head = weights.transpose(0, 1)  # (H, B, T, S)
         return output, per_head if need_head_weights else per_head.mean(dim=0)
 
-    def _fuse(self, q: Tensor, context: Context) -> bool:
-        """Whether torch's fused kernel, which has no weights to show, is to be used.
-
-        As measured on a CPU at d = 512: equal in time up to some 128 positions, then faster by up
-        to a third, and without a matrix of scores in memory.  Steps of decoding are too small.
-        """
+    def _dropout(self) -> float:
+        """The present probability with which an attention weight is dropped."""
         module = self.dropout_module  # fairseq's --retain-dropout acts in evaluation, too
         active = self.training or getattr(module, "apply_during_inference", False)
-        drops = active and getattr(module, "p", 0) > 0  # the kernel for CPUs cannot
-        many = q.size(2) >= FUSE_QUERIES and (q.is_cuda or context.keys.size(2) >= FUSE_KEYS)
-        return self.may_fuse and many and not drops
+        return getattr(module, "p", 0.0) if active else 0.0
 
     def __prepare_scriptable__(self) -> None:
         """Called by ``torch.jit.script``, for this module and for all that contain it."""

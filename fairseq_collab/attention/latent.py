@@ -101,7 +101,6 @@ class LatentAttention(HeadAttention):
         for projection in (self.k_proj, self.v_proj, self.q_proj):
             init_projection(projection, same_dims=kdim == embed_dim)
         init_output(self.out_proj)
-        self.register_signature()
 
     @property
     def kdim(self) -> int:

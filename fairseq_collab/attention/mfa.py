@@ -3,10 +3,10 @@
     q_i = RMSNorm(x Sq^T) Q_i,    k = y Sk^T,    v = y Sv^T,    head_i = softmax(C^-0.5 q_i k^T) v
     output = sum_i head_i O_i^T + bo
 
-Hu et al. 2024, arXiv 2412.19255, section 3; normalisation and scale are those of Step-3's released
-code.  It is collaborative attention (:mod:`fairseq_collab.attention.collaborative`) with full query
-mixing and one head of values, both of width ``C``; the query is normalised, and projections have no
-biases.  (``bo`` is fairseq's: its layers expect one.)
+Hu et al. 2024, arXiv 2412.19255, section 3; normalisation, its epsilon and the scale are those of
+Step-3's released code.  Without the normalisation these are shared keys with full query mixing and
+one head of values (:mod:`fairseq_collab.attention.collaborative`), all of width ``C``.  Projections
+have no biases.  (``bo`` is fairseq's: its layers expect one.)
 
 Shapes:
     d  model size    H  heads    C  width of the shared key and value; H and C are free
@@ -21,11 +21,21 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from fairseq_collab.attention.building import linear
-from fairseq_collab.attention.collaborative import CollaborativeAttention
+from fairseq_collab.attention.building import (
+    check_sizes,
+    init_output,
+    init_projection,
+    linear,
+    split_heads,
+)
+from fairseq_collab.attention.heads import HeadAttention
 from fairseq_collab.attention.signature import Signature, labelled
+
+#: Of Step-3's normalisation of queries.
+EPSILON = 1e-5
 
 
 @dataclass(frozen=True)
@@ -36,39 +46,60 @@ class MFASignature(Signature):
     width: int = labelled("shared width")
 
 
-class MFAAttention(CollaborativeAttention):
+class MFAAttention(HeadAttention):
     """``H`` heads over one key and one value of width ``C``.
 
     Args:
         num_heads: ``H``.
         width: ``C``.
-        options: of :class:`CollaborativeAttention`, ``kdim`` among them.
+        kdim: size of the input of keys and values, if not ``d``.
 
     Raises:
         ValueError: a size is not positive.
     """
 
-    def __init__(self, embed_dim: int, num_heads: int, width: int, **options: Any):
-        super().__init__(
-            embed_dim,
-            num_heads,
-            width,
-            query_mixing="full",
-            value_heads=1,
-            v_head_size=width,
-            bias=False,
-            **options,
-        )
-        self.scaling = width**-0.5
-        self.v_proj = linear(self.v_proj.in_features, width, bias=False)
-        nn.init.xavier_uniform_(self.v_proj.weight)
-        self.q_norm = nn.RMSNorm(width)
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        width: int,
+        *,
+        kdim: int | None = None,
+        **options: Any,
+    ):
+        super().__init__(embed_dim, **options)
+        check_sizes(num_heads=num_heads, width=width)
+        self.num_heads, self.v_head_size = num_heads, width
+        kdim = kdim or embed_dim
+        self.k_proj = linear(kdim, width, bias=False)
+        self.v_proj = linear(kdim, width)
+        self.q_proj = linear(embed_dim, width, bias=False)
+        self.out_proj = linear(num_heads * width, embed_dim)
+        for projection in (self.k_proj, self.v_proj, self.q_proj):
+            init_projection(projection, same_dims=embed_dim == kdim == width)
+        init_output(self.out_proj)
+        # Drawn anew, so that a seed gives the weights from which the results were trained.
+        self.v_proj = linear(kdim, width, bias=False)
+        init_projection(self.v_proj, same_dims=False)
         # Each Q_i as a projection C -> C of one stacked projection: Xavier of (H C, C).
         bound = math.sqrt(6 / (width + num_heads * width))
-        nn.init.uniform_(self.mixing, -bound, bound)
+        self.mixing = nn.Parameter(torch.empty(num_heads, width, width).uniform_(-bound, bound))
+        self.q_norm = nn.RMSNorm(width, eps=EPSILON)
 
     def project_query(self, x: Tensor) -> Tensor:
-        return self._mix(self.q_norm(self.q_proj(x)))  # (B, H, T, C)
+        mixing = self.mixing * self.v_head_size**-0.5
+        # One product for all heads: (T, B, C) x (C, H C).
+        q = self.q_norm(self.q_proj(x)) @ mixing.transpose(0, 1).flatten(1)
+        return split_heads(q, self.num_heads)  # (B, H, T, C)
+
+    def project_key(self, y: Tensor) -> Tensor:
+        return split_heads(self.k_proj(y), 1)  # (B, 1, S, C)
+
+    def project_value(self, y: Tensor) -> Tensor:
+        return split_heads(self.v_proj(y), 1)  # (B, 1, S, C)
 
     def describe(self) -> Signature:
-        return MFASignature(self.num_heads, self.key_dim)
+        return MFASignature(self.num_heads, self.v_head_size)
+
+    def cached_floats_per_token(self) -> tuple[int, int]:
+        return self.v_head_size, self.v_head_size

@@ -1,4 +1,4 @@
-"""Scores of queries and keys with their masks, weighted sums of values, torch's fused kernel.
+"""Scores of queries and keys with their masks, weighted sums of values, torch's fused kernels.
 
     scores = q k^T + mask,      heads = softmax(scores) v
 
@@ -17,42 +17,69 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-#: The least numbers of queries and (on a CPU) of keys for torch's fused kernel.
+#: The least numbers of queries and (on a CPU) of keys for torch's fused kernels.
 FUSE_QUERIES, FUSE_KEYS = 32, 256
 
 
 def head_scores(q: Tensor, k: Tensor) -> Tensor:
     """Scores of all heads: ``(B, H, T, e), (B, G, S, e) -> (B, H, T, S)``."""
-    return _product(q, k.transpose(2, 3))
+    return _grouped_matmul(q, k.transpose(2, 3))
 
 
 def weighted_values(weights: Tensor, v: Tensor) -> Tensor:
     """Outputs of all heads: ``(B, H, T, S), (B, G, S, h_v) -> (B, H, T, h_v)``."""
-    return _product(weights, v)
+    return _grouped_matmul(weights, v)
 
 
-def _product(rows: Tensor, each: Tensor) -> Tensor:
+def _grouped_matmul(x: Tensor, shared: Tensor) -> Tensor:
     """Products of all heads: ``(B, H, T, m), (B, G, m, n) -> (B, H, T, n)``."""
-    heads, groups = rows.size(1), each.size(1)
+    heads, groups = x.size(1), shared.size(1)
     if groups == heads:
-        return rows @ each
+        return x @ shared
     # H/G heads share a factor: their rows are stacked into one product.
-    together = rows.unflatten(1, (groups, -1)).flatten(2, 3)  # (B, G, H/G * T, m)
-    product = together @ each  # (B, G, H/G * T, n)
+    stacked = x.unflatten(1, (groups, -1)).flatten(2, 3)  # (B, G, H/G * T, m)
+    product = stacked @ shared  # (B, G, H/G * T, n)
     return product.unflatten(2, (heads // groups, -1)).flatten(1, 2)
 
 
 def for_each_head(shared: Tensor, num_heads: int) -> Tensor:
-    """Keys or values, repeated for the heads that share them: ``(B, G, S, n) -> (B, H, S, n)``."""
+    """Keys or values, repeated for the heads that share them: ``(B, G, S, n) -> (B, H, S, n)``.
+
+    A view where all heads share one (``G = 1``), else a copy.
+    """
     batch, groups, *rest = shared.shape
-    each = shared.unsqueeze(2).expand(batch, groups, num_heads // groups, *rest)
-    return each.flatten(1, 2)
+    repeated = shared.unsqueeze(2).expand(batch, groups, num_heads // groups, *rest)
+    return repeated.flatten(1, 2)
 
 
-def fused_heads(q: Tensor, k: Tensor, v: Tensor, *masks: Tensor | None) -> Tensor:
-    """Outputs of all heads by torch's fused kernel: ``(B, H, T, h_v)``; masks as below."""
+def can_fuse(q: Tensor, k: Tensor, v: Tensor, dropout: float) -> bool:
+    """Whether :func:`fused_heads` is worthwhile.
+
+    On a CPU (``d = 512``, 8 heads) it is faster from 256 keys on, if padding at most doubles the
+    values; in training with padded values, from 512 on.  torch's kernel for CPUs has no dropout.
+    """
+    widening = q.size(3) / v.size(3)
+    if q.size(2) < FUSE_QUERIES or widening > 2:
+        return False
+    least = 2 * FUSE_KEYS if widening > 1 and q.requires_grad else FUSE_KEYS
+    return q.is_cuda or (k.size(2) >= least and not dropout)
+
+
+def fused_heads(
+    q: Tensor, k: Tensor, v: Tensor, *masks: Tensor | None, dropout: float = 0.0
+) -> Tensor:
+    """Outputs of all heads by torch's fused kernel: ``(B, H, T, h_v)``; masks as below.
+
+    The kernel needs keys and values of one width.  For others, torch computes the whole matrix of
+    scores without a word; so the narrower are padded with zeros, which changes no result.  Heads
+    are repeated here: with ``enable_gqa``, torch has no fused kernel for masks on a GPU.
+    """
+    width, value_width = max(q.size(3), v.size(3)), v.size(3)
+    q, k, v = (F.pad(x, (0, width - x.size(3))) if x.size(3) < width else x for x in (q, k, v))
     k, v = (for_each_head(shared, q.size(1)) for shared in (k, v))
-    return F.scaled_dot_product_attention(q, k, v, _merged(q, masks), scale=1.0)
+    mask = _merged(q, masks)
+    heads = F.scaled_dot_product_attention(q, k, v, mask, dropout, scale=1.0)
+    return heads[..., :value_width]
 
 
 def mask_scores(scores: Tensor, *masks: Tensor | None) -> Tensor:
@@ -60,10 +87,10 @@ def mask_scores(scores: Tensor, *masks: Tensor | None) -> Tensor:
 
     Shapes: ``scores (B, H, T, S)``, and whatever broadcasts to it.
     """
-    given = [mask for mask in masks if mask is not None]
-    if len(given) > 1:  # one for all heads: a pass over their scores takes longer
-        return scores + _merged(scores, given)
-    for mask in given:
+    masks = tuple(mask for mask in masks if mask is not None)
+    if len(masks) > 1:  # merged without the heads: a pass over all scores takes longer
+        return scores + _merged(scores, masks)
+    for mask in masks:
         if mask.dtype == torch.bool:
             scores = scores.masked_fill(mask, float("-inf"))
         else:
@@ -72,9 +99,9 @@ def mask_scores(scores: Tensor, *masks: Tensor | None) -> Tensor:
 
 
 def _merged(like: Tensor, masks: Sequence[Tensor | None]) -> Any:
-    """One mask in place of several, to be added: 0 where allowed, else -inf; None in place of none.
+    """Merge masks into one additive mask (0 allowed, -inf forbidden); None if there is none.
 
-    ``like`` is of the scores' kind.
+    ``like`` gives dtype and device.
     """
     sums = [mask_scores(like.new_zeros(()), mask) for mask in masks if mask is not None]
     return sum(sums[1:], sums[0]) if sums else None

@@ -29,12 +29,12 @@ KINDS = {
 
 
 def labelled(label: str) -> Any:
-    """A field of a :class:`Signature` with another name in messages than in code."""
+    """Make a field of a :class:`Signature` with another name in messages than in code."""
     return field(metadata={"label": label})
 
 
 def chosen(label: str, choices: tuple[str, ...]) -> Any:
-    """A field that is one of ``choices``, kept as its place among them."""
+    """Make a field that is one of ``choices``; a checkpoint has its index."""
     return field(metadata={"label": label, "choices": choices})
 
 
@@ -46,12 +46,12 @@ class Signature:
     kind: ClassVar[int]
 
     def to_tensor(self) -> Tensor:
-        """``(2 + fields,)``, as a checkpoint keeps it."""
+        """Return ``(2 + fields,)``, as a checkpoint stores it."""
         numbers = [_number(f, getattr(self, f.name)) for f in fields(self)]
         return torch.tensor([SIGNATURE_VERSION, self.kind, *numbers], dtype=torch.int64)
 
     def diff(self, saved: Tensor) -> Iterator[str]:
-        """Where a checkpoint's signature differs: each field, its saved and its given value."""
+        """Name the fields that differ from a checkpoint's, with both values."""
         version, kind, *numbers = saved.tolist()
         if version != SIGNATURE_VERSION:
             yield _difference("signature version", version, SIGNATURE_VERSION)
@@ -60,13 +60,13 @@ class Signature:
             yield _difference("kind of heads", *names)
         else:
             for f, number in zip(fields(self), numbers, strict=True):
-                given = getattr(self, f.name)
-                if number != _number(f, given):
-                    yield _difference(f.metadata.get("label", f.name), _value(f, number), given)
+                value = getattr(self, f.name)
+                if number != _number(f, value):
+                    yield _difference(f.metadata.get("label", f.name), _value(f, number), value)
 
 
-def _difference(what: str, saved: Any, given: Any) -> str:
-    return f"{what} is {saved} in the checkpoint, {given} in the model"
+def _difference(what: str, saved: Any, expected: Any) -> str:
+    return f"{what} is {saved} in the checkpoint, {expected} in the model"
 
 
 def _number(part: Field[Any], value: Any) -> int:

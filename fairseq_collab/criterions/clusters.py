@@ -41,7 +41,7 @@ ITERATIONS = 5
 
 
 def gram_matrix(features: Tensor, padding: Tensor | None = None) -> Tensor:
-    """Inner products of the heads' flattened features: ``(B, H, N, e) -> (H, H)``.
+    """Compute inner products of the heads' flattened features: ``(B, H, N, e) -> (H, H)``.
 
     Args:
         padding: ``(B, N)``, true at positions to ignore.
@@ -57,13 +57,13 @@ def gram_matrix(features: Tensor, padding: Tensor | None = None) -> Tensor:
 
 
 def mean_weights(membership: Tensor) -> Tensor:
-    """``W``: ``(L, H, C) -> (L, C, H)``; a row of zeros for a group without heads."""
+    """Compute ``W``: ``(L, H, C) -> (L, C, H)``; a row of zeros for a group without heads."""
     sizes = membership.sum(dim=1, keepdim=True).clamp_min(1)
     return (membership / sizes).transpose(1, 2)
 
 
 def squared_distances(gram: Tensor, membership: Tensor) -> Tensor:
-    """``|f_i - z_c|^2`` of every head and centre: ``(L, H, C)``."""
+    """Compute ``|f_i - z_c|^2`` of every head and centre: ``(L, H, C)``."""
     weights = mean_weights(membership)
     to_centres = gram @ weights.transpose(1, 2)  # (L, H, C)
     norms = gram.diagonal(dim1=1, dim2=2).unsqueeze(2)  # (L, H, 1)
@@ -72,7 +72,7 @@ def squared_distances(gram: Tensor, membership: Tensor) -> Tensor:
 
 
 def first_groups(gram: Tensor, groups: int) -> Tensor:
-    """Deterministic groups around distant heads: ``(L, H, H) -> (L, H, C)``.
+    """Form deterministic groups around distant heads: ``(L, H, H) -> (L, H, C)``.
 
     The first head is the farthest from the mean of all, each next one the farthest from those
     before.
@@ -90,7 +90,7 @@ def first_groups(gram: Tensor, groups: int) -> Tensor:
 
 
 def cluster(gram: Tensor, start: Tensor, iterations: int = ITERATIONS) -> Tensor:
-    """k-means of the heads of each attention with Euclidean distance; no group is empty.
+    """Run k-means on the heads of each attention, with Euclidean distance; no group is empty.
 
     Args:
         gram: ``(L, H, H)``, without gradient.
@@ -117,24 +117,24 @@ def fill_empty(gram: Tensor, membership: Tensor) -> Tensor:
     """
     empty = (membership.sum(dim=1) == 0).unsqueeze(2)  # (L, C, 1)
     distances = squared_distances(gram, membership)
-    own = (distances * membership).sum(dim=2)  # (L, H)
+    to_centre = (distances * membership).sum(dim=2)  # (L, H)
     nearest = distances.masked_fill(membership == 0, float("inf")).argmin(dim=1)  # (L, C)
-    stay = _one_hot(nearest, own).masked_fill(empty, 0)  # (L, C, H)
-    donors = own.masked_fill(stay.sum(dim=1) > 0, float("-inf"))
+    stay = _one_hot(nearest, to_centre).masked_fill(empty, 0)  # (L, C, H)
+    donors = to_centre.masked_fill(stay.sum(dim=1) > 0, float("-inf"))
     donors = donors.argsort(dim=1, descending=True, stable=True)  # (L, H)
-    place = (empty.squeeze(2).cumsum(dim=1) - 1).clamp_min(0)  # the n-th empty group: n-th donor
-    joins = _one_hot(donors.gather(1, place), own).masked_fill(~empty, 0)  # (L, C, H)
+    rank = (empty.squeeze(2).cumsum(dim=1) - 1).clamp_min(0)  # the n-th empty group: n-th donor
+    joins = _one_hot(donors.gather(1, rank), to_centre).masked_fill(~empty, 0)  # (L, C, H)
     leaves = joins.sum(dim=1).unsqueeze(2)  # (L, H, 1)
     return membership * (1 - leaves) + joins.transpose(1, 2)
 
 
 def _nearest(distances: Tensor) -> Tensor:
-    """Membership in the nearest group, of equals the first: ``(L, H, C) -> (L, H, C)``."""
+    """Put heads into the nearest group; ties: the first: ``(L, H, C) -> (L, H, C)``."""
     return _one_hot(distances.argmin(dim=2), distances)
 
 
 def _one_hot(indices: Tensor, like: Tensor) -> Tensor:
-    """Unit vectors of the size and precision of ``like``'s last dimension."""
+    """Make unit vectors of the size and precision of ``like``'s last dimension."""
     return functional.one_hot(indices, like.size(-1)).to(like.dtype)
 
 
@@ -149,7 +149,7 @@ class Similarity(NamedTuple):
 
 
 def similarity(gram: Tensor, membership: Tensor) -> Similarity:
-    """The mean cosines, with a gradient for ``gram``.
+    """Compute the mean cosines, with a gradient for ``gram``.
 
     With one head per group (``C = H``) ``within`` is 1, and ``between`` is the disagreement
     regularisation of Li et al. 2018.
@@ -158,8 +158,8 @@ def similarity(gram: Tensor, membership: Tensor) -> Similarity:
     to_centres = gram @ weights.transpose(1, 2)  # (L, H, C)
     centres = weights @ to_centres  # (L, C, C)
     norms, centre_norms = (g.diagonal(dim1=1, dim2=2) for g in (gram, centres))
-    own_norms = (membership @ centre_norms.unsqueeze(2)).squeeze(2)  # (L, H)
-    within = cosine((to_centres * membership).sum(dim=2), norms, own_norms).mean(dim=1)
+    group_norms = (membership @ centre_norms.unsqueeze(2)).squeeze(2)  # (L, H)
+    within = cosine((to_centres * membership).sum(dim=2), norms, group_norms).mean(dim=1)
     groups = membership.size(2)
     if groups == 1:
         return Similarity(within, torch.zeros_like(within))
@@ -169,6 +169,6 @@ def similarity(gram: Tensor, membership: Tensor) -> Similarity:
 
 
 def cosine(product: Tensor, norm: Tensor, other_norm: Tensor) -> Tensor:
-    """From an inner product and two squared lengths; 0 without gradient for a length of 0."""
+    """Divide an inner product by two lengths, given squared; 0 without gradient for a length 0."""
     tiny = torch.finfo(product.dtype).tiny
     return product / (norm * other_norm).clamp_min(tiny).sqrt()

@@ -45,7 +45,7 @@ class Padding(NamedTuple):
     target: Tensor
 
     def of(self, attention: HeadGroupAttention) -> Tensor:
-        """The padding along the positions of an attention's features."""
+        """Return the padding along the positions of an attention's features."""
         # Values are features of keys; weights and outputs are features of queries.
         of_source = attention.attention_type == "encoder" or (
             attention.attention_type == "cross" and attention.feature == "value"
@@ -54,14 +54,14 @@ class Padding(NamedTuple):
 
 
 def padding_of(net_input: dict[str, Any], symbol: int) -> Padding:
-    """The positions of the padding ``symbol`` in the inputs of a translation or language model."""
+    """Find the padding ``symbol`` in the inputs of a translation or language model."""
     source = net_input["src_tokens"]
     return Padding(source.eq(symbol), net_input.get("prev_output_tokens", source).eq(symbol))
 
 
 @contextmanager
 def watched(model: nn.Module) -> Iterator[list[HeadGroupAttention]]:
-    """Within the context, the attentions of ``model`` keep the features of their heads."""
+    """Make the attentions of ``model`` keep the features of their heads within the context."""
     attentions = head_group_attentions(model)
     if not attentions:
         raise UserError(
@@ -77,21 +77,21 @@ def watched(model: nn.Module) -> Iterator[list[HeadGroupAttention]]:
 
 
 def gram_matrices(attentions: Sequence[HeadGroupAttention], padding: Padding) -> list[Tensor]:
-    """The Gram matrix ``(H, H)`` of each attention; its features are released."""
-    found = []
+    """Compute the Gram matrix ``(H, H)`` of every attention, and release its features."""
+    grams = []
     for attention in attentions:
         if attention.features is None:
             raise UserError(
                 "a layer was skipped, and its heads have no features",
                 todo="train head groups without --encoder-layerdrop and --decoder-layerdrop",
             )
-        found.append(clusters.gram_matrix(attention.features, padding.of(attention)))
+        grams.append(clusters.gram_matrix(attention.features, padding.of(attention)))
         attention.features = None
-    return found
+    return grams
 
 
 def constrain(attentions: Sequence[HeadGroupAttention], padding: Padding) -> dict[str, Tensor]:
-    """Update the groups from the features of a training batch; returns :data:`MEASURES`."""
+    """Update the groups from the features of a training batch, and return :data:`MEASURES`."""
     grams = gram_matrices(attentions, padding)
     if not all(gram.requires_grad for gram in grams):
         raise UserError(
@@ -99,9 +99,9 @@ def constrain(attentions: Sequence[HeadGroupAttention], padding: Padding) -> dic
             todo="train head groups without --checkpoint-activations",
         )
     sums: list[Tensor] = []
-    for places in equal_sizes(attentions):
-        gram = torch.stack([grams[i] for i in places])
-        membership = regroup([attentions[i] for i in places], gram.detach())
+    for indices in equal_sizes(attentions):
+        gram = torch.stack([grams[i] for i in indices])
+        membership = regroup([attentions[i] for i in indices], gram.detach())
         parts = clusters.similarity(gram, membership)
         sums.append(torch.stack([part.sum() for part in parts]))
     means = torch.stack(sums).sum(dim=0) / len(attentions)
@@ -109,7 +109,7 @@ def constrain(attentions: Sequence[HeadGroupAttention], padding: Padding) -> dic
 
 
 def regroup(attentions: Sequence[HeadGroupAttention], gram: Tensor) -> Tensor:
-    """Continue k-means from the attentions' groups; returns and stores membership ``(L, H, C)``.
+    """Continue k-means from the attentions' groups; store and return membership ``(L, H, C)``.
 
     All processes of a training average their Gram matrices, so that their groups are equal.
 
@@ -129,8 +129,8 @@ def regroup(attentions: Sequence[HeadGroupAttention], gram: Tensor) -> Tensor:
 
 
 def equal_sizes(attentions: Sequence[HeadGroupAttention]) -> list[list[int]]:
-    """Places of attentions with equal numbers of heads and groups, to be computed at once."""
-    found: dict[tuple[int, int], list[int]] = {}
-    for place, attention in enumerate(attentions):
-        found.setdefault((attention.num_heads, attention.groups), []).append(place)
-    return list(found.values())
+    """Group the indices of attentions by numbers of heads and groups, to be computed at once."""
+    by_size: dict[tuple[int, int], list[int]] = {}
+    for index, attention in enumerate(attentions):
+        by_size.setdefault((attention.num_heads, attention.groups), []).append(index)
+    return list(by_size.values())

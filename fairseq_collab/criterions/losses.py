@@ -91,14 +91,14 @@ class LabelSmoothedCrossEntropyWithHeadGates(LogsMeans, LabelSmoothedCrossEntrop
     @classmethod
     def build_criterion(cls, cfg: Any, task: Any) -> Any:
         check_weight("--gate-penalty", cfg.gate_penalty)
-        found = super().build_criterion(cfg, task)
-        found.gate_penalty = cfg.gate_penalty
-        return found
+        criterion = super().build_criterion(cfg, task)
+        criterion.gate_penalty = cfg.gate_penalty
+        return criterion
 
     def forward(
         self, model: Any, sample: dict[str, Any], reduce: bool = True
     ) -> tuple[Tensor, Any, dict[str, Any]]:
-        """fairseq's criterion contract; in training the loss includes the penalty."""
+        """Return what fairseq's criterions return; in training the loss includes the penalty."""
         if not model.training:
             return super().forward(model, sample, reduce)
         attentions = gated_attentions(model)
@@ -155,25 +155,25 @@ class WithHeadGroups(LogsMeans):
             known = ", ".join(NORMALISATIONS)
             what = f"is {cfg.group_normalisation!r}; it must be one of {known}"
             raise UserError(what, where="--group-normalisation")
-        found = super().build_criterion(cfg, task)
-        found.group_alpha, found.group_beta = cfg.group_alpha, cfg.group_beta
-        found.group_normalisation = cfg.group_normalisation
-        return found
+        criterion = super().build_criterion(cfg, task)
+        criterion.group_alpha, criterion.group_beta = cfg.group_alpha, cfg.group_beta
+        criterion.group_normalisation = cfg.group_normalisation
+        return criterion
 
     def forward(
         self, model: Any, sample: dict[str, Any], reduce: bool = True
     ) -> tuple[Tensor, Any, dict[str, Any]]:
-        """fairseq's criterion contract; in training the loss includes the constraint."""
+        """Return what fairseq's criterions return; in training the loss includes the constraint."""
         if not model.training:
             return super().forward(model, sample, reduce)
         with watched(model) as attentions:
             loss, sample_size, logging_output = super().forward(model, sample, reduce)
-        found = constrain(attentions, padding_of(sample["net_input"], self.padding_idx))
-        constraint = self.group_beta * found["group_between"]
-        constraint = constraint - self.group_alpha * found["group_within"]
-        found["group_loss"] = constraint
+        measures = constrain(attentions, padding_of(sample["net_input"], self.padding_idx))
+        constraint = self.group_beta * measures["group_between"]
+        constraint = constraint - self.group_alpha * measures["group_within"]
+        measures["group_loss"] = constraint
         scale = sample_size if self.group_normalisation == "paper" else len(attentions)
-        values = {name: value.detach() for name, value in found.items()}
+        values = {name: value.detach() for name, value in measures.items()}
         return loss + scale * constraint, sample_size, {**logging_output, **values, self.count: 1}
 
 

@@ -63,44 +63,44 @@ class HeadModel(BaseFairseqModel):
     @classmethod
     def build_model(cls, cfg: DictConfig, task: Any) -> HeadModel:
         """Build the model that flat options describe; UserError names one that makes no sense."""
-        given = plain_options(cfg)
+        options = plain_options(cfg)
         for option, why in _UNSUPPORTED.items():
-            if given.get(option):
+            if options.get(option):
                 raise UserError(f"{why}: leave the option out")
         for size in ("decoder_input_dim", "decoder_output_dim"):
-            if size in given and given[size] is None:
-                given[size] = given["decoder_embed_dim"]
+            if size in options and options[size] is None:
+                options[size] = options["decoder_embed_dim"]
         try:
-            model = cls.build(given, task)
+            model = cls.build(options, task)
             swap_linear(model)
             swap_dropout(model)
         except ValueError as error:
             raise UserError(f"cannot build the model: {error}") from error
-        model.signed = ModelSignature.of(given)
+        model.signed = ModelSignature.of(options)
         model.register_buffer("signature", model.signed.to_tensor())
         if cls.variant.finish is not None:
-            cls.variant.finish(model, given)
+            cls.variant.finish(model, options)
         return model
 
     @classmethod
-    def build(cls, given: dict[str, Any], task: Any) -> HeadModel:
+    def build(cls, options: dict[str, Any], task: Any) -> HeadModel:
         """Build the model; ValueError names an option that makes no sense."""
         raise NotImplementedError
 
     @classmethod
-    def nested(cls, given: Mapping[str, Any]) -> TransformerConfig:
-        """fairseq's nested configuration from flat options, with the factory of the attention.
+    def nested(cls, options: Mapping[str, Any]) -> TransformerConfig:
+        """Nest flat options in fairseq's configuration, with the factory of the attention.
 
         Options that fairseq does not know become attributes of the result as they are; those of the
         variant that the family leaves out have their defaults.
         """
         defaults = {option.name: option.default for option in fields(cls.variant.options)}
-        config = TransformerConfig.from_namespace(Namespace(**{**defaults, **given}))
+        config = TransformerConfig.from_namespace(Namespace(**{**defaults, **options}))
         config.attention_factory = cls.variant.attention
         return config
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
-        """Called by fairseq before it loads weights."""
+        """Complete and check weights; fairseq calls this before it loads them."""
         super().upgrade_state_dict_named(state_dict, name)
         if any(key.endswith("signature") for key in state_dict):  # else it is stock fairseq's
             # Checkpoints of version 0.2.0 and before have none.
@@ -182,13 +182,13 @@ def register(variant: Variant) -> None:
     """
     for family in variant.families:
         endings = tuple(f"_in_{type_}" for type_ in family.absent)
-        own = [
+        variant_fields = [
             copied(option)
             for option in fields(variant.options)
             if option.name != "_name" and not option.name.endswith(endings)
         ]
         name = f"{family.prefix}{variant.name}"
-        options = make_dataclass(f"{name}_options", own, bases=(family.options,))
+        options = make_dataclass(f"{name}_options", variant_fields, bases=(family.options,))
         module = sys.modules[variant.attention.__module__]  # of a plug-in, perhaps
         members = {"variant": variant, "options": options, "__module__": module.__name__}
         for ending, values in family.presets.items():

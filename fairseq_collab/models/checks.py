@@ -36,14 +36,14 @@ class ModelSignature(Signature):
     pre_norm: str = chosen("normalisation before the decoder's blocks", ("off", "on"))
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> ModelSignature:
-        """That of flat options."""
-        within = "the decoder" if given["share_decoder_input_output_embed"] else "nothing"
+    def of(cls, options: Mapping[str, Any]) -> ModelSignature:
+        """Return the signature of flat options."""
+        within = "the decoder" if options["share_decoder_input_output_embed"] else "nothing"
         return cls(
-            "all" if given.get("share_all_embeddings") else within,
-            str(given["activation_fn"]),
-            "off" if given["no_scale_embedding"] else "on",
-            "on" if given["decoder_normalize_before"] else "off",
+            "all" if options.get("share_all_embeddings") else within,
+            str(options["activation_fn"]),
+            "off" if options["no_scale_embedding"] else "on",
+            "on" if options["decoder_normalize_before"] else "off",
         )
 
 
@@ -62,8 +62,8 @@ def check_weights(model: Any, state: Mapping[str, Tensor], prefix: str) -> None:
         prefix: of the model's names in ``state``.
 
     Raises:
-        UserError: the first field that differs, with its saved and its given value; or the
-            weights are those of stock fairseq.
+        UserError: the first field that differs, with its values in both; or the weights are those
+            of stock fairseq.
     """
     if not any(name.endswith("signature") for name in state):
         raise UserError(
@@ -80,18 +80,18 @@ def check_weights(model: Any, state: Mapping[str, Tensor], prefix: str) -> None:
 
 
 def _differences(model: Any, state: Mapping[str, Tensor], prefix: str) -> Iterator[str]:
-    own = model.state_dict()
+    weights = model.state_dict()
     yield from model.signed.diff(state[f"{prefix}signature"])
     for name, module in model.named_modules():
         saved = state.get(f"{prefix}{name}.signature")
         if isinstance(module, HeadAttention) and saved is not None:
             yield from (f"{name}: {difference}" for difference in module.describe().diff(saved))
         saved = state.get(f"{prefix}{name}.dictionary_signature")
-        given = own.get(f"{name}.dictionary_signature")
+        expected = weights.get(f"{name}.dictionary_signature")
         # A model of another kind may keep it elsewhere; the shapes below show what does not fit.
-        if saved is not None and given is not None and not torch.equal(saved, given.cpu()):
-            yield _dictionary_difference(name, saved, given)
-    for name, tensor in own.items():
+        if saved is not None and expected is not None and not torch.equal(saved, expected.cpu()):
+            yield _dictionary_difference(name, saved, expected)
+    for name, tensor in weights.items():
         saved = state.get(prefix + name)
         if saved is None:
             yield f"{name} is missing from the checkpoint"
@@ -99,13 +99,13 @@ def _differences(model: Any, state: Mapping[str, Tensor], prefix: str) -> Iterat
             shapes = f"{tuple(saved.shape)} in the checkpoint, {tuple(tensor.shape)} in the model"
             yield f"{name} has shape {shapes}"
     for name in state:
-        if name.startswith(prefix) and name[len(prefix) :] not in own:
+        if name.startswith(prefix) and name[len(prefix) :] not in weights:
             yield f"{name} is not in this model"
 
 
-def _dictionary_difference(name: str, saved: Tensor, own: Tensor) -> str:
-    size, own_size = int(saved[1]), int(own[1])
-    if size != own_size:
-        what = f"{size} symbols in the checkpoint, {own_size} in the model"
+def _dictionary_difference(name: str, saved: Tensor, expected: Tensor) -> str:
+    size, expected_size = int(saved[1]), int(expected[1])
+    if size != expected_size:
+        what = f"{size} symbols in the checkpoint, {expected_size} in the model"
         return f"the {name}'s dictionary has {what}"
     return f"the {name}'s dictionary has the same size ({size}) but other symbols, or another order"

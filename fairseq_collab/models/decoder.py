@@ -143,8 +143,7 @@ class Decoder(TransformerDecoderBase):
             rows = last.size(0)
             start_beam_history(state, rows if source is None else source.size(1), rows, like)
         history = beam_history(state)
-        padding = last.eq(self.padding_idx)  # (rows, 1)
-        history.extend(padding if padding.any() else None)
+        history.extend(last.eq(self.padding_idx))
         return history
 
     def reorder_incremental_state(
@@ -152,4 +151,5 @@ class Decoder(TransformerDecoderBase):
     ) -> None:
         """Called by fairseq before that of the layers' attentions."""
         if has_beam_history(incremental_state):
-            beam_history(incremental_state).reorder(new_order)
+            history = beam_history(incremental_state)
+            history.reorder(new_order, history.moved_sentences(new_order))

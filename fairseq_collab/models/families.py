@@ -39,9 +39,9 @@ class HeadTransformer(HeadModel, TransformerModelBase):
     """An encoder-decoder transformer whose attention is one of ours."""
 
     @classmethod
-    def build(cls, given: dict[str, Any], task: Any) -> HeadModel:
+    def build(cls, options: dict[str, Any], task: Any) -> HeadModel:
         # After HeadModel's in the order of classes comes fairseq's, which takes nested options.
-        model = super(HeadModel, cls).build_model(cls.nested(given), task)
+        model = super(HeadModel, cls).build_model(cls.nested(options), task)
         # The model does not know its criterion; fairseq's alignment loss needs this task option.
         model.decoder.aligns = getattr(getattr(task, "cfg", None), "load_alignments", False)
         return model
@@ -55,7 +55,7 @@ class HeadTransformer(HeadModel, TransformerModelBase):
         return Decoder(cfg, tgt_dict, embed)
 
     def search(self, generator: Any, sample: Any, **arguments: Any) -> Any:
-        """Called by fairseq's generators (``fairseq_compat``) in place of their own search.
+        """Search; fairseq's generators (``fairseq_compat``) call this in place of their own search.
 
         Returns:
             The result of ``generator.generate([self], sample, **arguments)``; None where that is no
@@ -99,43 +99,43 @@ class HeadLanguageModel(HeadModel, FairseqLanguageModel):
     """A decoder-only transformer whose attention is one of ours."""
 
     @classmethod
-    def build(cls, given: dict[str, Any], task: Any) -> HeadLanguageModel:
-        if given["max_target_positions"] is None:
-            given["max_target_positions"] = (
-                given["tokens_per_sample"] or DEFAULT_MAX_TARGET_POSITIONS
+    def build(cls, options: dict[str, Any], task: Any) -> HeadLanguageModel:
+        if options["max_target_positions"] is None:
+            options["max_target_positions"] = (
+                options["tokens_per_sample"] or DEFAULT_MAX_TARGET_POSITIONS
             )
-        check_tied(given)
-        config = cls.nested({**given, "no_cross_attention": True})
-        embedding = input_embedding(given, task.source_dictionary)
+        check_tied(options)
+        config = cls.nested({**options, "no_cross_attention": True})
+        embedding = input_embedding(options, task.source_dictionary)
         return cls(Decoder(config, task.target_dictionary, embedding))
 
 
-def input_embedding(given: Mapping[str, Any], dictionary: Any) -> Any:
-    """The embedding ``(B, T) -> (B, T, d)``: of words, or of adaptive sizes.
+def input_embedding(options: Mapping[str, Any], dictionary: Any) -> Any:
+    """Build the embedding ``(B, T) -> (B, T, d)``: of words, or of adaptive sizes.
 
     A module with ``embedding_dim`` and ``padding_idx``, as fairseq's decoder wants it.
     """
-    if given["adaptive_input"]:
+    if options["adaptive_input"]:
         return AdaptiveInput(
             len(dictionary),
             dictionary.pad(),
-            given["decoder_input_dim"],
-            given["adaptive_input_factor"],
-            given["decoder_embed_dim"],
-            fairseq_options.eval_str_list(given["adaptive_input_cutoff"], type=int),
+            options["decoder_input_dim"],
+            options["adaptive_input_factor"],
+            options["decoder_embed_dim"],
+            fairseq_options.eval_str_list(options["adaptive_input_cutoff"], type=int),
         )
-    return Embedding(len(dictionary), given["decoder_input_dim"], dictionary.pad())
+    return Embedding(len(dictionary), options["decoder_input_dim"], dictionary.pad())
 
 
-def check_tied(given: Mapping[str, Any]) -> None:
+def check_tied(options: Mapping[str, Any]) -> None:
     """Raise ValueError for adaptive inputs and outputs that share weights but differ in a size."""
     pairs = (
         ("adaptive_input_factor", "adaptive_softmax_factor"),
         ("adaptive_input_cutoff", "adaptive_softmax_cutoff"),
         ("decoder_input_dim", "decoder_output_dim"),
     )
-    differ = [pair for pair in pairs if given[pair[0]] != given[pair[1]]]
-    if given["tie_adaptive_weights"] and (differ or not given["adaptive_input"]):
+    differ = [pair for pair in pairs if options[pair[0]] != options[pair[1]]]
+    if options["tie_adaptive_weights"] and (differ or not options["adaptive_input"]):
         names = " and ".join(f"--{name.replace('_', '-')}" for name in (differ or pairs)[0])
         raise ValueError(f"--tie-adaptive-weights needs --adaptive-input, and equal {names}")
 

@@ -47,14 +47,14 @@ class GatedOptions(ConcatenatedOptions):
 
 
 def gated_heads(cfg: TransformerConfig, place: Place) -> ConcatenatedAttention:
-    """The heads of one place, with gates where they are chosen."""
+    """Build the heads at ``place``, with gates where they are chosen."""
     heads, sizes = head_options(cfg, place)
     if not heads or place.type not in named_types("--gated-types", cfg.gated_types):
         return ConcatenatedAttention(place.embed_dim, heads, **sizes)
     return GatedAttention(place.embed_dim, heads, gate_speed=cfg.gate_speed, **sizes)
 
 
-def freeze_decoder(model: nn.Module, given: dict[str, Any]) -> None:
+def freeze_decoder(model: nn.Module, options: dict[str, Any]) -> None:
     """Remove the decoder's gradient if ``--freeze-decoder`` is given: optimisers skip it.
 
     Embeddings that the encoder shares with the decoder are frozen, too.
@@ -62,7 +62,7 @@ def freeze_decoder(model: nn.Module, given: dict[str, Any]) -> None:
     Raises:
         UserError: the decoder contains gates.
     """
-    if not given["freeze_decoder"]:
+    if not options["freeze_decoder"]:
         return
     for parameter in model.get_submodule("decoder").parameters():
         parameter.requires_grad = False
@@ -94,5 +94,5 @@ def _sign(model: nn.Module, weights: dict[str, Tensor]) -> None:
     )
     for name in [name for name in weights if is_copy(name)]:
         del weights[name]
-    own = model.state_dict()
-    weights.update({name: own[name] for name in own if name.endswith("signature")})
+    state = model.state_dict()
+    weights.update({name: state[name] for name in state if name.endswith("signature")})

@@ -41,7 +41,7 @@ class Place(NamedTuple):
 
 
 class AttentionFactory(Protocol):
-    """Builds the attention of one place."""
+    """Builds the attention at a :class:`Place`."""
 
     __module__: str
 
@@ -49,7 +49,7 @@ class AttentionFactory(Protocol):
 
 
 def build_attention(cfg: TransformerConfig, place: Place) -> HeadAttention:
-    """The attention of a place, with fairseq's dropout (for ``--retain-dropout``)."""
+    """Build the attention at ``place``, with fairseq's dropout (for ``--retain-dropout``)."""
     attention = cfg.attention_factory(cfg, place)
     attention.dropout_module = FairseqDropout(
         cfg.attention_dropout, module_name="MultiheadAttention"
@@ -96,7 +96,7 @@ class EncoderLayer(TransformerEncoderLayerBase):
 
 
 def is_copy(name: str) -> bool:
-    """Whether a weight is one of :attr:`EncoderLayer.COPIES`, by its name in a whole model."""
+    """Tell by its name in a whole model whether a weight is one of :attr:`EncoderLayer.COPIES`."""
     *_, layer, attribute = ["", *name.rsplit(".", 2)]
     return layer.isdigit() and attribute in EncoderLayer.COPIES
 
@@ -111,7 +111,7 @@ class DecoderLayer(TransformerDecoderLayerBase):
         name_dropout(self, "TransformerDecoderLayerBase")
 
     def make_generation_fast_(self, **_options: Any) -> None:
-        """Not the parent's, with which a generator changes :attr:`need_attn` for ever."""
+        """Do nothing: with the parent's, a generator changes :attr:`need_attn` for ever."""
 
     def build_self_attention(
         self, embed_dim: int, cfg: TransformerConfig, **_never: Any
@@ -128,7 +128,7 @@ class DecoderLayer(TransformerDecoderLayerBase):
 class Encoder(TransformerEncoderBase):
     """fairseq's encoder with our layers."""
 
-    #: Layers built so far: fairseq asks for one after the other, without its place.
+    #: Layers built so far: fairseq asks for one after the other, without its index.
     layers_built = 0
 
     def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding):

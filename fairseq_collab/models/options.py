@@ -5,7 +5,7 @@ fairseq's ``TransformerConfig`` is nested (``encoder.embed_dim``), its command l
 overrides see these names.  So the nested options are flattened here, one for one, and nested
 again when a model is built.
 
-A preset is a dataclass of its own, registered as a model of its own: its sizes are then plain
+A preset is a separate dataclass, registered as a separate model: its sizes are then plain
 defaults, and hold on the command line and under Hydra (fairseq applies architecture
 *functions* on the command line only).
 
@@ -59,12 +59,12 @@ TransformerOptions = make_dataclass(
 
 
 def option(default: Any, help: str, choices: tuple[str, ...] = ()) -> Any:
-    """A field of an options' dataclass, as fairseq reads it; ``choices``: its words, for sweeps."""
+    """Make a field of an options' dataclass; ``choices``: allowed words, checked by ``sweep``."""
     return field(default=default, metadata={"help": help, "choices": choices})
 
 
 def preset(base: type, name: str, **defaults: Any) -> type:
-    """A copy of the option class ``base`` with other defaults."""
+    """Copy the option class ``base`` with other defaults."""
     known = {option.name: option for option in fields(base)}
     changed = [copied(known[key], value) for key, value in defaults.items()]
     # Inherited methods are not generated anew: there are a hundred of these at every start.
@@ -73,22 +73,22 @@ def preset(base: type, name: str, **defaults: Any) -> type:
 
 
 def copied(option: Field[Any], default: Any = MISSING) -> tuple[str, Any, Any]:
-    """An option for another class, with another default if one is given."""
+    """Copy an option for another class, with another default if one is given."""
     value = option.default if default is MISSING else default
     return option.name, option.type, field(default=value, metadata=dict(option.metadata))
 
 
-def of_fairseq(arch: str, options: type, but: str = "") -> dict[str, Any]:
-    """The values of fairseq's own preset ``arch`` that differ from the defaults of ``options``.
+def of_fairseq(arch: str, options: type) -> dict[str, Any]:
+    """Return the values of fairseq's preset ``arch`` that differ from the defaults of ``options``.
 
-    Left out are the option ``but``, repetitions of the model's dimension, and options of the task.
+    Repetitions of the model's dimension and options of the task are left out.
     """
     ARCH_CONFIG_REGISTRY[arch](namespace := Namespace())
-    given, changed = vars(namespace), {}
+    values, changed = vars(namespace), {}
     for known in fields(options):
-        value = given.get(known.name, known.default)
+        value = values.get(known.name, known.default)
         of_the_task = str(known.default).startswith("${")
-        if value == known.default or of_the_task or known.name in (*_OF_THE_MODEL, but):
+        if value == known.default or of_the_task or known.name in _OF_THE_MODEL:
             continue
         is_number = known.type in (int, Optional[int])  # some are False there
         changed[known.name] = int(value) if is_number else value
@@ -97,7 +97,7 @@ def of_fairseq(arch: str, options: type, but: str = "") -> dict[str, Any]:
 
 #: Sizes of the presets of all variants.  The first four are fairseq's own.
 PRESET_SIZES: dict[str, dict[str, Any]] = {
-    ending: of_fairseq(f"transformer{ending}", TransformerOptions, but="attention_dropout")
+    ending: of_fairseq(f"transformer{ending}", TransformerOptions)
     for ending in ("", "_iwslt_de_en", "_wmt_en_de", "_wmt_en_de_big")
 }
 _MULTI30K = {"embed_dim": 256, "ffn_embed_dim": 512, "attention_heads": 4, "layers": 3}
@@ -108,7 +108,7 @@ PRESET_SIZES["_multi30k"] = {
 
 
 def plain_options(cfg: DictConfig) -> dict[str, Any]:
-    """The options as plain values, interpolations resolved."""
+    """Return the options as plain values, interpolations resolved."""
     values = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
     assert isinstance(values, dict)
     return {str(name): value for name, value in values.items()}
@@ -127,7 +127,7 @@ _CALLED = {
 def in_type(
     name: str, type_: AttentionType, default: str, zero: str = "", what: str = "a number"
 ) -> Any:
-    """The option ``--NAME-in-TYPE``: one value for an attention type, or one for each layer.
+    """Make the option ``--NAME-in-TYPE``: one value for an attention type, or one for each layer.
 
     Args:
         name: of the value.
@@ -135,8 +135,8 @@ def in_type(
         zero: meaning of 0, if 0 is allowed.
         what: kind of value.
     """
-    each = f"{what}, or one for each layer, joined by commas"
-    return option(None, f"{name} in {_CALLED[type_]}: {each}{zero} (default: {default})")
+    meaning = f"{what}, or one for each layer, joined by commas"
+    return option(None, f"{name} in {_CALLED[type_]}: {meaning}{zero} (default: {default})")
 
 
 def named_types(option: str, text: str) -> tuple[AttentionType, ...]:
@@ -199,7 +199,7 @@ def at_layer(
     allowed: int | tuple[str, ...],
     default: Any,
 ) -> Any:
-    """The value that ``--NAME-in-TYPE`` gives a place, or else ``default``.
+    """Return the value of ``--NAME-in-TYPE`` at ``place``, or else ``default``.
 
     Args:
         name: of the option, as in ``cfg``: ``heads`` for ``heads_in_encoder``.

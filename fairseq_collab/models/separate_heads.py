@@ -1,4 +1,4 @@
-"""Models whose heads have keys of their own: ``..._headsize_n``, ``..._grouped_heads``.
+"""Models whose heads have separate keys: ``..._headsize_n``, ``..._grouped_heads``.
 
 ``..._headsize_n`` (Bhojanapalli et al. 2020, arXiv 2002.07028) has heads of any size and number;
 without further options it is fairseq's model.
@@ -75,26 +75,26 @@ class ConcatenatedOptions(HeadSizeOptions):
 
 
 def separate_heads(cfg: TransformerConfig, place: Place) -> ConcatenatedAttention:
-    """The heads of one place."""
+    """Build the heads at ``place``."""
     heads, sizes = head_options(cfg, place)
     return ConcatenatedAttention(place.embed_dim, heads, **sizes)
 
 
 def head_options(cfg: TransformerConfig, place: Place) -> tuple[int, dict[str, Any]]:
-    """The number of heads, and further arguments of :class:`ConcatenatedAttention`."""
+    """Return the number of heads, and further arguments of :class:`ConcatenatedAttention`."""
     heads, sizes = head_sizes(cfg, place)
     return heads, {**sizes, "key_init": cfg.key_init, "value_init": cfg.value_init}
 
 
 def head_sizes(cfg: TransformerConfig, place: Place) -> tuple[int, dict[str, Any]]:
-    """The number of heads, their sizes and scale, by :class:`HeadSizeOptions`."""
+    """Return the number of heads, their sizes and scale, by :class:`HeadSizeOptions`."""
     heads = at_layer(cfg, "heads", place, 0, place.num_heads)
     sizes = {
         "qk_head_size": query_key_size(cfg, heads),
         "v_head_size": cfg.head_size if cfg.v_head_size is None else cfg.v_head_size,
     }
-    given = {name: size for name, size in sizes.items() if size is not None}
-    check_sizes(**given, most=max(place.embed_dim, place.kdim) + 1)
+    chosen_sizes = {name: size for name, size in sizes.items() if size is not None}
+    check_sizes(**chosen_sizes, most=max(place.embed_dim, place.kdim) + 1)
     return heads, {
         **sizes,
         "kdim": place.kdim,
@@ -103,7 +103,7 @@ def head_sizes(cfg: TransformerConfig, place: Place) -> tuple[int, dict[str, Any
 
 
 def query_key_size(cfg: TransformerConfig, heads: int) -> int | None:
-    """``h_qk`` from ``--key-dim``, ``--qk-head-size`` or ``--head-size``; None for ``d/H``.
+    """Return ``h_qk`` from ``--key-dim``, ``--qk-head-size`` or ``--head-size``; None for ``d/H``.
 
     Raises:
         ValueError: two of them that contradict, or a key dimension that the heads cannot share.
@@ -146,12 +146,12 @@ class HeadGroupOptions(ConcatenatedOptions):
 
 
 def grouped_heads(cfg: TransformerConfig, place: Place) -> ConcatenatedAttention:
-    """The heads of one place; without heads, those of ``..._headsize_n``."""
+    """Build the heads at ``place``; without heads, those of ``..._headsize_n``."""
     heads, sizes = head_options(cfg, place)
     if not heads:
         return ConcatenatedAttention(place.embed_dim, heads, **sizes)
     groups = max(1, heads // 4)
     if cfg.head_groups is not None:
         groups = per_type("--head-groups", cfg.head_groups)[place.type]
-    own = {"groups": groups, "feature": cfg.group_feature, "attention_type": place.type}
-    return HeadGroupAttention(place.embed_dim, heads, **own, **sizes)
+    group_options = {"groups": groups, "feature": cfg.group_feature, "attention_type": place.type}
+    return HeadGroupAttention(place.embed_dim, heads, **group_options, **sizes)

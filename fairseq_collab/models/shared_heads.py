@@ -92,7 +92,7 @@ class CollabOptions(FairseqDataclass):
 
 
 def shared_keys(cfg: TransformerConfig, place: Place) -> HeadAttention:
-    """The heads of one place; standard heads where the key width is 0."""
+    """Build the heads at ``place``; standard heads where the key width is 0."""
     usual = place.embed_dim // 4 if cfg.key_dim is None else cfg.key_dim
     key_dim = at_layer(cfg, "key_dim", place, 0, usual)
     if key_dim == 0:
@@ -131,7 +131,7 @@ class GroupedQueryOptions(FairseqDataclass):
 
 
 def grouped_query(cfg: TransformerConfig, place: Place) -> GroupedQueryAttention:
-    """The heads of one place."""
+    """Build the heads at ``place``."""
     shared = at_layer(cfg, "key_value_heads", place, 1, cfg.key_value_heads)
     return GroupedQueryAttention(place.embed_dim, place.num_heads, shared, kdim=place.kdim)
 
@@ -154,7 +154,7 @@ class LatentOptions(HeadSizeOptions):
 
 
 def latent(cfg: TransformerConfig, place: Place) -> HeadAttention:
-    """The heads of one place; without heads, those of ``..._headsize_n``."""
+    """Build the heads at ``place``; without heads, those of ``..._headsize_n``."""
     heads, sizes = head_sizes(cfg, place)
     if not heads:
         return ConcatenatedAttention(place.embed_dim, heads, **sizes)
@@ -183,7 +183,7 @@ class MFAOptions(FairseqDataclass):
 
 
 def mfa(cfg: TransformerConfig, place: Place) -> MFAAttention:
-    """The heads of one place."""
+    """Build the heads at ``place``."""
     usual = place.embed_dim // 4 if cfg.key_dim is None else cfg.key_dim
     width = at_layer(cfg, "key_dim", place, 1, usual)
     check_sizes(key_dim=width, most=widest_key("full", place.embed_dim, place.kdim))

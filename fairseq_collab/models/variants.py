@@ -31,5 +31,5 @@ for variant in VARIANTS:
 
 
 def family_of(kind: type) -> Family | None:
-    """The family of a class of models; None if it is neither fairseq's own nor ours."""
-    return next((one for one in _ALL if kind in one.stock or issubclass(kind, one.model)), None)
+    """Return the family of a class of models; None if it is neither fairseq's nor ours."""
+    return next((f for f in _ALL if kind in f.stock or issubclass(kind, f.model)), None)

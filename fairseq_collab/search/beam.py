@@ -6,8 +6,9 @@ Each step ranks the 2 beam best continuations of a sentence.  Those of the best 
 (``eos``) become hypotheses; the best ``beam`` that do not end continue.
 
 The model is called with the rows of fairseq's search, in fairseq's order, so that both searches see
-equal numbers, to the last bit.  The work between calls differs: candidates are found by blocks
-(:mod:`fairseq_collab.search.candidates`), and work without effect is left out.
+equal numbers, to the last bit.  The work between calls differs: candidates are ranked by blocks
+(:mod:`fairseq_collab.search.candidates`), and work without effect is left out.  A step waits for a
+GPU once, to learn which hypotheses end, and again where scores are equal.
 
 Shapes:
     B  sentences in the batch    beam  hypotheses per sentence    rows  B * beam, by sentence
@@ -28,12 +29,20 @@ from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
 from torch import Tensor
 
 from collab_common.errors import UserError
+from fairseq_collab.attention.cache import beam_history
 from fairseq_collab.kernels.onednn import packed_weights
-from fairseq_collab.search.candidates import IMPOSSIBLE, Candidates, best_candidates
+from fairseq_collab.search.candidates import (
+    IMPOSSIBLE,
+    Candidates,
+    best_candidates,
+    in_order_of_torch,
+)
 
 #: As in fairseq: ``tokens (t)``, ``score ()``, ``positional_scores (t)``, ``attention (S, t)``, and
 #: ``alignment``, which is empty.
 Hypothesis = dict[str, Tensor]
+#: Candidates that end: the index of the sentence in the batch, and the candidate's rank.
+Ends = list[tuple[int, int]]
 #: Further arguments of ``SequenceGenerator.generate``.
 _ARGUMENTS = {"prefix_tokens", "constraints", "bos_token"}
 #: The generator and its ensemble of (here) one model.
@@ -51,9 +60,13 @@ class ModelDecoding:
         self.temperature = temperature
         self.encoder_out = model.encoder.forward_torchscript(net_input)
         self.state: dict[str, Any] = {}
-        self.plain_softmax = _has_plain_softmax(model)
-        # Found once; fairseq visits all modules at each step.
-        self.parts = [m for m in model.decoder.modules() if hasattr(m, "reorder_incremental_state")]
+        self.overwrites_logits = SOFTMAX_OVERWRITES and _has_plain_softmax(model)
+        # Listed once; fairseq visits all modules at each step.
+        self.attentions = [
+            module
+            for module in model.decoder.modules()
+            if hasattr(module, "reorder_incremental_state") and module is not model.decoder
+        ]
 
     def step(self, tokens: Tensor) -> tuple[Tensor, Tensor | None]:
         """Continue ``tokens (rows, t)``.
@@ -67,7 +80,7 @@ class ModelDecoding:
         )
         if self.temperature != 1:
             logits = logits / self.temperature
-        if self.plain_softmax and logits.dtype == torch.float32 and logits.is_cpu:
+        if self.overwrites_logits and logits.dtype == torch.float32 and logits.is_cpu:
             log_probs = log_softmax_(logits)
         else:
             output = logits, extra
@@ -75,10 +88,15 @@ class ModelDecoding:
         (attention,) = extra["attn"]
         return log_probs[:, -1], None if attention is None else attention[:, -1]
 
-    def follow(self, rows: Tensor) -> None:
-        """Reorder the caches: row ``i`` becomes a copy of row ``rows[i]``."""
-        for part in self.parts:
-            part.reorder_incremental_state(self.state, rows)
+    def reorder(self, rows: Tensor, sentences: Tensor | None) -> None:
+        """Reorder the caches: row ``i`` becomes a copy of row ``rows[i]``.
+
+        Args:
+            sentences: where each sentence of the batch was before; None if all stay.
+        """
+        beam_history(self.state).reorder(rows, sentences)
+        for attention in self.attentions:
+            attention.reorder_incremental_state(self.state, rows)
 
 
 def _has_plain_softmax(model: Any) -> bool:
@@ -91,11 +109,17 @@ def _has_plain_softmax(model: Any) -> bool:
 
 
 def log_softmax_(logits: Tensor) -> Tensor:
-    """The log-softmax over the last dimension, in place: allocating a result costs as much time.
-
-    This is safe: torch's CPU kernel reads a row twice before it writes to it.
-    """
+    """The log-softmax over the last dimension, in place: allocating a result costs as much time."""
     return torch.log_softmax(logits, -1, out=logits)
+
+
+def _softmax_overwrites() -> bool:
+    """Whether torch's log-softmax may write over its input, which torch does not promise."""
+    logits = torch.arange(2000.0).view(2, -1).sin()
+    return torch.equal(logits.log_softmax(-1), log_softmax_(logits.clone()))
+
+
+SOFTMAX_OVERWRITES = _softmax_overwrites()
 
 
 class BeamSearch:
@@ -119,9 +143,9 @@ class BeamSearch:
         self.earlier = self.tokens[:, :0]
         #: Attention weights of each step, ``(rows, S)``; never copied along with the hypotheses.
         self.attention: list[Tensor] = []
-        #: The sentence at each place of the batch.
-        self.places = list(range(len(first)))
-        self.ended: list[list[Hypothesis]] = [[] for _ in self.places]
+        #: The sentence at each index of the batch.
+        self.sentences = list(range(len(first)))
+        self.ended: list[list[Hypothesis]] = [[] for _ in self.sentences]
 
     def run(self) -> list[list[Hypothesis]]:
         """Hypotheses of every sentence, best first.
@@ -130,37 +154,56 @@ class BeamSearch:
             UserError: the model gives no word of a sentence a probability.
         """
         for step in range(self.max_len + 1):
-            found = self._candidates(step)
-            ends = (found.words == self.options.eos) & (found.scores > IMPOSSIBLE)  # (B, k)
-            some_end = bool(ends.any())
-            done = self._end(ends, found) if some_end else []
-            if step == self.max_len or len(done) == len(self.places):
+            best, ends = self._candidates(step)
+            done = self._end(ends, best)
+            if step == self.max_len or len(done) == len(self.sentences):
                 break
-            self._advance(self._continued(ends, found) if some_end else found, done)
+            self._advance(self._continued(best) if ends else best, done)
         return [sorted(hypotheses, key=_score, reverse=True) for hypotheses in self.ended]
 
     # ---- one step --------------------------------------------------------------------------------
 
-    def _candidates(self, step: int) -> Candidates:
-        """The best continuations of every sentence, ``(B, k)``."""
+    def _candidates(self, step: int) -> tuple[Candidates, Ends]:
+        """The best continuations of every sentence, ``(B, k)``, and which of them end."""
         log_probs, attention = self.decoding.step(self.tokens)
         self._forbid(log_probs, step)
-        beam = self.beam
+        beam, scores = self.beam, None
         log_probs = log_probs.unflatten(0, (-1, beam))  # (B, beam, V)
         if step == 0:  # the beams of a sentence are equal
-            found = best_candidates(log_probs[:, :1], None, 2 * beam)
+            log_probs = log_probs[:, :1]
         else:
-            found = best_candidates(
-                log_probs, self.scores[:, -1].unflatten(0, (-1, beam)), 2 * beam
-            )
-        if not bool((found.scores[:, 0] > IMPOSSIBLE).all()):
+            scores = self.scores[:, -1].unflatten(0, (-1, beam))
+        best, tied = best_candidates(log_probs, scores, 2 * beam)
+        ties, ends = self._on_host(best, tied)
+        if ties:
+            sentences = torch.tensor(ties, device=log_probs.device)
+            best = in_order_of_torch(best, sentences, log_probs, scores)
+            _, ends = self._on_host(best, tied)
+        if attention is not None:
+            self.attention.append(attention.to(self.scores))
+        return best, ends
+
+    def _on_host(self, best: Candidates, tied: Tensor) -> tuple[list[int], Ends]:
+        """The sentences with ties, and the candidates that end: all that the host has to know."""
+        ends = self._ends(best)[:, : self.beam]
+        possible = best.scores[:, :1] > IMPOSSIBLE
+        flags = torch.cat([possible, tied.unsqueeze(1), ends], dim=1).tolist()  # waits for a GPU
+        if not all(row[0] for row in flags):
             raise UserError(
                 "the model gives no word a probability: its output is not a number",
                 todo="look for NaN or infinity in its weights, or translate without --fp16",
             )
-        if attention is not None:
-            self.attention.append(attention.to(self.scores))
-        return found
+        ties = [index for index, row in enumerate(flags) if row[1]]
+        return ties, [
+            (index, rank)
+            for index, row in enumerate(flags)
+            for rank, end in enumerate(row[2:])
+            if end
+        ]
+
+    def _ends(self, best: Candidates) -> Tensor:
+        """Which candidates are hypotheses: ``(B, k)``."""
+        return (best.words == self.options.eos) & (best.scores > IMPOSSIBLE)
 
     def _forbid(self, log_probs: Tensor, step: int) -> None:
         """Set tokens that may not come next to -inf, in place: ``(rows, V)``."""
@@ -174,29 +217,28 @@ class BeamSearch:
         if step < options.min_len:
             log_probs[:, options.eos] = IMPOSSIBLE
 
-    def _end(self, ends: Tensor, found: Candidates) -> list[int]:
-        """Keep the hypotheses that end; returns the places of sentences that are done."""
-        where, ranks = ends[:, : self.beam].nonzero(as_tuple=True)
-        if not len(where):
+    def _end(self, ends: Ends, best: Candidates) -> list[int]:
+        """Keep the hypotheses that end; returns the indices of sentences that are done."""
+        if not ends:
             return []
-        rows = where * self.beam + found.beams[where, ranks]
-        places = where.tolist()
-        for place, hypothesis in zip(
-            places, self._ended(rows, found.scores[where, ranks]), strict=True
-        ):
-            hypotheses = self.ended[self.places[place]]
+        index, rank = torch.tensor(ends, device=best.beams.device).unbind(1)
+        rows = index * self.beam + best.beams[index, rank]
+        done = []
+        ended = self._ended(rows, best.scores[index, rank])
+        for (number, _), hypothesis in zip(ends, ended, strict=True):
+            hypotheses = self.ended[self.sentences[number]]
             if len(hypotheses) < self.beam:
                 hypotheses.append(hypothesis)
-        return [
-            place for place in sorted({*places}) if len(self.ended[self.places[place]]) == self.beam
-        ]
+                if len(hypotheses) == self.beam:
+                    done.append(number)
+        return done
 
     def _ended(self, rows: Tensor, scores: Tensor) -> Iterator[Hypothesis]:
         """Hypotheses that end with these scores; ``rows, scores: (n,)``."""
         options = self.options
         tokens = torch.nn.functional.pad(self.tokens[rows, 1:], (0, 1), value=options.eos)
         up_to = torch.cat([self.scores[rows], scores.unsqueeze(1)], dim=1)
-        each = torch.cat([up_to[:, :1], up_to[:, 1:] - up_to[:, :-1]], dim=1)
+        word_scores = torch.cat([up_to[:, :1], up_to[:, 1:] - up_to[:, :-1]], dim=1)
         if options.normalize_scores:
             scores = scores / tokens.size(1) ** options.len_penalty
         nothing = torch.empty(0)
@@ -205,28 +247,29 @@ class BeamSearch:
             earlier = torch.cat([self.earlier[rows], rows.unsqueeze(1)], dim=1).unbind(1)
             steps = zip(self.attention, earlier, strict=True)
             attention = torch.stack([weights[row] for weights, row in steps], dim=-1)  # (n, S, t)
-        for one in zip(tokens, scores, each, attention, strict=True):
+        for one in zip(tokens, scores, word_scores, attention, strict=True):
             names = ("tokens", "score", "positional_scores", "attention")
             yield {**dict(zip(names, one, strict=True)), "alignment": nothing}
 
     # ---- the next step -------------------------------------------------------------------------
 
-    def _continued(self, ends: Tensor, found: Candidates) -> Candidates:
+    def _continued(self, best: Candidates) -> Candidates:
         """The best that do not end, ``(B, beam)``: at most ``beam`` of ``2 beam`` end."""
-        order = ends.byte().sort(dim=1, stable=True).indices[:, : self.beam]
-        return Candidates(*(each.gather(1, order) for each in found))
+        order = self._ends(best).byte().sort(dim=1, stable=True).indices[:, : self.beam]
+        return Candidates(*(column.gather(1, order) for column in best))
 
-    def _advance(self, found: Candidates, done: list[int]) -> None:
+    def _advance(self, best: Candidates, done: list[int]) -> None:
         """Continue the best ``beam`` candidates of all sentences but those that are done."""
-        scores, words, beams = (each[:, : self.beam] for each in found)
-        rows = torch.arange(len(self.places), device=beams.device).unsqueeze(1) * self.beam + beams
+        scores, words, beams = (column[:, : self.beam] for column in best)
+        batch, left = len(self.sentences), None
+        rows = torch.arange(batch, device=beams.device).unsqueeze(1) * self.beam + beams
         if done:
-            left = sorted({*range(len(self.places))} - {*done})
-            self.places = [self.places[place] for place in left]
-            keep = torch.tensor(left, device=rows.device)
-            rows, scores, words = rows[keep], scores[keep], words[keep]
+            staying = sorted({*range(batch)} - {*done})
+            self.sentences = [self.sentences[index] for index in staying]
+            left = torch.tensor(staying, device=rows.device)
+            rows, scores, words = rows[left], scores[left], words[left]
         rows = rows.flatten()
-        self.decoding.follow(rows)
+        self.decoding.reorder(rows, left)
         self.tokens = torch.cat([self.tokens[rows], words.reshape(-1, 1)], dim=1)
         self.scores = torch.cat([self.scores[rows], scores.reshape(-1, 1)], dim=1)
         self.earlier = torch.cat([self.earlier[rows], rows.unsqueeze(1)], dim=1)
@@ -239,29 +282,31 @@ def _score(hypothesis: Hypothesis) -> float:
 # ---- in place of fairseq's search ----------------------------------------------------------------
 
 
-def why_not(generator: Any, sample: Any, **arguments: Any) -> str | None:
-    """Why a call of fairseq's generator is not plain beam search; None if it is."""
-    model = generator.model.single_model
-    dropouts = [module for module in model.modules() if isinstance(module, FairseqDropout)]
-    given = {name for name, value in arguments.items() if value is not None}
-    net_input = sample["net_input"]
-    reasons = {
-        "another generator": (type(generator), type(generator.model)) != _PLAIN,
-        "several models": generator.model.models_size != 1,
-        "another search": type(generator.search) is not FairseqBeamSearch,
-        "prefixes or constraints": not (given <= {"bos_token"} and {*arguments} <= _ARGUMENTS),
-        "a language model": generator.lm_model is not None,
-        "n-grams that may not repeat": generator.repeat_ngram_blocker is not None,
-        "words that may not occur": generator.token_indices_to_suppress is not None,
-        "lengths as in the source": generator.match_source_len,
-        "no source words": "src_tokens" not in net_input or not net_input["src_tokens"].numel(),
-        "a vocabulary of 2 beam words": generator.vocab_size <= 2 * generator.beam_size,
-        "dropout": model.training or any(one.apply_during_inference for one in dropouts),
-    }
-    found = [reason for reason, applies in reasons.items() if applies]
-    if not found and generator.min_len > max_len(generator, net_input["src_tokens"]):
-        found = ["a least length above the greatest"]  # fairseq rejects it
-    return found[0] if found else None
+def is_supported(generator: Any, sample: Any, **arguments: Any) -> bool:
+    """Whether a call of fairseq's generator is plain beam search with one model."""
+    model, source = generator.model.single_model, sample["net_input"].get("src_tokens")
+    passed = {name for name, value in arguments.items() if value is not None}
+    return (
+        (type(generator), type(generator.model)) == _PLAIN
+        and generator.model.models_size == 1
+        and type(generator.search) is FairseqBeamSearch
+        and passed <= {"bos_token"}
+        and {*arguments} <= _ARGUMENTS
+        and generator.lm_model is None
+        and generator.repeat_ngram_blocker is None
+        and generator.token_indices_to_suppress is None
+        and not generator.match_source_len
+        and source is not None
+        and source.numel() > 0
+        and generator.vocab_size > 2 * generator.beam_size
+        and generator.min_len <= max_len(generator, source)  # fairseq rejects it
+        and not model.training
+        and not any(
+            module.apply_during_inference
+            for module in model.modules()
+            if isinstance(module, FairseqDropout)
+        )
+    )
 
 
 def max_len(generator: Any, src_tokens: Tensor) -> int:
@@ -273,7 +318,7 @@ def max_len(generator: Any, src_tokens: Tensor) -> int:
 @torch.no_grad()
 def search(generator: Any, sample: Any, **arguments: Any) -> list[list[Hypothesis]] | None:
     """The result of ``generator.generate([model], sample, **arguments)``; None if not plain."""
-    if why_not(generator, sample, **arguments):
+    if not is_supported(generator, sample, **arguments):
         return None
     net_input = sample["net_input"]
     source = net_input["src_tokens"]

@@ -34,28 +34,36 @@ class Candidates(NamedTuple):
     beams: Tensor
 
 
-def best_candidates(log_probs: Tensor, scores: Tensor | None, number: int) -> Candidates:
-    """The ``number`` best of all continuations, in the order of ``torch.topk`` of all scores.
+def best_candidates(
+    log_probs: Tensor, scores: Tensor | None, number: int
+) -> tuple[Candidates, Tensor]:
+    """The ``number`` best of all continuations, and the sentences ``(B,)`` with equal scores.
 
-    torch orders equal scores in its own way; sentences with equal scores use ``torch.topk``, so
-    that their candidates come in the order of fairseq's search.
+    Without equal scores, candidates are in the order of ``torch.topk`` of all scores; with them,
+    :func:`in_order_of_torch` makes it so.
 
     Args:
         log_probs: ``(B, beam, V)`` with ``beam * V > number``; NaN and -inf are impossible.
         scores: of the beams, ``(B, beam)``; None at the first step, where all are 0.
     """
-    found = _best_by_blocks(log_probs, scores, number + 1)
-    order = found.scores
-    tied = ((order[:, 1:] == order[:, :-1]) & (order[:, 1:] > IMPOSSIBLE)).any(dim=1)  # (B)
-    found = Candidates(*(each[:, :number] for each in found))
-    if not bool(tied.any()):
-        return found
-    sentences = tied.nonzero().squeeze(1)
+    best = _best_by_blocks(log_probs, scores, number + 1)
+    ranked = best.scores
+    tied = ((ranked[:, 1:] == ranked[:, :-1]) & (ranked[:, 1:] > IMPOSSIBLE)).any(dim=1)
+    return Candidates(*(column[:, :number] for column in best)), tied
+
+
+def in_order_of_torch(
+    best: Candidates, sentences: Tensor, log_probs: Tensor, scores: Tensor | None
+) -> Candidates:
+    """The candidates with those of some ``sentences (n,)`` as in fairseq's search.
+
+    torch orders equal scores in its own way, and so does fairseq.
+    """
     of_torch = _best_by_torch(
-        log_probs[sentences], None if scores is None else scores[sentences], number
+        log_probs[sentences], None if scores is None else scores[sentences], best.scores.size(1)
     )
-    pairs = zip(found, of_torch, strict=True)
-    return Candidates(*(each.index_copy(0, sentences, other) for each, other in pairs))
+    pairs = zip(best, of_torch, strict=True)
+    return Candidates(*(column.index_copy(0, sentences, other) for column, other in pairs))
 
 
 def _best_by_torch(log_probs: Tensor, scores: Tensor | None, number: int) -> Candidates:

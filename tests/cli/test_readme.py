@@ -25,40 +25,21 @@ from documents import (
 pytestmark = pytest.mark.filterwarnings("ignore")  # of Hydra, argparse and fairseq
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
-SHELL = [block for block in BLOCKS if block.language == "bash"]
+SCRIPTS = {
+    **{block.where: block.text for block in BLOCKS if block.language == "bash"},
+    **{recipe.name: "\n".join(usage_lines(recipe)) for recipe in RECIPES},
+}
 
 
-def check_all(script: str, folder: Path) -> int:
-    """Check every command of a script; how many there are."""
-    found = commands_of(script, folder)
+@pytest.mark.parametrize("where", SCRIPTS)
+def test_commands_parse(where: str, tmp_path: Path) -> None:
     wrong = []
-    for command in found:
+    for command in commands_of(SCRIPTS[where], tmp_path):
         try:
             check(command)
         except Wrong as error:
             wrong.append(f"{' '.join(command.words)}\n    {error}")
     assert not wrong, "\n".join(wrong)
-    return len(found)
-
-
-@pytest.mark.parametrize("block", SHELL, ids=lambda block: block.where)
-def test_commands_parse(block, tmp_path: Path) -> None:
-    assert check_all(block.text, tmp_path) > 0
-
-
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
-def test_usage_of_recipes(recipe: Path, tmp_path: Path) -> None:
-    lines = usage_lines(recipe)
-    assert check_all("\n".join(lines), tmp_path) == len(lines)
-
-
-def test_python_on_pages_imports_what_is_there() -> None:
-    excerpted = {code for page in PAGES for _, code in excerpts(page)}  # parts of files that do
-    for block in BLOCKS:
-        if block.language == "python" and block.text not in excerpted:
-            for node in ast.walk(ast.parse(block.text, block.where)):
-                if isinstance(node, ast.Import | ast.ImportFrom):
-                    exec(ast.unparse(node), {})
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -85,20 +66,20 @@ def test_the_page_of_commands_is_that_of_the_parsers() -> None:
     assert PAGE.read_text() == text(), "run python tests/commands_page.py"
 
 
-def excerpts(page: Path) -> list[tuple[str, str]]:
-    """Code that follows a line ``<!-- FILE -->``: the file, and the code."""
-    marked = r"^<!-- (\S+) -->\n```\w*\n(.*?)^```$"
-    return re.findall(marked, page.read_text(), re.M | re.S)
-
-
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_excerpts_are_in_their_files(page: Path) -> None:
-    """In this order; a line ``...`` leaves something out."""
-    for file, code in excerpts(page):
-        text, place = (REPOSITORY / file).read_text(), 0
-        for part in re.split(r"^ *\.\.\.\n", code, flags=re.M):
-            place = text.find(part.strip("\n"), place)
-            assert place >= 0, f"not in {file}, or not in this order:\n{part}"
+def test_python_on_pages() -> None:
+    """Imports what exists; code below a line ``<!-- FILE -->`` is in the file, but for ``...``."""
+    for page in PAGES:
+        marked = r"^(?:<!-- (\S+) -->\n)?```python\n(.*?)^```$"
+        for file, code in re.findall(marked, page.read_text(), re.M | re.S):
+            if not file:
+                for node in ast.walk(ast.parse(code, page.name)):
+                    if isinstance(node, ast.Import | ast.ImportFrom):
+                        exec(ast.unparse(node), {})
+                continue
+            rest = (REPOSITORY / file).read_text()
+            for part in re.split(r"^ *\.\.\.\n", code, flags=re.M):
+                assert part.strip("\n") in rest, f"not in {file}, or not in this order:\n{part}"
+                rest = rest.partition(part.strip("\n"))[2]
 
 
 @pytest.mark.parametrize(

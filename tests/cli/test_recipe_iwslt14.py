@@ -54,7 +54,7 @@ def test_a_method_that_prunes(finished: Path, tmp_path: Path) -> None:
     shutil.copytree(finished / "runs", tmp_path / "runs")
     again = ("--from", tmp_path / "data-archives", "--method", "grouped_pruned")
     succeed("iwslt14", tmp_path, *again)
-    run = "model-grouped_head_groups-2_constraint-ght_ps_iwslt14_de_en"
+    run = "model-grouped_head_groups-2_group_feature-output_group_alpha-0.5_group_beta-0.7"
     found = {path.parent.name: path for path in tmp_path.glob("runs/*/score.json")}
     assert found.keys() == {"model-vanilla", run, f"model-{run}"}
     heads = json.loads(found[f"model-{run}"].read_text())["heads_by_type"]

@@ -79,7 +79,7 @@ def files_below(folder: Path) -> set[str]:
 
 
 def test_the_wheel_has_every_file_of_the_packages(wheel: Path, repository: Path) -> None:
-    """Style sheets, lexica and marks of typed packages, too; configurations inside the plug-in."""
+    """Style sheets, lexica and marks of typed packages; configurations inside ``collab_lab``."""
     expected = {f"collab_lab/{name}" for name in files_below(repository / "configs")}
     for package in PACKAGES:
         expected |= files_below(repository / package)
@@ -88,8 +88,12 @@ def test_the_wheel_has_every_file_of_the_packages(wheel: Path, repository: Path)
     assert {f"{package}/py.typed" for package in PACKAGES} <= names
 
 
-def test_the_wheel_asks_for_everything_but_fairseq(wheel: Path) -> None:
+def test_the_wheel_asks_for_everything_but_fairseq(wheel: Path, repository: Path) -> None:
+    """Its version is the one to cite."""
     (metadata,) = (text for name, text in contents(wheel).items() if name.endswith("/METADATA"))
+    cited = re.search(r"^version: .*$", (repository / "CITATION.cff").read_text(), re.M)
+    assert cited
+    assert f"\n{cited[0].capitalize()}\n" in metadata.decode()
     required = re.findall(r"^Requires-Dist: (\w+)", metadata.decode(), re.M)
     assert "torch" in required
     assert not {"fairseq", "torchaudio"} & {*required}
@@ -131,7 +135,7 @@ def test_from_text_to_score(environment: Interpreter, tmp_path: Path) -> None:
 
     assert run("fairseq-collab", "doctor").endswith("\nNo problem found.\n")
     configs = run("fairseq-collab", "configs").strip()
-    assert Path(configs).parent == site_packages(environment) / "fairseq_collab"
+    assert Path(configs).parent == site_packages(environment) / "collab_lab"
     train = ("fairseq-train", "data", *MODEL, *OPTIMISER, "--max-tokens=200", "--save-dir=model")
     log = run(*train, "--user-dir=fairseq_collab", "--max-update=2")
     assert "num_updates: 2 >= max_update: 2" in log

@@ -100,7 +100,7 @@ def test_an_environment_of_another_python_is_not_touched(setup, finished):
     ("environment", "told"),
     [
         ({"PYTHON": "no-such-python"}, "PYTHON=no-such-python: no such command"),
-        ({"PYTHON": "false"}, "PYTHON=false is not one of Python 3.10 to 3.13"),
+        ({"PYTHON": "false"}, "PYTHON=false is not one of Python 3.11 to 3.13"),
         ({"CXX": "no-such-compiler"}, "no C++ compiler (c++, g++, clang++); on Debian"),
     ],
 )

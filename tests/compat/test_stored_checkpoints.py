@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from commands import USER_DIR, succeed
 from fairseq import utils
-from toy_checkpoints import STORED, log_probabilities
+from toy_checkpoints import ARCHITECTURES, STORED, log_probabilities, losses
 
 from fairseq_collab.models.variants import VARIANTS
 
-EXPECTED: dict[str, list[float]] = json.loads((STORED / "expected.json").read_text())
+EXPECTED: dict[str, dict[str, list[float]]] = json.loads((STORED / "expected.json").read_text())
 #: Translations of ``transformer_collab_1/source.en`` with their scores.
 TRANSLATED = {"w3 w1 w4 w1 w5": -0.1722, "w9 w2 w6": -0.0641, "w0 w0 w0 w11": -0.5573}
 
@@ -23,7 +23,13 @@ TRANSLATED = {"w3 w1 w4 w1 w5": -0.1722, "w9 w2 w6": -0.0641, "w0 w0 w0 w11": -0
 def test_log_probabilities(name: str) -> None:
     utils.import_user_module(Namespace(user_dir=str(USER_DIR[1])))
     found = log_probabilities(STORED / "checkpoints" / f"{name}.pt")
-    assert found == pytest.approx(EXPECTED[name], abs=1e-5)
+    assert found == pytest.approx(EXPECTED[name]["log_probabilities"], abs=1e-5)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_losses_of_a_training(name: str) -> None:
+    """From the initial weights on; processors differ by some 1e-6."""
+    assert losses(name, **ARCHITECTURES[name]) == pytest.approx(EXPECTED[name]["losses"], abs=1e-5)
 
 
 def test_each_architecture_has_one() -> None:

@@ -18,9 +18,6 @@ from hydra_runs import (
     trained_jobs,
 )
 
-from collab_lab.runs.sweep import plan
-from fairseq_collab.attention.groups import FEATURES
-
 
 def sweep_of(config: str) -> dict[str, str]:
     """The parameters that an experiment sweeps over."""
@@ -62,16 +59,3 @@ def test_every_choice_of_a_group_trains(group: str, data: Path, tmp_path: Path) 
     sweep = f"{group}={','.join(choices)}"
     log = succeed(*tiny("multi30k", data, *TWO_UPDATES, sweep, sweep=True), cwd=tmp_path)
     assert trained_jobs(log) == len(choices)
-
-
-@pytest.mark.parametrize("name", options("constraint"))
-def test_constraint_of_the_third_paper(name: str) -> None:
-    """Of one language pair; it stands above what `model=grouped` says."""
-    corpus = name.removeprefix("ght_").removeprefix("ps_").partition("_")[0]
-    wanted = yaml.safe_load((CONFIGS / "constraint" / f"{name}.yaml").read_text())
-    (job,) = plan(CONFIGS / f"{corpus}.yaml", ["model=grouped", f"constraint={name}"])
-    assert job.config.model.group_feature == wanted["model"]["group_feature"]
-    assert job.config.model.group_feature in FEATURES
-    found = {option: job.config.criterion[option] for option in wanted["criterion"]}
-    assert found == wanted["criterion"]
-    assert job.config.criterion.group_normalisation == "released"

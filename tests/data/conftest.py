@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from corpus_archives import TEST, TRAIN, filled, small_iwslt14
 from loopback import Server, serving
-from text_tools import config, write_corpus
+from text_tools import prepare_text, write_corpus
 
 import data_prep.prepare as prepare_module
-from data_prep.prepare import prepare
 
 
 @pytest.fixture
@@ -35,7 +34,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def prepared(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The corpus as `prepare` makes it, undisturbed. Not to be changed by a test."""
-    return prepare(config(corpus, tmp_path_factory.mktemp("prepared") / "bin"))
+    return prepare_text(corpus, tmp_path_factory.mktemp("prepared") / "bin")
 
 
 @pytest.fixture

@@ -14,12 +14,12 @@ from refusals import refusing
 from text_tools import error_line, names, run
 
 from data_prep import multi30k
-from data_prep.archives import Member, check_hash, extract, fetch
+from data_prep.archives import Archive, check_hash, extract, fetch
 
 CONTENT = bytes(range(256)) * 1000
 SHA256 = f"sha256:{hashlib.sha256(CONTENT).hexdigest()}"
 TEXT = b"one\ntwo\n" * 5000
-A = Member("a.en", "sub/a.en")
+A = {"a.en": "sub/a.en"}
 
 
 def write(folder: Path, content: bytes, name: str = "x.tgz") -> Path:
@@ -28,10 +28,12 @@ def write(folder: Path, content: bytes, name: str = "x.tgz") -> Path:
     return path
 
 
-def taken(folder: Path, archive: Path, *members: Member) -> dict[str, bytes]:
+def taken(
+    folder: Path, archive: Path, members: dict[str, str], optional: frozenset[str] = frozenset()
+) -> dict[str, bytes]:
     out = folder / "out"
     out.mkdir(exist_ok=True)
-    extract(archive, members, out)
+    extract(archive, Archive("x", "", members, optional=optional), out)
     return {path.name: path.read_bytes() for path in out.iterdir()}
 
 
@@ -45,7 +47,7 @@ def test_members_that_are_missing(tmp_path: Path) -> None:
     archive = write(tmp_path, tgz({"sub/b.en": TEXT}))
     with refusing(f"{archive}: has no member sub/a.en; give the published archive"):
         taken(tmp_path, archive, A)
-    assert taken(tmp_path, archive, Member("a.en", "sub/a.en", optional=True)) == {}
+    assert taken(tmp_path, archive, A, frozenset(A)) == {}
 
 
 @pytest.mark.parametrize("kind", ["link", "outside", "device"])
@@ -75,7 +77,7 @@ def test_unsafe_members(kind: str, tmp_path: Path) -> None:
 def test_damaged_archives(content: bytes, tmp_path: Path) -> None:
     archive = write(tmp_path, content)
     with refusing(f"{archive}: is no intact tar archive", "fetch it again"):
-        taken(tmp_path, archive, A, Member("z", "z"))
+        taken(tmp_path, archive, {**A, "z": "z"})
 
 
 # ---- downloads -----------------------------------------------------------------------------------

@@ -13,7 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusals import refusing
-from text_tools import config, error_line, manifest, options, replace_line, run, write_corpus
+from text_tools import (
+    error_line,
+    manifest,
+    options,
+    prepare_text,
+    replace_line,
+    run,
+    write_corpus,
+)
 
 from data_prep.check import (
     ALLOWED_LOSS,
@@ -24,7 +32,6 @@ from data_prep.check import (
     inspect,
     report_lines,
 )
-from data_prep.prepare import prepare
 
 Pair = Callable[[bytes, bytes], tuple[Path, Path]]
 GOOD = b"one\ntwo\nthree\n"
@@ -48,7 +55,7 @@ FAULTS = {
 
 def checked(pair: tuple[Path, Path], split: str = "train") -> SetReport:
     with tempfile.TemporaryDirectory() as folder:
-        return check_set(split, pair, (Path(folder, "s"), Path(folder, "t")), HeldOut())
+        return check_set(split, pair, (Path(folder, "s"), Path(folder, "t")), {})
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -109,13 +116,13 @@ def test_published_text_keeps_what_fairseq_can_read(side: int, pair: Pair) -> No
     texts = [GOOD, b"eins\nzwei\ndrei\n"]
     texts[side] = "\u2028\n\nx\n".encode()
     texts[1 - side] = b"a\nb\nc\n"
-    report = check_set("train", pair(*texts), None, HeldOut())
+    report = check_set("train", pair(*texts), None, {})
     assert (report.read, report.kept) == (3, 3)
     texts = [b"a\n\nc\n", b"a\n\nd\n"]
     texts[side] = b"a\nb\rb\nc\n"
     paths = pair(*texts)
     with refusing(f"{paths[side]}:2: carriage return"):
-        check_set("train", paths, None, HeldOut())
+        check_set("train", paths, None, {})
 
 
 @pytest.mark.parametrize("longer", [0, 1])
@@ -159,13 +166,13 @@ def test_empty_sets(split: str, pair: Pair) -> None:
 
 def test_pairs_of_the_training_text(pair: Pair, tmp_path: Path) -> None:
     """Both sides must be equal; each pair counts once; nothing is dropped."""
-    out, held_out = (tmp_path / "s", tmp_path / "t"), HeldOut()
+    out: tuple[Path, Path] = (tmp_path / "s", tmp_path / "t")
+    held_out: HeldOut = {}
     texts = pair(b"a\nb\nc\nd\n", b"A\nB\nC\nD\n")
     report = check_set("test", texts, out, held_out)
     texts[0].write_bytes(b"a\na\n c \nd\n")
     texts[1].write_bytes(b"A\nA\nC\nother\n")
     assert check_set("train", texts, out, held_out).kept == report.kept == 4
-    report.in_training_text = held_out.repeated["test"]
     warning = [*report_lines({"test": report})][-1]
     assert warning.startswith("warning: 2 of 4 pairs of the set test occur in the training text")
 
@@ -186,7 +193,7 @@ def test_prepare_reports_every_set(tmp_path: Path, no_fairseq: None) -> None:
     text, out = write_corpus(tmp_path / "text"), tmp_path / "bin"
     replace_line(text / "train.de", 3, b"d\xe4 .")
     replace_line(text / "train.en", 9, "\u200b".encode())  # sentencepiece leaves nothing of it
-    prepare(config(text, out))
+    prepare_text(text, out)
     found = manifest(out)["sets"]
     assert (found["train"]["read"], found["train"]["kept"]) == (300, 298)
     assert found["train"]["dropped"] == {"invalid UTF-8": 1, "empty after normalisation": 1}
@@ -198,9 +205,9 @@ def test_prepare_reports_every_set(tmp_path: Path, no_fairseq: None) -> None:
     error = error_line(done, "prepare")
     assert f"first at {text}/train.de:3 (byte 0xE4" in error
     assert "set train: 21 of 300 pairs (7%) would be dropped, 21 for: invalid UTF-8" in error
-    prepare(config(text, out, force=True, allowed_loss=0.08))
+    prepare_text(text, out, force=True, allowed_loss=0.08)
     with refusing("set train: 22 of 300"):  # what sentencepiece leaves nothing of counts, too
-        prepare(config(text, out, force=True, allowed_loss=0.07))
+        prepare_text(text, out, force=True, allowed_loss=0.07)
 
 
 LINES = st.lists(
@@ -226,7 +233,7 @@ def test_drop_keeps_pairs_aligned(
     paths = [folder / name for name in ("s", "t", "s.out", "t.out")]
     for side in (0, 1):
         paths[side].write_bytes(b"".join(pair[side] + b"\n" for pair in pairs))
-    report = check_set("train", (paths[0], paths[1]), (paths[2], paths[3]), HeldOut())
+    report = check_set("train", (paths[0], paths[1]), (paths[2], paths[3]), {})
     kept = [path.read_bytes().split(b"\n")[:-1] for path in paths[2:]]
     assert len(kept[0]) == len(kept[1]) == report.kept
     assert report.read == len(pairs) == report.kept + sum(report.dropped.values())

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 from refusals import refusing
 
-from data_prep.clean_pairs import LONGEST_WORD, Limits, clean_pairs
+from data_prep.clean_pairs import LONGEST_WORD, clean_pairs, reason_to_drop
 
 Pair = Callable[[bytes, bytes], tuple[Path, Path]]
 
@@ -44,21 +45,22 @@ def words(number: int) -> list[str]:
     ],
 )
 def test_rules(source: int, target: int, reason: str) -> None:
-    assert Limits(1.5, 2, 9).reason(words(source), words(target)) == reason
+    limits = {"ratio": 1.5, "shortest": 2, "longest": 9}
+    assert reason_to_drop(words(source), words(target), **limits) == reason
 
 
 def test_long_words() -> None:
-    rules = Limits(9, 1, 9)
-    assert rules.reason(["x" * LONGEST_WORD], ["y"]) == ""
-    assert rules.reason(["x" * (LONGEST_WORD + 1)], ["y"]) == "long_word"
-    assert rules.reason(["y"], ["é" * (LONGEST_WORD + 1)]) == "long_word"
+    rule = partial(reason_to_drop, ratio=9, shortest=1, longest=9)
+    assert rule(["x" * LONGEST_WORD], ["y"]) == ""
+    assert rule(["x" * (LONGEST_WORD + 1)], ["y"]) == "long_word"
+    assert rule(["y"], ["é" * (LONGEST_WORD + 1)]) == "long_word"
 
 
 def test_counts_and_texts(pair: Pair, tmp_path: Path) -> None:
     source = "a b c\n \u00a0\na\n" + "a " * 8 + "\na b c d\nä\u3000 ö"
     target = "x y z\nx\nx y\nx\nx\n u v\x0b w\n"
     sources, out = pair(source.encode(), target.encode()), outputs(tmp_path)
-    counts = clean_pairs(sources, out, Limits(ratio=3, shortest=1, longest=7))
+    counts = clean_pairs(sources, out, ratio=3, shortest=1, longest=7)
     expected = {"read": 6, "kept": 3, "empty": 1, "too_long": 1, "too_short": 0, "ratio": 1}
     assert counts == {**expected, "long_word": 0, "tokens": 14}
     assert out[0].read_text() == "a b c\na\nä ö\n"
@@ -71,4 +73,4 @@ def test_unequal_lengths(longer: int, pair: Pair, tmp_path: Path) -> None:
     sides[longer] += b"3 !\n"
     sources = pair(sides[0], sides[1])
     with refusing(f"unequal line counts: {sources[0]} has "):
-        clean_pairs(sources, outputs(tmp_path), Limits(9, 1, 9))
+        clean_pairs(sources, outputs(tmp_path), ratio=9, shortest=1, longest=9)

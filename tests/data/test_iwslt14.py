@@ -35,7 +35,7 @@ def test_as_fairseqs_script(source: Path, tmp_path: Path) -> None:
     told = manifest(text)
     assert told["steps"]["cleaned"]["ratio"] == 5
     assert told["steps"]["carved"] == {"read": 95, "carved": 4}
-    assert corpus("fairseq", ("de", "en")).published.form == {
+    assert corpus("fairseq", ("de", "en")).form == {
         "subwords": "subword_nmt",
         "moses": True,
         "lowercased": True,
@@ -52,7 +52,7 @@ def test_paper3_splits_hyphens_everywhere(source: Path, tmp_path: Path) -> None:
 
 
 def test_split_hyphens_are_joined_before_scoring() -> None:
-    form = corpus("paper3", ("de", "en")).published.form
+    form = corpus("paper3", ("de", "en")).form
     hypotheses = ["it &apos;s well ##at##-##at## known , they say ."]
     assert ordinary_text(hypotheses, form, "en") == ["it's well-known, they say."]
 

@@ -16,11 +16,11 @@ from processes import wait_for
 from refusals import refusing
 from text_tools import (
     VOCAB_SIZE,
-    config,
     error_line,
     manifest,
     names,
     options,
+    prepare_text,
     replace_line,
     run,
     write_corpus,
@@ -29,7 +29,7 @@ from text_tools import (
 import data_prep.prepare as prepare_module
 from collab_common.files import sha256
 from collab_common.folder import MANIFEST
-from data_prep.prepare import SENTENCEPIECE, SUBWORD_NMT, prepare
+from data_prep.corpus import SENTENCEPIECE, SUBWORD_NMT
 
 
 def sentences(folder: Path, split: str, lang: str) -> Any:
@@ -86,7 +86,7 @@ def test_same_as_fairseq_and_sentencepiece_by_hand(
 def test_like_another_folder(kind: str, corpus: Path, tmp_path: Path) -> None:
     """Other text in its subwords and symbols: of all sets, or of one."""
     first, text = tmp_path / "first", write_corpus(tmp_path / "text", seed=2)
-    prepare(config(corpus, first, subwords=kind))
+    prepare_text(corpus, first, subwords=kind)
     replace_line(text / "test.de", 1, b"Xylophone .")
     for path in (*text.glob("train.*"), *text.glob("valid.*")):
         path.unlink()
@@ -102,7 +102,7 @@ def test_like_another_folder(kind: str, corpus: Path, tmp_path: Path) -> None:
     assert set(manifest(tmp_path / "tests")["sets"]) == {"test", "test1"}
     (first / model).write_bytes((first / model).read_bytes() + b"\n")
     with refusing(f"inputs.like/{model}: changed"):
-        prepare(config(text, tmp_path / "tests", subwords=kind, like=first))
+        prepare_text(text, tmp_path / "tests", subwords=kind, like=first)
 
 
 # --- skipping and refusing -----------------------------------------------------------------
@@ -115,7 +115,7 @@ def test_finished_is_skipped(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(prepare_module, "_build", lambda *_: pytest.fail("built again"))
-    prepare(config(corpus, prepared, jobs=2))  # makes no difference to the result
+    prepare_text(corpus, prepared, jobs=2)  # makes no difference to the result
     assert "up to date" in capsys.readouterr().out
 
 
@@ -132,19 +132,19 @@ def test_changed_options_are_refused(
     change: dict[str, Any], words: str, corpus: Path, prepared: Path
 ) -> None:
     with refusing(words):
-        prepare(config(corpus, prepared, **change))
+        prepare_text(corpus, prepared, **change)
 
 
 @pytest.mark.usefixtures("no_fairseq")
 def test_changed_input_is_refused_unless_forced(tmp_path: Path) -> None:
     text, out = write_corpus(tmp_path / "text"), tmp_path / "bin"
-    prepare(config(text, out))
+    prepare_text(text, out)
     before = manifest(out)
     replace_line(text / "valid.de", 1, b"Ba .")
     error = error_line(run("prepare", *options(text, out)), "prepare")
     assert f"{out}: made from something else (inputs.valid.de: changed)" in error
     assert manifest(out) == before
-    prepare(config(text, out, force=True))
+    prepare_text(text, out, force=True)
     assert manifest(out)["inputs"] != before["inputs"]
 
 
@@ -165,7 +165,7 @@ def test_impossible_requests(
     change: dict[str, Any], words: str, corpus: Path, tmp_path: Path
 ) -> None:
     with refusing(words):
-        prepare(config(corpus, tmp_path / "bin", **change))
+        prepare_text(corpus, tmp_path / "bin", **change)
 
 
 def test_line_without_pieces(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_line_without_pieces(tmp_path: Path) -> None:
     text = write_corpus(tmp_path / "text")
     replace_line(text / "valid.de", 7, "\u200b".encode())
     with refusing("valid.de:7: line is empty after normalisation"):
-        prepare(config(text, tmp_path / "bin"))
+        prepare_text(text, tmp_path / "bin")
 
 
 # --- interruptions -------------------------------------------------------------------------
@@ -207,7 +207,7 @@ def test_fairseq_failure_is_reported(
     (tmp_path / "python").write_text("#!/bin/sh\necho first; echo out of luck >&2; exit 3\n")
     (tmp_path / "python").chmod(0o755)
     with refusing("fairseq-preprocess failed with status 3: first | out of luck"):
-        prepare(config(corpus, tmp_path / "bin"))
+        prepare_text(corpus, tmp_path / "bin")
     assert names(tmp_path) == {"python"}
 
 
@@ -224,7 +224,7 @@ def test_shifted_output_of_fairseq_is_refused(
 
     monkeypatch.setattr(prepare_module, "binarise", shifted)
     with refusing("valid.en-de.de.idx: 21 sentences binarised of 20 given"):
-        prepare(config(corpus, tmp_path / "bin"))
+        prepare_text(corpus, tmp_path / "bin")
 
 
 # --- the real thing ------------------------------------------------------------------------

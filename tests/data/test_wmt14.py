@@ -19,14 +19,13 @@ from corpus_archives import (
 from refusals import refusing
 from text_tools import error_line, manifest, run
 
-from data_prep.corpus import with_own_archives
 from data_prep.wmt14 import corpus
 
 QUOTED = "\u201eTest\u2019s\u201c 1"  # typographic quotes and apostrophe
 
 
 def made(out: Path, source: Path, variant: str, languages: tuple[str, str] = ("en", "de")) -> Path:
-    return text_of(with_own_archives(corpus(variant, languages)), out, source)
+    return text_of(corpus(variant, languages).with_own_archives(), out, source)
 
 
 def numbered(corpora: tuple[str, ...] = ("Europe", "Crawl", "News")) -> dict[str, bytes]:
@@ -93,7 +92,7 @@ def test_english_french(tmp_path: Path) -> None:
     assert [line.split()[0] for line in train[::300]] == list(names)
     assert lines(out / "test.fr") == ["„ Test&apos; s “ 1"]
     assert manifest(out)["options"]["valid"] == "every 1333rd training pair"
-    options = corpus("fairseq", FRENCH).published.preprocess_options()
+    options = corpus("fairseq", FRENCH).dictionaries
     assert options == [], "dictionaries are not joined"
     assert [one.name for one in corpus("fairseq", FRENCH).archives] == list(
         wmt14_en_fr(corpora, {g: [] for g in FRENCH})
@@ -120,7 +119,7 @@ def test_too_long_and_too_unequal_pairs_go(tmp_path: Path, no_fairseq: None) -> 
         {"dev/newstest2013.en": b"a b c d e\n", "dev/newstest2013.de": b"a\n"}
     )
     source = filled(tmp_path / "from", archives)
-    told = manifest(data_of(with_own_archives(corpus("wmt14")), tmp_path / "out", source))
+    told = manifest(data_of(corpus("wmt14").with_own_archives(), tmp_path / "out", source))
     assert told["cleaned"].keys() == {"train"}
     train = told["cleaned"]["train"]
     assert train["read"] - train["kept"] == 2
@@ -133,7 +132,7 @@ def test_variant_google(tmp_path: Path, no_fairseq: None) -> None:
     """Nothing is changed; the dictionary has 32,768 symbols; the reference is WMT's."""
     archives = google()
     source = filled(tmp_path / "from", archives)
-    google_corpus = with_own_archives(corpus("google"))
+    google_corpus = corpus("google").with_own_archives()
     data = data_of(google_corpus, tmp_path / "out", source)
     taken = extracted(source / "wmt16_en_de.tar.gz", tmp_path)
     for split, stem in (("train", "train.tok.clean"), ("test", "newstest2014.tok")):
@@ -143,7 +142,7 @@ def test_variant_google(tmp_path: Path, no_fairseq: None) -> None:
     assert manifest(data)["sets"]["train"]["kept"] == 300
     assert not (data / "code").exists()
     assert len(lines(data / "raw" / "test.de")) == 20
-    options = google_corpus.published.preprocess_options()
+    options = google_corpus.dictionaries
     assert options == ["--joined-dictionary", "--nwordssrc=32768", "--nwordstgt=32768"]
     filled(source, {"test-full.tgz": full_test({"en": ["one"], "de": ["eins"]})})
     with refusing("test.de has 20 sentences, ", "2014.de.sgm has 1"):

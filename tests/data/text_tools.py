@@ -11,7 +11,8 @@ from typing import Any
 from commands import run_command
 
 from collab_common.folder import MANIFEST
-from data_prep.prepare import PrepareConfig
+from data_prep.corpus import Corpus
+from data_prep.prepare import prepare
 
 Completed = subprocess.CompletedProcess[str]
 VOCAB_SIZE = 100
@@ -57,9 +58,11 @@ def replace_line(path: Path, number: int, line: bytes) -> None:
     path.write_bytes(b"\n".join(lines))
 
 
-def config(text: Path, out: Path, **more: Any) -> PrepareConfig:
+def prepare_text(text: Path, out: Path, **more: Any) -> Path:
+    """`prepare` with the usual corpus, and fields of it and options that differ."""
+    how = {name: more.pop(name) for name in ("jobs", "allowed_loss", "force") if name in more}
     usual = {"languages": ("en", "de"), "vocab_size": VOCAB_SIZE}
-    return PrepareConfig(text, out, **{**usual, **more})
+    return prepare(Corpus(**{**usual, **more}), text, out, **how)
 
 
 def manifest(folder: Path) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from unittest import mock
 import torch
 import toy
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from collab_lab.trained.attentions import attentions
 from fairseq_collab.attention import heads
@@ -32,6 +33,12 @@ TOLERANCE = {torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 6e-2}
 D, H, B = 64, 4, 3
 #: Queries and keys: a few, and enough for the fused kernel, on a CPU, too.
 FEW, MANY = (48, 40), (256, 256)
+#: torch's kernels without a matrix of scores: where none can be used, these alone raise an error.
+FUSED = (
+    SDPBackend.FLASH_ATTENTION,
+    SDPBackend.EFFICIENT_ATTENTION,
+    SDPBackend.CUDNN_ATTENTION,
+)
 
 
 def checks(place: Place) -> Iterator[Check]:
@@ -42,6 +49,8 @@ def checks(place: Place) -> Iterator[Check]:
             for what, errors in (("attention", attention_errors), ("model", model_errors)):
                 run = partial(errors, kind, place.device, dtype, bound)
                 yield Check(f"{what} {kind.name} {name}", run)
+    for kind in VARIANTS:
+        yield Check(f"dropout {kind.name}", partial(dropout_errors, kind, place.device))
 
 
 @functools.cache
@@ -76,10 +85,25 @@ def attention_errors(kind: Variant, device: torch.device, dtype: torch.dtype, bo
     for type_, layer, module, _ in attentions(model_of(kind.name)):
         if layer == 0:
             errors |= errors_of(module, type_, FEW, device, dtype)
-    with mock.patch.object(heads, "fused_heads", wraps=heads.fused_heads) as kernel:
+    fused = mock.patch.object(heads, "fused_heads", wraps=heads.fused_heads)
+    with fused as kernel, sdpa_kernel([*FUSED]):
         errors |= errors_of(module, f"fused {type_}", MANY, device, dtype)
     expect(kernel.called or not module.may_fuse, "the fused kernel is not used")
     return within(errors, bound)
+
+
+@torch.no_grad()
+def dropout_errors(kind: Variant, device: torch.device) -> str:
+    """Half of the weights dropped, in one kernel where that can: the mean of outputs is kept."""
+    module = copy.deepcopy(attentions(model_of(kind.name))[0].module).to(device)
+    module.dropout_module.p = 0.5
+    x = torch.randn(MANY[0], B, D, device=device)
+    expected, _ = module(x, x, x, need_weights=False)
+    module.dropout_module.train()
+    module.training = True  # of the heads alone: gates stay as they are
+    outputs = torch.stack([module(x, x, x, need_weights=False)[0] for _ in range(64)])
+    expect(not torch.equal(outputs[0], outputs[1]), "nothing is dropped")
+    return within({"mean output": error(outputs.mean(0), expected.double().cpu())}, 0.2)
 
 
 def errors_of(

@@ -5,30 +5,29 @@ The layers differ in one thing only, so outputs and all gradients must agree to 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 import pytest
-import reference
 import torch
-import toy
+from attention_cases import SIZE, VARIANTS, Draw, draw_case
 from fairseq.modules import MultiheadAttention
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.func import functional_call
 from toy import close
 
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention, HeadAttention
+from fairseq_collab.attention import heads as attention_heads
 from fairseq_collab.attention.collaborative import QUERY_MIXINGS
-from fairseq_collab.attention.gates import GatedAttention
-from fairseq_collab.attention.grouped_query import GroupedQueryAttention
-from fairseq_collab.attention.latent import LatentAttention
-from fairseq_collab.attention.mfa import MFAAttention
 
-pytestmark = pytest.mark.usefixtures("float64")
+in_double = pytest.mark.usefixtures("float64")
 
 D, H, T, S, B = 24, 4, 5, 6, 3
-#: ``(attention, x (T, d), y (S, d), mask (T, S))`` to ``(T, d)``, one sentence.
-Oracle = Callable[[Any, Tensor, Tensor, Tensor], Tensor]
+Masks = dict[str, Tensor | None]
 
 
 def limit_case(kind: str, **options: object) -> HeadAttention:
@@ -57,6 +56,7 @@ def gradients(output: Tensor, module: nn.Module, *tensors: Tensor) -> dict[str, 
     return dict(zip([*parameters, *map(str, range(len(tensors)))], found, strict=True))
 
 
+@in_double
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
 @pytest.mark.parametrize("cross", [False, True], ids=["self", "cross"])
 @pytest.mark.parametrize("kind", ["concatenated", "collaborative"])
@@ -84,6 +84,7 @@ def test_limit_equals_fairseq(kind: str, cross: bool, training: bool) -> None:
         close(grads[name], gradient, msg=name)
 
 
+@in_double
 @pytest.mark.parametrize("kind", ["concatenated", "collaborative"])
 def test_shown_weights_are_those_before_dropout(kind: str) -> None:
     ours = limit_case(kind, dropout=0.5).train()
@@ -95,118 +96,85 @@ def test_shown_weights_are_those_before_dropout(kind: str) -> None:
     assert not torch.allclose(output, whole), "no weight was dropped"
 
 
-def per_sentence(oracle: Any, query: Tensor, key: Tensor, padding: Tensor, causal: Tensor | None):
-    """Run a one-sentence oracle over a batch: ``(T, B, d)``."""
-    outputs = []
-    for b in range(query.size(1)):
-        mask = padding[b].expand(query.size(0), -1)
-        outputs.append(
-            oracle(query[:, b], key[:, b], mask if causal is None else mask | (causal < 0))
-        )
-    return torch.stack(outputs, dim=1)
+@contextmanager
+def fused(always: bool) -> Iterator[None]:
+    """torch's fused kernel at every size, or never."""
+    with mock.patch.object(attention_heads, "can_fuse", return_value=always):
+        yield
 
 
-def check_oracle(ours: HeadAttention, oracle: Oracle, cross: bool) -> None:
-    """Output and gradients equal the oracle's."""
-    toy.randomised(ours).eval()
-    query, key, padding, causal = inputs(cross)
-    masks = {"key_padding_mask": padding, "attn_mask": causal}
-    output, _ = ours(query, key, key, **masks, need_head_weights=True)
-    expected = per_sentence(partial(oracle, ours), query, key, padding, causal)
+def test_keys_and_values_have_one_input() -> None:
+    x, y = torch.randn(2, T, B, D)
+    with pytest.raises(ValueError, match="one input"):
+        limit_case("concatenated")(x, x, y)
+
+
+def masks_of(draw: Draw, queries: int, keys: int, sentences: int) -> tuple[Masks, Tensor]:
+    """Random padding and, for self-attention, a causal mask; the equation's masks ``(B, T, S)``."""
+    padding = torch.rand(sentences, keys) < draw(st.sampled_from([0, 0.5]))
+    padding[torch.arange(sentences), torch.randint(keys, (sentences,))] = False
+    later = torch.ones(queries, keys, dtype=torch.bool).triu(1)
+    kinds = ["none", "boolean", "added"] if queries == keys else ["none"]
+    kind = draw(st.sampled_from(kinds))
+    if kind == "none":
+        later = later & False
+    masked = padding[:, None] | later
+    blind = masked.all(-1, keepdim=True)  # a query without keys sees the padding
+    added = torch.zeros(queries, keys).double().masked_fill(later, float("-inf"))
+    attn_mask = {"none": None, "boolean": later, "added": added}[kind]
+    return {"key_padding_mask": padding, "attn_mask": attn_mask}, masked & ~blind | later
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@settings(deadline=None, max_examples=40, derandomize=True)
+@given(st.data())
+def test_it_is_the_equation(variant: str, data: Any) -> None:
+    """Output and all gradients, of any sizes, with and without torch's fused kernel."""
+    draw = data.draw
+    torch.manual_seed(draw(st.integers(0, 99)))
+    crosses, queries, sentences = draw(st.booleans()), draw(st.integers(1, 6)), draw(SIZE)
+    keys, kdim = (draw(SIZE), draw(SIZE)) if crosses else (queries, None)
+    ours, equation = draw_case(draw, variant, kdim=kdim)
+    ours.train()  # gates then have gradients
+    x = torch.randn(queries, sentences, ours.embed_dim).double().requires_grad_()
+    y = torch.randn(keys, sentences, kdim or 1).double().requires_grad_() if crosses else x
+    masks, masked = masks_of(draw, queries, keys, sentences)
+    with fused(draw(st.booleans())):
+        torch.manual_seed(5)
+        output, _ = ours(x, y, y, **masks, need_weights=False)
+    weights, outputs = dict(ours.named_parameters()), []
+    for b in range(sentences):
+        torch.manual_seed(5)
+        outputs.append(equation(x[:, b], y[:, b], weights, masked[b]))
+    expected = torch.stack(outputs, dim=1)
     close(output, expected)
-    leaves = (query, key) if cross else (query,)
+    leaves = (x, y) if crosses else (x,)
     grads, wanted = (gradients(o, ours, *leaves) for o in (output, expected))
     for name, gradient in wanted.items():
         close(grads[name], gradient, msg=name)
 
 
-def by(equation: Any, heads: int, scale: float) -> Oracle:
-    """An equation of :mod:`reference` with the weights of the attention."""
-    return lambda ours, x, y, mask: equation(
-        x, y, dict(ours.named_parameters()), heads, scale, mask
-    )
+@pytest.mark.parametrize("fuses", [False, True], ids=["explicit", "fused"])
+@pytest.mark.parametrize("variant", VARIANTS)
+@settings(deadline=None, max_examples=3, derandomize=True)
+@given(st.data())
+def test_gradients_are_derivatives(variant: str, fuses: bool, data: Any) -> None:
+    """In training; a gate is a fixed draw."""
+    torch.manual_seed(5)
+    ours, _ = draw_case(data.draw, variant)
+    parameters = {name: p for name, p in ours.train().named_parameters() if p.numel()}
+
+    def output(x: Tensor, *weights: Tensor) -> Tensor:
+        torch.manual_seed(5)
+        named = dict(zip(parameters, weights, strict=True))
+        return functional_call(ours, named, (x, x, x), {"need_weights": False})[0]
+
+    x = torch.randn(4, 2, ours.embed_dim).double().requires_grad_()
+    with fused(fuses):
+        assert torch.autograd.gradcheck(output, (x, *parameters.values()), fast_mode=True)
 
 
-def gated_attention(*sizes: int, **options: Any) -> GatedAttention:
-    """In evaluation a gate is 0 or 1, and has no gradient."""
-    ours = GatedAttention(*sizes, **options).eval()
-    ours.theta.requires_grad = False
-    return ours
-
-
-def gated(ours: GatedAttention, x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
-    """Each gate multiplies the output of its head, which ``out_proj`` reads."""
-    weights = dict(ours.named_parameters())
-    columns = ours.gates().repeat_interleave(ours.v_head_size)
-    weights["out_proj.weight"] = weights["out_proj.weight"] * columns
-    return reference.heads(x, y, weights, H, (D / H) ** -0.5, mask)
-
-
-#: How an attention is made, and its equation.
-Case = tuple[Callable[..., HeadAttention], Oracle]
-FORK, LIBRARY = (D / H) ** -0.5, {"scale": "key"}
-
-
-def collaborative(key_dim: int, query_mixing: str = "diagonal", **options: Any) -> Case:
-    scale = (key_dim / H) ** -0.5 if "scale" in options else FORK
-    options = {"query_mixing": query_mixing, "mixing_init": "xavier", **options}
-    make = partial(CollaborativeAttention, D, H, key_dim, **options)
-    return make, by(reference.shared_key, H, scale)
-
-
-def concatenated(heads: int, qk: int, v: int, scale: str) -> Case:
-    make = partial(ConcatenatedAttention, D, heads, qk_head_size=qk, v_head_size=v, scale=scale)
-    return make, by(reference.heads, heads, (qk if scale == "key" else D / heads) ** -0.5)
-
-
-def mfa(heads: int, width: int) -> Case:
-    return partial(MFAAttention, D, heads, width), by(reference.shared_key, heads, width**-0.5)
-
-
-def grouped_query(groups: int) -> Case:
-    return partial(GroupedQueryAttention, D, H, groups), by(reference.heads, H, FORK)
-
-
-CASES: dict[str, Case] = {
-    **{f"fork, K = {k}": collaborative(k) for k in (1, 7, D, 40)},
-    **{f"library, K = {k}": collaborative(k, **LIBRARY) for k in (1, 7, D, 40)},
-    **{f"{g} value heads": collaborative(7, value_heads=g) for g in (1, 2)},
-    **{
-        f"{mixing} mixing, K = {k}": collaborative(k, query_mixing=mixing, **options)
-        for mixing in ("full", "own")
-        for k, options in (
-            (1, {}),
-            (6, {"value_heads": 2}),
-            (7, LIBRARY),
-            (40, {"bias": False, "value_heads": 1, "v_head_size": 9}),
-        )
-    },
-    **{f"MFA of {h} heads": mfa(h, width) for h, width in ((4, 7), (5, 40), (1, 1))},
-    **{
-        f"{sizes}, {scale}": concatenated(*sizes, scale)
-        for sizes in ((5, 3, 7), (1, 24, 2), (4, 6, 6))
-        for scale in ("key", "embed")
-    },
-    **{f"grouped query, G = {g}": grouped_query(g) for g in (1, 2, 4)},
-    "latent": (
-        partial(LatentAttention, D, H, 9, qk_head_size=5, v_head_size=7),
-        by(reference.latent, H, 5**-0.5),
-    ),
-    "narrow latent": (
-        partial(LatentAttention, D, H, 5, scale="embed"),
-        by(reference.latent, H, FORK),
-    ),
-    "gated": (partial(gated_attention, D, H), gated),
-}
-
-
-@pytest.mark.parametrize("cross", [False, True], ids=["self", "cross"])
-@pytest.mark.parametrize("case", CASES)
-def test_it_is_the_equation(case: str, cross: bool) -> None:
-    make, oracle = CASES[case]
-    check_oracle(make(), oracle, cross)
-
-
+@in_double
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("key_dim", [3, 7, D])
 def test_all_mixings_start_as_one_function(key_dim: int, bias: bool) -> None:

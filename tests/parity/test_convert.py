@@ -93,7 +93,7 @@ def attention(seed: int = 1) -> TrainedAttention:
     """Trained heads; inputs and gradients that are correlated and have a mean."""
     torch.manual_seed(seed)
     part = TrainedAttention(toy.randomised(ConcatenatedAttention(D, H)), None)
-    sums = Sums(part.maps)
+    sums = Sums(part.module)
 
     def drawn() -> torch.Tensor:
         return torch.randn(10, 40, D) @ torch.randn(D, D) / 4 + torch.randn(D)
@@ -209,9 +209,30 @@ def test_the_cost_of_a_common_map_is_its_price() -> None:
     assert found == pytest.approx(expected / bits)
 
 
-def test_the_start_of_training_is_balanced() -> None:
-    """Equal mean squares on both sides of every product."""
+def test_a_latent_starts_from_equal_shares_of_keys_and_values() -> None:
+    """Keys and their gradients that are 100 times as large do not crowd out values."""
+    part, spans = attention(), []
+    for factor in (1, 100):
+        maps = part.maps._replace(keys=factor * part.maps.keys)
+        statistics = replace(part.statistics, keys=factor * part.statistics.keys)
+        start = torch.linalg.qr(latents(maps, statistics, 7, steps=0)[0]).Q
+        spans.append(start @ start.T)
+    toy.close(*spans)
+
+
+@pytest.mark.parametrize(("size", "bits"), [(3, 171.618), (6, 60.543), (9, 23.140)])
+def test_the_diagonal_starts_from_the_largest_directions(size: int, bits: float) -> None:
+    """Other starts end in worse optima."""
     part = attention()
+    assert price(part, shared(part, "diagonal", size)) == pytest.approx(bits, rel=1e-3)
+
+
+def test_the_start_of_training_is_balanced() -> None:
+    """Equal mean squares on both sides of every product; of separate keys, in their metrics."""
+    part = attention()
+    queries, keys = separate(part.maps, part.statistics, 2)
+    sides = ((queries, part.statistics.inputs), (keys, part.statistics.keys))
+    toy.close(*((side.mT @ metric @ side).diagonal(dim1=1, dim2=2) for side, metric in sides))
     for mixing in ("own", "full"):
         made = shared(part, mixing, 5)
         if made.mixing is None:
@@ -310,8 +331,8 @@ def test_a_diagonal_of_full_width_is_standard_heads_again() -> None:
     weights, _ = shared_keys(part, D, "diagonal")
     ours = CollaborativeAttention(D, H, D, query_mixing="diagonal")
     kept = part.copied("v_proj", "out_proj")
-    ours.load_state_dict({**weights, **kept, "signature": ours.signature})
+    ours.load_state_dict(weights | kept)
     again = ConcatenatedAttention(D, H)
-    again.load_state_dict({**plain_weights(ours, D // H), "signature": again.signature})
+    again.load_state_dict(plain_weights(ours, D // H))
     x = torch.randn(5, 2, D)
     assert (again(x, x, x)[0] - part.module(x, x, x)[0]).abs().max() < 1e-8

@@ -6,18 +6,15 @@ round to the column "params" of Cordonnier et al. 2020 (60.9/61.0M, 56.2, 53.8, 
 
 from __future__ import annotations
 
-from argparse import Namespace
-
 import pytest
 import torch
 import toy
-from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
+from fairseq.models import MODEL_DATACLASS_REGISTRY
 from toy_language_models import language_model
 
 from collab_lab.metrics.cost import cost, multiply_adds
 from fairseq_collab.attention import CollaborativeAttention
 from fairseq_collab.attention.collaborative import QUERY_MIXINGS
-from fairseq_collab.models.options import PRESET_SIZES
 
 WORDS = 32_768 - 4  # and fairseq's four special symbols
 D, H, LAYERS = 512, 8, 6
@@ -49,19 +46,6 @@ def test_base_matches_the_paper(key_dim: int, collaborative: str, concatenated: 
     found = published("_wmt_en_de", "transformer_headsize_n", key_dim=key_dim)
     assert found == BODY + SHARED - ATTENTIONS * saved
     assert f"{found / 1e6:.1f}" == concatenated
-
-
-@pytest.mark.parametrize("suffix", sorted(PRESET_SIZES.keys() - {"_multi30k"}))
-def test_preset_equals_fairseqs_namesake(suffix: str) -> None:
-    """Without collaborative heads, each preset has the parameters of fairseq's preset."""
-    stock_name = f"transformer{suffix}"
-    args = Namespace(arch=stock_name, encoder_layers=1, decoder_layers=1)
-    ARCH_CONFIG_REGISTRY[stock_name](args)
-    stock = ARCH_MODEL_REGISTRY[stock_name].build_model(args, toy.task())
-    name = f"transformer_collab{suffix}"
-    sizes = {key: getattr(args, key) for key in toy.SIZES}
-    ours = toy.model(name, key_dim=0, **sizes)
-    assert toy.num_parameters(ours) == cost(stock).parameters
 
 
 @pytest.mark.parametrize(("kept", "body"), [(2, "29.96"), (4, "34.69"), (3, "32.32")])

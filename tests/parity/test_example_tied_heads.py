@@ -1,25 +1,20 @@
 """The README's variant of one's own: keys that are values, which takes one file.
 
-Step by step under beam search, and what the cache holds: test_incremental.py; in one kernel:
-test_fused.py.
+Its equation: test_attention_parity.py; step by step under beam search, and what the cache holds:
+test_incremental.py.
 """
 
 from __future__ import annotations
 
 from argparse import Namespace
 from pathlib import Path
-from typing import Any
 
 import pytest
-import reference
 import toy
 from fairseq import utils
-from parity.test_attention_parity import check_oracle
-from torch import Tensor
 
 from collab_common.errors import UserError
 from collab_lab.metrics.cost import cost
-from fairseq_collab.attention import HeadAttention
 
 utils.import_user_module(
     Namespace(user_dir=str(Path(__file__).parent.parent / "examples" / "tied_heads"))
@@ -28,26 +23,6 @@ utils.import_user_module(
 pytestmark = pytest.mark.usefixtures("float64")
 
 D, H = 24, 4
-
-
-def variant(size: int = D, heads: int = H, **options: Any) -> HeadAttention:
-    """Tied heads with weights that hide no mistake behind zeros."""
-    import tied_heads
-
-    return toy.randomised(tied_heads.TiedAttention(size, heads, **options))
-
-
-def tied(ours: HeadAttention, x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
-    """The equation for a sentence: standard heads with equal keys and values."""
-    weights = dict(ours.named_parameters())
-    weights |= {f"v_proj.{part}": weights[f"k_proj.{part}"] for part in ("weight", "bias")}
-    return reference.heads(x, y, weights, H, (D / H) ** -0.5, mask)
-
-
-@pytest.mark.parametrize("cross", [False, True], ids=["self", "cross"])
-def test_it_is_the_equation(cross: bool) -> None:
-    """Output, weights and all gradients, with padding, and causal where it is self-attention."""
-    check_oracle(variant(), tied, cross)
 
 
 def test_counted_costs_are_the_variants_own() -> None:

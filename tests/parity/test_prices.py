@@ -32,6 +32,7 @@ MODELS = [
     ("transformer_headsize_n", {"qk_head_size": 6, "heads_in_encoder": "8"}),
     ("transformer_collab", {"key_dim": 6, "value_heads": 2, "query_mixing": "full"}),
     ("transformer_latent", {"latent_dim": 8}),
+    ("transformer_mfa", {"key_dim": 6}),
     ("transformer_lm", {}),
     ("transformer_lm_headsize_n", {"adaptive_softmax_cutoff": "8,16"}),
 ]
@@ -152,7 +153,7 @@ class Small:
 
         with self.module.register_forward_hook(after, with_kwargs=True):
             log_p = self.model(**self.net_input)[0][:, 0].log_softmax(-1)  # (B, symbols)
-        padding, sums = call["key_padding_mask"][:, None, None], Sums(self.maps)
+        padding, sums = call["key_padding_mask"][:, None, None], Sums(self.module)
         real = torch.ones(1, sentences, dtype=torch.bool)
         for label in range(log_p.size(1)):
             weight = (0.5 * log_p[:, label]).exp().detach()  # sums are quadratic in gradients

@@ -6,6 +6,7 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -15,13 +16,14 @@ from fairseq import search as fairseq_search
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from operators import Operators, aten
 from torch import Tensor, nn
 
 from collab_common.errors import UserError
 from fairseq_collab.models.layers import Encoder
 from fairseq_collab.search import beam as own
 from fairseq_collab.search import candidates as blocks
-from fairseq_collab.search.beam import log_softmax_, why_not
+from fairseq_collab.search.beam import is_supported
 from fairseq_compat.fairseq_fixes import VARIABLE
 
 INFINITY = float("inf")
@@ -35,7 +37,7 @@ def both(
     In both, the beams of a sentence share its encoder output: equal to the last bit.
     """
     models = list(generator.model.models)
-    assert why_not(generator, sample, **arguments) is None
+    assert is_supported(generator, sample, **arguments)
     monkeypatch.setenv(VARIABLE, "exact")
     ours = generator.generate(models, sample, **arguments)
     monkeypatch.setenv(VARIABLE, "fairseq")
@@ -92,6 +94,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "maximum length 0": {"min_len": 0, "max_len_b": 0},
     "maximum length by the source": {"max_len_a": 0.5, "max_len_b": 2},
     "fixed length": {"min_len": 5, "max_len_b": 5},
+    "maximum length of all sentences": {"max_len": 5},
     "unknown words are worse": {"unk_penalty": 2.0},
     "unknown words are better": {"unk_penalty": -4.0},
     "temperature": {"temperature": 1.5},
@@ -132,6 +135,24 @@ def test_in_other_number_formats(
         check(*both(generator, sample(symbols), monkeypatch))
     finally:
         model.to(torch.float32)
+
+
+@pytest.mark.parametrize("beam", [1, 5])
+def test_a_step_waits_for_a_gpu_once(
+    symbols: Any, beam: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With learned positions: fairseq's sinusoids read sizes from tensors of the host."""
+    model = toy.model("transformer_collab", symbols, decoder_learned_pos=True).eval()
+    generator = SequenceGenerator([model], symbols.target_dictionary, beam_size=beam, max_len_b=9)
+    waits, tolist = [], Tensor.tolist
+    with Operators() as operators:
+        monkeypatch.setattr(
+            Tensor, "tolist", lambda x: operators.ran.append(aten.nonzero) or tolist(x)
+        )
+        model.decoder.register_forward_pre_hook(lambda *_: waits.append(operators.waits()))
+        model.search(generator, sample(symbols))
+    assert len(waits) > 5
+    assert max(after - before for before, after in pairwise(waits)) == 1
 
 
 # ---- what is left to fairseq ---------------------------------------------------------------------
@@ -182,40 +203,34 @@ def retain_dropout(model: nn.Module) -> None:
     model.encoder.dropout_module.apply_during_inference = True
 
 
-ANOTHER, PREFIX = "another search", "prefixes or constraints"
-#: How fairseq's generator is made, the reason, and arguments of the call.
+#: How fairseq's generator is made, and arguments of the call.
 LEFT: dict[str, tuple[Any, ...]] = {
-    "--print-alignment": (
-        lambda m, s: SequenceGeneratorWithAlignment([m], s.target_dictionary), "another generator"
-    ),
-    "ensemble": (lambda m, s: SequenceGenerator([m, m], s.target_dictionary), "several models"),
-    "--sampling": (searching(fairseq_search.Sampling), ANOTHER),
-    "--diverse-beam-groups": (searching(fairseq_search.DiverseBeamSearch, 5, 0.5), ANOTHER),
-    "--constraints": (
-        searching(fairseq_search.LexicallyConstrainedBeamSearch, "ordered"), ANOTHER
-    ),
-    "--diversity-rate": (searching(fairseq_search.DiverseSiblingsSearch, 0.5), ANOTHER),
-    "--match-source-len": (having(match_source_len=True), "lengths as in the source"),
-    "--no-repeat-ngram-size": (having(no_repeat_ngram_size=2), "n-grams that may not repeat"),
-    "tokens_to_suppress": (having(tokens_to_suppress=("w3",)), "words that may not occur"),
-    "--lm-path": (having(lm_model=nn.Identity()), "a language model"),
-    "--prefix-size": (having(), PREFIX, {"prefix_tokens": torch.full((4, 1), 8)}),
-    "constraints": (having(), PREFIX, {"constraints": torch.ones(4, 1)}),
-    "--retain-dropout": (set_to(retain_dropout), "dropout"),
-    "training": (set_to(nn.Module.train), "dropout"),
-    "beam of half the vocabulary": (having(beam_size=77), "a vocabulary of 2 beam words"),
-    "impossible lengths": (having(min_len=9), "a least length above the greatest"),
-}  # fmt: skip
+    "--print-alignment": (lambda m, s: SequenceGeneratorWithAlignment([m], s.target_dictionary),),
+    "ensemble": (lambda m, s: SequenceGenerator([m, m], s.target_dictionary),),
+    "--sampling": (searching(fairseq_search.Sampling),),
+    "--diverse-beam-groups": (searching(fairseq_search.DiverseBeamSearch, 5, 0.5),),
+    "--constraints": (searching(fairseq_search.LexicallyConstrainedBeamSearch, "ordered"),),
+    "--diversity-rate": (searching(fairseq_search.DiverseSiblingsSearch, 0.5),),
+    "--match-source-len": (having(match_source_len=True),),
+    "--no-repeat-ngram-size": (having(no_repeat_ngram_size=2),),
+    "tokens_to_suppress": (having(tokens_to_suppress=("w3",)),),
+    "--lm-path": (having(lm_model=nn.Identity()),),
+    "--prefix-size": (having(), {"prefix_tokens": torch.full((4, 1), 8)}),
+    "constraints": (having(), {"constraints": torch.ones(4, 1)}),
+    "another argument": (having(), {"other": None}),
+    "--retain-dropout": (set_to(retain_dropout),),
+    "training": (set_to(nn.Module.train),),
+    "beam of half the vocabulary": (having(beam_size=77),),
+    "impossible lengths": (having(min_len=9),),
+}
 
 
 @pytest.mark.parametrize("name", LEFT)
 def test_left_to_fairseq(model: nn.Module, symbols: Any, name: str) -> None:
-    make, reason, *more = LEFT[name]
-    arguments = more[0] if more else {}
+    make, *arguments = LEFT[name]
     generator = make(model, symbols)
     try:
-        assert why_not(generator, sample(symbols), **arguments) == reason
-        assert model.search(generator, sample(symbols), **arguments) is None
+        assert model.search(generator, sample(symbols), **(arguments or [{}])[0]) is None
     finally:
         model.eval()
         model.encoder.dropout_module.apply_during_inference = False
@@ -223,7 +238,7 @@ def test_left_to_fairseq(model: nn.Module, symbols: Any, name: str) -> None:
 
 def test_speech_is_left_to_fairseq(model: nn.Module, symbols: Any) -> None:
     speech = {"net_input": {"source": torch.zeros(1, 9)}}
-    assert why_not(generator_of(model, symbols), speech) == "no source words"
+    assert model.search(generator_of(model, symbols), speech) is None
 
 
 def test_plain_search_of_a_task_is_ours(
@@ -291,7 +306,9 @@ def test_candidates_are_those_of_topk(table: tuple[Tensor, Tensor | None, int], 
     best, where = theirs.flatten(1).topk(number)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(blocks, "BLOCK", block)
-        found = blocks.best_candidates(log_probs, scores, number)
+        found, tied = blocks.best_candidates(log_probs, scores, number)
+        sentences = tied.nonzero().squeeze(1)
+        found = blocks.in_order_of_torch(found, sentences, log_probs, scores)
     assert torch.equal(found.scores, best)
     possible = best > -INFINITY  # the order of impossible ones has no effect
     words = log_probs.size(2)
@@ -309,12 +326,3 @@ def test_ties_are_searched_as_fairseq_does(
         for beam in (1, 4, 5):
             generator = generator_of(model, symbols, beam_size=beam)
             check(*both(generator, sample(symbols), monkeypatch))
-
-
-@pytest.mark.parametrize("shape", [(1, 7), (64, 150), (5, 4001), (320, 6000)])
-def test_softmax_in_place(shape: tuple[int, int]) -> None:
-    """torch does not promise that the result may lie over the input."""
-    logits = torch.randn(shape) * 5
-    logits[0, 3], logits[-1, 5] = INFINITY, -INFINITY
-    expected = logits.log_softmax(-1)
-    torch.testing.assert_close(log_softmax_(logits), expected, rtol=0, atol=0, equal_nan=True)

@@ -8,10 +8,13 @@ from functools import partial
 import pytest
 import torch
 
-from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
+from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention, HeadAttention
 from fairseq_collab.attention.collaborative import init_mixing
+from fairseq_collab.attention.latent import LatentAttention
+from fairseq_collab.attention.mfa import MFAAttention
 
 FULL = partial(CollaborativeAttention, query_mixing="full")
+XAVIER = {"query_mixing": "own", "mixing_init": "xavier"}
 
 
 @pytest.mark.parametrize(
@@ -52,6 +55,21 @@ def test_initial_gains(init: str, key_dim: int) -> None:
             bound = gain * math.sqrt(6 / (64 + outputs))  # of Xavier's uniform distribution
             largest = getattr(ours, f"{name}_proj").weight.abs().max()
             assert 0.95 * bound < largest <= bound, name
+
+
+@pytest.mark.parametrize(
+    ("ours", "name", "fans"),
+    [
+        (MFAAttention(64, 4, 16), "mixing", 16 + 4 * 16),  # of one projection C -> H C
+        (MFAAttention(64, 4, 16), "v_proj.weight", 64 + 16),
+        (LatentAttention(64, 4, 32), "latent_proj.weight", 64 + 32),
+        (LatentAttention(64, 4, 32), "k_proj.weight", 2 * (32 + 64)),  # gain 1/sqrt(2)
+        (LatentAttention(64, 4, 32), "v_proj.weight", 2 * (32 + 64)),
+        (CollaborativeAttention(64, 4, 16, **XAVIER), "q_proj.weight", 64 + 4 * 16),
+    ],
+)
+def test_initial_deviations(ours: HeadAttention, name: str, fans: int) -> None:
+    assert float(ours.get_parameter(name).std()) == pytest.approx((2 / fans) ** 0.5, rel=0.05)
 
 
 def test_no_heads_are_rejected() -> None:

@@ -5,19 +5,17 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fairseq_collab.attention.cache import BeamHistory, Slots, moved_sentences
+from fairseq_collab.attention.cache import BeamHistory, Slots
 
 HIDDEN = float("-inf")
 
 
 def test_a_beam_sees_the_slots_of_those_it_descends_from() -> None:
-    history = BeamHistory(1, 2, torch.empty(0))
-    history.extend()
-    assert history.mask is not None
+    history, no_padding = BeamHistory(1, 2, torch.empty(0)), torch.zeros(2, 1)
+    history.extend(no_padding)
     assert history.mask.tolist() == [[[[0, HIDDEN], [HIDDEN, 0]]]]
-    history.reorder(torch.tensor([1, 1]))  # both continue the second
-    history.extend()
-    assert history.moved is None
+    history.reorder(torch.tensor([1, 1]), None)  # both continue the second
+    history.extend(no_padding)
     assert history.mask.tolist() == [[[[HIDDEN, 0, 0, HIDDEN], [HIDDEN, 0, HIDDEN, 0]]]]
     weights = torch.tensor([[0, 0.25, 0.75, 0], [0, 0.5, 0, 0.5]])
     assert history.per_step(weights).tolist() == [[0.25, 0.75], [0.5, 0.5]]
@@ -25,24 +23,19 @@ def test_a_beam_sees_the_slots_of_those_it_descends_from() -> None:
 
 def test_padding_is_hidden_from_all_later_steps() -> None:
     history = BeamHistory(1, 1, torch.empty(0))
-    history.extend()
-    assert history.mask is None, "nothing to hide"
-    history.extend(torch.tensor([[True]]))
-    history.extend()
-    assert history.mask is not None
+    for padding in (False, True, False):
+        history.extend(torch.tensor([[padding]]))
     assert history.mask.tolist() == [[[[0, HIDDEN, 0]]]]
 
 
-def test_sentences_that_leave_or_move() -> None:
-    assert moved_sentences(torch.tensor([1, 0, 3, 3]), 2, 2) is None
-    left = moved_sentences(torch.tensor([3, 2]), 2, 2)
-    assert left is not None
-    assert left.tolist() == [1]
-    swapped = moved_sentences(torch.tensor([2, 2, 0, 1]), 2, 2)
-    assert swapped is not None, "as many sentences as before, but in another order"
-    assert swapped.tolist() == [1, 0]
-    with pytest.raises(ValueError, match="moved hypotheses from one sentence to another"):
-        moved_sentences(torch.tensor([0, 2, 2, 3]), 2, 2)
+@pytest.mark.parametrize(
+    ("order", "before"),
+    [([1, 0, 3, 3], None), ([3, 2], [1]), ([2, 2, 0, 1], [1, 0])],
+    ids=["all stay", "one leaves", "they change places"],
+)
+def test_sentences_that_leave_or_move(order: list[int], before: list[int] | None) -> None:
+    moved = BeamHistory(2, 2, torch.empty(0)).moved_sentences(torch.tensor(order))
+    assert (None if moved is None else moved.tolist()) == before
 
 
 def test_slots_grow_in_place() -> None:

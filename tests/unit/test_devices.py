@@ -35,6 +35,6 @@ def test_on_one_device(variant: Any, training: bool) -> None:
         output.sum().backward()
         if one.type != "encoder" and not training:
             state: dict[str, Any] = {}
-            start_beam_history(state, 2, 2, x)
+            start_beam_history(state, 2, 2, x).extend(torch.zeros(2, 1, device="meta"))
             step = {"incremental_state": state, "static_kv": one.type == "cross"}
             assert one.module(x[:1], keys, keys, **step)[0].is_meta

@@ -73,7 +73,7 @@ def flat_features(net: nn.Module, net_input: dict[str, Tensor]) -> list[Tensor]:
 @pytest.mark.parametrize(("normalisation", "scale"), [("paper", 9), ("released", 6)])
 def test_training_adds_the_constraint(feature: str, normalisation: str, scale: int) -> None:
     """9 target tokens and 6 attentions: the paper's mean, or the released code's sum."""
-    net = model(group_feature=feature)
+    net = model(group_feature=feature, head_groups="2,2,1", heads_in_encoder="4,2", head_size=4)
     total, size, _ = criterion(normalisation)(net, sample())
     total.backward()
     gradient = {name: p.grad.clone() for name, p in net.named_parameters()}
@@ -83,7 +83,9 @@ def test_training_adds_the_constraint(feature: str, normalisation: str, scale: i
         head_group_attentions(net), flat_features(net, sample()["net_input"]), strict=True
     ):
         labels = [attention.membership.argmax(dim=1).tolist()]
-        expected = expected + scale / 6 * naive_loss(flat[None], labels, 2, ALPHA, BETA)
+        expected = expected + scale / 6 * naive_loss(
+            flat[None], labels, attention.groups, ALPHA, BETA
+        )
     expected.backward()
     assert size == expected_size == 9
     torch.testing.assert_close(total, expected, rtol=0, atol=1e-10)

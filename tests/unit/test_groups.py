@@ -138,6 +138,13 @@ def test_clear_groups_are_found_from_nothing() -> None:
     assert torch.equal(same, expected)
 
 
+def test_each_first_head_is_far_from_all_before_it() -> None:
+    """Heads on a line: 10.5 is the farthest from the mean, then 0 from that, then 5 from both."""
+    positions = torch.tensor([[[0.0], [1.0], [5.0], [9.0], [10.5]]])
+    groups = clusters.first_groups(gram_of(positions), 3)
+    assert groups.argmax(dim=2).tolist() == [[1, 1, 2, 0, 0]]
+
+
 @pytest.mark.parametrize("classes", [2, 4, 8])
 def test_no_group_is_ever_empty(classes: int) -> None:
     """From a start with all heads in one group, with distinct heads and with equal ones."""

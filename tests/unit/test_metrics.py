@@ -8,7 +8,7 @@ import pytest
 from refusals import refusing
 
 from collab_lab.metrics.bleu import check_ordinary, score, subword_marks, tokenizer
-from collab_lab.metrics.significance import Gain, gain_of, holm, paired
+from collab_lab.metrics.significance import Gain, gain_of, holm, paired, within
 from collab_lab.runs.translations import read_hypotheses
 
 CHINESE = ["我们 2020 年在北京见面。", "两个人在公园里踢足球,旁边有一只狗。"]
@@ -103,6 +103,15 @@ def test_student() -> None:
     assert found == pytest.approx((2, 2 - half, 2 + half, 0.0742), abs=1e-4)
     assert not found.significant
     assert gain_of([2.0, 2.1, 2.2]).significant
+
+
+def test_equivalence() -> None:
+    """Gains of 1, 2, 3 are sqrt(3) standard errors below 3; p of that t is 0.1127."""
+    assert within([1.0, 2.0, 3.0], 3.0) == pytest.approx(0.1127, abs=1e-4)
+    assert within([-1.0, -2.0, -3.0], 3.0) == pytest.approx(0.1127, abs=1e-4)
+    assert within([1.0, 2.0, 3.0], 1.0) > 0.5
+    assert within([0.001, -0.001, 0.0], 0.02) < 0.01
+    assert within([1.0], 3.0) is None
 
 
 @pytest.mark.parametrize("gains", [[1.0], [0.1 + 0.2, 0.3], [0.0, 0.0]])

@@ -10,13 +10,14 @@ import pytest
 import toy
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 from fairseq.modules.fairseq_dropout import FairseqDropout
+from fairseq.options import get_training_parser, parse_args_and_arch
 from refusals import refusing
 from toy_language_models import language_model
 
 from collab_lab.trained.attentions import by_type
-from fairseq_collab.models.base import register
-from fairseq_collab.models.families import LANGUAGE_MODEL
-from fairseq_collab.models.variants import COLLABORATIVE
+from fairseq_collab.models.base import Family, register
+from fairseq_collab.models.families import LANGUAGE_MODEL, TRANSLATION
+from fairseq_collab.models.variants import COLLABORATIVE, VARIANTS
 
 COLLAB, SIZED, LM = "transformer_collab", "transformer_headsize_n", "transformer_lm_collab"
 QUERY, LATENT = "transformer_grouped_query", "transformer_latent"
@@ -136,6 +137,29 @@ def test_a_flag_that_a_preset_sets_does_not_switch_it_off() -> None:
     ARCH_MODEL_REGISTRY[arch].add_args(parser.add_argument_group("model"))
     assert MODEL_DATACLASS_REGISTRY[arch]().decoder_normalize_before is True
     assert parser.parse_args(["--decoder-normalize-before"]).decoder_normalize_before is True
+
+
+#: Options whose values in presets are not those of fairseq's presets, and why.
+ON_PURPOSE = {
+    "decoder_input_dim": "None follows --decoder-embed-dim; fairseq's stays when that is given",
+    "decoder_output_dim": "as above",
+}
+PRESETS = [(one, ending) for one in (TRANSLATION, LANGUAGE_MODEL) for ending in one.presets]
+PRESETS.remove((TRANSLATION, "_multi30k"))  # fairseq has none
+
+
+@pytest.mark.parametrize(("family", "ending"), PRESETS)
+def test_values_of_presets_are_fairseqs(family: Family, ending: str) -> None:
+    stock = f"{family.prefix[:-1]}{ending}"
+    parsed = parse_args_and_arch(get_training_parser(), ["data", f"--arch={stock}"])
+    for variant in (one for one in VARIANTS if family in one.families):
+        ours = vars(MODEL_DATACLASS_REGISTRY[f"{family.prefix}{variant.name}{ending}"]())
+        differ = {
+            name: (value, ours[name])
+            for name, value in vars(parsed).items()
+            if value != ours.get(name, value) and not str(ours[name]).startswith("${")
+        }
+        assert differ.keys() <= ON_PURPOSE.keys(), (variant.name, differ)
 
 
 def test_options_of_absent_types_are_left_out() -> None:

@@ -83,6 +83,10 @@ def test_any_number_is_tested_and_drawn(tmp_path: Path) -> None:
         write_run(tmp_path, "collab", 64, seed, valid_loss=loss - 0.1 * seed)
     table = read_table([tmp_path], score="valid_loss")
     assert differences(table)[0].gain.mean == pytest.approx(-0.15)
+    assert "within" not in markdown(table)
+    text = markdown(read_table([tmp_path], score="valid_loss", margin=0.2))
+    assert "p (within 0.2)" in text
+    assert "--margin 0.2" in text
     for score, message in (("depth", "no run has 'depth'"), ("hardware", "not every run has")):
         with pytest.raises(UserError, match=f"--score: {message}"):
             read_table([tmp_path], score=score)

@@ -59,7 +59,6 @@ class TiedAttention(HeadAttention):
         for projection in (self.q_proj, self.k_proj):
             init_projection(projection, same_dims=True)
         init_output(self.out_proj)
-        self.register_signature()
 
     def project_query(self, x: Tensor) -> Tensor:
         return split_heads(self.q_proj(x) * self.v_head_size**-0.5, self.num_heads)  # (B, H, T, h)

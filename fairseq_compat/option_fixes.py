@@ -1,0 +1,166 @@
+"""Options and input of fairseq's commands: each fix names its fault."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fileinput
+import importlib.util
+import logging
+import math
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from collab_common.errors import UserError
+
+from .patching import Proxy, wrap
+
+logger = logging.getLogger("fairseq_collab")
+#: The largest value of options that must not be negative.
+NUMBERS = {"lr": math.inf, "weight_decay": math.inf, "label_smoothing": 1, "dropout": 1}
+NUMBERS |= {"attention_dropout": 1, "activation_dropout": 1}
+
+
+def train_in_bfloat16() -> None:
+    """fairseq-train takes --bf16 for --tpu, on GPUs and CPUs too, and wants torch_xla."""
+    from fairseq import options
+
+    @wrap(options, "parse_args_and_arch")
+    def parse_args_and_arch(
+        original: Any, parser: Any, input_args: Sequence[str] | None = None, *args: Any, **kw: Any
+    ) -> Any:
+        result = original(parser, input_args, *args, **kw)
+        parsed = result[0] if isinstance(result, tuple) else result  # with what it does not know
+        if getattr(parsed, "bf16", False) and hasattr(parsed, "tpu"):
+            parsed.tpu = "--tpu" in (sys.argv if input_args is None else input_args)
+        return result
+
+
+def accept_package_names() -> None:
+    """fairseq finds a plug-in by its path only, and a wrong path ends in a traceback."""
+    from fairseq import utils
+
+    @wrap(utils, "import_user_module")
+    def import_user_module(original: Any, args: Any) -> None:
+        name = getattr(args, "user_dir", None)
+        if name and name.isidentifier() and not os.path.exists(name):
+            spec = importlib.util.find_spec(name)
+            for folder in (spec and spec.submodule_search_locations) or []:
+                args = argparse.Namespace(user_dir=os.path.abspath(folder))
+        try:
+            original(args)
+        except FileNotFoundError as error:
+            if error.errno is not None:  # the plug-in's own
+                raise
+            raise UserError("folder or package not found", f"--user-dir {name}") from None
+
+
+def validate_without_options() -> None:
+    """fairseq-validate ends in a traceback without --task, and without --max-tokens."""
+    from fairseq import options
+    from fairseq.distributed import utils
+
+    @wrap(options, "get_validation_parser")
+    def get_validation_parser(original: Any, default_task: str | None = None) -> Any:
+        return original(default_task or "translation")  # the checkpoint's task is used
+
+    @wrap(utils, "call_main")
+    def call_main(original: Any, cfg: Any, main: Any, **kwargs: Any) -> Any:
+        is_validation = "override_args" in kwargs
+        if is_validation and cfg.dataset.max_tokens is None and cfg.dataset.batch_size is None:
+            cfg.dataset.max_tokens = 12000  # as in fairseq-generate
+        return original(cfg, main, **kwargs)
+
+
+def check_devices() -> None:
+    """--fp16 without a GPU, and more processes than GPUs, end in a traceback of torch."""
+    import torch
+    from fairseq.distributed import utils
+
+    @wrap(utils, "call_main")
+    def call_main(original: Any, cfg: Any, main: Any, **kwargs: Any) -> Any:
+        common, cpu = cfg.common, cfg.common.cpu or not torch.cuda.is_available()
+        # Without flattened gradients a CPU trains, too.
+        flat = not (common.memory_efficient_fp16 or common.fp16_no_flatten_grads)
+        if cpu and common.fp16 and flat:
+            raise UserError("needs a GPU", "--fp16", "give --bf16, or neither")
+        return original(cfg, main, **kwargs)
+
+    @wrap(utils, "_infer_single_node_init")
+    def _infer_single_node_init(original: Any, cfg: Any) -> None:
+        processes, gpus = cfg.distributed_world_size, torch.cuda.device_count()
+        if processes > gpus:
+            start = f"torchrun --standalone --nproc-per-node={processes} --no-python fairseq-train"
+            todo = f"on CPUs, start `{start} ... --distributed-backend gloo`"
+            what = f"this machine has {gpus} GPUs"
+            raise UserError(what, f"--distributed-world-size {processes}", todo)
+        original(cfg)
+
+
+def check_numbers() -> None:
+    """fairseq trains with any number: with a learning rate of -1 the loss rises to the end."""
+    from fairseq.distributed import utils
+
+    @wrap(utils, "call_main")
+    def call_main(original: Any, cfg: Any, main: Any, **kwargs: Any) -> Any:
+        for section, options in cfg.items():
+            values = vars(options) if isinstance(options, argparse.Namespace) else options
+            for name in NUMBERS if hasattr(values, "get") else ():
+                value = values.get(name)
+                for number in value if isinstance(value, Sequence) else [value]:
+                    if isinstance(number, int | float) and not 0 <= number <= NUMBERS[name]:
+                        where = f"--{name.replace('_', '-')} ({section}.{name})"
+                        todo = f"give a number from 0 to {NUMBERS[name]}"
+                        raise UserError(f"is {number}", where, todo.replace("to inf", "up"))
+        return original(cfg, main, **kwargs)
+
+
+def replace_invalid_bytes() -> None:
+    """fairseq-interactive ends in a traceback at a line that is not UTF-8.
+
+    The line keeps its number and has a translation: output pairs with input.
+    """
+    from fairseq.distributed import utils
+
+    @wrap(utils, "call_main")
+    def call_main(original: Any, cfg: Any, main: Any, **kwargs: Any) -> Any:
+        if "buffered_read" in main.__globals__:  # it is fairseq_cli.interactive's
+            main.__globals__["fileinput"] = Proxy(fileinput, input=_decoded_lines)
+        return original(cfg, main, **kwargs)
+
+
+@contextlib.contextmanager
+def _decoded_lines(files: Sequence[str], openhook: object) -> Iterator[Iterator[str]]:
+    """The lines of a file, or of standard input ("-"), with U+FFFD for bytes that are not UTF-8."""
+
+    def lines(stream: Any) -> Iterator[str]:
+        for number, row in enumerate(iter(stream.readline, b""), 1):
+            try:
+                yield row.decode("utf-8")
+            except UnicodeDecodeError as error:
+                what = f"invalid UTF-8: byte 0x{row[error.start]:02X} is read as U+FFFD"
+                logger.warning(f"line {number} of the input (S-{number - 1}): {what}")
+                yield row.decode("utf-8", errors="replace")
+
+    with open(sys.stdin.fileno() if files[0] == "-" else files[0], "rb") as stream:
+        yield lines(stream)
+
+
+def check_direction() -> None:
+    """fairseq-generate translates from the target language without a word."""
+    from fairseq import checkpoint_utils
+
+    @wrap(checkpoint_utils, "load_model_ensemble_and_task")
+    def load_ensemble(original: Any, filenames: Any, *args: Any, **kwargs: Any) -> Any:
+        models, cfg, task = original(filenames, *args, **kwargs)
+        saved, asked = (
+            [getattr(one, f"{side}_lang", None) for side in ("source", "target")]
+            for one in (cfg.task, getattr(task, "cfg", None))
+        )
+        if all(saved) and saved == asked[::-1] != asked:
+            what = f"translates {saved[0]} to {saved[1]}, not {saved[1]} to {saved[0]}"
+            todo = f"give --source-lang {saved[0]} --target-lang {saved[1]}"
+            raise UserError(what, filenames[-1], todo)
+        return models, cfg, task

@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# Train narrow, or train wide and convert? All kinds of heads by one protocol (configs/experiment/decide.yaml):
+# from scratch, and converted from each standard model by price; with and without a tenth more updates.
+#
+#   DATA=DIR bash recipes/decide.sh      a folder of fairseq-collab data prepare
+#   OUT (default: runs/decide), JOBS, SWEEP: see recipes/common.sh
+#   SEEDS=1,2,3      of all trainings (default: 1,2,3)
+#   KINDS='standard own latent-4'    which kinds (default: all)
+#   RATES='0.001 0.002 0.003 0.005'  only compare rates of standard heads, with seed 1
+#
+# d = 128, 8 heads. Stages: 1 train (OUT/scratch). 2 convert and prune each standard model (OUT/models),
+# measure (OUT/converted). 3 fine-tune these, and all of stage 1 for as long (OUT/tuned). 4 the table.
+#
+# Rerun it to resume it, also with more seeds or kinds.
+set -euo pipefail
+# shellcheck source=recipes/common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+DATASET=decide data=${DATA:?give DATA=DIR, a folder of fairseq-collab data prepare}
+OUT=${OUT:-runs/decide}
+SEEDS=${SEEDS:-1,2,3}
+UPDATES=480
+enter
+
+if [ -n "${RATES:-}" ]; then
+    sweep decide rates optimization.lr="choice([${RATES// /],[}])" common.seed='choice(1)'
+    fairseq-collab table "$OUT/rates" --x none --score valid_nats --against none
+    exit "$failed"
+fi
+
+wanted() { [[ -z ${KINDS:-} || " $KINDS " == *" $1 "* ]]; }
+
+# options KIND: how a kind is trained from scratch
+options() {
+    case $1 in
+        standard) echo model=concatenated ;;
+        separate) echo model=concatenated model.key_dim=32 ;;
+        own | full | diagonal) echo model=collab model.key_dim=32 model.query_mixing="$1" ;;
+        own-xavier | full-xavier) echo "$(options "${1%-*}")" model.mixing_init=xavier ;;
+        grouped-2) echo model=grouped_query model.key_value_heads=4 ;;
+        grouped-4) echo model=grouped_query model.key_value_heads=2 ;;
+        mfa) echo model=mfa model.key_dim=32 ;;
+        latent-4) echo model=latent model.latent_dim=64 model.latent_dim_in_encoder=128 ;;
+        latent-8) echo model=latent model.latent_dim=32 model.latent_dim_in_encoder=128 ;;
+    esac
+}
+
+# tune RUN-FOLDER KIND SEED MODEL OPTIONS...: a tenth more updates
+tune() {
+    sweep decide tuned method="choice($1)" common.seed="choice($2)" checkpoint.finetune_from_model="$3" \
+        optimization.max_update=$UPDATES lr_scheduler.warmup_updates=0 'optimization.lr=[0.0003]' "${@:4}"
+}
+
+echo "== 1 train"
+for kind in standard own latent-4 full diagonal separate grouped-2 grouped-4 latent-8 mfa own-xavier full-xavier; do
+    wanted $kind || continue
+    # shellcheck disable=SC2046  # several words
+    sweep decide scratch method="choice($kind)" common.seed="choice($SEEDS)" $(options $kind)
+done
+
+echo "== 2 convert"
+models=$(real "$OUT/models")
+convert() {   # KIND COMMAND OPTIONS...: of the standard model with $seed
+    local folder=$models/$seed/model
+    mkdir -p "$folder"
+    [ -e "$folder/to-$1.pt" ] ||
+        fairseq-collab "$2" "$whole" "$data" "${@:3}" --out "$folder/to-$1.pt" "${cpu[@]}" || note $?
+    fairseq-collab score "$folder/to-$1.pt" "$data" --run "$OUT/converted/to-$1_seed-$seed" \
+        --set method="to-$1" --set common.seed="$seed" "${cpu[@]}" || note $?
+}
+for seed in ${SEEDS//,/ }; do
+    whole=$OUT/scratch/method-standard_seed-$seed/average.pt
+    [ -e "$whole" ] || continue
+    convert latent-4 reparametrize --to latent --cache 0.25
+    convert latent-8 reparametrize --to latent --cache 0.125
+    convert own-4 reparametrize --cache 0.625
+    convert own-8 reparametrize --cache 0.5625
+    convert grouped-2 reparametrize --to grouped-query --cache 0.5
+    convert grouped-4 reparametrize --to grouped-query --cache 0.25
+    convert heads-3 prune --remove-share 0.3334
+    convert heads-2 prune --remove-share 0.5
+done
+
+echo "== 3 fine-tune"
+for seed in ${SEEDS//,/ }; do
+    for kind in standard own latent-4 latent-8 grouped-2 grouped-4; do
+        run=$OUT/scratch/method-${kind}_seed-$seed
+        [ -e "$run/average.pt" ] || continue
+        # shellcheck disable=SC2046
+        tune "$kind" "$seed" "$(real "$run/average.pt")" $(options $kind)
+    done
+    for file in "$models/$seed"/model/to-*.yaml; do
+        [ -e "$file" ] || continue
+        name=$(basename -s .yaml "$file")
+        tune "$name" "$seed" "${file%.yaml}.pt" "hydra.searchpath=['file://$models/$seed']" model="$name"
+    done
+done
+
+echo "== 4 table"
+fairseq-collab table "$OUT"/{scratch,converted,tuned} --x none --score valid_nats --against standard \
+    --margin 0.0139 --out "$OUT/table" --force --columns valid_nats,chrf,bleu,parameters || note $?
+exit "$failed"

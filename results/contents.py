@@ -1,0 +1,847 @@
+"""The numbers of each page: a function per template of ``templates/`` returns what it shows.
+
+``fairseq-collab pages`` calls them.  All numbers come from the JSON files of this folder.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from collab_common.files import read_json
+from collab_lab.metrics.significance import holm
+from collab_lab.results.pages import (
+    Drawing,
+    gain,
+    grid,
+    interval,
+    mean,
+    num,
+    pick,
+    points,
+    sources,
+    values,
+    where,
+)
+
+Runs = list[dict[str, Any]]
+Content = dict[str, Any]
+PARTS = {0.125: "an eighth", 0.25: "a quarter", 0.5: "half", 1.0: "full"}
+
+
+@functools.cache
+def load(name: str) -> Any:
+    content = read_json(Path(__file__).with_name(f"{name}.json"))
+    for run in content.get("runs", ()):
+        if "valid_nats" in run:
+            run["valid_bits"] = run["valid_nats"] / math.log(2)
+    return content
+
+
+def runs(name: str, **wanted: Any) -> Runs:
+    return where(load(name)["runs"], **wanted)
+
+
+def difference(ours: Runs, theirs: Runs, score: str = "valid_loss", spec: str = "") -> str:
+    """``+0.040 (-0.095 to +0.015)`` over the seeds that both have."""
+    common = {run["seed"] for run in ours} & {run["seed"] for run in theirs}
+    sides = ([run for run in side if run["seed"] in common] for side in (ours, theirs))
+    return interval(gain(*sides, score), spec or ("+.3f" if "valid" in score else "+.2f"))
+
+
+def scores(ours: Runs, theirs: Runs, loss: str = "valid_loss") -> list[str]:
+    """Differences in loss, chrF and BLEU: three cells."""
+    return [difference(ours, theirs, score) for score in (loss, "chrf", "bleu")]
+
+
+def table(titles: str, rows: Iterable[Sequence[Any]], left: Iterable[int] = (0,)) -> str:
+    """A Markdown table; ``titles`` has the columns' names, separated by ``|``."""
+    return grid(titles.split(" | "), rows, left)
+
+
+def by_seed(found: Runs, score: str) -> str:
+    spec = ".3f" if score in ("valid_loss", "error") else ".2f"
+    return ", ".join(num(one, spec) for one in values(found, score))
+
+
+def average(found: Iterable[Any], score: str, spec: str = ".3f") -> str:
+    return num(mean(values(found, score)), spec)
+
+
+# ---- prices.md -----------------------------------------------------------------------------------
+
+KINDS = {
+    "latent": "latent",
+    "own": "shared key, own queries",
+    "grouped-query": "grouped query",
+    "separate": "separate keys",
+    "heads": "heads removed",
+}
+STEPS = {
+    "weights": "weights alone",
+    "inputs": "inputs of keys and values",
+    "both": "both sides of the scores",
+    "read": "values as heads read them",
+    "fisher": "Fisher information (prices)",
+}
+CHOICES = {
+    "price": ["price"],
+    "importance, no norm": ["importance"],
+    "importance, norm 1 in each layer": ["normalised"],
+    "random, mean of three": ["random 1", "random 2", "random 3"],
+}
+#: What was converted and then fine-tuned, and the share of the KV cache that is left.
+TUNED = {
+    "latent-4": ("latent", "1/4"),
+    "latent-8": ("latent", "1/8"),
+    "own-4": ("shared key, own queries", "5/8"),
+    "grouped-2": ("grouped query", "1/2"),
+    "grouped-4": ("grouped query", "1/4"),
+    "heads-3": ("16 of 48 heads removed", "2/3"),
+    "heads-2": ("24 of 48 heads removed", "1/2"),
+}
+
+
+def by_group(models: Runs) -> dict[str, Runs]:
+    """Models that differ in the seed alone."""
+    groups: dict[str, Runs] = defaultdict(list)
+    for model in models:
+        groups[model["group"]].append(model)
+    return groups
+
+
+def lost(models: Runs, **row: Any) -> float | None:
+    """The mean loss of one row over the models that have it."""
+    found = [
+        one["lost"]
+        for model in models
+        for one in model["rows"]
+        if all(one.get(key) == value for key, value in row.items())
+    ]
+    return mean(found)
+
+
+def ends(numbers: Sequence[float], spec: str = ".2f") -> str:
+    """``0.94 to 0.99``, or the one number."""
+    return " to ".join(dict.fromkeys(num(end(numbers), spec) for end in (min, max)))
+
+
+def prices() -> Content:
+    models = load("prices")["models"]
+    groups = by_group(models)
+    agreement = [
+        [
+            label,
+            *(
+                _agreement([model["agreement"][kind] for model in group])
+                for group in groups.values()
+            ),
+        ]
+        for kind, label in KINDS.items()
+    ]
+    correlations = [
+        one["spearman"]
+        for model in models
+        for one in model["agreement"].values()
+        if one["changes"] > 3
+    ]
+    shares = {"latent": [0.25, 0.125], "own": [0.625, 0.5625], "grouped-query": [0.5, 0.25]}
+    cache = [
+        [KINDS[kind], share, *(_cache_cell(group, kind, share) for group in groups.values())]
+        for kind, of in {**shares, "separate": [0.625]}.items()
+        for share in of
+    ]
+    columns = [(kind, share) for kind in ("latent", "own") for share in (0.25, 0.125)]
+    columns += [("full", 0.25), ("diagonal", 0.25)]
+    ladder = [
+        [
+            label if not number else "",
+            name,
+            *(
+                num(lost(group, what="ladder", weighting=step, kind=kind, share=share), ".3f")
+                for kind, share in columns
+            ),
+        ]
+        for step, label in STEPS.items()
+        for number, (name, group) in enumerate(groups.items())
+        if lost(group, what="ladder", weighting=step) is not None
+    ]
+    heads = [
+        [
+            name if not number else "",
+            label,
+            *(_heads_cell(group, of, share) for share in (1 / 6, 1 / 3, 1 / 2, 2 / 3)),
+        ]
+        for name, group in groups.items()
+        for number, (label, of) in enumerate(CHOICES.items())
+    ]
+    names = [f"{name} ({len(group)})" for name, group in groups.items()]
+    quarters = [lost([model], what="spread", kind="latent", cache=0.25) or 0 for model in models]
+    return {
+        "models": models,
+        "losses": "; ".join(
+            f"{name} {', '.join(num(model['valid_bits'], '.3f') for model in group)}"
+            for name, group in groups.items()
+        ),
+        "least": num(min(correlations), ".2f"),
+        "below": sum(one < 0.9 for one in correlations),
+        "correlations": len(correlations),
+        "quarters": ends(quarters, ".3f"),
+        "agreement": grid(["kind: rank correlation; measured / predicted", *names], agreement),
+        "cache": grid(["kind", "KV cache", *names], cache),
+        "ladder": table(
+            "errors weighted by | models | latent 1/4 | 1/8 | own 1/4 | 1/8 | full 1/4 | "
+            "diagonal 1/4",
+            ladder,
+            left=[0, 1],
+        ),
+        "heads": table("models | heads removed by | 1/6 | 1/3 | 1/2 | 2/3", heads, left=[0, 1]),
+        "tuned": _tuned(),
+        "commits": ", ".join(
+            dict.fromkeys(text[:7] for model in models for text in model["commit"].split(", "))
+        ),
+        "dates": ", ".join(sorted({model["date"] for model in models})),
+        "predicted_figure": Drawing(
+            "prices_predicted.svg",
+            "Predicted and measured loss of single changes and of whole models",
+            "predicted: bits per target token",
+            "measured",
+            {
+                label: _predicted(models, kind)
+                for kind, label in KINDS.items()
+                if kind != "separate"
+            },
+            scatter=True,
+        ),
+        "cache_figure": Drawing(
+            "prices_cache.svg",
+            "Loss without training against the KV cache that is left, all models",
+            "share of the KV cache",
+            "bits per target token lost",
+            {
+                f"{KINDS[kind]}, {what}": _curve(models, what, kind)
+                for kind in ("latent", "grouped-query")
+                for what in ("spread", "even")
+            },
+        ),
+    }
+
+
+def _agreement(found: Runs) -> str:
+    factor = ends([one["factor"][1] for one in found])
+    if found[0]["changes"] < 4:
+        return factor
+    return f"{ends([one['spearman'] for one in found])}; {factor}"
+
+
+def _cache_cell(group: Runs, kind: str, share: float) -> str:
+    cells = [num(lost(group, what="even", kind=kind, cache=share), ".3f")]
+    if kind != "separate":
+        cells.append(f"**{num(lost(group, what='spread', kind=kind, cache=share), '.3f')}**")
+    return " / ".join(cells)
+
+
+def _heads_cell(group: Runs, choices: list[str], share: float) -> str:
+    found = (lost(group, what="heads", choice=choice, removed=share) for choice in choices)
+    return num(mean(one for one in found if one is not None), ".3f")
+
+
+def _predicted(models: Runs, kind: str) -> dict[float, list[float]]:
+    found: dict[float, list[float]] = defaultdict(list)
+    for model in models:
+        for one in model["rows"]:
+            drawn = one["kind"] == kind and one["what"] != "ladder" and (one["price"] or 0) > 1e-4
+            if drawn and one["lost"] > 1e-4:
+                found[one["price"]].append(one["lost"])
+    return found
+
+
+def _curve(models: Runs, what: str, kind: str) -> dict[float, list[float]]:
+    found: dict[float, list[float]] = defaultdict(list)
+    for model in models:
+        for one in model["rows"]:
+            if one["what"] == what and one["kind"] == kind and one["lost"] < 1:
+                found[one["cache"]].append(one["lost"])
+    return found
+
+
+def tuned_rows(name: str) -> tuple[Runs, Runs]:
+    """The runs of a conversion without training and fine-tuned, with what they lost."""
+    found = load("prices")["tuned"]
+    return tuple(where(found, name=name, training=training) for training in (False, True))  # type: ignore[return-value]
+
+
+def _tuned() -> str:
+    rows = []
+    controls = tuned_rows("plain")
+    for name, (label, cache) in TUNED.items():
+        sides = list(zip(tuned_rows(name), controls, strict=True))
+        rows.append(
+            [
+                label,
+                cache,
+                *(difference(*side, score) for score in ("valid_bits", "bleu") for side in sides),
+            ]
+        )
+    scores = "bits, no training | bits, 250 updates | BLEU, no training | BLEU, 250 updates"
+    return table(f"converted model | KV cache | {scores}", rows)
+
+
+# ---- shared_keys.md ------------------------------------------------------------------------------
+
+QUERIES = {
+    "standard": "standard heads",
+    "separate": "separate keys",
+    "diagonal": "shared, diagonal",
+    "full": "shared, full",
+    "own": "shared, own",
+    "own, fairseq's start": "shared, own, fairseq's start",
+}
+SHARED, SEPARATE = "collab_diagonal", "concatenated"
+
+
+def of_width(folder: str, method: str, width: int) -> Runs:
+    return runs("key_dim_multi30k", folder=folder, method=method, key_dim=width)
+
+
+def query_runs(folder: str) -> Runs:
+    """Runs with ``queries``: those of the page's own file, and those that both questions need."""
+    found = [dict(run) for run in load("shared_keys")["runs"] if run["folder"] == folder]
+    names = {run["queries"] for run in found}
+    for run in load("key_dim_multi30k")["runs"]:
+        d = {"large": 256, "manuals": 128}.get(folder)
+        if run["folder"] == folder and d and run["key_dim"] in (d, d // 4):
+            narrow = "separate" if run["key_dim"] < d else "standard"
+            queries = "diagonal" if run["method"] == SHARED else narrow
+            if queries not in names:
+                found.append({**run, "queries": queries})
+    return sorted(found, key=lambda run: run["seed"])
+
+
+def query_table(folder: str, d: int) -> list[list[str]]:
+    found = query_runs(folder)
+    standard = where(found, queries="standard", key_dim=d)
+    score = "valid_bits" if all("valid_bits" in run for run in found) else "valid_loss"
+    rows = []
+    for queries, name in QUERIES.items():
+        ours = [run for run in found if run["queries"] == queries and run["key_dim"] in (d // 4, d)]
+        ours = [run for run in ours if (run["key_dim"] == d) == (queries == "standard")]
+        if ours:
+            against = ["", "", ""] if queries == "standard" else scores(ours, standard, score)
+            rows.append([name, ours[0]["key_dim"], len(ours), average(ours, score), *against])
+    return rows
+
+
+def key_widths() -> tuple[list[list[str]], list[float | None], list[float]]:
+    """Shared and separate keys: rows, p-values, and differences of all pairs."""
+    rows, p, pairs = [], [], []
+    for d, folder in ((128, "main"), (256, "large")):
+        for part, name in PARTS.items():
+            width = int(d * part)
+            shared, separate = (of_width(folder, kind, width) for kind in (SHARED, SEPARATE))
+            found = gain(shared, separate, "valid_loss")
+            p.append(found.p)
+            pairs += [
+                one["valid_loss"] - pick(separate, seed=one["seed"])["valid_loss"] for one in shared
+            ]
+            rows.append(
+                [d, f"{name}: {width}", *(average(of, "valid_loss") for of in (shared, separate))]
+            )
+            rows[-1] += scores(shared, separate)
+    return rows, p, pairs
+
+
+def shared_keys() -> Content:
+    rows, p, pairs = key_widths()
+    series, levels = {}, {}
+    for d, folder in ((128, "main"), (256, "large")):
+        for name, kind in (("shared", SHARED), ("separate", SEPARATE)):
+            series[f"{name} keys, d = {d}"] = {
+                part: values(of_width(folder, kind, int(d * part)), "valid_loss") for part in PARTS
+            }
+        levels[f"standard heads, d = {d}"] = series[f"separate keys, d = {d}"][1.0]
+    header = "heads | key width | seeds | loss | loss, difference (95 %) | chrF | BLEU"
+    small = query_runs("scratch")
+    standard = where(small, queries="standard", key_dim=128)
+    eight = runs("key_dim_multi30k", folder="long", method=SHARED)
+    eight_standard = runs("key_dim_multi30k", folder="long", method=SEPARATE)
+    costs = []
+    for queries in ("standard", "diagonal", "full", "own"):
+        width = 128 if queries == "standard" else 32
+        one = where(small, queries=queries, key_dim=width)[0]
+        costs.append([QUERIES[queries], num(one["parameters"]), num(one["multiply_adds"])])
+    return {
+        "pairs": len(pairs),
+        "wins": sum(one < 0 for one in pairs),
+        "sizes": f"{-max(pairs):.3f} to {-min(pairs):.3f}",
+        "widths": table("d | key width | loss, shared | loss, separate | "
+        "loss, difference (95 %) | chrF | BLEU",
+            rows, left=[1],
+        ),
+        "significant": sum((one or 1) < 0.05 for one in p),
+        "after_holm": sum((one or 1) < 0.05 for one in holm(p)),
+        "figure": Drawing(
+            "shared_keys.svg", "Validation loss against key width, shared and separate keys",
+            "key width, as a share of d", "smoothed validation loss (bits per token)",
+            series, levels, names=PARTS,
+        ),
+        **{
+            queries: difference(where(small, queries=queries, key_dim=32), standard, "valid_bits")
+            for queries in ("diagonal", "full", "own")
+        },
+        "xavier": difference(
+            where(small, queries="own, fairseq's start"), standard, "valid_bits"
+        ),
+        "full_diagonal": difference(
+            where(small, queries="full", key_dim=32),
+            where(small, queries="diagonal", key_dim=32),
+            "valid_bits",
+        ),
+        "eight": difference(eight, eight_standard),
+        "eight_bleu": difference(eight, eight_standard, "bleu"),
+        "small_table": table(header, query_table("scratch", 128)),
+        "large_table": table(header, query_table("large", 256)),
+        "manuals_table": table(header, query_table("manuals", 128)),
+        "enja_table": table(header, query_table("enja", 128)),
+        "costs": table("d = 128, 4 heads, K = 32 of 128 | parameters | multiply-adds", costs),
+        "sources": sources([*load("shared_keys")["runs"], *load("key_dim_multi30k")["runs"]]),
+    }  # fmt: skip
+
+
+# ---- equal_cache.md ------------------------------------------------------------------------------
+
+METHODS = {
+    "plain": "standard heads",
+    "latent": "latent attention",
+    "grouped-query": "grouped query",
+    "collab": "shared keys, diagonal",
+    "collab-values": "shared keys and values, diagonal",
+    "fewer-heads": "fewer standard heads",
+    "smaller-keys": "separate keys",
+}
+
+
+def share_of_cache(run: dict[str, Any]) -> float:
+    """Of the 256 numbers per token that standard heads cache in a layer (d = 128)."""
+    cached = run["key_bytes_per_target_token"] + run["value_bytes_per_target_token"]
+    return cached / 4 / 2 / 256
+
+
+def equal_cache() -> Content:
+    found = runs("equal_cache_multi30k", folder="scratch")
+    plain = where(found, method="plain")
+    rows, series = [], {}
+    for method, name in METHODS.items():
+        of = where(found, method=method)
+        for share in sorted({share_of_cache(run) for run in of}, reverse=True):
+            ours = [run for run in of if share_of_cache(run) == share]
+            raw = [by_seed(ours, score) for score in ("valid_loss", "chrf", "bleu")]
+            against = "" if method == "plain" else difference(ours, plain)
+            rows.append([name, num(share, "g"), *raw, against, num(ours[0]["parameters"])])
+        if method != "plain":
+            shares = [{**run, "share": share_of_cache(run)} for run in of]
+            series[name] = points(shares, "share", "valid_loss")
+    scores = "loss, by seed | chrF | BLEU | loss, difference (95 %)"
+    return {
+"table": table(f"heads | KV cache | {scores} | parameters", rows),
+        "figure": Drawing(
+            "equal_cache.svg", "Validation loss against the KV cache, trained from scratch",
+            "share of the KV cache", "smoothed validation loss (bits per token)",
+            series, {"standard heads": values(plain, "valid_loss")},
+        ),
+        "sources": sources(found),
+    }  # fmt: skip
+
+
+# ---- heads.md ------------------------------------------------------------------------------------
+
+#: Ways to remove heads, and the folders of their runs and of the model with all heads.
+WAYS = {
+    "gates, then 1,000 updates": ("tuned", "tuned"),
+    "price, then 2,000 updates": ("priced", "tuned"),
+    "early in training, by importance": ("early", "scratch"),
+    "the gates' shape from scratch": ("scratch", "scratch"),
+}
+FOLDERS = {folder for pair in WAYS.values() for folder in pair}
+WAYS_OF_RELATIONS = ("dependent->head", "head->dependent")
+COUNTS = {"all-0.01": "34 and 30 heads left", "all-0.03": "21 heads left"}
+
+
+def heads() -> Content:
+    pruned = load("pruning_multi30k")["runs"]
+    removed = []
+    for name, (folder, base) in WAYS.items():
+        whole = where(pruned, folder=base, method="all-0")
+        cells = []
+        for method in COUNTS:
+            ours = where(pruned, folder=folder, method=method)
+            pairs = [(one, pick(whole, seed=one["seed"])) for one in ours]
+            for score, spec in (("valid_loss", "+.3f"), ("bleu", "+.2f")):
+                cells.append(", ".join(num(a[score] - b[score], spec) for a, b in pairs))
+        removed.append([name, *cells])
+    titles = [f"{count}: {score}" for count in COUNTS.values() for score in ("loss", "BLEU")]
+    groups = load("grouped_heads_multi30k")["runs"]
+    tuned = where(groups, folder="tuned")
+    whole, chance = (where(tuned, method=one) for one in ("concatenated", "grouped_random"))
+    stay = []
+    for method, name, trained in (
+        ("grouped_pruned", "elected, one per group", "in 2 groups"),
+        ("grouped_important", "most important", "standard"),
+        ("grouped_random", "random", "standard"),
+    ):
+        ours = where(groups, folder="tuned", method=method)
+        rest = ["-"] if ours == chance else [difference(ours, chance)]
+        stay.append([name, trained, *scores(ours, whole), *rest])
+    elected = where(groups, folder="tuned", method="grouped_pruned")
+    found = load("heads_multi30k")
+    whole_bleu = pick(found["points"], curve="encoder", removed=0)["bleu"]
+    free = {
+        kind: max(
+            one["removed"] for one in found["points"]
+            if one["curve"] == kind and one["bleu"] >= whole_bleu - 0.25
+        )
+        for kind in ("encoder", "decoder", "cross")
+    }  # fmt: skip
+    relations = [
+        [
+            name, num(ways["dependent->head"]["pairs"]),
+            *(num(100 * ways[way]["best"], ".1f") for way in WAYS_OF_RELATIONS),
+            num(100 * ways["dependent->head"]["fixed"], ".1f"),
+        ]
+        for name, ways in found["relations"].items()
+    ]  # fmt: skip
+    return {
+        "removed": grid(["heads removed by", *titles], removed),
+        "stay": table("which 2 of 8 heads stay | heads trained | loss, against all 8 (95 %) | "
+        "chrF | BLEU | loss, against random (95 %)",
+            stay, left=[0, 1],
+        ),
+        "elected": difference(elected, whole),
+        "elected_random": difference(elected, chance),
+        "training_in_groups": difference(
+            where(groups, folder="trained", method="grouped"),
+            where(groups, folder="trained", method="concatenated"),
+        ),
+        "free": free,
+        "bleu": num(whole_bleu, ".2f"),
+        "relations": table("relation | pairs | best head, to the governor (%) | "
+        "best head, to the dependent (%) | best fixed distance (%)",
+            relations,
+        ),
+        "found": found,
+        "hardware": found["hardware"].replace(" a training", ""),
+        "sentences": num(found["sentences"]),
+        "pruned_sources": sources(run for run in pruned if run["folder"] in FOLDERS),
+        "group_sources": sources(groups),
+    }  # fmt: skip
+
+
+# ---- pretrained.md -------------------------------------------------------------------------------
+
+
+def pretrained() -> Content:
+    found = load("pretrained")
+    trained = pick(found["runs"], query="trained")
+    names = {"separate": "separate keys", "diagonal": "shared, diagonal", "full": "shared, full",
+             "own": "shared, own"}  # fmt: skip
+
+    def against(run: dict[str, Any]) -> str:
+        low, high = (num(end, "+.2f") for end in run["interval"])
+        return f"{num(run['spearman'] - trained['spearman'], '+.2f')} ({low} to {high})"
+
+    rows = [
+        [
+            names.get(run["query"], "as trained"), run["key_dim"], num(run["spearman"], ".2f"),
+            "" if run is trained else against(run), num(run["weights"]), num(run["multiply_adds"]),
+            "" if run is trained else num(run["seconds"], ".0f"),
+        ]
+        for run in found["runs"]
+    ]  # fmt: skip
+    words = {"inputs": "inputs of both sides", "states": "effect on the states of tokens",
+             "vectors": "effect on sentence vectors"}  # fmt: skip
+    weighted = []
+    for size in (96, 48):
+        for weights, widths in (
+            ("inputs", "even"), ("states", "even"), ("states", "spread"), ("vectors", "even")
+        ):  # fmt: skip
+            of = where(found["weightings"], key_dim=size, weights=weights, widths=widths)
+            cells = [by_seed(of, score) for score in ("spearman", "error")]
+            weighted.append([words[weights], widths, size, *cells])
+    quarter, eighth = (pick(found["runs"], query="own", key_dim=size) for size in (96, 48))
+    return {
+        "found": found,
+        "trained": num(trained["spearman"], ".2f"),
+        "quarter": num(quarter["spearman"], ".2f"),
+        "eighth": num(eighth["spearman"], ".2f"),
+        "quarter_lost": against(quarter),
+        "eighth_lost": against(eighth),
+        "table": table("heads | key width K | Spearman x 100 | against trained (95 %) | "
+        "weights of queries and keys | multiply-adds per token | CPU seconds",
+            rows,
+        ),
+        "weighted": table("errors weighted by | widths | key width K (mean) | "
+        "Spearman x 100 | error of vectors",
+            weighted, left=[0, 1],
+        ),
+        "ends": {
+            size: " to ".join(num(end, "+.2f") for end in found["former"][str(size)])
+            for size in (96, 48)
+        },
+        "figure": Drawing(
+            "pretrained.svg", "Quality against key width, without training (all-MiniLM-L6-v2)",
+            "key width, as a share of d", "Spearman correlation x 100",
+            {name: points(where(found["runs"], query=query), "key_dim", "spearman")
+             for query, name in names.items()},
+            {"as trained": [trained["spearman"]]},
+            names={48: "an eighth", 96: "a quarter", 192: "half"},
+        ),
+    }  # fmt: skip
+
+
+# ---- speed.md ------------------------------------------------------------------------------------
+
+HEADS = ("standard heads", "shared keys, d/4")
+NATURAL, FIXED = "natural lengths, beam 5, batch 64", "fixed length 30, beam 5, batch "
+
+
+def ratio(preset: str, name: str, task: str, case: str = "") -> str:
+    """Times as fast as stock fairseq, in two runs."""
+    found = {
+        num(one["ratio"], ".2f")
+        for run in load("speed")["runs"][:2]
+        for one in where(run["records"], preset=preset, heads=name, task=task, engine="ours")
+        if one["case"].startswith(case)
+    }
+    return " to ".join(sorted(found))
+
+
+def plain(hardware: str) -> str:
+    for words in ("(R)", " Processor", " a training"):
+        hardware = hardware.replace(words, "")
+    return hardware
+
+
+def speed() -> Content:
+    *pairs, engines = load("speed")["runs"]
+    records = engines["records"]
+    tasks = (
+        ("translation of a test set, batches of 64", "256; 128", "trained", "translation", NATURAL),
+        ("translation of 30 tokens, batch of 64", "256", "multi30k", "translation", ""),
+        ("translation of 30 tokens, batch of 16", "512", "wmt_en_de", "translation", ""),
+        ("training update, 2,048 tokens", "256", "multi30k", "training", ""),
+        ("training update, 1,000 tokens", "512", "wmt_en_de", "training", ""),
+    )
+    names = ("ours", "CTranslate2 float32", "CTranslate2 int8")
+    cases = (("trained", NATURAL, "test set, batches of 64"),
+             ("multi30k", f"{FIXED}64", "d = 256, batch of 64"),
+             ("wmt_en_de", f"{FIXED}16", "d = 512, batch of 16"))  # fmt: skip
+    next_to = [
+        [name, label, *(
+            num(pick(records, preset=preset, heads=name, case=case, engine=engine)["ratio"], ".2f")
+            for engine in names
+        )]
+        for name in HEADS for preset, case, label in cases
+    ]  # fmt: skip
+
+    def ahead(name: str, case: str) -> str:
+        found = where(records, preset="trained", heads=name, case=case)
+        ours, theirs = (pick(found, engine=one)["ratio"] for one in ("ours", "CTranslate2 float32"))
+        return num(theirs / ours, ".2f")
+
+    lead = [
+        [
+            name,
+            beam,
+            *(ahead(name, f"natural lengths, beam {beam}, batch {n}") for n in (1, 16, 64)),
+        ]
+        for name in HEADS
+        for beam in (1, 5)
+    ]
+    return {
+        "trained": [ratio("trained", name, "translation", NATURAL) for name in HEADS],
+        "training": [ratio("multi30k", name, "training") for name in HEADS],
+        "ratios": grid(
+            ["times as fast as stock fairseq, in two runs", "d", *HEADS],
+            [[label, d, *(ratio(preset, name, task, case) for name in HEADS)]
+             for label, d, preset, task, case in tasks],
+        ),
+        "next_to": grid(["heads", "translation, beam 5", *names], next_to, left=[0, 1]),
+        "lead": table("heads | beam | batch of 1 | batch of 16 | batch of 64", lead),
+        "made": "\n".join(
+            f"- {run['date']}, commit {run['commit']}, "
+            + plain(run["hardware"])
+            + f", torch {run['versions']['torch']}"
+            + (f", CTranslate2 {run['ctranslate2']}" if run.get("ctranslate2") else "")
+            + f", {run['seconds'] / 60:.0f} minutes."
+            for run in (*pairs, engines)
+        ),
+    }  # fmt: skip
+
+
+# ---- README.md, docs/choose.md -------------------------------------------------------------------
+
+
+def cache_of(run: dict[str, Any]) -> int:
+    return run["key_bytes_per_target_token"] + run["value_bytes_per_target_token"]
+
+
+def sizes(ours: Runs, theirs: Runs) -> list[str]:
+    """KV cache, parameters and multiply-adds, against those of standard heads: three cells."""
+    small, large = ours[0], theirs[0]
+    changes = (small[what] / large[what] - 1 for what in ("parameters", "multiply_adds"))
+    return [f"{cache_of(small) / cache_of(large):.0%}", *(f"{100 * one:+.0f}%" for one in changes)]
+
+
+def converted(name: str, label: str, ctranslate2: str, verdict: str) -> list[str]:
+    """A row of a trained model, converted without training."""
+    ours, theirs = (tuned_rows(one)[0] for one in (name, "plain"))
+    differences = (difference(ours, theirs, score) for score in ("valid_bits", "bleu"))
+    models = f"[{len(ours)}](results/prices.md)"
+    return ["trained", label, *sizes(ours, theirs), *differences, models, ctranslate2, verdict]
+
+
+def trained_anew(ours: Runs, theirs: Runs, label: str, page: str, *rest: str) -> list[str]:
+    loss = "valid_bits" if "valid_bits" in ours[0] else "valid_loss"
+    differences = (difference(ours, theirs, score) for score in (loss, "bleu"))
+    return [
+        "new",
+        label,
+        *sizes(ours, theirs),
+        *differences,
+        f"[{len(ours)}](results/{page})",
+        *rest,
+    ]
+
+
+def trained_models() -> dict[str, list[str]]:
+    """Rows of trained models, and the options of the command."""
+    return {
+        "--to latent --cache 0.25": converted(
+            "latent-4", "latents", "no", "first choice in fairseq"
+        ),
+        "--to latent --cache 0.125": converted("latent-8", "latents", "no", "fine-tune"),
+        "--cache 0.625": converted("own-4", "own queries", "no", "saves keys alone"),
+        "--to grouped-query --cache 0.5": converted(
+            "grouped-2", "grouped query", "yes", "for CTranslate2; fine-tune"
+        ),
+        "prune --remove-share 0.3334": converted(
+            "heads-3", "16 of 48 heads removed", "yes", "fewer weights; fine-tune"
+        ),
+        "prune --remove-share 0.5": converted(
+            "heads-2", "24 of 48 heads removed", "yes", "fine-tune"
+        ),
+    }
+
+
+def new_models() -> dict[str, list[str]]:
+    """Rows of models trained from scratch, and the options of ``fairseq-train``."""
+    small = query_runs("scratch")
+    standard = where(small, queries="standard", key_dim=128)
+    cache = functools.partial(runs, "equal_cache_multi30k", folder="scratch")
+    kinds = (("own", "saves keys alone"), ("full", "fewer weights"), ("diagonal", "fewest weights"))
+    rows = {
+        f"transformer_collab --query-mixing {kind}": trained_anew(
+            where(small, queries=kind, key_dim=32),
+            standard,
+            f"shared key, {kind}, K = d/4",
+            "shared_keys.md",
+            "no",
+            verdict,
+        )
+        for kind, verdict in kinds
+    }
+    for arch, method, label, share, narrow in (
+        ("transformer_latent --latent-dim 64", "latent", "latents", 0.25, "no"),
+        (
+            "transformer_grouped_query --key-value-heads 4",
+            "grouped-query",
+            "grouped query",
+            0.5,
+            "yes",
+        ),
+        (
+            "transformer_grouped_query --key-value-heads 2",
+            "grouped-query",
+            "grouped query",
+            0.25,
+            "yes",
+        ),
+    ):
+        ours = [run for run in cache(method=method) if share_of_cache(run) == share]
+        verdict = "for CTranslate2" if narrow == "yes" else "lowest loss at a quarter"
+        rows[arch] = trained_anew(
+            ours, cache(method="plain"), label, "equal_cache.md", narrow, verdict
+        )
+    return rows
+
+
+TITLES = (
+    "start | method | KV cache | parameters | multiply-adds | loss (bits) | BLEU | models "
+    "| narrow in CTranslate2 | verdict"
+)
+
+
+#: Options of the rows on the front page.
+ON_FRONT = (
+    "--to latent --cache 0.25",
+    "--cache 0.625",
+    "--to grouped-query --cache 0.5",
+    "prune --remove-share 0.3334",
+    "transformer_collab --query-mixing own",
+    "transformer_latent --latent-dim 64",
+    "transformer_grouped_query --key-value-heads 4",
+)
+
+
+def front() -> Content:
+    content, keys = prices(), shared_keys()
+    few = [row for option, row in trained_models().items() if option in ON_FRONT]
+    new = [row for option, row in new_models().items() if option in ON_FRONT]
+    third = difference(*(tuned_rows(name)[0] for name in ("heads-3", "plain")), "valid_bits")
+    return {
+        "quarters": content["quarters"].replace(" to ", " to +").replace("0.", "+0.", 1),
+        "models": len(content["models"]),
+        "least": content["least"],
+        **{name: keys[name] for name in ("sizes", "wins", "pairs")},
+        "third": third,
+        "found": table(TITLES, [*few, *new], left=(0, 1, 9)),
+        "speed_trained": ratio("trained", HEADS[0], "translation", NATURAL),
+        "speed_training": ratio("multi30k", HEADS[0], "training"),
+        "speed_shared": ratio("trained", HEADS[1], "translation", NATURAL),
+    }
+
+
+def choose() -> Content:
+    def rows(found: dict[str, list[str]]) -> str:
+        lines = [[*row[1:], f"`{option}`"] for option, row in found.items()]
+        titles = TITLES.removeprefix("start | ") + " | options"
+        return table(titles, lines, left=(0, 8, 9)).replace("](results/", "](../results/")
+
+    scores_ = {
+        query: num(pick(load("pretrained")["runs"], query=query, key_dim=width)["spearman"], ".2f")
+        for query, width in (("own", 96), ("trained", 384))
+    }
+    return {
+        "new": rows(new_models()),
+        "trained": rows(trained_models()),
+        "eight": shared_keys()["eight"],
+        "encoder": scores_["own"],
+        "encoder_trained": scores_["trained"],
+    }
+
+
+#: The page that each template makes, from the project's folder, and its numbers.
+PAGES: dict[str, tuple[str, Callable[[], Content]]] = {
+    "prices.md.j2": ("results/prices.md", prices),
+    "shared_keys.md.j2": ("results/shared_keys.md", shared_keys),
+    "equal_cache.md.j2": ("results/equal_cache.md", equal_cache),
+    "heads.md.j2": ("results/heads.md", heads),
+    "pretrained.md.j2": ("results/pretrained.md", pretrained),
+    "speed.md.j2": ("results/speed.md", speed),
+    "README.md.j2": ("README.md", front),
+    "choose.md.j2": ("docs/choose.md", choose),
+}
