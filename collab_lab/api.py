@@ -180,8 +180,8 @@ def prune(
         if statistics is None:
             statistics = collect(model, samples(model, subset, sentences))
         named = {one.name: of for one, of in statistics.items()}  # without gates it is a copy
-        found = attentions(model.model)
-        statistics = {one: named[one.name] for one in found if one.name in named}
+        every = attentions(model.model)
+        statistics = {one: named[one.name] for one in every if one.name in named}
         pairs = {one: of.pairs for one, of in statistics.items()}
     pairs = {one: of for one, of in pairs.items() if one.type in types}
     if keep is not None:

@@ -116,8 +116,8 @@ def advise(trained: Trained, shares: Shares, most: float, subset: str, sentences
         model, price = one.make()
         bits, _ = _bits(model, valid)
         ratios = {of: cost / whole[of] for of, cost in totals(model.model).items()}
-        lost = increase(bits, before, tokens)
-        finals.append(Final(one.name, one.command, model, price, lost, ratios, bits))
+        rise = increase(bits, before, tokens)
+        finals.append(Final(one.name, one.command, model, price, rise, ratios, bits))
     read = sum(len(batch["target"]) for batch in batches), len(before)
     answer = chosen(finals, shares, most, tokens)
     return Advice(before.sum() / tokens.sum(), read, finals, rejected, answer)

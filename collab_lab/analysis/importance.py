@@ -13,7 +13,7 @@ Shapes: ``B`` sentences, ``T`` queries, ``H`` heads, ``h_v`` size of a head's va
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -25,29 +25,23 @@ from collab_lab.metrics.loss import read_by_decoder, summed_loss
 from collab_lab.trained.attentions import Attention, attentions
 
 
-class Importance:
-    """The importance of all heads, over batches, of a model in eval mode."""
+def importance(
+    model: Any, samples: Iterable[Mapping[str, Any]]
+) -> dict[AttentionType, list[list[float]]]:
+    """The importance of all heads of a model in eval mode, in nats.
 
-    def __init__(self, model: Any):
-        self.model = model
-        self._means = Means()
-        for one in attentions(model):  # a layer without heads has an empty list
-            self._means.add(one.type, one.layer, torch.zeros(one.module.num_heads), 0)
-
-    def add(self, sample: dict[str, Any]) -> None:
-        """Count a batch of fairseq's, on the model's device."""
-        padding = self.model.decoder.padding_idx
-        tokens = {
-            "encoder": sample["net_input"]["src_tokens"].ne(padding).sum(),
-            "decoder": read_by_decoder(sample).ne(padding).sum(),
-        }
-        for attention, derivative in mask_derivatives(self.model, sample).items():  # (T, B, H)
-            count = tokens.get(attention.type, tokens["decoder"])
-            self._means.add(attention.type, attention.layer, derivative.abs().sum((0, 1)), count)
-
-    def per_token(self) -> dict[AttentionType, list[list[float]]]:
-        """Mean over query positions, in nats: the source's in the encoder, else the target's."""
-        return self._means.result()
+    Means over query positions of all batches: the source's in the encoder, else the target's.
+    """
+    means, padding = Means(), model.decoder.padding_idx
+    for one in attentions(model):  # a layer without heads has an empty list
+        means.add(one.type, one.layer, torch.zeros(one.module.num_heads), 0)
+    for sample in samples:
+        source = sample["net_input"]["src_tokens"].ne(padding).sum()
+        target = read_by_decoder(sample).ne(padding).sum()
+        for one, derivative in mask_derivatives(model, sample).items():  # (T, B, H)
+            count = source if one.type == "encoder" else target
+            means.add(one.type, one.layer, derivative.abs().sum((0, 1)), count)
+    return means.result()
 
 
 def mask_derivatives(model: Any, sample: Mapping[str, Any]) -> dict[Attention, Tensor]:

@@ -24,7 +24,7 @@ from collab_common.errors import UserError
 from collab_common.files import sha256
 from collab_common.progress import bar, say
 from collab_lab.analysis import content, measures
-from collab_lab.analysis.importance import Importance
+from collab_lab.analysis.importance import importance as gradient_importance
 from collab_lab.analysis.measures import SELF_TYPES, Measure
 from collab_lab.analysis.relevance import Relevance
 from collab_lab.analysis.syntax import SyntaxScores, as_sample, tree_batches
@@ -69,7 +69,7 @@ def identity(checkpoint: Path, data: Path, subset: str) -> dict[str, Any]:
 
 
 def run(results: dict[str, Any], stages: Iterable[Stage], trained: Trained, path: Path) -> None:
-    """Measure the stages that ``found`` lacks, and write it after each."""
+    """Measure the stages that ``results`` lack, and write it after each."""
     for stage in stages:
         if results["stages"].get(stage.name) == stage.settings:
             say(f"{path}: {stage.name} is there already")
@@ -122,17 +122,14 @@ def syntax(trained: Trained, trees: Sequence[Tree]) -> dict[str, Any]:
     for batch in bar("syntax", list(tree_batches(fitting, max_tokens))):
         sample = to_device(as_sample(batch, dictionary), trained.device)
         scores.add(attend(model, sample), batch)
-    too_long = len(read) - len(fitting)
-    found = {"sentences": len(fitting), "too_long": too_long, "relations": scores.result()}
-    return {"syntax": found}
+    counts = {"sentences": len(fitting), "too_long": len(read) - len(fitting)}
+    return {"syntax": {**counts, "relations": scores.result()}}
 
 
 def importance(trained: Trained, subset: str) -> dict[str, Any]:
     """Gradient importance on all sentences of a subset."""
-    total = Importance(trained.model)
-    for sample in batches(trained, subset):
-        total.add(sample)
-    return {"measures": {"importance": total.per_token()}}
+    by_type = gradient_importance(trained.model, batches(trained, subset))
+    return {"measures": {"importance": by_type}}
 
 
 def price(trained: Trained, subset: str, sentences: int) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -123,11 +124,11 @@ def shown_weights(model: nn.Module) -> Iterator[dict[Attention, Tensor]]:
     """
     seen: dict[Attention, Tensor] = {}
 
-    def hook(attention: Attention) -> Any:
-        def after(module: Any, args: Any, output: tuple[Tensor, Tensor]) -> None:
-            seen[attention] = output[1].transpose(0, 1)  # (H, B, T, S) -> (B, H, T, S)
+    def record(attention: Attention, module: Any, args: Any, output: tuple[Tensor, Tensor]) -> None:
+        seen[attention] = output[1].transpose(0, 1)  # (H, B, T, S) -> (B, H, T, S)
 
-        return attention.module.register_forward_hook(after)
+    def hook(attention: Attention) -> Any:
+        return attention.module.register_forward_hook(partial(record, attention))
 
     with hooked(model, ask_for_weights), hooked(model, hook):
         yield seen
@@ -141,11 +142,11 @@ def head_outputs(model: nn.Module) -> Iterator[dict[Attention, Tensor]]:
     """
     seen: dict[Attention, Tensor] = {}
 
-    def hook(attention: Attention) -> Any:
-        def before(module: Any, args: tuple[Tensor]) -> None:
-            seen[attention] = args[0] if args[0].requires_grad else args[0].requires_grad_()
+    def record(attention: Attention, module: Any, args: tuple[Tensor]) -> None:
+        seen[attention] = args[0] if args[0].requires_grad else args[0].requires_grad_()
 
-        return attention.module.out_proj.register_forward_pre_hook(before)
+    def hook(attention: Attention) -> Any:
+        return attention.module.out_proj.register_forward_pre_hook(partial(record, attention))
 
     with hooked(model, ask_for_weights), hooked(model, hook):
         yield seen

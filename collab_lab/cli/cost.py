@@ -43,8 +43,8 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str]) -> int:
     args = build_parser().parse_args(argv)
-    there = [path for path in args.checkpoints if is_read(options.check_checkpoint, path)]
-    if not there:
+    readable = [path for path in args.checkpoints if is_read(options.check_checkpoint, path)]
+    if not readable:
         return 1
     options.import_models(args)
     from collab_lab.metrics.cost import load_architecture
@@ -62,7 +62,7 @@ def main(argv: list[str]) -> int:
             standard = load_architecture(path, key_dim=0, **dict.fromkeys(IN_TYPES))
             costs[f"{path}{STANDARD}"] = costs_of(standard, args.length)
 
-    counted = [path for path in there if is_read(count, path)]
+    counted = [path for path in readable if is_read(count, path)]
     if costs:
         baseline = next((name for name in costs if name.endswith(STANDARD)), next(iter(costs)))
         rows = [[name, *cells(numbers, costs[baseline])] for name, numbers in costs.items()]

@@ -76,7 +76,7 @@ def check_new(args: Namespace, *results: Path) -> None:
             raise UserError("exists already", path, f"{todo}, or give another --out")
 
 
-def add_cpu(parser: ArgumentParser) -> None:
+def add_cpu(parser: Any) -> None:
     parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
 
 

@@ -49,33 +49,33 @@ def main(argv: Sequence[str]) -> int:
     valid = samples(model, "valid") if args.check else []
     args.out.mkdir(parents=True, exist_ok=True)
     began = time.perf_counter()
-    found = prices(model, subset=args.subset, sentences=args.sentences)
-    for kind, reason in found.impossible.items():
+    priced = prices(model, subset=args.subset, sentences=args.sentences)
+    for kind, reason in priced.impossible.items():
         print(f"{kind}: not possible ({reason})")
     attentions = [
         {
             "type": one.type,
             "layer": one.layer,
-            "heads": found.heads(one),
+            "heads": priced.heads(one),
             "sizes": {
                 kind: [point._asdict() for point in curve]
-                for kind, curve in found.sizes(one).items()
+                for kind, curve in priced.sizes(one).items()
             },
         }
-        for one in found.statistics
+        for one in priced.statistics
     ]
     content = {
         **options.provenance("prices", argv, args.cpu),
         "checkpoint": str(args.checkpoint),
         "checkpoint_sha256": sha256(args.checkpoint),
         "subset": args.subset,
-        "sentences": found.sentences,
+        "sentences": priced.sentences,
         "seconds": round(time.perf_counter() - began, 1),
         "attentions": attentions,
         "checks": [],
     }
     if valid:
-        content |= checks(model, found, valid)
+        content |= checks(model, priced, valid)
     write_json(args.out / NUMBERS, content)
     prices_page.write(content, args.out)
     print(prices_page.summary(content))
@@ -83,7 +83,7 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def checks(model: Trained, found: Prices, valid: list[dict[str, Any]]) -> dict[str, Any]:
+def checks(model: Trained, priced: Prices, valid: list[dict[str, Any]]) -> dict[str, Any]:
     """Predicted and measured loss of some changes."""
     from collab_lab import prune, validation_loss
 
@@ -95,21 +95,21 @@ def checks(model: Trained, found: Prices, valid: list[dict[str, Any]]) -> dict[s
         except UserError as error:
             print(f"{change}: not possible ({error.what})")
         else:
-            lost = validation_loss(changed, valid) - whole
-            measured.append({"change": change, "price": price, "measured": lost})
+            rise = validation_loss(changed, valid) - whole
+            measured.append({"change": change, "price": price, "measured": rise})
 
     def converted(converter: Converter, share: float) -> tuple[Trained, float]:
         changed, prices = converter.model(converter.spread({"cache": share}))
         return changed, sum(prices.values())
 
     def without_heads(number: int) -> tuple[Trained, float | None]:
-        pruned = prune(model, number, statistics=found.statistics)
+        pruned = prune(model, number, statistics=priced.statistics)
         return pruned.model, pruned.price
 
     for kind, shares in CHECKED.items():
-        for share in shares if kind in found.converters else ():
+        for share in shares if kind in priced.converters else ():
             name = f"{kind}, {share:g} of the KV cache"
-            measure(name, partial(converted, found.converters[kind], share))
+            measure(name, partial(converted, priced.converters[kind], share))
     heads = sum(map(sum, model.heads.values()))
     for number in sorted({heads // 6, heads // 3} - {0}):
         measure(f"{number} of {heads} heads removed", partial(without_heads, number))

@@ -15,16 +15,15 @@ from collab_common.errors import UserError
 from collab_lab.cli import options
 
 if TYPE_CHECKING:
-    from collab_lab.runs.record import Record
     from collab_lab.runs.run import Run
 
 PROG = "fairseq-collab score"
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=PROG,
-        description="BLEU and chrF (sacreBLEU, detokenised, cased). Of runs without score.json: "
+    parser = options.parser_of(
+        "score",
+        "BLEU and chrF (sacreBLEU, detokenised, cased). Of runs without score.json: "
         "average the checkpoints, translate the test set and write score.json. Of a checkpoint: "
         "make it a run (--run) and score that. Of a file: compare it with --reference.",
     )
@@ -42,7 +41,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--set", action="append", default=[], metavar="NAME=VALUE",
         help="a fact for tables (method=elected), or one of fairseq's options (generation.beam=1)",
     )  # fmt: skip
-    group.add_argument("--cpu", action="store_true", help="do not use a GPU")
+    options.add_cpu(group)
     return parser
 
 
@@ -105,35 +104,22 @@ def run_of_checkpoint(
 
 def score_runs(runs: list[Run]) -> int:
     """Score the runs that have no scores yet, and show all; the exit status."""
-    from collab_lab.runs.score import check_test_set
+    from collab_lab.runs.score import check_test_set, score_run
+    from collab_lab.runs.worker import summary
 
     failed = 0
     for run in runs:
         try:
-            if not run.score_file.exists():
+            if not (record := run.score()):
                 check_test_set(run.config())
-            print(f"{run.name}: {line_of(scores_of(run))}", flush=True)
+                with run.locked():
+                    record = run.score() or score_run(run)
+            line = f"{run.name}: {summary(record)}"
+            if record.task == "translation":
+                signatures = f"{record.bleu_signature}  {record.chrf_signature}"
+                line += f"  chrF {record.chrf:.2f}  {signatures}"
+            print(line, flush=True)
         except UserError as error:
             failed = 1
             print(f"{PROG}: error: {error}", file=sys.stderr, flush=True)
     return failed
-
-
-def scores_of(run: Run) -> Record:
-    """The record of a run, computed if there is none."""
-    from collab_lab.runs.score import score_run
-
-    if found := run.score():
-        return found
-    with run.locked():
-        return run.score() or score_run(run)
-
-
-def line_of(record: Record) -> str:
-    """The scores of a run in one line."""
-    from collab_lab.runs.worker import summary
-
-    if record.task == "language_modeling":
-        return summary(record)
-    chrf = f"chrF {record.chrf:.2f}  {record.bleu_signature}  {record.chrf_signature}"
-    return f"{summary(record)}  {chrf}"

@@ -105,8 +105,8 @@ class Narrower(Target):
     def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> Converted:
         width = size // trained.module.num_heads
         queries, keys = separate(trained.maps, trained.statistics, width)
-        weights = key_weights(trained, queries, keys)
-        return weights | trained.copied("v_proj", "out_proj"), trained.key_price(queries, keys)
+        weights, price = separate_queries(trained, queries, keys)
+        return weights | trained.copied("v_proj", "out_proj"), price
 
 
 class GroupedQuery(Target):
@@ -125,10 +125,9 @@ class GroupedQuery(Target):
 
     def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> Converted:
         queries, keys = grouped_keys(trained.maps, trained.statistics, size, steps)
-        of_heads = keys.repeat_interleave(len(queries) // size, 0)
-        values, price = shared_values(trained, size, steps)
-        weights = key_weights(trained, queries, keys)
-        return weights | values, trained.key_price(queries, of_heads) + price
+        weights, price = separate_queries(trained, queries, keys)
+        values, of_values = shared_values(trained, size, steps)
+        return weights | values, price + of_values
 
 
 class Latent(Target):
@@ -171,28 +170,19 @@ def shared_keys(trained: TrainedAttention, size: int, mixing: str, steps: int = 
     """
     if mixing == "own":
         shared = best_shared_key(trained.maps, trained.statistics, size, steps)
-    else:
-        shared = MIXED[mixing](trained.maps, trained.statistics, size)
-    price = trained.key_price(shared.queries(), shared.key.unsqueeze(0))
-    if shared.mixing is None:
-        return key_weights(trained, shared.query, shared.key.unsqueeze(0)), price
-    weight, bias = stacked(shared.query.unsqueeze(0))
-    weights = {
-        "q_proj.weight": weight,
-        "q_proj.bias": bias,
-        "k_proj.weight": shared.key.T,
-        "k_proj.bias": weight.new_zeros(size),
-        "mixing": shared.mixing / embed_scale(trained.module),
-    }
-    return trained.state(weights), price
+        return separate_queries(trained, shared.query, shared.key.unsqueeze(0))
+    shared = MIXED[mixing](trained.maps, trained.statistics, size)
+    assert shared.mixing is not None
+    weights = projections(shared.query.unsqueeze(0), shared.key.unsqueeze(0))
+    weights["mixing"] = shared.mixing / embed_scale(trained.module)
+    return trained.state(weights), trained.key_price(shared.queries(), shared.key.unsqueeze(0))
 
 
-def key_weights(trained: TrainedAttention, queries: Tensor, keys: Tensor) -> dict[str, Tensor]:
-    """Projections of queries ``(H, d + 1, e)`` and keys ``(G, d_y, e)``."""
-    weight, bias = stacked(queries / embed_scale(trained.module))
-    key = keys.transpose(1, 2).flatten(0, 1)  # (G e, d_y)
-    weights = {"q_proj.weight": weight, "q_proj.bias": bias, "k_proj.weight": key}
-    return trained.state(weights | {"k_proj.bias": key.new_zeros(len(key))})
+def separate_queries(trained: TrainedAttention, queries: Tensor, keys: Tensor) -> Converted:
+    """Queries ``(H, d + 1, e)`` of each head, and keys ``(G, d_y, e)`` of groups of heads."""
+    weights = projections(queries / embed_scale(trained.module), keys)
+    of_heads = keys.repeat_interleave(len(queries) // len(keys), 0)
+    return trained.state(weights), trained.key_price(queries, of_heads)
 
 
 def shared_values(trained: TrainedAttention, groups: int, steps: int = STEPS) -> Converted:
@@ -209,10 +199,16 @@ def shared_values(trained: TrainedAttention, groups: int, steps: int = STEPS) ->
     return trained.state(weights), trained.value_price(of_heads, out)
 
 
-def stacked(maps: Tensor) -> tuple[Tensor, Tensor]:
-    """Maps ``(G, n + 1, e)`` as one projection: weight ``(G e, n)`` and bias ``(G e)``."""
-    rows = maps.transpose(1, 2).flatten(0, 1)  # (G e, n + 1)
-    return rows[:, :-1].contiguous(), rows[:, -1].contiguous()
+def projections(queries: Tensor, keys: Tensor) -> dict[str, Tensor]:
+    """Queries ``(H, d + 1, e)``, whose last row is the bias, and keys ``(G, d_y, e)``."""
+    rows = queries.transpose(1, 2).flatten(0, 1)  # (H e, d + 1)
+    key = keys.transpose(1, 2).flatten(0, 1)  # (G e, d_y)
+    return {
+        "q_proj.weight": rows[:, :-1],
+        "q_proj.bias": rows[:, -1],
+        "k_proj.weight": key,
+        "k_proj.bias": key.new_zeros(len(key)),
+    }
 
 
 def uneven(heads: int, groups: int) -> str | None:

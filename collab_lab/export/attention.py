@@ -79,17 +79,22 @@ def plain_weights(
     """
     maps = maps_of(attention, heads_elsewhere)
     queries, keys, values = maps
+    groups = len(queries)
     if may_share and shares(attention):
         groups = key_value_heads(attention)
-        return _state(
-            attention, LinearMaps(queries, _each(keys, groups), _each(values, groups)), size
-        )
-    heads = [fit(*head, size) for head in scoring_heads(maps)]
-    if values.size(2) > size:
-        what = f"values have size {values.size(2)}; standard heads here have {size}"
-        raise NotExactError(what)
-    queries, keys = (torch.stack(sides) for sides in zip(*heads, strict=True))
-    return _state(attention, LinearMaps(queries, keys, _each(values, len(queries))), size)
+        keys = repeated(keys, groups)
+    else:
+        heads = scoring_heads(maps)
+        needed = max(a.size(1) for a, _ in heads)
+        if needed > size:
+            what = f"a head scores by {needed} dimensions; standard heads here have {size}"
+            raise NotExactError(what)
+        if values.size(2) > size:
+            what = f"values have size {values.size(2)}; standard heads here have {size}"
+            raise NotExactError(what)
+        sides = zip(*heads, strict=True)
+        queries, keys = (torch.stack([widened(x, size) for x in side]) for side in sides)
+    return _state(attention, LinearMaps(queries, keys, repeated(values, groups)), size)
 
 
 def _state(attention: HeadAttention, maps: LinearMaps, size: int) -> dict[str, Tensor]:
@@ -136,25 +141,14 @@ def smallest_size(attention: HeadAttention) -> int:
 
 def scoring_heads(maps: LinearMaps) -> list[tuple[Tensor, Tensor]]:
     """``A (d + 1, n)`` and ``B (d_y + 1, n)`` of each head, in the dimensions that it uses."""
-    return [
-        _used(a, b) for a, b in zip(maps.queries, _each(maps.keys, len(maps.queries)), strict=True)
-    ]
+    heads = []
+    for a, b in zip(maps.queries, repeated(maps.keys, len(maps.queries)), strict=True):
+        used = a.any(0) & b.any(0)
+        heads.append((a[:, used], b[:, used]))
+    return heads
 
 
-def _used(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    scored = a.any(0) & b.any(0)
-    return a[:, scored], b[:, scored]
-
-
-def fit(a: Tensor, b: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """The head filled up to ``size`` dimensions; NotExactError if it needs more."""
-    if a.size(1) > size:
-        what = f"a head scores by {a.size(1)} dimensions; standard heads here have {size}"
-        raise NotExactError(what)
-    return widened(a, size), widened(b, size)
-
-
-def _each(shared: Tensor, heads: int) -> Tensor:
+def repeated(shared: Tensor, heads: int) -> Tensor:
     """Repeat shared maps for each head: ``(G, d_y + 1, e) -> (H, d_y + 1, e)``."""
     return for_each_head(shared.unsqueeze(0), heads)[0]
 

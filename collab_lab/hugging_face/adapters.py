@@ -5,12 +5,17 @@ and mixing are in ``core``.
 
 Masks are prepared by the model for the implementation that it is set to.  Adapters understand those
 of "eager"; others, which may leave the causal mask out, are rejected.
+
+Shapes: ``x (B, T, d)``, ``y (B, S, d_y)``; masks ``(B or 1, 1 or H, T or 1, S)``, added to the
+scores, or true where a query may look.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from transformers.cache_utils import EncoderDecoderCache
 from transformers.models.bert.modeling_bert import BertSelfAttention
@@ -19,8 +24,8 @@ from transformers.models.distilbert.modeling_distilbert import DistilBertSelfAtt
 from transformers.models.marian.modeling_marian import MarianAttention
 from transformers.models.roberta.modeling_roberta import RobertaSelfAttention
 
-from collab_lab.hugging_face.core import attend, keys_and_values
 from fairseq_collab.attention import CollaborativeAttention
+from fairseq_collab.attention.scores import head_scores
 
 
 class Adapter(nn.Module):
@@ -97,6 +102,28 @@ class Adapter(nn.Module):
         past.is_updated[self.layer_idx] = True
         keys = keys_and_values(self.core, states)
         return past.cross_attention_cache.update(*keys, self.layer_idx)
+
+
+def keys_and_values(core: CollaborativeAttention, y: Tensor) -> tuple[Tensor, Tensor]:
+    """One key for all heads ``(B, 1, S, K)``, and values ``(B, H, S, h)``: the cache."""
+    source = y.transpose(0, 1)  # (S, B, d_y)
+    return core.project_key(source), core.project_value(source)
+
+
+def attend(
+    core: CollaborativeAttention, x: Tensor, keys: tuple[Tensor, Tensor], mask: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Heads side by side ``(B, T, d)``, before any output projection, and weights ``(B, H, T, S)``.
+
+    ``keys`` and values are as :func:`keys_and_values` makes them.
+    """
+    k, v = keys
+    scores = head_scores(core.project_query(x.transpose(0, 1)), k)  # (B, H, T, S)
+    if mask is not None:
+        boolean = mask.dtype == torch.bool
+        scores = scores.masked_fill(~mask, -math.inf) if boolean else scores + mask
+    weights = core.dropout_module(scores.softmax(dim=-1))
+    return (weights @ v).transpose(1, 2).flatten(2), weights
 
 
 _SPELT, _SHORT = ("query", "key", "value"), ("q_proj", "k_proj", "v_proj")

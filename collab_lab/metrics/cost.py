@@ -55,16 +55,16 @@ def cost(model: Any) -> Cost:
     """Count a fairseq transformer, stock or ours: a translation model or a language model."""
     types = by_type(model)
     floats = {
-        f"{part}_bytes_per_{token}_token": [cached_floats(one.module)[place] for one in type_]
-        for token, type_ in (("target", types["decoder"]), ("source", types["cross"]))
-        for place, part in enumerate(("key", "value"))
+        f"{part}_bytes_per_{token}_token": [cached_floats(one.module)[index] for one in layers]
+        for token, layers in (("target", types["decoder"]), ("source", types["cross"]))
+        for index, part in enumerate(("key", "value"))
     }
     kinds = (HeadAttention, MultiheadAttention)
     ours = [module for module in model.modules() if isinstance(module, kinds)]
     return Cost(
         parameters=sum(p.numel() for p in used_parameters(model)),
         attention_parameters=sum(p.numel() for module in ours for p in module.parameters()),
-        **{name: BYTES_PER_FLOAT * sum(each) for name, each in floats.items()},
+        **{name: BYTES_PER_FLOAT * sum(numbers) for name, numbers in floats.items()},
     )
 
 

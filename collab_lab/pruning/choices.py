@@ -100,9 +100,9 @@ def removals(pairs: Mapping[Attention, Tensor]) -> list[Removal]:
         pairs: ``M (H, H)`` of each attention (:mod:`.statistics`).  With importances on a diagonal
             the least important head goes first.
     """
-    each = [[Removal(rise, one, head) for rise, head in _order(of)] for one, of in pairs.items()]
+    orders = [[Removal(rise, one, head) for rise, head in _order(of)] for one, of in pairs.items()]
     # HeadCounts of different attentions have no pairs: the orders can be merged.
-    return list(heapq.merge(*each, key=lambda removal: removal.rise))
+    return list(heapq.merge(*orders, key=lambda removal: removal.rise))
 
 
 def _order(pairs: Tensor) -> Iterator[tuple[float, int]]:

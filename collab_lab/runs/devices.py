@@ -34,7 +34,7 @@ def wanted(config: DictConfig) -> int:
 
 def check_enough(config: DictConfig, gpus: Sequence[str]) -> None:
     """Raises UserError if a run wants more GPUs than there are."""
-    there, size = max(1, len(gpus)), wanted(config)
-    if size > there:
-        todo = f"use a machine with {size}, or set {_SIZE}={there} and raise update_freq"
+    available, size = max(1, len(gpus)), wanted(config)
+    if size > available:
+        todo = f"use a machine with {size}, or set {_SIZE}={available} and raise update_freq"
         raise UserError(f"a run wants {size} GPUs; there are {len(gpus)}", _SIZE, todo)

@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -33,7 +33,6 @@ from collab_common.files import locked
 from collab_lab.runs import record
 from collab_lab.runs.record import Outcome, Record, Started
 
-Verdict = Literal["finished", "trained", "failed", "diverged", "incomplete"]
 #: This plug-in, which a run may name by its place in another checkout.
 PLUGIN = Path(__file__).resolve().parents[2] / "fairseq_collab"
 #: Where fairseq looks for weights by default: in the run's own checkpoints.
@@ -97,16 +96,19 @@ class Run:
         data = OmegaConf.select(self.config(), "task.data")
         return inside if inside.exists() or data is None else Path(data) / score.reference
 
-    def verdict(self) -> Verdict:
-        """How far the run is."""
-        if self.score_file.exists():
-            return "finished"
-        failure = record.read(Outcome, self.failed_file)
-        return failure.verdict if failure else "incomplete"
+    def failure(self) -> Outcome | None:
+        """Why the last attempt failed; None if it did not, or the run is finished."""
+        return None if self.score_file.exists() else record.read(Outcome, self.failed_file)
+
+    def verdict(self) -> str:
+        """How far the run is: finished, failed, diverged or incomplete."""
+        failure = self.failure()
+        rest = "finished" if self.score_file.exists() else "incomplete"
+        return failure.verdict if failure else rest
 
     def state(self) -> str:
         """The verdict, and why the last attempt failed."""
-        failure = None if self.score_file.exists() else record.read(Outcome, self.failed_file)
+        failure = self.failure()
         return f"{failure.verdict} ({failure.reason})" if failure else self.verdict()
 
     def fail(self, failure: Outcome) -> None:
@@ -181,12 +183,11 @@ def runs_under(folder: Path) -> list[Run]:
     """The runs in ``folder``, by name; the folder itself if it is a run; UserError for none."""
     todo = "give the --out folder of fairseq-collab sweep"
     check_folder(folder, todo)
-    if Run(folder).config_file.exists():
-        return [Run(folder)]
-    runs = [Run(path) for path in sorted(folder.iterdir()) if Run(path).config_file.exists()]
+    runs = [Run(path) for path in [folder, *sorted(folder.iterdir())]]
+    runs = [run for run in runs if run.config_file.exists()]
     if not runs:
         raise UserError("no runs in it", folder, todo)
-    return runs
+    return runs[:1] if runs[0].folder == folder else runs
 
 
 def find_runs(folders: Iterable[Path]) -> list[Run]:

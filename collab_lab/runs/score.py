@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -126,8 +126,8 @@ def check_test_set(config: DictConfig) -> str:
     source, target = task.source_lang, task.target_lang
     raw = data / "raw"
     if not (raw / f"{subset}.{target}").is_file():
-        there = ", ".join(sorted(path.stem for path in raw.glob(f"*.{target}")))
-        todo = f"give a test set that is there ({there})" if there else "prepare the data again"
+        names = ", ".join(sorted(path.stem for path in raw.glob(f"*.{target}")))
+        todo = f"give a test set that is there ({names})" if names else "prepare the data again"
         raise UserError(f"there is no raw/{subset}.{target}", data, todo)
     pairs = (f"{source}-{target}", f"{target}-{source}")  # fairseq takes either
     if not any(any(data.glob(f"{subset}.{pair}.{source}*")) for pair in pairs):
@@ -154,25 +154,22 @@ def manifest_hash(data: Path) -> str | None:
 def model_figures(trained: Trained) -> Facts:
     """Parameters, cache bytes, multiply-adds, heads and key width of a model."""
     every = [one.module for one in attentions(trained.model)]
+    values = {
+        # All heads together, stock or ours; own queries are H times as wide as a shared key.
+        "key_dim": {getattr(one, "key_dim", one.q_proj.out_features) for one in every},
+        "model_dim": {one.embed_dim for one in every},
+        "heads": {one.num_heads for one in every},
+    }
     return {
-        # Queries and keys, all heads together, stock or ours.
-        # Own queries of a shared key are H times as wide as the key.
-        "key_dim": common_value(
-            getattr(attention, "key_dim", attention.q_proj.out_features) for attention in every
-        ),
-        "model_dim": common_value(attention.embed_dim for attention in every),
-        "heads": common_value(attention.num_heads for attention in every),
+        **{
+            name: min(different) if len(different) == 1 else None
+            for name, different in values.items()
+        },
         "heads_by_type": {type_: counts for type_, counts in trained.heads.items() if counts},
         **asdict(cost(trained.model)),
         "multiply_adds": multiply_adds(trained.model),
         "multiply_adds_length": LENGTH,
     }
-
-
-def common_value(values: Iterable[Any]) -> Any:
-    """The value that all have, or None where they differ."""
-    different = set(values)
-    return different.pop() if len(different) == 1 else None
 
 
 def translation(run: Run, config: DictConfig, trained: Trained, subset: str) -> Facts:

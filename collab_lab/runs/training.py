@@ -26,7 +26,6 @@ from collab_lab.runs.run import Run
 from collab_lab.trained.average import average_checkpoints, last_checkpoints
 from collab_lab.trained.opener import Trained, batches
 
-Facts = dict[str, Any]
 Kind = Literal["train", "valid", "train_inner"]
 
 _TAIL = 20_000  # bytes at the end of a log that are read
@@ -37,7 +36,7 @@ _ENTRY = re.compile(r"\| (train|valid|train_inner) \| (\{[^{}]*\})$", re.MULTILI
 # ---- the log -------------------------------------------------------------------------------------
 
 
-def entries(log: Path, kind: Kind, end: int | None = None) -> list[Facts]:
+def entries(log: Path, kind: Kind, end: int | None = None) -> list[dict[str, Any]]:
     """The log's entries of a kind, or those in its last ``end`` bytes; [] if there is no log.
 
     Entries that a kill cut are left out.
@@ -77,7 +76,7 @@ class Diverged(UserError):
     """A training ended, and its model knows less than nothing."""
 
 
-def training_figures(run: Run, trained: Trained) -> Facts:
+def training_figures(run: Run, trained: Trained) -> dict[str, Any]:
     """Speed, length and final validation loss of the training.
 
     The loss is computed now if the training did not validate, or took place elsewhere.
@@ -142,15 +141,15 @@ def choose_checkpoints(folder: Path, config: DictConfig) -> list[str]:
 
     Where ``max_update`` cuts an epoch short, only ``checkpoint_last.pt`` has its end.
     """
-    kept, last = config.checkpoint.keep_last_epochs, folder / "checkpoint_last.pt"
-    if kept > 0:
-        number = min(kept, len([*folder.glob("checkpoint[0-9]*.pt")]))
+    number_kept, last = config.checkpoint.keep_last_epochs, folder / "checkpoint_last.pt"
+    if number_kept > 0:
+        number = min(number_kept, len([*folder.glob("checkpoint[0-9]*.pt")]))
         chosen = last_checkpoints(number, folder) if number else []
         if last.exists() and not (chosen and filecmp.cmp(last, chosen[-1], shallow=False)):
             chosen.append(str(last))
         if not chosen:
             raise UserError("has no checkpoints", where=folder, todo="train it first")
-        return chosen[-kept:]
+        return chosen[-number_kept:]
     if config.checkpoint.keep_interval_updates > 0:
         return last_checkpoints(config.checkpoint.keep_interval_updates, folder)
     validates = not OmegaConf.select(config, "dataset.disable_validation")

@@ -52,8 +52,8 @@ class Trained:
     @property
     def options(self) -> dict[str, Any]:
         """The model's options, flat."""
-        given = self.cfg.model
-        return dict(vars(given)) if isinstance(given, Namespace) else plain_options(given)
+        options = self.cfg.model
+        return dict(vars(options)) if isinstance(options, Namespace) else plain_options(options)
 
     @property
     def arch(self) -> str:
@@ -69,7 +69,8 @@ class Trained:
     def heads(self) -> dict[AttentionType, list[int]]:
         """The number of heads of each layer, by attention type."""
         return {
-            type_: [a.module.num_heads for a in each] for type_, each in self.attentions.items()
+            type_: [one.module.num_heads for one in layers]
+            for type_, layers in self.attentions.items()
         }
 
     @property

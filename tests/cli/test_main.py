@@ -10,8 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-import toy_checkpoints
-from commands import BIN, REPOSITORY, SETTINGS, refuse
+from commands import REPOSITORY, refuse
 from run_folders import write_sweep
 
 from collab_common.command import run
@@ -92,44 +91,6 @@ def test_help_needs_no_torch_and_names_the_command_as_typed() -> None:
     assert (done.returncode, done.stderr) == (0, "")
     typed = re.findall(r"^usage: fairseq-collab (\S+) ", done.stdout, re.MULTILINE)
     assert typed == [name for name in cli.COMMANDS if name != "data"]
-
-
-STORED = REPOSITORY / "tests" / "stored"
-#: A run of each command on stored checkpoints, C, of heads of one size and of groups, G.
-COLD = [
-    "configs",
-    "doctor",
-    "cost C",
-    "average C --out O.pt",
-    "export S --format fairseq --out O",
-    "heads C D --relevance-sentences 1 --cpu --out O",
-    "prices C D --sentences 9 --cpu --out O",
-    "prune C D --keep 1 --sentences 9 --cpu --out O.pt",
-    "reparametrize S D --key-dim 8 --sentences 9 --cpu --out O.pt",
-    "vote G D --subset valid --cpu --out O.json",
-    "advise S D --want cache=0.9 --max-loss 9 --sentences 9 --cpu --out O",
-]
-
-
-@pytest.mark.parametrize("command", COLD)
-def test_commands_start_cold(command: str, tmp_path: Path) -> None:
-    """As a user starts them; other tests start forks of a warm process."""
-    paths = {
-        "C": STORED / "checkpoints" / "transformer_headsize_n.pt",
-        "G": STORED / "checkpoints" / "transformer_grouped_heads.pt",
-        "D": STORED / "copy",
-    }
-    if " S " in command:
-        paths["S"] = toy_checkpoints.write(tmp_path / "stock.pt")
-    words = [str(paths.get(word, word)) for word in command.split()]
-    done = subprocess.run(
-        [BIN / "fairseq-collab", *words],
-        cwd=tmp_path,
-        env={**os.environ, **SETTINGS},
-        capture_output=True,
-        text=True,
-    )
-    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
 
 
 #: What is said of paths before anything slow is imported.

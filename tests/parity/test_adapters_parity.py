@@ -28,7 +28,7 @@ from transformers import (
 from collab_common.errors import UserError
 from collab_lab.conversion.base import TrainedAttention
 from collab_lab.conversion.kinds import shared_keys
-from collab_lab.hugging_face import adapters, core, statistics, swap_attention
+from collab_lab.hugging_face import adapters, statistics, swap, swap_attention
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -250,7 +250,7 @@ def test_every_query_is_exact_at_full_width_and_better_with_inputs(query: str) -
 
 def trained(model: nn.Module) -> dict[str, Any]:
     known = {name: adapters.parts(module) for name, module in model.named_modules()}
-    return {name: core.trained_heads(name, **one[-1]) for name, one in known.items() if one}
+    return {name: swap.trained_heads(name, **one[-1]) for name, one in known.items() if one}
 
 
 @pytest.mark.parametrize("name", [*MODELS, "marian", "decoder"])
@@ -275,7 +275,7 @@ def test_statistics_are_naive_sums(name: str, monkeypatch: pytest.MonkeyPatch) -
         scores.append(q @ k.mT)
         return scores[-1]
 
-    monkeypatch.setattr(core, "head_scores", recorded)
+    monkeypatch.setattr(adapters, "head_scores", recorded)
     output, chance = model(**batch), torch.Generator().manual_seed(2)
     losses = [statistics.random_product(output, batch, chance) for _ in range(2)]
     assert list(found) == list(calls) == [*trained(randomised(makers[name]()))]

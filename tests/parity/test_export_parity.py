@@ -155,8 +155,16 @@ def test_a_language_model_becomes_fairseqs(options: dict[str, Any]) -> None:
             {"key_dim": 5},
             "exact export: encoder.layers.0.self_attn: a head s",
         ),
-        (SIZED, {"heads_in_encoder": "4,2"}, "self_attn has 2 heads, encoder.layers.0.self_attn"),
-        (SIZED, {"heads_in_cross": "2"}, "layers.0.encoder_attn has 2 heads, decoder.layers.0."),
+        (
+            SIZED,
+            {"heads_in_encoder": "4,2"},
+            "4 heads, encoder.layers.1.self_attn has 2 heads;",
+        ),
+        (
+            SIZED,
+            {"heads_in_cross": "2"},
+            "4 heads, decoder.layers.1.encoder_attn has 2 ",
+        ),
         (SIZED, {"heads_in_encoder": "3"}, "3 heads in the encoder do not divide the model's size"),
         (LM, {"key_dim": 4, "scale_attn": True}, "own language model ignores --scale-attn"),
     ],

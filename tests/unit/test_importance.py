@@ -12,7 +12,7 @@ from torch.nn import functional
 from toy_heads import build, double, sample
 from toy_language_models import language_model
 
-from collab_lab.analysis.importance import Importance, mask_derivatives
+from collab_lab.analysis.importance import importance, mask_derivatives
 from collab_lab.analysis.weights import head_outputs
 from collab_lab.metrics.loss import cross_entropy, predicted, summed_loss
 from collab_lab.trained.attentions import Attention, attentions
@@ -88,20 +88,18 @@ def test_finite_differences(kind: str) -> None:
 
 
 def test_an_encoder_without_effect_has_no_importance() -> None:
-    importance = Importance(toy.model("transformer", no_cross_attention=True).eval())
-    importance.add(sample())
-    assert importance.per_token()["encoder"] == [[0.0] * 4] * 2
+    model = toy.model("transformer", no_cross_attention=True).eval()
+    assert importance(model, [sample()])["encoder"] == [[0.0] * 4] * 2
 
 
 def test_importance_is_a_mean_over_positions() -> None:
     """Of absolute values; a batch is the sum of its sentences."""
     model = build("sizes")
-    importance = Importance(model)
-    importance.add(sample())
+    of_heads = importance(model, [sample()])
     source_tokens, target_tokens = 12, 9
     apart = [mask_derivatives(model, sample(i)) for i in range(3)]
     for attention in attentions(model):
         tokens = source_tokens if attention.type == "encoder" else target_tokens
         expected = sum(found[attention][:, 0].abs().sum(0) for found in apart) / tokens
-        found = importance.per_token()[attention.type][attention.layer]
+        found = of_heads[attention.type][attention.layer]
         torch.testing.assert_close(double(found), expected)

@@ -14,7 +14,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY
 from omegaconf import OmegaConf
 from refusals import refusing
 
-from collab_lab.analysis.importance import Importance
+from collab_lab.analysis.importance import importance
 from collab_lab.trained import opener
 from collab_lab.trained.from_options import dictionary_sizes, untrained
 from fairseq_compat import checkpoints
@@ -52,9 +52,8 @@ def test_gradients_of_a_model_that_saved_memory_in_training(option: str, tmp_pat
     source, previous = torch.tensor([[5, 6, 2]]), torch.tensor([[2, 5, 6]])
     net_input = {"src_tokens": source, "src_lengths": torch.tensor([3])}
     sample = {"net_input": {**net_input, "prev_output_tokens": previous}, "target": source}
-    importance = Importance(trained.model)
-    importance.add(sample)
-    assert all(importance.per_token()["encoder"][0]), "gradients did not come through"
+    of_heads = importance(trained.model, [sample])
+    assert all(of_heads["encoder"][0]), "gradients did not come through"
     assert opener.open_model(path).options[option]
 
 
