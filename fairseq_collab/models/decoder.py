@@ -76,14 +76,8 @@ class Decoder(TransformerDecoderBase):
             return self._step(
                 prev_output_tokens, encoder_out, incremental_state, alignment_layer, alignment_heads
             )
-        x, extra = super().extract_features(
-            prev_output_tokens,
-            encoder_out,
-            incremental_state,
-            full_context_alignment,
-            alignment_layer,
-            alignment_heads,
-        )
+        which = (full_context_alignment, alignment_layer, alignment_heads)
+        x, extra = super().extract_features(prev_output_tokens, encoder_out, None, *which)
         if extra["attn"][0] is None:
             extra["attn"] = None
         return x, extra
@@ -98,7 +92,7 @@ class Decoder(TransformerDecoderBase):
     ) -> tuple[Tensor, dict[str, Any]]:
         """Features ``(rows, 1, d)`` of the last of the ``tokens (rows, steps so far)``."""
         source = encoder_out["encoder_out"][0] if encoder_out else None  # (S, B, d)
-        masks = encoder_out["encoder_padding_mask"] if encoder_out else []
+        padding = next(iter(encoder_out["encoder_padding_mask"] if encoder_out else []), None)
         x = self._embed_last(tokens, state).transpose(0, 1)  # (1, rows, d)
         history = self._extend_history(tokens[:, -1:], source, state, x)
         x = fold_beams(x, history.beam)  # (beam, B, d)
@@ -106,12 +100,7 @@ class Decoder(TransformerDecoderBase):
         for index, layer in enumerate(self.layers):
             wanted = index == alignment_layer
             x, weights, _ = layer(
-                x,
-                source,
-                masks[0] if masks else None,
-                state,
-                need_attn=wanted,
-                need_head_weights=wanted,
+                x, source, padding, state, need_attn=wanted, need_head_weights=wanted
             )
             inner_states.append(x)
             if wanted and weights is not None:  # (H, B, beam, S)

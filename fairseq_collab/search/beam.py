@@ -159,7 +159,7 @@ class BeamSearch:
             if step == self.max_len or len(done) == len(self.sentences):
                 break
             self._advance(self._continued(best) if ends else best, done)
-        return [sorted(hypotheses, key=_score, reverse=True) for hypotheses in self.ended]
+        return [sorted(one, key=lambda h: float(h["score"]), reverse=True) for one in self.ended]
 
     # ---- one step --------------------------------------------------------------------------------
 
@@ -273,10 +273,6 @@ class BeamSearch:
         self.tokens = torch.cat([self.tokens[rows], words.reshape(-1, 1)], dim=1)
         self.scores = torch.cat([self.scores[rows], scores.reshape(-1, 1)], dim=1)
         self.earlier = torch.cat([self.earlier[rows], rows.unsqueeze(1)], dim=1)
-
-
-def _score(hypothesis: Hypothesis) -> float:
-    return float(hypothesis["score"])
 
 
 # ---- instead of fairseq's search -----------------------------------------------------------------
