@@ -11,7 +11,8 @@ Its functions, for notebooks and for the commands:
     average_checkpoints  the mean of several checkpoints
     swap_attention       shared keys in a model of Hugging Face
 
-Importing the package imports neither torch nor fairseq: the first use of a function does.
+Importing the package imports neither torch nor fairseq: the first use of a function does.  Input
+that does not fit raises :class:`collab_common.errors.UserError`, whose text is one line.
 """
 
 from __future__ import annotations

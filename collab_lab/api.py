@@ -115,6 +115,8 @@ def convert(
     Raises:
         UserError: the model has no counterpart, or a size or share is out of range.
     """
+    if to not in TARGETS:
+        raise UserError(f"{to!r} is none of {', '.join(TARGETS)}", "to")
     conversion = Conversion(to, query_mixing, value_heads)
     target = TARGETS[to](conversion)
     check(model, target)
@@ -173,9 +175,10 @@ def prune(
         return Pruned(surgery.pruned(model, retained), retained, None)
     if keep is not None:
         choices.check_enough(model.heads, keep)
-    by_price = importances is None
+    elif number is None:
+        raise UserError("no heads are chosen", todo="give a number, keep, or retained heads")
     if importances is not None:
-        pairs = choices.on_diagonals(importances, model)
+        pairs, statistics = choices.on_diagonals(importances, model), None
     else:
         if statistics is None:
             statistics = collect(model, samples(model, subset, sentences))
@@ -188,8 +191,8 @@ def prune(
         retained, price = choices.cheapest_of_each(model.heads, pairs, keep)
     else:
         retained, price = choices.cheapest(model.heads, pairs, number or 0)
-    result = surgery.pruned(model, retained, statistics if by_price else None)
-    return Pruned(result, retained, price if by_price else None)
+    result = surgery.pruned(model, retained, statistics)
+    return Pruned(result, retained, None if statistics is None else price)
 
 
 def validation_loss(model: Trained, batches: Sequence[Mapping[str, Any]] | None = None) -> float:

@@ -56,9 +56,6 @@ def resume(path: Path, identity: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         identity: values that the file must have, because other sentences or another model would
             have other measures.
-
-    Raises:
-        UserError: the file is an analysis of something else.
     """
     if not path.exists():
         return {**identity, "measures": {}, "stages": {}}
@@ -73,11 +70,7 @@ def resume(path: Path, identity: Mapping[str, Any]) -> dict[str, Any]:
 def measure(
     content: Mapping[str, Any], name: str, heads: HeadCounts, path: Path
 ) -> dict[AttentionType, list[list[float]]]:
-    """One measure of all heads of a model that has these ``heads``.
-
-    Raises:
-        UserError: the file lacks this measure of an attention type, or is of another model.
-    """
+    """One measure of all heads of a model that has these ``heads``."""
     by_type = content["measures"].get(name)
     if not isinstance(by_type, dict):
         known = ", ".join(sorted(content["measures"])) or "none"

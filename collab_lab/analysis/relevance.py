@@ -69,9 +69,6 @@ class Relevance:
 
     Args:
         model: an encoder-decoder transformer in eval mode.
-
-    Raises:
-        UserError: the model has no logits.
     """
 
     def __init__(self, model: Any):

@@ -59,11 +59,7 @@ class GoldSentence(NamedTuple):
 
 
 def read(path: Path) -> list[GoldSentence]:
-    """Read all sentences of a file, gzipped or not.
-
-    Raises:
-        UserError: the file cannot be read, or names the first sentence that is not CoNLL-U.
-    """
+    """Read all sentences of a file, gzipped or not."""
     sentences: list[GoldSentence] = []
     with open_bytes(path) as stream:
         try:
@@ -159,9 +155,6 @@ def segmenter(data: Path, language: str, subwords: Path | None = None) -> Segmen
 
     Args:
         subwords: a sentencepiece model, or BPE codes; the folder's own if None.
-
-    Raises:
-        UserError: there is none, it cannot be read, or hyphens were split before the codes.
     """
     in_folder = (data / name for name in (MODEL, CODES))
     path = subwords or next((path for path in in_folder if path.is_file()), None)

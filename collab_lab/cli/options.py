@@ -131,11 +131,7 @@ def add_user_dir(parser: ArgumentParser) -> None:
 
 
 def import_models(args: Namespace) -> None:
-    """Import fairseq, this project's models and the package of ``--user-dir``, which takes seconds.
-
-    Raises:
-        UserError: at once, where ``args.checkpoint`` or ``args.data`` does not exist.
-    """
+    """Check paths at once, then import this project's models and the package of ``--user-dir``."""
     values = vars(args)
     if values.get("checkpoint"):
         check_checkpoint(args.checkpoint)

@@ -112,9 +112,6 @@ def chosen_sizes(
     Args:
         whole: the size of all attentions that no other option names.
         by_type: a number, or one for each layer: ``64,32``.
-
-    Raises:
-        UserError: one is out of range, or fits no layer.
     """
     option = f"--{target.size.replace('_', '-')}"
     lists = {
@@ -175,9 +172,6 @@ class Converter:
 
     Args:
         statistics: of all its attentions.
-
-    Raises:
-        UserError: see :func:`check`.
     """
 
     def __init__(
@@ -236,9 +230,6 @@ class Converter:
 
         Args:
             shares: of cache, parameters or multiply-adds.
-
-        Raises:
-            UserError: no sizes are small enough.
         """
         encoder = shares.keys() != {"cache"}
         narrowed = [one for one in self.attentions if encoder or one.type != "encoder"]

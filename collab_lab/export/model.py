@@ -47,11 +47,7 @@ def inexact(trained: Trained, reason: str, todo: str | None = _ELSE) -> UserErro
 
 
 def load(path: Path) -> Trained:
-    """Read a checkpoint and build its model, with placeholders as dictionaries.
-
-    Raises:
-        UserError: it cannot be read, holds NaN, or is of an unknown architecture.
-    """
+    """Read a checkpoint and build its model, with placeholders as dictionaries."""
     state = load_checkpoint_to_cpu(str(path))
     weights = state.pop("model")
     trained = Trained(path, state, None, None)
@@ -207,9 +203,6 @@ def vocabulary(trained: Trained, data: Path | None) -> Vocabulary:
 
     Args:
         data: default: the folder of the training.
-
-    Raises:
-        UserError: the model is of another task, or the dictionaries are missing, or not its own.
     """
     task = trained.cfg.task
     if task._name not in ("translation", MULTILINGUAL):

@@ -163,9 +163,6 @@ def trained_heads(
         projections: of queries ``(H h, d)``, keys and values ``(H h, d_y)``, heads stacked; then
             of the output, if there is one.  Otherwise the output is the heads side by side.
         scaling: the factor of the trained heads' scores.
-
-    Raises:
-        UserError: heads that are pruned or of another size than d/H, or NaN weights.
     """
     check(name, projections, num_heads)
     dim, kdim = (weight.size(1) for weight, _ in projections[:2])

@@ -46,12 +46,7 @@ class Score:
 
 
 def score(hypotheses: list[str], references: list[str]) -> Score:
-    """Corpus BLEU (cased) and chrF.
-
-    Raises:
-        UserError: the numbers of hypotheses and references differ, the references have no words, or
-            the hypotheses are not ordinary text.
-    """
+    """Corpus BLEU (cased) and chrF."""
     if len(hypotheses) != len(references):
         raise UserError(
             f"{len(hypotheses)} hypotheses but {len(references)} references",
@@ -125,12 +120,7 @@ def tokenizer(references: Sequence[str]) -> str:
 
 
 def check_ordinary(hypotheses: Sequence[str], references: Sequence[str]) -> None:
-    """Check that hypotheses are ordinary text: subwords or tokens would get a meaningless score.
-
-    Raises:
-        UserError: more than 1 % of the hypotheses, and more than two, have traces of subwords or
-            tokens, and no reference has.
-    """
+    """Check that hypotheses are ordinary text: subwords or tokens would get a meaningless score."""
     for trace, what in _TRACES.items():
         number = sum(trace.search(line) is not None for line in hypotheses)
         if number > max(2, len(hypotheses) // 100) and not any(map(trace.search, references)):

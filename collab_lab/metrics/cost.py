@@ -92,12 +92,7 @@ def cached_floats(attention: Any) -> tuple[int, int]:
 
 
 def load_architecture(path: Path, **overrides: Any) -> nn.Module:
-    """The untrained model of a checkpoint, with some options overridden.
-
-    Raises:
-        UserError: the file is not a checkpoint of an encoder-decoder transformer or a language
-            model, or its architecture is a plug-in's that is not loaded.
-    """
+    """The untrained model of a checkpoint, with some options overridden."""
     state = load_checkpoint_to_cpu(str(path), arg_overrides=overrides)
     model = untrained(state["cfg"].model, state["cfg"], state["model"], path)
     check_transformer(model, path)

@@ -44,10 +44,6 @@ def named_heads(parts: Sequence[str], heads: HeadCounts) -> Retained:
     """Parse ``TYPE:HEADS/HEADS/...``: head numbers by layer joined by commas, ``-`` for none.
 
     Heads of one layer are those of all layers.  Attention types that are not named keep all heads.
-
-    Raises:
-        UserError: a part that cannot be parsed, an attention type that is unknown, given twice, or
-            absent from the model.
     """
     retained = all_heads(heads)
     named: set[str] = set()
@@ -163,11 +159,7 @@ def cheapest_of_each(
 
 
 def open_heads(trained: Trained) -> Retained:
-    """The heads with an open gate or none; a layer may have no head left.
-
-    Raises:
-        UserError: the model has no gates.
-    """
+    """The heads with an open gate or none; a layer may have no head left."""
     if not gated_attentions(trained.model):
         todo = "give a transformer_gated_heads, or another choice of heads"
         raise UserError("its heads have no gates", trained.path, todo)

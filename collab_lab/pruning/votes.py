@@ -111,9 +111,6 @@ def count_votes(trained: Trained, samples: Iterable[dict[str, Any]]) -> Count:
     Args:
         trained: a model whose heads have groups.
         samples: fairseq's batches, at least one, on the model's device.
-
-    Raises:
-        UserError: the model has no groups of heads.
     """
     model = trained.model
     attentions = head_group_attentions(model)
@@ -181,9 +178,6 @@ def read(path: Path, heads: HeadCounts) -> Retained:
 
     Args:
         heads: the head counts of the model that is to be pruned.
-
-    Raises:
-        UserError: the file is damaged, or belongs to a model with other heads.
     """
     todo = "give a file that fairseq-collab vote has written"
     votes: Any = read_versioned(path, VERSION, "votes", todo).get("votes")

@@ -28,9 +28,6 @@ def make_run(
 
     Args:
         config: from :func:`configuration`.
-
-    Raises:
-        UserError: the folder is a run of something else.
     """
     run.check_same(config)
     todo = "give another --run, or remove the folder"

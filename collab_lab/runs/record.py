@@ -129,11 +129,7 @@ class Outcome:
 
 
 def read(cls: type[T], path: Path, todo: str = "remove it and start again") -> T | None:
-    """A dataclass from a JSON file; None if there is no file; keys that are no field are ignored.
-
-    Raises:
-        UserError: the file is not JSON, or a field is missing or of another type.
-    """
+    """A dataclass from a JSON file; None without a file; keys that are no field are ignored."""
     try:
         content = files.read_json(path, todo)
     except FileNotFoundError:

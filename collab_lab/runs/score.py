@@ -50,11 +50,7 @@ UNSUPPORTED = (
 
 
 def score_run(run: Run) -> Record:
-    """Measure a trained run, and finish it.
-
-    Raises:
-        UserError: the run is not trained, or its data folder lacks the test set.
-    """
+    """Measure a trained run, and finish it."""
     config = run.config()
     task, subset = task_of(config), check_test_set(config)
     data, started = Path(config.task.data), run.started()

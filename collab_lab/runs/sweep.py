@@ -56,10 +56,6 @@ def plan(config_file: Path, overrides: list[str]) -> list[Job]:
         config_file: anywhere; files that it includes are looked up in its own folder, and then in
             that of :func:`.config_folder`.
         overrides: as on the command line of ``fairseq-hydra-train``.
-
-    Raises:
-        UserError: a configuration that Hydra rejects, an option that fairseq does not
-            know, or two runs of one name.
     """
     config_file, config_dir = config_file.resolve(), config_folder()
     root = config_dir if config_file.is_relative_to(config_dir) else config_file.parent

@@ -47,12 +47,7 @@ class System:
 
 
 def read_system(path: Path, reference: Path | None = None) -> System:
-    """A finished run, or a file of translations with its ``reference``.
-
-    Raises:
-        UserError: the run is not finished, a file cannot be read, or the numbers of sentences
-            differ.
-    """
+    """A finished run, or a file of translations with its ``reference``."""
     if not path.is_dir():
         if reference is None:
             todo = "give its reference text (--reference)"
@@ -132,11 +127,7 @@ def _runs(text: str) -> set[str]:
 
 
 def read_hypotheses(path: Path) -> list[str]:
-    """The (best) translation of every sentence, in the order of the corpus.
-
-    Raises:
-        UserError: fairseq-generate printed none, or not all of them.
-    """
+    """The (best) translation of every sentence, in the order of the corpus."""
     lines = read_lines(path)
     if not any(map(_PRINTED.match, lines)):
         return lines

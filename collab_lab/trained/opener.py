@@ -217,11 +217,7 @@ def batches(
 
 
 def fitting(trained: Trained, subset: str, indices: Any = None) -> list[int]:
-    """The sentences, of those at ``indices`` or of all, that the model has positions for.
-
-    Raises:
-        UserError: there is none.
-    """
+    """The sentences, of those at ``indices`` or of all, that the model has positions for."""
     dataset = dataset_of(trained.task, subset)
     longest = utils.resolve_max_positions(
         trained.task.max_positions(), trained.model.max_positions()

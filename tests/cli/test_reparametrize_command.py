@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from cli.conftest import LM_SIZES, MODEL, SHORT
-from commands import USER_DIR, refuse, succeed
+from commands import USER_DIR, succeed
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 
 from collab_common.errors import UserError
@@ -139,29 +139,3 @@ def test_language_models(monolingual: Path, tmp_path: Path) -> None:
         re.search(r"Perplexity: [\d.]+", succeed(*read, path))[0] for path in (checkpoint, out)
     )
     assert before == after
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["nowhere", "--key-dim=4"], "nowhere: data folder not found; give the"),
-        (["--key-dim=4", "--subset=dev"], "Dataset not found: dev"),
-    ],
-)
-def test_options_that_are_refused(
-    stock: Path, tmp_path: Path, options: list[str], message: str
-) -> None:
-    with pytest.raises((UserError, FileNotFoundError)) as refusal:
-        run(stock, *options, "--out", tmp_path / "out.pt")
-    assert message in str(refusal.value)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_other_models_are_refused(trained: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="cannot be converted to latent heads"):
-        run(trained, "--to=latent", "--latent-dim=4", "--out", tmp_path / "out.pt")
-    line = refuse(
-        "fairseq-collab", "reparametrize", tmp_path / "no.pt", "--key-dim=4",
-        "--out", tmp_path / "out.pt",
-    )  # fmt: skip
-    assert str(tmp_path / "no.pt") in line

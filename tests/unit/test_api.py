@@ -37,8 +37,11 @@ def test_a_model_is_priced_converted_pruned_and_saved(tmp_path: Path) -> None:
         ("encoder", "decoder", "cross"), [[3, 2, 1, 4]] * 2
     ))):  # fmt: skip
         assert sum(map(sum, smaller.model.heads.values())) < sum(map(sum, model.heads.values()))
-    with refusing("'none' is none of diagonal, full, own"):
-        convert(model, size=16, query_mixing="none")
+    for options in ({"query_mixing": "none"}, {"to": "none"}):
+        with refusing("'none' is none of "):
+            convert(model, size=16, **options)
+    with refusing("no heads are chosen"):
+        prune(model)
 
 
 def test_prices_of_a_gated_model_serve_to_prune_it(tmp_path: Path) -> None:

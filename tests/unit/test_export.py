@@ -343,16 +343,6 @@ def fails(message: str, *arguments: object) -> None:
         run(*arguments)
 
 
-def test_nothing_is_replaced(trained: Path, tmp_path: Path) -> None:
-    out = tmp_path / "ct2"
-    out.mkdir()
-    (out / "old").write_text("old")
-    fails(f"{out}: exists already; remove it, or give", trained, "--format=ct2", "--out", out)
-    assert (out / "old").exists()
-    no = tmp_path / "no"
-    fails(f"{no}: folder not found", trained, "--format=fairseq", "--out", no / "out")
-
-
 @pytest.mark.parametrize("name", ["fairseq", "ct2", "hf"])
 def test_a_full_disk_leaves_nothing(
     name: str, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

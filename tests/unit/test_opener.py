@@ -70,37 +70,26 @@ def test_checkpoints_that_are_rejected(tmp_path: Path) -> None:
         opener.open_model(path)
 
 
-def test_batches_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the training gives none, the whole subset would be one batch."""
+def test_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a training; where it gives no limit, the whole subset would be one batch."""
     trained = opener.open_model(toy_checkpoints.write(tmp_path / "c.pt"))
-    trained.cfg.dataset.batch_size = trained.cfg.dataset.max_tokens = None
-    monkeypatch.setattr(opener, "MAX_TOKENS", 50)
-    sizes = [
-        sample["net_input"]["src_tokens"].numel() for sample in opener.batches(trained, "valid")
-    ]
-    assert len(sizes) > 1
-    assert max(sizes) <= 50
-
-
-def test_a_data_set_that_the_model_cannot_read(tmp_path: Path) -> None:
-    trained = opener.open_model(toy_checkpoints.write(tmp_path / "c.pt"))
-    trained.cfg.dataset.batch_size = trained.cfg.dataset.max_tokens = 1
-    longest = list(opener.batches(trained, "valid"))  # a longer sentence is a batch by itself
-    assert {len(sample["id"]) for sample in longest} == {1}
-    trained.task.max_positions = lambda: (2, 2)
-    for read in (opener.batches, opener.samples):
-        with refusing("valid: has no sentence within the model's (2, 2) positions"):
-            read(trained, "valid")
-
-
-def test_batches_are_those_of_a_training(tmp_path: Path) -> None:
-    trained = opener.open_model(toy_checkpoints.write(tmp_path / "c.pt"))
-    dataset = opener.dataset_of(trained.task, "valid")
     limits = {"max_tokens": 40, "max_sentences": 3}
+    dataset = opener.dataset_of(trained.task, "valid")
     epoch = trained.task.get_batch_iterator(dataset, **limits, seed=trained.cfg.common.seed)
     expected = [batch["id"].tolist() for batch in epoch.next_epoch_itr(shuffle=False)]
     found = opener.batches(trained, "valid", **limits)
     assert [batch["id"].tolist() for batch in found] == expected
+    trained.cfg.dataset.batch_size = trained.cfg.dataset.max_tokens = None
+    for limit in (50, 1):
+        monkeypatch.setattr(opener, "MAX_TOKENS", limit)
+        shapes = [x["net_input"]["src_tokens"].shape for x in opener.batches(trained, "valid")]
+        assert len(shapes) > 1
+        # A sentence that is longer than a batch may be is a batch by itself.
+        assert all(rows * tokens <= limit or rows == 1 for rows, tokens in shapes)
+    trained.task.max_positions = lambda: (2, 2)
+    for read in (opener.batches, opener.samples):
+        with refusing("valid: has no sentence within the model's (2, 2) positions"):
+            read(trained, "valid")
 
 
 def test_sizes_of_dictionaries_are_those_of_the_embeddings() -> None:
