@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 #: The environment variable that chooses how linear maps are computed, see the room ``kernels``.
-MATMUL = "FAIRSEQ_COLLAB_MATMUL"
+MATMUL_ENV = "FAIRSEQ_COLLAB_MATMUL"
 PACKAGES = ("fairseq", "torch", "sacrebleu", "sentencepiece", "fairseq-collab")
 
 

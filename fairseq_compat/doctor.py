@@ -20,10 +20,10 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import NamedTuple
 
-from collab_common.provenance import MATMUL, hardware
+from collab_common.provenance import MATMUL_ENV, hardware
 
 from . import is_switched_off, registry
-from .fairseq_fixes import SEARCHES, VARIABLE
+from .fairseq_fixes import SEARCH_ENV, SEARCHES
 from .registry import installed_version
 
 FAIRSEQ = "0.12.2"
@@ -160,9 +160,9 @@ def print_versions() -> None:
     rows = {"python": f"{platform.python_version()}  {sys.executable}"}
     rows |= {name: installed_version(name) or "not installed" for name in DISTRIBUTIONS}
     rows["device"] = hardware(cpu=False) if "torch" in sys.modules else "unknown"
-    rows["linear maps"] = f"{os.environ.get(MATMUL) or 'by processor'} ({MATMUL})"
+    rows["linear maps"] = f"{os.environ.get(MATMUL_ENV) or 'by processor'} ({MATMUL_ENV})"
     rows["search"] = (
-        f"{os.environ.get(VARIABLE) or SEARCHES[0]} ({VARIABLE}: {' or '.join(SEARCHES)})"
+        f"{os.environ.get(SEARCH_ENV) or SEARCHES[0]} ({SEARCH_ENV}: {' or '.join(SEARCHES)})"
     )
     for name, value in rows.items():
         print(f"{name:<14} {value}")

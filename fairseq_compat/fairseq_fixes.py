@@ -27,7 +27,7 @@ ROOTS = ("fairseq", "hydra")
 _PATIENCE = 10.0  # seconds that batches in the making are waited for
 logger = logging.getLogger("fairseq_collab")
 #: The environment variable that chooses the search, and its values.
-VARIABLE = "FAIRSEQ_COLLAB_SEARCH"
+SEARCH_ENV = "FAIRSEQ_COLLAB_SEARCH"
 SEARCHES = ("exact", "fairseq")
 
 
@@ -160,10 +160,10 @@ def name_the_type_of_indices() -> None:
 
 def choice() -> str:
     """Which search models of ours use: one of SEARCHES; UserError where another one is set."""
-    asked = os.environ.get(VARIABLE) or SEARCHES[0]
+    asked = os.environ.get(SEARCH_ENV) or SEARCHES[0]
     if asked not in SEARCHES:
-        todo = f"set {VARIABLE} to {' or '.join(SEARCHES)}, or unset it"
-        raise UserError(f"is {asked!r}", VARIABLE, todo)
+        todo = f"set {SEARCH_ENV} to {' or '.join(SEARCHES)}, or unset it"
+        raise UserError(f"is {asked!r}", SEARCH_ENV, todo)
     return asked
 
 

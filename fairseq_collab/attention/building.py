@@ -22,7 +22,7 @@ SCALES = ("key", "embed")
 # ---- projections ---------------------------------------------------------------------------------
 
 
-def linear(in_features: int, out_features: int, bias: bool = True) -> nn.Linear:
+def make_linear(in_features: int, out_features: int, bias: bool = True) -> nn.Linear:
     """Make a linear map with a trained bias, or with a constant zero in place of it.
 
     The zero is for callers that read ``.bias.shape`` (fairseq's encoder layer); it is neither a
@@ -55,7 +55,7 @@ def _make_zero(projection: nn.Linear, name: str, *shape: int) -> None:
     projection.register_buffer(name, torch.zeros(shape), persistent=False)
 
 
-def numbers(parameter: Any) -> Tensor:
+def dequantized(parameter: Any) -> Tensor:
     """Return a weight or bias, also where torch's ``quantize_dynamic`` made it a method."""
     return parameter().dequantize() if callable(parameter) else parameter
 

@@ -45,7 +45,7 @@ class Context(NamedTuple):
 class Cache:
     """Keys and values of one attention; their mask, for cross-attention only.
 
-    Where one tensor is both (a memory), it is kept once.
+    Where one tensor is both (a latent), it is kept once.
     """
 
     def __init__(self, keys: Tensor, values: Tensor, mask: Tensor | None = None):

@@ -43,7 +43,7 @@ from fairseq_collab.attention.building import (
     head_size,
     init_output,
     init_projection,
-    linear,
+    make_linear,
     projection_of,
     scaling,
     split_heads,
@@ -131,10 +131,10 @@ class CollaborativeAttention(HeadAttention):
         self.scaling = scaling(scale, embed_dim, num_heads, key_dim / num_heads)
         kdim = kdim or embed_dim
         # In fairseq's order: a seed gives fairseq's weights.
-        self.k_proj = linear(kdim, key_dim)
-        self.v_proj = linear(kdim, value_heads * v_head_size)
-        self.q_proj = linear(embed_dim, key_dim)
-        self.out_proj = linear(num_heads * v_head_size, embed_dim)
+        self.k_proj = make_linear(kdim, key_dim)
+        self.v_proj = make_linear(kdim, value_heads * v_head_size)
+        self.q_proj = make_linear(embed_dim, key_dim)
+        self.out_proj = make_linear(num_heads * v_head_size, embed_dim)
 
         same_dims = kdim == embed_dim
         reduced = key_dim != embed_dim
@@ -148,7 +148,7 @@ class CollaborativeAttention(HeadAttention):
         """Make the mixing, or a query projection per head from the shared one."""
         if self.query_mixing == "own" and mixing_init == "xavier":
             rows = self.num_heads * self.key_dim
-            self.q_proj = linear(self.embed_dim, rows)
+            self.q_proj = make_linear(self.embed_dim, rows)
             init_projection(self.q_proj, same_dims=False)
             return
         mixing = torch.empty(self.num_heads, self.key_dim)

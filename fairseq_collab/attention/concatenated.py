@@ -26,7 +26,7 @@ from fairseq_collab.attention.building import (
     head_size,
     init_output,
     init_projection,
-    linear,
+    make_linear,
     scaling,
     split_heads,
 )
@@ -86,10 +86,10 @@ class ConcatenatedAttention(HeadAttention):
         self.scaling = scaling(scale, embed_dim, num_heads, self.qk_head_size)
         # In fairseq's order: a seed gives fairseq's weights.
         kdim = kdim or embed_dim
-        self.k_proj = linear(kdim, num_heads * qk_head_size)
-        self.v_proj = linear(kdim, num_heads * v_head_size)
-        self.q_proj = linear(embed_dim, num_heads * qk_head_size)
-        self.out_proj = linear(num_heads * v_head_size, embed_dim)
+        self.k_proj = make_linear(kdim, num_heads * qk_head_size)
+        self.v_proj = make_linear(kdim, num_heads * v_head_size)
+        self.q_proj = make_linear(embed_dim, num_heads * qk_head_size)
+        self.out_proj = make_linear(num_heads * v_head_size, embed_dim)
 
         if num_heads:
             same_dims = kdim == embed_dim

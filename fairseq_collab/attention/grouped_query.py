@@ -24,7 +24,7 @@ from fairseq_collab.attention.building import (
     head_size,
     init_output,
     init_projection,
-    linear,
+    make_linear,
     split_heads,
 )
 from fairseq_collab.attention.heads import HeadAttention
@@ -67,10 +67,10 @@ class GroupedQueryAttention(HeadAttention):
         self.v_head_size = head_size(None, embed_dim, num_heads)
         # In fairseq's order: at G = H a seed gives fairseq's weights.
         kdim = kdim or embed_dim
-        self.k_proj = linear(kdim, key_value_heads * self.v_head_size)
-        self.v_proj = linear(kdim, key_value_heads * self.v_head_size)
-        self.q_proj = linear(embed_dim, embed_dim)
-        self.out_proj = linear(embed_dim, embed_dim)
+        self.k_proj = make_linear(kdim, key_value_heads * self.v_head_size)
+        self.v_proj = make_linear(kdim, key_value_heads * self.v_head_size)
+        self.q_proj = make_linear(embed_dim, embed_dim)
+        self.out_proj = make_linear(embed_dim, embed_dim)
         for projection in (self.k_proj, self.v_proj, self.q_proj):
             init_projection(projection, same_dims=kdim == embed_dim)
         init_output(self.out_proj)

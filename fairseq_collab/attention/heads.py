@@ -10,7 +10,7 @@ Shapes:
     B  sentences        T  queries (target length)    S  keys (source length)     d  model size
     H  heads            G  heads of keys, or of values: each serves H/G heads
     e  size of a scored query/key vector              h_v  size of a head's value
-    d_y  size of the input of keys and values         r  size of a memory
+    d_y  size of the input of keys and values         r  size of a latent
 
 While sentences are decoded, the beams of a sentence are its queries here, and the decoder's history
 (:mod:`fairseq_collab.attention.cache`) has the keys that each of them sees.
@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fairseq_collab.attention.building import numbers
+from fairseq_collab.attention.building import dequantized
 from fairseq_collab.attention.cache import Cache, Context, IncrementalState, beam_history
 from fairseq_collab.attention.scores import (
     can_fuse,
@@ -57,9 +57,9 @@ class HeadAttention(nn.Module):
     out_proj: nn.Linear
     #: False where every forward pass has to show its attention weights.
     may_fuse = True
-    #: Whether a decoder keeps a memory, of which keys and values are linear maps, instead of both:
+    #: Whether a decoder keeps a latent, of which keys and values are linear maps, instead of both:
     #: see :mod:`fairseq_collab.attention.latent`.
-    has_memory = False
+    has_latent = False
 
     def __init__(self, embed_dim: int, *, dropout: float = 0.0):
         super().__init__()
@@ -86,16 +86,16 @@ class HeadAttention(nn.Module):
         """Keys and values, for variants where both have a part in common."""
         return self.project_key(y), self.project_value(y)
 
-    def project_memory(self, y: Tensor) -> Tensor:
-        """The memory, with :attr:`has_memory`: ``(S, B, d_y) -> (B, 1, S, r)``."""
+    def project_latent(self, y: Tensor) -> Tensor:
+        """The latent, with :attr:`has_latent`: ``(S, B, d_y) -> (B, 1, S, r)``."""
         raise NotImplementedError
 
     def absorb_keys(self, q: Tensor) -> Tensor:
-        """Map queries of keys to queries of the memory: ``(B, H, T, e) -> (B, H, T, r)``."""
+        """Map queries of keys to queries of the latent: ``(B, H, T, e) -> (B, H, T, r)``."""
         raise NotImplementedError
 
     def absorb_values(self, heads: Tensor) -> Tensor:
-        """Map weighted memory to weighted values: ``(B, H, T, r) -> (B, H, T, h_v)``."""
+        """Map the weighted latent to weighted values: ``(B, H, T, r) -> (B, H, T, h_v)``."""
         raise NotImplementedError
 
     def describe(self) -> Signature:
@@ -105,7 +105,7 @@ class HeadAttention(nn.Module):
     def cached_floats_per_token(self) -> tuple[int, int]:
         """Numbers that the cache keeps for one token of one sentence: ``(keys, values)``.
 
-        A memory of both counts once, as keys.
+        A latent counts once, as keys.
         """
         raise NotImplementedError
 
@@ -166,12 +166,12 @@ class HeadAttention(nn.Module):
         if value is not None and value is not key:
             raise ValueError("keys and values have one input: give one tensor as both")
         if not self.num_heads:
-            return torch.zeros_like(query) + numbers(self.out_proj.bias), None
-        to_memory = self.has_memory and incremental_state is not None
+            return torch.zeros_like(query) + dequantized(self.out_proj.bias), None
+        to_latent = self.has_latent and incremental_state is not None
         mask = over_keys(key_padding_mask, attn_mask)
         context = self._context(key, mask, incremental_state, static_kv)
         q = self.project_query(query)  # (B, H, T, e)
-        if to_memory:
+        if to_latent:
             q = self.absorb_keys(q)  # (B, H, T, r)
         masks, dropout = (attn_mask, context.mask), self._dropout()
         wants_weights = need_weights or need_head_weights or not self.may_fuse
@@ -183,7 +183,7 @@ class HeadAttention(nn.Module):
             # Under autocast the softmax is in single precision.
             weights = scores.softmax(dim=-1).to(context.values.dtype)  # (B, H, T, S)
             heads = weighted_values(self.dropout_module(weights), context.values)  # (B, H, T, h_v)
-        if to_memory:
+        if to_latent:
             heads = self.absorb_values(heads)  # of (B, H, T, r)
         output = self.out_proj(heads.permute(2, 0, 1, 3).flatten(2))  # (T, B, d)
         if weights is None or not (need_weights or need_head_weights):
@@ -215,7 +215,7 @@ class HeadAttention(nn.Module):
         incremental_state: IncrementalState | None,
         static_kv: bool,
     ) -> Context:
-        """The keys and values of ``key (S, B, d_y)`` and of the cache, or the memory as both."""
+        """The keys and values of ``key (S, B, d_y)`` and of the cache, or the latent as both."""
         cache = self._cache(incremental_state)
         if static_kv and cache is not None:
             return cache.context(cache.mask)
@@ -223,8 +223,8 @@ class HeadAttention(nn.Module):
             raise ValueError("no key was given, and none is cached from an earlier step")
         if incremental_state is None:
             return Context(*self.project_both(key), mask)
-        if self.has_memory:
-            k = v = self.project_memory(key)
+        if self.has_latent:
+            k = v = self.project_latent(key)
         else:
             k, v = self.project_both(key)
         if static_kv:

@@ -30,11 +30,11 @@ from torch import Tensor
 from fairseq_collab.attention.building import (
     SCALES,
     check_sizes,
+    dequantized,
     head_size,
     init_output,
     init_projection,
-    linear,
-    numbers,
+    make_linear,
     scaling,
     split_heads,
 )
@@ -69,7 +69,7 @@ class LatentAttention(HeadAttention):
             scale.
     """
 
-    has_memory = True
+    has_latent = True
 
     def __init__(
         self,
@@ -92,11 +92,11 @@ class LatentAttention(HeadAttention):
         self.scale = scale
         self.scaling = scaling(scale, embed_dim, num_heads, qk_head_size)
         kdim = kdim or embed_dim
-        self.latent_proj = linear(kdim, latent_dim)
-        self.k_proj = linear(latent_dim, num_heads * qk_head_size, bias=False)
-        self.v_proj = linear(latent_dim, num_heads * v_head_size, bias=False)
-        self.q_proj = linear(embed_dim, num_heads * qk_head_size)
-        self.out_proj = linear(num_heads * v_head_size, embed_dim)
+        self.latent_proj = make_linear(kdim, latent_dim)
+        self.k_proj = make_linear(latent_dim, num_heads * qk_head_size, bias=False)
+        self.v_proj = make_linear(latent_dim, num_heads * v_head_size, bias=False)
+        self.q_proj = make_linear(embed_dim, num_heads * qk_head_size)
+        self.out_proj = make_linear(num_heads * v_head_size, embed_dim)
         init_projection(self.latent_proj, same_dims=False)
         for projection in (self.k_proj, self.v_proj, self.q_proj):
             init_projection(projection, same_dims=kdim == embed_dim)
@@ -120,15 +120,15 @@ class LatentAttention(HeadAttention):
         k, v = self.k_proj(latent), self.v_proj(latent)
         return split_heads(k, self.num_heads), split_heads(v, self.num_heads)
 
-    def project_memory(self, y: Tensor) -> Tensor:
+    def project_latent(self, y: Tensor) -> Tensor:
         return self.latent_proj(y).transpose(0, 1).unsqueeze(1)  # (B, 1, S, r)
 
     def absorb_keys(self, q: Tensor) -> Tensor:
-        up = numbers(self.k_proj.weight).unflatten(0, (self.num_heads, -1))  # (H, h_qk, r)
+        up = dequantized(self.k_proj.weight).unflatten(0, (self.num_heads, -1))  # (H, h_qk, r)
         return torch.einsum("bhte,her->bhtr", q, up)
 
     def absorb_values(self, heads: Tensor) -> Tensor:
-        up = numbers(self.v_proj.weight).unflatten(0, (self.num_heads, -1))  # (H, h_v, r)
+        up = dequantized(self.v_proj.weight).unflatten(0, (self.num_heads, -1))  # (H, h_v, r)
         return torch.einsum("bhtr,hvr->bhtv", heads, up)
 
     def describe(self) -> LatentSignature:

@@ -28,7 +28,7 @@ from fairseq_collab.attention.building import (
     check_sizes,
     init_output,
     init_projection,
-    linear,
+    make_linear,
     split_heads,
 )
 from fairseq_collab.attention.heads import HeadAttention
@@ -71,15 +71,15 @@ class MFAAttention(HeadAttention):
         check_sizes(num_heads=num_heads, width=width)
         self.num_heads, self.v_head_size = num_heads, width
         kdim = kdim or embed_dim
-        self.k_proj = linear(kdim, width, bias=False)
-        self.v_proj = linear(kdim, width)
-        self.q_proj = linear(embed_dim, width, bias=False)
-        self.out_proj = linear(num_heads * width, embed_dim)
+        self.k_proj = make_linear(kdim, width, bias=False)
+        self.v_proj = make_linear(kdim, width)
+        self.q_proj = make_linear(embed_dim, width, bias=False)
+        self.out_proj = make_linear(num_heads * width, embed_dim)
         for projection in (self.k_proj, self.v_proj, self.q_proj):
             init_projection(projection, same_dims=embed_dim == kdim == width)
         init_output(self.out_proj)
         # Drawn anew, so that a seed gives the weights from which the results were trained.
-        self.v_proj = linear(kdim, width, bias=False)
+        self.v_proj = make_linear(kdim, width, bias=False)
         init_projection(self.v_proj, same_dims=False)
         # Each Q_i as a projection C -> C of one stacked projection: Xavier of (H C, C).
         bound = math.sqrt(6 / (width + num_heads * width))

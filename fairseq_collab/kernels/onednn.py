@@ -3,8 +3,8 @@
 torch multiplies float32 matrices on x86 with Intel's MKL, which runs AVX2 code on processors of
 other makers, even if they have AVX-512.  oneDNN, which torch includes, uses AVX-512 there.  So on
 processors of other makers the linear maps of a model use oneDNN, forward and backward.  On Intel's
-processors, on GPUs, and in other number formats they use torch's own product.  Both add in float32:
-results differ by rounding only.
+processors, on GPUs, and in other number formats they use torch's own product.  MKL and oneDNN both
+accumulate in float32: results differ by rounding only.
 
 The choice depends on the processor, never on a measurement, so that a resumed training reaches the
 same weights to the last digit.  ``FAIRSEQ_COLLAB_MATMUL=torch`` (or ``onednn``) overrides it.
@@ -22,13 +22,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from collab_common.provenance import MATMUL, is_intel
+from collab_common.provenance import MATMUL_ENV, is_intel
 
-#: The environment variable that chooses the library, and its values.
-VARIABLE = MATMUL
+#: Values of the environment variable that chooses the library.
 LIBRARIES = ("torch", "onednn")
 #: oneDNN's ``x W^T + b``, which torch calls in compiled models; None if this torch lacks it.
-ONEDNN_LINEAR = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
+ONEDNN_PRODUCT = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
 
 
 class OneDnnLinear(nn.Linear):
@@ -45,7 +44,7 @@ class OneDnnLinear(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         """``(..., in) -> (..., out)``."""
         packed = self.packed  # read once: another thread may end its packed_weights
-        if packed is not None and in_float32_on_cpu(x, self.weight):
+        if packed is not None and can_use_onednn(x, self.weight):
             return _product(x, packed, self.bias)
         return linear(x, self.weight, self.bias)
 
@@ -56,9 +55,9 @@ def _new_linear() -> nn.Linear:
 
 @contextmanager
 def packed_weights(model: nn.Module) -> Iterator[None]:
-    """Lay weights out for many products without gradients, during which they must not change."""
-    own = [module for module in model.modules() if isinstance(module, OneDnnLinear)]
-    layers = [module for module in own if in_float32_on_cpu(module.weight, module.weight)]
+    """Pack the weights for inference; do not change weights inside the context."""
+    maps = [module for module in model.modules() if isinstance(module, OneDnnLinear)]
+    layers = [module for module in maps if can_use_onednn(module.weight, module.weight)]
     for layer in layers:
         layer.packed = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach(), None)
     try:
@@ -82,11 +81,12 @@ def swap_linear(model: nn.Module) -> None:
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """``x W^T + b``: ``(..., in), (out, in), (out) -> (..., out)``."""
-    if not in_float32_on_cpu(x, weight):
+    if not can_use_onednn(x, weight):
         return F.linear(x, weight, bias)
     if torch.is_grad_enabled() and _needs_grad(x, weight, bias):
-        rows = x.reshape(-1, x.size(-1))  # a view that a Function makes must not change in place
-        return _OneDnnProduct.apply(rows, weight, bias).view(*x.shape[:-1], -1)
+        # Outside the Function: a view that a Function returns must not change in place.
+        x_2d = x.reshape(-1, x.size(-1))
+        return _OneDnnProduct.apply(x_2d, weight, bias).view(*x.shape[:-1], -1)
     return _product(x, weight, bias)
 
 
@@ -97,18 +97,18 @@ def matrix_library() -> str:
     Raises:
         ValueError: the environment variable names another library, or one that torch lacks.
     """
-    has_onednn = torch.backends.mkldnn.is_available() and ONEDNN_LINEAR is not None
-    asked = os.environ.get(VARIABLE)
-    if asked is None:
+    has_onednn = torch.backends.mkldnn.is_available() and ONEDNN_PRODUCT is not None
+    requested = os.environ.get(MATMUL_ENV)
+    if requested is None:
         mkl_is_slow = torch.backends.mkl.is_available() and not is_intel()
         return "onednn" if has_onednn and mkl_is_slow else "torch"
-    if asked not in LIBRARIES or (asked == "onednn" and not has_onednn):
-        known = LIBRARIES if has_onednn else LIBRARIES[:1]
-        raise ValueError(f"{VARIABLE} is {asked!r}; here it can be {' or '.join(known)}")
-    return asked
+    if requested not in LIBRARIES or (requested == "onednn" and not has_onednn):
+        allowed = LIBRARIES if has_onednn else LIBRARIES[:1]
+        raise ValueError(f"{MATMUL_ENV} is {requested!r}; here it can be {' or '.join(allowed)}")
+    return requested
 
 
-def in_float32_on_cpu(x: Tensor, weight: Tensor) -> bool:
+def can_use_onednn(x: Tensor, weight: Tensor) -> bool:
     """Whether oneDNN can compute a product here."""
     return (
         x.dtype == weight.dtype == torch.float32
@@ -123,12 +123,12 @@ def _needs_grad(*tensors: Tensor | None) -> bool:
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    assert ONEDNN_LINEAR is not None  # matrix_library has checked it
-    return ONEDNN_LINEAR(x, weight, bias, "none", [], "")
+    assert ONEDNN_PRODUCT is not None  # matrix_library has checked it
+    return ONEDNN_PRODUCT(x, weight, bias, "none", [], "")
 
 
 class _OneDnnProduct(torch.autograd.Function):
-    """torch has no gradient for oneDNN's product of ``(N, in)``; it is two more products."""
+    """Gradient of oneDNN's product of ``(N, in)``, which torch does not define: two products."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -139,9 +139,9 @@ class _OneDnnProduct(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         x, weight = ctx.saved_tensors
-        for_x, for_weight, for_bias = ctx.needs_input_grad
+        needs_x, needs_weight, needs_bias = ctx.needs_input_grad
         return (
-            _product(grad, weight.T) if for_x else None,
-            _product(grad.T, x.T) if for_weight else None,  # (out, in)
-            grad.sum(0) if for_bias else None,
+            _product(grad, weight.T) if needs_x else None,
+            _product(grad.T, x.T) if needs_weight else None,  # (out, in)
+            grad.sum(0) if needs_bias else None,
         )

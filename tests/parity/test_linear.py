@@ -23,7 +23,7 @@ from collab_common.errors import UserError
 from fairseq_collab.kernels import onednn as module
 from fairseq_collab.kernels.onednn import (
     LIBRARIES,
-    VARIABLE,
+    MATMUL_ENV,
     OneDnnLinear,
     linear,
     matrix_library,
@@ -43,7 +43,7 @@ pytestmark = pytest.mark.usefixtures("fresh_choice")
 @pytest.fixture
 def onednn(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """oneDNN whatever the processor; the list grows with each of its products."""
-    monkeypatch.setenv(VARIABLE, "onednn")
+    monkeypatch.setenv(MATMUL_ENV, "onednn")
     calls: list[int] = []
     product = module._product
     monkeypatch.setattr(module, "_product", lambda *a: calls.append(1) or product(*a))
@@ -130,9 +130,9 @@ def test_the_processor_or_the_variable_chooses(
     monkeypatch: pytest.MonkeyPatch, intel: bool, asked: str | None, library: str
 ) -> None:
     if asked:
-        monkeypatch.setenv(VARIABLE, asked)
+        monkeypatch.setenv(MATMUL_ENV, asked)
     else:
-        monkeypatch.delenv(VARIABLE, raising=False)
+        monkeypatch.delenv(MATMUL_ENV, raising=False)
     monkeypatch.setattr(module, "is_intel", lambda: intel)
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
     assert matrix_library() == library
@@ -141,7 +141,7 @@ def test_the_processor_or_the_variable_chooses(
 @pytest.mark.parametrize("library", ["torch", "onednn"])
 def test_a_model_is_swapped_as_it_is_built(monkeypatch: pytest.MonkeyPatch, library: str) -> None:
     """Weights and their names stay; the class of linear maps changes."""
-    monkeypatch.setenv(VARIABLE, library)
+    monkeypatch.setenv(MATMUL_ENV, library)
     for build in FAMILIES.values():
         torch.manual_seed(3)
         found = build().eval()
@@ -152,7 +152,7 @@ def test_a_model_is_swapped_as_it_is_built(monkeypatch: pytest.MonkeyPatch, libr
 
 
 def test_an_unknown_library_is_an_error_before_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, "blas")
+    monkeypatch.setenv(MATMUL_ENV, "blas")
     with pytest.raises(
         UserError, match="cannot build the model: FAIRSEQ_COLLAB_MATMUL is 'blas'; here"
     ):
@@ -164,7 +164,7 @@ def test_an_unknown_library_is_an_error_before_training(monkeypatch: pytest.Monk
 
 @pytest.fixture(params=LIBRARIES)
 def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, request.param)
+    monkeypatch.setenv(MATMUL_ENV, request.param)
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)

@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from toy import close
 from toy_heads import sample
 
-from collab_common.provenance import MATMUL
+from collab_common.provenance import MATMUL_ENV
 from collab_lab.metrics.cost import used_parameters
-from fairseq_compat.fairseq_fixes import SEARCHES, VARIABLE
+from fairseq_compat.fairseq_fixes import SEARCH_ENV, SEARCHES
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -135,7 +135,7 @@ def test_beam_search_equals_fairseq(
     limit: str, beam: int, search: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same hypotheses, scores and attention, with shared caches and with fairseq's."""
-    monkeypatch.setenv(VARIABLE, search)
+    monkeypatch.setenv(SEARCH_ENV, search)
     symbols = toy.task()
     ours, stock = (model.eval() for model in pair(limit))
     sample = {"net_input": toy.batch(symbols)}
@@ -222,7 +222,7 @@ def test_a_generator_leaves_nothing_on_the_model(
     kind: str, monkeypatch: pytest.MonkeyPatch, fresh_choice: None
 ) -> None:
     """It is made by fairseq-generate's steps; a loop of the user's own then equals stock's."""
-    monkeypatch.setenv(MATMUL, "onednn")
+    monkeypatch.setenv(MATMUL_ENV, "onednn")
     torch.set_default_dtype(torch.float32)
     symbols = toy.task()
     models = [model.eval() for model in pair("collaborative")]

@@ -24,7 +24,7 @@ from fairseq_collab.models.layers import Encoder
 from fairseq_collab.search import beam as own
 from fairseq_collab.search import candidates as blocks
 from fairseq_collab.search.beam import is_supported
-from fairseq_compat.fairseq_fixes import VARIABLE
+from fairseq_compat.fairseq_fixes import SEARCH_ENV
 
 INFINITY = float("inf")
 
@@ -38,9 +38,9 @@ def both(
     """
     models = list(generator.model.models)
     assert is_supported(generator, sample, **arguments)
-    monkeypatch.setenv(VARIABLE, "exact")
+    monkeypatch.setenv(SEARCH_ENV, "exact")
     ours = generator.generate(models, sample, **arguments)
-    monkeypatch.setenv(VARIABLE, "fairseq")
+    monkeypatch.setenv(SEARCH_ENV, "fairseq")
     monkeypatch.setattr(Encoder, "reorder_encoder_out", lambda self, out, order: out)
     return [ours, generator.generate(models, sample, **arguments)]
 
@@ -252,10 +252,10 @@ def test_plain_search_of_a_task_is_ours(
     task = Namespace(target_dictionary=symbols.target_dictionary)
     generator = FairseqTask.build_generator(task, [model], Namespace(beam=3, nbest=2, max_len_b=4))
     for value, expected in (("exact", 1), ("fairseq", 1), ("", 2)):
-        monkeypatch.setenv(VARIABLE, value)
+        monkeypatch.setenv(SEARCH_ENV, value)
         FairseqTask.inference_step(task, generator, [model], sample(symbols))
         assert len(calls) == expected, value
-    monkeypatch.setenv(VARIABLE, "quick")
+    monkeypatch.setenv(SEARCH_ENV, "quick")
     with pytest.raises(UserError, match=r"FAIRSEQ_COLLAB_SEARCH: is 'quick'; set .* exact or fair"):
         FairseqTask.inference_step(task, generator, [model], sample(symbols))
 
@@ -268,10 +268,10 @@ def test_output_that_is_not_a_number_is_an_error(
     generator = generator_of(model, symbols, beam_size=2)
     broken = torch.full_like(model.decoder.output_projection.weight, value)
     with output_weights(model, broken):
-        monkeypatch.setenv(VARIABLE, "fairseq")
+        monkeypatch.setenv(SEARCH_ENV, "fairseq")
         with pytest.raises(AssertionError, match="5 < 5"):
             generator.generate([model], sample(symbols))
-        monkeypatch.setenv(VARIABLE, "exact")
+        monkeypatch.setenv(SEARCH_ENV, "exact")
         with pytest.raises(UserError, match=r"no word a probability: .* not a number; look"):
             generator.generate([model], sample(symbols))
 

@@ -26,7 +26,7 @@ from fairseq_collab.attention.building import (
     head_size,
     init_output,
     init_projection,
-    linear,
+    make_linear,
     split_heads,
 )
 from fairseq_collab.attention.signature import Signature
@@ -53,9 +53,9 @@ class TiedAttention(HeadAttention):
         super().__init__(embed_dim, **options)
         self.num_heads = num_heads
         self.v_head_size = head_size(None, embed_dim, num_heads)
-        self.q_proj = linear(embed_dim, embed_dim)
-        self.k_proj = linear(kdim or embed_dim, embed_dim)
-        self.out_proj = linear(embed_dim, embed_dim)
+        self.q_proj = make_linear(embed_dim, embed_dim)
+        self.k_proj = make_linear(kdim or embed_dim, embed_dim)
+        self.out_proj = make_linear(embed_dim, embed_dim)
         for projection in (self.q_proj, self.k_proj):
             init_projection(projection, same_dims=True)
         init_output(self.out_proj)
