@@ -78,7 +78,6 @@ def shared(draw: Draw, d: int, h: int, **options: Any) -> Case:
     options |= {
         "value_heads": draw(divisor(h)),
         "v_head_size": draw(SIZE),
-        "bias": draw(st.booleans()),
     }
     attention = CollaborativeAttention(d, h, key_dim, mixing_init="xavier", **options)
     return attention, shared_key_of(h, scale_of(scale, d, h, key_dim / h))

@@ -9,7 +9,7 @@ import torch
 import toy
 from omegaconf import OmegaConf
 
-from collab_lab.pruning import surgery
+from collab_lab.trained import configuration
 from collab_lab.trained.opener import Trained
 
 #: Every kind of attention, with sizes that no rule of thumb gives.
@@ -64,7 +64,7 @@ def write_configuration(path: Path, encoder: str, decoder: str, cross: str, **op
     model = {"_name": "transformer_headsize_n", **heads, **options}
     path.touch()
     cfg = OmegaConf.create({"model": model})
-    surgery.write_configuration(Trained(path, {"cfg": cfg}, None, None), path)
+    configuration.write_configuration(Trained(path, {"cfg": cfg}, None, None), path)
     path.with_suffix(".yaml").rename(f"{path}.yaml")
     return path
 

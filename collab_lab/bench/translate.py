@@ -1,7 +1,8 @@
-"""Translation of one batch by beam search: fairseq's model, ours, and CTranslate2.
+"""Decoding of one batch: fairseq's model, ours, and CTranslate2.
 
 fairseq and ours are called as ``fairseq-generate`` calls them: the task's generator and its
 ``inference_step``, after ``prepare_for_inference_``.  All translations have one fixed length.
+Language models read a given text step by step, so that both read the same words.
 Before anything is timed, fairseq's model and ours must find the same translations.
 """
 
@@ -31,6 +32,7 @@ from collab_lab.bench.models import (
 from collab_lab.bench.timing import Record, compared, in_turn
 from collab_lab.export.model import Vocabulary
 from collab_lab.metrics.translate import BEAM, words_of
+from fairseq_collab.models.families import TRANSLATION
 
 #: CTranslate2's number formats, by their names in tables.
 CTRANSLATE2 = {"CTranslate2 float32": "float32", "CTranslate2 int8": "int8"}
@@ -74,16 +76,20 @@ def run(
     arch: str, preset: str, quick: bool, device: torch.device, threads: int
 ) -> Iterator[Record]:
     """One record per engine."""
-    size, length = PRESETS[preset].batch, QUICK_LENGTH if quick else LENGTH
+    size, translates = PRESETS[preset].batch, PRESETS[preset].family is TRANSLATION
+    name, beam, length = "translation", BEAM, QUICK_LENGTH if quick else LENGTH
+    if not translates:
+        name, beam, length = "decoding", 1, int(PRESETS[preset].length[0])
     task = random_task(preset, size)
     pair = random_pair(arch, preset, task)
     (batch,) = batches(task, "test", device, max_sentences=size)
     source = batch["net_input"]["src_tokens"]
     item = Item(batch, [words_of(task.source_dictionary, line) for line in source])
     with tempfile.TemporaryDirectory() as folder:
-        others = ctranslate2(pair, Path(folder), length, threads) if device.type == "cpu" else {}
-    stock = Translator(pair.stock.to(device), task, length=length)
-    ours = Translator(pair.ours.model.to(device), task, length=length)
+        on_cpu = translates and device.type == "cpu"
+        others = ctranslate2(pair, Path(folder), length, threads) if on_cpu else {}
+    stock = Translator(pair.stock.to(device), task, beam, length=length)
+    ours = Translator(pair.ours.model.to(device), task, beam, length=length)
     count_ties(stock(batch), ours(batch))  # also the warm-up
     engines: dict[str, Callable[[Item], Any]] = {
         "fairseq": lambda item: stock(item.batch),
@@ -94,8 +100,8 @@ def run(
         engine(item)
     turns, seconds = (2, 0.5) if quick else (7, 8)
     for record in compared(in_turn(engines, [item], turns, seconds)):
-        case = f"beam {BEAM}, batch {size}, length {length}"
-        yield {"task": "translation", "case": case, **record, "work": size, "unit": "sentences"}
+        case = f"beam {beam}, batch {size}, length {length}"
+        yield {"task": name, "case": case, **record, "work": size, "unit": "sentences"}
 
 
 def count_ties(stock: list[Any], ours: list[Any]) -> int:

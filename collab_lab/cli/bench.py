@@ -19,20 +19,20 @@ from collab_common.progress import say
 from collab_common.provenance import cores
 from collab_lab.cli import options
 
-PRESETS = ("multi30k", "wmt_en_de", "tiny")
+PRESETS = ("multi30k", "wmt_en_de", "lm_512", "lm_2048", "tiny", "tiny_lm")
 
 
 def build_parser() -> argparse.ArgumentParser:
     parser = options.parser_of(
         "bench",
-        "Time training and translation with random weights: stock fairseq, this project, and "
-        "CTranslate2 (on a CPU, if installed) take turns with the same model and sentences. Prints "
-        "how many times as fast as fairseq each is: median, 5th and 95th percentile. Close all "
-        "other programs first.",
+        "Time training and decoding with random weights, of translation and of language models "
+        "(lm): stock fairseq, this project, and CTranslate2 (translation on a CPU, if installed) "
+        "take turns with the same model and sentences. Prints how many times as fast as fairseq "
+        "each is: median, 5th and 95th percentile. Close all other programs first.",
     )
     parser.add_argument(
-        "--presets", nargs="+", choices=PRESETS, default=PRESETS[:2],
-        help=f"sizes of the models (default: {' '.join(PRESETS[:2])})",
+        "--presets", nargs="+", choices=PRESETS, default=PRESETS[:4],
+        help=f"sizes of the models (default: {' '.join(PRESETS[:4])})",
     )  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="fewer turns and shorter translations")
     parser.add_argument(
@@ -53,6 +53,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     import torch
 
     from collab_lab.bench import train, translate
+    from collab_lab.bench.models import PRESETS as SIZES
     from collab_lab.bench.models import TIMED
     from fairseq_collab.kernels.onednn import matrix_library
 
@@ -62,8 +63,9 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     logging.getLogger("fairseq").setLevel(logging.WARNING)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for preset, (heads, arch) in product(args.presets, TIMED.items()):
+        for preset, (heads, variant) in product(args.presets, TIMED.items()):
             say(f"{preset}, {heads}")
+            arch = SIZES[preset].family.prefix + variant
             timed = [
                 *translate.run(arch, preset, args.quick, device, args.threads),
                 *train.run(arch, preset, args.quick, device),

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from collab_common import ATTENTION_TYPES
 from collab_common.command import positive
 from collab_common.errors import UserError
 from collab_lab.cli import options
@@ -50,7 +51,6 @@ def main(argv: list[str]) -> int:
     from collab_lab.metrics.cost import load_architecture
     from collab_lab.results.render import grid
     from fairseq_collab.models.families import HeadTransformer
-    from fairseq_collab.models.shared_heads import IN_TYPES
     from fairseq_collab.models.variants import COLLABORATIVE
 
     costs: dict[str, dict[str, int]] = {}
@@ -59,7 +59,8 @@ def main(argv: list[str]) -> int:
         model = load_architecture(path)
         costs[str(path)] = costs_of(model, args.length)
         if isinstance(model, HeadTransformer) and model.variant is COLLABORATIVE:
-            standard = load_architecture(path, key_dim=0, **dict.fromkeys(IN_TYPES))
+            in_types = dict.fromkeys(f"key_dim_in_{type_}" for type_ in ATTENTION_TYPES)
+            standard = load_architecture(path, key_dim=0, **in_types)
             costs[f"{path}{STANDARD}"] = costs_of(standard, args.length)
 
     counted = [path for path in readable if is_read(count, path)]

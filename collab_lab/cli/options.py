@@ -68,6 +68,13 @@ def check_out(args: Namespace, *more: Path) -> None:
     check_new(args, args.out, *more)
 
 
+def check_model_out(args: Namespace) -> None:
+    """Raise UserError unless ``--out`` can be a checkpoint, with a configuration next to it."""
+    check_out(args, args.out.with_suffix(".yaml"))
+    if args.out.suffix != ".pt":
+        raise UserError("is no name of a checkpoint", args.out, "give --out a name with .pt")
+
+
 def check_new(args: Namespace, *results: Path) -> None:
     """Raise UserError where a result would be written over something, without ``--force``."""
     todo = "give --force to write over it" if "force" in args else "remove it"

@@ -147,12 +147,11 @@ def main(argv: Sequence[str]) -> int:
     parser = build_parser()
     args = parser.parse_intermixed_args(argv)
     check_options(parser, args)
-    options.check_out(args, args.out.with_suffix(".yaml"))
-    if args.out.suffix != ".pt":
-        raise UserError("is no name of a checkpoint", args.out, "give --out a name with .pt")
+    options.check_model_out(args)
     model = options.model(args)
     from collab_lab import prune
-    from collab_lab.pruning.surgery import check_heads, training_options, write_configuration
+    from collab_lab.pruning.surgery import check_heads
+    from collab_lab.trained.configuration import training_options, write_configuration
 
     check_heads(model)
     chosen, validation = choice(args, model), options.validation(args, model)

@@ -116,6 +116,7 @@ def reparametrize(args: Namespace) -> dict[str, Any]:
     """Convert ``args.checkpoint`` into ``args.out``; the settings and the prices."""
     model = options.model(args)
     from collab_lab import convert
+    from collab_lab.trained.configuration import training_options, write_configuration
 
     validation, size = options.validation(args, model), SIZES[args.to]
     result = convert(
@@ -132,10 +133,12 @@ def reparametrize(args: Namespace) -> dict[str, Any]:
     checked = validation(result.model)
     result.model.model.cpu()
     result.model.save(args.out)
+    write_configuration(result.model, args.out)
     return {
         "checkpoint": str(args.checkpoint),
         "out": str(args.out),
         "arch": result.model.arch,
+        "options": training_options(result.model),
         "query_mixing": args.query_mixing if args.to == "collab" else None,
         "sentences": args.sentences,
         "price": result.price,
@@ -155,7 +158,7 @@ def report(result: dict[str, Any]) -> str:
     rows = [(f"{one['type']} {one['layer']}", one[size], one["price"]) for one in parts]
     rows.append(("sum", None, result["price"]))
     table = tabulate(rows, ["attention", LETTERS[size], "price (bits)"], "plain", floatfmt=".4f")
-    out = f"{result['out']}: a {result['arch']}, from {result['checkpoint']}"
+    out = f"{result['out']}: {result['options']}"
     return "\n".join([table, *options.check_lines(result), out])
 
 
@@ -163,7 +166,7 @@ def main(argv: Sequence[str]) -> int:
     parser = build_parser()
     args = parser.parse_intermixed_args(argv)
     check(parser, args)
-    options.check_out(args)
+    options.check_model_out(args)
     result = reparametrize(args)
     print(json.dumps(result) if args.json else report(result))
     return 0

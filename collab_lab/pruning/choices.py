@@ -25,7 +25,7 @@ from collab_common.errors import UserError
 from collab_lab.pruning.surgery import Retained
 from collab_lab.trained.attentions import Attention, HeadCounts
 from collab_lab.trained.opener import Trained
-from fairseq_collab.attention.gates import GatedAttention, gated_attentions, rounded
+from fairseq_collab.attention.gates import OPEN, GatedAttention, gated_attentions, rounded
 
 #: The importance of each head, by attention type and layer.
 Importances = Mapping[AttentionType, Sequence[Sequence[float]]]
@@ -172,11 +172,14 @@ def open_heads(trained: Trained) -> Retained:
     return retained
 
 
+@torch.no_grad()
 def without_gates(trained: Trained) -> Trained:
     """The model with its gates multiplied into ``out_proj``, and open: a copy, if it has gates."""
     if not gated_attentions(trained.model):
         return trained
     result = trained.with_model(copy.deepcopy(trained.model))
     for attention in gated_attentions(result.model):
-        attention.absorb()
+        gates = rounded(attention.log_alpha).to(attention.out_proj.weight)
+        attention.out_proj.weight.mul_(gates.repeat_interleave(attention.v_head_size))  # (H h_v,)
+        attention.theta.fill_(OPEN / attention.gate_speed)
     return result

@@ -11,28 +11,15 @@ language models of these kinds.  The result is a ``transformer_headsize_n`` (lan
 ``transformer_lm_headsize_n``) with a head count per layer.  A layer may lose all heads: its
 attention is then the constant ``bo``.
 
-Every pruned model has a shape of its own.  ``fairseq-collab prune --out PRUNED/model/NAME.pt``
-writes PRUNED/model/NAME.yaml next to it.  With PRUNED in Hydra's search path, ``model=NAME``
-fine-tunes the model:
-
-    fairseq-collab sweep configs/experiment/... hydra.searchpath=[file://PRUNED] \\
-        model="choice(NAME,NAME)"
-
-``checkpoint.finetune_from_model=null`` trains a model of this shape from scratch instead.
-
 Shapes: ``H`` heads of sizes ``h_qk`` and ``h_v``; ``Wq, Wk (H h_qk, d)``, ``Wv (H h_v, d)``,
 ``Wo (d, H h_v)``.
 """
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-import yaml
-from fairseq.dataclass import FairseqDataclass
 from fairseq.models import MODEL_DATACLASS_REGISTRY
 from fairseq.modules import MultiheadAttention
 from omegaconf import OmegaConf, ValidationError
@@ -40,7 +27,6 @@ from torch import Tensor
 
 from collab_common import ATTENTION_TYPES, AttentionType
 from collab_common.errors import UserError, first_line
-from collab_common.files import write_atomic
 from collab_lab.pricing.statistics import Statistics, mean_outputs
 from collab_lab.trained.attentions import Attention, HeadMaps, attentions
 from collab_lab.trained.opener import Trained
@@ -49,18 +35,6 @@ from fairseq_collab.models.layers import is_copy
 from fairseq_collab.models.variants import family_of
 
 HEADSIZE, LM_HEADSIZE = "transformer_headsize_n", "transformer_lm_headsize_n"
-#: Options that describe the shape of a pruned model, said even where they are the default.
-SHAPE = (
-    *(f"heads_in_{type_}" for type_ in ATTENTION_TYPES),
-    *("qk_head_size", "v_head_size", "encoder_ffn_embed_dim", "decoder_ffn_embed_dim"),
-)
-#: Options of how a model was trained or stored, which do not change its function.
-_OF_TRAINING = {
-    *("encoder_embed_path", "decoder_embed_path", "encoder_layers_to_keep"),
-    *("decoder_layers_to_keep", "quant_noise_pq", "quant_noise_pq_block_size"),
-    *("quant_noise_scalar", "min_params_to_wrap", "checkpoint_activations"),
-    *("offload_activations", "export"),
-}
 #: State of one model that is never copied to another: signatures, groups, and open gates.
 _OF_ONE_MODEL = ("signature", ".membership", ".theta")
 
@@ -238,52 +212,3 @@ def rebuilt(trained: Trained, options: Any, weights: Mapping[str, Tensor]) -> Tr
     fixed = {name: value for name, value in state.items() if name.endswith(_OF_ONE_MODEL)}
     model.load_state_dict({**fixed, **weights}, strict=True)
     return result.with_model(model.eval().to(like.device))
-
-
-# ---- the options of a pruned model, for fairseq-train and Hydra ---------------------------------
-
-
-def known_defaults(arch: str) -> dict[str, Any]:
-    """The options of an architecture that can change a model's function, with their defaults."""
-    # Models without a dataclass, such as those of plug-ins, have no known defaults.
-    known = OmegaConf.structured(MODEL_DATACLASS_REGISTRY.get(arch, FairseqDataclass))
-    values: Any = OmegaConf.to_container(known, enum_to_str=True)
-    return {
-        name: default
-        for name, default in values.items()
-        if name not in {"_name", *_OF_TRAINING}
-        and not str(default).startswith("${")  # an option of the task, or of all of fairseq
-    }
-
-
-def shown_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The shape of a model, and its options that differ from their defaults."""
-    defaults = known_defaults(options["_name"]).items()
-    others = [name for name, default in defaults if options.get(name, default) != default]
-    return {name: options[name] for name in [*SHAPE, *others] if options.get(name) is not None}
-
-
-def training_options(result: Trained) -> str:
-    """The options with which ``fairseq-train`` builds the model."""
-    words = ["--arch", result.arch]
-    for name, value in shown_options({**result.options, "_name": result.arch}).items():
-        if value is False:  # a preset's true, which no flag can undo
-            continue
-        words.append(f"--{name.replace('_', '-')}")
-        if value is not True:
-            words.append(",".join(map(str, value)) if isinstance(value, list) else str(value))
-    return shlex.join(words)
-
-
-def write_configuration(result: Trained, checkpoint: Path) -> Path:
-    """Write the Hydra configuration next to the checkpoint; returns its path."""
-    names = dict.fromkeys((*SHAPE, *known_defaults(result.arch)))
-    options = {name: result.options[name] for name in names if result.options.get(name) is not None}
-    content = {
-        "model": {"_name": result.arch, **options},
-        "checkpoint": {"finetune_from_model": str(checkpoint.resolve())},
-    }
-    text = f"# @package _global_\n# The pruned model {checkpoint.name}\n"
-    path = checkpoint.with_suffix(".yaml")
-    write_atomic(path, text + yaml.safe_dump(content, sort_keys=False))
-    return path

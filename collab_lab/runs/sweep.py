@@ -68,6 +68,7 @@ def plan(config_file: Path, overrides: list[str]) -> list[Job]:
     known: dict[str, Any] = {}
     try:
         check_sections(config_file)
+        check_names(root, overrides)
         with initialize_config_dir(str(root), version_base="1.1", job_name="sweep"):
             whole = compose(name, overrides=search, return_hydra_config=True)
             known |= flat(OmegaConf.to_container(whole, resolve=False))
@@ -86,6 +87,18 @@ def check_sections(config_file: Path) -> None:
         if name in sections and sections[name] is None:
             todo = "give hydra.sweeper.params, or leave it out"
             raise UserError(f"{name} is empty", config_file, todo)
+
+
+def check_names(root: Path, overrides: Iterable[str]) -> None:
+    """Raise UserError for a model in ``hydra.searchpath`` whose name a file of ``root`` has.
+
+    Hydra would read the latter, and train another model.
+    """
+    searched = next((one for one in overrides if one.startswith("hydra.searchpath=")), "")
+    for folder in map(Path, re.findall(r"file://([^'\",\]]+)", searched)):
+        for path in folder.glob("model/*.yaml"):
+            if (other := root / path.relative_to(folder)).is_file() and not path.samefile(other):
+                raise UserError(f"Hydra would read {other}", path, "give the model another name")
 
 
 def _explained(error: Exception, known: Mapping[str, Any]) -> str:

@@ -41,14 +41,11 @@ def linear(in_features: int, out_features: int, bias: bool = True) -> nn.Linear:
     return projection
 
 
-def projection_of(weight: Tensor, bias: Tensor | None) -> nn.Linear:
+def projection_of(weight: Tensor, bias: Tensor) -> nn.Linear:
     """Make a trained projection from ``weight (out, in)`` and ``bias (out)``, without a draw."""
-    projection = skip_init(nn.Linear, weight.size(1), weight.size(0), bias=bias is not None)
+    projection = skip_init(nn.Linear, weight.size(1), weight.size(0))
     projection.weight = nn.Parameter(weight.detach().clone())
-    if bias is None:
-        _make_zero(projection, "bias", weight.size(0))
-    else:
-        projection.bias = nn.Parameter(bias.detach().clone())
+    projection.bias = nn.Parameter(bias.detach().clone())
     return projection
 
 

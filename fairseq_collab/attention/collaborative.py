@@ -87,7 +87,6 @@ class CollaborativeAttention(HeadAttention):
             queries start ``block``, or ``xavier`` as one projection.
         scale: ``embed`` for ``(d/H)^-0.5`` at every K (the authors' fork), ``key`` for
             ``(K/H)^-0.5`` (their library).
-        bias: of the projections of queries and keys.
         value_init: ``constant``, or ``fork`` for gain 1/sqrt(2) at ``K = d`` only, and else 1.
 
     Raises:
@@ -116,7 +115,6 @@ class CollaborativeAttention(HeadAttention):
         kdim: int | None = None,
         mixing_init: str = "block",
         scale: str = "embed",
-        bias: bool = True,
         value_init: str = "constant",
         **options: Any,
     ):
@@ -129,13 +127,13 @@ class CollaborativeAttention(HeadAttention):
         v_head_size = head_size(v_head_size, embed_dim, num_heads)
         self.num_heads, self.key_dim, self.query_mixing = num_heads, key_dim, query_mixing
         self.value_heads, self.v_head_size = value_heads, v_head_size
-        self.scale, self.bias = scale, bias
+        self.scale = scale
         self.scaling = scaling(scale, embed_dim, num_heads, key_dim / num_heads)
         kdim = kdim or embed_dim
         # In fairseq's order: a seed gives fairseq's weights.
-        self.k_proj = linear(kdim, key_dim, bias)
+        self.k_proj = linear(kdim, key_dim)
         self.v_proj = linear(kdim, value_heads * v_head_size)
-        self.q_proj = linear(embed_dim, key_dim, bias)
+        self.q_proj = linear(embed_dim, key_dim)
         self.out_proj = linear(num_heads * v_head_size, embed_dim)
 
         same_dims = kdim == embed_dim
@@ -150,7 +148,7 @@ class CollaborativeAttention(HeadAttention):
         """Make the mixing, or a query projection per head from the shared one."""
         if self.query_mixing == "own" and mixing_init == "xavier":
             rows = self.num_heads * self.key_dim
-            self.q_proj = linear(self.embed_dim, rows, self.bias)
+            self.q_proj = linear(self.embed_dim, rows)
             init_projection(self.q_proj, same_dims=False)
             return
         mixing = torch.empty(self.num_heads, self.key_dim)
@@ -200,8 +198,7 @@ def mixed_projection(shared: nn.Linear, mixing: Tensor) -> nn.Linear:
     Shapes: ``shared`` d -> K; ``mixing (H, K, K)``; the result d -> H K.
     """
     weight = (mixing.transpose(1, 2) @ shared.weight).flatten(0, 1)  # (H K, d)
-    has_bias = isinstance(shared.bias, nn.Parameter)
-    return projection_of(weight, (shared.bias @ mixing).flatten() if has_bias else None)
+    return projection_of(weight, (shared.bias @ mixing).flatten())
 
 
 def widest_key(query_mixing: str, embed_dim: int, kdim: int) -> float:

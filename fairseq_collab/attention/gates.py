@@ -117,16 +117,6 @@ class GatedAttention(ConcatenatedAttention):
         signature[2 : len(saved)] = saved[2:]
         return signature
 
-    @torch.no_grad()
-    def absorb(self) -> None:
-        """Multiply the gates into the columns of ``out_proj``, and open them, in place.
-
-        The function in evaluation does not change.
-        """
-        gates = rounded(self.log_alpha).to(self.out_proj.weight)
-        self.out_proj.weight.mul_(gates.repeat_interleave(self.v_head_size))  # (H h_v,)
-        self.theta.fill_(OPEN / self.gate_speed)
-
 
 def gated_attentions(model: nn.Module) -> list[GatedAttention]:
     """List the attentions of a model whose heads have gates, in its order."""

@@ -1,4 +1,4 @@
-"""Separate keys, with heads in groups to keep one of each (Ni et al. 2023, arXiv 2305.14380).
+"""Separate keys, with heads in groups, of which one is retained (Ni et al. 2023, arXiv 2305.14380).
 
 The function is that of :class:`ConcatenatedAttention`.  In training, a criterion reads a *feature*
 of each head, finds groups of similar heads, and stores them here

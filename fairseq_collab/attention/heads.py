@@ -48,23 +48,7 @@ class HeadAttention(nn.Module):
         embed_dim: model size ``d`` of the queries and of the output.
         dropout: probability with which an attention weight is dropped in training.
 
-    Example: heads without projections of their own, each a slice of the input.
-
-        >>> from fairseq_collab.attention.building import linear, split_heads
-        >>> class Slices(HeadAttention):
-        ...     def __init__(self, embed_dim, num_heads, **options):
-        ...         super().__init__(embed_dim, **options)
-        ...         self.num_heads, self.v_head_size = num_heads, embed_dim // num_heads
-        ...         self.out_proj = linear(embed_dim, embed_dim)
-        ...     def project_query(self, x):
-        ...         return split_heads(x, self.num_heads) * self.v_head_size**-0.5
-        ...     def project_key(self, y):
-        ...         return split_heads(y, self.num_heads)
-        ...     project_value = project_key
-        >>> x = torch.randn(5, 2, 16)  # (T, B, d)
-        >>> output, weights = Slices(16, 4)(x, x, x, need_head_weights=True)
-        >>> [*output.shape], [*weights.shape]  # (T, B, d), (H, B, T, S)
-        ([5, 2, 16], [4, 2, 5, 5])
+    An example of a variant is in ``docs/own_heads.md``.
     """
 
     num_heads: int
@@ -73,7 +57,7 @@ class HeadAttention(nn.Module):
     out_proj: nn.Linear
     #: False where every forward pass has to show its attention weights.
     may_fuse = True
-    #: Whether a decoder keeps a memory, of which keys and values are linear maps, in place of both:
+    #: Whether a decoder keeps a memory, of which keys and values are linear maps, instead of both:
     #: see :mod:`fairseq_collab.attention.latent`.
     has_memory = False
 
@@ -107,11 +91,11 @@ class HeadAttention(nn.Module):
         raise NotImplementedError
 
     def absorb_keys(self, q: Tensor) -> Tensor:
-        """Queries of keys as queries of the memory: ``(B, H, T, e) -> (B, H, T, r)``."""
+        """Map queries of keys to queries of the memory: ``(B, H, T, e) -> (B, H, T, r)``."""
         raise NotImplementedError
 
     def absorb_values(self, heads: Tensor) -> Tensor:
-        """Weighted memory as weighted values: ``(B, H, T, r) -> (B, H, T, h_v)``."""
+        """Map weighted memory to weighted values: ``(B, H, T, r) -> (B, H, T, h_v)``."""
         raise NotImplementedError
 
     def describe(self) -> Signature:

@@ -87,10 +87,10 @@ def mask_scores(scores: Tensor, *masks: Tensor | None) -> Tensor:
 
     Shapes: ``scores (B, H, T, S)``, and whatever broadcasts to it.
     """
-    masks = tuple(mask for mask in masks if mask is not None)
-    if len(masks) > 1:  # merged without the heads: a pass over all scores takes longer
-        return scores + _merged(scores, masks)
-    for mask in masks:
+    present = [mask for mask in masks if mask is not None]
+    if len(present) > 1:  # merged without the heads: a pass over all scores takes longer
+        return scores + _merged(scores, present)
+    for mask in present:
         if mask.dtype == torch.bool:
             scores = scores.masked_fill(mask, float("-inf"))
         else:

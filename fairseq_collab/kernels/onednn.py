@@ -80,13 +80,6 @@ def swap_linear(model: nn.Module) -> None:
                 module.__class__ = OneDnnLinear
 
 
-def restore_linear(model: nn.Module) -> None:
-    """Undo :func:`swap_linear`."""
-    for module in model.modules():
-        if type(module) is OneDnnLinear:
-            module.__class__ = nn.Linear  # type: ignore[assignment]
-
-
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """``x W^T + b``: ``(..., in), (out, in), (out) -> (..., out)``."""
     if not in_float32_on_cpu(x, weight):

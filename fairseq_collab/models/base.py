@@ -167,18 +167,6 @@ def register(variant: Variant) -> None:
 
     Raises:
         ValueError: fairseq's, if an architecture has this name already.
-
-    Example:
-
-        >>> from fairseq_collab.attention import ConcatenatedAttention
-        >>> from fairseq_collab.models.families import TRANSLATION
-        >>> def narrow(cfg, place):
-        ...     sizes = {"kdim": place.kdim, "qk_head_size": 8, "v_head_size": 8}
-        ...     return ConcatenatedAttention(place.embed_dim, place.num_heads, **sizes)
-        >>> register(Variant("eight", narrow, families=(TRANSLATION,)))
-        >>> from fairseq.models import ARCH_MODEL_REGISTRY
-        >>> [name for name in ARCH_MODEL_REGISTRY if "eight" in name][:2]
-        ['transformer_eight', 'transformer_eight_iwslt_de_en']
     """
     for family in variant.families:
         endings = tuple(f"_in_{type_}" for type_ in family.absent)

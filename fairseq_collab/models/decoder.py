@@ -5,7 +5,7 @@ Shapes:
     S  source length    d  model size    H  heads
 
 Between embedding and output layer, a step of decoding is laid out as ``(beam, B, d)``: the beams of
-a sentence take the place of query positions in training, and attentions need not know of them.
+a sentence are laid out as query positions are in training, and attentions need not know of them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ EncoderOut = dict[str, list[Tensor]]
 class Decoder(TransformerDecoderBase):
     """fairseq's decoder with our layers."""
 
-    #: Layers built so far: fairseq asks for one after the other, without its place.
+    #: Layers built so far: fairseq asks for one after the other, without its index.
     layers_built = 0
     #: Whether to return attention weights in training, too, as fairseq's alignment loss needs.
     aligns = False
@@ -67,8 +67,7 @@ class Decoder(TransformerDecoderBase):
 
         Weights are returned (of the last layer, unless ``alignment_layer`` says which) in
         evaluation, and in training if the decoder :attr:`aligns`.  Without, ``attn`` is None for a
-        whole sequence: fairseq's scorer of references adds up what an ensemble's models have in a
-        list there.
+        whole sequence: ``SequenceScorer`` sums this entry over an ensemble and fails on a list.
         """
         if alignment_layer is None:
             wanted = self.aligns or not self.training
@@ -77,14 +76,8 @@ class Decoder(TransformerDecoderBase):
             return self._step(
                 prev_output_tokens, encoder_out, incremental_state, alignment_layer, alignment_heads
             )
-        x, extra = super().extract_features(
-            prev_output_tokens,
-            encoder_out,
-            incremental_state,
-            full_context_alignment,
-            alignment_layer,
-            alignment_heads,
-        )
+        which = (full_context_alignment, alignment_layer, alignment_heads)
+        x, extra = super().extract_features(prev_output_tokens, encoder_out, None, *which)
         if extra["attn"][0] is None:
             extra["attn"] = None
         return x, extra
@@ -99,7 +92,7 @@ class Decoder(TransformerDecoderBase):
     ) -> tuple[Tensor, dict[str, Any]]:
         """Features ``(rows, 1, d)`` of the last of the ``tokens (rows, steps so far)``."""
         source = encoder_out["encoder_out"][0] if encoder_out else None  # (S, B, d)
-        masks = encoder_out["encoder_padding_mask"] if encoder_out else []
+        padding = next(iter(encoder_out["encoder_padding_mask"] if encoder_out else []), None)
         x = self._embed_last(tokens, state).transpose(0, 1)  # (1, rows, d)
         history = self._extend_history(tokens[:, -1:], source, state, x)
         x = fold_beams(x, history.beam)  # (beam, B, d)
@@ -107,12 +100,7 @@ class Decoder(TransformerDecoderBase):
         for index, layer in enumerate(self.layers):
             wanted = index == alignment_layer
             x, weights, _ = layer(
-                x,
-                source,
-                masks[0] if masks else None,
-                state,
-                need_attn=wanted,
-                need_head_weights=wanted,
+                x, source, padding, state, need_attn=wanted, need_head_weights=wanted
             )
             inner_states.append(x)
             if wanted and weights is not None:  # (H, B, beam, S)

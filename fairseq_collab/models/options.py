@@ -16,6 +16,7 @@ Options named ``--NAME-in-TYPE`` have one value for an attention type, or one fo
 # no other spelling.
 # ruff: noqa: UP045
 from argparse import Namespace
+from collections.abc import Callable
 from dataclasses import MISSING, Field, field, fields, make_dataclass
 from typing import Any, Optional
 
@@ -124,19 +125,31 @@ _CALLED = {
 }
 
 
-def in_type(
-    name: str, type_: AttentionType, default: str, zero: str = "", what: str = "a number"
-) -> Any:
-    """Make the option ``--NAME-in-TYPE``: one value for an attention type, or one for each layer.
+def in_types(
+    name: str, what: str, kind: str = "a number", zero: str = ""
+) -> Callable[[type], type]:
+    """Add to a dataclass the options ``--NAME-in-TYPE``: a value for one attention type, or a list.
 
     Args:
-        name: of the value.
-        default: the option that holds where this one is not given.
+        what: meaning of the value.
+        kind: of value.
         zero: meaning of 0, if 0 is allowed.
-        what: kind of value.
     """
-    meaning = f"{what}, or one for each layer, joined by commas"
-    return option(None, f"{name} in {_CALLED[type_]}: {meaning}{zero} (default: {default})")
+
+    def help_of(type_: AttentionType) -> str:
+        usual = f"--{name.replace('_', '-')}" if name != "heads" else "the model's heads"
+        values = f"{kind}, or one for each layer, joined by commas{zero}"
+        return f"{what} in {_CALLED[type_]}: {values} (default: {usual})"
+
+    def add(options: type) -> type:
+        added = [
+            (f"{name}_in_{type_}", Optional[str], option(None, help_of(type_)))
+            for type_ in ATTENTION_TYPES
+        ]
+        names = {"__doc__": options.__doc__, "__module__": options.__module__}
+        return make_dataclass(options.__name__, added, bases=(options,), namespace=names)
+
+    return add
 
 
 def named_types(option: str, text: str) -> tuple[AttentionType, ...]:

@@ -13,7 +13,6 @@ without further options it is fairseq's model.
 # no other spelling.
 # ruff: noqa: UP045
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Optional
 
 from fairseq.dataclass import FairseqDataclass
@@ -23,11 +22,10 @@ from fairseq_collab.attention import ConcatenatedAttention
 from fairseq_collab.attention.building import INITS, SCALES, check_sizes
 from fairseq_collab.attention.groups import FEATURES, HeadGroupAttention
 from fairseq_collab.models.layers import Place
-from fairseq_collab.models.options import at_layer, in_type, option, per_type
-
-_heads = partial(in_type, "heads", zero="; in a layer with 0 nothing is attended to")
+from fairseq_collab.models.options import at_layer, in_types, option, per_type
 
 
+@in_types("heads", "heads", zero="; in a layer with 0 nothing is attended to")
 @dataclass
 class HeadSizeOptions(FairseqDataclass):
     """Number and sizes of heads: options of all variants that have them."""
@@ -46,9 +44,6 @@ class HeadSizeOptions(FairseqDataclass):
         "size of the queries and keys of all heads together: another way to say --qk-head-size, "
         "key-dim/heads",
     )
-    heads_in_encoder: Optional[str] = _heads("encoder", "--encoder-attention-heads")
-    heads_in_decoder: Optional[str] = _heads("decoder", "--decoder-attention-heads")
-    heads_in_cross: Optional[str] = _heads("cross", "--decoder-attention-heads")
     attention_scale: str = option(
         "key",
         "scale of the scores: key for (query/key head size)^-0.5, embed for (model "

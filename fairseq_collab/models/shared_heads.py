@@ -12,13 +12,11 @@
 # no other spelling.
 # ruff: noqa: UP045
 from dataclasses import dataclass
-from functools import partial
 from typing import Optional
 
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models.transformer import TransformerConfig
 
-from collab_common import ATTENTION_TYPES
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention, HeadAttention
 from fairseq_collab.attention.building import INITS, SCALES, check_sizes
 from fairseq_collab.attention.collaborative import MIXING_INITS, QUERY_MIXINGS, widest_key
@@ -26,21 +24,13 @@ from fairseq_collab.attention.grouped_query import GroupedQueryAttention
 from fairseq_collab.attention.latent import LatentAttention
 from fairseq_collab.attention.mfa import MFAAttention
 from fairseq_collab.models.layers import Place
-from fairseq_collab.models.options import at_layer, in_type, option
+from fairseq_collab.models.options import at_layer, in_types, option
 from fairseq_collab.models.separate_heads import HeadSizeOptions, head_sizes
 
-_key_dim = partial(
-    in_type, "key dimension", default="--key-dim", zero="; 0 for standard heads in that layer"
-)
 
-_value_heads = partial(in_type, "value heads", default="--value-heads")
-
-_query_mixing = partial(in_type, "query mixing", default="--query-mixing", what="a word")
-
-#: The options that give single attention types a key width.
-IN_TYPES = tuple(f"key_dim_in_{type_}" for type_ in ATTENTION_TYPES)
-
-
+@in_types("key_dim", "key dimension", zero="; 0 for standard heads in that layer")
+@in_types("value_heads", "value heads")
+@in_types("query_mixing", "query mixing", "a word")
 @dataclass
 class CollabOptions(FairseqDataclass):
     """Options of ``transformer_collab`` (Cordonnier et al. 2020, arXiv 2006.16362)."""
@@ -50,25 +40,16 @@ class CollabOptions(FairseqDataclass):
         "width of the key that all heads of an attention share; 0 for standard heads (default: a "
         "quarter of the model dimension)",
     )
-    key_dim_in_encoder: Optional[str] = _key_dim("encoder")
-    key_dim_in_decoder: Optional[str] = _key_dim("decoder")
-    key_dim_in_cross: Optional[str] = _key_dim("cross")
     value_heads: Optional[int] = option(
         None,
         "number of value heads, a divisor of the heads (default: one per head, as in the paper)",
     )
-    value_heads_in_encoder: Optional[str] = _value_heads("encoder")
-    value_heads_in_decoder: Optional[str] = _value_heads("decoder")
-    value_heads_in_cross: Optional[str] = _value_heads("cross")
     query_mixing: str = option(
         "full",
         "queries of a head from the shared query: full (a matrix per head), diagonal (Cordonnier "
         "et al. 2020: one factor per dimension), own (a projection of the input per head)",
         QUERY_MIXINGS,
     )
-    query_mixing_in_encoder: Optional[str] = _query_mixing("encoder")
-    query_mixing_in_decoder: Optional[str] = _query_mixing("decoder")
-    query_mixing_in_cross: Optional[str] = _query_mixing("cross")
     v_head_size: Optional[int] = option(None, "size of a value head (default: d / heads)")
     mixing_init: str = option(
         "block",
@@ -113,9 +94,7 @@ def shared_keys(cfg: TransformerConfig, place: Place) -> HeadAttention:
     )
 
 
-_key_value_heads = partial(in_type, "key/value heads", default="--key-value-heads")
-
-
+@in_types("key_value_heads", "key/value heads")
 @dataclass
 class GroupedQueryOptions(FairseqDataclass):
     """Options of ``transformer_grouped_query`` (Ainslie et al. 2023, arXiv 2305.13245)."""
@@ -125,9 +104,6 @@ class GroupedQueryOptions(FairseqDataclass):
         "heads of keys and values, each shared by an equal number of heads of queries: 1 is "
         "multi-query attention; one per head is fairseq's own attention",
     )
-    key_value_heads_in_encoder: Optional[str] = _key_value_heads("encoder")
-    key_value_heads_in_decoder: Optional[str] = _key_value_heads("decoder")
-    key_value_heads_in_cross: Optional[str] = _key_value_heads("cross")
 
 
 def grouped_query(cfg: TransformerConfig, place: Place) -> GroupedQueryAttention:
@@ -136,9 +112,7 @@ def grouped_query(cfg: TransformerConfig, place: Place) -> GroupedQueryAttention
     return GroupedQueryAttention(place.embed_dim, place.num_heads, shared, kdim=place.kdim)
 
 
-_latent_dim = partial(in_type, "latent dimension", default="--latent-dim")
-
-
+@in_types("latent_dim", "latent dimension")
 @dataclass
 class LatentOptions(HeadSizeOptions):
     """Options of ``transformer_latent`` (DeepSeek-V2, arXiv 2405.04434)."""
@@ -148,9 +122,6 @@ class LatentOptions(HeadSizeOptions):
         "numbers that are kept of a token, from which all heads make their keys and values "
         "(default: half the model dimension, a quarter of what standard heads cache)",
     )
-    latent_dim_in_encoder: Optional[str] = _latent_dim("encoder")
-    latent_dim_in_decoder: Optional[str] = _latent_dim("decoder")
-    latent_dim_in_cross: Optional[str] = _latent_dim("cross")
 
 
 def latent(cfg: TransformerConfig, place: Place) -> HeadAttention:
@@ -165,9 +136,7 @@ def latent(cfg: TransformerConfig, place: Place) -> HeadAttention:
     return LatentAttention(place.embed_dim, heads, latent_dim, **sizes)
 
 
-_shared_width = partial(in_type, "shared width", default="--key-dim")
-
-
+@in_types("key_dim", "shared width")
 @dataclass
 class MFAOptions(FairseqDataclass):
     """Options of ``transformer_mfa`` (Hu et al. 2024, arXiv 2412.19255)."""
@@ -177,9 +146,6 @@ class MFAOptions(FairseqDataclass):
         "width of the key and of the value that all heads of an attention share (default: a "
         "quarter of the model dimension)",
     )
-    key_dim_in_encoder: Optional[str] = _shared_width("encoder")
-    key_dim_in_decoder: Optional[str] = _shared_width("decoder")
-    key_dim_in_cross: Optional[str] = _shared_width("cross")
 
 
 def mfa(cfg: TransformerConfig, place: Place) -> MFAAttention:

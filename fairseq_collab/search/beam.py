@@ -159,7 +159,7 @@ class BeamSearch:
             if step == self.max_len or len(done) == len(self.sentences):
                 break
             self._advance(self._continued(best) if ends else best, done)
-        return [sorted(hypotheses, key=_score, reverse=True) for hypotheses in self.ended]
+        return [sorted(one, key=lambda h: float(h["score"]), reverse=True) for one in self.ended]
 
     # ---- one step --------------------------------------------------------------------------------
 
@@ -275,11 +275,7 @@ class BeamSearch:
         self.earlier = torch.cat([self.earlier[rows], rows.unsqueeze(1)], dim=1)
 
 
-def _score(hypothesis: Hypothesis) -> float:
-    return float(hypothesis["score"])
-
-
-# ---- in place of fairseq's search ----------------------------------------------------------------
+# ---- instead of fairseq's search -----------------------------------------------------------------
 
 
 def is_supported(generator: Any, sample: Any, **arguments: Any) -> bool:

@@ -147,10 +147,8 @@ def test_cached_numbers_of_two_layers(
 def test_parameters_of_query_mixings(mixing: str) -> None:
     """The table at the top of the module; keys take K numbers per token in all three."""
     d, heads, k = 24, 4, 7
-    ours = CollaborativeAttention(
-        d, heads, k, query_mixing=mixing, bias=False, value_heads=1, v_head_size=5
-    )
-    of_keys = {"diagonal": heads * k, "full": heads * k * k, "own": (heads - 1) * d * k}
+    ours = CollaborativeAttention(d, heads, k, query_mixing=mixing, value_heads=1, v_head_size=5)
+    of_keys = {"diagonal": heads * k, "full": heads * k * k, "own": (heads - 1) * (d + 1) * k}
     values, output = d * 5 + 5, d * heads * 5 + d
-    assert toy.num_parameters(ours) == 2 * d * k + of_keys[mixing] + values + output
+    assert toy.num_parameters(ours) == 2 * (d + 1) * k + of_keys[mixing] + values + output
     assert ours.cached_floats_per_token() == (k, 5)

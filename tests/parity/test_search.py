@@ -75,7 +75,7 @@ def model(symbols: Any) -> nn.Module:
     model = toy.model("transformer_collab", symbols, key_dim=5).eval()
     with torch.no_grad():
         model.decoder.output_projection.weight.mul_(3)
-        model.decoder.output_projection.weight[2].mul_(2)  # eos: some hypotheses end early
+        model.decoder.output_projection.weight[2].mul_(8)  # eos: some sentences end early
     return model
 
 

@@ -7,10 +7,9 @@ import doctest
 import pytest
 
 from collab_lab.hugging_face import swap
-from fairseq_collab.attention import collaborative, heads
-from fairseq_collab.models import base
+from fairseq_collab.attention import collaborative
 
-MODULES = (heads, collaborative, base, swap)
+MODULES = (collaborative, swap)
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)

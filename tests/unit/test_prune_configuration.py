@@ -1,4 +1,4 @@
-"""The options of pruned models: printed for fairseq-train, and as a Hydra configuration."""
+"""The options of pruned and converted models: printed for fairseq-train, and for Hydra."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from fairseq import options as fairseq_options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from refusals import refusing
 
+import collab_lab
 from collab_common import ATTENTION_TYPES
 from collab_lab.pruning import surgery
+from collab_lab.trained import configuration
 from collab_lab.trained.opener import open_model
 
 
@@ -24,7 +26,7 @@ def test_configuration_of_a_pruned_model(tmp_path: Path) -> None:
     """It holds the shape and all other options, whatever the data's configuration says."""
     source = open_model(toy_checkpoints.write(tmp_path / "c.pt", encoder_embed_dim=16))
     result = surgery.pruned(source, {type_: [[0, 2], [3]] for type_ in ATTENTION_TYPES})
-    path = surgery.write_configuration(result, tmp_path / "all-0.01.pt")
+    path = configuration.write_configuration(result, tmp_path / "all-0.01.pt")
     assert path == tmp_path / "all-0.01.yaml"
     text = path.read_text()
     assert text.startswith("# @package _global_\n")
@@ -44,24 +46,27 @@ OPTIONS = {
 }
 
 
-def test_what_prune_prints_builds_the_same_model(tmp_path: Path) -> None:
+@pytest.mark.parametrize("change", ["prune", "convert"])
+def test_what_is_printed_builds_the_same_model(tmp_path: Path, change: str) -> None:
     """Through fairseq's parser."""
     options = {name: value for name, (value, _) in OPTIONS.items()}
-    source = open_model(toy_checkpoints.write(tmp_path / "c.pt", **options))
-    kept: Any = {type_: [[0, 2], [3]] for type_ in ATTENTION_TYPES}
-    result = surgery.pruned(source, kept)
-    printed = surgery.training_options(result)
-    assert all(said in printed for _, said in OPTIONS.values())
+    source = open_model(toy_checkpoints.write(tmp_path / "c.pt", **options), toy_checkpoints.COPY)
+    if change == "prune":
+        result = surgery.pruned(source, {type_: [[0, 2], [3]] for type_ in ATTENTION_TYPES})
+    else:
+        result = collab_lab.convert(source, "latent", shares={"cache": 0.3}, sentences=9).model
+    printed = configuration.training_options(result)
+    assert all(words in printed for _, words in OPTIONS.values())
     words = [str(toy_checkpoints.COPY), "--task", "translation", *shlex.split(printed)]
     args = fairseq_options.parse_args_and_arch(fairseq_options.get_training_parser(), words)
     model: Any = source.task.build_model(convert_namespace_to_omegaconf(args).model).eval()
     assert toy.num_parameters(model) == toy.num_parameters(result.model)
     model.load_state_dict(result.model.state_dict())
     batch = toy.batch(source.task)
-    found, expected = (
+    ours, expected = (
         one.get_normalized_probs(one(**batch), log_probs=True) for one in (model, result.model)
     )
-    assert torch.equal(found, expected)
+    assert torch.equal(ours, expected)
 
 
 @pytest.mark.parametrize("arch", ["transformer_headsize_n", "transformer_lm_headsize_n"])
@@ -69,7 +74,7 @@ def test_what_is_of_the_training_alone_is_not_said(arch: str) -> None:
     """Nor what the task says, such as a language model's ``tokens_per_sample``."""
     options = {"_name": arch, "data": "bin", "decoder_layers_to_keep": "0,1", "dropout": 0.3}
     options |= {"quant_noise_pq": 0.1, "checkpoint_activations": True, "tokens_per_sample": 64}
-    assert surgery.shown_options({**options, "decoder_layers": 6}) == {"dropout": 0.3}
+    assert configuration.shown_options({**options, "decoder_layers": 6}) == {"dropout": 0.3}
 
 
 def test_options_that_do_not_fit_are_refused(tmp_path: Path) -> None:

@@ -398,6 +398,15 @@ def test_wrong_configurations_of_a_sweep(
         plan(mine, [override])
 
 
+def test_a_model_is_not_taken_for_another(tmp_path: Path) -> None:
+    """Where ``prune`` or ``reparametrize`` wrote a model of the name of a configuration."""
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "latent.yaml").write_text("# @package _global_\n")
+    overrides = [f"hydra.searchpath=['file://{tmp_path}']", "model=choice(latent)"]
+    with refusing("Hydra would read"):
+        plan(config_folder() / "experiment" / "decide.yaml", overrides)
+
+
 def test_what_only_fairseq_generate_can_do(run: Run) -> None:
     asked = {"common_eval": {"model_overrides": "{'dropout': 0}"}}
     config = OmegaConf.create({"generation": {}, "task": {}, **asked})

@@ -1,0 +1,86 @@
+"""The options with which a changed model is trained on: for ``fairseq-train`` and for Hydra.
+
+Every pruned or converted model has its own shape.  ``--out MODELS/model/NAME.pt`` of
+``fairseq-collab prune`` and ``reparametrize`` writes MODELS/model/NAME.yaml next to it.  With
+MODELS in Hydra's search path, ``model=NAME`` fine-tunes the model:
+
+    fairseq-collab sweep configs/experiment/... hydra.searchpath=[file://MODELS] \\
+        model="choice(NAME,NAME)"
+
+``checkpoint.finetune_from_model=null`` trains a model of this shape from scratch instead.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from fairseq.dataclass import FairseqDataclass
+from fairseq.models import MODEL_DATACLASS_REGISTRY
+from omegaconf import OmegaConf
+
+from collab_common import ATTENTION_TYPES
+from collab_common.files import write_atomic
+from collab_lab.trained.opener import Trained
+
+#: Options that describe the shape of a pruned model, said even where they are the default.
+SHAPE = (
+    *(f"heads_in_{type_}" for type_ in ATTENTION_TYPES),
+    *("qk_head_size", "v_head_size", "encoder_ffn_embed_dim", "decoder_ffn_embed_dim"),
+)
+#: Options of how a model was trained or stored, which do not change its function.
+_OF_TRAINING = {
+    *("encoder_embed_path", "decoder_embed_path", "encoder_layers_to_keep"),
+    *("decoder_layers_to_keep", "quant_noise_pq", "quant_noise_pq_block_size"),
+    *("quant_noise_scalar", "min_params_to_wrap", "checkpoint_activations"),
+    *("offload_activations", "export"),
+}
+
+
+def known_defaults(arch: str) -> dict[str, Any]:
+    """The options of an architecture that can change a model's function, with their defaults."""
+    # Models without a dataclass, such as those of plug-ins, have no known defaults.
+    known = OmegaConf.structured(MODEL_DATACLASS_REGISTRY.get(arch, FairseqDataclass))
+    values: Any = OmegaConf.to_container(known, enum_to_str=True)
+    return {
+        name: default
+        for name, default in values.items()
+        if name not in {"_name", *_OF_TRAINING}
+        and not str(default).startswith("${")  # an option of the task, or of all of fairseq
+    }
+
+
+def shown_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The shape of a model, and its options that differ from their defaults."""
+    defaults = known_defaults(options["_name"]).items()
+    others = [name for name, default in defaults if options.get(name, default) != default]
+    return {name: options[name] for name in [*SHAPE, *others] if options.get(name) is not None}
+
+
+def training_options(result: Trained) -> str:
+    """The options with which ``fairseq-train`` builds the model."""
+    words = ["--arch", result.arch]
+    for name, value in shown_options({**result.options, "_name": result.arch}).items():
+        if value is False:  # a preset's true, which no flag can undo
+            continue
+        words.append(f"--{name.replace('_', '-')}")
+        if value is not True:
+            words.append(",".join(map(str, value)) if isinstance(value, list) else str(value))
+    return shlex.join(words)
+
+
+def write_configuration(result: Trained, checkpoint: Path) -> Path:
+    """Write the Hydra configuration next to the checkpoint; returns its path."""
+    names = dict.fromkeys((*SHAPE, *known_defaults(result.arch)))
+    options = {name: result.options[name] for name in names if result.options.get(name) is not None}
+    content = {
+        "model": {"_name": result.arch, **options},
+        "checkpoint": {"finetune_from_model": str(checkpoint.resolve())},
+    }
+    text = f"# @package _global_\n# The model {checkpoint.name}\n"
+    path = checkpoint.with_suffix(".yaml")
+    write_atomic(path, text + yaml.safe_dump(content, sort_keys=False))
+    return path
