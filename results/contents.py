@@ -188,6 +188,15 @@ def prices() -> Content:
             for name, group in groups.items()
         ),
         "least": num(min(correlations), ".2f"),
+        "factors": ends(
+            [
+                one["factor"][1]
+                for model in models
+                for kind, one in model["agreement"].items()
+                if kind != "separate"
+            ],
+            ".1f",
+        ),
         "below": sum(one < 0.9 for one in correlations),
         "correlations": len(correlations),
         "quarters": ends(quarters, ".3f"),
