@@ -1,0 +1,43 @@
+"""The commands of docs/tutorial.md, run one after the other on a small corpus."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from commands import BIN, REPOSITORY, SETTINGS, warm
+from documents import blocks
+
+TUTORIAL = REPOSITORY / "docs" / "tutorial.md"
+#: What is made smaller for the test.
+SMALLER = {
+    "bash recipes/setup.sh            # once": "",
+    "source .venv/bin/activate": "",
+    "data multi30k --vocab-size 4000": "data demo-data --train 300 --valid 40 --test 40 --vocab-size 200",
+    "max_update=3400": "max_update=8",
+    "max_update=250": "max_update=2",
+    "'common.seed=choice(1)'": "'common.seed=choice(1)' size=tiny --jobs 1",
+    "model=choice(quarter)'": "model=choice(quarter)' lr_scheduler.total_num_update=9",
+    "fairseq-collab prices": "fairseq-collab prices --sentences 20",
+    "fairseq-collab reparametrize": "fairseq-collab reparametrize --sentences 20",
+    "configs/experiment": f"{REPOSITORY}/configs/experiment",
+}
+
+
+def test_its_commands_run(tmp_path: Path) -> None:
+    script = "\n".join(block.text for block in blocks(TUTORIAL) if block.language == "bash")
+    for words, fewer in SMALLER.items():
+        assert words in script, words
+        script = script.replace(words, fewer)
+    environment = {**os.environ, **SETTINGS, "PATH": f"{warm()}:{BIN}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    for shown in ("seed-1: BLEU", "of the KV cache", "validation loss", "| chrF |", "D-0"):
+        assert shown in done.stdout, shown
