@@ -43,7 +43,7 @@ class Prices(NamedTuple):
 
     def heads(self, attention: Attention) -> list[float]:
         """The price of removing each head alone."""
-        prices: list[float] = head_prices(self.statistics[attention].pairs).tolist()
+        prices: list[float] = head_prices(self.statistics[attention].head_fisher).tolist()
         return prices
 
     def sizes(self, attention: Attention) -> dict[str, list[Point]]:
@@ -185,7 +185,7 @@ def prune(
         named = {one.name: of for one, of in statistics.items()}  # without gates it is a copy
         every = attentions(model.model)
         statistics = {one: named[one.name] for one in every if one.name in named}
-        pairs = {one: of.pairs for one, of in statistics.items()}
+        pairs = {one: of.head_fisher for one, of in statistics.items()}
     pairs = {one: of for one, of in pairs.items() if one.type in types}
     if keep is not None:
         retained, price = choices.cheapest_of_each(model.heads, pairs, keep)

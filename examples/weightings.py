@@ -18,6 +18,7 @@ FILE is JSON: the rows, and how they were made.  results/prices.md shows them.
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -95,7 +96,7 @@ def alone(measured: Measured, found: Found, batches: list[dict[str, Any]]) -> No
         for head in range(0, one.module.num_heads, 3):
             kept = choices.all_heads(trained.heads)
             kept[one.type][one.layer].remove(head)
-            price = float(statistics.pairs[head, head]) / 2 / torch.log(torch.tensor(2.0)).item()
+            price = float(statistics.head_fisher[head, head]) / 2 / math.log(2)
             changed = surgery.pruned(trained, kept, found)
             measured.add(changed, price, what="alone", kind="heads", type=one.type)
 
@@ -124,7 +125,7 @@ def heads(measured: Measured, found: Found, batches: list[dict[str, Any]]) -> No
         importance.add(batch)
     raw = importance.per_token()
     pairs = {
-        "price": {one: each.pairs for one, each in found.items()},
+        "price": {one: each.head_fisher for one, each in found.items()},
         "importance": choices.on_diagonals(raw, trained),
         "normalised": choices.on_diagonals(normalised(raw), trained),
     }
@@ -180,11 +181,15 @@ def weightings(
     for one, fisher in found.items():
         maps = HeadMaps.of(one.module)
         heads, (whole, within) = len(maps.keys), inputs[one]
-        plain = replace(Statistics.unweighted(maps), means=fisher.means, pairs=fisher.pairs)
+        plain = replace(
+            Statistics.unweighted(maps),
+            value_mean=fisher.value_mean,
+            head_fisher=fisher.head_fisher,
+        )
         whole, within = (each.repeat(heads, 1, 1) for each in (whole, within))
-        one_side = replace(plain, keys=whole, values=whole)
-        both = replace(one_side, inputs=fisher.inputs, keys=within)
-        read = replace(both, values=fisher.values)
+        one_side = replace(plain, key_fisher=whole, value_covariance=whole)
+        both = replace(one_side, query_moment=fisher.query_moment, key_fisher=within)
+        read = replace(both, value_covariance=fisher.value_covariance)
         for name, each in zip(steps, (plain, one_side, both, read), strict=True):
             steps[name][one] = balanced(maps, each)
     return {**steps, "fisher": dict(found)}
@@ -192,11 +197,15 @@ def weightings(
 
 def balanced(maps: HeadMaps, statistics: Statistics) -> Statistics:
     """With metrics of keys and values scaled so that all of each costs 1."""
-    read = maps.queries.mT @ statistics.inputs @ maps.queries
-    keys = (maps.keys.mT @ statistics.keys @ maps.keys * read).sum()
-    read, values = maps.out.mT @ statistics.output @ maps.out, maps.values[:, :-1]
-    energy = (values.mT @ statistics.values @ values * read).sum()
-    return replace(statistics, keys=statistics.keys / keys, values=statistics.values / energy)
+    read = maps.queries.mT @ statistics.query_moment @ maps.queries
+    keys = (maps.keys.mT @ statistics.key_fisher @ maps.keys * read).sum()
+    read, values = maps.out.mT @ statistics.output_fisher @ maps.out, maps.values[:, :-1]
+    energy = (values.mT @ statistics.value_covariance @ values * read).sum()
+    return replace(
+        statistics,
+        key_fisher=statistics.key_fisher / keys,
+        value_covariance=statistics.value_covariance / energy,
+    )
 
 
 def covariances(

@@ -210,7 +210,7 @@ def fewer_heads(name: str, trained: Trained, statistics: Priced, shares: Shares)
     """The model without its cheapest heads: for the cache alone, those of the decoder."""
     check_heads(trained)
     types = ("decoder", "cross") if shares.keys() == {"cache"} else ATTENTION_TYPES
-    order = removals({one: it.pairs for one, it in statistics.items() if one.type in types})
+    order = removals({one: it.head_fisher for one, it in statistics.items() if one.type in types})
     left, number = totals(trained.model), 0
     most = {of: int(share * left[of]) for of, share in shares.items()}
     while any(left[of] > most[of] for of in most):

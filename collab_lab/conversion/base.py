@@ -81,7 +81,8 @@ class TrainedAttention:
         maps = self.maps
         constant = torch.einsum("hdk,hk->d", maps.out, maps.values[:, -1])
         residual = bits.value_change(maps, values, out)  # (H, d_y, d)
-        return maps.out_bias + constant + torch.einsum("hy,hyd->d", self.statistics.means, residual)
+        of_mean = torch.einsum("hy,hyd->d", self.statistics.value_mean, residual)
+        return maps.out_bias + constant + of_mean
 
 
 class Target:

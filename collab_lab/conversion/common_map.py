@@ -93,13 +93,13 @@ class WeightedMaps(NamedTuple):
 
     @classmethod
     def keys(cls, maps: HeadMaps, statistics: Statistics) -> WeightedMaps:
-        used_for = maps.queries.mT @ statistics.inputs @ maps.queries
-        return cls(maps.keys, statistics.keys, used_for)
+        used_for = maps.queries.mT @ statistics.query_moment @ maps.queries
+        return cls(maps.keys, statistics.key_fisher, used_for)
 
     @classmethod
     def values(cls, maps: HeadMaps, statistics: Statistics) -> WeightedMaps:
-        used_for = maps.out.mT @ statistics.output @ maps.out
-        return cls(maps.values[:, :-1], statistics.values, used_for)
+        used_for = maps.out.mT @ statistics.output_fisher @ maps.out
+        return cls(maps.values[:, :-1], statistics.value_covariance, used_for)
 
     def groups(self, number: int) -> list[WeightedMaps]:
         """``number`` groups of neighbouring heads."""

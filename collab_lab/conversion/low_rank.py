@@ -32,8 +32,8 @@ SWEEPS, DIAGONAL_SWEEPS = 4, 30
 
 def whitened(maps: HeadMaps, statistics: Statistics) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """``X^1/2 A`` and ``G^1/2 B``, whose products are ``S_i``; ``X^-1/2`` and ``G^-1/2``."""
-    x, x_inverse = root(statistics.inputs)
-    y, y_inverse = root(statistics.keys.mean(0))
+    x, x_inverse = root(statistics.query_moment)
+    y, y_inverse = root(statistics.key_fisher.mean(0))
     return x @ maps.queries, y @ maps.keys, x_inverse, y_inverse
 
 
@@ -109,7 +109,7 @@ def _solved(target: Tensor, gram: Tensor) -> Tensor:
 
 def separate(maps: HeadMaps, statistics: Statistics, size: int) -> tuple[Tensor, Tensor]:
     """The best queries ``(H, d + 1, k)`` and keys ``(H, d_y, k)`` of ``size`` k for each head."""
-    (x, x_inverse), (y, y_inverse) = root(statistics.inputs), root(statistics.keys)
+    (x, x_inverse), (y, y_inverse) = root(statistics.query_moment), root(statistics.key_fisher)
     values, u, v = singular(x @ maps.queries, y @ maps.keys)
     length = values[:, None, :size].sqrt()  # (H, 1, k)
     missing = (0, size - length.size(2))

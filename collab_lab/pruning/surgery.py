@@ -69,7 +69,7 @@ def pruned(
     weights = retained_weights(trained, retained)
     for one, heads in heads_by_attention(trained, retained):
         if statistics and one.module.num_heads:
-            parts = mean_outputs(HeadMaps.of(one.module), statistics[one].means)  # (H, d)
+            parts = mean_outputs(HeadMaps.of(one.module), statistics[one].value_mean)  # (H, d)
             parts[list(heads)] = 0
             bias = f"{one.name}.out_proj.bias"
             weights[bias] = (weights[bias] + parts.sum(0)).to(weights[bias])

@@ -368,7 +368,7 @@ def test_a_model_within_another_module() -> None:
         for loss in (None, torch.sum)
     )
     for name, one in found.items():  # every sentence counts
-        close(one.inputs, expected[name].inputs)
+        close(one.query_moment, expected[name].query_moment)
     before = model(**batch)
     swap_attention(model, D)
     close(model(**batch), before)

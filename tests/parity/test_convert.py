@@ -135,8 +135,8 @@ def test_a_freer_query_never_loses_more(seed: int, size: int) -> None:
 def test_no_sweep_of_the_diagonal_loses(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     """In the pooled metric, in which it sweeps."""
     part, prices = attention(), []
-    pooled = part.statistics.keys.mean(0).expand(H, -1, -1)
-    part.statistics = replace(part.statistics, keys=pooled)
+    pooled = part.statistics.key_fisher.mean(0).expand(H, -1, -1)
+    part.statistics = replace(part.statistics, key_fisher=pooled)
     for sweeps in range(1, 25):
         monkeypatch.setattr(low_rank, "DIAGONAL_SWEEPS", sweeps)
         prices.append(price(part, shared(part, "diagonal", size)))
@@ -182,7 +182,7 @@ def test_one_reading_is_enough() -> None:
     for seed in range(20):
         part = attention(seed)
         one = torch.randn(H, D, 1)
-        part.statistics = replace(part.statistics, values=one @ one.mT).ridged()
+        part.statistics = replace(part.statistics, value_covariance=one @ one.mT).ridged()
         parts = [WeightedMaps.values(part.maps, part.statistics)]
         best = common_map(parts, 3, 60)
         assert cost(parts, best) <= cost(parts, first_map(parts, 3)) * (1 + 1e-9)
@@ -214,7 +214,7 @@ def test_a_latent_starts_from_equal_shares_of_keys_and_values() -> None:
     part, spans = attention(), []
     for factor in (1, 100):
         maps = part.maps._replace(keys=factor * part.maps.keys)
-        statistics = replace(part.statistics, keys=factor * part.statistics.keys)
+        statistics = replace(part.statistics, key_fisher=factor * part.statistics.key_fisher)
         start = torch.linalg.qr(latents(maps, statistics, 7, steps=0)[0]).Q
         spans.append(start @ start.T)
     toy.close(*spans)
@@ -231,7 +231,7 @@ def test_the_start_of_training_is_balanced() -> None:
     """Equal mean squares on both sides of every product; of separate keys, in their metrics."""
     part = attention()
     queries, keys = separate(part.maps, part.statistics, 2)
-    sides = ((queries, part.statistics.inputs), (keys, part.statistics.keys))
+    sides = ((queries, part.statistics.query_moment), (keys, part.statistics.key_fisher))
     toy.close(*((side.mT @ metric @ side).diagonal(dim1=1, dim2=2) for side, metric in sides))
     for mixing in ("own", "full"):
         made = shared(part, mixing, 5)
@@ -247,7 +247,7 @@ def test_no_other_narrow_head_beats_its_singular_directions() -> None:
     part = attention()
     queries, keys = separate(part.maps, part.statistics, 2)
     least = part.key_price(queries, keys)
-    whole = torch.linalg.cholesky(part.statistics.keys).mT
+    whole = torch.linalg.cholesky(part.statistics.key_fisher).mT
     generator = torch.Generator().manual_seed(3)
     for _ in range(5):
         other = keys + 0.05 * torch.randn(keys.shape, generator=generator)
@@ -274,7 +274,7 @@ def test_the_key_bias_cancels_and_nothing_else_does() -> None:
 
 def test_the_means_that_heads_read_lose_nothing() -> None:
     part = attention()
-    maps, means = part.maps, part.statistics.means
+    maps, means = part.maps, part.statistics.value_mean
     values, out, read = 0.7 * maps.values[:, :-1], 1.2 * maps.out, "hn,hnv,hdv->d"
     one = torch.cat([means, torch.ones(H, 1)], 1)
     exact = maps.out_bias + torch.einsum(read, one, maps.values, maps.out)
@@ -315,7 +315,9 @@ def test_no_narrow_key_and_value_beats_a_latent_of_both() -> None:
 def test_heads_without_effect_have_no_price() -> None:
     """Queries, or gradients, of zeros: no key is better than another."""
     part = attention()
-    silent = replace(part.statistics, keys=torch.zeros_like(part.statistics.keys)).ridged()
+    silent = replace(
+        part.statistics, key_fisher=torch.zeros_like(part.statistics.key_fisher)
+    ).ridged()
     zeros = part.maps._replace(queries=torch.zeros_like(part.maps.queries))
     for maps, statistics in ((zeros, part.statistics), (part.maps, silent)):
         for make in (best_shared_key, *MIXED.values()):
