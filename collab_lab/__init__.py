@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collab_lab.hugging_face import swap_attention
     from collab_lab.metrics.cost import cost, multiply_adds
     from collab_lab.trained.average import average_checkpoints
-    from collab_lab.trained.opener import open_model
+    from collab_lab.trained.checkpoint import open_model
 
 #: No room has the name of a function: importing it would replace the function.
 _ROOMS = {
@@ -35,7 +35,7 @@ _ROOMS = {
     "convert": "api",
     "cost": "metrics.cost",
     "multiply_adds": "metrics.cost",
-    "open_model": "trained.opener",
+    "open_model": "trained.checkpoint",
     "prices": "api",
     "prune": "api",
     "swap_attention": "hugging_face",

@@ -16,7 +16,7 @@ from collab_lab.pricing.statistics import Statistics, collect
 from collab_lab.pruning import choices, surgery
 from collab_lab.pruning.surgery import Retained
 from collab_lab.trained.attentions import Attention, attentions
-from collab_lab.trained.opener import Trained, samples
+from collab_lab.trained.checkpoint import Trained, samples
 
 #: Kinds of heads that :func:`prices` tells the prices of.
 PRICED = {
@@ -52,7 +52,7 @@ class Prices(NamedTuple):
 
 
 def prices(model: Trained, *, subset: str = "train", sentences: int = 1000) -> Prices:
-    """Predict what every narrower key, latent, group and missing head costs.
+    """Predict the price of every narrower key, latent, group and missing head.
 
     Args:
         subset, sentences: set, and number of them evenly spread over it, for one forward and
@@ -154,7 +154,7 @@ def prune(
     subset: str = "train",
     sentences: int = 1000,
 ) -> Pruned:
-    """Remove heads from a trained model: those that cost least, unless other arguments choose.
+    """Remove heads from a trained model: those of least price, unless other arguments choose.
 
     Gates are multiplied into the weights first.
 
@@ -199,6 +199,6 @@ def validation_loss(model: Trained, batches: Sequence[Mapping[str, Any]] | None 
     """The loss on the validation set, in bits per target token, without label smoothing.
 
     Args:
-        batches: other sentences, as :func:`.opener.samples` returns them.
+        batches: other sentences, as :func:`.checkpoint.samples` returns them.
     """
     return mean_bits(model.model, samples(model, "valid") if batches is None else batches)

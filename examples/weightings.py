@@ -38,9 +38,8 @@ from collab_lab.conversion.converter import Converter
 from collab_lab.metrics.loss import mean_bits, read_by_decoder
 from collab_lab.pricing.statistics import Statistics, collect
 from collab_lab.pruning import choices, surgery
-from collab_lab.trained import opener
 from collab_lab.trained.attentions import Attention, HeadMaps, hooked, inputs_of
-from collab_lab.trained.opener import Trained, samples
+from collab_lab.trained.checkpoint import Trained, open_model, samples
 
 Found = Mapping[Attention, Statistics]
 KINDS = {
@@ -196,7 +195,7 @@ def weightings(
 
 
 def balanced(maps: HeadMaps, statistics: Statistics) -> Statistics:
-    """With metrics of keys and values scaled so that all of each costs 1."""
+    """With metrics of keys and values scaled so that all of each has price 1."""
     read = maps.queries.mT @ statistics.query_moment @ maps.queries
     keys = (maps.keys.mT @ statistics.key_fisher @ maps.keys * read).sum()
     read, values = maps.out.mT @ statistics.output_fisher @ maps.out, maps.values[:, :-1]
@@ -271,7 +270,7 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=1000)
     parser.add_argument("--only", nargs="+", choices=STEPS, default=STEPS, help="these parts")
     args = parser.parse_args()
-    trained = opener.open_model(args.model, args.data)
+    trained = open_model(args.model, args.data)
     batches = samples(trained, "train", args.sentences)
     found = collect(trained, batches)
     measured = Measured(trained)

@@ -18,7 +18,7 @@ from collab_lab.conversion.converter import Converter, check
 from collab_lab.conversion.kinds import TARGETS, Collaborative
 from collab_lab.pricing.statistics import collect
 from collab_lab.trained.attentions import Attention
-from collab_lab.trained.opener import Trained
+from collab_lab.trained.checkpoint import Trained
 
 HERE = Path("model.pt")
 

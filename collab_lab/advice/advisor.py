@@ -32,7 +32,7 @@ from collab_lab.pricing.statistics import Statistics, collect
 from collab_lab.pruning.choices import removals, without, without_gates
 from collab_lab.pruning.surgery import check_heads, pruned
 from collab_lab.trained.attentions import Attention, attentions
-from collab_lab.trained.opener import Trained, samples
+from collab_lab.trained.checkpoint import Trained, samples
 
 #: Candidates that are built and measured.
 MEASURED = 3
@@ -229,7 +229,7 @@ def fewer_heads(name: str, trained: Trained, statistics: Priced, shares: Shares)
 
 
 def costs_of_heads(attention: Attention) -> Point:
-    """What all heads of an attention cost together."""
+    """The cost of all heads of an attention together."""
     weights = attention.module.state_dict().items()
     heads = {name: w for name, w in weights if "_proj." in name and name != "out_proj.bias"}
     return point(attention, 0, heads, 0.0)

@@ -2,7 +2,7 @@
 
 ``fairseq`` is a model of fairseq's own architecture, which needs no plug-in.  It is exact where no
 head needs more than the d/H dimensions of a standard head: see
-:mod:`collab_lab.export.attention`.  ``hf`` is made of that.  ``ct2`` has heads of any size.
+:mod:`collab_lab.export.standard_weights`.  ``hf`` is made of that.  ``ct2`` has heads of any size.
 """
 
 from __future__ import annotations

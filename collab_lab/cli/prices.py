@@ -15,7 +15,7 @@ from collab_lab.cli import options
 if TYPE_CHECKING:
     from collab_lab.api import Prices
     from collab_lab.conversion.converter import Converter
-    from collab_lab.trained.opener import Trained
+    from collab_lab.trained.checkpoint import Trained
 
 NUMBERS = "prices.json"
 #: Shares of the KV cache that ``--check`` builds, by kind of heads.
@@ -44,7 +44,7 @@ def main(argv: Sequence[str]) -> int:
     model = options.model(args)
     from collab_lab import prices
     from collab_lab.results import prices_page
-    from collab_lab.trained.opener import samples
+    from collab_lab.trained.checkpoint import samples
 
     valid = samples(model, "valid") if args.check else []
     args.out.mkdir(parents=True, exist_ok=True)

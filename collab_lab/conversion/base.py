@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from collab_lab.conversion import SIZES
-from collab_lab.conversion.common_map import STEPS
+from collab_lab.conversion.shared_projection import STEPS
 from collab_lab.metrics.cost import LENGTH
 from collab_lab.pricing import bits
 from collab_lab.pricing.bits import Point

@@ -26,7 +26,7 @@ from collab_lab.pricing.bits import Point, cheapest
 from collab_lab.pricing.statistics import Statistics
 from collab_lab.pruning.surgery import options_for, rebuilt, weights_of
 from collab_lab.trained.attentions import Attention, attentions
-from collab_lab.trained.opener import Trained
+from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.attention import ConcatenatedAttention
 from fairseq_collab.models.base import HeadModel
 from fairseq_collab.models.options import listed_values

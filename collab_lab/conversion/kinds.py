@@ -14,14 +14,14 @@ from torch import Tensor
 from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
 from collab_lab.conversion.base import Conversion, Converted, Target, TrainedAttention
-from collab_lab.conversion.common_map import (
+from collab_lab.conversion.low_rank import MIXED, separate
+from collab_lab.conversion.shared_projection import (
     STEPS,
     best_shared_key,
     grouped_keys,
     grouped_values,
     latents,
 )
-from collab_lab.conversion.low_rank import MIXED, separate
 from collab_lab.trained.attentions import Attention
 from fairseq_collab.attention import CollaborativeAttention
 from fairseq_collab.attention.collaborative import QUERY_MIXINGS, widest_key

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from collab_lab.conversion.common_map import Shared, WeightedMaps, balanced, largest, root
+from collab_lab.conversion.shared_projection import Shared, WeightedMaps, balanced, largest, root
 from collab_lab.pricing.statistics import Statistics
 from collab_lab.trained.attentions import HeadMaps
 

@@ -26,13 +26,6 @@ from ctranslate2.specs.attention_spec import MultiHeadAttentionSpec
 from fairseq.data import Dictionary
 from torch import nn
 
-from collab_lab.export.attention import (
-    NotExactError,
-    key_value_heads,
-    plain_weights,
-    shares,
-    smallest_size,
-)
 from collab_lab.export.model import (
     Vocabulary,
     check_engine,
@@ -41,9 +34,16 @@ from collab_lab.export.model import (
     position_table,
     vocabulary,
 )
+from collab_lab.export.standard_weights import (
+    NotExactError,
+    key_value_heads,
+    plain_weights,
+    shares,
+    smallest_size,
+)
 from collab_lab.metrics.cost import BYTES_PER_FLOAT, cached_floats
 from collab_lab.trained.attentions import Attention, attentions
-from collab_lab.trained.opener import Trained
+from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.attention import HeadAttention
 
 ACTIVATIONS = {

@@ -4,9 +4,9 @@
     gamma_t = sum_s g_ts y_s,     z_t = sum_s a_ts y_s            what a head reads: z
 
     X       = 1/N_q sum_t [x_t 1]^T [x_t 1]       inputs of the queries
-    Gamma_i = 1/N   sum_t gamma_t^T gamma_t       what a change of a key costs
+    Gamma_i = 1/N   sum_t gamma_t^T gamma_t       price of a change of a key
     Z_i     = Cov_t z_t,  mean_i = mean of z_t    inputs of the values
-    Delta   = 1/N   sum_t G_t^T G_t               what a change of the output costs
+    Delta   = 1/N   sum_t G_t^T G_t               price of a change of the output
     M_ij    = 1/N   sum_t (G_t . o~_it)(G_t . o~_jt),    o~_i = o_i less its mean over queries
 
 ``G_t = dL/do_t`` at the output of the attention, ``delta_t = G_t Wo_i`` at that of head i, and
@@ -43,7 +43,7 @@ from collab_lab.trained.attentions import (
     hooked,
     projections,
 )
-from collab_lab.trained.opener import Trained
+from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.attention.scores import mask_scores, over_keys
 
 #: Share of the mean of a metric's diagonal that is added to all of it: in directions that sentences

@@ -24,7 +24,7 @@ from collab_common import ATTENTION_TYPES, AttentionType
 from collab_common.errors import UserError
 from collab_lab.pruning.surgery import Retained
 from collab_lab.trained.attentions import Attention, HeadCounts
-from collab_lab.trained.opener import Trained
+from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.attention.gates import OPEN, GatedAttention, gated_attentions, rounded
 
 #: The importance of each head, by attention type and layer.

@@ -29,7 +29,7 @@ from collab_common import ATTENTION_TYPES, AttentionType
 from collab_common.errors import UserError, first_line
 from collab_lab.pricing.statistics import Statistics, mean_outputs
 from collab_lab.trained.attentions import Attention, HeadMaps, attentions
-from collab_lab.trained.opener import Trained
+from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.attention import ConcatenatedAttention
 from fairseq_collab.models.layers import is_copy
 from fairseq_collab.models.variants import family_of

@@ -24,7 +24,7 @@ from omegaconf import DictConfig, OmegaConf
 from collab_common.errors import UserError
 from collab_lab.runs.run import Run
 from collab_lab.trained.average import average_checkpoints, last_checkpoints
-from collab_lab.trained.opener import Trained, batches
+from collab_lab.trained.checkpoint import Trained, batches
 
 Kind = Literal["train", "valid", "train_inner"]
 

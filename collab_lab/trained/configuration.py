@@ -24,7 +24,7 @@ from omegaconf import OmegaConf
 
 from collab_common import ATTENTION_TYPES
 from collab_common.files import write_atomic
-from collab_lab.trained.opener import Trained
+from collab_lab.trained.checkpoint import Trained
 
 #: Options that describe the shape of a pruned model, said even where they are the default.
 SHAPE = (

@@ -25,7 +25,7 @@ from collab_lab.pricing.statistics import Statistics
 from collab_lab.pruning.choices import all_heads
 from collab_lab.pruning.surgery import Retained, check_heads, heads_by_attention, pruned
 from collab_lab.trained.attentions import Attention, HeadMaps, attentions
-from collab_lab.trained.opener import Trained
+from collab_lab.trained.checkpoint import Trained
 
 pytestmark = pytest.mark.usefixtures("float64")
 

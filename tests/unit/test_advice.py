@@ -18,7 +18,7 @@ from collab_lab.conversion.converter import Converter
 from collab_lab.metrics.cost import totals
 from collab_lab.metrics.significance import Gain, gain_per_unit
 from collab_lab.pricing.statistics import collect
-from collab_lab.trained.opener import Trained
+from collab_lab.trained.checkpoint import Trained
 
 COSTS = ("cache", "parameters", "multiply-adds")
 POSITIONS = {"max_source_positions": 40, "max_target_positions": 40}

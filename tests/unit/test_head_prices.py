@@ -13,13 +13,13 @@ import toy
 from toy_heads import build, sample
 from toy_language_models import language_model
 
-from collab_lab.analysis.weights import head_outputs
+from collab_lab.analysis.attention_weights import head_outputs
 from collab_lab.metrics.loss import predicted, read_by_decoder, summed_loss
 from collab_lab.pricing.bits import head_prices
 from collab_lab.pricing.statistics import collect
 from collab_lab.pruning.choices import removals
 from collab_lab.trained.attentions import Attention, attentions
-from collab_lab.trained.opener import Trained
+from collab_lab.trained.checkpoint import Trained
 
 pytestmark = pytest.mark.usefixtures("float64")
 
