@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collab_lab.trained.average import average_checkpoints
     from collab_lab.trained.checkpoint import open_model
 
-#: No room has the name of a function: importing it would replace the function.
-_ROOMS = {
+#: No module of this package has the name of a function: importing it would replace the function.
+_MODULE_OF = {
     "advise": "advice.advisor",
     "average_checkpoints": "trained.average",
     "convert": "api",
@@ -48,7 +48,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _ROOMS:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import_module("fairseq_collab")  # registers all architectures
-    return getattr(import_module(f"{__name__}.{_ROOMS[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)

@@ -126,7 +126,7 @@ def convert(
     converter = Converter(model, conversion, statistics)
     if shares:
         sizes = converter.spread(shares)
-    result, prices_of = converter.model(sizes)
+    result, prices_of = converter.convert(sizes)
     return Converted(result, sizes, prices_of)
 
 
@@ -182,11 +182,12 @@ def prune(
     else:
         if statistics is None:
             statistics = collect(model, samples(model, subset, sentences))
-        named = {one.name: of for one, of in statistics.items()}  # without gates it is a copy
-        every = attentions(model.model)
-        statistics = {one: named[one.name] for one in every if one.name in named}
-        pairs = {one: of.head_fisher for one, of in statistics.items()}
-    pairs = {one: of for one, of in pairs.items() if one.type in types}
+        # By name: without gates the model is a copy, with other attention objects.
+        by_name = {attention.name: fisher for attention, fisher in statistics.items()}
+        named = [attention for attention in attentions(model.model) if attention.name in by_name]
+        statistics = {attention: by_name[attention.name] for attention in named}
+        pairs = {attention: fisher.head_fisher for attention, fisher in statistics.items()}
+    pairs = {attention: fisher for attention, fisher in pairs.items() if attention.type in types}
     if keep is not None:
         retained, price = choices.cheapest_of_each(model.heads, pairs, keep)
     else:

@@ -77,7 +77,7 @@ class Measured:
         print(self.rows[-1], flush=True)
 
     def convert(self, work: Converter, sizes: Mapping[Attention, int], **row: Any) -> None:
-        changed, prices = work.model(sizes)
+        changed, prices = work.convert(sizes)
         listed = {str(one): size for one, size in sizes.items()}
         self.add(changed, sum(prices.values()), **row, sizes=listed)
 

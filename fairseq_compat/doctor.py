@@ -86,15 +86,15 @@ def distributions() -> Iterator[Problem]:
         command = INSTALL_FAIRSEQ if name == "fairseq" else f"pip install {name}"
         if not version:
             yield Problem(f"{name} is not installed", sys.prefix, f"run `{command}`")
-        elif numbers(version) < lowest or (name == "fairseq" and version != FAIRSEQ):
+        elif major_minor(version) < lowest or (name == "fairseq" and version != FAIRSEQ):
             needed = FAIRSEQ if name == "fairseq" else f"{lowest[0]}.{lowest[1]} or later"
             what = f"{name} {version} instead of {needed}"
             command = command.replace("install", "install --upgrade")
             yield Problem(what, sys.prefix, f"run `{command}`")
 
 
-def numbers(version: str) -> tuple[int, int]:
-    """Return the first two numbers of a version."""
+def major_minor(version: str) -> tuple[int, int]:
+    """Return the first two numbers of a version: major, minor."""
     match = re.match(r"(\d+)\.(\d+)", version)
     return (int(match[1]), int(match[2])) if match else (0, 0)
 

@@ -82,5 +82,5 @@ def converted(
     found: Trained, sizes: dict[Attention, int], *options: str, seen: bool = False
 ) -> tuple[Any, dict[Attention, float]]:
     """The model that the command's ``options`` make, and its prices."""
-    result, prices = converter(found, *options, seen=seen).model(sizes)
+    result, prices = converter(found, *options, seen=seen).convert(sizes)
     return result.model, prices

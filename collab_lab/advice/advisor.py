@@ -200,7 +200,7 @@ def converted(
             words += [f"--{target.size.replace('_', '-')}-in-{type_}", widths]
 
     def make() -> tuple[Trained, float]:
-        result, prices = converter.model(sizes)
+        result, prices = converter.convert(sizes)
         return result, sum(prices.values())
 
     return Candidate(name, price, ("reparametrize", words), make)

@@ -99,7 +99,7 @@ def checks(model: Trained, priced: Prices, valid: list[dict[str, Any]]) -> dict[
             measured.append({"change": change, "price": price, "measured": rise})
 
     def converted(converter: Converter, share: float) -> tuple[Trained, float]:
-        changed, prices = converter.model(converter.spread({"cache": share}))
+        changed, prices = converter.convert(converter.spread({"cache": share}))
         return changed, sum(prices.values())
 
     def without_heads(number: int) -> tuple[Trained, float | None]:

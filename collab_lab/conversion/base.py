@@ -21,7 +21,7 @@ from collab_lab.trained.attentions import Attention, HeadMaps
 from fairseq_collab.models.base import Variant
 
 #: The state dict of a new attention without its signature, and its price in bits.
-Converted = tuple[dict[str, Tensor], float]
+PricedWeights = tuple[dict[str, Tensor], float]
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Target:
     #: Its architectures, the name of its heads in messages, and the name of their size.
     variant: ClassVar[Variant]
     heads: ClassVar[str]
-    what: ClassVar[str]
+    size_name: ClassVar[str]
     #: Parts of standard heads that must have the size d/H: keys, values.
     even: tuple[str, ...] = ()
     #: Options of the result, whatever its sizes.
@@ -131,7 +131,7 @@ class Target:
         sizes = {max(1, largest * step // GRID) for step in range(1, GRID + 1)}
         return sorted(size for size in sizes if self.out_of_range(module, size) is None)
 
-    def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> Converted:
+    def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> PricedWeights:
         """The new attention in place of ``trained.module``.
 
         Args:

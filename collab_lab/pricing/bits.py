@@ -70,9 +70,9 @@ class Point(NamedTuple):
     multiply_adds: int
     price: float
 
-    def cost(self, of: str) -> int:
+    def cost(self, resource: str) -> int:
         """``of``: cache, parameters or multiply-adds."""
-        return int(getattr(self, of.replace("-", "_")))
+        return int(getattr(self, resource.replace("-", "_")))
 
 
 def cheapest(
@@ -86,8 +86,8 @@ def cheapest(
     pairs = [(key, point) for key, curve in curves.items() for point in curve]
     one_each = [[key == other for key, _ in pairs] for other in curves]
     limits = [LinearConstraint(one_each, 1, 1)]
-    for of, budget in budgets.items():
-        costs = [point.cost(of) for _, point in pairs]
+    for resource, budget in budgets.items():
+        costs = [point.cost(resource) for _, point in pairs]
         unit = math.gcd(*costs) or 1  # small numbers: the solver's tolerance is absolute
         limits.append(LinearConstraint([cost // unit for cost in costs], ub=budget // unit))
     prices = [point.price for _, point in pairs]

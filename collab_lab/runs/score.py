@@ -33,7 +33,7 @@ from collab_lab.metrics.translate import Translations, translate
 from collab_lab.runs.devices import wanted
 from collab_lab.runs.record import Record, Task
 from collab_lab.runs.run import Run, is_ours
-from collab_lab.runs.training import averaged_model, training_figures
+from collab_lab.runs.training import averaged_model, training_numbers
 from collab_lab.runs.translations import manifest, read_lines
 from collab_lab.trained.attentions import attentions
 from collab_lab.trained.checkpoint import (
@@ -65,7 +65,7 @@ def score_run(run: Run) -> Record:
         utils.import_user_module(config.common)
     languages = {k: v for k, v in config.task.items() if k in ("source_lang", "target_lang")}
     trained = opened(run.average, read_checkpoint(run.average, data, **languages))
-    figures = model_figures(trained)
+    numbers = model_numbers(trained)
     to_gpu(trained.model, config)
     now = circumstances(config.common.cpu, 1 if started.checkpoint else wanted(config))
     measured = perplexities if task == "language_modeling" else translation
@@ -82,8 +82,8 @@ def score_run(run: Run) -> Record:
         data_sha256=manifest_hash(data),
         subset=subset,
         averaged=averaged,
-        **figures,
-        **training_figures(run, trained),
+        **numbers,
+        **training_numbers(run, trained),
         **measured(run, config, trained, subset),
         **now | ({"hardware": started.hardware} if started.hardware else {}),
     )
@@ -153,7 +153,7 @@ def manifest_hash(data: Path) -> str | None:
 # ---- measures ------------------------------------------------------------------------------------
 
 
-def model_figures(trained: Trained) -> Facts:
+def model_numbers(trained: Trained) -> Facts:
     """Parameters, cache bytes, multiply-adds, heads and key width of a model."""
     every = [one.module for one in attentions(trained.model)]
     values = {

@@ -76,7 +76,7 @@ class Diverged(UserError):
     """A training ended, and its model knows less than nothing."""
 
 
-def training_figures(run: Run, trained: Trained) -> dict[str, Any]:
+def training_numbers(run: Run, trained: Trained) -> dict[str, Any]:
     """Speed, length and final validation loss of the training.
 
     The loss is computed now if the training did not validate, or took place elsewhere.

@@ -1,4 +1,4 @@
-"""The options with which a changed model is trained on: for ``fairseq-train`` and for Hydra.
+"""Options for training a pruned or converted model on.
 
 Every pruned or converted model has its own shape.  ``--out MODELS/model/NAME.pt`` of
 ``fairseq-collab prune`` and ``reparametrize`` writes MODELS/model/NAME.yaml next to it.  With

@@ -290,7 +290,7 @@ def test_fewer_groups_lose_more(options: list[str]) -> None:
     for groups in (4, 2, 1):
         work = converter(found, *(option.format(groups) for option in options))
         sizes = dict.fromkeys(attentions(found.model), groups if "query" in options[0] else D)
-        sums.append(sum(work.model(sizes)[1].values()))
+        sums.append(sum(work.convert(sizes)[1].values()))
     exact, two, one = sums
     assert exact < 1e-9 < two < one
 

@@ -294,7 +294,7 @@ def test_a_curve_tells_what_is_built() -> None:
         work = converter(found, *options)
         attention = found.attentions["cross"][0]
         point = work.curve(attention)[-2]
-        result, prices = work.model({attention: point.size})
+        result, prices = work.convert({attention: point.size})
         module = result.model.get_submodule(attention.name)
         assert point.cache == sum(module.cached_floats_per_token())
         assert point.parameters == toy.num_parameters(module)

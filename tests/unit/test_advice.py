@@ -65,7 +65,7 @@ def test_costs_are_known_before_a_model_is_built(name: str) -> None:
         except UserError:
             continue
         sizes = {one: converter.target.grid(one.module)[0] for one in converter.attentions}
-        made = totals(converter.model(sizes)[0].model)
+        made = totals(converter.convert(sizes)[0].model)
         for of in COSTS:
             expected = whole[of]
             for one in converter.attentions:
