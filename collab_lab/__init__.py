@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from collab_lab.hugging_face import swap_attention
     from collab_lab.metrics.cost import cost, multiply_adds
     from collab_lab.trained.average import average_checkpoints
-    from collab_lab.trained.opener import open_model
+    from collab_lab.trained.checkpoint import open_model
 
-#: No room has the name of a function: importing it would replace the function.
-_ROOMS = {
+#: No module of this package has the name of a function: importing it would replace the function.
+_MODULE_OF = {
     "advise": "advice.advisor",
     "average_checkpoints": "trained.average",
     "convert": "api",
     "cost": "metrics.cost",
     "multiply_adds": "metrics.cost",
-    "open_model": "trained.opener",
+    "open_model": "trained.checkpoint",
     "prices": "api",
     "prune": "api",
     "swap_attention": "hugging_face",
@@ -48,7 +48,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _ROOMS:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import_module("fairseq_collab")  # registers all architectures
-    return getattr(import_module(f"{__name__}.{_ROOMS[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)

@@ -16,7 +16,7 @@ from collab_lab.pricing.statistics import Statistics, collect
 from collab_lab.pruning import choices, surgery
 from collab_lab.pruning.surgery import Retained
 from collab_lab.trained.attentions import Attention, attentions
-from collab_lab.trained.opener import Trained, samples
+from collab_lab.trained.checkpoint import Trained, samples
 
 #: Kinds of heads that :func:`prices` tells the prices of.
 PRICED = {
@@ -43,7 +43,7 @@ class Prices(NamedTuple):
 
     def heads(self, attention: Attention) -> list[float]:
         """The price of removing each head alone."""
-        prices: list[float] = head_prices(self.statistics[attention].pairs).tolist()
+        prices: list[float] = head_prices(self.statistics[attention].head_fisher).tolist()
         return prices
 
     def sizes(self, attention: Attention) -> dict[str, list[Point]]:
@@ -52,7 +52,7 @@ class Prices(NamedTuple):
 
 
 def prices(model: Trained, *, subset: str = "train", sentences: int = 1000) -> Prices:
-    """Predict what every narrower key, latent, group and missing head costs.
+    """Predict the price of every narrower key, latent, group and missing head.
 
     Args:
         subset, sentences: set, and number of them evenly spread over it, for one forward and
@@ -126,7 +126,7 @@ def convert(
     converter = Converter(model, conversion, statistics)
     if shares:
         sizes = converter.spread(shares)
-    result, prices_of = converter.model(sizes)
+    result, prices_of = converter.convert(sizes)
     return Converted(result, sizes, prices_of)
 
 
@@ -154,7 +154,7 @@ def prune(
     subset: str = "train",
     sentences: int = 1000,
 ) -> Pruned:
-    """Remove heads from a trained model: those that cost least, unless other arguments choose.
+    """Remove heads from a trained model: those of least price, unless other arguments choose.
 
     Gates are multiplied into the weights first.
 
@@ -182,11 +182,12 @@ def prune(
     else:
         if statistics is None:
             statistics = collect(model, samples(model, subset, sentences))
-        named = {one.name: of for one, of in statistics.items()}  # without gates it is a copy
-        every = attentions(model.model)
-        statistics = {one: named[one.name] for one in every if one.name in named}
-        pairs = {one: of.pairs for one, of in statistics.items()}
-    pairs = {one: of for one, of in pairs.items() if one.type in types}
+        # By name: without gates the model is a copy, with other attention objects.
+        by_name = {attention.name: fisher for attention, fisher in statistics.items()}
+        named = [attention for attention in attentions(model.model) if attention.name in by_name]
+        statistics = {attention: by_name[attention.name] for attention in named}
+        pairs = {attention: fisher.head_fisher for attention, fisher in statistics.items()}
+    pairs = {attention: fisher for attention, fisher in pairs.items() if attention.type in types}
     if keep is not None:
         retained, price = choices.cheapest_of_each(model.heads, pairs, keep)
     else:
@@ -199,6 +200,6 @@ def validation_loss(model: Trained, batches: Sequence[Mapping[str, Any]] | None 
     """The loss on the validation set, in bits per target token, without label smoothing.
 
     Args:
-        batches: other sentences, as :func:`.opener.samples` returns them.
+        batches: other sentences, as :func:`.checkpoint.samples` returns them.
     """
     return mean_bits(model.model, samples(model, "valid") if batches is None else batches)

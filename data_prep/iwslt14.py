@@ -33,7 +33,7 @@ from data_prep.parallel_text import (
     write_lines,
     write_segments,
 )
-from data_prep.published import command
+from data_prep.published_corpus import command
 
 PROG = "fairseq-collab data iwslt14"
 # Where fairseq's script fetches from. WIT3's own server (wit3.fbk.eu/archive/2014-01) is gone.

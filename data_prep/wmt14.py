@@ -41,7 +41,7 @@ from data_prep.parallel_text import (
     without_typographic_apostrophes,
     write_segments,
 )
-from data_prep.published import command
+from data_prep.published_corpus import command
 
 PROG = "fairseq-collab data wmt14"
 VARIANTS = {

@@ -18,6 +18,7 @@ FILE is JSON: the rows, and how they were made.  results/prices.md shows them.
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -37,9 +38,8 @@ from collab_lab.conversion.converter import Converter
 from collab_lab.metrics.loss import mean_bits, read_by_decoder
 from collab_lab.pricing.statistics import Statistics, collect
 from collab_lab.pruning import choices, surgery
-from collab_lab.trained import opener
 from collab_lab.trained.attentions import Attention, HeadMaps, hooked, inputs_of
-from collab_lab.trained.opener import Trained, samples
+from collab_lab.trained.checkpoint import Trained, open_model, samples
 
 Found = Mapping[Attention, Statistics]
 KINDS = {
@@ -77,7 +77,7 @@ class Measured:
         print(self.rows[-1], flush=True)
 
     def convert(self, work: Converter, sizes: Mapping[Attention, int], **row: Any) -> None:
-        changed, prices = work.model(sizes)
+        changed, prices = work.convert(sizes)
         listed = {str(one): size for one, size in sizes.items()}
         self.add(changed, sum(prices.values()), **row, sizes=listed)
 
@@ -95,7 +95,7 @@ def alone(measured: Measured, found: Found, batches: list[dict[str, Any]]) -> No
         for head in range(0, one.module.num_heads, 3):
             kept = choices.all_heads(trained.heads)
             kept[one.type][one.layer].remove(head)
-            price = float(statistics.pairs[head, head]) / 2 / torch.log(torch.tensor(2.0)).item()
+            price = float(statistics.head_fisher[head, head]) / 2 / math.log(2)
             changed = surgery.pruned(trained, kept, found)
             measured.add(changed, price, what="alone", kind="heads", type=one.type)
 
@@ -124,7 +124,7 @@ def heads(measured: Measured, found: Found, batches: list[dict[str, Any]]) -> No
         importance.add(batch)
     raw = importance.per_token()
     pairs = {
-        "price": {one: each.pairs for one, each in found.items()},
+        "price": {one: each.head_fisher for one, each in found.items()},
         "importance": choices.on_diagonals(raw, trained),
         "normalised": choices.on_diagonals(normalised(raw), trained),
     }
@@ -180,23 +180,31 @@ def weightings(
     for one, fisher in found.items():
         maps = HeadMaps.of(one.module)
         heads, (whole, within) = len(maps.keys), inputs[one]
-        plain = replace(Statistics.unweighted(maps), means=fisher.means, pairs=fisher.pairs)
+        plain = replace(
+            Statistics.unweighted(maps),
+            value_mean=fisher.value_mean,
+            head_fisher=fisher.head_fisher,
+        )
         whole, within = (each.repeat(heads, 1, 1) for each in (whole, within))
-        one_side = replace(plain, keys=whole, values=whole)
-        both = replace(one_side, inputs=fisher.inputs, keys=within)
-        read = replace(both, values=fisher.values)
+        one_side = replace(plain, key_fisher=whole, value_covariance=whole)
+        both = replace(one_side, query_moment=fisher.query_moment, key_fisher=within)
+        read = replace(both, value_covariance=fisher.value_covariance)
         for name, each in zip(steps, (plain, one_side, both, read), strict=True):
             steps[name][one] = balanced(maps, each)
     return {**steps, "fisher": dict(found)}
 
 
 def balanced(maps: HeadMaps, statistics: Statistics) -> Statistics:
-    """With metrics of keys and values scaled so that all of each costs 1."""
-    read = maps.queries.mT @ statistics.inputs @ maps.queries
-    keys = (maps.keys.mT @ statistics.keys @ maps.keys * read).sum()
-    read, values = maps.out.mT @ statistics.output @ maps.out, maps.values[:, :-1]
-    energy = (values.mT @ statistics.values @ values * read).sum()
-    return replace(statistics, keys=statistics.keys / keys, values=statistics.values / energy)
+    """With metrics of keys and values scaled so that all of each has price 1."""
+    read = maps.queries.mT @ statistics.query_moment @ maps.queries
+    keys = (maps.keys.mT @ statistics.key_fisher @ maps.keys * read).sum()
+    read, values = maps.out.mT @ statistics.output_fisher @ maps.out, maps.values[:, :-1]
+    energy = (values.mT @ statistics.value_covariance @ values * read).sum()
+    return replace(
+        statistics,
+        key_fisher=statistics.key_fisher / keys,
+        value_covariance=statistics.value_covariance / energy,
+    )
 
 
 def covariances(
@@ -262,7 +270,7 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=1000)
     parser.add_argument("--only", nargs="+", choices=STEPS, default=STEPS, help="these parts")
     args = parser.parse_args()
-    trained = opener.open_model(args.model, args.data)
+    trained = open_model(args.model, args.data)
     batches = samples(trained, "train", args.sentences)
     found = collect(trained, batches)
     measured = Measured(trained)

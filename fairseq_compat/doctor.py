@@ -22,9 +22,9 @@ from typing import NamedTuple
 
 from collab_common.provenance import MATMUL_ENV, hardware
 
-from . import is_switched_off, registry
+from . import fix_table, is_switched_off
 from .fairseq_fixes import SEARCH_ENV, SEARCHES
-from .registry import installed_version
+from .fix_table import installed_version
 
 FAIRSEQ = "0.12.2"
 INSTALL_FAIRSEQ = f"pip install --no-deps fairseq=={FAIRSEQ}"
@@ -66,8 +66,8 @@ def main(argv: list[str] | None = None) -> int:
     problems += import_problems()
     print_versions()
     print("\nFixes to the installed libraries, made in memory when they are imported:")
-    for fix in registry.FIXES:
-        state = "active" if registry.is_applied(fix) else "not active"
+    for fix in fix_table.FIXES:
+        state = "active" if fix_table.is_applied(fix) else "not active"
         print(f"  {state:<11} {fix.name}: {fix.why}")
     count = f"{len(problems)} problem{'s' * (len(problems) > 1)} found:"
     print("\n" + (count if problems else "No problem found."))
@@ -86,15 +86,15 @@ def distributions() -> Iterator[Problem]:
         command = INSTALL_FAIRSEQ if name == "fairseq" else f"pip install {name}"
         if not version:
             yield Problem(f"{name} is not installed", sys.prefix, f"run `{command}`")
-        elif numbers(version) < lowest or (name == "fairseq" and version != FAIRSEQ):
+        elif major_minor(version) < lowest or (name == "fairseq" and version != FAIRSEQ):
             needed = FAIRSEQ if name == "fairseq" else f"{lowest[0]}.{lowest[1]} or later"
             what = f"{name} {version} instead of {needed}"
             command = command.replace("install", "install --upgrade")
             yield Problem(what, sys.prefix, f"run `{command}`")
 
 
-def numbers(version: str) -> tuple[int, int]:
-    """Return the first two numbers of a version."""
+def major_minor(version: str) -> tuple[int, int]:
+    """Return the first two numbers of a version: major, minor."""
     match = re.match(r"(\d+)\.(\d+)", version)
     return (int(match[1]), int(match[2])) if match else (0, 0)
 

@@ -10,7 +10,7 @@ import toy
 from omegaconf import OmegaConf
 
 from collab_lab.trained import configuration
-from collab_lab.trained.opener import Trained
+from collab_lab.trained.checkpoint import Trained
 
 #: Every kind of attention, with sizes that no rule of thumb gives.
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -18,7 +18,7 @@ from collab_lab.conversion.converter import Converter, check
 from collab_lab.conversion.kinds import TARGETS, Collaborative
 from collab_lab.pricing.statistics import collect
 from collab_lab.trained.attentions import Attention
-from collab_lab.trained.opener import Trained
+from collab_lab.trained.checkpoint import Trained
 
 HERE = Path("model.pt")
 
@@ -82,5 +82,5 @@ def converted(
     found: Trained, sizes: dict[Attention, int], *options: str, seen: bool = False
 ) -> tuple[Any, dict[Attention, float]]:
     """The model that the command's ``options`` make, and its prices."""
-    result, prices = converter(found, *options, seen=seen).model(sizes)
+    result, prices = converter(found, *options, seen=seen).convert(sizes)
     return result.model, prices

@@ -32,7 +32,7 @@ from collab_lab.pricing.statistics import Statistics, collect
 from collab_lab.pruning.choices import removals, without, without_gates
 from collab_lab.pruning.surgery import check_heads, pruned
 from collab_lab.trained.attentions import Attention, attentions
-from collab_lab.trained.opener import Trained, samples
+from collab_lab.trained.checkpoint import Trained, samples
 
 #: Candidates that are built and measured.
 MEASURED = 3
@@ -200,7 +200,7 @@ def converted(
             words += [f"--{target.size.replace('_', '-')}-in-{type_}", widths]
 
     def make() -> tuple[Trained, float]:
-        result, prices = converter.model(sizes)
+        result, prices = converter.convert(sizes)
         return result, sum(prices.values())
 
     return Candidate(name, price, ("reparametrize", words), make)
@@ -210,7 +210,7 @@ def fewer_heads(name: str, trained: Trained, statistics: Priced, shares: Shares)
     """The model without its cheapest heads: for the cache alone, those of the decoder."""
     check_heads(trained)
     types = ("decoder", "cross") if shares.keys() == {"cache"} else ATTENTION_TYPES
-    order = removals({one: it.pairs for one, it in statistics.items() if one.type in types})
+    order = removals({one: it.head_fisher for one, it in statistics.items() if one.type in types})
     left, number = totals(trained.model), 0
     most = {of: int(share * left[of]) for of, share in shares.items()}
     while any(left[of] > most[of] for of in most):
@@ -229,7 +229,7 @@ def fewer_heads(name: str, trained: Trained, statistics: Priced, shares: Shares)
 
 
 def costs_of_heads(attention: Attention) -> Point:
-    """What all heads of an attention cost together."""
+    """The cost of all heads of an attention together."""
     weights = attention.module.state_dict().items()
     heads = {name: w for name, w in weights if "_proj." in name and name != "out_proj.bias"}
     return point(attention, 0, heads, 0.0)

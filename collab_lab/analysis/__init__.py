@@ -1,11 +1,11 @@
 """What the heads of a trained model do, in the order of the data.
 
-weights      how all heads attend on a batch; their outputs, for gradients
-measures     confidence, positions, rare tokens; the roles of a head
-trees        gold trees, over the subwords of the model
-syntax       the encoder's heads against the trees
-importance   how much the loss depends on a head
-relevance    how much the prediction depends on a head
-stages       all measures on one model and one subset, one after the other
-content      heads.json, which holds them
+attention_weights  how all heads attend on a batch; their outputs, for gradients
+measures           confidence, positions, rare tokens; the roles of a head
+trees              gold trees, over the subwords of the model
+syntax             the encoder's heads against the trees
+importance         how much the loss depends on a head
+relevance          how much the prediction depends on a head
+stages             all measures on one model and one subset, one after the other
+heads_file         heads.json, which holds them
 """

@@ -50,7 +50,7 @@ from torch import Tensor, nn
 
 from collab_common import AttentionType
 from collab_common.errors import UserError
-from collab_lab.analysis.weights import Means, head_outputs, per_head
+from collab_lab.analysis.attention_weights import Means, head_outputs, per_head
 from collab_lab.trained.attentions import Attention, hooked, inputs_of, projections
 from fairseq_collab.attention.scores import for_each_head
 

@@ -23,17 +23,17 @@ from fairseq import utils
 from collab_common.errors import UserError
 from collab_common.files import sha256
 from collab_common.progress import bar, say
-from collab_lab.analysis import content, measures
+from collab_lab.analysis import heads_file, measures
+from collab_lab.analysis.attention_weights import attend
 from collab_lab.analysis.importance import importance as gradient_importance
 from collab_lab.analysis.measures import SELF_TYPES, Measure
 from collab_lab.analysis.relevance import Relevance
 from collab_lab.analysis.syntax import SyntaxScores, as_sample, tree_batches
 from collab_lab.analysis.trees import Tree
-from collab_lab.analysis.weights import attend
 from collab_lab.pricing.bits import head_prices
 from collab_lab.pricing.statistics import collect
 from collab_lab.trained.attentions import attentions
-from collab_lab.trained.opener import MAX_TOKENS, Trained, batches, fitting, samples, to_device
+from collab_lab.trained.checkpoint import MAX_TOKENS, Trained, batches, fitting, samples, to_device
 
 #: Seconds for relevance, unless the number of sentences is given.
 SECONDS = 600.0
@@ -79,7 +79,7 @@ def run(results: dict[str, Any], stages: Iterable[Stage], trained: Trained, path
         results |= part
         results["roles"] = measures.roles(results, trained.heads)
         results["stages"][stage.name] = stage.settings
-        content.write(path, results)
+        heads_file.write(path, results)
 
 
 # ---- the stages ----------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ def price(trained: Trained, subset: str, sentences: int) -> dict[str, Any]:
     """The price of each head on some sentences of a subset, in bits per target token."""
     statistics = collect(trained, samples(trained, subset, sentences))
     prices = {
-        type_: [head_prices(statistics[one].pairs).tolist() for one in layers]
+        type_: [head_prices(statistics[one].head_fisher).tolist() for one in layers]
         for type_, layers in trained.attentions.items()
     }
     return {"measures": {"price": prices}}

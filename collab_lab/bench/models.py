@@ -22,8 +22,8 @@ from torch import nn
 
 from collab_common.errors import UserError
 from collab_lab.export.model import plain
-from collab_lab.trained.from_options import placeholder
-from collab_lab.trained.opener import Trained, to_device
+from collab_lab.trained.checkpoint import Trained, to_device
+from collab_lab.trained.untrained import placeholder
 from fairseq_collab.attention import CollaborativeAttention
 from fairseq_collab.models.base import Family
 from fairseq_collab.models.families import LANGUAGE_MODEL, TRANSLATION

@@ -17,32 +17,37 @@ import numpy as np
 import torch
 
 Record = dict[str, Any]
-#: Functions of an item of work, by name.
+#: Functions of a batch, by name.
 Programs = Mapping[str, Callable[[Any], Any]]
 #: Pause before each program.  OpenMP threads of the program before it spin for 0.2 s.
 PAUSE = 0.25
 
 
-def in_turn(
-    programs: Programs, items: Sequence[Any], turns: int, seconds: float = 0, pause: float = PAUSE
+def time_interleaved(
+    programs: Programs,
+    batches: Sequence[Any],
+    min_turns: int,
+    min_seconds: float = 0,
+    pause: float = PAUSE,
 ) -> dict[str, list[float]]:
     """Seconds of each program in each turn; the caller warms the programs up.
 
     Args:
-        items: work; a turn takes one item, in shuffled order, again from the start if need be.
-        turns: the least number of turns.
-        seconds: the least duration of all turns together.
+        batches: work; a turn takes one batch, in shuffled order, again from the start if need be.
+        min_turns: the least number of turns.
+        min_seconds: the least duration of all turns together.
     """
     # Batches come sorted by length: shuffled, a few turns see short and long ones.
-    order = random.Random(1).sample(items, len(items))
+    order = random.Random(1).sample(batches, len(batches))
     times: dict[str, list[float]] = {name: [] for name in programs}
     start, turn = clock(), 0
-    while turn < turns or clock() - start < seconds:
-        passes, place = divmod(turn, len(order))
-        for name in [*programs][:: -1 if (place + passes) % 2 else 1]:
+    while turn < min_turns or clock() - start < min_seconds:
+        epoch, index = divmod(turn, len(order))
+        # Alternates within an epoch, and for each batch from epoch to epoch.
+        for name in [*programs][:: -1 if (index + epoch) % 2 else 1]:
             time.sleep(pause)
             begin = clock()
-            programs[name](order[place])
+            programs[name](order[index])
             times[name].append(clock() - begin)
         turn += 1
     return times
@@ -55,7 +60,7 @@ def clock() -> float:
     return time.perf_counter()
 
 
-def compared(times: Mapping[str, Sequence[float]]) -> Iterator[Record]:
+def speedups(times: Mapping[str, Sequence[float]]) -> Iterator[Record]:
     """One record per program: the ratios of the first program's times to its own.
 
     Yields:
@@ -63,7 +68,8 @@ def compared(times: Mapping[str, Sequence[float]]) -> Iterator[Record]:
         first; ``low``, ``high``: 5th and 95th percentile; ``turns``; ``seconds``: median.
     """
     first = next(iter(times.values()))
-    for name, own in times.items():
-        low, ratio, high = np.quantile(np.divide(first, own), (0.05, 0.5, 0.95)).tolist()
-        ratios = {"ratio": ratio, "low": low, "high": high}
-        yield {"engine": name, **ratios, "turns": len(own), "seconds": float(np.median(own))}
+    for name, program_times in times.items():
+        p5, ratio, p95 = np.quantile(np.divide(first, program_times), (0.05, 0.5, 0.95)).tolist()
+        ratios = {"ratio": ratio, "low": p5, "high": p95}
+        seconds = float(np.median(program_times))
+        yield {"engine": name, **ratios, "turns": len(program_times), "seconds": seconds}

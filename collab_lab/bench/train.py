@@ -20,7 +20,7 @@ from fairseq.trainer import Trainer
 from omegaconf import DictConfig
 
 from collab_lab.bench.models import PRESETS, batches, random_pair, random_task, unequal
-from collab_lab.bench.timing import Record, compared, in_turn
+from collab_lab.bench.timing import Record, speedups, time_interleaved
 
 #: Largest relative difference of the losses.
 TOLERANCE = 1e-4
@@ -48,7 +48,8 @@ def run(arch: str, preset: str, quick: bool, device: torch.device) -> Iterator[R
     turns, seconds = (2, 0.5) if quick else (6, 8)
     work = statistics.median_high(batch["ntokens"] for batch in found)
     case = f"batches of at most {tokens} tokens"
-    for record in compared(in_turn(programs, [[one] for one in found], turns, seconds, pause=0)):
+    times = time_interleaved(programs, [[batch] for batch in found], turns, seconds, pause=0)
+    for record in speedups(times):
         yield {"task": "training", "case": case, **record, "work": work, "unit": "target tokens"}
 
 

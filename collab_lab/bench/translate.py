@@ -29,7 +29,7 @@ from collab_lab.bench.models import (
     random_task,
     unequal,
 )
-from collab_lab.bench.timing import Record, compared, in_turn
+from collab_lab.bench.timing import Record, speedups, time_interleaved
 from collab_lab.export.model import Vocabulary
 from collab_lab.metrics.translate import BEAM, words_of
 from fairseq_collab.models.families import TRANSLATION
@@ -99,7 +99,7 @@ def run(
     for engine in others.values():
         engine(item)
     turns, seconds = (2, 0.5) if quick else (7, 8)
-    for record in compared(in_turn(engines, [item], turns, seconds)):
+    for record in speedups(time_interleaved(engines, [item], turns, seconds)):
         case = f"beam {beam}, batch {size}, length {length}"
         yield {"task": name, "case": case, **record, "work": size, "unit": "sentences"}
 

@@ -104,7 +104,7 @@ def row(one: Final) -> list[str]:
     return [one.name, num(one.price, "+.4f"), measured + unclear, *shares]
 
 
-def numbers(advice: Advice, args: argparse.Namespace, stem: Path) -> dict[str, Any]:
+def json_content(advice: Advice, args: argparse.Namespace, stem: Path) -> dict[str, Any]:
     """The content of the JSON file."""
     return {
         "want": dict(args.want),
@@ -143,7 +143,7 @@ def main(argv: Sequence[str]) -> int:
         advice.answer.model.model.cpu()
         advice.answer.model.save(model)
     provenance = options.provenance("advise", argv, args.cpu)
-    files.write_json(content, provenance | numbers(advice, args, stem))
+    files.write_json(content, provenance | json_content(advice, args, stem))
     files.write_atomic(page, text)
     print(text, end="")
     return 0 if advice.answer else 1

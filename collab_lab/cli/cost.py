@@ -15,7 +15,7 @@ from collab_common.errors import UserError
 from collab_lab.cli import options
 
 PROG = "fairseq-collab cost"
-STANDARD = " with standard heads"
+STANDARD_SUFFIX = " with standard heads"
 #: Columns, and the numbers whose sum each of them shows.
 COLUMNS = {
     "parameters": ["parameters"],
@@ -44,8 +44,9 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str]) -> int:
     args = build_parser().parse_args(argv)
-    readable = [path for path in args.checkpoints if is_read(options.check_checkpoint, path)]
-    if not readable:
+    checkpoints = args.checkpoints
+    valid_paths = [path for path in checkpoints if succeeds(options.check_checkpoint, path)]
+    if not valid_paths:
         return 1
     options.import_models(args)
     from collab_lab.metrics.cost import load_architecture
@@ -55,26 +56,28 @@ def main(argv: list[str]) -> int:
 
     costs: dict[str, dict[str, int]] = {}
 
-    def count(path: Path) -> None:
+    def add_costs(path: Path) -> None:
         model = load_architecture(path)
         costs[str(path)] = costs_of(model, args.length)
         if isinstance(model, HeadTransformer) and model.variant is COLLABORATIVE:
             in_types = dict.fromkeys(f"key_dim_in_{type_}" for type_ in ATTENTION_TYPES)
+            # Key width 0 builds standard heads: each has a key of size d/H.
             standard = load_architecture(path, key_dim=0, **in_types)
-            costs[f"{path}{STANDARD}"] = costs_of(standard, args.length)
+            costs[f"{path}{STANDARD_SUFFIX}"] = costs_of(standard, args.length)
 
-    counted = [path for path in readable if is_read(count, path)]
+    measured_paths = [path for path in valid_paths if succeeds(add_costs, path)]
     if costs:
-        baseline = next((name for name in costs if name.endswith(STANDARD)), next(iter(costs)))
-        rows = [[name, *cells(numbers, costs[baseline])] for name, numbers in costs.items()]
+        standard = (name for name in costs if name.endswith(STANDARD_SUFFIX))
+        baseline_name = next(standard, next(iter(costs)))
+        rows = [[name, *cells(numbers, costs[baseline_name])] for name, numbers in costs.items()]
         print(grid(["model", *COLUMNS], rows))
         if len(costs) > 1:
-            print(f"%: of {baseline}")
+            print(f"%: of {baseline_name}")
         print(f"multiply-adds: {args.length} tokens on each side, or in a language model's block")
-    return int(len(counted) < len(args.checkpoints))
+    return int(len(measured_paths) < len(checkpoints))
 
 
-def is_read(action: Callable[[Path], None], path: Path) -> bool:
+def succeeds(action: Callable[[Path], None], path: Path) -> bool:
     """Whether ``action`` can read a checkpoint; if not, an error is printed."""
     try:
         action(path)
@@ -89,14 +92,15 @@ def costs_of(model: Any, length: int) -> dict[str, int]:
     from collab_lab.metrics.cost import cost, multiply_adds
 
     numbers = {**asdict(cost(model)), "multiply_adds": multiply_adds(model, length, length)}
-    alone = not hasattr(model, "encoder")
-    return {name: number for name, number in numbers.items() if not (alone and "source" in name)}
+    is_decoder_only = not hasattr(model, "encoder")
+    return {k: v for k, v in numbers.items() if not (is_decoder_only and "source" in k)}
 
 
 def cells(costs: dict[str, int], baseline: dict[str, int]) -> Iterator[str]:
     """The cells of a row: numbers, their sum, and its share of the baseline's."""
     for names in COLUMNS.values():
-        parts, whole = ([of.get(name, 0) for name in names] for of in (costs, baseline))
-        sums = f" = {' + '.join(f'{part:,}' for part in parts)}" if len(parts) > 1 else ""
-        share = f" ({sum(parts) / sum(whole):.0%})" if sum(whole) and costs is not baseline else ""
-        yield f"{sum(parts):,}{sums}{share}" if sum(parts) else "-"
+        parts, baseline_parts = ([x.get(name, 0) for name in names] for x in (costs, baseline))
+        total, whole = sum(parts), sum(baseline_parts)
+        breakdown = f" = {' + '.join(f'{part:,}' for part in parts)}" if len(parts) > 1 else ""
+        percent = f" ({total / whole:.0%})" if whole and costs is not baseline else ""
+        yield f"{total:,}{breakdown}{percent}" if total else "-"

@@ -2,7 +2,8 @@
 
 ``fairseq`` is a model of fairseq's own architecture, which needs no plug-in.  It is exact where no
 head needs more than the d/H dimensions of a standard head: see
-:mod:`collab_lab.export.attention`.  ``hf`` is made of that.  ``ct2`` has heads of any size.
+:mod:`collab_lab.export.standard_weights`.  ``hf`` converts the result of ``fairseq``.
+``ct2`` takes heads of any size.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from collab_common.folder import whole_folder
 from collab_lab.cli import options
 
 #: The formats and the packages that they need.
-FORMATS = {
+PACKAGES_OF_FORMAT = {
     "fairseq": (),
     "ct2": ("ctranslate2",),
     "hf": ("transformers", "safetensors"),
@@ -39,9 +40,9 @@ def build_parser() -> argparse.ArgumentParser:
         "the tokeniser of hf (default: that of the training); not needed for fairseq",
     )  # fmt: skip
     parser.add_argument(
-        "--format", required=True, choices=FORMATS, help="fairseq: model.pt, a checkpoint of stock "
-        "fairseq's transformer; ct2: for ctranslate2.Translator; hf: a MarianMTModel for "
-        "transformers",
+        "--format", required=True, choices=PACKAGES_OF_FORMAT,
+        help="fairseq: model.pt, a checkpoint of stock fairseq's transformer; ct2: for "
+        "ctranslate2.Translator; hf: a MarianMTModel for transformers",
     )  # fmt: skip
     options.add_out(parser, "DIR", "folder to write", force=False)
     return parser
@@ -49,10 +50,10 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str]) -> int:
     args = build_parser().parse_intermixed_args(argv)
-    for package in FORMATS[args.format]:
+    for package in PACKAGES_OF_FORMAT[args.format]:
         if find_spec(package) is None:
-            what = f"needs the package {package}, which is not installed"
-            raise UserError(what, f"--format {args.format}", f"pip install {package}")
+            problem = f"needs the package {package}, which is not installed"
+            raise UserError(problem, f"--format {args.format}", f"pip install {package}")
     options.check_out(args)
     options.import_models(args)
     from collab_lab.export import model
@@ -62,7 +63,7 @@ def main(argv: Sequence[str]) -> int:
         if args.format == "fairseq":
             model.write(trained, folder)
         else:  # with packages that may be missing
-            module = import_module(f"collab_lab.export.{args.format}")
-            module.export(trained, args.data, folder)
+            exporter = import_module(f"collab_lab.export.{args.format}")
+            exporter.export(trained, args.data, folder)
     print(f"{args.out}: {args.checkpoint} for {args.format}")
     return 0

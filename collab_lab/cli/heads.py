@@ -17,7 +17,7 @@ from collab_lab.cli import options
 
 if TYPE_CHECKING:
     from collab_lab.analysis.stages import Stage
-    from collab_lab.trained.opener import Trained
+    from collab_lab.trained.checkpoint import Trained
 
 #: Sentences that prices come from.
 SENTENCES = 1000
@@ -59,17 +59,17 @@ def main(argv: Sequence[str]) -> int:
     if args.conllu is None:
         options.reject(parser, args, ("subwords",), "needs --conllu")
     loaded = options.model(args)
-    from collab_lab.analysis import content, stages
+    from collab_lab.analysis import heads_file, stages
     from collab_lab.results import heads_page
 
     stages.check(loaded)
-    path, heads = args.out / content.NAME, loaded.heads
+    path, heads = args.out / heads_file.NAME, loaded.heads
     if loaded.is_language_model and args.conllu is not None:
         what = "a language model has no encoder, whose heads are scored for syntactic relations"
         raise UserError(what, "--conllu", "leave it out")
     to_measure = planned(args, loaded)
     args.out.mkdir(parents=True, exist_ok=True)
-    results = content.resume(path, stages.identity(args.checkpoint, args.data, args.subset))
+    results = heads_file.resume(path, stages.identity(args.checkpoint, args.data, args.subset))
     results |= {"arch": loaded.arch, "heads": heads, **options.provenance("heads", argv, args.cpu)}
     try:
         stages.run(results, to_measure, loaded, path)
@@ -77,7 +77,7 @@ def main(argv: Sequence[str]) -> int:
         if results["stages"]:
             heads_page.write(results, args.out)
     print(heads_page.summary(results))
-    print(f"{args.out}: {content.NAME}, {heads_page.NAME} and figures")
+    print(f"{args.out}: {heads_file.NAME}, {heads_page.NAME} and figures")
     return 0
 
 
@@ -86,10 +86,10 @@ def planned(args: argparse.Namespace, loaded: Trained) -> list[Stage]:
     from collab_lab.analysis import stages, trees
     from collab_lab.analysis.stages import Stage
     from collab_lab.analysis.trees import align, segmenter
-    from collab_lab.trained import opener
+    from collab_lab.trained.checkpoint import dataset_of
 
     subset, number = args.subset, args.relevance_sentences
-    opener.dataset_of(loaded.task, subset)
+    dataset_of(loaded.task, subset)
     wanted = [Stage("attention", {}, lambda: stages.attention(loaded, subset))]
     if args.conllu is not None:
         segment = segmenter(args.data, loaded.cfg.task.source_lang, args.subwords)

@@ -16,7 +16,7 @@ from collab_common.provenance import circumstances
 if TYPE_CHECKING:
     import torch
 
-    from collab_lab.trained.opener import Trained
+    from collab_lab.trained.checkpoint import Trained
 
 DATA = "the folder that fairseq-preprocess has written"
 TRANSFORMER = "a trained transformer: it translates, or is a language model"
@@ -107,7 +107,7 @@ def validation(args: Namespace, before: Trained) -> Callable[[Trained], dict[str
     if not args.check:
         return lambda after: {}
     from collab_lab import validation_loss
-    from collab_lab.trained.opener import samples
+    from collab_lab.trained.checkpoint import samples
 
     batches = samples(before, "valid")
     bits = validation_loss(before, batches)

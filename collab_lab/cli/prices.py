@@ -15,7 +15,7 @@ from collab_lab.cli import options
 if TYPE_CHECKING:
     from collab_lab.api import Prices
     from collab_lab.conversion.converter import Converter
-    from collab_lab.trained.opener import Trained
+    from collab_lab.trained.checkpoint import Trained
 
 NUMBERS = "prices.json"
 #: Shares of the KV cache that ``--check`` builds, by kind of heads.
@@ -44,7 +44,7 @@ def main(argv: Sequence[str]) -> int:
     model = options.model(args)
     from collab_lab import prices
     from collab_lab.results import prices_page
-    from collab_lab.trained.opener import samples
+    from collab_lab.trained.checkpoint import samples
 
     valid = samples(model, "valid") if args.check else []
     args.out.mkdir(parents=True, exist_ok=True)
@@ -99,7 +99,7 @@ def checks(model: Trained, priced: Prices, valid: list[dict[str, Any]]) -> dict[
             measured.append({"change": change, "price": price, "measured": rise})
 
     def converted(converter: Converter, share: float) -> tuple[Trained, float]:
-        changed, prices = converter.model(converter.spread({"cache": share}))
+        changed, prices = converter.convert(converter.spread({"cache": share}))
         return changed, sum(prices.values())
 
     def without_heads(number: int) -> tuple[Trained, float | None]:

@@ -15,7 +15,7 @@ from collab_lab.cli import options
 if TYPE_CHECKING:
     from collab_lab.pruning.surgery import Retained
     from collab_lab.trained.attentions import HeadCounts
-    from collab_lab.trained.opener import Trained
+    from collab_lab.trained.checkpoint import Trained
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -25,7 +25,7 @@ def build_parser() -> argparse.ArgumentParser:
         "or ours with separate keys). The result is a transformer_headsize_n, or "
         "transformer_lm_headsize_n. To fine-tune it, give fairseq-train the printed options and "
         "--finetune-from-model, or a sweep the Hydra configuration next to it (OUT with .yaml). "
-        "Without another choice the heads go that cost least: the price is the expected loss in "
+        "Without another choice the heads of least price go: the price is the expected loss in "
         "bits per target token, and their means stay in the output's bias.",
         "example: fairseq-collab prune average.pt data-bin --remove-share 0.3 --out pruned.pt",
     )
@@ -94,7 +94,7 @@ def check_options(parser: argparse.ArgumentParser, args: argparse.Namespace) -> 
 def choice(args: argparse.Namespace, model: Trained) -> dict[str, Any]:
     """The arguments of :func:`collab_lab.prune`: which heads, or how many."""
     from collab_lab import open_model
-    from collab_lab.analysis import content
+    from collab_lab.analysis import heads_file
     from collab_lab.analysis.importance import normalised
     from collab_lab.pruning import choices, votes
 
@@ -115,8 +115,8 @@ def choice(args: argparse.Namespace, model: Trained) -> dict[str, Any]:
     if args.random is not None:
         chosen["importances"] = choices.random_importances(heads, args.random)
     if args.importance is not None:
-        measured = content.read(args.importance)
-        importances = content.measure(measured, choices.MEASURE, heads, args.importance)
+        measured = heads_file.read(args.importance)
+        importances = heads_file.measure(measured, choices.MEASURE, heads, args.importance)
         chosen["importances"] = normalised(importances) if args.normalise else importances
     return chosen | {"subset": args.subset, "sentences": args.sentences}
 

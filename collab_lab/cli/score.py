@@ -89,7 +89,7 @@ def run_of_checkpoint(
             parser.error(f"argument --set: {text!r} is not NAME=VALUE")
         chosen[name] = value
     options.import_models(args)
-    from collab_lab.runs.existing import configuration, make_run
+    from collab_lab.runs.from_checkpoint import configuration, make_run
     from collab_lab.runs.run import Run
     from collab_lab.runs.score import check_test_set
 

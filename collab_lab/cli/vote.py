@@ -28,7 +28,7 @@ def main(argv: Sequence[str]) -> int:
     options.check_out(args)
     model = options.model(args)
     from collab_lab.pruning import votes
-    from collab_lab.trained.opener import batches
+    from collab_lab.trained.checkpoint import batches
     from fairseq_collab.attention.groups import head_group_attentions
 
     count = votes.count_votes(model, batches(model, args.subset))

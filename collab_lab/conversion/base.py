@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from collab_lab.conversion import SIZES
-from collab_lab.conversion.common_map import STEPS
+from collab_lab.conversion.shared_projection import STEPS
 from collab_lab.metrics.cost import LENGTH
 from collab_lab.pricing import bits
 from collab_lab.pricing.bits import Point
@@ -21,7 +21,7 @@ from collab_lab.trained.attentions import Attention, HeadMaps
 from fairseq_collab.models.base import Variant
 
 #: The state dict of a new attention without its signature, and its price in bits.
-Converted = tuple[dict[str, Tensor], float]
+PricedWeights = tuple[dict[str, Tensor], float]
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,8 @@ class TrainedAttention:
         maps = self.maps
         constant = torch.einsum("hdk,hk->d", maps.out, maps.values[:, -1])
         residual = bits.value_change(maps, values, out)  # (H, d_y, d)
-        return maps.out_bias + constant + torch.einsum("hy,hyd->d", self.statistics.means, residual)
+        of_mean = torch.einsum("hy,hyd->d", self.statistics.value_mean, residual)
+        return maps.out_bias + constant + of_mean
 
 
 class Target:
@@ -90,7 +91,7 @@ class Target:
     #: Its architectures, the name of its heads in messages, and the name of their size.
     variant: ClassVar[Variant]
     heads: ClassVar[str]
-    what: ClassVar[str]
+    size_name: ClassVar[str]
     #: Parts of standard heads that must have the size d/H: keys, values.
     even: tuple[str, ...] = ()
     #: Options of the result, whatever its sizes.
@@ -130,7 +131,7 @@ class Target:
         sizes = {max(1, largest * step // GRID) for step in range(1, GRID + 1)}
         return sorted(size for size in sizes if self.out_of_range(module, size) is None)
 
-    def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> Converted:
+    def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> PricedWeights:
         """The new attention in place of ``trained.module``.
 
         Args:

@@ -26,7 +26,7 @@ from collab_lab.pricing.bits import Point, cheapest
 from collab_lab.pricing.statistics import Statistics
 from collab_lab.pruning.surgery import options_for, rebuilt, weights_of
 from collab_lab.trained.attentions import Attention, attentions
-from collab_lab.trained.opener import Trained
+from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.attention import ConcatenatedAttention
 from fairseq_collab.models.base import HeadModel
 from fairseq_collab.models.options import listed_values
@@ -124,11 +124,11 @@ def chosen_sizes(
         size = listed[attention.layer] if listed else whole
         if size is None:
             todo = f"give {option}-in-{attention.type} or {option}"
-            raise UserError(f"no {target.what} for {attention}", trained.path, todo)
+            raise UserError(f"no {target.size_name} for {attention}", trained.path, todo)
         if listed and size == 0:
             continue
         if within := target.out_of_range(attention.module, size):
-            what = f"{attention}: {target.what} {size} is out of range"
+            what = f"{attention}: {target.size_name} {size} is out of range"
             raise UserError(what, trained.path, within)
         sizes[attention] = size
     check_sizes(sizes, trained, target)
@@ -147,7 +147,7 @@ def check_sizes(sizes: Mapping[Attention, int], trained: Trained, target: Target
         if size != attention.module.embed_dim:  # the only size that fits there
             size //= attention.module.num_heads
             what = f"{attention}: heads of size {size} cannot be left as they are"
-            raise UserError(what, trained.path, f"give a {target.what} for them, too")
+            raise UserError(what, trained.path, f"give a {target.size_name} for them, too")
 
 
 def _listed(option: str, text: str | int | None, layers: int) -> list[int] | None:
@@ -161,7 +161,7 @@ def _listed(option: str, text: str | int | None, layers: int) -> list[int] | Non
 
 def spelled(shares: Mapping[str, float]) -> str:
     """Shares of costs as options spell them: ``cache=0.5 multiply-adds=0.8``."""
-    return " ".join(f"{of}={share:g}" for of, share in shares.items())
+    return " ".join(f"{resource}={share:g}" for resource, share in shares.items())
 
 
 # ---- work ----------------------------------------------------------------------------------------
@@ -183,41 +183,42 @@ class Converter:
         self.trained, self.target = trained, TARGETS[conversion.to](conversion)
         check(trained, self.target)
         self.attentions = {
-            one: TrainedAttention(one.module, statistics.get(one))
-            for one in attentions(trained.model)
+            attention: TrainedAttention(attention.module, statistics.get(attention))
+            for attention in attentions(trained.model)
         }
         self.curve = functools.cache(self._curve)
 
-    def model(self, sizes: Mapping[Attention, int]) -> tuple[Trained, dict[Attention, float]]:
+    def convert(self, sizes: Mapping[Attention, int]) -> tuple[Trained, dict[Attention, float]]:
         """The model with new heads in place of the attentions in ``sizes``, and prices in bits.
 
         All other attentions keep the heads that they have.
         """
         target = self.target
         full = {
-            one: target.unchanged_size(one.module)
-            for one in self.attentions
-            if target.must_convert(one.module)
+            attention: target.unchanged_size(attention.module)
+            for attention in self.attentions
+            if target.must_convert(attention.module)
         }
         results = {
-            one: target.convert(self.attentions[one], size)
-            for one, size in bar("attentions", list({**full, **sizes}.items()))
+            attention: target.convert(self.attentions[attention], size)
+            for attention, size in bar("attentions", list({**full, **sizes}.items()))
         }
-        weights = {one: weights for one, (weights, _) in results.items()}
-        return self._rebuilt(weights, sizes), {one: results[one][1] for one in sizes}
+        weights = {attention: weights for attention, (weights, _) in results.items()}
+        prices = {attention: results[attention][1] for attention in sizes}
+        return self._rebuilt(weights, sizes), prices
 
     def _rebuilt(
         self, weights: Mapping[Attention, dict[str, Tensor]], sizes: Mapping[Attention, int]
     ) -> Trained:
         trained, target = self.trained, self.target
-        replaced = tuple(f"{one.name}." for one in weights)
+        replaced = tuple(f"{attention.name}." for attention in weights)
         state = {
             name: weight
             for name, weight in weights_of(trained).items()
             if not name.startswith(replaced)
         }
-        for one, new in weights.items():
-            state |= {f"{one.name}.{name}": weight for name, weight in new.items()}
+        for attention, new in weights.items():
+            state |= {f"{attention.name}.{name}": weight for name, weight in new.items()}
         # The options of the source's own attention; fairseq has none of these.
         dropped = {option.name for option in fields(target.variant.options)} - {*target.inherited}
         arch, shape = target_arch(trained, target), shape_options(trained, target, sizes)
@@ -231,22 +232,28 @@ class Converter:
         Args:
             shares: of cache, parameters or multiply-adds.
         """
-        encoder = shares.keys() != {"cache"}
-        narrowed = [one for one in self.attentions if encoder or one.type != "encoder"]
+        left_alone = "encoder" if shares.keys() == {"cache"} else None
+        narrowed = [attention for attention in self.attentions if attention.type != left_alone]
         whole = totals(self.trained.model)
-        now = [point(one, 0, one.module.state_dict(), 0.0) for one in narrowed]
-        rest = {of: whole[of] - sum(p.cost(of) for p in now) for of in shares}
-        curves = {one: self.curve(one) for one in bar("sizes", narrowed)}
-        budgets = {of: int(share * whole[of]) - rest[of] for of, share in shares.items()}
+        now = [point(attention, 0, attention.module.state_dict(), 0.0) for attention in narrowed]
+        rest = {
+            resource: whole[resource] - sum(p.cost(resource) for p in now) for resource in shares
+        }
+        curves = {attention: self.curve(attention) for attention in bar("sizes", narrowed)}
+        budgets = {
+            resource: int(share * whole[resource]) - rest[resource]
+            for resource, share in shares.items()
+        }
         points = cheapest(curves, budgets)
         if points is None:
             least = {}
-            for of in shares:
-                smallest = sum(min(p.cost(of) for p in curve) for curve in curves.values())
-                least[of] = math.ceil(1000 * (smallest + rest[of]) / whole[of]) / 1000
+            for resource in shares:
+                smallest = sum(min(p.cost(resource) for p in curve) for curve in curves.values())
+                smallest_share = (smallest + rest[resource]) / whole[resource]
+                least[resource] = math.ceil(1000 * smallest_share) / 1000
             what = f"{self.target.heads} cannot have {spelled(shares)}"
             raise UserError(what, self.trained.path, f"the least is {spelled(least)}")
-        sizes = {one: p.size for one, p in points.items() if p.size}
+        sizes = {attention: p.size for attention, p in points.items() if p.size}
         check_sizes(sizes, self.trained, self.target)
         return sizes
 

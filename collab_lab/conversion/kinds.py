@@ -13,15 +13,15 @@ from torch import Tensor
 
 from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
-from collab_lab.conversion.base import Conversion, Converted, Target, TrainedAttention
-from collab_lab.conversion.common_map import (
+from collab_lab.conversion.base import Conversion, PricedWeights, Target, TrainedAttention
+from collab_lab.conversion.low_rank import MIXED, separate
+from collab_lab.conversion.shared_projection import (
     STEPS,
     best_shared_key,
     grouped_keys,
     grouped_values,
     latents,
 )
-from collab_lab.conversion.low_rank import MIXED, separate
 from collab_lab.trained.attentions import Attention
 from fairseq_collab.attention import CollaborativeAttention
 from fairseq_collab.attention.collaborative import QUERY_MIXINGS, widest_key
@@ -38,7 +38,7 @@ class Collaborative(Target):
 
     variant = COLLABORATIVE
     heads = "shared keys"
-    what = "key width"
+    size_name = "key width"
     even = ("values",)
 
     def __init__(self, conversion: Conversion):
@@ -79,7 +79,7 @@ class Collaborative(Target):
         # Scale and query mixing are those of all attentions of a model.
         return isinstance(module, CollaborativeAttention)
 
-    def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> Converted:
+    def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> PricedWeights:
         weights, price = shared_keys(trained, size, self.conversion.query_mixing, steps)
         if self.conversion.value_heads is None:
             return weights | trained.copied("v_proj", "out_proj"), price
@@ -92,7 +92,7 @@ class Narrower(Target):
 
     variant = CONCATENATED
     heads = "separate keys"
-    what = "key width"
+    size_name = "key width"
     even = ("values",)
     options = {"attention_scale": "embed"}  # noqa: RUF012 (read only)
     inherited = ("v_head_size",)
@@ -102,7 +102,7 @@ class Narrower(Target):
             return f"give a multiple of its {module.num_heads} heads"
         return super().out_of_range(module, size)
 
-    def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> Converted:
+    def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> PricedWeights:
         width = size // trained.module.num_heads
         queries, keys = separate(trained.maps, trained.statistics, width)
         weights, price = separate_queries(trained, queries, keys)
@@ -114,7 +114,7 @@ class GroupedQuery(Target):
 
     variant = GROUPED_QUERY
     heads = "grouped-query heads"
-    what = "number of key/value heads"
+    size_name = "number of key/value heads"
     even = ("keys", "values")
 
     def largest(self, module: Any) -> int:
@@ -123,7 +123,7 @@ class GroupedQuery(Target):
     def out_of_range(self, module: Any, size: int) -> str | None:
         return uneven(module.num_heads, size)
 
-    def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> Converted:
+    def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> PricedWeights:
         queries, keys = grouped_keys(trained.maps, trained.statistics, size, steps)
         weights, price = separate_queries(trained, queries, keys)
         values, of_values = shared_values(trained, size, steps)
@@ -135,7 +135,7 @@ class Latent(Target):
 
     variant = LATENT
     heads = "latent heads"
-    what = "latent width"
+    size_name = "latent width"
     inherited = ("head_size", "qk_head_size", "v_head_size", "key_dim", "attention_scale")
 
     def largest(self, module: Any) -> int:
@@ -145,7 +145,7 @@ class Latent(Target):
     def must_convert(module: Any) -> bool:
         return True
 
-    def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> Converted:
+    def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> PricedWeights:
         maps = trained.maps
         down, key_up, value_up = latents(maps, trained.statistics, size, steps)
         keys, values = down @ key_up, down @ value_up  # (H, d_y, e), (H, d_y, h_v)
@@ -163,7 +163,9 @@ class Latent(Target):
 # ---- weights of projections ----------------------------------------------------------------------
 
 
-def shared_keys(trained: TrainedAttention, size: int, mixing: str, steps: int = STEPS) -> Converted:
+def shared_keys(
+    trained: TrainedAttention, size: int, mixing: str, steps: int = STEPS
+) -> PricedWeights:
     """Queries and keys of :class:`.CollaborativeAttention` with a shared key of width ``size``.
 
     ``mixing`` is own, or a key of :data:`.MIXED`.
@@ -178,14 +180,14 @@ def shared_keys(trained: TrainedAttention, size: int, mixing: str, steps: int = 
     return trained.state(weights), trained.key_price(shared.queries(), shared.key.unsqueeze(0))
 
 
-def separate_queries(trained: TrainedAttention, queries: Tensor, keys: Tensor) -> Converted:
+def separate_queries(trained: TrainedAttention, queries: Tensor, keys: Tensor) -> PricedWeights:
     """Queries ``(H, d + 1, e)`` of each head, and keys ``(G, d_y, e)`` of groups of heads."""
     weights = projections(queries / embed_scale(trained.module), keys)
     of_heads = keys.repeat_interleave(len(queries) // len(keys), 0)
     return trained.state(weights), trained.key_price(queries, of_heads)
 
 
-def shared_values(trained: TrainedAttention, groups: int, steps: int = STEPS) -> Converted:
+def shared_values(trained: TrainedAttention, groups: int, steps: int = STEPS) -> PricedWeights:
     """Values shared by groups of neighbouring heads, an output projection for each head."""
     values, out = grouped_values(trained.maps, trained.statistics, groups, steps)
     of_heads = values.repeat_interleave(len(out) // groups, 0)  # (H, d_y, h_v)

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from collab_lab.conversion.common_map import Shared, WeightedMaps, balanced, largest, root
+from collab_lab.conversion.shared_projection import Shared, WeightedMaps, balanced, largest, root
 from collab_lab.pricing.statistics import Statistics
 from collab_lab.trained.attentions import HeadMaps
 
@@ -32,8 +32,8 @@ SWEEPS, DIAGONAL_SWEEPS = 4, 30
 
 def whitened(maps: HeadMaps, statistics: Statistics) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """``X^1/2 A`` and ``G^1/2 B``, whose products are ``S_i``; ``X^-1/2`` and ``G^-1/2``."""
-    x, x_inverse = root(statistics.inputs)
-    y, y_inverse = root(statistics.keys.mean(0))
+    x, x_inverse = root(statistics.query_moment)
+    y, y_inverse = root(statistics.key_fisher.mean(0))
     return x @ maps.queries, y @ maps.keys, x_inverse, y_inverse
 
 
@@ -55,14 +55,14 @@ def full(maps: HeadMaps, statistics: Statistics, size: int) -> Shared:
 def diagonal(maps: HeadMaps, statistics: Statistics, size: int) -> Shared:
     """A shared key and query of width ``size``, scaled by each head."""
     left, right, x_inverse, y_inverse = whitened(maps, statistics)
-    values, u, v = singular(left, right)  # (H, n), (H, d + 1, n), (H, d_y, n)
-    if size == values.numel():
+    singular_values, u, v = singular(left, right)  # (H, n), (H, d + 1, n), (H, d_y, n)
+    if size == singular_values.numel():
         return blocks(maps, statistics, size)  # exact
-    best = values.flatten().argsort(descending=True, stable=True)[:size]  # (K)
-    owner, index = best // values.size(1), best % values.size(1)
+    best = singular_values.flatten().argsort(descending=True, stable=True)[:size]  # (K)
+    owner, index = best // singular_values.size(1), best % singular_values.size(1)
     u, v = u[owner, :, index].T, v[owner, :, index].T  # (d + 1, K), (d_y, K)
-    m = torch.zeros(len(values), len(best)).to(values)  # (H, K)
-    m[owner, torch.arange(len(best))] = values[owner, index]
+    m = torch.zeros(len(singular_values), len(best)).to(singular_values)  # (H, K)
+    m[owner, torch.arange(len(best))] = singular_values[owner, index]
     u, m, v = _least_squares(left, right, u, m, v)
     shared = balanced(Shared(x_inverse @ u, m, y_inverse @ v))
     missing = (0, size - len(best))
@@ -109,9 +109,9 @@ def _solved(target: Tensor, gram: Tensor) -> Tensor:
 
 def separate(maps: HeadMaps, statistics: Statistics, size: int) -> tuple[Tensor, Tensor]:
     """The best queries ``(H, d + 1, k)`` and keys ``(H, d_y, k)`` of ``size`` k for each head."""
-    (x, x_inverse), (y, y_inverse) = root(statistics.inputs), root(statistics.keys)
-    values, u, v = singular(x @ maps.queries, y @ maps.keys)
-    length = values[:, None, :size].sqrt()  # (H, 1, k)
+    (x, x_inverse), (y, y_inverse) = root(statistics.query_moment), root(statistics.key_fisher)
+    singular_values, u, v = singular(x @ maps.queries, y @ maps.keys)
+    length = singular_values[:, None, :size].sqrt()  # (H, 1, k)
     missing = (0, size - length.size(2))
     queries, keys = x_inverse @ (u[..., :size] * length), y_inverse @ (v[..., :size] * length)
     return functional.pad(queries, missing), functional.pad(keys, missing)
@@ -131,8 +131,8 @@ def singular(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     By QR of both factors, so that only small matrices are decomposed.
     """
     (left, upper), (right, other) = torch.linalg.qr(left), torch.linalg.qr(right)
-    u, values, vt = torch.linalg.svd(upper @ other.mT, full_matrices=False)
-    return values, left @ u, right @ vt.mT
+    u, singular_values, vt = torch.linalg.svd(upper @ other.mT, full_matrices=False)
+    return singular_values, left @ u, right @ vt.mT
 
 
 #: Shared keys that L-BFGS does not improve, by the value of ``--query-mixing``; separate:

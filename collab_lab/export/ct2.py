@@ -26,13 +26,6 @@ from ctranslate2.specs.attention_spec import MultiHeadAttentionSpec
 from fairseq.data import Dictionary
 from torch import nn
 
-from collab_lab.export.attention import (
-    NotExactError,
-    key_value_heads,
-    plain_weights,
-    shares,
-    smallest_size,
-)
 from collab_lab.export.model import (
     Vocabulary,
     check_engine,
@@ -41,9 +34,16 @@ from collab_lab.export.model import (
     position_table,
     vocabulary,
 )
+from collab_lab.export.standard_weights import (
+    NotExactError,
+    has_shared_kv,
+    key_value_heads,
+    plain_weights,
+    smallest_size,
+)
 from collab_lab.metrics.cost import BYTES_PER_FLOAT, cached_floats
 from collab_lab.trained.attentions import Attention, attentions
-from collab_lab.trained.opener import Trained
+from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.attention import HeadAttention
 
 ACTIVATIONS = {
@@ -113,7 +113,7 @@ def _stack(kind: Any, trained: Trained, stack: Any, side: str) -> Any:
         no_final_norm=stack.layer_norm is None,
     )
     for one in layers:
-        if isinstance(one.module, HeadAttention) and shares(one.module):
+        if isinstance(one.module, HeadAttention) and has_shared_kv(one.module):
             groups, is_cross = key_value_heads(one.module), one.type == "cross"
             shared = MultiHeadAttentionSpec(not is_cross, num_heads_kv=groups, head_dim=size)
             setattr(spec.layer[one.layer], "attention" if is_cross else "self_attention", shared)
@@ -135,7 +135,7 @@ def cache_bytes(trained: Trained) -> dict[str, tuple[int, int]]:
     layers, heads, size = layout(trained, "decoder")
     sizes = {"target": (0, 0), "source": (0, 0)}
     for one in layers:
-        is_shared = isinstance(one.module, HeadAttention) and shares(one.module)
+        is_shared = isinstance(one.module, HeadAttention) and has_shared_kv(one.module)
         groups = key_value_heads(one.module) if is_shared else heads
         token = "source" if one.type == "cross" else "target"
         here, there = sizes[token]

@@ -27,7 +27,7 @@ from collab_lab.export.model import (
     position_table,
     vocabulary,
 )
-from collab_lab.trained.opener import Trained
+from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.models.layers import is_copy
 
 #: fairseq's names of activations, and transformers'.

@@ -23,10 +23,10 @@ from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from collab_common.errors import UserError
-from collab_lab.export.attention import NotExactError, plain_weights
+from collab_lab.export.standard_weights import NotExactError, plain_weights
 from collab_lab.trained.attentions import attentions
-from collab_lab.trained.from_options import untrained
-from collab_lab.trained.opener import Trained, check_data, check_finite
+from collab_lab.trained.checkpoint import Trained, check_data, check_finite
+from collab_lab.trained.untrained import untrained
 from fairseq_collab.attention import HeadAttention
 from fairseq_collab.models.base import Family
 from fairseq_collab.models.checks import register_dictionary_signature

@@ -45,7 +45,7 @@ def swap_attention(
 
     Known are the attentions of Hugging Face's BERT and RoBERTa (self-attention), DistilBERT,
     Marian (all three) and DeiT.  At the model's own dimension the result is exact; below, the
-    change of the output is the least: see :mod:`collab_lab.conversion.common_map` for own
+    change of the output is the least: see :mod:`collab_lab.conversion.shared_projection` for own
     queries, :mod:`collab_lab.conversion.low_rank` for others.
 
     The model can be used, trained and saved as before.  To load a saved model, make it from its

@@ -27,8 +27,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from collab_lab.trained.attentions import attentions, by_type
-from collab_lab.trained.from_options import untrained
-from collab_lab.trained.opener import check_transformer
+from collab_lab.trained.checkpoint import check_transformer
+from collab_lab.trained.untrained import untrained
 from fairseq_collab.attention import HeadAttention
 from fairseq_collab.kernels.onednn import OneDnnLinear
 from fairseq_collab.models.layers import is_copy

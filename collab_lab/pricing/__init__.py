@@ -1,1 +1,1 @@
-"""What a narrower key, a latent, a group or a missing head costs, in bits, before it is made."""
+"""Predicted loss increase, in bits, of a narrower key, a latent, a group or a missing head."""

@@ -30,13 +30,13 @@ K = TypeVar("K")
 def key_price(maps: HeadMaps, statistics: Statistics, queries: Tensor, keys: Tensor) -> float:
     """Price of other queries ``(H, d + 1, k)`` and keys ``(H or 1, d_y, k)``, in bits."""
     change = maps.queries @ maps.keys.mT - queries @ keys.mT  # D: (H, d + 1, d_y)
-    return _bits(statistics.inputs @ change, change @ statistics.keys)
+    return _bits(statistics.query_moment @ change, change @ statistics.key_fisher)
 
 
 def value_price(maps: HeadMaps, statistics: Statistics, values: Tensor, out: Tensor) -> float:
     """Price of other values ``(H, d_y, v)`` and outputs ``(H, d, v)``, in bits."""
     change = value_change(maps, values, out)
-    return _bits(statistics.values @ change, change @ statistics.output)
+    return _bits(statistics.value_covariance @ change, change @ statistics.output_fisher)
 
 
 def value_change(maps: HeadMaps, values: Tensor, out: Tensor) -> Tensor:
@@ -49,9 +49,9 @@ def _bits(left: Tensor, right: Tensor) -> float:
     return max(0.0, float((left * right).sum())) / 2 / math.log(2)
 
 
-def head_prices(pairs: Tensor) -> Tensor:
+def head_prices(head_fisher: Tensor) -> Tensor:
     """The price of removing each head alone, in bits: ``(H)``."""
-    return pairs.diagonal() / 2 / math.log(2)
+    return head_fisher.diagonal() / 2 / math.log(2)
 
 
 class Point(NamedTuple):
@@ -70,9 +70,9 @@ class Point(NamedTuple):
     multiply_adds: int
     price: float
 
-    def cost(self, of: str) -> int:
+    def cost(self, resource: str) -> int:
         """``of``: cache, parameters or multiply-adds."""
-        return int(getattr(self, of.replace("-", "_")))
+        return int(getattr(self, resource.replace("-", "_")))
 
 
 def cheapest(
@@ -86,8 +86,8 @@ def cheapest(
     pairs = [(key, point) for key, curve in curves.items() for point in curve]
     one_each = [[key == other for key, _ in pairs] for other in curves]
     limits = [LinearConstraint(one_each, 1, 1)]
-    for of, budget in budgets.items():
-        costs = [point.cost(of) for _, point in pairs]
+    for resource, budget in budgets.items():
+        costs = [point.cost(resource) for _, point in pairs]
         unit = math.gcd(*costs) or 1  # small numbers: the solver's tolerance is absolute
         limits.append(LinearConstraint([cost // unit for cost in costs], ub=budget // unit))
     prices = [point.price for _, point in pairs]

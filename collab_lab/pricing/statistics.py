@@ -4,9 +4,9 @@
     gamma_t = sum_s g_ts y_s,     z_t = sum_s a_ts y_s            what a head reads: z
 
     X       = 1/N_q sum_t [x_t 1]^T [x_t 1]       inputs of the queries
-    Gamma_i = 1/N   sum_t gamma_t^T gamma_t       what a change of a key costs
+    Gamma_i = 1/N   sum_t gamma_t^T gamma_t       price of a change of a key
     Z_i     = Cov_t z_t,  mean_i = mean of z_t    inputs of the values
-    Delta   = 1/N   sum_t G_t^T G_t               what a change of the output costs
+    Delta   = 1/N   sum_t G_t^T G_t               price of a change of the output
     M_ij    = 1/N   sum_t (G_t . o~_it)(G_t . o~_jt),    o~_i = o_i less its mean over queries
 
 ``G_t = dL/do_t`` at the output of the attention, ``delta_t = G_t Wo_i`` at that of head i, and
@@ -43,7 +43,7 @@ from collab_lab.trained.attentions import (
     hooked,
     projections,
 )
-from collab_lab.trained.opener import Trained
+from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.attention.scores import mask_scores, over_keys
 
 #: Share of the mean of a metric's diagonal that is added to all of it: in directions that sentences
@@ -56,34 +56,34 @@ class Statistics:
     """Statistics of an attention with ``H`` heads.
 
     Attributes:
-        inputs: ``X (d + 1, d + 1)``.
-        keys: ``Gamma (H, d_y, d_y)``.
-        values: ``Z (H, d_y, d_y)``.
-        means: of what each head reads: ``(H, d_y)``.
-        output: ``Delta (d, d)``.
-        pairs: ``M (H, H)``.
+        query_moment: second moment of query inputs, ``X (d + 1, d + 1)``.
+        key_fisher: Fisher information of ``x A_i B_i^T``, ``Gamma (H, d_y, d_y)``.
+        value_covariance: covariance of the inputs ``z`` that heads read, ``Z (H, d_y, d_y)``.
+        value_mean: mean of ``z``, ``(H, d_y)``.
+        output_fisher: Fisher information of the output, ``Delta (d, d)``.
+        head_fisher: Fisher information of factors of centred heads, ``M (H, H)``.
     """
 
-    inputs: Tensor
-    keys: Tensor
-    values: Tensor
-    means: Tensor
-    output: Tensor
-    pairs: Tensor
+    query_moment: Tensor
+    key_fisher: Tensor
+    value_covariance: Tensor
+    value_mean: Tensor
+    output_fisher: Tensor
+    head_fisher: Tensor
 
     @classmethod
     def unweighted(cls, maps: HeadMaps) -> Statistics:
         """Those that weigh all directions of the weights equally, whatever a model reads."""
         (heads, rows, _), (_, size, _) = maps.queries.shape, maps.keys.shape
-        x, y, out, pairs = (
+        x, y, out, head_fisher = (
             torch.eye(n).to(maps.keys) for n in (rows, size, maps.out.size(1), heads)
         )
         y = y.repeat(heads, 1, 1)
-        return cls(x, y, y, y.new_zeros(heads, size), out, pairs)
+        return cls(x, y, y, y.new_zeros(heads, size), out, head_fisher)
 
     def ridged(self) -> Statistics:
         """With :data:`RIDGE` on every metric."""
-        metrics = ("inputs", "keys", "values", "output")
+        metrics = ("query_moment", "key_fisher", "value_covariance", "output_fisher")
         return replace(self, **{name: _ridged(getattr(self, name)) for name in metrics})
 
 
@@ -125,8 +125,8 @@ class Sums:
         x, z = x[real.T], (a @ y)[:, real.T]  # (N_q, d + 1), (H, N_q, d_y)
         gradient = gradient.flatten(0, 1)  # (B T, d)
         self.queries += len(x)
-        self._count(inputs=x.T @ x, means=z.sum(1), values=z.mT @ z, keys=gamma.mT @ gamma)
-        self._count(output=gradient.T @ gradient, pairs=along @ along.T, along=along @ gradient)
+        self._count(x=x.T @ x, z=z.sum(1), zz=z.mT @ z, gamma=gamma.mT @ gamma)
+        self._count(g=gradient.T @ gradient, heads=along @ along.T, along=along @ gradient)
 
     def _count(self, **sums: Tensor) -> None:
         for name, value in sums.items():
@@ -134,18 +134,15 @@ class Sums:
 
     def result(self, targets: int) -> Statistics:
         """The statistics, for ``targets`` target tokens."""
-        of_queries = {
-            name: self.sums[name] / self.queries for name in ("inputs", "means", "values")
-        }
-        keys, output, along, pairs = (
-            self.sums[name] / targets for name in ("keys", "output", "along", "pairs")
+        x, mean, z = (self.sums[name] / self.queries for name in ("x", "z", "zz"))
+        gamma, output, along, heads = (
+            self.sums[name] / targets for name in ("gamma", "g", "along", "heads")
         )
-        means = of_queries["means"]
-        values = of_queries["values"] - means.unsqueeze(2) * means.unsqueeze(1)
-        parts = mean_outputs(self.maps, means)  # (H, d)
+        covariance = z - mean.unsqueeze(2) * mean.unsqueeze(1)
+        parts = mean_outputs(self.maps, mean)  # (H, d)
         across = along @ parts.T
-        pairs = pairs - across - across.T + parts @ output @ parts.T
-        return Statistics(of_queries["inputs"], keys, values, means, output, pairs)
+        heads = heads - across - across.T + parts @ output @ parts.T
+        return Statistics(x, gamma, covariance, mean, output, heads)
 
 
 def _mapped(x: Tensor, maps: Tensor) -> Tensor:

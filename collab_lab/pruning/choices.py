@@ -24,7 +24,7 @@ from collab_common import ATTENTION_TYPES, AttentionType
 from collab_common.errors import UserError
 from collab_lab.pruning.surgery import Retained
 from collab_lab.trained.attentions import Attention, HeadCounts
-from collab_lab.trained.opener import Trained
+from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.attention.gates import OPEN, GatedAttention, gated_attentions, rounded
 
 #: The importance of each head, by attention type and layer.
@@ -96,8 +96,11 @@ def removals(pairs: Mapping[Attention, Tensor]) -> list[Removal]:
         pairs: ``M (H, H)`` of each attention (:mod:`.statistics`).  With importances on a diagonal
             the least important head goes first.
     """
-    orders = [[Removal(rise, one, head) for rise, head in _order(of)] for one, of in pairs.items()]
-    # HeadCounts of different attentions have no pairs: the orders can be merged.
+    orders = [
+        [Removal(rise, attention, head) for rise, head in _order(matrix)]
+        for attention, matrix in pairs.items()
+    ]
+    # Heads of different attentions have no pairs: the orders can be merged.
     return list(heapq.merge(*orders, key=lambda removal: removal.rise))
 
 
@@ -133,9 +136,9 @@ def random_importances(heads: HeadCounts, seed: int) -> Importances:
 def on_diagonals(importances: Importances, trained: Trained) -> dict[Attention, Tensor]:
     """Importances in place of pairs: see :func:`removals`."""
     return {
-        one: torch.tensor(values).diag()
+        attention: torch.tensor(values).diag()
         for type_, layers in trained.attentions.items()
-        for one, values in zip(layers, importances[type_], strict=True)
+        for attention, values in zip(layers, importances[type_], strict=True)
     }
 
 
@@ -151,7 +154,7 @@ def cheapest_of_each(
 ) -> tuple[Retained, float]:
     """Retain ``keep`` heads of each attention."""
     check_enough(heads, keep)
-    removed = [removals({one: of})[: len(of) - keep] for one, of in pairs.items()]
+    removed = [removals({attention: m})[: len(m) - keep] for attention, m in pairs.items()]
     return without(heads, itertools.chain(*removed))
 
 
@@ -165,10 +168,10 @@ def open_heads(trained: Trained) -> Retained:
         raise UserError("its heads have no gates", trained.path, todo)
     retained = all_heads(trained.heads)
     for type_, layers in trained.attentions.items():
-        for one in layers:
-            if isinstance(one.module, GatedAttention):
-                [opened] = rounded(one.module.log_alpha).nonzero(as_tuple=True)
-                retained[type_][one.layer] = opened.tolist()
+        for attention in layers:
+            if isinstance(attention.module, GatedAttention):
+                [opened] = rounded(attention.module.log_alpha).nonzero(as_tuple=True)
+                retained[type_][attention.layer] = opened.tolist()
     return retained
 
 

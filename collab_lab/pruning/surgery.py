@@ -29,7 +29,7 @@ from collab_common import ATTENTION_TYPES, AttentionType
 from collab_common.errors import UserError, first_line
 from collab_lab.pricing.statistics import Statistics, mean_outputs
 from collab_lab.trained.attentions import Attention, HeadMaps, attentions
-from collab_lab.trained.opener import Trained
+from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.attention import ConcatenatedAttention
 from fairseq_collab.models.layers import is_copy
 from fairseq_collab.models.variants import family_of
@@ -44,9 +44,9 @@ Retained = Mapping[AttentionType, Sequence[Sequence[int]]]
 
 def check_heads(trained: Trained) -> None:
     """Raise UserError unless every head has projections of its own."""
-    modules = [one.module for one in attentions(trained.model)]
+    modules = [attention.module for attention in attentions(trained.model)]
     separate = MultiheadAttention | ConcatenatedAttention
-    kinds = sorted({type(one).__name__ for one in modules if not isinstance(one, separate)})
+    kinds = sorted({type(m).__name__ for m in modules if not isinstance(m, separate)})
     if kinds:
         raise UserError(
             f"has heads of the kind {kinds[0]}, which share projections and cannot be removed",
@@ -67,11 +67,12 @@ def pruned(
     check_retained(trained, retained)
     counts = {type_: [*map(len, layers)] for type_, layers in retained.items()}
     weights = retained_weights(trained, retained)
-    for one, heads in heads_by_attention(trained, retained):
-        if statistics and one.module.num_heads:
-            parts = mean_outputs(HeadMaps.of(one.module), statistics[one].means)  # (H, d)
+    for attention, heads in heads_by_attention(trained, retained):
+        if statistics and attention.module.num_heads:
+            mean = statistics[attention].value_mean
+            parts = mean_outputs(HeadMaps.of(attention.module), mean)  # (H, d)
             parts[list(heads)] = 0
-            bias = f"{one.name}.out_proj.bias"
+            bias = f"{attention.name}.out_proj.bias"
             weights[bias] = (weights[bias] + parts.sum(0)).to(weights[bias])
     return rebuilt(trained, sized_options(trained, counts), weights)
 
@@ -97,20 +98,20 @@ def check_retained(trained: Trained, retained: Retained) -> None:
 def retained_weights(trained: Trained, retained: Retained) -> dict[str, Tensor]:
     """The model's weights with the rows and columns of the ``retained`` heads only."""
     result = weights_of(trained)
-    for one, heads in heads_by_attention(trained, retained):
+    for attention, heads in heads_by_attention(trained, retained):
         if not heads:
-            bias, inside = f"{one.name}.out_proj.bias", f"{one.name}."
+            bias, inside = f"{attention.name}.out_proj.bias", f"{attention.name}."
             result = {n: w for n, w in result.items() if n == bias or not n.startswith(inside)}
             continue
         # The result scales scores by h_qk^-0.5, whatever the source does.
-        scale = one.module.scaling / head_size(one, "q_proj") ** -0.5
+        scale = attention.module.scaling / head_size(attention, "q_proj") ** -0.5
         for projection, factor in (("q_proj", scale), ("k_proj", 1.0), ("v_proj", 1.0)):
             for kind in ("weight", "bias"):
-                full = f"{one.name}.{projection}.{kind}"
+                full = f"{attention.name}.{projection}.{kind}"
                 if full in result:  # ours may have no biases
-                    result[full] = factor * rows(result[full], one.module.num_heads, heads)
-        full = f"{one.name}.out_proj.weight"
-        result[full] = rows(result[full].T, one.module.num_heads, heads).T.contiguous()
+                    result[full] = factor * rows(result[full], attention.module.num_heads, heads)
+        full = f"{attention.name}.out_proj.weight"
+        result[full] = rows(result[full].T, attention.module.num_heads, heads).T.contiguous()
     return result
 
 
@@ -184,17 +185,18 @@ def sized_options(trained: Trained, heads: Mapping[AttentionType, list[int]]) ->
     return options_for(trained, LM_HEADSIZE if lm else HEADSIZE, chosen)
 
 
-def head_size(one: Attention, projection: str) -> int:
+def head_size(attention: Attention, projection: str) -> int:
     """Size of a head in ``q_proj`` or ``v_proj``."""
-    if isinstance(one.module, ConcatenatedAttention):
-        return one.module.v_head_size if projection == "v_proj" else one.module.qk_head_size
-    return one.module.head_dim
+    module = attention.module
+    if isinstance(module, ConcatenatedAttention):
+        return module.v_head_size if projection == "v_proj" else module.qk_head_size
+    return module.head_dim
 
 
 def common_head_size(trained: Trained, projection: str) -> int | None:
     """The one size of heads in all layers; None without heads.  UserError if sizes differ."""
-    with_heads = (one for one in attentions(trained.model) if one.module.num_heads)
-    sizes = {head_size(one, projection) for one in with_heads}
+    every = attentions(trained.model)
+    sizes = {head_size(attention, projection) for attention in every if attention.module.num_heads}
     if len(sizes) > 1:
         listed = ", ".join(map(str, sorted(sizes)))
         what = f"its heads have different sizes ({listed} in {projection})"

@@ -28,10 +28,10 @@ from torch.nn import functional
 from collab_common import ATTENTION_TYPES, AttentionType
 from collab_common.errors import UserError
 from collab_common.files import read_versioned, write_atomic
-from collab_lab.analysis import content
+from collab_lab.analysis import heads_file
 from collab_lab.pruning.surgery import Retained
 from collab_lab.trained.attentions import HeadCounts
-from collab_lab.trained.opener import Trained
+from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.attention.groups import HeadGroupAttention, head_group_attentions
 from fairseq_collab.criterions import clusters
 from fairseq_collab.criterions.constraint import equal_sizes, gram_matrices, padding_of, watched
@@ -189,5 +189,5 @@ def read(path: Path, heads: HeadCounts) -> Retained:
     except (TypeError, LookupError, ValueError, RuntimeError) as error:
         raise UserError("its votes are damaged", where=path, todo="vote again") from error
     for type_ in ATTENTION_TYPES:
-        content.check_heads(voted[type_], heads, type_, path)
+        heads_file.check_heads(voted[type_], heads, type_, path)
     return {type_: [elected(layer) for layer in votes[type_]] for type_ in ATTENTION_TYPES}

@@ -90,7 +90,7 @@ def column(frame: pd.DataFrame, name: str) -> pd.Series | None:
     return None
 
 
-def numbers(values: pd.Series) -> pd.Series:
+def numeric(values: pd.Series) -> pd.Series:
     """Values as numbers where all of them are; else as they are."""
     try:
         return pd.to_numeric(values)

@@ -1,6 +1,6 @@
 """The page and the figure of ``fairseq-collab prices``, from ``prices.json``.
 
-prices.md     what a quarter of each attention's size costs, and each head
+prices.md     price of a quarter of each attention's size, and of each head
 prices.svg    a panel per attention: price against size, heads as bars
 """
 

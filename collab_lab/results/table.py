@@ -18,7 +18,7 @@ import pandas as pd
 from collab_common.errors import UserError
 from collab_lab.metrics.significance import Gain, gain_of, holm
 from collab_lab.results import collect
-from collab_lab.results.collect import SEED, check_same, check_seeds, column, numbers
+from collab_lab.results.collect import SEED, check_same, check_seeds, column, numeric
 
 NO_X = "none"
 NO_TEST = "none"
@@ -119,7 +119,7 @@ def table_of(
     score = score or measure(frame)
     placed = frame if x == NO_X else frame[_column(frame, x, "--x").notna()]
     found = rows_of(placed, x)
-    scores = numbers(_column(placed, score, "--score"))
+    scores = numeric(_column(placed, score, "--score"))
     if not pd.api.types.is_numeric_dtype(scores) or scores.isna().any():
         todo = "give a number of score.json, such as valid_loss"
         raise UserError(f"not every run has a number {score!r}", "--score", todo)
@@ -137,7 +137,7 @@ def measure(frame: pd.DataFrame) -> str:
 
 def rows_of(frame: pd.DataFrame, x: str) -> list[Row]:
     """A row per model: larger ``x`` first, then by label; the grid filled up with empty rows."""
-    at = pd.Series("", frame.index) if x == NO_X else numbers(_column(frame, x, "--x"))
+    at = pd.Series("", frame.index) if x == NO_X else numeric(_column(frame, x, "--x"))
     labels = _labels(frame, at)
     groups = dict(iter(frame.groupby([at, labels], sort=False)))
     for group in groups.values():

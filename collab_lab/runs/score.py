@@ -33,11 +33,17 @@ from collab_lab.metrics.translate import Translations, translate
 from collab_lab.runs.devices import wanted
 from collab_lab.runs.record import Record, Task
 from collab_lab.runs.run import Run, is_ours
-from collab_lab.runs.training import averaged_model, training_figures
+from collab_lab.runs.training import averaged_model, training_numbers
 from collab_lab.runs.translations import manifest, read_lines
-from collab_lab.trained import opener
 from collab_lab.trained.attentions import attentions
-from collab_lab.trained.opener import Trained
+from collab_lab.trained.checkpoint import (
+    Trained,
+    batches,
+    dataset_of,
+    fitting,
+    opened,
+    read_checkpoint,
+)
 from data_prep.moses import ordinary_text
 
 Facts = dict[str, Any]
@@ -58,8 +64,8 @@ def score_run(run: Run) -> Record:
     if not is_ours(config.common.user_dir):
         utils.import_user_module(config.common)
     languages = {k: v for k, v in config.task.items() if k in ("source_lang", "target_lang")}
-    trained = opener.opened(run.average, opener.read_checkpoint(run.average, data, **languages))
-    figures = model_figures(trained)
+    trained = opened(run.average, read_checkpoint(run.average, data, **languages))
+    numbers = model_numbers(trained)
     to_gpu(trained.model, config)
     now = circumstances(config.common.cpu, 1 if started.checkpoint else wanted(config))
     measured = perplexities if task == "language_modeling" else translation
@@ -76,8 +82,8 @@ def score_run(run: Run) -> Record:
         data_sha256=manifest_hash(data),
         subset=subset,
         averaged=averaged,
-        **figures,
-        **training_figures(run, trained),
+        **numbers,
+        **training_numbers(run, trained),
         **measured(run, config, trained, subset),
         **now | ({"hardware": started.hardware} if started.hardware else {}),
     )
@@ -147,7 +153,7 @@ def manifest_hash(data: Path) -> str | None:
 # ---- measures ------------------------------------------------------------------------------------
 
 
-def model_figures(trained: Trained) -> Facts:
+def model_numbers(trained: Trained) -> Facts:
     """Parameters, cache bytes, multiply-adds, heads and key width of a model."""
     every = [one.module for one in attentions(trained.model)]
     values = {
@@ -210,8 +216,8 @@ def translation_scores(
 
 def all_batches(trained: Trained, config: DictConfig, subset: str) -> Iterator[Any]:
     """A subset in the batches of fairseq-generate; UserError for a sentence that is too long."""
-    number = len(opener.dataset_of(trained.task, subset))
-    if left_out := number - len(opener.fitting(trained, subset)):
+    number = len(dataset_of(trained.task, subset))
+    if left_out := number - len(fitting(trained, subset)):
         what = f"{left_out} sentences of {subset} are longer than the model's positions"
         raise UserError(what, config.task.data, "shorten or split them")
     dataset = config.dataset
@@ -219,7 +225,7 @@ def all_batches(trained: Trained, config: DictConfig, subset: str) -> Iterator[A
     sentences = None if tokens else dataset.batch_size
     limits = {"max_tokens": tokens, "max_sentences": sentences}
     # A multiple of 8 is the default of fairseq-generate.
-    return opener.batches(trained, subset, **limits, multiple=8, name="translation")
+    return batches(trained, subset, **limits, multiple=8, name="translation")
 
 
 def perplexities(run: Run, config: DictConfig, trained: Trained, subset: str) -> Facts:
@@ -227,6 +233,6 @@ def perplexities(run: Run, config: DictConfig, trained: Trained, subset: str) ->
     words = trained.task.dictionary
     values = {}
     for name in dict.fromkeys(("valid", subset)):
-        samples = opener.batches(trained, name)
+        samples = batches(trained, name)
         values[name] = float(eval_lm([trained.model], words, samples)["perplexity"])
     return {"perplexity": values}

@@ -24,7 +24,7 @@ from omegaconf import DictConfig, OmegaConf
 from collab_common.errors import UserError
 from collab_lab.runs.run import Run
 from collab_lab.trained.average import average_checkpoints, last_checkpoints
-from collab_lab.trained.opener import Trained, batches
+from collab_lab.trained.checkpoint import Trained, batches
 
 Kind = Literal["train", "valid", "train_inner"]
 
@@ -76,7 +76,7 @@ class Diverged(UserError):
     """A training ended, and its model knows less than nothing."""
 
 
-def training_figures(run: Run, trained: Trained) -> dict[str, Any]:
+def training_numbers(run: Run, trained: Trained) -> dict[str, Any]:
     """Speed, length and final validation loss of the training.
 
     The loss is computed now if the training did not validate, or took place elsewhere.

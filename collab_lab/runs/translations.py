@@ -30,10 +30,10 @@ _TOKENS = re.compile(r"([TH])-(\d+)\t(?:([-.\d]+)\t)?(.*)")
 _UNKNOWN = re.compile(r"<+unk>+")
 _BEST = re.compile(r"D-(\d+)\t[^\t]*\t?(.*)")
 
-#: Bits per token above which a model is unsure of its translations.
-SURE = 0.5
-#: Length of the runs of letters by which texts are compared.
-RUN = 5
+#: Bits per token below which a model is confident of its translations.
+CONFIDENT_BITS = 0.5
+#: Length of the n-grams of letters by which texts are compared.
+NGRAM = 5
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def check_translated(lines: list[str], translations: Path, reference: Path) -> N
     for match in filter(None, map(_TOKENS.fullmatch, lines)):
         texts[match[1]].setdefault(match[2], _UNKNOWN.sub("", match[4]))
         scores.append(float(match[3] or 0))  # mean log2 of a token's probability; 0 of a target
-    if texts["T"] and texts["T"] == texts["H"] and sum(scores) < -SURE * len(texts["H"]):
+    if texts["T"] and texts["T"] == texts["H"] and sum(scores) < -CONFIDENT_BITS * len(texts["H"]):
         what = "every hypothesis is its reference"
         raise UserError(what, translations, "run fairseq-generate without --score-reference")
 
@@ -104,26 +104,25 @@ def check_reference(
     """Raise UserError where the targets that fairseq-generate printed are of another text.
 
     Targets are tokens: subwords, Moses tokens or words, lower-cased or with unknown words.  So
-    letters and digits alone are compared, in runs of :data:`RUN`; another text in this language
-    shares few of them.
+    n-grams of letters and digits alone are compared; another text in this language shares few.
     """
     targets = {int(match[1]): match[2] for match in map(_TARGET.fullmatch, lines) if match}
     pairs = [(text, references[n]) for n, text in sorted(targets.items()) if n < len(references)]
-    runs = [(_runs(text), _runs(line)) for text, line in pairs]
-    shared = sum(len(target & raw) for target, raw in runs)
-    if 2 * shared >= sum(len(target) for target, _ in runs):
+    ngrams = [(_ngrams(text), _ngrams(line)) for text, line in pairs]
+    shared = sum(len(target & raw) for target, raw in ngrams)
+    if 2 * shared >= sum(len(target) for target, _ in ngrams):
         return
-    other = next(i for i, (target, raw) in enumerate(runs) if not target <= raw)
+    other = next(i for i, (target, raw) in enumerate(ngrams) if not target <= raw)
     target, raw = pairs[other]
     what = f"is not the reference of {translations}: it has {raw!r} where that has {target!r}"
     raise UserError(what, reference, "give the --reference of the set that was translated")
 
 
-def _runs(text: str) -> set[str]:
-    """All runs of :data:`RUN` letters and digits of a text, without spaces and unknown words."""
+def _ngrams(text: str) -> set[str]:
+    """All n-grams of letters and digits of a text, without spaces and unknown words."""
     text = unicodedata.normalize("NFKC", html.unescape(_UNKNOWN.sub("", text))).casefold()
     letters = "".join(filter(str.isalnum, text))
-    return {letters[i : i + RUN] for i in range(len(letters) - RUN + 1)}
+    return {letters[i : i + NGRAM] for i in range(len(letters) - NGRAM + 1)}
 
 
 def read_hypotheses(path: Path) -> list[str]:

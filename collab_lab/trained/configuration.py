@@ -1,4 +1,4 @@
-"""The options with which a changed model is trained on: for ``fairseq-train`` and for Hydra.
+"""Options for training a pruned or converted model on.
 
 Every pruned or converted model has its own shape.  ``--out MODELS/model/NAME.pt`` of
 ``fairseq-collab prune`` and ``reparametrize`` writes MODELS/model/NAME.yaml next to it.  With
@@ -24,7 +24,7 @@ from omegaconf import OmegaConf
 
 from collab_common import ATTENTION_TYPES
 from collab_common.files import write_atomic
-from collab_lab.trained.opener import Trained
+from collab_lab.trained.checkpoint import Trained
 
 #: Options that describe the shape of a pruned model, said even where they are the default.
 SHAPE = (

@@ -14,7 +14,7 @@ from refusals import refusing
 from collab_lab.advice import advisor
 from collab_lab.cli import advise
 from collab_lab.cli.main import main
-from collab_lab.trained import opener
+from collab_lab.trained.checkpoint import open_model
 from fairseq_compat.fairseq_fixes import UNDEFINED
 
 
@@ -41,7 +41,7 @@ def test_an_answer_and_other_targets_in_its_folder(
     # The numbers of sentences that there were, not those that were asked for.
     valid = (data.parent / "text" / "valid.en").read_text().count("\n")
     assert found["sentences"] == {"predicted": 12, "measured": valid}
-    assert opener.open_model(out / "cache-0.6.pt", data).arch != "transformer"
+    assert open_model(out / "cache-0.6.pt", data).arch != "transformer"
 
     # Nothing of the first target is lost, neither by a second one nor by the same again.
     before = {path: path.read_bytes() for path in out.iterdir()}
@@ -89,7 +89,7 @@ def test_the_printed_commands_make_the_same_models(
     assert len(commands) == len(built) > 0
     for words, one in zip(commands, built, strict=True):
         assert main(words[1:]) == 0
-        made = opener.open_model(Path(words[-1]), text)
+        made = open_model(Path(words[-1]), text)
         assert made.arch == one.model.arch
         for name, weight in one.model.model.state_dict().items():
             if not name.endswith(UNDEFINED):

@@ -16,8 +16,7 @@ from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from collab_common.errors import UserError
 from collab_lab.cli import reparametrize as command
 from collab_lab.metrics.loss import mean_bits
-from collab_lab.trained import opener
-from collab_lab.trained.opener import samples
+from collab_lab.trained.checkpoint import open_model, samples
 from fairseq_compat import checkpoints
 
 STOCK = [o for o in MODEL if "key-dim" not in o and "arch" not in o]
@@ -117,7 +116,7 @@ def test_a_share_is_spread_and_checked(stock: Path, data: Path, tmp_path: Path) 
     widths = [one["latent_dim"] for one in report["attentions"]]
     assert [one["type"] for one in report["attentions"]] == ["decoder", "cross"]
     assert sum(widths) <= 0.25 * 4 * 32
-    trained = opener.open_model(out, data)
+    trained = open_model(out, data)
     bits = mean_bits(trained.model, samples(trained, "valid", 1000))
     assert report["valid_bits"] == pytest.approx(bits, abs=1e-4)
     assert report["valid_bits"] != report["valid_bits_before"]

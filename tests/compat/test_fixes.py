@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 from refusals import refusing
 from toy_checkpoints import COPY
 
-from fairseq_compat import registry
+from fairseq_compat import fix_table
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -30,22 +30,22 @@ def unfixed(function):
     return function.__wrapped__
 
 
-# The registry
+# The table of fixes
 
 
 def test_all_fixes_are_active():
-    assert [fix.name for fix in registry.FIXES if not registry.is_applied(fix)] == []
+    assert [fix.name for fix in fix_table.FIXES if not fix_table.is_applied(fix)] == []
 
 
 def test_fixes_are_applied_once(monkeypatch):
     calls = []
-    fix = registry.Fix("a", lambda: calls.append("a"))
-    monkeypatch.setattr(registry, "FIXES", (fix,))
-    monkeypatch.setattr(registry, "_applied", set())
-    registry.apply_fixes("before")
+    fix = fix_table.Fix("a", lambda: calls.append("a"))
+    monkeypatch.setattr(fix_table, "FIXES", (fix,))
+    monkeypatch.setattr(fix_table, "_applied", set())
+    fix_table.apply_fixes("before")
     assert calls == []
-    registry.apply_fixes("fairseq")
-    registry.apply_fixes("fairseq")
+    fix_table.apply_fixes("fairseq")
+    fix_table.apply_fixes("fairseq")
     assert calls == ["a"]
 
 
@@ -53,10 +53,10 @@ def test_a_fix_that_does_not_fit_names_itself_and_the_versions(monkeypatch):
     def misfit():
         raise AttributeError("no attribute 'load_to_BT'")
 
-    fix = registry.Fix("the encoder", misfit)
-    monkeypatch.setattr(registry, "FIXES", (fix,))
-    with pytest.raises(registry.FixFailed, match="'the encoder' does not fit fairseq 0"):
-        registry.apply_fixes("fairseq")
+    fix = fix_table.Fix("the encoder", misfit)
+    monkeypatch.setattr(fix_table, "FIXES", (fix,))
+    with pytest.raises(fix_table.FixFailed, match="'the encoder' does not fit fairseq 0"):
+        fix_table.apply_fixes("fairseq")
 
 
 @pytest.mark.parametrize(("plug_in", "hidden"), [("", False), ("import fairseq_collab", True)])

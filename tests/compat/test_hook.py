@@ -68,9 +68,9 @@ def fake_libraries(folder):
 WATCH = """
 import sys
 sys.path.insert(0, {path!r})
-from fairseq_compat import registry
+from fairseq_compat import fix_table
 from fairseq_compat_log import log
-registry.apply_fixes = lambda moment: log.append(moment)
+fix_table.apply_fixes = lambda moment: log.append(moment)
 """
 
 
@@ -106,8 +106,8 @@ def test_a_fairseq_imported_earlier_is_mended_at_once(python, tmp_path, reposito
         "import fairseq\n"
         "from fairseq_compat_log import log\n"
         "import fairseq_compat\n"
-        "from fairseq_compat import registry\n"
-        "registry.apply_fixes = log.append\n"
+        "from fairseq_compat import fix_table\n"
+        "fix_table.apply_fixes = log.append\n"
         "fairseq_compat.install(); print(log)"
     )
     done = python.output("-c", code, FAIRSEQ_COMPAT_OFF="1").strip()

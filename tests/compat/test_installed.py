@@ -112,7 +112,7 @@ def test_uninstalling_leaves_nothing(
     install(request.getfixturevalue(kind), python)
     installed = {Path(name).name for name in files_below(tmp_path / "env") - before}
     assert {"fairseq_compat.pth", "fairseq-collab"} <= installed
-    assert ("registry.py" in installed) is (kind == "wheel")
+    assert ("fix_table.py" in installed) is (kind == "wheel")
     assert is_hooked(python)
     pip("--python", python.executable, "uninstall", "--yes", "fairseq-collab")
     assert files_below(tmp_path / "env") == before

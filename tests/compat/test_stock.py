@@ -18,7 +18,7 @@ from commands import USER_DIR, succeed
 from toy_checkpoints import COPY
 
 from collab_lab.pruning.surgery import options_for, rebuilt, weights_of
-from collab_lab.trained import opener
+from collab_lab.trained.checkpoint import open_model
 from fairseq_compat import checkpoints
 
 pytestmark = pytest.mark.slow
@@ -26,9 +26,9 @@ MODES = ("without", "with", "twin")
 #: Runs commands, each in a process of its own, without most of the fixes.
 SCRIPT = """
 import json, os, sys, torch._dynamo  # imported once, and not by every command
-from fairseq_compat import registry
+from fairseq_compat import fix_table
 NEEDED = "config classes are hashable", "encoder layers call their attention"
-registry.FIXES = tuple(fix for fix in registry.FIXES if fix.name in NEEDED)
+fix_table.FIXES = tuple(fix for fix in fix_table.FIXES if fix.name in NEEDED)
 from fairseq_cli import generate, interactive, train
 for out, name, *options in json.load(sys.stdin):
     if os.fork() == 0:
@@ -66,7 +66,7 @@ class Job:
 def pair(folder: Path, name: str, **options: Any) -> dict[str, Path]:
     """A model of fairseq's, and its twin, by mode."""
     stock = toy_checkpoints.write(folder / f"{name}.pt", dropout=0.0, **options)
-    trained = opener.open_model(stock, COPY)
+    trained = open_model(stock, COPY)
     twin = rebuilt(trained, options_for(trained, "transformer_headsize_n", {}), weights_of(trained))
     twin.save(folder / f"{name}-twin.pt")
     paths = dict(zip(MODES, (stock, stock, folder / f"{name}-twin.pt"), strict=True))

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from data_prep.corpus import Corpus
-from data_prep.published import find_archives, make, make_text
+from data_prep.published_corpus import find_archives, make, make_text
 
 
 def tgz(members: Mapping[str, bytes]) -> bytes:

@@ -292,10 +292,11 @@ def test_statistics_are_naive_sums(name: str, monkeypatch: pytest.MonkeyPatch) -
             for sentence, head, query in itertools.product(*map(range, g.shape[:3])):
                 gamma = g[sentence, head, query] @ y[sentence]
                 keys[head] += torch.outer(gamma, gamma)
+        moment = queries.T @ queries / len(queries)
         # DeiT's softmax is in single precision.
         near: Any = {"rtol": 0, "atol": 1e-5 if name == "deit" else TOLERANCE}
-        torch.testing.assert_close(found[path].inputs, queries.T @ queries / len(queries), **near)
-        torch.testing.assert_close(found[path].keys / keys.norm(), keys / keys.norm(), **near)
+        torch.testing.assert_close(found[path].query_moment, moment, **near)
+        torch.testing.assert_close(found[path].key_fisher / keys.norm(), keys / keys.norm(), **near)
 
 
 def muted() -> Any:
@@ -368,7 +369,7 @@ def test_a_model_within_another_module() -> None:
         for loss in (None, torch.sum)
     )
     for name, one in found.items():  # every sentence counts
-        close(one.inputs, expected[name].inputs)
+        close(one.query_moment, expected[name].query_moment)
     before = model(**batch)
     swap_attention(model, D)
     close(model(**batch), before)

@@ -13,19 +13,19 @@ from toy_reparametrize import converted, converter, inputs, target_of, trained
 
 from collab_lab.conversion import low_rank
 from collab_lab.conversion.base import TrainedAttention
-from collab_lab.conversion.common_map import (
+from collab_lab.conversion.kinds import shared_keys
+from collab_lab.conversion.low_rank import MIXED, separate
+from collab_lab.conversion.shared_projection import (
     Shared,
     WeightedMaps,
     best_shared_key,
-    common_map,
-    first_map,
+    first_projection,
     grouped_keys,
     grouped_values,
     latents,
+    shared_projection,
 )
-from collab_lab.conversion.kinds import shared_keys
-from collab_lab.conversion.low_rank import MIXED, separate
-from collab_lab.export.attention import plain_weights
+from collab_lab.export.standard_weights import plain_weights
 from collab_lab.pricing.statistics import Sums
 from collab_lab.trained.attentions import attentions
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
@@ -135,8 +135,8 @@ def test_a_freer_query_never_loses_more(seed: int, size: int) -> None:
 def test_no_sweep_of_the_diagonal_loses(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     """In the pooled metric, in which it sweeps."""
     part, prices = attention(), []
-    pooled = part.statistics.keys.mean(0).expand(H, -1, -1)
-    part.statistics = replace(part.statistics, keys=pooled)
+    pooled = part.statistics.key_fisher.mean(0).expand(H, -1, -1)
+    part.statistics = replace(part.statistics, key_fisher=pooled)
     for sweeps in range(1, 25):
         monkeypatch.setattr(low_rank, "DIAGONAL_SWEEPS", sweeps)
         prices.append(price(part, shared(part, "diagonal", size)))
@@ -151,7 +151,7 @@ def test_heads_that_are_equal_have_a_diagonal() -> None:
     assert price(part, shared(part, "diagonal", D - 1)) < 1e-9
 
 
-def cost(parts: list[WeightedMaps], common: torch.Tensor) -> float:
+def squared_error(parts: list[WeightedMaps], common: torch.Tensor) -> float:
     """With the best maps after ``common``, by least squares in each metric."""
     total = 0.0
     for part in parts:
@@ -164,17 +164,17 @@ def cost(parts: list[WeightedMaps], common: torch.Tensor) -> float:
 
 @pytest.mark.parametrize("size", [2, 7])
 @pytest.mark.parametrize("kinds", [("keys",), ("values",), ("keys", "values")])
-def test_no_other_common_map_costs_less(kinds: tuple[str, ...], size: int) -> None:
+def test_no_other_shared_projection_has_a_smaller_error(kinds: tuple[str, ...], size: int) -> None:
     """Random maps, those of the start, and the best ones disturbed."""
     part = attention()
     parts = [getattr(WeightedMaps, kind)(part.maps, part.statistics) for kind in kinds]
-    best = common_map(parts, size, 200)
-    least = cost(parts, best)
-    assert least < cost(parts, first_map(parts, size))
+    best = shared_projection(parts, size, 200)
+    least = squared_error(parts, best)
+    assert least < squared_error(parts, first_projection(parts, size))
     generator = torch.Generator().manual_seed(3)
     for noise in (0.001, 0.01, 0.1, 100.0):
         change = noise * best.std() * torch.randn(best.shape, generator=generator)
-        assert cost(parts, best + change) > least
+        assert squared_error(parts, best + change) > least
 
 
 def test_one_reading_is_enough() -> None:
@@ -182,13 +182,14 @@ def test_one_reading_is_enough() -> None:
     for seed in range(20):
         part = attention(seed)
         one = torch.randn(H, D, 1)
-        part.statistics = replace(part.statistics, values=one @ one.mT).ridged()
+        part.statistics = replace(part.statistics, value_covariance=one @ one.mT).ridged()
         parts = [WeightedMaps.values(part.maps, part.statistics)]
-        best = common_map(parts, 3, 60)
-        assert cost(parts, best) <= cost(parts, first_map(parts, 3)) * (1 + 1e-9)
+        best = shared_projection(parts, 3, 60)
+        first = squared_error(parts, first_projection(parts, 3))
+        assert squared_error(parts, best) <= first * (1 + 1e-9)
 
 
-def test_the_cost_of_a_common_map_is_its_price() -> None:
+def test_the_error_of_a_shared_projection_is_its_price() -> None:
     """Own queries, a latent, and the values of two groups."""
     part = attention()
     keys, values = (
@@ -196,15 +197,16 @@ def test_the_cost_of_a_common_map_is_its_price() -> None:
     )
     bits = 2 * math.log(2)
     made = best_shared_key(part.maps, part.statistics, 5)
-    assert price(part, made) == pytest.approx(cost([keys], made.key) / bits)
+    assert price(part, made) == pytest.approx(squared_error([keys], made.key) / bits)
     down, key_up, value_up = latents(part.maps, part.statistics, 9)
     found = part.key_price(part.maps.queries, down @ key_up)
     found += part.value_price(down @ value_up, part.maps.out)
-    assert found == pytest.approx(cost([keys, values], down) / bits)
+    assert found == pytest.approx(squared_error([keys, values], down) / bits)
     shared_values, out = grouped_values(part.maps, part.statistics, 2)
     found = part.value_price(shared_values.repeat_interleave(2, 0), out)
     expected = sum(
-        cost([group], one) for group, one in zip(values.groups(2), shared_values, strict=True)
+        squared_error([group], one)
+        for group, one in zip(values.groups(2), shared_values, strict=True)
     )
     assert found == pytest.approx(expected / bits)
 
@@ -214,7 +216,7 @@ def test_a_latent_starts_from_equal_shares_of_keys_and_values() -> None:
     part, spans = attention(), []
     for factor in (1, 100):
         maps = part.maps._replace(keys=factor * part.maps.keys)
-        statistics = replace(part.statistics, keys=factor * part.statistics.keys)
+        statistics = replace(part.statistics, key_fisher=factor * part.statistics.key_fisher)
         start = torch.linalg.qr(latents(maps, statistics, 7, steps=0)[0]).Q
         spans.append(start @ start.T)
     toy.close(*spans)
@@ -231,7 +233,7 @@ def test_the_start_of_training_is_balanced() -> None:
     """Equal mean squares on both sides of every product; of separate keys, in their metrics."""
     part = attention()
     queries, keys = separate(part.maps, part.statistics, 2)
-    sides = ((queries, part.statistics.inputs), (keys, part.statistics.keys))
+    sides = ((queries, part.statistics.query_moment), (keys, part.statistics.key_fisher))
     toy.close(*((side.mT @ metric @ side).diagonal(dim1=1, dim2=2) for side, metric in sides))
     for mixing in ("own", "full"):
         made = shared(part, mixing, 5)
@@ -247,7 +249,7 @@ def test_no_other_narrow_head_beats_its_singular_directions() -> None:
     part = attention()
     queries, keys = separate(part.maps, part.statistics, 2)
     least = part.key_price(queries, keys)
-    whole = torch.linalg.cholesky(part.statistics.keys).mT
+    whole = torch.linalg.cholesky(part.statistics.key_fisher).mT
     generator = torch.Generator().manual_seed(3)
     for _ in range(5):
         other = keys + 0.05 * torch.randn(keys.shape, generator=generator)
@@ -274,7 +276,7 @@ def test_the_key_bias_cancels_and_nothing_else_does() -> None:
 
 def test_the_means_that_heads_read_lose_nothing() -> None:
     part = attention()
-    maps, means = part.maps, part.statistics.means
+    maps, means = part.maps, part.statistics.value_mean
     values, out, read = 0.7 * maps.values[:, :-1], 1.2 * maps.out, "hn,hnv,hdv->d"
     one = torch.cat([means, torch.ones(H, 1)], 1)
     exact = maps.out_bias + torch.einsum(read, one, maps.values, maps.out)
@@ -288,7 +290,7 @@ def test_fewer_groups_lose_more(options: list[str]) -> None:
     for groups in (4, 2, 1):
         work = converter(found, *(option.format(groups) for option in options))
         sizes = dict.fromkeys(attentions(found.model), groups if "query" in options[0] else D)
-        sums.append(sum(work.model(sizes)[1].values()))
+        sums.append(sum(work.convert(sizes)[1].values()))
     exact, two, one = sums
     assert exact < 1e-9 < two < one
 
@@ -305,17 +307,19 @@ def test_no_narrow_key_and_value_beats_a_latent_of_both() -> None:
     keys, values = (
         kind(part.maps, part.statistics) for kind in (WeightedMaps.keys, WeightedMaps.values)
     )
-    latent = cost([keys, values], common_map([keys, values], 9, 200))
+    latent = squared_error([keys, values], shared_projection([keys, values], 9, 200))
     for width in range(1, 9):
-        alone = cost([keys], common_map([keys], width, 200))
-        alone += cost([values], common_map([values], 9 - width, 200))
+        alone = squared_error([keys], shared_projection([keys], width, 200))
+        alone += squared_error([values], shared_projection([values], 9 - width, 200))
         assert latent <= alone * (1 + 1e-6)
 
 
 def test_heads_without_effect_have_no_price() -> None:
     """Queries, or gradients, of zeros: no key is better than another."""
     part = attention()
-    silent = replace(part.statistics, keys=torch.zeros_like(part.statistics.keys)).ridged()
+    silent = replace(
+        part.statistics, key_fisher=torch.zeros_like(part.statistics.key_fisher)
+    ).ridged()
     zeros = part.maps._replace(queries=torch.zeros_like(part.maps.queries))
     for maps, statistics in ((zeros, part.statistics), (part.maps, silent)):
         for make in (best_shared_key, *MIXED.values()):

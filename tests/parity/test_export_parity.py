@@ -15,9 +15,9 @@ from refusals import refusing
 from torch import Tensor, nn
 from toy import close
 
-from collab_lab.export.attention import NotExactError, plain_weights
 from collab_lab.export.model import plain
-from collab_lab.trained.opener import Trained
+from collab_lab.export.standard_weights import NotExactError, plain_weights
+from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention, HeadAttention
 from fairseq_collab.attention.gates import GatedAttention
 from fairseq_collab.attention.latent import LatentAttention

@@ -13,7 +13,7 @@ from toy import close
 
 from collab_lab.pruning.choices import open_heads, without_gates
 from collab_lab.pruning.surgery import Retained, heads_by_attention, pruned
-from collab_lab.trained.opener import Trained
+from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.attention.gates import GatedAttention, gated_attentions
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -59,17 +59,17 @@ def test_statistics_are_naive_sums(arch: str, options: dict[str, Any]) -> None:
     tokens = sum(one.tokens for one in naive)
     for attention in attentions(found.model):
         one, rows = statistics[attention], list(chain(*(each.rows(attention) for each in naive)))
-        close(one.inputs, sum(torch.outer(x, x) for x, *_ in rows) / len(rows))
+        close(one.query_moment, sum(torch.outer(x, x) for x, *_ in rows) / len(rows))
         gammas, reads, parts, gradients = (
             torch.stack([row[i] for row in rows]) for i in range(1, 5)
         )
-        close(one.keys, torch.einsum("nhi,nhj->hij", gammas, gammas) / tokens)
-        close(one.output, gradients.T @ gradients / tokens)
-        close(one.means, reads.mean(0))
+        close(one.key_fisher, torch.einsum("nhi,nhj->hij", gammas, gammas) / tokens)
+        close(one.output_fisher, gradients.T @ gradients / tokens)
+        close(one.value_mean, reads.mean(0))
         reads = reads - reads.mean(0)
-        close(one.values, torch.einsum("nhi,nhj->hij", reads, reads) / len(rows))
+        close(one.value_covariance, torch.einsum("nhi,nhj->hij", reads, reads) / len(rows))
         along = torch.einsum("nhd,nd->nh", parts - parts.mean(0), gradients)
-        close(one.pairs, along.T @ along / tokens)
+        close(one.head_fisher, along.T @ along / tokens)
 
 
 def close(found: Tensor, expected: Any) -> None:
@@ -200,7 +200,7 @@ def test_price_of_values(head: int) -> None:
     change = drawn(small.maps.values[:, :-1], head)
     values = small.maps.values[:, :-1] + change
     price = value_price(small.maps, small.statistics, values, small.maps.out)
-    means = torch.einsum("hy,hyv,hdv->d", small.statistics.means, change, small.maps.out)
+    means = torch.einsum("hy,hyv,hdv->d", small.statistics.value_mean, change, small.maps.out)
 
     def apply(step: float) -> None:
         small.module.v_proj.weight += step * change.mT.flatten(0, 1)
@@ -213,8 +213,8 @@ def test_price_of_values(head: int) -> None:
 def test_price_of_heads(heads: list[int]) -> None:
     """Exact for any heads and sentences: the pairs hold what they have in common."""
     small = Small(3)
-    pairs = small.statistics.pairs[heads][:, heads]
-    parts = mean_outputs(small.maps, small.statistics.means)[heads].sum(0)
+    pairs = small.statistics.head_fisher[heads][:, heads]
+    parts = mean_outputs(small.maps, small.statistics.value_mean)[heads].sum(0)
 
     def apply(step: float) -> None:
         columns = small.module.out_proj.weight.unflatten(1, (small.module.num_heads, -1))
@@ -294,7 +294,7 @@ def test_a_curve_tells_what_is_built() -> None:
         work = converter(found, *options)
         attention = found.attentions["cross"][0]
         point = work.curve(attention)[-2]
-        result, prices = work.model({attention: point.size})
+        result, prices = work.convert({attention: point.size})
         module = result.model.get_submodule(attention.name)
         assert point.cache == sum(module.cached_floats_per_token())
         assert point.parameters == toy.num_parameters(module)

@@ -25,7 +25,7 @@ from collab_lab.pricing.statistics import Statistics
 from collab_lab.pruning.choices import all_heads
 from collab_lab.pruning.surgery import Retained, check_heads, heads_by_attention, pruned
 from collab_lab.trained.attentions import Attention, HeadMaps, attentions
-from collab_lab.trained.opener import Trained
+from collab_lab.trained.checkpoint import Trained
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -106,7 +106,9 @@ def masked(
         project, split = one.module.v_proj, (one.module.num_heads, -1)
         weight, bias = (part.data.unflatten(0, split) for part in (project.weight, project.bias))
         for head in {*range(one.module.num_heads)} - {*heads}:
-            value = weight[head] @ statistics[one].means[head] + bias[head] if statistics else 0
+            value = (
+                weight[head] @ statistics[one].value_mean[head] + bias[head] if statistics else 0
+            )
             weight[head], bias[head] = 0, value
     return source.model
 
@@ -117,7 +119,7 @@ def random_means(source: Trained) -> dict[Attention, Statistics]:
     for one in attentions(source.model):
         if one.module.num_heads:
             given = Statistics.unweighted(HeadMaps.of(one.module))
-            found[one] = replace(given, means=torch.randn_like(given.means))
+            found[one] = replace(given, value_mean=torch.randn_like(given.value_mean))
     return found
 
 

@@ -18,7 +18,7 @@ from collab_lab.conversion.converter import Converter
 from collab_lab.metrics.cost import totals
 from collab_lab.metrics.significance import Gain, gain_per_unit
 from collab_lab.pricing.statistics import collect
-from collab_lab.trained.opener import Trained
+from collab_lab.trained.checkpoint import Trained
 
 COSTS = ("cache", "parameters", "multiply-adds")
 POSITIONS = {"max_source_positions": 40, "max_target_positions": 40}
@@ -65,7 +65,7 @@ def test_costs_are_known_before_a_model_is_built(name: str) -> None:
         except UserError:
             continue
         sizes = {one: converter.target.grid(one.module)[0] for one in converter.attentions}
-        made = totals(converter.model(sizes)[0].model)
+        made = totals(converter.convert(sizes)[0].model)
         for of in COSTS:
             expected = whole[of]
             for one in converter.attentions:

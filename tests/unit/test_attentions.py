@@ -11,7 +11,7 @@ from fairseq.modules import MultiheadAttention
 from torch import nn
 
 from collab_lab.trained.attentions import attentions, by_type
-from collab_lab.trained.opener import Trained
+from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.attention import HeadAttention
 
 TRANSLATION = ["encoder 0", "encoder 1", "decoder 0", "decoder 1", "cross 0", "cross 1"]

@@ -11,7 +11,7 @@ from toy import close
 from collab_common.errors import UserError
 from collab_lab.bench import train, translate
 from collab_lab.bench.models import architectures, batches, random_pair, random_task
-from collab_lab.bench.timing import compared, in_turn
+from collab_lab.bench.timing import speedups, time_interleaved
 from collab_lab.bench.translate import count_ties
 
 CPU = torch.device("cpu")
@@ -47,7 +47,9 @@ def test_different_models_are_not_timed(
     module: Any, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "random_pair", changed_pair)
-    monkeypatch.setattr(module, "in_turn", lambda *a, **k: pytest.fail("something was timed"))
+    monkeypatch.setattr(
+        module, "time_interleaved", lambda *a, **k: pytest.fail("something was timed")
+    )
     more = (1,) if module is translate else ()
     with pytest.raises(UserError, match=message):
         next(module.run("transformer_collab", "tiny", True, CPU, *more))
@@ -66,7 +68,7 @@ def test_ties_are_counted() -> None:
 
 
 def test_statistics() -> None:
-    first, other = compared({"fairseq": [2.0, 3.0, 8.0], "ours": [1.0, 1.0, 2.0]})
+    first, other = speedups({"fairseq": [2.0, 3.0, 8.0], "ours": [1.0, 1.0, 2.0]})
     assert (first["engine"], first["ratio"]) == ("fairseq", 1)
     assert (other["engine"], other["ratio"], other["turns"]) == ("ours", 3, 3)
     assert other["seconds"] == 1
@@ -77,7 +79,7 @@ def test_programs_take_turns() -> None:
     """Each item once before any comes again; every other turn in reverse order."""
     calls: list[str] = []
     programs = {name: lambda item, name=name: calls.append(f"{name}{item}") for name in "AB"}
-    times = in_turn(programs, [0, 1, 2], turns=6, pause=0)
+    times = time_interleaved(programs, [0, 1, 2], min_turns=6, pause=0)
     assert {name: len(found) for name, found in times.items()} == {"A": 6, "B": 6}
     pairs = [calls[i : i + 2] for i in range(0, 12, 2)]
     assert [first[0] for first, _ in pairs] == [*"ABA", *"BAB"]

@@ -24,13 +24,13 @@ from omegaconf import OmegaConf
 from refusals import refusing
 from toy_language_models import language_model
 from transformers import AutoTokenizer, GenerationConfig, MarianMTModel
-from unit.test_opener import STORED, edited
+from unit.test_checkpoint import STORED, edited
 
 from collab_common.errors import UserError
 from collab_lab.cli import export
 from collab_lab.export import ct2, hf
 from collab_lab.export.model import Vocabulary, check_engine, vocabulary
-from collab_lab.trained.opener import Trained
+from collab_lab.trained.checkpoint import Trained
 from fairseq_compat import checkpoints
 
 CHECKPOINT = STORED / "checkpoint.pt"

@@ -33,7 +33,7 @@ from collab_lab.pruning.choices import (
 )
 from collab_lab.pruning.surgery import Retained, pruned
 from collab_lab.trained.attentions import Attention
-from collab_lab.trained.opener import Trained
+from collab_lab.trained.checkpoint import Trained
 
 HEADS: Any = {"encoder": [4, 3], "decoder": [4], "cross": [2]}
 STORED = REPOSITORY / "tests" / "stored"

@@ -13,13 +13,13 @@ import toy
 from toy_heads import build, sample
 from toy_language_models import language_model
 
-from collab_lab.analysis.weights import head_outputs
+from collab_lab.analysis.attention_weights import head_outputs
 from collab_lab.metrics.loss import predicted, read_by_decoder, summed_loss
 from collab_lab.pricing.bits import head_prices
 from collab_lab.pricing.statistics import collect
 from collab_lab.pruning.choices import removals
 from collab_lab.trained.attentions import Attention, attentions
-from collab_lab.trained.opener import Trained
+from collab_lab.trained.checkpoint import Trained
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -87,9 +87,9 @@ def test_pairs_are_second_moments_of_derivatives(kind: str) -> None:
     found, expected = collect(trained, samples), naive_pairs(model, samples)
     assert {*found} == {*expected}
     for one, statistics in found.items():
-        torch.testing.assert_close(statistics.pairs, expected[one], rtol=1e-7, atol=1e-12)
+        torch.testing.assert_close(statistics.head_fisher, expected[one], rtol=1e-7, atol=1e-12)
         assert (head_prices(expected[one]) > 0).all()
-    pairs = {one: statistics.pairs for one, statistics in found.items()}
+    pairs = {one: statistics.head_fisher for one, statistics in found.items()}
     alone = sorted(price for of in pairs.values() for price in head_prices(of).tolist())
     chosen, price = removals(pairs), 0.0
     for number, (rise, *_) in enumerate(chosen, 1):

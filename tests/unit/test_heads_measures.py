@@ -14,7 +14,8 @@ from toy_heads import MODELS, build, sample
 
 from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
-from collab_lab.analysis import content
+from collab_lab.analysis import heads_file
+from collab_lab.analysis.attention_weights import AttentionBatch, Means, attend, shown_weights
 from collab_lab.analysis.measures import (
     OFFSETS,
     SELF_TYPES,
@@ -25,9 +26,8 @@ from collab_lab.analysis.measures import (
     positions,
     roles,
 )
-from collab_lab.analysis.weights import AttentionBatch, Means, attend, shown_weights
 from collab_lab.trained.attentions import attentions, inputs_of, projections
-from collab_lab.trained.opener import Trained
+from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.attention.scores import head_scores, mask_scores, over_keys
 
 PAD, EOS = 1, 2
@@ -256,24 +256,24 @@ FOUND: dict[str, Any] = {
 
 
 def test_the_file_is_read_as_it_was_written(tmp_path: Path) -> None:
-    path = tmp_path / content.NAME
-    content.write(path, FOUND)
-    found = content.read(path)
+    path = tmp_path / heads_file.NAME
+    heads_file.write(path, FOUND)
+    found = heads_file.read(path)
     assert found == {"version": 1, **FOUND}
-    assert content.measure(found, "confidence", HEADS, path) == FOUND["measures"]["confidence"]
+    assert heads_file.measure(found, "confidence", HEADS, path) == FOUND["measures"]["confidence"]
     for name, what in (
         ("rank", "no measure 'rank'; it has confidence, rare"),
         ("rare", "rare is not measured of decoder attention"),
     ):
         with pytest.raises(UserError, match=f"{path}: .*{what}"):
-            content.measure(found, name, HEADS, path)
+            heads_file.measure(found, name, HEADS, path)
     with pytest.raises(UserError, match="of another model"):
-        content.measure(found, "confidence", {**HEADS, "cross": [1, 1]}, path)
+        heads_file.measure(found, "confidence", {**HEADS, "cross": [1, 1]}, path)
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"version": 2}', '{"version": 1}'])
 def test_other_files_are_rejected(text: str, tmp_path: Path) -> None:
-    path = tmp_path / content.NAME
+    path = tmp_path / heads_file.NAME
     path.write_text(text)
     with pytest.raises(UserError, match=str(path)):
-        content.read(path)
+        heads_file.read(path)

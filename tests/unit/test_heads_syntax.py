@@ -14,9 +14,9 @@ from torch import Tensor
 
 from collab_common.errors import UserError
 from collab_lab.analysis import trees
+from collab_lab.analysis.attention_weights import AttentionBatch
 from collab_lab.analysis.syntax import DIRECTIONS, SyntaxScores, as_sample, tree_batches
 from collab_lab.analysis.trees import GoldSentence, GoldWord, Subword, Tree, align, segmenter
-from collab_lab.analysis.weights import AttentionBatch
 from data_prep.subwords import learn_merges, train_pieces
 
 # ---- CoNLL-U -------------------------------------------------------------------------------------

@@ -12,8 +12,8 @@ from torch.nn import functional
 from toy_heads import build, double, sample
 from toy_language_models import language_model
 
+from collab_lab.analysis.attention_weights import head_outputs
 from collab_lab.analysis.importance import importance, mask_derivatives
-from collab_lab.analysis.weights import head_outputs
 from collab_lab.metrics.loss import cross_entropy, predicted, summed_loss
 from collab_lab.trained.attentions import Attention, attentions
 

@@ -19,7 +19,7 @@ import collab_lab
 from collab_common import ATTENTION_TYPES
 from collab_lab.pruning import surgery
 from collab_lab.trained import configuration
-from collab_lab.trained.opener import open_model
+from collab_lab.trained.checkpoint import open_model
 
 
 def test_configuration_of_a_pruned_model(tmp_path: Path) -> None:

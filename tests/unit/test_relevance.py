@@ -13,8 +13,8 @@ from toy_heads import build, double, sample
 from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
 from collab_lab.analysis import relevance
+from collab_lab.analysis.attention_weights import head_outputs
 from collab_lab.analysis.relevance import Relevance, shared_relevance
-from collab_lab.analysis.weights import head_outputs
 
 # ---- an encoder layer, neuron by neuron ----------------------------------------------------------
 

@@ -14,7 +14,7 @@ from collab_common.errors import UserError
 from collab_lab.cli.reparametrize import build_parser
 from collab_lab.conversion import converter
 from collab_lab.trained.attentions import attentions
-from collab_lab.trained.opener import Trained
+from collab_lab.trained.checkpoint import Trained
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from collab_lab.runs.score import (
     translation_scores,
 )
 from collab_lab.runs.sweep import Job, combinations, complete, plan, run_name
-from collab_lab.runs.training import choose_checkpoints, progress, training_figures
+from collab_lab.runs.training import choose_checkpoints, progress, training_numbers
 from collab_lab.runs.worker import Worker, scored, train_command
 
 
@@ -315,12 +315,12 @@ def test_entries_that_a_kill_has_cut_do_not_count(run: Run, model: Mock) -> None
     valid = '| valid | {"epoch": 2, "valid_loss": "4.5"}\n'
     cut = train.format(2)[:25]
     run.log.write_text(train.format(1) + cut + train.format(2) + cut + "}\n" + valid)
-    figures = training_figures(run, model)
+    figures = training_numbers(run, model)
     assert figures["train_tokens_per_second"] == 150
     assert (figures["train_updates"], figures["epochs"], figures["valid_loss"]) == (20, 2, 4.5)
     run.log.write_text(valid)
     with pytest.raises(UserError, match=r"train\.log: no finished epoch in it"):
-        training_figures(run, model)
+        training_numbers(run, model)
 
 
 @pytest.mark.parametrize("loss", ["8.01", "84", "nan", "inf"])
@@ -331,7 +331,7 @@ def test_a_model_that_is_worse_than_guessing_has_diverged(
     train = '| train | {"epoch": 1, "train_wps": "9", "train_num_updates": "1"}\n'
     for bits in ("7.99", loss):
         run.log.write_text(f'{train}| valid | {{"valid_loss": "1", "valid_nll_loss": "{bits}"}}\n')
-        monkeypatch.setattr(worker, "score_run", lambda run: training_figures(run, model))
+        monkeypatch.setattr(worker, "score_run", lambda run: training_numbers(run, model))
         found = scored(run)
         assert isinstance(found, Outcome) == (bits == loss)
     assert found.verdict == "diverged"

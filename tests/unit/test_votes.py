@@ -15,7 +15,7 @@ from collab_common import ATTENTION_TYPES
 from collab_lab.pruning import votes as votes_file
 from collab_lab.pruning.surgery import pruned
 from collab_lab.pruning.votes import Count, cast, count_votes, elected, hard
-from collab_lab.trained.opener import Trained
+from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.attention.groups import head_group_attentions
 
 GROUPED = "transformer_grouped_heads"

@@ -80,7 +80,7 @@ def plain_weights(
     maps = maps_of(attention, heads_elsewhere)
     queries, keys, values = maps
     groups = len(queries)
-    if may_share and shares(attention):
+    if may_share and has_shared_kv(attention):
         groups = key_value_heads(attention)
         keys = repeated(keys, groups)
     else:
@@ -113,7 +113,7 @@ def _state(attention: HeadAttention, maps: LinearMaps, size: int) -> dict[str, T
 # ---- heads that share ----------------------------------------------------------------------------
 
 
-def shares(attention: HeadAttention) -> bool:
+def has_shared_kv(attention: HeadAttention) -> bool:
     """Whether there are fewer heads of keys and values than of queries."""
     return bool(attention.num_heads) and key_value_heads(attention) < attention.num_heads
 
@@ -129,7 +129,7 @@ def key_value_heads(attention: HeadAttention) -> int:
 def smallest_size(attention: HeadAttention) -> int:
     """The smallest ``size`` that :func:`plain_weights` accepts where heads may share."""
     maps = maps_of(attention)
-    if shares(attention):
+    if has_shared_kv(attention):
         return max(maps.keys.size(2), attention.v_head_size)
     if not attention.num_heads:
         return 1

@@ -15,8 +15,8 @@ from omegaconf import OmegaConf
 from refusals import refusing
 
 from collab_lab.analysis.importance import importance
-from collab_lab.trained import opener
-from collab_lab.trained.from_options import dictionary_sizes, untrained
+from collab_lab.trained import checkpoint
+from collab_lab.trained.untrained import dictionary_sizes, untrained
 from fairseq_compat import checkpoints
 
 #: Four heads of size 8, eight key dimensions: see tests/stored/README.md.
@@ -33,7 +33,7 @@ def edited(path: Path, edit: Callable[[dict[str, Any]], object] = lambda state: 
 
 
 def test_a_checkpoint_is_saved_as_it_was_opened(tmp_path: Path) -> None:
-    trained = opener.open_model(edited(tmp_path / "c.pt"))
+    trained = checkpoint.open_model(edited(tmp_path / "c.pt"))
     assert (trained.arch, trained.heads["cross"]) == ("transformer_collab", [4])
     trained.save(tmp_path / "again.pt")
     old, new = (checkpoints.read(tmp_path / name) for name in ("c.pt", "again.pt"))
@@ -48,46 +48,46 @@ def test_a_checkpoint_is_saved_as_it_was_opened(tmp_path: Path) -> None:
 def test_gradients_of_a_model_that_saved_memory_in_training(option: str, tmp_path: Path) -> None:
     """Its layers were checkpointed, and gradients of weights do not pass through them."""
     path = edited(tmp_path / "c.pt", lambda state: state["cfg"]["model"].update({option: True}))
-    trained = opener.open_model(path)
+    trained = checkpoint.open_model(path)
     source, previous = torch.tensor([[5, 6, 2]]), torch.tensor([[2, 5, 6]])
     net_input = {"src_tokens": source, "src_lengths": torch.tensor([3])}
     sample = {"net_input": {**net_input, "prev_output_tokens": previous}, "target": source}
     of_heads = importance(trained.model, [sample])
     assert all(of_heads["encoder"][0]), "gradients did not come through"
-    assert opener.open_model(path).options[option]
+    assert checkpoint.open_model(path).options[option]
 
 
 def test_checkpoints_that_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "c.pt"
     edited(path, lambda state: state["cfg"]["task"].update(data=str(tmp_path / "gone")))
     with refusing("gone: data folder not found; give the folder that", str(path)):
-        opener.open_model(path)
-    assert opener.open_model(path, STORED).cfg.task.data == str(STORED)
-    with refusing(f"data folder not found; {opener.GIVE_DATA}"):
-        opener.open_model(path, tmp_path / "no")
+        checkpoint.open_model(path)
+    assert checkpoint.open_model(path, STORED).cfg.task.data == str(STORED)
+    with refusing(f"data folder not found; {checkpoint.GIVE_DATA}"):
+        checkpoint.open_model(path, tmp_path / "no")
     edited(path, lambda state: state["model"]["encoder.layers.0.fc1.bias"].fill_(float("nan")))
     with refusing(f"{path}: encoder.layers.0.fc1.bias holds NaN or infinity; give an intact check"):
-        opener.open_model(path)
+        checkpoint.open_model(path)
 
 
 def test_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of a training; where it gives no limit, the whole subset would be one batch."""
-    trained = opener.open_model(toy_checkpoints.write(tmp_path / "c.pt"))
+    trained = checkpoint.open_model(toy_checkpoints.write(tmp_path / "c.pt"))
     limits = {"max_tokens": 40, "max_sentences": 3}
-    dataset = opener.dataset_of(trained.task, "valid")
+    dataset = checkpoint.dataset_of(trained.task, "valid")
     epoch = trained.task.get_batch_iterator(dataset, **limits, seed=trained.cfg.common.seed)
     expected = [batch["id"].tolist() for batch in epoch.next_epoch_itr(shuffle=False)]
-    found = opener.batches(trained, "valid", **limits)
+    found = checkpoint.batches(trained, "valid", **limits)
     assert [batch["id"].tolist() for batch in found] == expected
     trained.cfg.dataset.batch_size = trained.cfg.dataset.max_tokens = None
     for limit in (50, 1):
-        monkeypatch.setattr(opener, "MAX_TOKENS", limit)
-        shapes = [x["net_input"]["src_tokens"].shape for x in opener.batches(trained, "valid")]
+        monkeypatch.setattr(checkpoint, "MAX_TOKENS", limit)
+        shapes = [x["net_input"]["src_tokens"].shape for x in checkpoint.batches(trained, "valid")]
         assert len(shapes) > 1
         # A sentence that is longer than a batch may be is a batch by itself.
         assert all(rows * tokens <= limit or rows == 1 for rows, tokens in shapes)
     trained.task.max_positions = lambda: (2, 2)
-    for read in (opener.batches, opener.samples):
+    for read in (checkpoint.batches, checkpoint.samples):
         with refusing("valid: has no sentence within the model's (2, 2) positions"):
             read(trained, "valid")
 
@@ -107,4 +107,4 @@ def test_a_language_model_that_is_no_transformer() -> None:
     cfg, weights = OmegaConf.create({"task": {}}), {"decoder.embed_tokens.weight": torch.ones(9, 2)}
     model = untrained(options, cfg, weights, Path("x.pt"))
     with refusing("x.pt: neither an encoder-decoder transformer nor a transformer language model"):
-        opener.check_transformer(model, Path("x.pt"))
+        checkpoint.check_transformer(model, Path("x.pt"))

@@ -17,7 +17,7 @@ from collab_common.errors import UserError
 from collab_common.provenance import commit, today
 from collab_lab.runs.record import Started
 from collab_lab.runs.run import PLUGIN, Run, flat, is_ours
-from collab_lab.trained import opener
+from collab_lab.trained.checkpoint import check_direction, read_checkpoint
 from fairseq_collab.models.options import plain_options
 
 
@@ -47,7 +47,7 @@ def configuration(checkpoint: Path, data: Path, chosen: Mapping[str, str], cpu: 
 
     ``checkpoint.finetune_from_model`` names the checkpoint, whose weights are those of the run.
     """
-    cfg = opener.read_checkpoint(checkpoint, data)["cfg"]
+    cfg = read_checkpoint(checkpoint, data)["cfg"]
     config = OmegaConf.create({name: _plain(part) for name, part in plain_options(cfg).items()})
     user_dir = config.common.user_dir
     plugin = PLUGIN if is_ours(user_dir) else Path(user_dir).resolve()
@@ -74,7 +74,7 @@ def configuration(checkpoint: Path, data: Path, chosen: Mapping[str, str], cpu: 
         elif "." in name:
             raise UserError(f"the checkpoint has no option {name!r}", where="--set")
     todo = "choose --set task.source_lang=LANG --set task.target_lang=LANG"
-    opener.check_direction(config.task, checkpoint, todo)
+    check_direction(config.task, checkpoint, todo)
     whole: str = OmegaConf.to_yaml(config)
     return DictConfig(yaml.safe_load(whole))  # as it will be read again
 

@@ -1,18 +1,18 @@
-"""One narrow map for the keys or values of many heads, with which they lose the fewest bits.
+"""One narrow projection for the keys or values of many heads, at the least price.
 
 The scores of head i are ``[x 1] A_i B_i^T y^T``.  It adds ``z_i V_i Wo_i^T`` to the output, where
-``z_i`` is what it reads.  Changes ``D_i`` of ``A_i B_i^T`` and ``F_i`` of ``V_i Wo_i^T`` cost, with
-the statistics of :mod:`collab_lab.pricing.statistics`,
+``z_i`` is what it reads.  With the statistics of :mod:`collab_lab.pricing.statistics`, changes
+``D_i`` of ``A_i B_i^T`` and ``F_i`` of ``V_i Wo_i^T`` have the price
 
     1/2 sum_i [ tr(D_i^T X D_i Gamma_i) + tr(F_i^T Z_i F_i Delta) ] / ln 2     bits per target token
 
 This is the Fisher information of K-FAC (Martens and Grosse 2015): inputs and gradients, positions
 and attentions are taken as independent.
 
-**A common map.**  Heads that share ``C (n, K)`` have keys ``y C``, and the maps ``(C^T Gamma_i
-C)^-1 C^T Gamma_i B_i`` that then cost least go into the queries; for values, with ``Z_i`` and
+**A shared projection.**  Heads that share ``C (n, K)`` have keys ``y C``.  The maps ``(C^T Gamma_i
+C)^-1 C^T Gamma_i B_i`` of least price then go into the queries; for values, with ``Z_i`` and
 ``V_i``, into the output projections.  ``C`` starts from the largest directions of all heads in a
-pooled metric, and steps of L-BFGS improve it in the metric of every head (:func:`common_map`):
+pooled metric, and steps of L-BFGS improve it in every head's metric (:func:`shared_projection`):
 
     own      one key for all heads, a query for each; groups: one key for each group of heads
     values   one value for each group of heads, with an output projection for each
@@ -81,7 +81,7 @@ def largest(gram: Tensor, size: int) -> Tensor:
 class WeightedMaps(NamedTuple):
     """Maps of heads that are to have a common input side, and the metrics that price a change.
 
-    The cost is ``tr((B - B')^T M (B - B') R)``, summed over heads.
+    The price is ``tr((B - B')^T M (B - B') R)``, summed over heads: twice the nats.
 
     Shapes: maps ``B (H, n, e)``; metric ``M (H, n, n)`` of their inputs; ``R (H, e, e)`` of what
     their outputs are used for.
@@ -93,13 +93,13 @@ class WeightedMaps(NamedTuple):
 
     @classmethod
     def keys(cls, maps: HeadMaps, statistics: Statistics) -> WeightedMaps:
-        used_for = maps.queries.mT @ statistics.inputs @ maps.queries
-        return cls(maps.keys, statistics.keys, used_for)
+        used_for = maps.queries.mT @ statistics.query_moment @ maps.queries
+        return cls(maps.keys, statistics.key_fisher, used_for)
 
     @classmethod
     def values(cls, maps: HeadMaps, statistics: Statistics) -> WeightedMaps:
-        used_for = maps.out.mT @ statistics.output @ maps.out
-        return cls(maps.values[:, :-1], statistics.values, used_for)
+        used_for = maps.out.mT @ statistics.output_fisher @ maps.out
+        return cls(maps.values[:, :-1], statistics.value_covariance, used_for)
 
     def groups(self, number: int) -> list[WeightedMaps]:
         """``number`` groups of neighbouring heads."""
@@ -107,15 +107,15 @@ class WeightedMaps(NamedTuple):
         return [WeightedMaps(*part) for part in parts]
 
     def refitted(self, common: Tensor) -> Tensor:
-        """The maps ``(H, K, e)`` after ``common (n, K)`` that cost least, by each head's metric."""
+        """The maps ``(H, K, e)`` after ``common (n, K)`` of least price, in each head's metric."""
         weighted = self.metric @ common  # (H, n, K)
         inverse = torch.linalg.pinv(common.mT @ weighted, hermitian=True)
         return inverse @ (weighted.mT @ self.maps)
 
 
-def common_map(parts: Sequence[WeightedMaps], size: int, steps: int) -> Tensor:
-    """The map ``C (n, size)`` with which all heads of all parts cost least."""
-    common = first_map(parts, size)
+def shared_projection(parts: Sequence[WeightedMaps], size: int, steps: int) -> Tensor:
+    """The projection ``C (n, size)`` with which all heads of all parts have the least price."""
+    common = first_projection(parts, size)
     # A head's gain is |L^-1 C^T T|^2 with L L^T = C^T M C and T = M B R^1/2.
     targets = [(p.metric, p.metric @ p.maps @ root(p.output_metric)[0]) for p in parts]
     energies = ((p.maps.mT @ p.metric @ p.maps * p.output_metric).sum() for p in parts)
@@ -124,11 +124,11 @@ def common_map(parts: Sequence[WeightedMaps], size: int, steps: int) -> Tensor:
         return common
     best, least = common.clone(), math.inf
     common.requires_grad_()
-    search = torch.optim.LBFGS([common], max_iter=steps, line_search_fn="strong_wolfe")
+    optimizer = torch.optim.LBFGS([common], max_iter=steps, line_search_fn="strong_wolfe")
 
-    def cost() -> Tensor:
+    def relative_price() -> Tensor:
         nonlocal best, least
-        search.zero_grad()
+        optimizer.zero_grad()
         gain = common.new_zeros(())
         for metric, target in targets:
             lower = torch.linalg.cholesky(common.mT @ metric @ common)  # (H, K, K)
@@ -142,11 +142,11 @@ def common_map(parts: Sequence[WeightedMaps], size: int, steps: int) -> Tensor:
 
     # Where few sentences leave a metric almost singular, a step can leave the maps of full rank.
     with torch.enable_grad(), suppress(torch.linalg.LinAlgError):  # type: ignore[attr-defined]
-        search.step(cost)
+        optimizer.step(relative_price)
     return best
 
 
-def first_map(parts: Sequence[WeightedMaps], size: int) -> Tensor:
+def first_projection(parts: Sequence[WeightedMaps], size: int) -> Tensor:
     """The largest directions ``(n, size)`` of all maps in one pooled metric.
 
     Each part, such as keys and values, has an equal share of the metric and of the energy.
@@ -166,7 +166,7 @@ def best_shared_key(
 ) -> Shared:
     """A shared key of width ``size``, and a query for each head."""
     heads = WeightedMaps.keys(maps, statistics)
-    key = common_map([heads], size, steps)
+    key = shared_projection([heads], size, steps)
     return balanced(Shared(maps.queries @ heads.refitted(key).mT, None, key))
 
 
@@ -177,7 +177,7 @@ def grouped_keys(
     queries, keys = [], []
     parts = WeightedMaps.keys(maps, statistics).groups(groups)
     for query, heads in zip(maps.queries.chunk(groups), parts, strict=True):
-        key = common_map([heads], maps.keys.size(2), steps)
+        key = shared_projection([heads], maps.keys.size(2), steps)
         query, key = balance(query @ heads.refitted(key).mT, key)
         queries.append(query)
         keys.append(key)
@@ -191,7 +191,7 @@ def grouped_values(
     values, outs = [], []
     parts = WeightedMaps.values(maps, statistics).groups(groups)
     for out, heads in zip(maps.out.chunk(groups), parts, strict=True):
-        value = common_map([heads], maps.values.size(2), steps)
+        value = shared_projection([heads], maps.values.size(2), steps)
         out, value = balance(out @ heads.refitted(value).mT, value)
         outs.append(out)
         values.append(value)
@@ -208,7 +208,7 @@ def latents(
     keys, values = WeightedMaps.keys(maps, statistics), WeightedMaps.values(maps, statistics)
     if size == keys.maps.size(1):
         return torch.eye(size).to(keys.maps), keys.maps, values.maps
-    down = common_map([keys, values], size, steps)
+    down = shared_projection([keys, values], size, steps)
     up = torch.cat([keys.refitted(down), values.refitted(down)], 2)  # (H, r, e + h_v)
     up, down = balance(up.mT, down)
     key_up, value_up = up.mT.split([keys.maps.size(2), values.maps.size(2)], 2)
