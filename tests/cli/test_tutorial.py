@@ -14,7 +14,8 @@ TUTORIAL = REPOSITORY / "docs" / "tutorial.md"
 SMALLER = {
     "bash recipes/setup.sh            # once": "",
     "source .venv/bin/activate": "",
-    "data multi30k --vocab-size 4000": "data demo-data --train 300 --valid 40 --test 40 --vocab-size 200",
+    "data multi30k": "data demo-data --train 300 --valid 40 --test 40",
+    "--vocab-size 4000": "--vocab-size 200",
     "max_update=3400": "max_update=8",
     "max_update=250": "max_update=2",
     "'common.seed=choice(1)'": "'common.seed=choice(1)' size=tiny --jobs 1",
