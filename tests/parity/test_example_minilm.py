@@ -59,32 +59,11 @@ def test_prices_are_those_of_the_weights(examples: Any, query: str) -> None:
     assert stored == minilm.price(48, query)[0]
 
 
-@pytest.mark.slow
-def test_fine_tuning_lowers_its_loss(examples: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    import finetune
-    import torch
-
-    _, stsb, folder, few = examples
-    monkeypatch.setattr(finetune, "UPDATES", 12)
-    monkeypatch.setattr(finetune, "WARMUP", 2)
-    pairs, model = stsb.read(folder, "train")[:32], stsb.load()
-    swap_attention(model, 24, inputs=few)
-
-    @torch.inference_mode()
-    def loss() -> float:
-        cosines = torch.cosine_similarity(*(stsb.vectors(model, pairs[i]) for i in (0, 1)))
-        return float((cosines - torch.tensor(pairs[2].to_numpy()) / 5).square().mean())
-
-    before = loss()
-    for seed in range(6):  # an epoch has two batches
-        finetune.finetune(model, pairs, seed)
-    assert loss() < 0.8 * before
-
-
 def test_the_snippet_of_the_docs(examples: Any) -> None:
     _, stsb, folder, _ = examples
     docs = (REPOSITORY / "docs" / "trained_models.md").read_text().partition("## Translate")[0]
-    (snippet,) = re.findall(r"```python\n(.*?)```", docs, re.S)
+    snippets = re.findall(r"```python\n(.*?)```", docs, re.S)
+    (snippet,) = (one for one in snippets if "swap_attention" in one)
     names = {"texts": list(stsb.read(folder, "train")[0][:64])}
     exec(snippet.replace('"encoder"', repr(stsb.PATH)), names)
     assert {core.key_dim for core in names["model"].modules() if hasattr(core, "key_dim")} == {96}
