@@ -136,10 +136,10 @@ def apply_named_files() -> None:
             with naming(" or ".join(filenames)):
                 return original(filenames, *args, **kwargs)
         except OSError as error:
-            _, separator, file = str(error).partition("Model file not separator: ")
+            _, separator, file = str(error).partition("Model file not found: ")
             if not separator:
                 raise
-            raise UserError("checkpoint not separator; see --path", file) from None
+            raise UserError("checkpoint not found; see --path", file) from None
 
     @wrap(trainer.Trainer, "load_checkpoint")
     def load_checkpoint(original: Any, self: Any, filename: str, *args: Any, **kwargs: Any) -> Any:
