@@ -289,15 +289,13 @@ def _tuned() -> str:
     controls = tuned_rows("plain")
     for name, (label, cache) in TUNED.items():
         sides = list(zip(tuned_rows(name), controls, strict=True))
-        rows.append(
-            [
-                label,
-                cache,
-                *(difference(*side, score) for score in ("valid_bits", "bleu") for side in sides),
-            ]
-        )
-    scores = "bits, no training | bits, 250 updates | BLEU, no training | BLEU, 250 updates"
-    return table(f"converted model | KV cache | {scores}", rows)
+        scored = ("valid_bits", "chrf", "bleu")
+        cells = [difference(*side, score) for score in scored for side in sides]
+        rows.append([label, cache, *cells])
+    titles = " | ".join(
+        f"{score}, {n}" for score in ("bits", "chrF", "BLEU") for n in ("no training", "250")
+    )
+    return table(f"converted model | KV cache | {titles}", rows)
 
 
 # ---- shared_keys.md ------------------------------------------------------------------------------
@@ -694,8 +692,13 @@ def speed() -> Content:
 # ---- README.md, docs/choose.md -------------------------------------------------------------------
 
 
+SIDES = ("target", "source")
+
+
 def cache_of(run: dict[str, Any]) -> int:
-    return run["key_bytes_per_target_token"] + run["value_bytes_per_target_token"]
+    """Bytes of a target token in self-attention and of a source token in cross-attention."""
+    sides = (f"{what}_bytes_per_{side}_token" for what in ("key", "value") for side in SIDES)
+    return sum(run[field] for field in sides)
 
 
 def sizes(ours: Runs, theirs: Runs) -> list[str]:
