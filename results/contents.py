@@ -94,15 +94,15 @@ CHOICES = {
     "importance, norm 1 in each layer": ["normalised"],
     "random, mean of three": ["random 1", "random 2", "random 3"],
 }
-#: What was converted and then fine-tuned, and the share of the KV cache that is left.
+#: What was converted and then fine-tuned.
 TUNED = {
-    "latent-4": ("latent", "1/4"),
-    "latent-8": ("latent", "1/8"),
-    "own-4": ("shared key, own queries", "5/8"),
-    "grouped-2": ("grouped query", "1/2"),
-    "grouped-4": ("grouped query", "1/4"),
-    "heads-3": ("16 of 48 heads removed", "2/3"),
-    "heads-2": ("24 of 48 heads removed", "1/2"),
+    "latent-4": "latent",
+    "latent-8": "latent",
+    "own-4": "shared key, own queries",
+    "grouped-2": "grouped query",
+    "grouped-4": "grouped query",
+    "heads-3": "16 of 48 heads removed",
+    "heads-2": "24 of 48 heads removed",
 }
 
 
@@ -287,8 +287,9 @@ def tuned_rows(name: str) -> tuple[Runs, Runs]:
 def _tuned() -> str:
     rows = []
     controls = tuned_rows("plain")
-    for name, (label, cache) in TUNED.items():
+    for name, label in TUNED.items():
         sides = list(zip(tuned_rows(name), controls, strict=True))
+        cache, *_ = sizes(*sides[0])
         scored = ("valid_bits", "chrf", "bleu")
         cells = [difference(*side, score) for score in scored for side in sides]
         rows.append([label, cache, *cells])
@@ -733,10 +734,10 @@ def trained_models() -> dict[str, list[str]]:
     """Rows of trained models, and the options of the command."""
     return {
         "--to latent --cache 0.25": converted(
-            "latent-4", "latents", "no", "first choice in fairseq"
+            "latent-4", "latents", "no: full size", "first choice in fairseq"
         ),
-        "--to latent --cache 0.125": converted("latent-8", "latents", "no", "fine-tune"),
-        "--cache 0.625": converted("own-4", "own queries", "no", "saves keys alone"),
+        "--to latent --cache 0.125": converted("latent-8", "latents", "no: full size", "fine-tune"),
+        "--cache 0.625": converted("own-4", "own queries", "no: full size", "saves keys alone"),
         "--to grouped-query --cache 0.5": converted(
             "grouped-2", "grouped query", "yes", "for CTranslate2; fine-tune"
         ),
@@ -761,13 +762,13 @@ def new_models() -> dict[str, list[str]]:
             standard,
             f"shared key, {kind}, K = d/4",
             "shared_keys.md",
-            "no",
+            "no: full size",
             verdict,
         )
         for kind, verdict in kinds
     }
     for arch, method, label, share, narrow in (
-        ("transformer_latent --latent-dim 64", "latent", "latents", 0.25, "no"),
+        ("transformer_latent --latent-dim 64", "latent", "latents", 0.25, "no: full size"),
         (
             "transformer_grouped_query --key-value-heads 4",
             "grouped-query",
@@ -793,7 +794,7 @@ def new_models() -> dict[str, list[str]]:
 
 TITLES = (
     "start | method | KV cache | parameters | multiply-adds | loss (bits) | BLEU | models "
-    "| narrow in CTranslate2 | verdict"
+    "| small cache in CTranslate2, too? | verdict"
 )
 
 
@@ -815,11 +816,13 @@ def front() -> Content:
     new = [row for option, row in new_models().items() if option in ON_FRONT]
     third = difference(*(tuned_rows(name)[0] for name in ("heads-3", "plain")), "valid_bits")
     return {
-        "quarters": content["quarters"].replace(" to ", " to +").replace("0.", "+0.", 1),
+        "quarters": content["quarters"],
         "models": len(content["models"]),
         "least": content["least"],
+        "factors": content["factors"],
         **{name: keys[name] for name in ("sizes", "wins", "pairs")},
         "third": third,
+        "third_models": len(tuned_rows("heads-3")[0]),
         "found": table(TITLES, [*few, *new], left=(0, 1, 9)),
         "speed_trained": ratio("trained", HEADS[0], "translation", NATURAL),
         "speed_training": ratio("multi30k", HEADS[0], "training"),

@@ -23,7 +23,7 @@ from collab_lab.cli.main import COMMANDS, DATA, module_of
 
 Words = list[str]
 #: Programs of others, whose options are not looked at.
-OTHERS = ("pip", "pre-commit", "source", "torchrun")
+OTHERS = ("mkdir", "pip", "pre-commit", "source", "torchrun")
 #: The parsers of fairseq's commands, in ``fairseq.options``.
 FAIRSEQS = {
     "fairseq-train": "get_training_parser",
@@ -113,7 +113,10 @@ def check_ours(words: Words) -> None:
             if text.startswith(f"# {Path(parsed.config).name}\n"):
                 return plan_shown(text, parsed.overrides)
         relative = Path(parsed.config).relative_to("configs").with_suffix("")
-        compose(["--config-dir", "configs", "--config-name", str(relative), *parsed.overrides])
+        overrides = parsed.overrides
+        if any(one.startswith("hydra.searchpath=") for one in overrides):  # a model to be made
+            overrides = [one for one in overrides if not one.startswith(("hydra.", "model="))]
+        compose(["--config-dir", "configs", "--config-name", str(relative), *overrides])
 
 
 def plan_shown(text: str, overrides: Words) -> None:
