@@ -40,7 +40,7 @@ def multilingual(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
         "doctor",
         "cost MODEL",
         "average MODEL --out OUT",
-        "reparametrize MODEL DATA --key-dim 8 --out OUT",
+        "reparametrize MODEL DATA --key-dim 8 --out OUT.pt",
         "prune MODEL DATA --random 1 --keep 2 --out OUT.pt",
         "heads MODEL DATA --relevance-sentences 1 --cpu --out OUT",
         "export MODEL --format fairseq --out OUT",
