@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from collab_common.errors import UserError
 from fairseq_collab.models.layers import Encoder
+from fairseq_collab.search import beam as beam_search
 from fairseq_collab.search import beam as own
 from fairseq_collab.search import candidates as blocks
 from fairseq_collab.search.beam import is_supported
@@ -112,6 +113,17 @@ def test_finds_what_fairseq_finds(
 ) -> None:
     options = {"max_len_b": 9, **{**OPTIONS, **OTHERS}[name]}
     generator = SequenceGenerator([model], symbols.target_dictionary, beam_size=beam, **options)
+    check(*both(generator, sample(symbols), monkeypatch))
+
+
+def test_without_a_softmax_in_place(
+    model: nn.Module, symbols: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with a torch whose log-softmax may not write over its input."""
+    assert beam_search.SOFTMAX_OVERWRITES, "this torch's may"
+    monkeypatch.setattr(beam_search, "SOFTMAX_OVERWRITES", False)
+    monkeypatch.setattr(beam_search, "log_softmax_", None)
+    generator = SequenceGenerator([model], symbols.target_dictionary, beam_size=2, max_len_b=9)
     check(*both(generator, sample(symbols), monkeypatch))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -12,6 +13,7 @@ from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttenti
 from fairseq_collab.attention.collaborative import init_mixing
 from fairseq_collab.attention.latent import LatentAttention
 from fairseq_collab.attention.mfa import MFAAttention
+from fairseq_collab.attention.signature import Signature
 
 FULL = partial(CollaborativeAttention, query_mixing="full")
 XAVIER = {"query_mixing": "own", "mixing_init": "xavier"}
@@ -85,3 +87,22 @@ def test_low_precision_weights_sum_to_one(dtype: torch.dtype) -> None:
     output, weights = attention(x, x, x)
     assert output.dtype == weights.dtype == dtype
     torch.testing.assert_close(weights.float().sum(-1), torch.ones(1, 600), rtol=0, atol=5e-3)
+
+
+def test_mfa_rejects_options_of_shared_keys() -> None:
+    with pytest.raises(TypeError, match="mixing_init"):
+        MFAAttention(8, 2, 3, mixing_init="block")
+
+
+def test_a_variant_may_describe_what_it_sets_last() -> None:
+    """A signature is asked for when weights are saved, not by the constructor."""
+
+    class Later(ConcatenatedAttention):
+        def __init__(self) -> None:
+            super().__init__(8, 2)
+            self.heads_described = self.num_heads
+
+        def describe(self) -> Signature:
+            return replace(super().describe(), heads=self.heads_described)
+
+    assert "signature" in Later().state_dict()
