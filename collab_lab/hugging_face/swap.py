@@ -71,7 +71,7 @@ def swap_attention(
             the attentions by price (:mod:`collab_lab.pricing.bits`).
         query: ``own`` (least error), ``full`` (queries and keys of width K) or ``diagonal``
             (Cordonnier et al. 2020); see :mod:`fairseq_collab.attention.collaborative`.  Or
-            ``separate``, the baseline: each head has K/H dimensions of its own.
+            ``separate``, the baseline: each head has its own K/H dimensions.
         inputs: batches, as keyword arguments of ``model``: errors are weighted by their effect on
             the output for them.  Some 500 sentences do, if they are from all parts of the training
             data.  Without, all directions of the weights count equally.

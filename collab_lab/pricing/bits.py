@@ -59,7 +59,7 @@ class Point(NamedTuple):
 
     Attributes:
         cache: numbers per token in its KV cache.
-        parameters: all of its own.
+        parameters: of the attention.
         multiply_adds: of a sentence (pair) as in :mod:`collab_lab.metrics.cost`.
         price: in bits.
     """

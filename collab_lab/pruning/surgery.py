@@ -5,7 +5,7 @@ in ``q_proj``, ``k_proj``, ``v_proj`` and its columns in ``out_proj`` equals set
 zero, exactly.  With statistics, ``bo`` takes the mean of ``head_i Wo_i^T``: this equals setting the
 head's output to its mean.
 
-Heads can be removed where every head has projections of its own: fairseq's ``transformer``,
+Heads can be removed where every head has separate projections: fairseq's ``transformer``,
 ``transformer_headsize_n``, ``transformer_grouped_heads``, ``transformer_gated_heads``, and the
 language models of these kinds.  The result is a ``transformer_headsize_n`` (language model:
 ``transformer_lm_headsize_n``) with a head count per layer.  A layer may lose all heads: its
@@ -43,7 +43,7 @@ Retained = Mapping[AttentionType, Sequence[Sequence[int]]]
 
 
 def check_heads(trained: Trained) -> None:
-    """Raise UserError unless every head has projections of its own."""
+    """Raise UserError unless every head has separate projections."""
     modules = [attention.module for attention in attentions(trained.model)]
     separate = MultiheadAttention | ConcatenatedAttention
     kinds = sorted({type(m).__name__ for m in modules if not isinstance(m, separate)})

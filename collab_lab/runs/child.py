@@ -1,4 +1,4 @@
-"""A training in a process of its own: ``fairseq-hydra-train``, and how it ended, in a file.
+"""A training in a separate process: ``fairseq-hydra-train``, and how it ended, in a file.
 
     python -m collab_lab.runs.child OUTCOME [options of fairseq-hydra-train]
 

@@ -1,4 +1,4 @@
-"""Does the runs of a sweep: trainings in processes of their own, scores in this one.
+"""Does the runs of a sweep: trainings in separate processes, scores in this one.
 
 ``jobs`` trainings run at a time, each as ``fairseq-hydra-train`` on the run's configuration.  When
 one ends, the next starts, and then it is scored.  A failed run is reported, and the others
@@ -165,7 +165,7 @@ def child(run: Run, lock: int, gpus: Sequence[str]) -> subprocess.Popen[bytes]:
     files.write_atomic(run.training_file, OmegaConf.to_yaml(OmegaConf.create(training)))
     run.outcome_file.unlink(missing_ok=True)
     with run.log.open("a") as log:
-        # A session of its own: Ctrl-C in a terminal reaches this process alone.
+        # A new session: Ctrl-C in a terminal reaches this process alone.
         return subprocess.Popen(
             child_command(run),
             stdout=log,

@@ -51,7 +51,7 @@ from fairseq_collab.attention.building import (
 from fairseq_collab.attention.heads import HeadAttention
 from fairseq_collab.attention.signature import Signature, chosen, labelled
 
-#: Queries of a head: the shared query scaled, or times a matrix; or a query of its own.
+#: Queries of a head: the shared query scaled, or times a matrix; or a separate query.
 QUERY_MIXINGS = ("diagonal", "full", "own")
 #: Initial mixing: see :func:`init_mixing`.
 MIXING_INITS = ("block", "xavier")

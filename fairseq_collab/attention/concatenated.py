@@ -45,7 +45,7 @@ class ConcatenatedSignature(Signature):
 
 
 class ConcatenatedAttention(HeadAttention):
-    """``H`` heads, each with projections of its own.
+    """``H`` heads, each with separate projections.
 
     Args:
         num_heads: ``H``, any number from 0 up.
