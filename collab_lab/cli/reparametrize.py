@@ -39,7 +39,7 @@ def build_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--query-mixing", default="own", metavar="{own,full,diagonal}",
-        help="with --to collab: a query projection per head (own, the default: least loss), one shared "
+        help="with --to collab: a query projection per head (own, default: least loss), one shared "
         "query mixed by a full matrix per head, or a diagonal",
     )  # fmt: skip
     _add_sizes(parser)
