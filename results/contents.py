@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from scipy.stats import spearmanr
+
 from collab_common.files import read_json
-from collab_lab.metrics.significance import holm
+from collab_lab.metrics.significance import gain_of, holm
 from collab_lab.results.pages import (
     Drawing,
     gain,
@@ -187,7 +189,15 @@ def prices() -> Content:
             f"{name} {', '.join(num(model['valid_bits'], '.3f') for model in group)}"
             for name, group in groups.items()
         ),
-        "least": num(min(correlations), ".2f"),
+        "least": num(min(correlations), ".3f"),
+        "single": _single(models[0]),
+        "dearer": _dearer(models),
+        "norm": interval(gain_of(_beyond(models, "normalised", 1 / 2)), "+.2f"),
+        "importance": interval(gain_of(_beyond(models, "importance", 1 / 2)), "+.2f"),
+        "separate_factors": ends(
+            [model["agreement"]["separate"]["factor"][1] for model in models], ".1f"
+        ),
+        "quarter_256": _quarter(groups["Multi30k, d = 256"]),
         "factors": ends(
             [
                 one["factor"][1]
@@ -240,6 +250,41 @@ def prices() -> Content:
     }
 
 
+def _single(model: Content) -> str:
+    """Rank correlations of prices with losses of single attentions, by kind."""
+    rows = [one for one in model["rows"] if one["what"] == "alone"]
+    found = []
+    for kind in ("latent", "own", "grouped-query", "heads"):
+        pairs = [(one["price"], one["lost"]) for one in rows if one["kind"] == kind]
+        found.append(float(spearmanr(pairs).statistic))
+    return ends(found)
+
+
+def _dearer(models: Runs) -> tuple[int, int]:
+    """How often spread widths lose more than even ones, of all comparisons."""
+    pairs = [
+        (one["lost"], lost([model], what="even", kind=one["kind"], cache=one["cache"]) or 0)
+        for model in models
+        for one in model["rows"]
+        if one["what"] == "spread" and max(one["lost"], one["price"]) > 1e-6
+    ]
+    return sum(spread > even for spread, even in pairs), len(pairs)
+
+
+def _beyond(models: Runs, choice: str, share: float) -> list[float]:
+    """What a choice of heads loses beyond that by price, by model."""
+    of = {"what": "heads", "removed": share}
+    pairs = [
+        (lost([one], choice=choice, **of), lost([one], choice="price", **of)) for one in models
+    ]
+    return [(a or 0) - (b or 0) for a, b in pairs]
+
+
+def _quarter(models: Runs) -> str:
+    losses = [lost([one], what="spread", kind="latent", cache=0.25) or 0 for one in models]
+    return interval(gain_of(losses), "+.3f")
+
+
 def _agreement(found: Runs) -> str:
     factor = ends([one["factor"][1] for one in found])
     if found[0]["changes"] < 4:
@@ -255,7 +300,8 @@ def _cache_cell(group: Runs, kind: str, share: float) -> str:
 
 
 def _heads_cell(group: Runs, choices: list[str], share: float) -> str:
-    found = (lost(group, what="heads", choice=choice, removed=share) for choice in choices)
+    removed = float(f"{share:.6g}")  # as the file has it
+    found = (lost(group, what="heads", choice=choice, removed=removed) for choice in choices)
     return num(mean(one for one in found if one is not None), ".3f")
 
 
@@ -410,6 +456,10 @@ def shared_keys() -> Content:
             "valid_bits",
         ),
         "eight": difference(eight, eight_standard),
+        "twice": difference(
+            runs("key_dim_multi30k", folder="large_twice", method=SHARED),
+            runs("key_dim_multi30k", folder="large_twice", method=SEPARATE),
+        ),
         "eight_bleu": difference(eight, eight_standard, "bleu"),
         "small_table": table(header, query_table("scratch", 128)),
         "large_table": table(header, query_table("large", 256)),
@@ -474,9 +524,11 @@ WAYS = {
     "early in training, by importance": ("early", "scratch"),
     "the gates' shape from scratch": ("scratch", "scratch"),
 }
+SHOWN = ("loss", "change", "BLEU, change")
+SHOWN = ("loss", "change", "BLEU, change")
 FOLDERS = {folder for pair in WAYS.values() for folder in pair}
 WAYS_OF_RELATIONS = ("dependent->head", "head->dependent")
-COUNTS = {"all-0.01": "34 and 30 heads left", "all-0.03": "21 heads left"}
+COUNTS = {"all-0.01": "34 and 30 left", "all-0.03": "21 left", "all-0.1": "9 and 7 left"}
 
 
 def heads() -> Content:
@@ -486,12 +538,17 @@ def heads() -> Content:
         whole = where(pruned, folder=base, method="all-0")
         cells = []
         for method in COUNTS:
-            ours = where(pruned, folder=folder, method=method)
+            ours = [run for run in pruned if (run["folder"], run["method"]) == (folder, method)]
+            ours = sorted(ours, key=lambda run: run["seed"])
+            cells.append(by_seed(ours, "valid_loss") or "-")
             pairs = [(one, pick(whole, seed=one["seed"])) for one in ours]
             for score, spec in (("valid_loss", "+.3f"), ("bleu", "+.2f")):
-                cells.append(", ".join(num(a[score] - b[score], spec) for a, b in pairs))
+                changes = ", ".join(num(a[score] - b[score], spec) for a, b in pairs)
+                cells.append(changes or "-")
         removed.append([name, *cells])
-    titles = [f"{count}: {score}" for count in COUNTS.values() for score in ("loss", "BLEU")]
+    titles = [
+        f"{count}: {score}" for count in COUNTS.values() for score in ("loss", "change", "BLEU")
+    ]
     groups = load("grouped_heads_multi30k")["runs"]
     tuned = where(groups, folder="tuned")
     whole, chance = (where(tuned, method=one) for one in ("concatenated", "grouped_random"))
@@ -760,7 +817,7 @@ def new_models() -> dict[str, list[str]]:
         f"transformer_collab --query-mixing {kind}": trained_anew(
             where(small, queries=kind, key_dim=32),
             standard,
-            f"shared key, {kind}, K = d/4",
+            f"shared key, {kind}, K = d/4 (4 heads)",
             "shared_keys.md",
             "no: full size",
             verdict,
@@ -785,7 +842,7 @@ def new_models() -> dict[str, list[str]]:
         ),
     ):
         ours = [run for run in cache(method=method) if share_of_cache(run) == share]
-        verdict = "for CTranslate2" if narrow == "yes" else "best of four kinds at 25% (2 seeds)"
+        verdict = "for CTranslate2" if narrow == "yes" else "lowest of four kinds at 25%, 2 seeds"
         rows[arch] = trained_anew(
             ours, cache(method="plain"), label, "equal_cache.md", narrow, verdict
         )
@@ -814,19 +871,23 @@ def front() -> Content:
     content, keys = prices(), shared_keys()
     few = [row for option, row in trained_models().items() if option in ON_FRONT]
     new = [row for option, row in new_models().items() if option in ON_FRONT]
-    third = difference(*(tuned_rows(name)[0] for name in ("heads-3", "plain")), "valid_bits")
+
+    def third_of(name: str) -> str:
+        return difference(*(tuned_rows(one)[0] for one in (name, "plain")), "valid_bits")
+
     return {
-        "quarters": content["quarters"],
+        **{name: content[name] for name in ("quarter_256", "single", "separate_factors", "norm")},
+        "quarter_128": third_of("latent-4"),
         "models": len(content["models"]),
         "least": content["least"],
         "factors": content["factors"],
         **{name: keys[name] for name in ("sizes", "wins", "pairs")},
-        "third": third,
+        "third": third_of("heads-3"),
         "third_models": len(tuned_rows("heads-3")[0]),
         "found": table(TITLES, [*few, *new], left=(0, 1, 9)),
+        "speed": [ratio("multi30k", name, "translation") for name in HEADS],
         "speed_trained": ratio("trained", HEADS[0], "translation", NATURAL),
         "speed_training": ratio("multi30k", HEADS[0], "training"),
-        "speed_shared": ratio("trained", HEADS[1], "translation", NATURAL),
     }
 
 
