@@ -236,18 +236,21 @@ def prices() -> Content:
             },
             scatter=True,
         ),
-        "cache_figure": Drawing(
-            "prices_cache.svg",
-            "Loss without training against the KV cache that is left, all models",
-            "share of the KV cache",
-            "bits per target token lost",
-            {
-                f"{KINDS[kind]}, {what}": _curve(models, what, kind)
-                for kind in ("latent", "grouped-query")
-                for what in ("spread", "even")
-            },
-        ),
+        "cache_figure": _cache_figure("cache", models, [("latent", 2), ("grouped-query", 2)]),
+        "keys_figure": _cache_figure("keys", models, [("own", 2), ("separate", 1)]),
     }
+
+
+def _cache_figure(name: str, models: Runs, kinds: list[tuple[str, int]]) -> Drawing:
+    """Losses against the KV cache; separate keys have even widths alone."""
+    curves = {
+        f"{KINDS[kind]}, {what}": _curve(models, what, kind)
+        for kind, ways in kinds
+        for what in ("even", "spread")[:ways]
+    }
+    title = "Loss without training against the KV cache that is left, all models"
+    y = "bits per target token lost"
+    return Drawing(f"prices_{name}.svg", title, "share of the KV cache", y, curves)
 
 
 def _single(model: Content) -> str:
