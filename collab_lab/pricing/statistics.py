@@ -189,7 +189,7 @@ def collect(
             sums[attention].add(call.x, call.y, tokens.ne(pad).T, gradient, *call.masks)
         targets += int(predicted(model.decoder, batch["target"]).sum())
     statistics = {attention: total.result(targets) for attention, total in sums.items()}
-    return {total: statistics[total] for total in attentions(model) if total in statistics}
+    return {one: statistics[one] for one in attentions(model) if one in statistics}
 
 
 class _Call(NamedTuple):
