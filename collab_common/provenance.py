@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-#: The environment variable that chooses how linear maps are computed, see the room ``kernels``.
+#: The environment variable that chooses how linear maps are computed, see ``cpu_kernels``.
 MATMUL_ENV = "FAIRSEQ_COLLAB_MATMUL"
 PACKAGES = ("fairseq", "torch", "sacrebleu", "sentencepiece", "fairseq-collab")
 

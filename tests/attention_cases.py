@@ -13,12 +13,12 @@ from fairseq import utils
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention, HeadAttention
+from fairseq_collab.attention import CollaborativeAttention, HeadAttention, SeparateAttention
 from fairseq_collab.attention.building import SCALES
 from fairseq_collab.attention.collaborative import QUERY_MIXINGS
 from fairseq_collab.attention.gates import GatedAttention
 from fairseq_collab.attention.grouped_query import GroupedQueryAttention
-from fairseq_collab.attention.groups import FEATURES, HeadGroupAttention
+from fairseq_collab.attention.head_groups import FEATURES, HeadGroupAttention
 from fairseq_collab.attention.latent import LatentAttention
 from fairseq_collab.attention.mfa import MFAAttention
 
@@ -49,7 +49,7 @@ def scale_of(name: str, d: int, h: int, scored_size: float) -> float:
     return (scored_size if name == "key" else d / h) ** -0.5
 
 
-def separate(draw: Draw, d: int, h: int, kind: Any = ConcatenatedAttention, **options: Any) -> Case:
+def separate(draw: Draw, d: int, h: int, kind: Any = SeparateAttention, **options: Any) -> Case:
     qk, scale = draw(SIZE), draw(st.sampled_from(SCALES))
     attention = kind(d, h, qk_head_size=qk, v_head_size=draw(SIZE), scale=scale, **options)
     return attention, heads_of(h, scale_of(scale, d, h, qk))

@@ -99,7 +99,7 @@ def new_fields(kind: Any, *others: Any) -> list[dataclasses.Field[Any]]:
 def architecture_rows() -> Iterator[str]:
     from fairseq.criterions import CRITERION_DATACLASS_REGISTRY as CRITERIONS
 
-    from fairseq_collab.models.separate_heads import ConcatenatedOptions as Separate
+    from fairseq_collab.models.separate_heads import SeparateOptions as Separate
     from fairseq_collab.models.variants import VARIANTS
 
     for variant in VARIANTS:

@@ -70,7 +70,7 @@ def float64(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def fresh_choice() -> Iterator[None]:
     """The library for matrix products is chosen anew, for a test and after it."""
-    from fairseq_collab.kernels.onednn import matrix_library
+    from fairseq_collab.cpu_kernels.onednn import matrix_library
 
     matrix_library.cache_clear()
     yield

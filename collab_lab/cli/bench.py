@@ -55,7 +55,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     from collab_lab.bench import train, translate
     from collab_lab.bench.models import PRESETS as SIZES
     from collab_lab.bench.models import TIMED
-    from fairseq_collab.kernels.onednn import matrix_library
+    from fairseq_collab.cpu_kernels.onednn import matrix_library
 
     start, device = time.time(), options.device(args)
     torch.set_num_threads(args.threads)

@@ -29,7 +29,7 @@ def main(argv: Sequence[str]) -> int:
     model = options.model(args)
     from collab_lab.pruning import votes
     from collab_lab.trained.checkpoint import batches
-    from fairseq_collab.attention.groups import head_group_attentions
+    from fairseq_collab.attention.head_groups import head_group_attentions
 
     count = votes.count_votes(model, batches(model, args.subset))
     content = {

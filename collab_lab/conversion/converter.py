@@ -27,10 +27,10 @@ from collab_lab.pricing.statistics import Statistics
 from collab_lab.pruning.surgery import options_for, rebuilt, weights_of
 from collab_lab.trained.attentions import Attention, attentions
 from collab_lab.trained.checkpoint import Trained
-from fairseq_collab.attention import ConcatenatedAttention
+from fairseq_collab.attention import SeparateAttention
 from fairseq_collab.models.base import HeadModel
 from fairseq_collab.models.options import listed_values
-from fairseq_collab.models.variants import COLLABORATIVE, CONCATENATED, family_of
+from fairseq_collab.models.variants import COLLABORATIVE, SEPARATE, family_of
 
 
 def check(trained: Trained, target: Target) -> None:
@@ -52,7 +52,7 @@ def target_arch(trained: Trained, target: Target) -> str:
     """The architecture with heads of ``target`` that goes with a model."""
     model, path = trained.model, trained.path
     family = family_of(type(model))
-    known = (CONCATENATED, COLLABORATIVE) if target.variant is COLLABORATIVE else (CONCATENATED,)
+    known = (SEPARATE, COLLABORATIVE) if target.variant is COLLABORATIVE else (SEPARATE,)
     if family is None or (isinstance(model, HeadModel) and model.variant not in known):
         raise UserError(
             f"a {type(model).__name__} cannot be converted to {target.heads}",
@@ -66,7 +66,7 @@ def target_arch(trained: Trained, target: Target) -> str:
 def check_sizes_of_heads(attention: Attention, path: Path, target: Target) -> None:
     """Separate keys, which alone may be resized, must have the sizes of ``target``."""
     module = attention.module
-    if isinstance(module, ConcatenatedAttention):
+    if isinstance(module, SeparateAttention):
         sizes = {"keys": module.qk_head_size, "values": module.v_head_size}
         for part in target.even:
             if sizes[part] * module.num_heads != module.embed_dim:

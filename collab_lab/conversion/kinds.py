@@ -25,7 +25,7 @@ from collab_lab.conversion.shared_projection import (
 from collab_lab.trained.attentions import Attention
 from fairseq_collab.attention import CollaborativeAttention
 from fairseq_collab.attention.collaborative import QUERY_MIXINGS, widest_key
-from fairseq_collab.models.variants import COLLABORATIVE, CONCATENATED, GROUPED_QUERY, LATENT
+from fairseq_collab.models.variants import COLLABORATIVE, GROUPED_QUERY, LATENT, SEPARATE
 
 
 def embed_scale(module: Any) -> float:
@@ -90,7 +90,7 @@ class Collaborative(Target):
 class Narrower(Target):
     """Separate keys of a smaller size: the best of each head by itself."""
 
-    variant = CONCATENATED
+    variant = SEPARATE
     heads = "separate keys"
     size_name = "key width"
     even = ("values",)

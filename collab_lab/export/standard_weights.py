@@ -30,13 +30,13 @@ import torch
 from torch import Tensor
 
 from collab_lab.trained.attentions import LinearMaps, linear_maps
-from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention, HeadAttention
+from fairseq_collab.attention import CollaborativeAttention, HeadAttention, SeparateAttention
 from fairseq_collab.attention.grouped_query import GroupedQueryAttention
 from fairseq_collab.attention.latent import LatentAttention
 from fairseq_collab.attention.scores import for_each_head
 
 #: Attentions that can be converted.  (MFA normalises its queries: they are no linear maps.)
-KNOWN = (CollaborativeAttention, ConcatenatedAttention, GroupedQueryAttention, LatentAttention)
+KNOWN = (CollaborativeAttention, SeparateAttention, GroupedQueryAttention, LatentAttention)
 
 
 class NotExactError(ValueError):

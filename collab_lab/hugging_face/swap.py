@@ -23,7 +23,7 @@ from collab_lab.conversion.kinds import TARGETS, shared_keys
 from collab_lab.hugging_face import adapters
 from collab_lab.hugging_face.statistics import Loss, collect, pretrained
 from collab_lab.pricing.bits import Point, cheapest
-from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
+from fairseq_collab.attention import CollaborativeAttention, SeparateAttention
 from fairseq_collab.attention.building import check_choice
 from fairseq_collab.attention.collaborative import QUERY_MIXINGS
 
@@ -155,7 +155,7 @@ def spread(
 
 def trained_heads(
     name: str, projections: Sequence[Linear], *, num_heads: int, scaling: float
-) -> ConcatenatedAttention:
+) -> SeparateAttention:
     """The heads of another library's attention as an attention of this project.
 
     Args:
@@ -166,7 +166,7 @@ def trained_heads(
     """
     check(name, projections, num_heads)
     dim, kdim = (weight.size(1) for weight, _ in projections[:2])
-    heads = ConcatenatedAttention(dim, num_heads, kdim=kdim).to(projections[0][0])
+    heads = SeparateAttention(dim, num_heads, kdim=kdim).to(projections[0][0])
     torch.nn.init.eye_(heads.out_proj.weight)
     trained = {}
     for letter, (weight, bias) in zip(("q", "k", "v", "out"), projections, strict=False):

@@ -30,7 +30,7 @@ from collab_lab.trained.attentions import attentions, by_type
 from collab_lab.trained.checkpoint import check_transformer
 from collab_lab.trained.untrained import untrained
 from fairseq_collab.attention import HeadAttention
-from fairseq_collab.kernels.onednn import OneDnnLinear
+from fairseq_collab.cpu_kernels.onednn import OneDnnLinear
 from fairseq_collab.models.layers import is_copy
 
 BYTES_PER_FLOAT = 4

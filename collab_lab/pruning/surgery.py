@@ -30,7 +30,7 @@ from collab_common.errors import UserError, first_line
 from collab_lab.pricing.statistics import Statistics, mean_outputs
 from collab_lab.trained.attentions import Attention, HeadMaps, attentions
 from collab_lab.trained.checkpoint import Trained
-from fairseq_collab.attention import ConcatenatedAttention
+from fairseq_collab.attention import SeparateAttention
 from fairseq_collab.models.layers import is_copy
 from fairseq_collab.models.variants import family_of
 
@@ -45,7 +45,7 @@ Retained = Mapping[AttentionType, Sequence[Sequence[int]]]
 def check_heads(trained: Trained) -> None:
     """Raise UserError unless every head has separate projections."""
     modules = [attention.module for attention in attentions(trained.model)]
-    separate = MultiheadAttention | ConcatenatedAttention
+    separate = MultiheadAttention | SeparateAttention
     kinds = sorted({type(m).__name__ for m in modules if not isinstance(m, separate)})
     if kinds:
         raise UserError(
@@ -188,7 +188,7 @@ def sized_options(trained: Trained, heads: Mapping[AttentionType, list[int]]) ->
 def head_size(attention: Attention, projection: str) -> int:
     """Size of a head in ``q_proj`` or ``v_proj``."""
     module = attention.module
-    if isinstance(module, ConcatenatedAttention):
+    if isinstance(module, SeparateAttention):
         return module.v_head_size if projection == "v_proj" else module.qk_head_size
     return module.head_dim
 

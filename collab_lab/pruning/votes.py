@@ -32,7 +32,7 @@ from collab_lab.analysis import heads_file
 from collab_lab.pruning.surgery import Retained
 from collab_lab.trained.attentions import HeadCounts
 from collab_lab.trained.checkpoint import Trained
-from fairseq_collab.attention.groups import HeadGroupAttention, head_group_attentions
+from fairseq_collab.attention.head_groups import HeadGroupAttention, head_group_attentions
 from fairseq_collab.criterions import clusters
 from fairseq_collab.criterions.constraint import equal_sizes, gram_matrices, padding_of, watched
 

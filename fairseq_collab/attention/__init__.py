@@ -3,8 +3,8 @@
 Depends on torch only.
 """
 
+from fairseq_collab.attention.base import HeadAttention
 from fairseq_collab.attention.collaborative import CollaborativeAttention
-from fairseq_collab.attention.concatenated import ConcatenatedAttention
-from fairseq_collab.attention.heads import HeadAttention
+from fairseq_collab.attention.separate import SeparateAttention
 
-__all__ = ["CollaborativeAttention", "ConcatenatedAttention", "HeadAttention"]
+__all__ = ["CollaborativeAttention", "HeadAttention", "SeparateAttention"]

@@ -34,6 +34,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fairseq_collab.attention.base import HeadAttention
 from fairseq_collab.attention.building import (
     INITS,
     SCALES,
@@ -48,7 +49,6 @@ from fairseq_collab.attention.building import (
     scaling,
     split_heads,
 )
-from fairseq_collab.attention.heads import HeadAttention
 from fairseq_collab.attention.signature import Signature, chosen, labelled
 
 #: Queries of a head: the shared query scaled, or times a matrix; or a separate query.

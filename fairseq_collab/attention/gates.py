@@ -32,7 +32,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_collab.attention.building import check_sizes
-from fairseq_collab.attention.concatenated import ConcatenatedAttention, ConcatenatedSignature
+from fairseq_collab.attention.separate import SeparateAttention, SeparateSignature
 from fairseq_collab.attention.signature import SIGNATURE_VERSION, labelled
 
 #: The constants of the paper's released code.  (Its figure 6 fits a temperature of 0.5.)
@@ -61,14 +61,14 @@ def probability_open(log_alpha: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class GatedSignature(ConcatenatedSignature):
+class GatedSignature(SeparateSignature):
     kind = 4
 
     gate_speed: int = labelled("gate speed")
 
 
-class GatedAttention(ConcatenatedAttention):
-    """:class:`ConcatenatedAttention` with a gate per head.
+class GatedAttention(SeparateAttention):
+    """:class:`SeparateAttention` with a gate per head.
 
     The gate multiplies the head's values: ``A_i (g_i V_i) = g_i (A_i V_i)``.  So it applies to the
     fused kernel, to decoding step by step and to returned attention weights.
@@ -79,7 +79,7 @@ class GatedAttention(ConcatenatedAttention):
             The paper has 1.
 
     Raises:
-        ValueError: see :class:`ConcatenatedAttention`; or a speed below 1.
+        ValueError: see :class:`SeparateAttention`; or a speed below 1.
     """
 
     def __init__(self, embed_dim: int, num_heads: int, *, gate_speed: int = 1, **options: Any):
@@ -111,7 +111,7 @@ class GatedAttention(ConcatenatedAttention):
         Its fields of heads, which come first, stay.  A signature of another kind is returned
         unchanged: loading rejects it.
         """
-        if saved[:2].tolist() != [SIGNATURE_VERSION, ConcatenatedSignature.kind]:
+        if saved[:2].tolist() != [SIGNATURE_VERSION, SeparateSignature.kind]:
             return saved
         signature = self.describe().to_tensor()
         signature[2 : len(saved)] = saved[2:]

@@ -18,6 +18,7 @@ from typing import Any
 
 from torch import Tensor
 
+from fairseq_collab.attention.base import HeadAttention
 from fairseq_collab.attention.building import (
     check_shared_evenly,
     check_sizes,
@@ -27,7 +28,6 @@ from fairseq_collab.attention.building import (
     make_linear,
     split_heads,
 )
-from fairseq_collab.attention.heads import HeadAttention
 from fairseq_collab.attention.signature import Signature, labelled
 
 

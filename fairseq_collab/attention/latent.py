@@ -27,6 +27,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fairseq_collab.attention.base import HeadAttention
 from fairseq_collab.attention.building import (
     SCALES,
     check_sizes,
@@ -38,7 +39,6 @@ from fairseq_collab.attention.building import (
     scaling,
     split_heads,
 )
-from fairseq_collab.attention.heads import HeadAttention
 from fairseq_collab.attention.signature import Signature, chosen, labelled
 
 

@@ -24,6 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fairseq_collab.attention.base import HeadAttention
 from fairseq_collab.attention.building import (
     check_sizes,
     init_output,
@@ -31,7 +32,6 @@ from fairseq_collab.attention.building import (
     make_linear,
     split_heads,
 )
-from fairseq_collab.attention.heads import HeadAttention
 from fairseq_collab.attention.signature import Signature, labelled
 
 #: Of Step-3's normalisation of queries.

@@ -28,7 +28,7 @@ from fairseq.distributed import utils as distributed
 from torch import Tensor, nn
 
 from collab_common.errors import UserError
-from fairseq_collab.attention.groups import HeadGroupAttention, head_group_attentions
+from fairseq_collab.attention.head_groups import HeadGroupAttention, head_group_attentions
 from fairseq_collab.criterions import clusters
 
 #: Measures of one batch by their names in the log: scalars, means over attentions.

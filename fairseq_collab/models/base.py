@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from collab_common import AttentionType
 from collab_common.errors import UserError
-from fairseq_collab.kernels.dropout import swap_dropout
-from fairseq_collab.kernels.onednn import swap_linear
+from fairseq_collab.cpu_kernels.dropout import swap_dropout
+from fairseq_collab.cpu_kernels.onednn import swap_linear
 from fairseq_collab.models.checks import ModelSignature, check_weights
 from fairseq_collab.models.layers import AttentionFactory
 from fairseq_collab.models.options import copied, plain_options, preset

@@ -28,11 +28,11 @@ from fairseq.models.transformer_lm import (
 from fairseq.modules import AdaptiveInput
 from torch import nn
 
+from fairseq_collab.decoding.beam_search import search
 from fairseq_collab.models.base import Family, HeadModel
 from fairseq_collab.models.decoder import Decoder
 from fairseq_collab.models.layers import Encoder
 from fairseq_collab.models.options import PRESET_SIZES, TransformerOptions, of_fairseq, option
-from fairseq_collab.search.beam import search
 
 
 class HeadTransformer(HeadModel, TransformerModelBase):

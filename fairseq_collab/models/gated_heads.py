@@ -18,17 +18,17 @@ from fairseq.models.transformer import TransformerConfig
 from torch import Tensor, nn
 
 from collab_common.errors import UserError
-from fairseq_collab.attention import ConcatenatedAttention
+from fairseq_collab.attention import SeparateAttention
 from fairseq_collab.attention.gates import GatedAttention, gated_attentions
-from fairseq_collab.models.layers import Place, is_copy
+from fairseq_collab.models.layers import Site, is_copy
 from fairseq_collab.models.options import named_types, option
-from fairseq_collab.models.separate_heads import ConcatenatedOptions, head_options
+from fairseq_collab.models.separate_heads import SeparateOptions, head_options
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass
-class GatedOptions(ConcatenatedOptions):
+class GatedOptions(SeparateOptions):
     """Options of ``transformer_gated_heads`` (Voita et al. 2019, arXiv 1905.09418)."""
 
     gated_types: str = option(
@@ -46,12 +46,12 @@ class GatedOptions(ConcatenatedOptions):
     )
 
 
-def gated_heads(cfg: TransformerConfig, place: Place) -> ConcatenatedAttention:
-    """Build the heads at ``place``, with gates where they are chosen."""
-    heads, sizes = head_options(cfg, place)
-    if not heads or place.type not in named_types("--gated-types", cfg.gated_types):
-        return ConcatenatedAttention(place.embed_dim, heads, **sizes)
-    return GatedAttention(place.embed_dim, heads, gate_speed=cfg.gate_speed, **sizes)
+def gated_heads(cfg: TransformerConfig, site: Site) -> SeparateAttention:
+    """Build the heads at ``site``, with gates where they are chosen."""
+    heads, sizes = head_options(cfg, site)
+    if not heads or site.type not in named_types("--gated-types", cfg.gated_types):
+        return SeparateAttention(site.embed_dim, heads, **sizes)
+    return GatedAttention(site.embed_dim, heads, gate_speed=cfg.gate_speed, **sizes)
 
 
 def freeze_decoder(model: nn.Module, options: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ from fairseq_collab.attention import HeadAttention
 from fairseq_collab.models.checks import register_dictionary_signature
 
 
-class Place(NamedTuple):
+class Site(NamedTuple):
     """Where an attention is in a model, and the sizes there.
 
     Attributes:
@@ -41,16 +41,16 @@ class Place(NamedTuple):
 
 
 class AttentionFactory(Protocol):
-    """Builds the attention at a :class:`Place`."""
+    """Builds the attention at a :class:`Site`."""
 
     __module__: str
 
-    def __call__(self, cfg: TransformerConfig, place: Place) -> HeadAttention: ...
+    def __call__(self, cfg: TransformerConfig, site: Site) -> HeadAttention: ...
 
 
-def build_attention(cfg: TransformerConfig, place: Place) -> HeadAttention:
-    """Build the attention at ``place``, with fairseq's dropout (for ``--retain-dropout``)."""
-    attention = cfg.attention_factory(cfg, place)
+def build_attention(cfg: TransformerConfig, site: Site) -> HeadAttention:
+    """Build the attention at ``site``, with fairseq's dropout (for ``--retain-dropout``)."""
+    attention = cfg.attention_factory(cfg, site)
     attention.dropout_module = FairseqDropout(
         cfg.attention_dropout, module_name="MultiheadAttention"
     )
@@ -92,7 +92,7 @@ class EncoderLayer(TransformerEncoderLayerBase):
 
     def build_self_attention(self, embed_dim: int, cfg: TransformerConfig) -> HeadAttention:
         heads = cfg.encoder.attention_heads
-        return build_attention(cfg, Place("encoder", self.layer, embed_dim, embed_dim, heads))
+        return build_attention(cfg, Site("encoder", self.layer, embed_dim, embed_dim, heads))
 
 
 def is_copy(name: str) -> bool:
@@ -118,11 +118,11 @@ class DecoderLayer(TransformerDecoderLayerBase):
     ) -> HeadAttention:
         # The others are add_bias_kv and add_zero_attn, for which fairseq's decoder never asks.
         heads = cfg.decoder.attention_heads
-        return build_attention(cfg, Place("decoder", self.layer, embed_dim, embed_dim, heads))
+        return build_attention(cfg, Site("decoder", self.layer, embed_dim, embed_dim, heads))
 
     def build_encoder_attention(self, embed_dim: int, cfg: TransformerConfig) -> HeadAttention:
         heads, kdim = cfg.decoder.attention_heads, cfg.encoder.embed_dim
-        return build_attention(cfg, Place("cross", self.layer, embed_dim, kdim, heads))
+        return build_attention(cfg, Site("cross", self.layer, embed_dim, kdim, heads))
 
 
 class Encoder(TransformerEncoderBase):

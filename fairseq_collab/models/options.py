@@ -26,7 +26,7 @@ from fairseq.models.transformer import TransformerConfig
 from omegaconf import DictConfig, OmegaConf
 
 from collab_common import ATTENTION_TYPES, AttentionType
-from fairseq_collab.models.layers import Place
+from fairseq_collab.models.layers import Site
 
 #: Sizes that are ``--decoder-embed-dim`` unless given.
 _OF_THE_MODEL = ("decoder_input_dim", "decoder_output_dim")
@@ -208,11 +208,11 @@ def listed_values(option: str, text: str, layers: int, allowed: int | tuple[str,
 def at_layer(
     cfg: TransformerConfig,
     name: str,
-    place: Place,
+    site: Site,
     allowed: int | tuple[str, ...],
     default: Any,
 ) -> Any:
-    """Return the value of ``--NAME-in-TYPE`` at ``place``, or else ``default``.
+    """Return the value of ``--NAME-in-TYPE`` at ``site``, or else ``default``.
 
     Args:
         name: of the option, as in ``cfg``: ``heads`` for ``heads_in_encoder``.
@@ -221,9 +221,9 @@ def at_layer(
     Raises:
         ValueError: see :func:`listed_values`.
     """
-    text = getattr(cfg, f"{name}_in_{place.type}")
+    text = getattr(cfg, f"{name}_in_{site.type}")
     if text is None:
         return default
-    option = f"--{name.replace('_', '-')}-in-{place.type}"
-    layers = (cfg.encoder if place.type == "encoder" else cfg.decoder).layers
-    return listed_values(option, text, layers, allowed)[place.layer]
+    option = f"--{name.replace('_', '-')}-in-{site.type}"
+    layers = (cfg.encoder if site.type == "encoder" else cfg.decoder).layers
+    return listed_values(option, text, layers, allowed)[site.layer]

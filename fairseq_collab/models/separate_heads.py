@@ -18,10 +18,10 @@ from typing import Any, Optional
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models.transformer import TransformerConfig
 
-from fairseq_collab.attention import ConcatenatedAttention
+from fairseq_collab.attention import SeparateAttention
 from fairseq_collab.attention.building import INITS, SCALES, check_sizes
-from fairseq_collab.attention.groups import FEATURES, HeadGroupAttention
-from fairseq_collab.models.layers import Place
+from fairseq_collab.attention.head_groups import FEATURES, HeadGroupAttention
+from fairseq_collab.models.layers import Site
 from fairseq_collab.models.options import at_layer, in_types, option, per_type
 
 
@@ -54,7 +54,7 @@ class HeadSizeOptions(FairseqDataclass):
 
 
 @dataclass
-class ConcatenatedOptions(HeadSizeOptions):
+class SeparateOptions(HeadSizeOptions):
     """Options of ``transformer_headsize_n`` (Bhojanapalli et al. 2020, arXiv 2002.07028)."""
 
     key_init: str = option(
@@ -69,30 +69,30 @@ class ConcatenatedOptions(HeadSizeOptions):
     )
 
 
-def separate_heads(cfg: TransformerConfig, place: Place) -> ConcatenatedAttention:
-    """Build the heads at ``place``."""
-    heads, sizes = head_options(cfg, place)
-    return ConcatenatedAttention(place.embed_dim, heads, **sizes)
+def separate_heads(cfg: TransformerConfig, site: Site) -> SeparateAttention:
+    """Build the heads at ``site``."""
+    heads, sizes = head_options(cfg, site)
+    return SeparateAttention(site.embed_dim, heads, **sizes)
 
 
-def head_options(cfg: TransformerConfig, place: Place) -> tuple[int, dict[str, Any]]:
-    """Return the number of heads, and further arguments of :class:`ConcatenatedAttention`."""
-    heads, sizes = head_sizes(cfg, place)
+def head_options(cfg: TransformerConfig, site: Site) -> tuple[int, dict[str, Any]]:
+    """Return the number of heads, and further arguments of :class:`SeparateAttention`."""
+    heads, sizes = head_sizes(cfg, site)
     return heads, {**sizes, "key_init": cfg.key_init, "value_init": cfg.value_init}
 
 
-def head_sizes(cfg: TransformerConfig, place: Place) -> tuple[int, dict[str, Any]]:
+def head_sizes(cfg: TransformerConfig, site: Site) -> tuple[int, dict[str, Any]]:
     """Return the number of heads, their sizes and scale, by :class:`HeadSizeOptions`."""
-    heads = at_layer(cfg, "heads", place, 0, place.num_heads)
+    heads = at_layer(cfg, "heads", site, 0, site.num_heads)
     sizes = {
         "qk_head_size": query_key_size(cfg, heads),
         "v_head_size": cfg.head_size if cfg.v_head_size is None else cfg.v_head_size,
     }
     chosen_sizes = {name: size for name, size in sizes.items() if size is not None}
-    check_sizes(**chosen_sizes, most=max(place.embed_dim, place.kdim) + 1)
+    check_sizes(**chosen_sizes, most=max(site.embed_dim, site.kdim) + 1)
     return heads, {
         **sizes,
-        "kdim": place.kdim,
+        "kdim": site.kdim,
         "scale": cfg.attention_scale,
     }
 
@@ -123,7 +123,7 @@ def query_key_size(cfg: TransformerConfig, heads: int) -> int | None:
 
 
 @dataclass
-class HeadGroupOptions(ConcatenatedOptions):
+class HeadGroupOptions(SeparateOptions):
     """Options of ``transformer_grouped_heads`` (Ni et al. 2023, arXiv 2305.14380)."""
 
     head_groups: Optional[str] = option(
@@ -140,13 +140,13 @@ class HeadGroupOptions(ConcatenatedOptions):
     )
 
 
-def grouped_heads(cfg: TransformerConfig, place: Place) -> ConcatenatedAttention:
-    """Build the heads at ``place``; without heads, those of ``..._headsize_n``."""
-    heads, sizes = head_options(cfg, place)
+def grouped_heads(cfg: TransformerConfig, site: Site) -> SeparateAttention:
+    """Build the heads at ``site``; without heads, those of ``..._headsize_n``."""
+    heads, sizes = head_options(cfg, site)
     if not heads:
-        return ConcatenatedAttention(place.embed_dim, heads, **sizes)
+        return SeparateAttention(site.embed_dim, heads, **sizes)
     groups = max(1, heads // 4)
     if cfg.head_groups is not None:
-        groups = per_type("--head-groups", cfg.head_groups)[place.type]
-    group_options = {"groups": groups, "feature": cfg.group_feature, "attention_type": place.type}
-    return HeadGroupAttention(place.embed_dim, heads, **group_options, **sizes)
+        groups = per_type("--head-groups", cfg.head_groups)[site.type]
+    group_options = {"groups": groups, "feature": cfg.group_feature, "attention_type": site.type}
+    return HeadGroupAttention(site.embed_dim, heads, **group_options, **sizes)

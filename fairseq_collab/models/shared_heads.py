@@ -17,13 +17,13 @@ from typing import Optional
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models.transformer import TransformerConfig
 
-from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention, HeadAttention
+from fairseq_collab.attention import CollaborativeAttention, HeadAttention, SeparateAttention
 from fairseq_collab.attention.building import INITS, SCALES, check_sizes
 from fairseq_collab.attention.collaborative import MIXING_INITS, QUERY_MIXINGS, widest_key
 from fairseq_collab.attention.grouped_query import GroupedQueryAttention
 from fairseq_collab.attention.latent import LatentAttention
 from fairseq_collab.attention.mfa import MFAAttention
-from fairseq_collab.models.layers import Place
+from fairseq_collab.models.layers import Site
 from fairseq_collab.models.options import at_layer, in_types, option
 from fairseq_collab.models.separate_heads import HeadSizeOptions, head_sizes
 
@@ -72,22 +72,22 @@ class CollabOptions(FairseqDataclass):
     )
 
 
-def shared_keys(cfg: TransformerConfig, place: Place) -> HeadAttention:
-    """Build the heads at ``place``; standard heads where the key width is 0."""
-    usual = place.embed_dim // 4 if cfg.key_dim is None else cfg.key_dim
-    key_dim = at_layer(cfg, "key_dim", place, 0, usual)
+def shared_keys(cfg: TransformerConfig, site: Site) -> HeadAttention:
+    """Build the heads at ``site``; standard heads where the key width is 0."""
+    usual = site.embed_dim // 4 if cfg.key_dim is None else cfg.key_dim
+    key_dim = at_layer(cfg, "key_dim", site, 0, usual)
     if key_dim == 0:
-        return ConcatenatedAttention(place.embed_dim, place.num_heads, kdim=place.kdim)
-    query_mixing = at_layer(cfg, "query_mixing", place, QUERY_MIXINGS, cfg.query_mixing)
-    check_sizes(key_dim=key_dim, most=widest_key(query_mixing, place.embed_dim, place.kdim))
+        return SeparateAttention(site.embed_dim, site.num_heads, kdim=site.kdim)
+    query_mixing = at_layer(cfg, "query_mixing", site, QUERY_MIXINGS, cfg.query_mixing)
+    check_sizes(key_dim=key_dim, most=widest_key(query_mixing, site.embed_dim, site.kdim))
     return CollaborativeAttention(
-        place.embed_dim,
-        place.num_heads,
+        site.embed_dim,
+        site.num_heads,
         key_dim,
-        kdim=place.kdim,
+        kdim=site.kdim,
         query_mixing=query_mixing,
         v_head_size=cfg.v_head_size,
-        value_heads=at_layer(cfg, "value_heads", place, 1, cfg.value_heads),
+        value_heads=at_layer(cfg, "value_heads", site, 1, cfg.value_heads),
         mixing_init=cfg.mixing_init,
         scale=cfg.attention_scale,
         value_init=cfg.value_init,
@@ -106,10 +106,10 @@ class GroupedQueryOptions(FairseqDataclass):
     )
 
 
-def grouped_query(cfg: TransformerConfig, place: Place) -> GroupedQueryAttention:
-    """Build the heads at ``place``."""
-    shared = at_layer(cfg, "key_value_heads", place, 1, cfg.key_value_heads)
-    return GroupedQueryAttention(place.embed_dim, place.num_heads, shared, kdim=place.kdim)
+def grouped_query(cfg: TransformerConfig, site: Site) -> GroupedQueryAttention:
+    """Build the heads at ``site``."""
+    shared = at_layer(cfg, "key_value_heads", site, 1, cfg.key_value_heads)
+    return GroupedQueryAttention(site.embed_dim, site.num_heads, shared, kdim=site.kdim)
 
 
 @in_types("latent_dim", "latent dimension")
@@ -124,16 +124,16 @@ class LatentOptions(HeadSizeOptions):
     )
 
 
-def latent(cfg: TransformerConfig, place: Place) -> HeadAttention:
-    """Build the heads at ``place``; without heads, those of ``..._headsize_n``."""
-    heads, sizes = head_sizes(cfg, place)
+def latent(cfg: TransformerConfig, site: Site) -> HeadAttention:
+    """Build the heads at ``site``; without heads, those of ``..._headsize_n``."""
+    heads, sizes = head_sizes(cfg, site)
     if not heads:
-        return ConcatenatedAttention(place.embed_dim, heads, **sizes)
-    usual = place.embed_dim // 2 if cfg.latent_dim is None else cfg.latent_dim
-    latent_dim = at_layer(cfg, "latent_dim", place, 1, usual)
+        return SeparateAttention(site.embed_dim, heads, **sizes)
+    usual = site.embed_dim // 2 if cfg.latent_dim is None else cfg.latent_dim
+    latent_dim = at_layer(cfg, "latent_dim", site, 1, usual)
     # The keys and values of standard heads; a latent as wide as the input can say all.
-    check_sizes(latent_dim=latent_dim, most=2 * max(place.embed_dim, place.kdim))
-    return LatentAttention(place.embed_dim, heads, latent_dim, **sizes)
+    check_sizes(latent_dim=latent_dim, most=2 * max(site.embed_dim, site.kdim))
+    return LatentAttention(site.embed_dim, heads, latent_dim, **sizes)
 
 
 @in_types("key_dim", "shared width")
@@ -148,9 +148,9 @@ class MFAOptions(FairseqDataclass):
     )
 
 
-def mfa(cfg: TransformerConfig, place: Place) -> MFAAttention:
-    """Build the heads at ``place``."""
-    usual = place.embed_dim // 4 if cfg.key_dim is None else cfg.key_dim
-    width = at_layer(cfg, "key_dim", place, 1, usual)
-    check_sizes(key_dim=width, most=widest_key("full", place.embed_dim, place.kdim))
-    return MFAAttention(place.embed_dim, place.num_heads, width, kdim=place.kdim)
+def mfa(cfg: TransformerConfig, site: Site) -> MFAAttention:
+    """Build the heads at ``site``."""
+    usual = site.embed_dim // 4 if cfg.key_dim is None else cfg.key_dim
+    width = at_layer(cfg, "key_dim", site, 1, usual)
+    check_sizes(key_dim=width, most=widest_key("full", site.embed_dim, site.kdim))
+    return MFAAttention(site.embed_dim, site.num_heads, width, kdim=site.kdim)

@@ -14,7 +14,7 @@ COLLABORATIVE = Variant("collab", shared.shared_keys, shared.CollabOptions, _ALL
 MFA = Variant("mfa", shared.mfa, shared.MFAOptions, _ALL)
 GROUPED_QUERY = Variant("grouped_query", shared.grouped_query, shared.GroupedQueryOptions, _ALL)
 LATENT = Variant("latent", shared.latent, shared.LatentOptions, _ALL)
-CONCATENATED = Variant("headsize_n", separate.separate_heads, separate.ConcatenatedOptions, _ALL)
+SEPARATE = Variant("headsize_n", separate.separate_heads, separate.SeparateOptions, _ALL)
 HEAD_GROUPS = Variant("grouped_heads", separate.grouped_heads, separate.HeadGroupOptions, _ALL)
 GATED = Variant(
     "gated_heads",
@@ -25,7 +25,7 @@ GATED = Variant(
     upgrade=gated.add_gates,
 )
 
-VARIANTS = (COLLABORATIVE, CONCATENATED, HEAD_GROUPS, GATED, GROUPED_QUERY, LATENT, MFA)
+VARIANTS = (COLLABORATIVE, SEPARATE, HEAD_GROUPS, GATED, GROUPED_QUERY, LATENT, MFA)
 for variant in VARIANTS:
     register(variant)
 

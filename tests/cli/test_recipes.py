@@ -15,7 +15,7 @@ from recipe_recorder import Command, Recorded, jobs, options, record
 from toy_heads import write_configuration
 
 from collab_common import ATTENTION_TYPES
-from fairseq_collab.models.layers import Place
+from fairseq_collab.models.layers import Site
 from fairseq_collab.models.options import plain_options
 
 RECIPES = REPOSITORY / "recipes"
@@ -153,8 +153,8 @@ def cached(config: DictConfig) -> int:
     """Numbers per token in the KV cache of a layer of decoder self-attention."""
     cfg = ARCH_MODEL_REGISTRY[config.model._name].nested(plain_options(config.model))
     width, heads = cfg.decoder.embed_dim, cfg.decoder.attention_heads
-    place = Place("decoder", 0, width, width, heads)
-    return sum(cfg.attention_factory(cfg, place).cached_floats_per_token())
+    site = Site("decoder", 0, width, width, heads)
+    return sum(cfg.attention_factory(cfg, site).cached_floats_per_token())
 
 
 @pytest.mark.slow

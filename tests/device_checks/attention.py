@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from collab_lab.trained.attentions import attentions
-from fairseq_collab.attention import heads
+from fairseq_collab.attention import base
 from fairseq_collab.models.base import Variant
 from fairseq_collab.models.variants import VARIANTS
 
@@ -85,7 +85,7 @@ def attention_errors(kind: Variant, device: torch.device, dtype: torch.dtype, bo
     for type_, layer, module, _ in attentions(model_of(kind.name)):
         if layer == 0:
             errors |= errors_of(module, type_, FEW, device, dtype)
-    fused = mock.patch.object(heads, "fused_heads", wraps=heads.fused_heads)
+    fused = mock.patch.object(base, "fused_heads", wraps=base.fused_heads)
     with fused as kernel, sdpa_kernel([*FUSED]):
         errors |= errors_of(module, f"fused {type_}", MANY, device, dtype)
     expect(kernel.called or not module.may_fuse, "the fused kernel is not used")

@@ -20,8 +20,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from toy import close
 
-from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention, HeadAttention
-from fairseq_collab.attention import heads as attention_heads
+from fairseq_collab.attention import CollaborativeAttention, HeadAttention, SeparateAttention, base
 from fairseq_collab.attention.collaborative import QUERY_MIXINGS
 
 in_double = pytest.mark.usefixtures("float64")
@@ -33,7 +32,7 @@ Masks = dict[str, Tensor | None]
 def limit_case(kind: str, **options: object) -> HeadAttention:
     """The variant's limit that is ordinary attention."""
     if kind == "concatenated":
-        return ConcatenatedAttention(D, H, **options)
+        return SeparateAttention(D, H, **options)
     return CollaborativeAttention(D, H, D, query_mixing="diagonal", **options)
 
 
@@ -99,7 +98,7 @@ def test_shown_weights_are_those_before_dropout(kind: str) -> None:
 @contextmanager
 def fused(always: bool) -> Iterator[None]:
     """torch's fused kernel at every size, or never."""
-    with mock.patch.object(attention_heads, "can_fuse", return_value=always):
+    with mock.patch.object(base, "can_fuse", return_value=always):
         yield
 
 

@@ -28,7 +28,7 @@ from collab_lab.conversion.shared_projection import (
 from collab_lab.export.standard_weights import plain_weights
 from collab_lab.pricing.statistics import Sums
 from collab_lab.trained.attentions import attentions
-from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention
+from fairseq_collab.attention import CollaborativeAttention, SeparateAttention
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -92,7 +92,7 @@ def test_full_size_is_exact(options: list[str], size: str, models: list, seen: b
 def attention(seed: int = 1) -> TrainedAttention:
     """Trained heads; inputs and gradients that are correlated and have a mean."""
     torch.manual_seed(seed)
-    part = TrainedAttention(toy.randomised(ConcatenatedAttention(D, H)), None)
+    part = TrainedAttention(toy.randomised(SeparateAttention(D, H)), None)
     sums = Sums(part.module)
 
     def drawn() -> torch.Tensor:
@@ -336,7 +336,7 @@ def test_a_diagonal_of_full_width_is_standard_heads_again() -> None:
     ours = CollaborativeAttention(D, H, D, query_mixing="diagonal")
     kept = part.copied("v_proj", "out_proj")
     ours.load_state_dict(weights | kept)
-    again = ConcatenatedAttention(D, H)
+    again = SeparateAttention(D, H)
     again.load_state_dict(plain_weights(ours, D // H))
     x = torch.randn(5, 2, D)
     assert (again(x, x, x)[0] - part.module(x, x, x)[0]).abs().max() < 1e-8

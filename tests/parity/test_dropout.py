@@ -7,7 +7,7 @@ import torch
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from toy_language_models import FAMILIES
 
-from fairseq_collab.kernels.dropout import LEVELS, Dropout
+from fairseq_collab.cpu_kernels.dropout import LEVELS, Dropout
 
 NUMBERS = 2**20
 

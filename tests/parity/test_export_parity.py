@@ -18,7 +18,7 @@ from toy import close
 from collab_lab.export.model import plain
 from collab_lab.export.standard_weights import NotExactError, plain_weights
 from collab_lab.trained.checkpoint import Trained
-from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention, HeadAttention
+from fairseq_collab.attention import CollaborativeAttention, HeadAttention, SeparateAttention
 from fairseq_collab.attention.gates import GatedAttention
 from fairseq_collab.attention.latent import LatentAttention
 
@@ -64,7 +64,7 @@ def attention(options: dict[str, Any]) -> HeadAttention:
         "latent_dim": LatentAttention,
         "gate_speed": GatedAttention,
     }
-    kind = next((named[name] for name in options if name in named), ConcatenatedAttention)
+    kind = next((named[name] for name in options if name in named), SeparateAttention)
     all_dimensions = {"query_mixing": "diagonal", "mixing_init": "xavier"}
     return randomised(kind(D, H, **{**(all_dimensions if "key_dim" in options else {}), **options}))
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from operators import Operators, aten
 
-from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention, HeadAttention
-from fairseq_collab.attention.groups import HeadGroupAttention
+from fairseq_collab.attention import CollaborativeAttention, HeadAttention, SeparateAttention
+from fairseq_collab.attention.head_groups import HeadGroupAttention
 
 D, H, MANY = 64, 4, 256
 FUSED = aten._scaled_dot_product_flash_attention_for_cpu
@@ -35,7 +35,7 @@ def test_shared_keys_use_it(key_dim: int, value_heads: int) -> None:
 
 
 def test_where_it_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = ConcatenatedAttention(D, H)
+    plain = SeparateAttention(D, H)
     assert fuses(plain)
     assert not fuses(plain, queries=4), "as in a step of decoding"
     assert not fuses(plain, keys=MANY - 1)
@@ -43,7 +43,7 @@ def test_where_it_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     assert fuses(shared(D // 2), keys=2 * MANY)
     assert not fuses(shared(D)), "padding would make values four times as wide"
     assert not fuses(HeadGroupAttention(D, H, groups=1, feature="attention"))
-    dropping = ConcatenatedAttention(D, H, dropout=0.5)
+    dropping = SeparateAttention(D, H, dropout=0.5)
     assert not fuses(dropping)
     assert fuses(dropping.eval())
     monkeypatch.setattr(dropping.dropout_module, "apply_during_inference", True, raising=False)

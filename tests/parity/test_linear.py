@@ -20,8 +20,8 @@ from torch import nn
 from toy_language_models import FAMILIES
 
 from collab_common.errors import UserError
-from fairseq_collab.kernels import onednn as module
-from fairseq_collab.kernels.onednn import (
+from fairseq_collab.cpu_kernels import onednn as module
+from fairseq_collab.cpu_kernels.onednn import (
     LIBRARIES,
     MATMUL_ENV,
     OneDnnLinear,
@@ -29,9 +29,9 @@ from fairseq_collab.kernels.onednn import (
     matrix_library,
     packed_weights,
 )
+from fairseq_collab.decoding import beam_search
 from fairseq_collab.models.base import Variant
 from fairseq_collab.models.variants import VARIANTS
-from fairseq_collab.search import beam
 
 TOLERANCE = 1e-5
 SHAPES = [(7,), (5, 7), (3, 4, 7), (0, 7)]
@@ -91,7 +91,7 @@ def test_a_search_packs_the_weights(onednn: list[int], monkeypatch: pytest.Monke
     symbols = toy.task()
     model = toy.model("transformer_collab", symbols)
     layer = model.decoder.output_projection
-    monkeypatch.setattr(beam.BeamSearch, "run", lambda self: [layer.packed])
+    monkeypatch.setattr(beam_search.BeamSearch, "run", lambda self: [layer.packed])
     generator = SequenceGenerator([model], symbols.target_dictionary)
     (packed,) = generator.generate([model], {"net_input": toy.batch(symbols)})
     assert packed is not None

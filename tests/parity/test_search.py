@@ -20,11 +20,10 @@ from operators import Operators, aten
 from torch import Tensor, nn
 
 from collab_common.errors import UserError
+from fairseq_collab.decoding import beam_search
+from fairseq_collab.decoding import candidates as blocks
+from fairseq_collab.decoding.beam_search import is_supported
 from fairseq_collab.models.layers import Encoder
-from fairseq_collab.search import beam as beam_search
-from fairseq_collab.search import beam as own
-from fairseq_collab.search import candidates as blocks
-from fairseq_collab.search.beam import is_supported
 from fairseq_compat.fairseq_fixes import SEARCH_ENV
 
 INFINITY = float("inf")
@@ -260,7 +259,7 @@ def test_plain_search_of_a_task_is_ours(
     from fairseq.tasks.fairseq_task import FairseqTask
 
     calls: list[int] = []
-    monkeypatch.setattr(own.BeamSearch, "run", lambda self: calls.append(1) or [])
+    monkeypatch.setattr(beam_search.BeamSearch, "run", lambda self: calls.append(1) or [])
     task = Namespace(target_dictionary=symbols.target_dictionary)
     generator = FairseqTask.build_generator(task, [model], Namespace(beam=3, nbest=2, max_len_b=4))
     for value, expected in (("exact", 1), ("fairseq", 1), ("", 2)):

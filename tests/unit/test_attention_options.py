@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 import torch
 
-from fairseq_collab.attention import CollaborativeAttention, ConcatenatedAttention, HeadAttention
+from fairseq_collab.attention import CollaborativeAttention, HeadAttention, SeparateAttention
 from fairseq_collab.attention.collaborative import init_mixing
 from fairseq_collab.attention.latent import LatentAttention
 from fairseq_collab.attention.mfa import MFAAttention
@@ -43,7 +43,7 @@ def test_xaviers_mixing() -> None:
 @pytest.mark.parametrize("init", ["constant", "fork"])
 def test_initial_gains(init: str, key_dim: int) -> None:
     """1/sqrt(2) at K = d; below, the fork has 1 in separate queries and keys, and in values."""
-    concatenated = ConcatenatedAttention(
+    concatenated = SeparateAttention(
         64, 4, qk_head_size=key_dim // 4, key_init=init, value_init=init
     )
     collaborative = FULL(64, 4, key_dim, value_init=init)
@@ -97,7 +97,7 @@ def test_mfa_rejects_options_of_shared_keys() -> None:
 def test_a_variant_may_describe_what_it_sets_last() -> None:
     """A signature is asked for when weights are saved, not by the constructor."""
 
-    class Later(ConcatenatedAttention):
+    class Later(SeparateAttention):
         def __init__(self) -> None:
             super().__init__(8, 2)
             self.heads_described = self.num_heads

@@ -17,7 +17,7 @@ from toy_heads import sample
 from toy_language_models import language_model
 from unit.test_groups import naive_loss
 
-from fairseq_collab.attention.groups import FEATURES, head_group_attentions
+from fairseq_collab.attention.head_groups import FEATURES, head_group_attentions
 from fairseq_collab.criterions import clusters
 from fairseq_collab.criterions.constraint import watched
 from fairseq_collab.criterions.losses import (

@@ -27,7 +27,7 @@ PACKAGES = {
 }
 #: The rooms of the plug-in and of the laboratory, each before those that may import it.
 ROOMS = {
-    "fairseq_collab": ("attention", "kernels", "search", "models", "criterions"),
+    "fairseq_collab": ("attention", "cpu_kernels", "decoding", "models", "criterions"),
     "collab_lab": (
         "trained",
         "metrics",

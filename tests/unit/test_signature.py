@@ -14,7 +14,7 @@ from torch import nn
 from toy_language_models import language_model, task
 
 from collab_common.errors import UserError
-from fairseq_collab.attention.concatenated import ConcatenatedSignature
+from fairseq_collab.attention.separate import SeparateSignature
 
 COLLAB, SIZED, LATENT = "transformer_collab", "transformer_headsize_n", "transformer_latent"
 GROUPED, GATED = "transformer_grouped_heads", "transformer_gated_heads"
@@ -151,5 +151,5 @@ def test_the_same_model_loads(dtype: torch.dtype) -> None:
 )
 def test_numbers_that_no_version_writes(damage: list[int], difference: str) -> None:
     """Of another version, or outside a field's choices."""
-    found = ConcatenatedSignature(4, 2, 2, "key")
+    found = SeparateSignature(4, 2, 2, "key")
     assert list(found.diff(found.to_tensor() + torch.tensor(damage))) == [difference]

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fairseq_collab.attention import ConcatenatedAttention
+from fairseq_collab.attention import SeparateAttention
 
 TOKENS = 6
 WIDTH = 8
@@ -23,11 +23,11 @@ def centre_rows(scores: Tensor) -> Tensor:
     return scores - scores.mean(-1, keepdim=True)
 
 
-def one_head(size: int) -> ConcatenatedAttention:
-    return ConcatenatedAttention(WIDTH, 1, qk_head_size=size, v_head_size=1).eval()
+def one_head(size: int) -> SeparateAttention:
+    return SeparateAttention(WIDTH, 1, qk_head_size=size, v_head_size=1).eval()
 
 
-def weights_of(attention: ConcatenatedAttention, x: Tensor) -> Tensor:
+def weights_of(attention: SeparateAttention, x: Tensor) -> Tensor:
     """What the module attends with: ``(n, d) -> (n, n)``."""
     batch = x[:, None]
     _, weights = attention(batch, batch, batch, need_head_weights=True)
@@ -39,7 +39,7 @@ def random_target(spread: float = 1.0) -> Tensor:
     return (spread * torch.randn(TOKENS, TOKENS)).softmax(-1)
 
 
-def built(size: int, x: Tensor, queries: Tensor, keys: Tensor) -> ConcatenatedAttention:
+def built(size: int, x: Tensor, queries: Tensor, keys: Tensor) -> SeparateAttention:
     """A head with these queries and keys ``(n, k)`` of the tokens ``x``, by a right inverse."""
     attention, inverse = one_head(size), torch.linalg.pinv(x)
     with torch.no_grad():
@@ -52,7 +52,7 @@ def built(size: int, x: Tensor, queries: Tensor, keys: Tensor) -> ConcatenatedAt
     return attention
 
 
-def distance(attention: ConcatenatedAttention, x: Tensor, target: Tensor) -> float:
+def distance(attention: SeparateAttention, x: Tensor, target: Tensor) -> float:
     """Of log ratios within rows: ``||(log Q - log P) C||_F``."""
     return float(centre_rows(weights_of(attention, x).log() - target.log()).norm())
 

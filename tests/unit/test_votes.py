@@ -16,7 +16,7 @@ from collab_lab.pruning import votes as votes_file
 from collab_lab.pruning.surgery import pruned
 from collab_lab.pruning.votes import Count, cast, count_votes, elected, hard
 from collab_lab.trained.checkpoint import Trained
-from fairseq_collab.attention.groups import head_group_attentions
+from fairseq_collab.attention.head_groups import head_group_attentions
 
 GROUPED = "transformer_grouped_heads"
 HEADS: Any = {"encoder": [4, 4], "decoder": [4, 4], "cross": [4, 4]}

@@ -32,7 +32,7 @@ from fairseq_collab.attention.building import (
 from fairseq_collab.attention.signature import Signature
 from fairseq_collab.models.base import Variant, register
 from fairseq_collab.models.families import TRANSLATION
-from fairseq_collab.models.layers import Place
+from fairseq_collab.models.layers import Site
 
 
 @dataclass(frozen=True)
@@ -79,9 +79,9 @@ class TiedAttention(HeadAttention):
         return self.embed_dim, 0
 
 
-def attention(cfg: TransformerConfig, place: Place) -> HeadAttention:
-    """The heads of one place."""
-    return TiedAttention(place.embed_dim, place.num_heads, kdim=place.kdim)
+def attention(cfg: TransformerConfig, site: Site) -> HeadAttention:
+    """The heads of one site."""
+    return TiedAttention(site.embed_dim, site.num_heads, kdim=site.kdim)
 
 
 register(Variant("tied_heads", attention, families=(TRANSLATION,)))

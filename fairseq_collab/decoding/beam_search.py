@@ -7,8 +7,8 @@ Each step ranks the 2 beam best continuations of a sentence.  Those of the best 
 
 The model is called with the rows of fairseq's search, in fairseq's order, so that both searches see
 equal numbers, to the last bit.  The work between calls differs: candidates are ranked by blocks
-(:mod:`fairseq_collab.search.candidates`), and work without effect is left out.  A step waits for a
-GPU once, to learn which hypotheses end, and again where scores are equal.
+(:mod:`fairseq_collab.decoding.candidates`), and work without effect is left out.  A step waits for
+a GPU once, to learn which hypotheses end, and again where scores are equal.
 
 Shapes:
     B  sentences in the batch    beam  hypotheses per sentence    rows  B * beam, by sentence
@@ -30,8 +30,8 @@ from torch import Tensor
 
 from collab_common.errors import UserError
 from fairseq_collab.attention.cache import beam_history
-from fairseq_collab.kernels.onednn import packed_weights
-from fairseq_collab.search.candidates import (
+from fairseq_collab.cpu_kernels.onednn import packed_weights
+from fairseq_collab.decoding.candidates import (
     IMPOSSIBLE,
     Candidates,
     best_candidates,

@@ -18,6 +18,7 @@ from typing import Any
 
 from torch import Tensor
 
+from fairseq_collab.attention.base import HeadAttention
 from fairseq_collab.attention.building import (
     INITS,
     SCALES,
@@ -30,12 +31,11 @@ from fairseq_collab.attention.building import (
     scaling,
     split_heads,
 )
-from fairseq_collab.attention.heads import HeadAttention
 from fairseq_collab.attention.signature import Signature, chosen, labelled
 
 
 @dataclass(frozen=True)
-class ConcatenatedSignature(Signature):
+class SeparateSignature(Signature):
     kind = 1
 
     heads: int
@@ -44,7 +44,7 @@ class ConcatenatedSignature(Signature):
     scale: str = chosen("scale", SCALES)
 
 
-class ConcatenatedAttention(HeadAttention):
+class SeparateAttention(HeadAttention):
     """``H`` heads, each with separate projections.
 
     Args:
@@ -108,10 +108,8 @@ class ConcatenatedAttention(HeadAttention):
     def project_value(self, y: Tensor) -> Tensor:
         return split_heads(self.v_proj(y), self.num_heads)  # (B, H, S, h_v)
 
-    def describe(self) -> ConcatenatedSignature:
-        return ConcatenatedSignature(
-            self.num_heads, self.qk_head_size, self.v_head_size, self.scale
-        )
+    def describe(self) -> SeparateSignature:
+        return SeparateSignature(self.num_heads, self.qk_head_size, self.v_head_size, self.scale)
 
     def cached_floats_per_token(self) -> tuple[int, int]:
         return self.num_heads * self.qk_head_size, self.num_heads * self.v_head_size

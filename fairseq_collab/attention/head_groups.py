@@ -1,6 +1,6 @@
 """Separate keys, with heads in groups, of which one is retained (Ni et al. 2023, arXiv 2305.14380).
 
-The function is that of :class:`ConcatenatedAttention`.  In training, a criterion reads a *feature*
+The function is that of :class:`SeparateAttention`.  In training, a criterion reads a *feature*
 of each head, finds groups of similar heads, and stores them here
 (:mod:`fairseq_collab.criterions.clusters`).
 
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from fairseq_collab.attention.building import check_choice, check_sizes, split_heads
-from fairseq_collab.attention.concatenated import ConcatenatedAttention, ConcatenatedSignature
+from fairseq_collab.attention.separate import SeparateAttention, SeparateSignature
 from fairseq_collab.attention.signature import chosen, labelled
 
 #: The feature of a head: its values, attention weights, or outputs before ``out_proj``.
@@ -27,15 +27,15 @@ FEATURES = ("value", "attention", "output")
 
 
 @dataclass(frozen=True)
-class HeadGroupSignature(ConcatenatedSignature):
+class HeadGroupSignature(SeparateSignature):
     kind = 3
 
     groups: int = labelled("groups")
     feature: str = chosen("group feature", FEATURES)
 
 
-class HeadGroupAttention(ConcatenatedAttention):
-    """:class:`ConcatenatedAttention` with groups of heads; it keeps features while watched.
+class HeadGroupAttention(SeparateAttention):
+    """:class:`SeparateAttention` with groups of heads; it keeps features while watched.
 
     The buffer ``membership (H, C)`` holds the groups: zeros before the first update, a mean of unit
     vectors in an average of checkpoints.
@@ -46,7 +46,7 @@ class HeadGroupAttention(ConcatenatedAttention):
         attention_type: encoder, decoder or cross, for criterions.
 
     Raises:
-        ValueError: see :class:`ConcatenatedAttention`; or there are more groups than heads.
+        ValueError: see :class:`SeparateAttention`; or there are more groups than heads.
     """
 
     membership: Tensor
