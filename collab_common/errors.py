@@ -10,27 +10,27 @@ class UserError(Exception):
     """An error that the user can fix.
 
     Below any of fairseq's commands, ``load_state_dict`` included, it ends the command with
-    ``fairseq-train: error: WHERE: WHAT; TODO`` and status 1.
+    ``fairseq-train: error: WHERE: PROBLEM; TODO`` and status 1.
 
     Args:
-        what: the fault, in a few words
+        problem: the fault, in a few words
         where: the file, folder or option concerned; loaders fill in the file when it is None
         todo: what the user can do about it
     """
 
     def __init__(
         self,
-        what: str,
+        problem: str,
         where: str | os.PathLike[str] | None = None,
         todo: str | None = None,
     ) -> None:
-        super().__init__(what, where, todo)
-        self.what = what
+        super().__init__(problem, where, todo)
+        self.problem = problem
         self.where = where
         self.todo = todo
 
     def __str__(self) -> str:
-        text = self.what if self.where is None else f"{os.fspath(self.where)}: {self.what}"
+        text = self.problem if self.where is None else f"{os.fspath(self.where)}: {self.problem}"
         return text if self.todo is None else f"{text}; {self.todo}"
 
 

@@ -120,11 +120,11 @@ def read_json(path: Path, todo: str = "delete it and start again") -> Any:
         raise UserError(f"not JSON ({error})", path, todo) from None
 
 
-def read_versioned(path: Path, version: int, what: str, todo: str) -> dict[str, Any]:
-    """Read a JSON object named ``what``, of this ``version``; UserError for other JSON."""
+def read_versioned(path: Path, version: int, content_name: str, todo: str) -> dict[str, Any]:
+    """Read a JSON object of this name and ``version``; UserError for other JSON."""
     content = read_json(path, todo)
     if not isinstance(content, dict) or content.get("version") != version:
-        raise UserError(f"no {what} of version {version}", path, todo)
+        raise UserError(f"no {content_name} of version {version}", path, todo)
     return content
 
 
@@ -167,13 +167,13 @@ def _take_lock(path: Path) -> int:
         except BlockingIOError:
             holder = os.read(handle, 32).decode("ascii", "replace").strip() or "unknown"
             os.close(handle)
-            what = f"another process (pid {holder}) is at work here"
-            raise Busy(what, path, "wait for it to end, or choose another folder") from None
+            problem = f"another process (pid {holder}) is at work here"
+            raise Busy(problem, path, "wait for it to end, or choose another folder") from None
         except OSError as error:
             os.close(handle)
-            what = f"the file system has no locks ({error.strerror})"
+            problem = f"the file system has no locks ({error.strerror})"
             todo = f"use a folder on another disk, or set {LOCKS}=0 and start nothing twice"
-            raise UserError(what, path, todo) from None
+            raise UserError(problem, path, todo) from None
         if atomic.is_named(handle, path):
             os.ftruncate(handle, 0)
             os.write(handle, f"{os.getpid()}\n".encode("ascii"))

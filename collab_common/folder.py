@@ -92,11 +92,13 @@ def _is_finished(out: Path, identity: Json, *, force: bool) -> bool:
     return True
 
 
-def _reject(out: Path, why: str, what: list[str], most: int = 4) -> None:
-    if what:
-        listed = ", ".join(what[:most] + [f"and {len(what) - most} more"] * (len(what) > most))
+def _reject(out: Path, problem: str, differences: list[str], most: int = 4) -> None:
+    if differences:
+        listed = ", ".join(
+            differences[:most] + [f"and {len(differences) - most} more"] * (len(differences) > most)
+        )
         todo = "give --force to rebuild it, or choose another --out"
-        raise UserError(f"{why} ({listed})", out, todo)
+        raise UserError(f"{problem} ({listed})", out, todo)
 
 
 def _differences(there: Any, asked: Any, name: str = "") -> list[str]:

@@ -31,10 +31,10 @@ def say(line: str) -> None:
     tqdm.write(line, file=sys.stderr)
 
 
-def bar(what: str, items: Iterable[Item] | None = None, **options: Any) -> tqdm[Item]:
+def bar(description: str, items: Iterable[Item] | None = None, **options: Any) -> tqdm[Item]:
     """Iterate with a progress bar; outside a terminal, a line every :data:`EVERY` seconds."""
     from tqdm import tqdm
 
     if not sys.stderr.isatty():
         options |= {"file": Lines(), "mininterval": EVERY, "delay": EVERY}
-    return tqdm(items, desc=what, leave=False, **options)
+    return tqdm(items, desc=description, leave=False, **options)

@@ -68,7 +68,7 @@ def prices(model: Trained, *, subset: str = "train", sentences: int = 1000) -> P
         try:
             converters[kind] = Converter(model, conversion, statistics)
         except UserError as error:
-            impossible[kind] = error.what
+            impossible[kind] = error.problem
     return Prices(statistics, converters, impossible, sum(len(b["target"]) for b in batches))
 
 

@@ -175,8 +175,8 @@ def check_set(split: str, text: Pair, out: Pair | None, held_out: HeldOut) -> Se
     if not report.read:
         raise UserError(f"no sentence pair for the {split} set", text[0], "give some text")
     if out and report.copies == report.kept > 0:
-        what = f"equals {text[0]}: there is nothing to translate"
-        raise UserError(what, text[1], "give the translation")
+        problem = f"equals {text[0]}: there is nothing to translate"
+        raise UserError(problem, text[1], "give the translation")
     return report
 
 
@@ -188,8 +188,8 @@ def _pairs(text: Pair) -> Iterator[tuple[int, tuple[bytes, bytes]]]:
         yield number, (source, target)
 
 
-def _described(what: str, detail: str) -> str:
-    return f"{what} ({detail})" if detail else what
+def _described(problem: str, detail: str) -> str:
+    return f"{problem} ({detail})" if detail else problem
 
 
 def check_losses(reports: Mapping[str, SetReport], allowed: float) -> None:

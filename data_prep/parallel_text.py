@@ -48,8 +48,8 @@ def find_files(
     # fairseq numbers them by their order: a gap would give a set another one's name
     expected = [f"test{n or ''}" for n in range(len(tests))]
     if set(tests) != set(expected):
-        what = f"the test sets are named {', '.join(tests)}"
-        raise UserError(what, folder, f"name them {', '.join(expected)}")
+        problem = f"the test sets are named {', '.join(tests)}"
+        raise UserError(problem, folder, f"name them {', '.join(expected)}")
     source, target = languages
     return {
         name: (text_file(folder, splits[name], source), text_file(folder, splits[name], target))
@@ -79,10 +79,10 @@ def pair_in(folder: Path, stem: str, languages: Languages, suffix: str = "") -> 
     return source, target
 
 
-def sibling(out: Path, what: str) -> Path:
+def sibling(out: Path, suffix: str) -> Path:
     """Return the folder OUT-WHAT."""
     out = out.resolve()
-    return out.with_name(f"{out.name}-{what}")
+    return out.with_name(f"{out.name}-{suffix}")
 
 
 # ---- lines ---------------------------------------------------------------------------------------
@@ -103,8 +103,8 @@ def lines_of(path: Path) -> Iterator[str]:
         try:
             yield row.decode("utf-8").removesuffix("\n")
         except UnicodeDecodeError as error:
-            what = f"invalid UTF-8: byte 0x{row[error.start]:02X}"
-            raise UserError(what, f"{path}:{number}", "convert the text to UTF-8") from None
+            problem = f"invalid UTF-8: byte 0x{row[error.start]:02X}"
+            raise UserError(problem, f"{path}:{number}", "convert the text to UTF-8") from None
 
 
 def segments(path: Path) -> Iterator[str]:
@@ -145,11 +145,11 @@ def write_segments(originals: Pair, targets: Pair) -> int:
     return check_equal(originals, counts, "segments")
 
 
-def check_equal(pair: Pair, counts: Sequence[int], what: str = "lines") -> int:
+def check_equal(pair: Pair, counts: Sequence[int], unit: str = "lines") -> int:
     """Return the number of lines of both sides. UserError with both files if they differ."""
     if counts[0] != counts[1]:
         raise UserError(
-            f"unequal line counts: {pair[0]} has {counts[0]:,} {what}, {pair[1]} has {counts[1]:,}",
+            f"unequal line counts: {pair[0]} has {counts[0]:,} {unit}, {pair[1]} has {counts[1]:,}",
             todo="make line N of one file the translation of line N of the other",
         )
     return counts[0]

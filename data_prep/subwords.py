@@ -51,8 +51,8 @@ def train_pieces(texts: Pair, vocab_size: int, model: Path) -> int:
     except RuntimeError as error:
         # 'Internal: src/x.cc(678) [condition] Too high.' -> 'Too high'
         why = str(error).rpartition("] ")[2].strip().removesuffix(".")
-        what = f"sentencepiece cannot learn a vocabulary of {vocab_size} ({why})"
-        raise UserError(what, texts[0].name, "try another --vocab-size") from None
+        problem = f"sentencepiece cannot learn a vocabulary of {vocab_size} ({why})"
+        raise UserError(problem, texts[0].name, "try another --vocab-size") from None
     model.write_bytes(written.getvalue())
     return int(_processor(model).get_piece_size())
 

@@ -158,8 +158,8 @@ def apply_absent_start() -> None:
             path = getattr(cfg, option) or OWN
             is_read = path != OWN and (option == "restore_file" or not resumes)
             if is_read and not checkpoint_utils.PathManager.exists(path):
-                what = f"checkpoint not found; see --{option.replace('_', '-')}"
-                raise UserError(what, path)
+                problem = f"checkpoint not found; see --{option.replace('_', '-')}"
+                raise UserError(problem, path)
         return original(cfg, trainer, **kwargs)
 
 

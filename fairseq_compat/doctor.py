@@ -48,12 +48,12 @@ EXTENSIONS = ("libbleu", "data/data_utils_fast", "data/token_block_utils_fast")
 class Problem(NamedTuple):
     """One thing that is wrong, in one line."""
 
-    what: str
+    message: str
     where: str
     remedy: str
 
     def __str__(self) -> str:
-        return f"{self.what} ({self.where}): {self.remedy}"
+        return f"{self.message} ({self.where}): {self.remedy}"
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -88,9 +88,9 @@ def distributions() -> Iterator[Problem]:
             yield Problem(f"{name} is not installed", sys.prefix, f"run `{command}`")
         elif major_minor(version) < lowest or (name == "fairseq" and version != FAIRSEQ):
             needed = FAIRSEQ if name == "fairseq" else f"{lowest[0]}.{lowest[1]} or later"
-            what = f"{name} {version} instead of {needed}"
+            problem = f"{name} {version} instead of {needed}"
             command = command.replace("install", "install --upgrade")
-            yield Problem(what, sys.prefix, f"run `{command}`")
+            yield Problem(problem, sys.prefix, f"run `{command}`")
 
 
 def major_minor(version: str) -> tuple[int, int]:
@@ -104,9 +104,9 @@ def missing_extensions() -> Iterator[Problem]:
     folder = folder_of("fairseq")
     for name in EXTENSIONS if folder else ():
         if not any(Path(folder or "", name + suffix).exists() for suffix in EXTENSION_SUFFIXES):
-            what = f"fairseq's extension module {name} is not built for this Python"
+            problem = f"fairseq's extension module {name} is not built for this Python"
             remedy = f"install a C++ compiler, then run `{REBUILD_FAIRSEQ}`"
-            yield Problem(what, f"{folder}/{name}", remedy)
+            yield Problem(problem, f"{folder}/{name}", remedy)
 
 
 def folder_of(package: str) -> Path | None:
@@ -121,8 +121,8 @@ def folder_of(package: str) -> Path | None:
 def hook() -> Iterator[Problem]:
     """A fresh interpreter must load fairseq_compat by itself."""
     if is_switched_off():
-        what = f"FAIRSEQ_COMPAT_OFF={os.environ['FAIRSEQ_COMPAT_OFF']} switches all fixes off"
-        yield Problem(what, "environment", "run `unset FAIRSEQ_COMPAT_OFF`")
+        problem = f"FAIRSEQ_COMPAT_OFF={os.environ['FAIRSEQ_COMPAT_OFF']} switches all fixes off"
+        yield Problem(problem, "environment", "run `unset FAIRSEQ_COMPAT_OFF`")
     command = [sys.executable, "-c", "import sys; sys.exit('fairseq_compat' not in sys.modules)"]
     if subprocess.run(command, capture_output=True, check=False).returncode == 0:
         return
@@ -146,9 +146,9 @@ def import_problems() -> Iterator[Problem]:
             importlib.import_module(package)
         except Exception as error:  # of any type: a broken installation is the finding
             lines = str(error).strip().splitlines() or [""]
-            what = f"importing {package} fails with {type(error).__name__}: {lines[0]}"
+            problem = f"importing {package} fails with {type(error).__name__}: {lines[0]}"
             remedy = "fix the other problems of this list; if there are none, install it again"
-            yield Problem(what, str(folder_of(package)), remedy)
+            yield Problem(problem, str(folder_of(package)), remedy)
             return
 
 

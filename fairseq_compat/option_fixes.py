@@ -94,8 +94,8 @@ def check_devices() -> None:
         if processes > gpus:
             start = f"torchrun --standalone --nproc-per-node={processes} --no-python fairseq-train"
             todo = f"on CPUs, start `{start} ... --distributed-backend gloo`"
-            what = f"this machine has {gpus} GPUs"
-            raise UserError(what, f"--distributed-world-size {processes}", todo)
+            problem = f"this machine has {gpus} GPUs"
+            raise UserError(problem, f"--distributed-world-size {processes}", todo)
         original(cfg)
 
 
@@ -140,8 +140,8 @@ def _decoded_lines(files: Sequence[str], openhook: object) -> Iterator[Iterator[
             try:
                 yield row.decode("utf-8")
             except UnicodeDecodeError as error:
-                what = f"invalid UTF-8: byte 0x{row[error.start]:02X} is read as U+FFFD"
-                logger.warning(f"line {number} of the input (S-{number - 1}): {what}")
+                problem = f"invalid UTF-8: byte 0x{row[error.start]:02X} is read as U+FFFD"
+                logger.warning(f"line {number} of the input (S-{number - 1}): {problem}")
                 yield row.decode("utf-8", errors="replace")
 
     with open(sys.stdin.fileno() if files[0] == "-" else files[0], "rb") as stream:
@@ -160,7 +160,7 @@ def check_direction() -> None:
             for one in (cfg.task, getattr(task, "cfg", None))
         )
         if all(saved) and saved == asked[::-1] != asked:
-            what = f"translates {saved[0]} to {saved[1]}, not {saved[1]} to {saved[0]}"
+            problem = f"translates {saved[0]} to {saved[1]}, not {saved[1]} to {saved[0]}"
             todo = f"give --source-lang {saved[0]} --target-lang {saved[1]}"
-            raise UserError(what, filenames[-1], todo)
+            raise UserError(problem, filenames[-1], todo)
         return models, cfg, task

@@ -157,8 +157,8 @@ def _only_allowed() -> Iterator[None]:
 def _rejection(error: pickle.UnpicklingError) -> str:
     """Pick what was rejected out of torch's message of many lines."""
     match = re.search(r"GLOBAL ([\w.]+)|(a number of type \S+)", str(error))
-    what = "something else" if match is None else match.group(1) or match.group(2)
-    return f"rejected: a checkpoint may hold only data, but this one asks for {what}"
+    requested = "something else" if match is None else match.group(1) or match.group(2)
+    return f"rejected: a checkpoint may hold only data, but this one asks for {requested}"
 
 
 def _missing_parts(state: Any) -> list[str]:

@@ -167,7 +167,7 @@ def candidates(
         try:
             proposed.append(converted(how, *about) if how else fewer_heads(*about))
         except UserError as error:
-            rejected[name] = "; ".join(filter(None, (error.what, error.todo)))
+            rejected[name] = "; ".join(filter(None, (error.problem, error.todo)))
     return proposed, rejected
 
 

@@ -62,8 +62,8 @@ def resume(path: Path, identity: Mapping[str, Any]) -> dict[str, Any]:
     content = read(path)
     for name, value in identity.items():
         if content.get(name) != value:
-            what = f"{name} is {content.get(name)} in this analysis, {value} here"
-            raise UserError(what, path, "give another folder with --out")
+            problem = f"{name} is {content.get(name)} in this analysis, {value} here"
+            raise UserError(problem, path, "give another folder with --out")
     return content
 
 

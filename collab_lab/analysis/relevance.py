@@ -73,8 +73,10 @@ class Relevance:
 
     def __init__(self, model: Any):
         if model.decoder.adaptive_softmax is not None:
-            what = "relevance starts from logits, which a model with adaptive softmax does not have"
-            raise UserError(what, todo="give --relevance-sentences 0")
+            problem = (
+                "relevance starts from logits, which a model with adaptive softmax does not have"
+            )
+            raise UserError(problem, todo="give --relevance-sentences 0")
         # Where sums nearly vanish, single precision would lose relevance.
         self.model = copy.deepcopy(model).double()
         self.means = Means()

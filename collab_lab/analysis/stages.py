@@ -51,8 +51,8 @@ def check(trained: Trained) -> None:
     """Raise UserError for an attention without heads."""
     for attention in attentions(trained.model):
         if not attention.module.num_heads:
-            what = f"attention {attention} has no heads left to be analysed"
-            raise UserError(what, trained.path, "give the model that was pruned")
+            problem = f"attention {attention} has no heads left to be analysed"
+            raise UserError(problem, trained.path, "give the model that was pruned")
 
 
 def identity(checkpoint: Path, data: Path, subset: str) -> dict[str, Any]:

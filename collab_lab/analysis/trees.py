@@ -66,11 +66,11 @@ def read(path: Path) -> list[GoldSentence]:
             for tokens in conllu.parse_incr(io.TextIOWrapper(stream, "utf-8")):
                 sentences.append(_sentence(tokens))
         except (ParseException, ValueError) as error:
-            what = f"sentence {len(sentences) + 1} is not CoNLL-U: {error}"
-            raise UserError(what, path, "fix the file") from error
+            problem = f"sentence {len(sentences) + 1} is not CoNLL-U: {error}"
+            raise UserError(problem, path, "fix the file") from error
         except KeyError as error:
-            what = f"sentence {len(sentences) + 1} is not CoNLL-U: a word has no column {error}"
-            raise UserError(what, path, "fix the file") from error
+            problem = f"sentence {len(sentences) + 1} is not CoNLL-U: a word has no column {error}"
+            raise UserError(problem, path, "fix the file") from error
     return sentences
 
 

@@ -141,10 +141,10 @@ def amplify_attention(model: nn.Module) -> None:
             module.mixing.copy_(torch.empty(heads, dims).uniform_(0.5, 1.5) * mask)
 
 
-def unequal(what: str) -> UserError:
+def unequal(problem: str) -> UserError:
     """The error that two models do not compute the same function."""
     todo = "nothing was timed; report this with the output of fairseq-collab doctor"
-    return UserError(what, "the benchmark's check", todo)
+    return UserError(problem, "the benchmark's check", todo)
 
 
 # ---- sentences -----------------------------------------------------------------------------------

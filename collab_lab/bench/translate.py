@@ -115,8 +115,8 @@ def count_ties(stock: list[Any], ours: list[Any]) -> int:
         if theirs["tokens"].tolist() != own["tokens"].tolist():
             apart = abs(float(theirs["score"]) - float(own["score"]))
             if not apart <= TIE:
-                what = f"sentence {number}: our model and fairseq's translate it differently"
-                raise unequal(f"{what} (scores {apart:.2g} apart)")
+                problem = f"sentence {number}: our model and fairseq's translate it differently"
+                raise unequal(f"{problem} (scores {apart:.2g} apart)")
             ties += 1
     return ties
 

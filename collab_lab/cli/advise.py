@@ -24,8 +24,8 @@ def parse(text: str) -> tuple[str, float]:
     """A target such as ``cache=0.5``, for argparse."""
     of, _, number = text.partition("=")
     if of not in COSTS:
-        what = f"{text!r} names none of {', '.join(COSTS)}, as in cache=0.5"
-        raise argparse.ArgumentTypeError(what)
+        problem = f"{text!r} names none of {', '.join(COSTS)}, as in cache=0.5"
+        raise argparse.ArgumentTypeError(problem)
     return of, ranged(float, lambda x: 0 < x < 1, "above 0 and below 1")(number)
 
 

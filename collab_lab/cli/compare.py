@@ -33,8 +33,8 @@ def main(argv: list[str]) -> int:
     baseline, system = (read_system(path, args.reference) for path in (args.baseline, args.system))
     if baseline.references != system.references:
         sizes = f"{len(baseline.references)} and {len(system.references)} sentences"
-        what = f"{args.baseline} and {args.system} were scored against different references"
-        raise UserError(f"{what} ({sizes})", todo="compare translations of one set")
+        problem = f"{args.baseline} and {args.system} were scored against different references"
+        raise UserError(f"{problem} ({sizes})", todo="compare translations of one set")
     low = significance.LOW
     texts = baseline.hypotheses, system.hypotheses
     results = significance.paired(*texts, baseline.references)

@@ -65,8 +65,8 @@ def main(argv: Sequence[str]) -> int:
     stages.check(loaded)
     path, heads = args.out / heads_file.NAME, loaded.heads
     if loaded.is_language_model and args.conllu is not None:
-        what = "a language model has no encoder, whose heads are scored for syntactic relations"
-        raise UserError(what, "--conllu", "leave it out")
+        problem = "a language model has no encoder, whose heads are scored for syntactic relations"
+        raise UserError(problem, "--conllu", "leave it out")
     to_measure = planned(args, loaded)
     args.out.mkdir(parents=True, exist_ok=True)
     results = heads_file.resume(path, stages.identity(args.checkpoint, args.data, args.subset))

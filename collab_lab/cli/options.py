@@ -146,8 +146,8 @@ def import_models(args: Namespace) -> None:
 def check_checkpoint(path: Path) -> None:
     """Raise UserError unless there is such a file."""
     if not path.is_file():
-        what = "is a folder, not a checkpoint" if path.is_dir() else "checkpoint not found"
-        raise UserError(what, path, "give a file such as checkpoints/checkpoint_best.pt")
+        problem = "is a folder, not a checkpoint" if path.is_dir() else "checkpoint not found"
+        raise UserError(problem, path, "give a file such as checkpoints/checkpoint_best.pt")
 
 
 def device(args: Namespace) -> torch.device:

@@ -93,7 +93,7 @@ def checks(model: Trained, priced: Prices, valid: list[dict[str, Any]]) -> dict[
         try:
             changed, price = make()
         except UserError as error:
-            print(f"{change}: not possible ({error.what})")
+            print(f"{change}: not possible ({error.problem})")
         else:
             rise = validation_loss(changed, valid) - whole
             measured.append({"change": change, "price": price, "measured": rise})

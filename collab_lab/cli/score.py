@@ -28,7 +28,7 @@ def build_parser() -> argparse.ArgumentParser:
         "make it a run (--run) and score that. Of a file: compare it with --reference.",
     )
     parser.add_argument(
-        "what", type=Path, nargs="+", metavar="RUN|FILE|CHECKPOINT",
+        "inputs", type=Path, nargs="+", metavar="RUN|FILE|CHECKPOINT",
         help="runs, or folders of runs; or one file of translations, plain text or as "
         "fairseq-generate --remove-bpe prints them; with --run, a checkpoint and a data folder",
     )  # fmt: skip
@@ -52,25 +52,25 @@ def main(argv: list[str]) -> int:
         run = run_of_checkpoint(parser, args, [*PROG.split(), *argv])
         return score_runs([run])
     options.reject(parser, args, ("set", "cpu"), "goes with a checkpoint and --run")
-    for path in [*args.what, *filter(None, [args.reference])]:
+    for path in [*args.inputs, *filter(None, [args.reference])]:
         if not path.exists():
             raise UserError("file or folder not found", path)
-    if any(path.is_dir() for path in args.what):
+    if any(path.is_dir() for path in args.inputs):
         if args.reference:
             parser.error("argument --reference: a run has its own, raw/ in the data folder")
         from collab_lab.runs.run import find_runs
 
-        runs = find_runs(path.resolve() for path in args.what)
+        runs = find_runs(path.resolve() for path in args.inputs)
         options.import_models(args)
         return score_runs(runs)
-    if len(args.what) > 1:
+    if len(args.inputs) > 1:
         parser.error("give one file of translations, or runs; a checkpoint needs --run")
     if not args.reference:
         parser.error("argument --reference: needed with a file of translations")
     from collab_lab.metrics.bleu import score, summary
     from collab_lab.runs.translations import read_system
 
-    system = read_system(args.what[0], args.reference)
+    system = read_system(args.inputs[0], args.reference)
     print(summary(score(system.hypotheses, system.references)))
     return 0
 
@@ -79,9 +79,9 @@ def run_of_checkpoint(
     parser: argparse.ArgumentParser, args: argparse.Namespace, command: list[str]
 ) -> Run:
     """The run that is made of a checkpoint."""
-    if len(args.what) != 2 or args.reference:
+    if len(args.inputs) != 2 or args.reference:
         parser.error("argument --run: goes with a checkpoint and a data folder")
-    args.checkpoint, args.data = args.what
+    args.checkpoint, args.data = args.inputs
     chosen = {}
     for text in args.set:
         name, equals, value = text.partition("=")

@@ -42,9 +42,9 @@ def check(trained: Trained, target: Target) -> None:
         other = first.setdefault(attention.type == "encoder", attention)
         heads, expected = attention.module.num_heads, other.module.num_heads
         if heads != expected:
-            what = f"{attention} has {heads} heads and {other} has {expected}"
+            problem = f"{attention} has {heads} heads and {other} has {expected}"
             todo = "models with pruned heads cannot be converted"
-            raise UserError(what, trained.path, todo)
+            raise UserError(problem, trained.path, todo)
         target.check(attention, trained.path)
 
 
@@ -71,9 +71,9 @@ def check_sizes_of_heads(attention: Attention, path: Path, target: Target) -> No
         for part in target.even:
             if sizes[part] * module.num_heads != module.embed_dim:
                 heads = f"{module.num_heads} heads have {part} of size {sizes[part]}"
-                what = f"{attention}: {heads}; {target.heads} have size {module.embed_dim}/H"
+                problem = f"{attention}: {heads}; {target.heads} have size {module.embed_dim}/H"
                 todo = "heads that were pruned or resized cannot be converted"
-                raise UserError(what, path, todo)
+                raise UserError(problem, path, todo)
 
 
 def shape_options(
@@ -128,8 +128,8 @@ def chosen_sizes(
         if listed and size == 0:
             continue
         if within := target.out_of_range(attention.module, size):
-            what = f"{attention}: {target.size_name} {size} is out of range"
-            raise UserError(what, trained.path, within)
+            problem = f"{attention}: {target.size_name} {size} is out of range"
+            raise UserError(problem, trained.path, within)
         sizes[attention] = size
     check_sizes(sizes, trained, target)
     return sizes
@@ -146,8 +146,8 @@ def check_sizes(sizes: Mapping[Attention, int], trained: Trained, target: Target
         size = attention.module.q_proj.out_features
         if size != attention.module.embed_dim:  # the only size that fits there
             size //= attention.module.num_heads
-            what = f"{attention}: heads of size {size} cannot be left as they are"
-            raise UserError(what, trained.path, f"give a {target.size_name} for them, too")
+            problem = f"{attention}: heads of size {size} cannot be left as they are"
+            raise UserError(problem, trained.path, f"give a {target.size_name} for them, too")
 
 
 def _listed(option: str, text: str | int | None, layers: int) -> list[int] | None:
@@ -251,8 +251,8 @@ class Converter:
                 smallest = sum(min(p.cost(resource) for p in curve) for curve in curves.values())
                 smallest_share = (smallest + rest[resource]) / whole[resource]
                 least[resource] = math.ceil(1000 * smallest_share) / 1000
-            what = f"{self.target.heads} cannot have {spelled(shares)}"
-            raise UserError(what, self.trained.path, f"the least is {spelled(least)}")
+            problem = f"{self.target.heads} cannot have {spelled(shares)}"
+            raise UserError(problem, self.trained.path, f"the least is {spelled(least)}")
         sizes = {attention: p.size for attention, p in points.items() if p.size}
         check_sizes(sizes, self.trained, self.target)
         return sizes

@@ -56,16 +56,16 @@ class Collaborative(Target):
         if mixing not in QUERY_MIXINGS:
             raise UserError(f"{mixing!r} is none of {', '.join(QUERY_MIXINGS)}", "--query-mixing")
         if mixing != "own" and self.must_convert(module):
-            what = "its heads share keys already; only own queries narrow them exactly"
-            raise UserError(f"{attention}: {what}", path, "give --query-mixing own")
+            problem = "its heads share keys already; only own queries narrow them exactly"
+            raise UserError(f"{attention}: {problem}", path, "give --query-mixing own")
         if groups is None:
             return
         if todo := uneven(module.num_heads, groups):
-            what = f"{attention}: number of value heads {groups} is out of range"
-            raise UserError(what, path, todo)
+            problem = f"{attention}: number of value heads {groups} is out of range"
+            raise UserError(problem, path, todo)
         if getattr(module, "value_heads", module.num_heads) < module.num_heads:
-            what = f"{attention}: its heads share {module.value_heads} values already"
-            raise UserError(what, path, "leave --value-heads out: they stay")
+            problem = f"{attention}: its heads share {module.value_heads} values already"
+            raise UserError(problem, path, "leave --value-heads out: they stay")
 
     def largest(self, module: Any) -> int:
         mixing = self.conversion.query_mixing

@@ -116,8 +116,8 @@ def common_heads(trained: Trained, stack: str) -> int:
     numbers = {one.module.num_heads: one.name for one in inside if one.module.num_heads}
     if len(numbers) > 1:
         listed = ", ".join(f"{name} has {number} heads" for number, name in numbers.items())
-        what = f"{listed}; other engines have one number in the {stack}"
-        raise inexact(trained, what, None)
+        problem = f"{listed}; other engines have one number in the {stack}"
+        raise inexact(trained, problem, None)
     return next(iter(numbers), 1)
 
 
@@ -130,8 +130,8 @@ def stock_options(trained: Trained, family: Family) -> Any:
             continue
         heads, dim = common_heads(trained, side), options[f"{side}_embed_dim"]
         if dim % heads:
-            what = f"{heads} heads in the {side} do not divide the model's size {dim}"
-            raise inexact(trained, what)
+            problem = f"{heads} heads in the {side} do not divide the model's size {dim}"
+            raise inexact(trained, problem)
         values[f"{side}_attention_heads"] = heads
         values[f"{side}_layers_to_keep"] = None  # the others are already gone
         values[f"{side}_layers"] = len(layers)
@@ -142,8 +142,8 @@ def stock_options(trained: Trained, family: Family) -> Any:
         return Namespace(**{**values, "_name": arch, "arch": arch})
     for option in family.ignored:
         if options[option]:
-            what = f"fairseq's own language model ignores --{option.replace('_', '-')}"
-            raise inexact(trained, what, None)
+            problem = f"fairseq's own language model ignores --{option.replace('_', '-')}"
+            raise inexact(trained, problem, None)
     values |= {"_name": arch, "max_target_positions": trained.model.decoder.max_target_positions}
     return OmegaConf.create(values)
 
@@ -179,9 +179,9 @@ def check_engine(
         "--encoder-normalize-before, --decoder-normalize-before": post_norm_only and pre_norm,
         "--layernorm-embedding": post_norm_only and cfg.layernorm_embedding,
     }
-    for what, present in unsupported.items():
+    for feature, present in unsupported.items():
         if present:
-            raise inexact(trained, f"{engine} does not support {what}", todo)
+            raise inexact(trained, f"{engine} does not support {feature}", todo)
 
 
 class Vocabulary(NamedTuple):
@@ -206,8 +206,8 @@ def vocabulary(trained: Trained, data: Path | None) -> Vocabulary:
     """
     task = trained.cfg.task
     if task._name not in ("translation", MULTILINGUAL):
-        what = f"its task is {task._name!r}, not translation"
-        raise inexact(trained, what, "--format fairseq keeps it")
+        problem = f"its task is {task._name!r}, not translation"
+        raise inexact(trained, problem, "--format fairseq keeps it")
     folder = data or Path(task.data)
     todo = f"give the folder that {trained.path} was trained on"
     check_data(folder, todo)

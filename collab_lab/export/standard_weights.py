@@ -87,11 +87,11 @@ def plain_weights(
         heads = scoring_heads(maps)
         needed = max(a.size(1) for a, _ in heads)
         if needed > size:
-            what = f"a head scores by {needed} dimensions; standard heads here have {size}"
-            raise NotExactError(what)
+            problem = f"a head scores by {needed} dimensions; standard heads here have {size}"
+            raise NotExactError(problem)
         if values.size(2) > size:
-            what = f"values have size {values.size(2)}; standard heads here have {size}"
-            raise NotExactError(what)
+            problem = f"values have size {values.size(2)}; standard heads here have {size}"
+            raise NotExactError(problem)
         sides = zip(*heads, strict=True)
         queries, keys = (torch.stack([widened(x, size) for x in side]) for side in sides)
     return _state(attention, LinearMaps(queries, keys, repeated(values, groups)), size)

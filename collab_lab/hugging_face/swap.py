@@ -102,8 +102,8 @@ def swap_attention(
             todo="known are Hugging Face's BERT, RoBERTa, DistilBERT, Marian, DeiT",
         )
     if "" in originals:
-        what = f"the {type(model).__name__} is an attention itself"
-        raise UserError(what, todo="give a model that holds it")
+        problem = f"the {type(model).__name__} is an attention itself"
+        raise UserError(problem, todo="give a model that holds it")
     heads = {name: trained_heads(name, **maps) for name, (*_, maps) in originals.items()}
     separate = query == "separate"
     conversion = Conversion("headsize") if separate else Conversion("collab", query)

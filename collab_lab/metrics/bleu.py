@@ -121,11 +121,11 @@ def tokenizer(references: Sequence[str]) -> str:
 
 def check_ordinary(hypotheses: Sequence[str], references: Sequence[str]) -> None:
     """Check that hypotheses are ordinary text: subwords or tokens would get a meaningless score."""
-    for trace, what in _TRACES.items():
+    for trace, form in _TRACES.items():
         number = sum(trace.search(line) is not None for line in hypotheses)
         if number > max(2, len(hypotheses) // 100) and not any(map(trace.search, references)):
-            what, todo = what.split("; ")
-            raise UserError(f"{number} of {len(hypotheses)} hypotheses are in {what}", todo=todo)
+            form, todo = form.split("; ")
+            raise UserError(f"{number} of {len(hypotheses)} hypotheses are in {form}", todo=todo)
 
 
 def subword_marks(symbols: Iterable[str]) -> str | None:

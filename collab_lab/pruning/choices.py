@@ -74,8 +74,8 @@ def check_enough(heads: HeadCounts, keep: int) -> None:
     """Raise UserError for more heads than an attention has."""
     for type_, counts in heads.items():
         if min(counts, default=keep) < keep:
-            what = f"cannot keep {keep} heads of {type_} attention, which has {min(counts)}"
-            raise UserError(what, "--keep")
+            problem = f"cannot keep {keep} heads of {type_} attention, which has {min(counts)}"
+            raise UserError(problem, "--keep")
 
 
 # ---- by price, or importance ---------------------------------------------------------------------

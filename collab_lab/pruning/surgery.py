@@ -82,17 +82,17 @@ def check_retained(trained: Trained, retained: Retained) -> None:
     for type_, counts in trained.heads.items():
         layers = retained[type_]
         if len(layers) != len(counts):
-            what = f"heads are given for {len(layers)} layers, but it has {len(counts)}"
-            raise UserError(f"{type_} attention: {what}", where=trained.path)
+            problem = f"heads are given for {len(layers)} layers, but it has {len(counts)}"
+            raise UserError(f"{type_} attention: {problem}", where=trained.path)
         for layer, (heads, count) in enumerate(zip(layers, counts, strict=True)):
             unknown = [head for head in heads if not 0 <= head < count]
             if len(set(heads)) < len(heads):
-                what = "a head is given twice"
+                problem = "a head is given twice"
             elif unknown:
-                what = f"there is no head {unknown[0]}; it has heads 0 to {count - 1}"
+                problem = f"there is no head {unknown[0]}; it has heads 0 to {count - 1}"
             else:
                 continue
-            raise UserError(f"{type_} attention, layer {layer}: {what}", where=trained.path)
+            raise UserError(f"{type_} attention, layer {layer}: {problem}", where=trained.path)
 
 
 def retained_weights(trained: Trained, retained: Retained) -> dict[str, Tensor]:
@@ -161,8 +161,10 @@ def options_for(
     try:
         values = OmegaConf.to_container(OmegaConf.merge(known, taken, chosen), enum_to_str=True)
     except ValidationError as error:
-        what = f"its option {error.full_key} is of another kind than {arch}'s: {first_line(error)}"
-        raise UserError(what, trained.path) from error
+        problem = (
+            f"its option {error.full_key} is of another kind than {arch}'s: {first_line(error)}"
+        )
+        raise UserError(problem, trained.path) from error
     assert isinstance(values, dict)
     return {**{str(name): value for name, value in values.items()}, "_name": arch}
 
@@ -199,9 +201,9 @@ def common_head_size(trained: Trained, projection: str) -> int | None:
     sizes = {head_size(attention, projection) for attention in every if attention.module.num_heads}
     if len(sizes) > 1:
         listed = ", ".join(map(str, sorted(sizes)))
-        what = f"its heads have different sizes ({listed} in {projection})"
+        problem = f"its heads have different sizes ({listed} in {projection})"
         todo = "give a model that was trained with --head-size"
-        raise UserError(f"{what}, which {HEADSIZE} has no options for", trained.path, todo)
+        raise UserError(f"{problem}, which {HEADSIZE} has no options for", trained.path, todo)
     return sizes.pop() if sizes else None
 
 

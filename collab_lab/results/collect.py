@@ -105,9 +105,9 @@ def check_same(frame: pd.DataFrame, fields: Iterable[str], todo: str) -> None:
         other = values.map(str) != str(values.iloc[0])
         if other.any():
             here, there = frame["folder"].iloc[0], frame["folder"][other].iloc[0]
-            what = f"{here} and {there} differ in {field}: "
-            what += f"{values.iloc[0]} and {values[other].iloc[0]}"
-            raise UserError(what, todo=todo)
+            problem = f"{here} and {there} differ in {field}: "
+            problem += f"{values.iloc[0]} and {values[other].iloc[0]}"
+            raise UserError(problem, todo=todo)
 
 
 def check_seeds(frame: pd.DataFrame) -> None:
@@ -118,9 +118,9 @@ def check_seeds(frame: pd.DataFrame) -> None:
     if (twice := frame["seed"].duplicated()).any():
         second = frame[twice].iloc[0]
         first = frame[frame["seed"] == second["seed"]].iloc[0]
-        what = f"{first['folder']} and {second['folder']} are one model with one seed"
+        problem = f"{first['folder']} and {second['folder']} are one model with one seed"
         todo = "leave one out, or give one another method"
-        raise UserError(f"{what} ({second['seed']})", todo=todo)
+        raise UserError(f"{problem} ({second['seed']})", todo=todo)
 
 
 def warnings(frame: pd.DataFrame) -> list[str]:

@@ -143,9 +143,11 @@ class Run:
         saved, asked = flat(self.config()), flat(config)
         for key in sorted(saved.keys() | asked.keys()):
             if saved.get(key) != asked.get(key) and not OF_THE_MACHINE.match(key):
-                what = f"was started with {key}={saved.get(key)}, now {asked.get(key)} is asked for"
+                problem = (
+                    f"was started with {key}={saved.get(key)}, now {asked.get(key)} is asked for"
+                )
                 todo = f"give {key}={saved.get(key)}, or another folder, or remove this one"
-                raise UserError(what, self.folder, todo)
+                raise UserError(problem, self.folder, todo)
 
     def locked(self) -> AbstractContextManager[int]:
         """Lock the run against other processes; yields a file descriptor for children to inherit.

@@ -133,8 +133,8 @@ def check_test_set(config: DictConfig) -> str:
         raise UserError(f"there is no raw/{subset}.{target}", data, todo)
     pairs = (f"{source}-{target}", f"{target}-{source}")  # fairseq takes either
     if not any(any(data.glob(f"{subset}.{pair}.{source}*")) for pair in pairs):
-        what = f"{subset} is not binarised: there is no {subset}.{pairs[0]}.{source}"
-        raise UserError(what, data, "prepare the data again, with this test set")
+        problem = f"{subset} is not binarised: there is no {subset}.{pairs[0]}.{source}"
+        raise UserError(problem, data, "prepare the data again, with this test set")
     return subset
 
 
@@ -218,8 +218,8 @@ def all_batches(trained: Trained, config: DictConfig, subset: str) -> Iterator[A
     """A subset in the batches of fairseq-generate; UserError for a sentence that is too long."""
     number = len(dataset_of(trained.task, subset))
     if left_out := number - len(fitting(trained, subset)):
-        what = f"{left_out} sentences of {subset} are longer than the model's positions"
-        raise UserError(what, config.task.data, "shorten or split them")
+        problem = f"{left_out} sentences of {subset} are longer than the model's positions"
+        raise UserError(problem, config.task.data, "shorten or split them")
     dataset = config.dataset
     tokens = dataset.max_tokens_valid or dataset.max_tokens
     sentences = None if tokens else dataset.batch_size

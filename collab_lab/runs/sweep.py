@@ -148,13 +148,13 @@ def check_options(config: DictConfig) -> None:
             near = _nearest(section, [str(key) for key in config if key != section])
             raise UserError(f"is no section of a configuration{near}", section) from None
         for key in {str(key) for key in options} - set(known):
-            what = f"no such option of {kind or 'fairseq'}{_nearest(key, known)}"
-            raise UserError(what, f"{section}.{key}")
+            problem = f"no such option of {kind or 'fairseq'}{_nearest(key, known)}"
+            raise UserError(problem, f"{section}.{key}")
         for option in getattr(OmegaConf.get_type(known), "__dataclass_fields__", {}).values():
             words = option.metadata.get("choices")
             if words and (word := options.get(option.name)) not in (None, *words):
-                what = f"{word!r} is none of {', '.join(words)}{_nearest(str(word), words)}"
-                raise UserError(what, f"{section}.{option.name}")
+                problem = f"{word!r} is none of {', '.join(words)}{_nearest(str(word), words)}"
+                raise UserError(problem, f"{section}.{option.name}")
 
 
 def _jobs(name: str, search: list[str], overrides: list[str]) -> Iterator[Job]:

@@ -94,8 +94,8 @@ def training_numbers(run: Run, trained: Trained) -> dict[str, Any]:
     bits = float(validation["valid_loss"] if nll is None else nll)
     guess = math.log2(len(trained.task.target_dictionary))
     if epochs and not bits < 2 * guess:
-        what = f"validation loss is {bits:.1f} bits a token, of a guess {guess:.1f}"
-        raise Diverged(what, run.folder, "lower the learning rate")
+        problem = f"validation loss is {bits:.1f} bits a token, of a guess {guess:.1f}"
+        raise Diverged(problem, run.folder, "lower the learning rate")
     last = epochs[-1] if epochs else {}
     speeds = [float(one["train_wps"]) for one in epochs]  # with validation and checkpoints
     return {

@@ -75,9 +75,9 @@ def _aligned(translations: Path, reference: Path) -> tuple[list[str], list[str]]
     check_reference(lines, references, translations, reference)
     hypotheses = read_hypotheses(translations)
     if len(hypotheses) != len(references):
-        what = f"{len(hypotheses)} hypotheses, but {len(references)} sentences in {reference}"
+        problem = f"{len(hypotheses)} hypotheses, but {len(references)} sentences in {reference}"
         todo = "give the --reference of the set that was translated"
-        raise UserError(what, translations, todo)
+        raise UserError(problem, translations, todo)
     return hypotheses, references
 
 
@@ -94,8 +94,8 @@ def check_translated(lines: list[str], translations: Path, reference: Path) -> N
         texts[match[1]].setdefault(match[2], _UNKNOWN.sub("", match[4]))
         scores.append(float(match[3] or 0))  # mean log2 of a token's probability; 0 of a target
     if texts["T"] and texts["T"] == texts["H"] and sum(scores) < -CONFIDENT_BITS * len(texts["H"]):
-        what = "every hypothesis is its reference"
-        raise UserError(what, translations, "run fairseq-generate without --score-reference")
+        problem = "every hypothesis is its reference"
+        raise UserError(problem, translations, "run fairseq-generate without --score-reference")
 
 
 def check_reference(
@@ -114,8 +114,8 @@ def check_reference(
         return
     other = next(i for i, (target, raw) in enumerate(ngrams) if not target <= raw)
     target, raw = pairs[other]
-    what = f"is not the reference of {translations}: it has {raw!r} where that has {target!r}"
-    raise UserError(what, reference, "give the --reference of the set that was translated")
+    problem = f"is not the reference of {translations}: it has {raw!r} where that has {target!r}"
+    raise UserError(problem, reference, "give the --reference of the set that was translated")
 
 
 def _ngrams(text: str) -> set[str]:
@@ -135,12 +135,12 @@ def read_hypotheses(path: Path) -> list[str]:
         if match := _BEST.fullmatch(line):
             best.setdefault(int(match[1]), match[2])  # the first is the best
     if not best:
-        what = "no hypotheses (lines that start with D-) in it"
-        raise UserError(what, path, "give the output of fairseq-generate, run without --quiet")
+        problem = "no hypotheses (lines that start with D-) in it"
+        raise UserError(problem, path, "give the output of fairseq-generate, run without --quiet")
     if missing := set(range(max(best) + 1)) - best.keys():
-        what = f"hypothesis {min(missing)} is missing ({len(missing)} of {max(best) + 1})"
+        problem = f"hypothesis {min(missing)} is missing ({len(missing)} of {max(best) + 1})"
         todo = "generate the whole set (fairseq-generate --skip-invalid-size-inputs-valid-test "
-        raise UserError(what, path, f"{todo}drops sentences)")
+        raise UserError(problem, path, f"{todo}drops sentences)")
     return [best[number] for number in sorted(best)]
 
 

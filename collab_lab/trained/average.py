@@ -42,8 +42,8 @@ class Mean:
             if not value.is_floating_point():
                 first = self.integers.setdefault(name, value)
                 if not torch.equal(first, value):
-                    what = f"{name} is {value.tolist()}, but {first.tolist()} in {self.paths[0]}"
-                    raise UserError(what, path, "models of different kinds have no mean")
+                    problem = f"{name} is {value.tolist()}, but {first.tolist()} in {self.paths[0]}"
+                    raise UserError(problem, path, "models of different kinds have no mean")
             elif self.tied[name] == name:
                 if name.endswith(fairseq_fixes.UNDEFINED):
                     value = torch.zeros_like(value)  # nothing reads it
@@ -55,13 +55,13 @@ class Mean:
         for name in sorted({*self.like, *model}):
             kind, expected = _kind(model.get(name)), _kind(self.like.get(name))
             if kind != expected:
-                what = f"{name} is {kind}, but {expected} in {self.paths[0]}"
-                raise UserError(what, path, _ONE_TRAINING)
+                problem = f"{name} is {kind}, but {expected} in {self.paths[0]}"
+                raise UserError(problem, path, _ONE_TRAINING)
         if different := sorted(self.shared ^ shared_embeddings(model)):
             one, other = different[0]
             kind, expected = ("two", "one") if different[0] in self.shared else ("one", "two")
-            what = f"{one} and {other} are {kind} here, but {expected} in {self.paths[0]}"
-            raise UserError(what, path, "models that share different embeddings have no mean")
+            problem = f"{one} and {other} are {kind} here, but {expected} in {self.paths[0]}"
+            raise UserError(problem, path, "models that share different embeddings have no mean")
 
     def result(self) -> dict[str, Tensor]:
         """The mean, with the names and tied weights of the first model."""
@@ -131,7 +131,7 @@ def last_checkpoints(count: int, folder: str | os.PathLike[str]) -> list[str]:
     matches = matches or [match for file in files if (match := UPDATE_FILE.fullmatch(file))]
     names = [name for _, name in sorted((int(match[1]), match[0]) for match in matches)]
     if len(names) < count:
-        what = f"holds {len(names)} checkpoints of epochs or updates, not {count}"
+        problem = f"holds {len(names)} checkpoints of epochs or updates, not {count}"
         todo = "give a smaller --last, or train with --keep-last-epochs or more"
-        raise UserError(what, folder, todo)
+        raise UserError(problem, folder, todo)
     return [os.path.join(folder, name) for name in names[-count:]]

@@ -255,9 +255,9 @@ def check_transformer(model: Any, path: Path) -> None:
     """Raise UserError unless the model is a transformer for translation or a language model."""
     needed = {"decoder"} if isinstance(model, FairseqLanguageModel) else {"encoder", "decoder"}
     if not needed <= {one.type for one in attentions(model)}:
-        what = "neither an encoder-decoder transformer nor a transformer language model"
+        problem = "neither an encoder-decoder transformer nor a transformer language model"
         todo = "give a checkpoint of a translation model or a language model"
-        raise UserError(what, path, todo)
+        raise UserError(problem, path, todo)
 
 
 def check_direction(task: Any, where: Path, todo: str) -> None:

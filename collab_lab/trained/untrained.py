@@ -44,9 +44,9 @@ def dictionary_sizes(weights: Mapping[str, Tensor], path: Path) -> tuple[int, in
         elif rows:
             sizes.append(sum(rows))
     if not sizes:
-        what = "has no embeddings of words, and so no known size of its dictionary"
+        problem = "has no embeddings of words, and so no known size of its dictionary"
         todo = "give a transformer of words or subwords"
-        raise UserError(what, path, todo)
+        raise UserError(problem, path, todo)
     return sizes[0], sizes[-1]
 
 

@@ -91,8 +91,8 @@ def check_sizes(least: int = 1, most: float = math.inf, **sizes: int) -> None:
         if size < least:
             raise ValueError(f"{name} is {size}; it must be at least {least}")
         if size > most:
-            what = f"{name} is {size}; it must be at most {most}"
-            raise ValueError(f"{what}: wider heads cost more and compute nothing else")
+            problem = f"{name} is {size}; it must be at most {most}"
+            raise ValueError(f"{problem}: wider heads cost more and compute nothing else")
 
 
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
@@ -113,10 +113,10 @@ def head_size(size: int | None, embed_dim: int, num_heads: int) -> int:
     return size
 
 
-def check_shared_evenly(num_heads: int, groups: int, what: str) -> None:
+def check_shared_evenly(num_heads: int, groups: int, shared: str) -> None:
     """Raise ValueError if ``num_heads`` do not share ``groups`` of ``what`` evenly."""
     if num_heads % groups:
         raise ValueError(
-            f"{num_heads} heads do not share {groups} {what} evenly: give a number that divides "
+            f"{num_heads} heads do not share {groups} {shared} evenly: give a number that divides "
             "the heads"
         )

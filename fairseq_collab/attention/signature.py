@@ -65,8 +65,8 @@ class Signature:
                     yield _difference(f.metadata.get("label", f.name), _value(f, number), value)
 
 
-def _difference(what: str, saved: Any, expected: Any) -> str:
-    return f"{what} is {saved} in the checkpoint, {expected} in the model"
+def _difference(name: str, saved: Any, expected: Any) -> str:
+    return f"{name} is {saved} in the checkpoint, {expected} in the model"
 
 
 def _number(part: Field[Any], value: Any) -> int:

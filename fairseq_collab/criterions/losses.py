@@ -153,8 +153,8 @@ class WithHeadGroups(LogsMeans):
         check_weight("--group-beta", cfg.group_beta)
         if cfg.group_normalisation not in NORMALISATIONS:
             known = ", ".join(NORMALISATIONS)
-            what = f"is {cfg.group_normalisation!r}; it must be one of {known}"
-            raise UserError(what, where="--group-normalisation")
+            problem = f"is {cfg.group_normalisation!r}; it must be one of {known}"
+            raise UserError(problem, where="--group-normalisation")
         criterion = super().build_criterion(cfg, task)
         criterion.group_alpha, criterion.group_beta = cfg.group_alpha, cfg.group_beta
         criterion.group_normalisation = cfg.group_normalisation

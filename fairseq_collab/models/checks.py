@@ -106,6 +106,6 @@ def _differences(model: Any, state: Mapping[str, Tensor], prefix: str) -> Iterat
 def _dictionary_difference(name: str, saved: Tensor, expected: Tensor) -> str:
     size, expected_size = int(saved[1]), int(expected[1])
     if size != expected_size:
-        what = f"{size} symbols in the checkpoint, {expected_size} in the model"
-        return f"the {name}'s dictionary has {what}"
+        difference = f"{size} symbols in the checkpoint, {expected_size} in the model"
+        return f"the {name}'s dictionary has {difference}"
     return f"the {name}'s dictionary has the same size ({size}) but other symbols, or another order"

@@ -80,8 +80,8 @@ TRANSLATION = Family(
 LanguageModelOptions = make_dataclass(
     "LanguageModelOptions",
     [
-        (name, Optional[int], option(None, f"{what} (default: model's)"))
-        for name, what in (
+        (name, Optional[int], option(None, f"{meaning} (default: model's)"))
+        for name, meaning in (
             ("decoder_input_dim", "decoder input dimension"),
             ("decoder_output_dim", "decoder output dimension"),
         )

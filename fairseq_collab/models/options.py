@@ -126,12 +126,12 @@ _CALLED = {
 
 
 def in_types(
-    name: str, what: str, kind: str = "a number", zero: str = ""
+    name: str, meaning: str, kind: str = "a number", zero: str = ""
 ) -> Callable[[type], type]:
     """Add to a dataclass the options ``--NAME-in-TYPE``: a value for one attention type, or a list.
 
     Args:
-        what: meaning of the value.
+        meaning: of the value.
         kind: of value.
         zero: meaning of 0, if 0 is allowed.
     """
@@ -139,7 +139,7 @@ def in_types(
     def help_of(type_: AttentionType) -> str:
         usual = f"--{name.replace('_', '-')}" if name != "heads" else "the model's heads"
         values = f"{kind}, or one for each layer, joined by commas{zero}"
-        return f"{what} in {_CALLED[type_]}: {values} (default: {usual})"
+        return f"{meaning} in {_CALLED[type_]}: {values} (default: {usual})"
 
     def add(options: type) -> type:
         added = [
@@ -193,14 +193,14 @@ def listed_values(option: str, text: str, layers: int, allowed: int | tuple[str,
     parts = str(text).split(",")
     if isinstance(allowed, tuple):
         values: list[Any] = [word for word in parts if word in allowed]
-        what = f"one of {', '.join(allowed)}"
+        expected = f"one of {', '.join(allowed)}"
     else:
         values = [int(part) for part in parts if part.isdecimal() and int(part) >= allowed]
-        what = f"a number from {allowed} up"
+        expected = f"a number from {allowed} up"
     if len(values) < len(parts) or len(values) not in (1, layers):
         raise ValueError(
-            f"{option} is {text!r}; it must be {what}, or {layers} of them (one for each layer) "
-            "joined by commas"
+            f"{option} is {text!r}; it must be {expected}, or {layers} of them "
+            "(one for each layer) joined by commas"
         )
     return values * layers if len(values) == 1 else values
 

@@ -64,7 +64,7 @@ def test_a_package_that_raises_on_import(python, tmp_path, package):
 
 
 @pytest.mark.parametrize(
-    ("name", "version", "what"),
+    ("name", "version", "expected"),
     [
         ("sacrebleu", "", "sacrebleu is not installed"),
         ("fairseq", "0.12.3.1", "fairseq 0.12.3.1 instead of 0.12.2"),
@@ -72,11 +72,11 @@ def test_a_package_that_raises_on_import(python, tmp_path, package):
         ("omegaconf", "2.0.6", "omegaconf 2.0.6 instead of 2.3 or later"),
     ],
 )
-def test_wrong_distributions(monkeypatch, name, version, what):
+def test_wrong_distributions(monkeypatch, name, version, expected):
     found = {name: doctor.installed_version(name) for name in doctor.DISTRIBUTIONS}
     monkeypatch.setattr(doctor, "installed_version", (found | {name: version}).__getitem__)
     (problem,) = doctor.distributions()
-    assert problem.what == what
+    assert problem.message == expected
     assert problem.remedy.startswith("run `pip install ")
 
 
