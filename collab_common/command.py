@@ -36,8 +36,8 @@ def run(prog: str, action: Callable[[], object]) -> int:
     except OSError as error:  # a full disk, a folder without permission, ...
         if error.errno is None and not isinstance(error, FileNotFoundError):
             raise  # not the system's but fairseq's own; it knows a missing data set only by name
-        where = f"{error.filename}: " if error.filename else ""
-        print(f"{prog}: error: {where}{error.strerror or error}", file=sys.stderr)
+        source = f"{error.filename}: " if error.filename else ""
+        print(f"{prog}: error: {source}{error.strerror or error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print(f"{prog}: interrupted", file=sys.stderr)

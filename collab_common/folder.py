@@ -43,8 +43,8 @@ def build_folder(
         try:
             with _replacing(out) as folder:
                 described = build(folder)
-                made = datetime.now(UTC).isoformat(timespec="seconds")
-                content = {"format": FORMAT, "made": made, **identity, **described}
+                started = datetime.now(UTC).isoformat(timespec="seconds")
+                content = {"format": FORMAT, "made": started, **identity, **described}
                 content["outputs"] = fingerprint_tree(folder)
                 write_json(folder / MANIFEST, content)
         except OSError as error:
@@ -101,31 +101,31 @@ def _reject(out: Path, problem: str, differences: list[str], most: int = 4) -> N
         raise UserError(f"{problem} ({listed})", out, todo)
 
 
-def _differences(there: Any, asked: Any, name: str = "") -> list[str]:
+def _differences(saved: Any, asked: Any, name: str = "") -> list[str]:
     """Where two nested mappings differ: 'options.vocab_size: 6000 there, 8000 asked for'."""
-    if isinstance(there, Mapping) and isinstance(asked, Mapping):
-        keys = dict.fromkeys([*asked, *(there if name else ())])
+    if isinstance(saved, Mapping) and isinstance(asked, Mapping):
+        keys = dict.fromkeys([*asked, *(saved if name else ())])
         return [
             line
             for key in keys
             for line in _differences(
-                there.get(key), asked.get(key), f"{name}.{key}" if name else str(key)
+                saved.get(key), asked.get(key), f"{name}.{key}" if name else str(key)
             )
         ]
-    if there == asked:
+    if saved == asked:
         return []
     if name.endswith(".sha256"):
         return [f"{name.removesuffix('.sha256')}: changed"]
-    return [f"{name}: {there!r} there, {asked!r} asked for"]
+    return [f"{name}: {saved!r} there, {asked!r} asked for"]
 
 
 def _damage(out: Path, manifest: Json) -> list[str]:
     """List the files of a finished folder that its manifest describes otherwise."""
-    now = fingerprint_tree(out)
+    outputs = fingerprint_tree(out)
     return [
-        f"{name}: {'changed' if name in now else 'missing'}"
+        f"{name}: {'changed' if name in outputs else 'missing'}"
         for name, fingerprint in manifest.get("outputs", {}).items()
-        if now.get(name) != fingerprint
+        if outputs.get(name) != fingerprint
     ]
 
 
@@ -136,8 +136,8 @@ def _alone(out: Path) -> Iterator[Path]:
     out.parent.mkdir(parents=True, exist_ok=True)
     with locked(out.with_name(f".{out.name}.lock")):
         _restore(out)
-        for left in out.parent.glob(f".{glob.escape(out.name)}.new-*"):
-            shutil.rmtree(left, ignore_errors=True)
+        for leftover in out.parent.glob(f".{glob.escape(out.name)}.new-*"):
+            shutil.rmtree(leftover, ignore_errors=True)
         yield out
 
 

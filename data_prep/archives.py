@@ -82,8 +82,8 @@ def extract(path: Path, archive: Archive, folder: Path) -> None:
     try:
         with tarfile.open(path, "r|*") as opened:
             for info in opened:
-                for name, wanted in archive.members.items():
-                    if not f"/{info.name}".endswith(f"/{wanted}"):
+                for name, member in archive.members.items():
+                    if not f"/{info.name}".endswith(f"/{member}"):
                         continue
                     tarfile.data_filter(info, str(folder))  # under its name in the archive
                     if not info.isfile():

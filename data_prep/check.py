@@ -69,10 +69,10 @@ class SetReport:
     longest: int = 0
     tokens: int = 0
 
-    def drop(self, reason: str, where: str) -> None:
+    def drop(self, reason: str, location: str) -> None:
         """Count a dropped pair."""
         self.dropped[reason] = self.dropped.get(reason, 0) + 1
-        self.first.setdefault(reason, where)
+        self.first.setdefault(reason, location)
 
 
 #: The reports of the validation and test sets that a pair is in, by the set's name.
@@ -155,10 +155,10 @@ def check_set(split: str, text: Pair, out: Pair | None, held_out: HeldOut) -> Se
             inspected = [inspect(row, number == 1) for row in rows]
             if faulty := [side for side in (0, 1) if inspected[side][0] in faults]:
                 fault, detail = inspected[faulty[0]]
-                where = f"{text[faulty[0]]}:{number}"
+                location = f"{text[faulty[0]]}:{number}"
                 if split != "train" or out is None:
-                    raise UserError(_described(fault, detail), where, _TODO.get(fault, _CORRECT))
-                report.drop(fault, _described(where, detail))
+                    raise UserError(_described(fault, detail), location, _TODO.get(fault, _CORRECT))
+                report.drop(fault, _described(location, detail))
                 continue
             source, target = (row.rstrip(b"\n") for row in rows)
             report.kept += 1
@@ -195,14 +195,14 @@ def _described(problem: str, detail: str) -> str:
 def check_losses(reports: Mapping[str, SetReport], allowed: float) -> None:
     """Print the report and raise UserError if more than the share ``allowed`` of a set is lost."""
     for split, report in reports.items():
-        lost = sum(report.dropped.values())
-        if lost <= allowed * report.read:
+        dropped = sum(report.dropped.values())
+        if dropped <= allowed * report.read:
             continue
         print(*report_lines(reports), sep="\n", flush=True)
         reason, count = max(report.dropped.items(), key=lambda item: item[1])
-        share = lost / report.read
+        share = dropped / report.read
         raise UserError(
-            f"{lost:,} of {report.read:,} pairs ({share:.0%}) would be dropped, "
+            f"{dropped:,} of {report.read:,} pairs ({share:.0%}) would be dropped, "
             f"{count:,} for: {reason}, first at {report.first[reason]}",
             f"set {split}",
             f"{_TODO.get(reason, 'correct the text')}, or give --allow-loss {share + 0.005:.2f}",
@@ -216,7 +216,7 @@ def report_lines(reports: Mapping[str, SetReport]) -> Iterator[str]:
             "set": split,
             "pairs read": f"{report.read:,}",
             "kept": f"{report.kept:,}",
-            "dropped": ", ".join(f"{n:,} {why}" for why, n in report.dropped.items()) or "0",
+            "dropped": ", ".join(f"{n:,} {reason}" for reason, n in report.dropped.items()) or "0",
             "longest line": f"{report.longest:,} words",
             "tokens": f"{report.tokens:,}" if report.tokens else "-",
         }

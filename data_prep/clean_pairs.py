@@ -26,14 +26,14 @@ def reason_to_drop(
         ratio: the longer side may have this many times the words of the shorter one
         shortest, longest: words that each side must and may have
     """
-    one, other = len(source), len(target)
-    if not (one and other):
+    source_words, target_words = len(source), len(target)
+    if not (source_words and target_words):
         return "empty"
-    if max(one, other) > longest:
+    if max(source_words, target_words) > longest:
         return "too_long"
-    if min(one, other) < shortest:
+    if min(source_words, target_words) < shortest:
         return "too_short"
-    if one / other > ratio or other / one > ratio:
+    if source_words / target_words > ratio or target_words / source_words > ratio:
         return "ratio"
     return "long_word" if max(map(len, source + target)) > LONGEST_WORD else ""
 

@@ -94,6 +94,6 @@ class Corpus:
 
     def with_own_archives(self) -> Corpus:
         """Return this corpus, of other text in archives of the published names and layout."""
-        archives = tuple(replace(one, known_hash=None) for one in self.archives)
+        archives = tuple(replace(archive, known_hash=None) for archive in self.archives)
         note = {"note": "own archives, not the published ones"}
         return replace(self, archives=archives, about=self.about | note)

@@ -97,7 +97,7 @@ _AUXILIARIES = {"future": ("will", "werden"), "can": ("can", "können"), "must":
 
 
 def _entries(text: str, separator: str = ";") -> list[str]:
-    return [one.strip() for one in text.replace("\n", separator).split(separator) if one.strip()]
+    return [row.strip() for row in text.replace("\n", separator).split(separator) if row.strip()]
 
 
 NOUNS = [entry.split() for entry in _entries(_NOUNS)]
@@ -177,8 +177,8 @@ class Grammar:
         tense = tense or self._dice.choices([*_TENSES], [*_TENSES.values()])[0]
         clause = Clause(self.noun_phrase(verb[2]), verb, tense, self.chance(0.12))
         for frame in verb[3] if verb[3] != ["-"] else ():
-            where, _, kinds = frame.partition(":")
-            prepositions, _, case = where.rpartition(".")
+            government, _, kinds = frame.partition(":")
+            prepositions, _, case = government.rpartition(".")
             english, _, german = prepositions.partition(">")
             clause.objects.append((self.noun_phrase(kinds.split(",")), english, german, case))
         fitting = [adverb for adverb in ADVERBS if tense in adverb[2].split()]

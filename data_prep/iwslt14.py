@@ -101,35 +101,35 @@ def corpus(variant: str, pair: Languages) -> Corpus:
 
 
 def _make_text(split_hyphens: bool, folder: Path, languages: Languages) -> Json:
-    at = partial(pair_in, folder, languages=languages)
+    pair_at = partial(pair_in, folder, languages=languages)
 
     def tokenise(source: Pair, target: Pair) -> None:
-        tokens = at("scratch/unsplit") if split_hyphens else target
+        tokens = pair_at("scratch/unsplit") if split_hyphens else target
         moses.tokenise_pair(source, tokens, languages, normalise=False, lower=True)
         if split_hyphens:
             rewrite(tokens, target, partial(_HYPHEN.sub, rf"\1 {SPLIT_HYPHEN} \2"))
 
-    originals, talks = at("original/train.tags"), at("scratch/talks")
+    originals, talks = pair_at("original/train.tags"), pair_at("scratch/talks")
     pairs = zip(originals, talks, strict=True)
     counts = [write_lines(target, talk_lines(source)) for source, target in pairs]
     check_equal(originals, counts, "lines of text")
-    tokens, cleaned = at("scratch/tokens"), at("scratch/cleaned")
+    tokens, cleaned = pair_at("scratch/tokens"), pair_at("scratch/cleaned")
     tokenise(talks, tokens)
     steps = {"cleaned": clean_pairs(tokens, cleaned, **CLEAN)}
-    steps["carved"] = carve(cleaned, EVERY, at("train"), at("valid"))
+    steps["carved"] = carve(cleaned, EVERY, pair_at("train"), pair_at("valid"))
 
     tests = []
     for chosen in test_sets(languages):
-        published = at(f"original/{chosen}", suffix=".xml")
+        published = pair_at(f"original/{chosen}", suffix=".xml")
         if any(path.exists() for path in published):
-            tests.append(at(f"scratch/{chosen}"))
+            tests.append(pair_at(f"scratch/{chosen}"))
             write_segments(published, tests[-1])
-    cased = at("raw/test.cased")
+    cased = pair_at("raw/test.cased")
     join(tests, cased)
     # a model of lower-cased text is scored against a lower-cased reference
-    rewrite(cased, at("raw/test"), str.lower)
-    mapped = rewrite(cased, at("scratch/mapped"), without_typographic_apostrophes)
-    tokenise(mapped, at("test"))
+    rewrite(cased, pair_at("raw/test"), str.lower)
+    mapped = rewrite(cased, pair_at("scratch/mapped"), without_typographic_apostrophes)
+    tokenise(mapped, pair_at("test"))
     return steps
 
 

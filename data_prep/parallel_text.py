@@ -168,8 +168,8 @@ def join(parts: Sequence[Pair], targets: Pair) -> None:
 def carve(pair: Pair, every: int, rest: Pair, carved: Pair) -> dict[str, int]:
     """Move each ``every``-th pair (from 1) of a text to ``carved``, the others to ``rest``."""
     number = 0
-    for source, kept, taken in zip(pair, rest, carved, strict=True):
-        with source.open("rb") as lines, kept.open("wb") as out, taken.open("wb") as taken_out:
+    for source, remaining, taken in zip(pair, rest, carved, strict=True):
+        with source.open("rb") as lines, remaining.open("wb") as out, taken.open("wb") as taken_out:
             for number, line in enumerate(lines, 1):
                 (out if number % every else taken_out).write(line)
     return {"read": number, "carved": number // every}

@@ -62,13 +62,13 @@ def prepare(
             raise UserError("is no name of a language to fairseq", lang, todo)
     needed = () if corpus.like else ("train", "valid")
     files = find_files(text, corpus.splits, corpus.languages, needed)
-    made = build_folder(
+    is_new = build_folder(
         out,
         _identity(corpus, text, files),
         lambda folder: _build(corpus, text, files, folder, jobs, allowed_loss),
         force=force,
     )
-    print(f"{out}: {'ready' if made else 'is up to date, nothing to do'}", flush=True)
+    print(f"{out}: {'ready' if is_new else 'is up to date, nothing to do'}", flush=True)
     return out
 
 
@@ -189,8 +189,8 @@ def binarise(
         text=True, errors="replace",
     )  # fmt: skip
     if done.returncode:
-        last = " | ".join(line.strip() for line in done.stdout.splitlines()[-5:])
-        raise UserError(f"fairseq-preprocess failed with status {done.returncode}: {last}")
+        output = " | ".join(line.strip() for line in done.stdout.splitlines()[-5:])
+        raise UserError(f"fairseq-preprocess failed with status {done.returncode}: {output}")
     (folder / "preprocess.log").unlink(missing_ok=True)  # it has the number of processes in it
 
 
@@ -227,8 +227,8 @@ def add_prepare_options(parser: argparse.ArgumentParser, vocab_size: int) -> Non
 def prepare_as_asked(args: argparse.Namespace, text: Path, **more: Any) -> Path:
     """Prepare text as ``add_prepare_options`` and --source-lang, --target-lang ask."""
     corpus = Corpus((args.source_lang, args.target_lang), args.vocab_size, **more)
-    how = {"jobs": args.jobs, "allowed_loss": args.allow_loss, "force": args.force}
-    return prepare(corpus, text, args.out, **how)
+    build_options = {"jobs": args.jobs, "allowed_loss": args.allow_loss, "force": args.force}
+    return prepare(corpus, text, args.out, **build_options)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -50,8 +50,8 @@ def train_pieces(texts: Pair, vocab_size: int, model: Path) -> int:
         )
     except RuntimeError as error:
         # 'Internal: src/x.cc(678) [condition] Too high.' -> 'Too high'
-        why = str(error).rpartition("] ")[2].strip().removesuffix(".")
-        problem = f"sentencepiece cannot learn a vocabulary of {vocab_size} ({why})"
+        reason = str(error).rpartition("] ")[2].strip().removesuffix(".")
+        problem = f"sentencepiece cannot learn a vocabulary of {vocab_size} ({reason})"
         raise UserError(problem, texts[0].name, "try another --vocab-size") from None
     model.write_bytes(written.getvalue())
     return int(_processor(model).get_piece_size())
@@ -70,10 +70,10 @@ def write_pieces(
         for number, lines in enumerate(zip(*map(lines_of, sources), strict=True), 1):
             pieces = [processor.encode(line, out_type=str) for line in lines]
             if not all(pieces):
-                where = f"{sources[0 if not pieces[0] else 1].name}:{number}"
+                location = f"{sources[0 if not pieces[0] else 1].name}:{number}"
                 if not drop:
-                    raise UserError(f"line is {NO_PIECES}", where, "correct the text")
-                report.drop(NO_PIECES, where)
+                    raise UserError(f"line is {NO_PIECES}", location, "correct the text")
+                report.drop(NO_PIECES, location)
                 report.kept -= 1
                 continue
             for out, side in zip((source_out, target_out), pieces, strict=True):

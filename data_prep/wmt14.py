@@ -184,7 +184,7 @@ def corpus(variant: str, languages: Languages = ("en", "de")) -> Corpus:
 
 
 def _text(variant: str, folder: Path, languages: Languages) -> Json:
-    at = partial(pair_in, folder, languages=languages)
+    pair_at = partial(pair_in, folder, languages=languages)
 
     def tokenise(pair: Pair, target: Pair, normalise: bool = True) -> None:
         print(f"tokenising {pair[0].stem} ...", flush=True)
@@ -193,30 +193,32 @@ def _text(variant: str, folder: Path, languages: Languages) -> Json:
     steps: Json = {}
     pair = "-".join(languages)
     for stem in TRAINING[pair]:
-        tokenise(at(f"original/{stem}"), at(f"scratch/{stem}"))
-    joined = at("train" if variant == "wmt14" else "scratch/joined")
-    join([at(f"scratch/{stem}") for stem in TRAINING[pair]], joined)
-    write_segments(at("original/newstest2014", suffix=".sgm"), at("raw/test"))
+        tokenise(pair_at(f"original/{stem}"), pair_at(f"scratch/{stem}"))
+    joined = pair_at("train" if variant == "wmt14" else "scratch/joined")
+    join([pair_at(f"scratch/{stem}") for stem in TRAINING[pair]], joined)
+    write_segments(pair_at("original/newstest2014", suffix=".sgm"), pair_at("raw/test"))
     if variant == "wmt14":
-        tokenise(at("original/newstest2013"), at("valid"))
-        tokenise(at("raw/test"), at("test"))
+        tokenise(pair_at("original/newstest2013"), pair_at("valid"))
+        tokenise(pair_at("raw/test"), pair_at("test"))
     else:
-        steps["carved"] = carve(joined, EVERY[pair][0], at("train"), at("valid"))
+        steps["carved"] = carve(joined, EVERY[pair][0], pair_at("train"), pair_at("valid"))
         # fairseq's script does not normalise the test set like the rest
-        test = rewrite(at("raw/test"), at("scratch/test"), without_typographic_apostrophes)
-        tokenise(test, at("test"), normalise=False)
+        test = rewrite(
+            pair_at("raw/test"), pair_at("scratch/test"), without_typographic_apostrophes
+        )
+        tokenise(test, pair_at("test"), normalise=False)
     return steps
 
 
 def _ready_made_text(folder: Path, languages: Languages) -> Json:
     """Copy everything, and take the reference, as sacreBLEU reads it, from WMT's own archive."""
-    at = partial(pair_in, folder, languages=languages)
-    published = at("original/newstest2014", suffix=".sgm")
-    sentences = write_segments(published, at("raw/test"))
+    pair_at = partial(pair_in, folder, languages=languages)
+    published = pair_at("original/newstest2014", suffix=".sgm")
+    sentences = write_segments(published, pair_at("raw/test"))
     for split in _GOOGLE_STEMS:
-        for source, target in zip(at(f"original/{split}"), at(split), strict=True):
+        for source, target in zip(pair_at(f"original/{split}"), pair_at(split), strict=True):
             shutil.copyfile(source, target)
-    files = (at("original/test")[1], published[1])
+    files = (pair_at("original/test")[1], published[1])
     check_equal(files, (count_lines(files[0]), sentences), "sentences")
     return {}
 

@@ -68,7 +68,7 @@ def main(argv: list[str] | None = None) -> int:
     print("\nFixes to the installed libraries, made in memory when they are imported:")
     for fix in fix_table.FIXES:
         state = "active" if fix_table.is_applied(fix) else "not active"
-        print(f"  {state:<11} {fix.name}: {fix.why}")
+        print(f"  {state:<11} {fix.name}: {fix.fault}")
     count = f"{len(problems)} problem{'s' * (len(problems) > 1)} found:"
     print("\n" + (count if problems else "No problem found."))
     for problem in problems:

@@ -23,7 +23,7 @@ class Fix(NamedTuple):
     moment: str = "fairseq"
 
     @property
-    def why(self) -> str:
+    def fault(self) -> str:
         """The fault: the first line of ``apply``'s docstring."""
         return (self.apply.__doc__ or "").partition("\n")[0].removesuffix(".")
 

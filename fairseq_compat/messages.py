@@ -148,11 +148,11 @@ def _say(line: str) -> None:
 
 def shorten_errors() -> None:
     """Ctrl-C, a closed pipe and UserErrors of a plug-in end in a page of traceback."""
-    others = sys.excepthook
+    previous = sys.excepthook
 
     def excepthook(kind: Any, error: BaseException, traceback: TracebackType | None) -> None:
         if not report(error):
-            others(kind, error, traceback)
+            previous(kind, error, traceback)
 
     sys.excepthook = excepthook
 

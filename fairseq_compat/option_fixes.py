@@ -111,9 +111,9 @@ def check_numbers() -> None:
                 value = values.get(name)
                 for number in value if isinstance(value, Sequence) else [value]:
                     if isinstance(number, int | float) and not 0 <= number <= NUMBERS[name]:
-                        where = f"--{name.replace('_', '-')} ({section}.{name})"
+                        option = f"--{name.replace('_', '-')} ({section}.{name})"
                         todo = f"give a number from 0 to {NUMBERS[name]}"
-                        raise UserError(f"is {number}", where, todo.replace("to inf", "up"))
+                        raise UserError(f"is {number}", option, todo.replace("to inf", "up"))
         return original(cfg, main, **kwargs)
 
 
@@ -156,8 +156,8 @@ def check_direction() -> None:
     def load_ensemble(original: Any, filenames: Any, *args: Any, **kwargs: Any) -> Any:
         models, cfg, task = original(filenames, *args, **kwargs)
         saved, asked = (
-            [getattr(one, f"{side}_lang", None) for side in ("source", "target")]
-            for one in (cfg.task, getattr(task, "cfg", None))
+            [getattr(options, f"{side}_lang", None) for side in ("source", "target")]
+            for options in (cfg.task, getattr(task, "cfg", None))
         )
         if all(saved) and saved == asked[::-1] != asked:
             problem = f"translates {saved[0]} to {saved[1]}, not {saved[1]} to {saved[0]}"

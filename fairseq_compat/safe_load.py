@@ -31,7 +31,7 @@ TODO = "give another checkpoint"
 LONGEST = 10_000  # elements or characters of a product in a setting, which could fill the memory
 
 
-class Number:
+class NumberType:
     """numpy.dtype while a checkpoint is read: plain numbers only.
 
     The real one would let a file describe an array of Python objects and then fill it with
@@ -52,24 +52,24 @@ class Number:
         self.dtype = self.dtype.newbyteorder(order)
 
 
-def scalar(number: Number, data: bytes) -> np.generic:
+def scalar(number: NumberType, data: bytes) -> np.generic:
     """numpy's function of that name while a checkpoint is read: a number from its bytes."""
-    if not isinstance(number, Number):
+    if not isinstance(number, NumberType):
         raise pickle.UnpicklingError(f"a number of type {number!r}")
     return np.frombuffer(data, number.dtype, count=1)[0]
 
 
-class Array(np.ndarray):
+class PlainArray(np.ndarray):
     """numpy.ndarray while a checkpoint is read: plain numbers only; saved as numpy's own."""
 
     __slots__ = ()
 
-    def __new__(cls) -> Array:
+    def __new__(cls) -> PlainArray:
         return super().__new__(cls, 0)  # numpy's own takes a type, and memory of any size
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         version, shape, number, in_columns, data = state
-        if not isinstance(number, Number) or not isinstance(data, bytes):
+        if not isinstance(number, NumberType) or not isinstance(data, bytes):
             raise pickle.UnpicklingError(f"a number of type {number!r}")
         super().__setstate__((version, shape, number.dtype, in_columns, data))
 
@@ -77,9 +77,9 @@ class Array(np.ndarray):
         return np.asarray(self).__reduce_ex__(protocol)
 
 
-def reconstruct(*ignored: object) -> Array:
+def reconstruct(*ignored: object) -> PlainArray:
     """numpy's ``_reconstruct`` while a checkpoint is read: an array that is filled later."""
-    return Array()
+    return PlainArray()
 
 
 def allowed() -> list[Any]:
@@ -87,12 +87,12 @@ def allowed() -> list[Any]:
     from fairseq.data import Dictionary  # only now: its import applies this package's fixes
     from fairseq.logging import meters
 
-    classes = [argparse.Namespace, (Number, "numpy.dtype"), (Array, "numpy.ndarray")]
+    classes = [argparse.Namespace, (NumberType, "numpy.dtype"), (PlainArray, "numpy.ndarray")]
     for core in ("_core", "core"):  # of numpy 2, and of numpy 1
         classes.append((scalar, f"numpy.{core}.multiarray.scalar"))
         classes.append((reconstruct, f"numpy.{core}.multiarray._reconstruct"))
-    for kind in (meters.AverageMeter, meters.TimeMeter, meters.StopwatchMeter):
-        classes += [kind, (kind, f"fairseq.meters.{kind.__name__}")]  # up to fairseq 0.8
+    for meter in (meters.AverageMeter, meters.TimeMeter, meters.StopwatchMeter):
+        classes += [meter, (meter, f"fairseq.meters.{meter.__name__}")]  # up to fairseq 0.8
     return [*classes, Dictionary]  # in the state of tasks of speech
 
 
@@ -110,8 +110,8 @@ def read(
     """
     path = os.fspath(source if isinstance(source, str | os.PathLike) else source.name)
     if not os.path.isfile(path):
-        kind = "is a folder, not a checkpoint" if os.path.isdir(path) else "checkpoint not found"
-        raise UserError(kind, path, TODO)
+        fault = "is a folder, not a checkpoint" if os.path.isdir(path) else "checkpoint not found"
+        raise UserError(fault, path, TODO)
     if problem := damage(path):
         raise UserError(problem, path, TODO)
     try:
@@ -138,20 +138,20 @@ def _can_be_mapped(path: str) -> bool:
         if file.read(4) != ZIP:
             return False
     with zipfile.ZipFile(path) as archive:
-        return all(part.compress_type == zipfile.ZIP_STORED for part in archive.infolist())
+        return all(member.compress_type == zipfile.ZIP_STORED for member in archive.infolist())
 
 
 @contextlib.contextmanager
 def _only_allowed() -> Iterator[None]:
     """Allow exactly :func:`allowed`, also if more has been allowed for other files."""
-    others = torch.serialization.get_safe_globals()
+    other_globals = torch.serialization.get_safe_globals()
     torch.serialization.clear_safe_globals()
     torch.serialization.add_safe_globals(allowed())
     try:
         yield
     finally:
         torch.serialization.clear_safe_globals()
-        torch.serialization.add_safe_globals(others)
+        torch.serialization.add_safe_globals(other_globals)
 
 
 def _rejection(error: pickle.UnpicklingError) -> str:

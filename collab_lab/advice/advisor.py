@@ -111,16 +111,16 @@ def advise(trained: Trained, shares: Shares, most: float, subset: str, sentences
         reasons = "; ".join(f"{name}: {why}" for name, why in rejected.items())
         raise UserError(f"no candidate has {spelled(shares)}", trained.path, reasons)
     before, tokens = _bits(trained, valid)
-    whole, finals = totals(trained.model), []
-    for one in bar("candidates", sorted(proposed, key=lambda one: one.price)[:MEASURED]):
-        model, price = one.make()
+    model_costs, finals = totals(trained.model), []
+    for candidate in bar("candidates", sorted(proposed, key=lambda c: c.price)[:MEASURED]):
+        model, price = candidate.make()
         bits, _ = _bits(model, valid)
-        ratios = {of: cost / whole[of] for of, cost in totals(model.model).items()}
+        ratios = {name: cost / model_costs[name] for name, cost in totals(model.model).items()}
         rise = increase(bits, before, tokens)
-        finals.append(Final(one.name, one.command, model, price, rise, ratios, bits))
-    read = sum(len(batch["target"]) for batch in batches), len(before)
+        finals.append(Final(candidate.name, candidate.command, model, price, rise, ratios, bits))
+    sentences_read = sum(len(batch["target"]) for batch in batches), len(before)
     answer = chosen(finals, shares, most, tokens)
-    return Advice(before.sum() / tokens.sum(), read, finals, rejected, answer)
+    return Advice(before.sum() / tokens.sum(), sentences_read, finals, rejected, answer)
 
 
 def _bits(trained: Trained, batches: list[dict[str, Any]]) -> tuple[Any, Any]:
@@ -142,14 +142,14 @@ def chosen(finals: list[Final], shares: Shares, most: float, tokens: Any) -> Fin
     smallest costs of the targets, to one per cent of the given model's, and then the fewest
     parameters.
     """
-    allowed = [one for one in finals if one.lost.mean <= most]
+    allowed = [final for final in finals if final.lost.mean <= most]
     if not allowed:
         return None
-    best = min(allowed, key=lambda one: one.lost.mean)
-    equal = [one for one in allowed if not increase(one.bits, best.bits, tokens).significant]
+    best = min(allowed, key=lambda final: final.lost.mean)
+    equal = [f for f in allowed if not increase(f.bits, best.bits, tokens).significant]
     return min(
         equal,
-        key=lambda one: ([round(one.shares[of], 2) for of in shares], one.shares["parameters"]),
+        key=lambda f: ([round(f.shares[name], 2) for name in shares], f.shares["parameters"]),
     )
 
 
@@ -162,10 +162,10 @@ def candidates(
     """A candidate of each kind of heads; and why other kinds have none."""
     proposed: list[Candidate] = []
     rejected: dict[str, str] = {}
-    for name, how in kinds(trained).items():
-        about = name, trained, statistics, shares
+    for name, conversion in kinds(trained).items():
+        common = name, trained, statistics, shares
         try:
-            proposed.append(converted(how, *about) if how else fewer_heads(*about))
+            proposed.append(converted(conversion, *common) if conversion else fewer_heads(*common))
         except UserError as error:
             rejected[name] = "; ".join(filter(None, (error.problem, error.todo)))
     return proposed, rejected
@@ -173,30 +173,30 @@ def candidates(
 
 def kinds(trained: Trained) -> dict[str, Conversion | None]:
     """All that heads can be converted to, by name; None: some are removed."""
-    heads = math.gcd(*(one.module.num_heads for one in attentions(trained.model)))
+    heads = math.gcd(*(a.module.num_heads for a in attentions(trained.model)))
     groups = [number for number in range(1, heads) if heads % number == 0]
     return {
         "latent heads": Conversion("latent"),
         "grouped-query heads": Conversion("grouped-query"),
         "shared keys": Conversion(),
-        **{f"shared keys, value heads: {one}": Conversion(value_heads=one) for one in groups},
+        **{f"shared keys, value heads: {g}": Conversion(value_heads=g) for g in groups},
         "fewer heads": None,
     }
 
 
 def converted(
-    how: Conversion, name: str, trained: Trained, statistics: Priced, shares: Shares
+    conversion: Conversion, name: str, trained: Trained, statistics: Priced, shares: Shares
 ) -> Candidate:
     """The conversion with its widths spread over attentions; UserError if it is impossible."""
-    converter = Converter(trained, how, statistics)
+    converter = Converter(trained, conversion, statistics)
     target, sizes = converter.target, converter.spread(shares)
-    price = sum(p.price for one in sizes for p in converter.curve(one) if p.size == sizes[one])
-    words = ["--to", how.to]
-    if how.value_heads:
-        words += ["--value-heads", str(how.value_heads)]
+    price = sum(p.price for a in sizes for p in converter.curve(a) if p.size == sizes[a])
+    words = ["--to", conversion.to]
+    if conversion.value_heads:
+        words += ["--value-heads", str(conversion.value_heads)]
     for type_, layers in trained.attentions.items():
         if layers:
-            widths = ",".join(str(sizes.get(one, 0)) for one in layers)
+            widths = ",".join(str(sizes.get(a, 0)) for a in layers)
             words += [f"--{target.size.replace('_', '-')}-in-{type_}", widths]
 
     def make() -> tuple[Trained, float]:
@@ -210,18 +210,18 @@ def fewer_heads(name: str, trained: Trained, statistics: Priced, shares: Shares)
     """The model without its cheapest heads: for the cache alone, those of the decoder."""
     check_heads(trained)
     types = ("decoder", "cross") if shares.keys() == {"cache"} else ATTENTION_TYPES
-    order = removals({one: it.head_fisher for one, it in statistics.items() if one.type in types})
-    left, number = totals(trained.model), 0
-    most = {of: int(share * left[of]) for of, share in shares.items()}
-    while any(left[of] > most[of] for of in most):
-        if number == len(order):
+    order = removals({a: s.head_fisher for a, s in statistics.items() if a.type in types})
+    costs_left, removed = totals(trained.model), 0
+    budgets = {resource: int(share * costs_left[resource]) for resource, share in shares.items()}
+    while any(costs_left[resource] > budgets[resource] for resource in budgets):
+        if removed == len(order):
             raise UserError(f"even without heads it does not have {spelled(shares)}")
-        one = order[number].attention
-        saved, heads = costs_of_heads(one), one.module.num_heads
-        left = {of: cost - saved.cost(of) // heads for of, cost in left.items()}
-        number += 1
-    retained, price = without(trained.heads, order[:number])
-    words = ["--remove-share", f"{number / len(order):.6g}"]
+        attention = order[removed].attention
+        saved, heads = costs_of_heads(attention), attention.module.num_heads
+        costs_left = {name: cost - saved.cost(name) // heads for name, cost in costs_left.items()}
+        removed += 1
+    retained, price = without(trained.heads, order[:removed])
+    words = ["--remove-share", f"{removed / len(order):.6g}"]
     words += [] if types == ATTENTION_TYPES else ["--types", *types]
     return Candidate(
         name, price, ("prune", words), lambda: (pruned(trained, retained, statistics), price)

@@ -161,8 +161,8 @@ def ask_for_weights(attention: Attention) -> Any:
     def ask(module: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         # static_kv keeps fairseq's own module from a function that knows only averages; without
         # incremental state it has no other meaning (fairseq_compat.fairseq_fixes).
-        wanted = {"need_weights": True, "need_head_weights": True, "static_kv": True}
-        return args, {**kwargs, **wanted}
+        all_weights = {"need_weights": True, "need_head_weights": True, "static_kv": True}
+        return args, {**kwargs, **all_weights}
 
     return attention.module.register_forward_pre_hook(ask, with_kwargs=True)
 

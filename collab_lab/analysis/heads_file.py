@@ -73,8 +73,8 @@ def measure(
     """One measure of all heads of a model that has these ``heads``."""
     by_type = content["measures"].get(name)
     if not isinstance(by_type, dict):
-        known = ", ".join(sorted(content["measures"])) or "none"
-        raise UserError(f"has no measure {name!r}; it has {known}", where=path)
+        names = ", ".join(sorted(content["measures"])) or "none"
+        raise UserError(f"has no measure {name!r}; it has {names}", where=path)
     measured: dict[AttentionType, list[list[float]]] = {}
     for type_ in ATTENTION_TYPES:
         layers = by_type.get(type_)

@@ -33,14 +33,14 @@ def importance(
     Means over query positions of all batches: the source's in the encoder, else the target's.
     """
     means, padding = Means(), model.decoder.padding_idx
-    for one in attentions(model):  # a layer without heads has an empty list
-        means.add(one.type, one.layer, torch.zeros(one.module.num_heads), 0)
+    for attention in attentions(model):  # a layer without heads has an empty list
+        means.add(attention.type, attention.layer, torch.zeros(attention.module.num_heads), 0)
     for sample in samples:
         source = sample["net_input"]["src_tokens"].ne(padding).sum()
         target = read_by_decoder(sample).ne(padding).sum()
-        for one, derivative in mask_derivatives(model, sample).items():  # (T, B, H)
-            count = source if one.type == "encoder" else target
-            means.add(one.type, one.layer, derivative.abs().sum((0, 1)), count)
+        for attention, derivative in mask_derivatives(model, sample).items():  # (T, B, H)
+            count = source if attention.type == "encoder" else target
+            means.add(attention.type, attention.layer, derivative.abs().sum((0, 1)), count)
     return means.result()
 
 

@@ -61,11 +61,11 @@ class Measure(Means):
 
     def __init__(
         self,
-        of: Callable[[AttentionBatch, AttentionType, int], Summed],
+        measured: Callable[[AttentionBatch, AttentionType, int], Summed],
         types: Iterable[AttentionType] = ATTENTION_TYPES,
     ):
         super().__init__(types)
-        self._of = of
+        self._of = measured
 
     def see(self, batch: AttentionBatch) -> None:
         """Count a batch."""
@@ -172,7 +172,7 @@ def roles(
     """The names of each head's roles, from the other parts of ``heads.json``."""
     measures, relations = content["measures"], (content.get("syntax") or {}).get("relations", {})
 
-    def of(head: Head) -> list[str]:
+    def roles_of(head: Head) -> list[str]:
         return [
             *positional(content["offsets"], head),
             *syntactic(relations, head),
@@ -181,7 +181,7 @@ def roles(
 
     return {
         type_: [
-            [of((type_, layer, one)) for one in range(number)]
+            [roles_of((type_, layer, head)) for head in range(number)]
             for layer, number in enumerate(heads[type_])
         ]
         for type_ in ATTENTION_TYPES

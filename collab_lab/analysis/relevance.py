@@ -90,9 +90,9 @@ class Relevance:
             steps = single_steps(self.model, net_input, row)
             longest = max(steps[side].size(1) for side in ("src_tokens", "prev_output_tokens"))
             row_bytes = 8 * longest**2 * self.model.decoder.output_projection.in_features  # bytes
-            one_each = torch.ones_like(steps["src_lengths"]).diag().bool()  # (T, T)
-            for part in torch.arange(len(one_each)).split(max(1, LARGEST // row_bytes)):
-                self._propagate({name: x[part] for name, x in steps.items()}, one_each[part])
+            step_of_row = torch.ones_like(steps["src_lengths"]).diag().bool()  # (T, T)
+            for rows in torch.arange(len(step_of_row)).split(max(1, LARGEST // row_bytes)):
+                self._propagate({name: x[rows] for name, x in steps.items()}, step_of_row[rows])
 
     def _propagate(self, net_input: dict[str, Any], steps: Tensor) -> None:
         """Count the steps ``(B, T)`` that are true, one in each row."""

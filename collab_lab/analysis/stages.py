@@ -136,7 +136,7 @@ def price(trained: Trained, subset: str, sentences: int) -> dict[str, Any]:
     """The price of each head on some sentences of a subset, in bits per target token."""
     statistics = collect(trained, samples(trained, subset, sentences))
     prices = {
-        type_: [head_prices(statistics[one].head_fisher).tolist() for one in layers]
+        type_: [head_prices(statistics[attention].head_fisher).tolist() for attention in layers]
         for type_, layers in trained.attentions.items()
     }
     return {"measures": {"price": prices}}

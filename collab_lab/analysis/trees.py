@@ -79,22 +79,22 @@ def _sentence(tokens: conllu.TokenList) -> GoldSentence:
     text = ""
     words: list[GoldWord] = []
     # Ids are numbers, (1, "-", 2) of a multi-word token, (1, ".", 1) of an empty node.
-    left = iter([t for t in tokens if isinstance(t["id"], int) or t["id"][1] != "."])
-    for token in left:
-        parts = [token]
+    remaining = iter([t for t in tokens if isinstance(t["id"], int) or t["id"][1] != "."])
+    for token in remaining:
+        word_tokens = [token]
         if not isinstance(token["id"], int):  # its words follow
             first, _, last = token["id"]
-            parts = list(islice(left, last - first + 1))
-            if len(parts) <= last - first:
+            word_tokens = list(islice(remaining, last - first + 1))
+            if len(word_tokens) <= last - first:
                 raise ValueError(f"token {first}-{last} lacks words")
-        ends = accumulate((len(part["form"]) for part in parts), initial=len(text))
+        ends = accumulate((len(word["form"]) for word in word_tokens), initial=len(text))
         spans = list(pairwise(ends))
-        if "".join(part["form"] for part in parts).lower() != token["form"].lower():
-            spans = [(len(text), len(text) + len(token["form"]))] * len(parts)
-        for part, span in zip(parts, spans, strict=True):
-            _check(part, len(words) + 1, tokens)
-            head = part["head"]
-            words.append(GoldWord(*span, head - 1 if head else None, part["deprel"]))
+        if "".join(word["form"] for word in word_tokens).lower() != token["form"].lower():
+            spans = [(len(text), len(text) + len(token["form"]))] * len(word_tokens)
+        for word, span in zip(word_tokens, spans, strict=True):
+            _check(word, len(words) + 1, tokens)
+            head = word["head"]
+            words.append(GoldWord(*span, head - 1 if head else None, word["deprel"]))
         is_joined = (token["misc"] or {}).get("SpaceAfter") == "No"
         text += token["form"] + " " * (not is_joined)
     return GoldSentence(text.rstrip(), tuple(words))
@@ -104,7 +104,7 @@ def _check(token: Any, number: int, tokens: conllu.TokenList) -> None:
     """Check the order of words and their heads, which the parser does not."""
     if token["id"] != number:
         raise ValueError(f"word {token['id']} where word {number} is expected")
-    total = sum(isinstance(one["id"], int) for one in tokens)
+    total = sum(isinstance(token["id"], int) for token in tokens)
     if token["head"] is None or not 0 <= token["head"] <= total or token["head"] == number:
         raise ValueError(f"word {number} has no valid head: {token['head']}")
 
@@ -116,14 +116,14 @@ class Subword(NamedTuple):
     """A symbol that a model reads, and its number of characters of the text."""
 
     symbol: str
-    letters: int
+    num_characters: int
 
 
 #: Segments a text as the training text was.
 Segmenter = Callable[[str], list[Subword]]
 
 
-def pieces(model: Path) -> Segmenter:
+def sentencepiece_segmenter(model: Path) -> Segmenter:
     """sentencepiece's subwords of raw text."""
     try:
         processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
@@ -135,7 +135,7 @@ def pieces(model: Path) -> Segmenter:
     ]
 
 
-def codes(path: Path, tokenise: Callable[[str], str]) -> Segmenter:
+def bpe_segmenter(path: Path, tokenise: Callable[[str], str]) -> Segmenter:
     """subword-nmt's subwords of tokens."""
     segment = segmenter_of_codes(path)
 
@@ -164,15 +164,15 @@ def segmenter(data: Path, language: str, subwords: Path | None = None) -> Segmen
     if not path.is_file():
         raise UserError("file not found", path)
     if not are_codes(path):
-        return pieces(path)
+        return sentencepiece_segmenter(path)
     manifest = data / "manifest.json"
     form = json.loads(manifest.read_bytes()).get("form") if manifest.is_file() else None
     form = form or {"moses": True, "lowercased": False, "hyphens": None}
     if form["hyphens"] is not None:
         raise UserError("gold trees cannot be read on text with split hyphens", data)
     if not form["moses"]:
-        return codes(path, str)
-    return codes(path, pipeline(language, lower=form["lowercased"], normalise=False))
+        return bpe_segmenter(path, str)
+    return bpe_segmenter(path, pipeline(language, lower=form["lowercased"], normalise=False))
 
 
 class Tree(NamedTuple):
@@ -195,12 +195,12 @@ def align(sentence: GoldSentence, segment: Segmenter) -> Tree:
     text, words = sentence
     subwords = segment(text)
     ends = {end for word in words for end in (word.start, word.end)}
-    counts = {end: sum(subword.letters for subword in segment(text[:end])) for end in ends}
+    counts = {end: sum(subword.num_characters for subword in segment(text[:end])) for end in ends}
     spans = [(counts[word.start], counts[word.end]) for word in words]  # of subwords' characters
-    *starts, _ = accumulate((subword.letters for subword in subwords), initial=0)
+    *starts, _ = accumulate((subword.num_characters for subword in subwords), initial=0)
     # A word is of another unit than the one before it if a subword starts between them.
-    between = pairwise([(0, 0), *spans])
-    begins = [any(end <= start <= first for start in starts) for (_, end), (first, _) in between]
+    neighbours = pairwise([(0, 0), *spans])
+    begins = [any(end <= start <= first for start in starts) for (_, end), (first, _) in neighbours]
     unit_of = [number - 1 for number in accumulate(begins)]
     # A subword is of the word of its first character; a mark of a space, of the next one.
     owners = [next((i for i, (_, end) in enumerate(spans) if start < end), -1) for start in starts]
@@ -210,6 +210,6 @@ def align(sentence: GoldSentence, segment: Segmenter) -> Tree:
         for i, word in enumerate(words)
         if word.head is not None
     ]
-    read = set(units)  # normalisation may leave nothing of a word
-    between_units = [pair for pair in pairs if pair[1] != pair[2] and {pair[1], pair[2]} <= read]
+    read_units = set(units)  # normalisation may leave nothing of a word
+    between_units = [p for p in pairs if p[1] != p[2] and {p[1], p[2]} <= read_units]
     return Tree([subword.symbol for subword in subwords], units, between_units)

@@ -37,18 +37,18 @@ def run(arch: str, preset: str, quick: bool, device: torch.device) -> Iterator[R
     tokens = PRESETS[preset].train_tokens
     task = random_task(preset, 4 * tokens // int(PRESETS[preset].length[0]))
     with data_utils.numpy_seed(1):
-        found = batches(task, "train", device, max_tokens=tokens)
+        data = batches(task, "train", device, max_tokens=tokens)
     pair = random_pair(arch, preset, task)
     models = {"fairseq": pair.stock, "ours": pair.ours.model}
     trainers = {name: trainer(model, task, device) for name, model in models.items()}
-    check_losses(*(loss(one, found[0]) for one in trainers.values()))
-    for one in trainers.values():  # the first update creates the optimiser's state
-        one.train_step([found[0]])
-    programs = {name: one.train_step for name, one in trainers.items()}
+    check_losses(*(loss(trainer_, data[0]) for trainer_ in trainers.values()))
+    for trainer_ in trainers.values():  # the first update creates the optimiser's state
+        trainer_.train_step([data[0]])
+    programs = {name: trainer_.train_step for name, trainer_ in trainers.items()}
     turns, seconds = (2, 0.5) if quick else (6, 8)
-    work = statistics.median_high(batch["ntokens"] for batch in found)
+    work = statistics.median_high(batch["ntokens"] for batch in data)
     case = f"batches of at most {tokens} tokens"
-    times = time_interleaved(programs, [[batch] for batch in found], turns, seconds, pause=0)
+    times = time_interleaved(programs, [[batch] for batch in data], turns, seconds, pause=0)
     for record in speedups(times):
         yield {"task": "training", "case": case, **record, "work": work, "unit": "target tokens"}
 
@@ -57,9 +57,9 @@ def trainer(model: Any, task: Any, device: torch.device, *more: str) -> Trainer:
     """fairseq's trainer of one model, at the start of its first epoch; ``more`` options win."""
     arguments = [*OPTIONS, *more, *(["--cpu"] if device.type == "cpu" else [])]
     cfg = copy.deepcopy(configuration(*arguments))
-    found = Trainer(cfg, task, model.to(device), task.build_criterion(cfg.criterion))
-    found.begin_epoch(1)
-    return found
+    result = Trainer(cfg, task, model.to(device), task.build_criterion(cfg.criterion))
+    result.begin_epoch(1)
+    return result
 
 
 @functools.cache
@@ -70,11 +70,11 @@ def configuration(*arguments: str) -> DictConfig:
 
 
 @torch.no_grad()
-def loss(one: Trainer, batch: Any) -> float:
+def loss(trainer: Trainer, batch: Any) -> float:
     """The loss per token on one batch, without dropout."""
-    one.model.eval()
-    total, _, _ = one.criterion(one.model, batch)
-    one.model.train()
+    trainer.model.eval()
+    total, _, _ = trainer.criterion(trainer.model, batch)
+    trainer.model.train()
     return float(total) / batch["ntokens"]
 
 

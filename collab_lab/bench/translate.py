@@ -87,16 +87,16 @@ def run(
     item = Item(batch, [words_of(task.source_dictionary, line) for line in source])
     with tempfile.TemporaryDirectory() as folder:
         on_cpu = translates and device.type == "cpu"
-        others = ctranslate2(pair, Path(folder), length, threads) if on_cpu else {}
+        other_engines = ctranslate2(pair, Path(folder), length, threads) if on_cpu else {}
     stock = Translator(pair.stock.to(device), task, beam, length=length)
     ours = Translator(pair.ours.model.to(device), task, beam, length=length)
     count_ties(stock(batch), ours(batch))  # also the warm-up
     engines: dict[str, Callable[[Item], Any]] = {
         "fairseq": lambda item: stock(item.batch),
         "ours": lambda item: ours(item.batch),
-        **others,
+        **other_engines,
     }
-    for engine in others.values():
+    for engine in other_engines.values():
         engine(item)
     turns, seconds = (2, 0.5) if quick else (7, 8)
     for record in speedups(time_interleaved(engines, [item], turns, seconds)):
@@ -111,12 +111,12 @@ def count_ties(stock: list[Any], ours: list[Any]) -> int:
         UserError: the scores of two different hypotheses are further apart than :data:`TIE`.
     """
     ties = 0
-    for number, ((theirs, *_), (own, *_)) in enumerate(zip(stock, ours, strict=True)):
-        if theirs["tokens"].tolist() != own["tokens"].tolist():
-            apart = abs(float(theirs["score"]) - float(own["score"]))
-            if not apart <= TIE:
+    for number, ((stock_best, *_), (our_best, *_)) in enumerate(zip(stock, ours, strict=True)):
+        if stock_best["tokens"].tolist() != our_best["tokens"].tolist():
+            difference = abs(float(stock_best["score"]) - float(our_best["score"]))
+            if not difference <= TIE:
                 problem = f"sentence {number}: our model and fairseq's translate it differently"
-                raise unequal(f"{problem} (scores {apart:.2g} apart)")
+                raise unequal(f"{problem} (scores {difference:.2g} apart)")
             ties += 1
     return ties
 

@@ -22,11 +22,11 @@ COSTS = ("cache", "parameters", "multiply-adds")
 
 def parse(text: str) -> tuple[str, float]:
     """A target such as ``cache=0.5``, for argparse."""
-    of, _, number = text.partition("=")
-    if of not in COSTS:
+    resource, _, number = text.partition("=")
+    if resource not in COSTS:
         problem = f"{text!r} names none of {', '.join(COSTS)}, as in cache=0.5"
         raise argparse.ArgumentTypeError(problem)
-    return of, ranged(float, lambda x: 0 < x < 1, "above 0 and below 1")(number)
+    return resource, ranged(float, lambda x: 0 < x < 1, "above 0 and below 1")(number)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -52,10 +52,10 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def command(one: Final, args: argparse.Namespace, stem: Path) -> str:
+def command(final: Final, args: argparse.Namespace, stem: Path) -> str:
     """The command that makes a candidate."""
-    out = stem.with_name(f"{stem.name}_{re.sub(r'[^a-z0-9]+', '-', one.name)}.pt")
-    name, chosen = one.command
+    out = stem.with_name(f"{stem.name}_{re.sub(r'[^a-z0-9]+', '-', final.name)}.pt")
+    name, chosen = final.command
     words = [name, str(args.checkpoint), str(args.data), *chosen]
     for option, usual in (("subset", "train"), ("sentences", 1000), ("user_dir", None)):
         if (value := getattr(args, option)) != usual:
@@ -68,7 +68,7 @@ def lines(advice: Advice, args: argparse.Namespace, stem: Path) -> Iterator[str]
     from collab_lab.conversion.converter import spelled
     from collab_lab.results.render import grid, num
 
-    best = min(advice.finals, key=lambda one: one.lost.mean)
+    best = min(advice.finals, key=lambda final: final.lost.mean)
     asked = f"{spelled(dict(args.want))}, at most {args.max_loss:g} bits lost"
     answer = advice.answer
     yield f"{asked}: {answer.name if answer else f'no candidate; {best.name} loses least'}\n"
@@ -78,30 +78,30 @@ def lines(advice: Advice, args: argparse.Namespace, stem: Path) -> Iterator[str]
     yield "\nLosses are increases in bits per target token, without training; the given model has"
     yield f"{advice.bits:.4f}. Costs are shares of the given model's. Predicted on {read} sentences"
     yield f"of {args.subset}, measured on {valid} of valid."
-    ratios = [one.lost.mean / one.price for one in advice.finals if one.lost.significant]
+    ratios = [final.lost.mean / final.price for final in advice.finals if final.lost.significant]
     if ratios:
         ends = dict.fromkeys(num(end(ratios), ".1f") for end in (min, max))
         yield f"Measured losses are {' to '.join(ends)} times the predicted ones."
     if answer and answer is not best:
         yield f"{best.name} loses no less than {answer.name} by the interval, and costs more."
     yield "valid chose the candidate: score it on other data (fairseq-collab score, compare)."
-    for one in advice.finals:
-        yield f"\n{one.name}:\n\n    {command(one, args, stem)}"
+    for final in advice.finals:
+        yield f"\n{final.name}:\n\n    {command(final, args, stem)}"
     if advice.rejected:
         yield ""
-    yield from (f"no {name}: {why}" for name, why in advice.rejected.items())
+    yield from (f"no {name}: {reason}" for name, reason in advice.rejected.items())
     if answer:
         yield f"\n{stem}.pt: {answer.name}"
 
 
-def row(one: Final) -> list[str]:
+def row(final: Final) -> list[str]:
     """A candidate's row of the table."""
     from collab_lab.results.render import interval, num
 
-    measured = interval(one.lost, "+.4f")
-    unclear = "" if one.lost.significant or one.lost.low is None else ", can't tell"
-    shares = [f"{one.shares[of]:.2f}" for of in COSTS]
-    return [one.name, num(one.price, "+.4f"), measured + unclear, *shares]
+    measured = interval(final.lost, "+.4f")
+    unclear = "" if final.lost.significant or final.lost.low is None else ", can't tell"
+    shares = [f"{final.shares[name]:.2f}" for name in COSTS]
+    return [final.name, num(final.price, "+.4f"), measured + unclear, *shares]
 
 
 def json_content(advice: Advice, args: argparse.Namespace, stem: Path) -> dict[str, Any]:
@@ -113,13 +113,13 @@ def json_content(advice: Advice, args: argparse.Namespace, stem: Path) -> dict[s
         "sentences": dict(zip(("predicted", "measured"), advice.sentences, strict=True)),
         "candidates": [
             {
-                "name": one.name,
-                "command": command(one, args, stem),
-                "predicted": one.price,
-                "measured": one.lost._asdict(),
-                "shares": one.shares,
+                "name": final.name,
+                "command": command(final, args, stem),
+                "predicted": final.price,
+                "measured": final.lost._asdict(),
+                "shares": final.shares,
             }
-            for one in advice.finals
+            for final in advice.finals
         ],
         "rejected": advice.rejected,
         "answer": advice.answer and advice.answer.name,
@@ -129,7 +129,7 @@ def json_content(advice: Advice, args: argparse.Namespace, stem: Path) -> dict[s
 def main(argv: Sequence[str]) -> int:
     """Run the command; the exit status is 1 if all candidates lose more than --max-loss."""
     args = build_parser().parse_args(argv)
-    stem = args.out / "_".join(f"{of}-{share:g}" for of, share in args.want)
+    stem = args.out / "_".join(f"{resource}-{share:g}" for resource, share in args.want)
     model, page, content = (stem.with_name(f"{stem.name}.{kind}") for kind in ("pt", "md", "json"))
     options.check_new(args, model, page, content)
     trained = options.model(args)

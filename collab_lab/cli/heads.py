@@ -90,20 +90,20 @@ def planned(args: argparse.Namespace, loaded: Trained) -> list[Stage]:
 
     subset, number = args.subset, args.relevance_sentences
     dataset_of(loaded.task, subset)
-    wanted = [Stage("attention", {}, lambda: stages.attention(loaded, subset))]
+    chosen_stages = [Stage("attention", {}, lambda: stages.attention(loaded, subset))]
     if args.conllu is not None:
         segment = segmenter(args.data, loaded.cfg.task.source_lang, args.subwords)
         gold = [align(sentence, segment) for sentence in trees.read(args.conllu)]
         settings = {"trees": args.conllu.name, "sha256": sha256(args.conllu)}
-        wanted.append(Stage("syntax", settings, lambda: stages.syntax(loaded, gold)))
-    wanted.append(Stage("importance", {}, lambda: stages.importance(loaded, subset)))
+        chosen_stages.append(Stage("syntax", settings, lambda: stages.syntax(loaded, gold)))
+    chosen_stages.append(Stage("importance", {}, lambda: stages.importance(loaded, subset)))
     read = {"sentences": SENTENCES}
-    wanted.append(Stage("price", read, lambda: stages.price(loaded, subset, **read)))
+    chosen_stages.append(Stage("price", read, lambda: stages.price(loaded, subset, **read)))
     if loaded.is_language_model:
         print("a language model: no cross-attention, syntax, rare source tokens or relevance")
     elif number != 0:
         settings = {"sentences": number}
-        wanted.append(
+        chosen_stages.append(
             Stage("relevance", settings, lambda: stages.relevance(loaded, subset, number))
         )
-    return wanted
+    return chosen_stages

@@ -54,24 +54,24 @@ DATA = {
 def main(argv: list[str] | None = None) -> int:
     """Run one command; return 0 if it succeeded, 1 for bad input, 2 for bad usage."""
     prog, commands = PROG, COMMANDS
-    name, *rest = (sys.argv[1:] if argv is None else argv) or HELP
+    name, *arguments = (sys.argv[1:] if argv is None else argv) or HELP
     if name == "data":
         prog, commands = f"{PROG} data", DATA
-        name, *rest = rest or HELP
+        name, *arguments = arguments or HELP
     if name in HELP:
         return run(prog, lambda: print(usage(prog, commands)))
     if name == "--version":
         return run(prog, lambda: print(PROG, version(PROG)))
     if name not in commands:
-        known = ", ".join(sorted(commands))
-        print(f"{prog}: error: no command {name!r}; one of {known}", file=sys.stderr)
+        names = ", ".join(sorted(commands))
+        print(f"{prog}: error: no command {name!r}; one of {names}", file=sys.stderr)
         return 2
     if name == "configs":
-        return run(f"{prog} {name}", lambda: print_configs(rest))
+        return run(f"{prog} {name}", lambda: print_configs(arguments))
     # Sizes of dictionaries and data, whenever one is opened; advice to install tensorboardX.
     for chatty in ("fairseq.tasks", "fairseq.data"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
-    return run(f"{prog} {name}", lambda: importlib.import_module(module_of(name)).main(rest))
+    return run(f"{prog} {name}", lambda: importlib.import_module(module_of(name)).main(arguments))
 
 
 def module_of(name: str) -> str:
@@ -87,10 +87,10 @@ def usage(prog: str, commands: dict[str, str]) -> str:
     return "\n".join([f"usage: {prog} COMMAND [OPTIONS]", "", *lines])
 
 
-def print_configs(rest: list[str]) -> None:
+def print_configs(arguments: list[str]) -> None:
     """Print the folder of configurations."""
     prog = f"{PROG} configs"
-    argparse.ArgumentParser(prog=prog, description=config_folder.__doc__).parse_args(rest)
+    argparse.ArgumentParser(prog=prog, description=config_folder.__doc__).parse_args(arguments)
     print(config_folder())
 
 

@@ -54,15 +54,15 @@ def main(argv: Sequence[str]) -> int:
         print(f"{kind}: not possible ({reason})")
     attentions = [
         {
-            "type": one.type,
-            "layer": one.layer,
-            "heads": priced.heads(one),
+            "type": a.type,
+            "layer": a.layer,
+            "heads": priced.heads(a),
             "sizes": {
                 kind: [point._asdict() for point in curve]
-                for kind, curve in priced.sizes(one).items()
+                for kind, curve in priced.sizes(a).items()
             },
         }
-        for one in priced.statistics
+        for a in priced.statistics
     ]
     content = {
         **options.provenance("prices", argv, args.cpu),

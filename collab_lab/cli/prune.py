@@ -31,41 +31,41 @@ def build_parser() -> argparse.ArgumentParser:
     )
     options.add_model(parser)
     options.add_out(parser, "FILE", "checkpoint to write")
-    number = parser.add_mutually_exclusive_group()
-    number.add_argument("--remove-share", type=share, metavar="X", help="share of heads to remove")
-    number.add_argument(
+    numbers = parser.add_mutually_exclusive_group()
+    numbers.add_argument("--remove-share", type=share, metavar="X", help="share of heads to remove")
+    numbers.add_argument(
         "--as-many-as", type=Path, metavar="CHECKPOINT",
         help="keep the number of heads of this model",
     )  # fmt: skip
-    number.add_argument(
+    numbers.add_argument(
         "--keep", metavar="C", type=positive, help="number of heads to keep in each attention"
     )
     parser.add_argument(
         "--types", nargs="+", choices=ATTENTION_TYPES, default=ATTENTION_TYPES,
         help="attention types that lose heads (default: all)",
     )  # fmt: skip
-    other = parser.add_argument_group("other choices of heads (default: by price)")
-    who = other.add_mutually_exclusive_group()
-    who.add_argument(
+    criteria = parser.add_argument_group("other choices of heads (default: by price)")
+    criterion = criteria.add_mutually_exclusive_group()
+    criterion.add_argument(
         "--votes", type=Path, metavar="FILE", help="keep the elected heads: file of fairseq-collab "
         "vote",
     )  # fmt: skip
-    who.add_argument(
+    criterion.add_argument(
         "--gates", action="store_true", help="keep the heads of a transformer_gated_heads whose "
         "gates are open, rounded to 0 or 1; a layer may lose all heads",
     )  # fmt: skip
-    who.add_argument(
+    criterion.add_argument(
         "--importance", type=Path, metavar="FILE",
         help="remove the least important heads: heads.json of fairseq-collab heads",
     )  # fmt: skip
-    who.add_argument(
+    criterion.add_argument(
         "--keep-heads", nargs="+", metavar="TYPE:HEADS",
         help="keep these heads, by layer: encoder:0,3/1,2 (0 and 3 of the first layer, 1 and 2 of "
         "the second), decoder:0 (head 0 of each layer), cross:-/0 (none in the first layer); "
         "attention types that are not named keep all heads",
     )  # fmt: skip
-    who.add_argument("--random", type=int, metavar="SEED", help="remove random heads")
-    other.add_argument(
+    criterion.add_argument("--random", type=int, metavar="SEED", help="remove random heads")
+    criteria.add_argument(
         "--normalise", action="store_true",
         help="with --importance: importances of each layer get norm 1, as in the paper",
     )  # fmt: skip
@@ -74,20 +74,20 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 #: How many heads are removed, where a choice ranks them.
-NUMBERS = ("remove_share", "as_many_as", "keep")
+NUMBER_OPTIONS = ("remove_share", "as_many_as", "keep")
 
 
 def check_options(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     """Exit with status 2 for options that contradict each other."""
-    ranks = not (args.votes or args.gates or args.keep_heads)  # so that any number can go
+    is_ranked = not (args.votes or args.gates or args.keep_heads)  # so that any number can go
     if args.importance is None:
         options.reject(parser, args, ("normalise",), "needs --importance")
-    if not ranks or args.importance is not None or args.random is not None:
+    if not is_ranked or args.importance is not None or args.random is not None:
         options.reject(parser, args, ("sentences", "subset"), "is of the choice by price")
-    if not ranks:
+    if not is_ranked:
         reason = "needs a choice by price, --importance or --random"
-        options.reject(parser, args, (*NUMBERS, "types"), reason)
-    elif all(getattr(args, name) is None for name in NUMBERS):
+        options.reject(parser, args, (*NUMBER_OPTIONS, "types"), reason)
+    elif all(getattr(args, name) is None for name in NUMBER_OPTIONS):
         parser.error("give a number of heads: --remove-share, --as-many-as or --keep")
 
 
@@ -107,8 +107,8 @@ def choice(args: argparse.Namespace, model: Trained) -> dict[str, Any]:
         return {"retained": choices.open_heads(model)}
     number = round((args.remove_share or 0) * total(heads, args.types))
     if args.as_many_as is not None:
-        other = open_model(args.as_many_as, args.data).heads
-        number = total(heads, args.types) - total(other, args.types)
+        other_heads = open_model(args.as_many_as, args.data).heads
+        number = total(heads, args.types) - total(other_heads, args.types)
         if number < 0:
             raise UserError(f"has more heads than {model.path}", args.as_many_as, "swap them")
     chosen = {"number": number, "keep": args.keep, "types": args.types}
@@ -132,13 +132,13 @@ def report(heads: HeadCounts, retained: Retained) -> list[str]:
     for type_, counts in heads.items():
         if not counts:  # such as the encoder of a language model
             continue
-        stay = [" ".join(map(str, sorted(layer))) or "-" for layer in retained[type_]]
+        listed = [" ".join(map(str, sorted(layer))) or "-" for layer in retained[type_]]
         number = f"{sum(map(len, retained[type_]))} of {sum(counts)} heads"
-        lines.append(f"{type_}: {number}: {' / '.join(stay)}")
+        lines.append(f"{type_}: {number}: {' / '.join(listed)}")
         lines += [
             f"{type_} layer {layer}: no head is left; its attention is a constant"
-            for layer, left in enumerate(retained[type_])
-            if not left
+            for layer, layer_heads in enumerate(retained[type_])
+            if not layer_heads
         ]
     return lines
 

@@ -92,18 +92,18 @@ def _add_size(group: Any, option: str, metavar: str, whole: str, none: str) -> N
 
 def check(parser: argparse.ArgumentParser, args: Namespace) -> None:
     """End with status 2 where options contradict each other."""
-    wanted = SIZES[args.to]
-    for name, size in SIZES.items():
-        if size != wanted:
-            options.reject(parser, args, _sizes(size), f"needs --to {name}")
+    size = SIZES[args.to]
+    for name, other_size in SIZES.items():
+        if other_size != size:
+            options.reject(parser, args, _sizes(other_size), f"needs --to {name}")
     if args.to != "collab":
         options.reject(parser, args, ("value_heads", "query_mixing"), "needs --to collab")
     if args.to == "headsize":  # whose heads have one size in all layers
-        rest = ("cache", "parameters", *_sizes(wanted)[1:])
-        options.reject(parser, args, rest, "does not go with --to headsize: give --key-dim")
-    named = any(getattr(args, name) is not None for name in _sizes(wanted))
+        rejected = ("cache", "parameters", *_sizes(size)[1:])
+        options.reject(parser, args, rejected, "does not go with --to headsize: give --key-dim")
+    named = any(getattr(args, name) is not None for name in _sizes(size))
     if named + (args.cache is not None) + (args.parameters is not None) != 1:
-        option = f"--{wanted.replace('_', '-')}"
+        option = f"--{size.replace('_', '-')}"
         parser.error(f"give one of --cache, --parameters, and sizes ({option} or {option}-in-TYPE)")
 
 
@@ -124,7 +124,7 @@ def reparametrize(args: Namespace) -> dict[str, Any]:
         args.to,
         getattr(args, size),
         by_type={type_: getattr(args, f"{size}_in_{type_}") for type_ in ATTENTION_TYPES},
-        shares={of: getattr(args, of) for of in ("cache", "parameters") if getattr(args, of)},
+        shares={k: getattr(args, k) for k in ("cache", "parameters") if getattr(args, k)},
         query_mixing=args.query_mixing,
         value_heads=args.value_heads,
         subset=args.subset,
@@ -144,8 +144,8 @@ def reparametrize(args: Namespace) -> dict[str, Any]:
         "price": result.price,
         **checked,
         "attentions": [
-            {"type": one.type, "layer": one.layer, size: width, "price": result.prices[one]}
-            for one, width in result.sizes.items()
+            {"type": a.type, "layer": a.layer, size: width, "price": result.prices[a]}
+            for a, width in result.sizes.items()
         ],
     }
 
@@ -154,8 +154,8 @@ def report(result: dict[str, Any]) -> str:
     """One line per attention, and one for the model."""
     from tabulate import tabulate
 
-    parts, (size,) = result["attentions"], {*LETTERS} & {*result["attentions"][0]}
-    rows = [(f"{one['type']} {one['layer']}", one[size], one["price"]) for one in parts]
+    attentions, (size,) = result["attentions"], {*LETTERS} & {*result["attentions"][0]}
+    rows = [(f"{a['type']} {a['layer']}", a[size], a["price"]) for a in attentions]
     rows.append(("sum", None, result["price"]))
     table = tabulate(rows, ["attention", LETTERS[size], "price (bits)"], "plain", floatfmt=".4f")
     out = f"{result['out']}: {result['options']}"

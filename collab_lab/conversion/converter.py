@@ -36,13 +36,13 @@ from fairseq_collab.models.variants import COLLABORATIVE, SEPARATE, family_of
 def check(trained: Trained, target: Target) -> None:
     """Raise UserError for a model or an attention without a counterpart in ``target``."""
     target_arch(trained, target)
-    first: dict[bool, Attention] = {}  # of the encoder, and of the decoder
+    first_of_side: dict[bool, Attention] = {}  # of the encoder, and of the decoder
     for attention in attentions(trained.model):
         check_sizes_of_heads(attention, trained.path, target)
-        other = first.setdefault(attention.type == "encoder", attention)
-        heads, expected = attention.module.num_heads, other.module.num_heads
+        first = first_of_side.setdefault(attention.type == "encoder", attention)
+        heads, expected = attention.module.num_heads, first.module.num_heads
         if heads != expected:
-            problem = f"{attention} has {heads} heads and {other} has {expected}"
+            problem = f"{attention} has {heads} heads and {first} has {expected}"
             todo = "models with pruned heads cannot be converted"
             raise UserError(problem, trained.path, todo)
         target.check(attention, trained.path)
@@ -52,8 +52,8 @@ def target_arch(trained: Trained, target: Target) -> str:
     """The architecture with heads of ``target`` that goes with a model."""
     model, path = trained.model, trained.path
     family = family_of(type(model))
-    known = (SEPARATE, COLLABORATIVE) if target.variant is COLLABORATIVE else (SEPARATE,)
-    if family is None or (isinstance(model, HeadModel) and model.variant not in known):
+    convertible = (SEPARATE, COLLABORATIVE) if target.variant is COLLABORATIVE else (SEPARATE,)
+    if family is None or (isinstance(model, HeadModel) and model.variant not in convertible):
         raise UserError(
             f"a {type(model).__name__} cannot be converted to {target.heads}",
             path,
@@ -102,7 +102,7 @@ def shape_options(
 
 
 def chosen_sizes(
-    whole: int | None,
+    default: int | None,
     by_type: Mapping[AttentionType, str | int | None],
     trained: Trained,
     target: Target,
@@ -114,22 +114,22 @@ def chosen_sizes(
         by_type: a number, or one for each layer: ``64,32``.
     """
     option = f"--{target.size.replace('_', '-')}"
-    lists = {
+    sizes_by_type = {
         type_: _listed(f"{option}-in-{type_}", by_type.get(type_), len(layers))
         for type_, layers in trained.attentions.items()
     }
     sizes = {}
     for attention in attentions(trained.model):
-        listed = lists[attention.type]
-        size = listed[attention.layer] if listed else whole
+        listed = sizes_by_type[attention.type]
+        size = listed[attention.layer] if listed else default
         if size is None:
             todo = f"give {option}-in-{attention.type} or {option}"
             raise UserError(f"no {target.size_name} for {attention}", trained.path, todo)
         if listed and size == 0:
             continue
-        if within := target.out_of_range(attention.module, size):
+        if allowed_range := target.out_of_range(attention.module, size):
             problem = f"{attention}: {target.size_name} {size} is out of range"
-            raise UserError(problem, trained.path, within)
+            raise UserError(problem, trained.path, allowed_range)
         sizes[attention] = size
     check_sizes(sizes, trained, target)
     return sizes
@@ -194,14 +194,14 @@ class Converter:
         All other attentions keep the heads that they have.
         """
         target = self.target
-        full = {
+        full_sizes = {
             attention: target.unchanged_size(attention.module)
             for attention in self.attentions
             if target.must_convert(attention.module)
         }
         results = {
             attention: target.convert(self.attentions[attention], size)
-            for attention, size in bar("attentions", list({**full, **sizes}.items()))
+            for attention, size in bar("attentions", list({**full_sizes, **sizes}.items()))
         }
         weights = {attention: weights for attention, (weights, _) in results.items()}
         prices = {attention: results[attention][1] for attention in sizes}
@@ -217,8 +217,8 @@ class Converter:
             for name, weight in weights_of(trained).items()
             if not name.startswith(replaced)
         }
-        for attention, new in weights.items():
-            state |= {f"{attention.name}.{name}": weight for name, weight in new.items()}
+        for attention, new_weights in weights.items():
+            state |= {f"{attention.name}.{name}": weight for name, weight in new_weights.items()}
         # The options of the source's own attention; fairseq has none of these.
         dropped = {option.name for option in fields(target.variant.options)} - {*target.inherited}
         arch, shape = target_arch(trained, target), shape_options(trained, target, sizes)
@@ -234,14 +234,14 @@ class Converter:
         """
         left_alone = "encoder" if shares.keys() == {"cache"} else None
         narrowed = [attention for attention in self.attentions if attention.type != left_alone]
-        whole = totals(self.trained.model)
-        now = [point(attention, 0, attention.module.state_dict(), 0.0) for attention in narrowed]
-        rest = {
-            resource: whole[resource] - sum(p.cost(resource) for p in now) for resource in shares
+        model_costs = totals(self.trained.model)
+        current = [point(a, 0, a.module.state_dict(), 0.0) for a in narrowed]
+        unchanged_costs = {
+            name: model_costs[name] - sum(p.cost(name) for p in current) for name in shares
         }
         curves = {attention: self.curve(attention) for attention in bar("sizes", narrowed)}
         budgets = {
-            resource: int(share * whole[resource]) - rest[resource]
+            resource: int(share * model_costs[resource]) - unchanged_costs[resource]
             for resource, share in shares.items()
         }
         points = cheapest(curves, budgets)
@@ -249,7 +249,7 @@ class Converter:
             least = {}
             for resource in shares:
                 smallest = sum(min(p.cost(resource) for p in curve) for curve in curves.values())
-                smallest_share = (smallest + rest[resource]) / whole[resource]
+                smallest_share = (smallest + unchanged_costs[resource]) / model_costs[resource]
                 least[resource] = math.ceil(1000 * smallest_share) / 1000
             problem = f"{self.target.heads} cannot have {spelled(shares)}"
             raise UserError(problem, self.trained.path, f"the least is {spelled(least)}")

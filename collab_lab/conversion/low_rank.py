@@ -66,7 +66,7 @@ def diagonal(maps: HeadMaps, statistics: Statistics, size: int) -> Shared:
     u, m, v = _least_squares(left, right, u, m, v)
     shared = balanced(Shared(x_inverse @ u, m, y_inverse @ v))
     missing = (0, size - len(best))
-    return Shared(*(functional.pad(part, missing) for part in shared if part is not None))
+    return Shared(*(functional.pad(factor, missing) for factor in shared if factor is not None))
 
 
 def _least_squares(
@@ -84,9 +84,9 @@ def _least_squares(
         queries = left.mT @ u  # (H, e, K)
         v = _solved(_read(right, queries, m), (u.T @ u) * (m.T @ m))
         v = functional.normalize(v, dim=0)
-        both = (queries * (right.mT @ v)).sum(1)  # (H, K)
-        m = _solved(both, (u.T @ u) * (v.T @ v))
-        explained = float((both * m).sum())
+        coefficients = (queries * (right.mT @ v)).sum(1)  # (H, K)
+        m = _solved(coefficients, (u.T @ u) * (v.T @ v))
+        explained = float((coefficients * m).sum())
         if explained < most:
             (u, m, v), step = best, 0.0
             continue
@@ -121,7 +121,7 @@ def blocks(maps: HeadMaps, statistics: Statistics, size: int) -> Shared:
     """Separate keys in the form of shared ones: a head mixes its own dimensions alone."""
     queries, keys = separate(maps, statistics, size // len(maps.queries))  # (H, ., k)
     mixing = torch.eye(len(queries)).to(keys).repeat_interleave(keys.size(2), 1)  # (H, K)
-    query, key = (one.transpose(0, 1).flatten(1) for one in (queries, keys))
+    query, key = (maps.transpose(0, 1).flatten(1) for maps in (queries, keys))
     return Shared(query, mixing, key)
 
 
@@ -130,8 +130,8 @@ def singular(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
     By QR of both factors, so that only small matrices are decomposed.
     """
-    (left, upper), (right, other) = torch.linalg.qr(left), torch.linalg.qr(right)
-    u, singular_values, vt = torch.linalg.svd(upper @ other.mT, full_matrices=False)
+    (left, upper), (right, lower) = torch.linalg.qr(left), torch.linalg.qr(right)
+    u, singular_values, vt = torch.linalg.svd(upper @ lower.mT, full_matrices=False)
     return singular_values, left @ u, right @ vt.mT
 
 

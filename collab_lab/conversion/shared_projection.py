@@ -223,8 +223,8 @@ def balance(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
 
     Shapes: ``(..., K)`` both.
     """
-    one, other = (x.square().flatten(0, -2).mean(0) for x in (left, right))
-    scale = (one / other) ** 0.25
+    left_size, right_size = (x.square().flatten(0, -2).mean(0) for x in (left, right))
+    scale = (left_size / right_size) ** 0.25
     scale = torch.where(scale.isfinite() & (scale > 0), scale, 1.0)  # else a column is 0
     return left / scale, right * scale
 

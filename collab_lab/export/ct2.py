@@ -60,8 +60,8 @@ def export(trained: Trained, data: Path | None, folder: Path) -> None:
     """Fill a folder for ``ctranslate2.Translator``, and print the size of the KV cache there."""
     check_engine(trained, "CTranslate2", ACTIVATIONS)
     write(trained, vocabulary(trained, data), folder)
-    for token, (here, there) in cache_bytes(trained).items():
-        print(f"KV cache per {token} token (float32): {here:,} bytes, in CTranslate2 {there:,}")
+    for token, (ours, in_ct2) in cache_bytes(trained).items():
+        print(f"KV cache per {token} token (float32): {ours:,} bytes, in CTranslate2 {in_ct2:,}")
 
 
 def write(trained: Trained, words: Vocabulary, folder: Path) -> None:
@@ -97,10 +97,10 @@ def symbols(dictionary: Dictionary) -> list[str]:
 def _stack(kind: Any, trained: Trained, stack: Any, side: str) -> Any:
     """The empty specification of ``stack``, whose attentions are replaced by plain projections."""
     layers, heads, size = layout(trained, side)
-    for one in layers:
-        if isinstance(one.module, HeadAttention):
-            name = one.name.rpartition(".")[2]
-            setattr(stack.layers[one.layer], name, projections(one.module, size, heads))
+    for attention in layers:
+        if isinstance(attention.module, HeadAttention):
+            name = attention.name.rpartition(".")[2]
+            setattr(stack.layers[attention.layer], name, projections(attention.module, size, heads))
     if stack.embed_positions is None:
         stack.embed_positions = SimpleNamespace(weights=position_table(stack), padding_idx=-1)
     spec = kind(
@@ -112,18 +112,19 @@ def _stack(kind: Any, trained: Trained, stack: Any, side: str) -> Any:
         layernorm_embedding=stack.layernorm_embedding is not None,
         no_final_norm=stack.layer_norm is None,
     )
-    for one in layers:
-        if isinstance(one.module, HeadAttention) and has_shared_kv(one.module):
-            groups, is_cross = key_value_heads(one.module), one.type == "cross"
+    for attention in layers:
+        if isinstance(attention.module, HeadAttention) and has_shared_kv(attention.module):
+            groups, is_cross = key_value_heads(attention.module), attention.type == "cross"
             shared = MultiHeadAttentionSpec(not is_cross, num_heads_kv=groups, head_dim=size)
-            setattr(spec.layer[one.layer], "attention" if is_cross else "self_attention", shared)
+            name = "attention" if is_cross else "self_attention"
+            setattr(spec.layer[attention.layer], name, shared)
     return spec
 
 
 def layout(trained: Trained, side: str) -> tuple[list[Attention], int, int]:
     """The attentions of a stack, and the number and the size of their heads in CTranslate2."""
-    layers = [one for one in attentions(trained.model) if one.name.startswith(f"{side}.")]
-    return layers, common_heads(trained, side), max(head_size(trained, one) for one in layers)
+    layers = [a for a in attentions(trained.model) if a.name.startswith(f"{side}.")]
+    return layers, common_heads(trained, side), max(head_size(trained, a) for a in layers)
 
 
 def cache_bytes(trained: Trained) -> dict[str, tuple[int, int]]:
@@ -134,24 +135,24 @@ def cache_bytes(trained: Trained) -> dict[str, tuple[int, int]]:
     """
     layers, heads, size = layout(trained, "decoder")
     sizes = {"target": (0, 0), "source": (0, 0)}
-    for one in layers:
-        is_shared = isinstance(one.module, HeadAttention) and has_shared_kv(one.module)
-        groups = key_value_heads(one.module) if is_shared else heads
-        token = "source" if one.type == "cross" else "target"
-        here, there = sizes[token]
-        here += BYTES_PER_FLOAT * sum(cached_floats(one.module))
-        sizes[token] = here, there + BYTES_PER_FLOAT * 2 * groups * size
+    for attention in layers:
+        is_shared = isinstance(attention.module, HeadAttention) and has_shared_kv(attention.module)
+        groups = key_value_heads(attention.module) if is_shared else heads
+        token = "source" if attention.type == "cross" else "target"
+        ours, in_ct2 = sizes[token]
+        ours += BYTES_PER_FLOAT * sum(cached_floats(attention.module))
+        sizes[token] = ours, in_ct2 + BYTES_PER_FLOAT * 2 * groups * size
     return sizes
 
 
-def head_size(trained: Trained, one: Attention) -> int:
+def head_size(trained: Trained, attention: Attention) -> int:
     """The smallest exact head size; raises UserError without one."""
-    if not isinstance(one.module, HeadAttention):
-        return one.module.head_dim
+    if not isinstance(attention.module, HeadAttention):
+        return attention.module.head_dim
     try:
-        return smallest_size(one.module)
+        return smallest_size(attention.module)
     except NotExactError as error:
-        raise inexact(trained, f"{one.name}: {error}") from error
+        raise inexact(trained, f"{attention.name}: {error}") from error
 
 
 def projections(attention: HeadAttention, size: int, heads: int) -> nn.Module:

@@ -95,11 +95,11 @@ def configuration(model: Any, words: Vocabulary) -> MarianConfig:
 
 def special_symbols(words: Vocabulary) -> dict[str, Any]:
     """Special symbols by transformers' names."""
-    last = ("eos_token_id", "forced_eos_token_id", "decoder_start_token_id")
+    end_tokens = ("eos_token_id", "forced_eos_token_id", "decoder_start_token_id")
     return {
         "pad_token_id": words.target.pad(),
         "bos_token_id": words.target.bos(),
-        **dict.fromkeys(last, words.target.eos()),
+        **dict.fromkeys(end_tokens, words.target.eos()),
     }
 
 

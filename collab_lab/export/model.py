@@ -61,8 +61,8 @@ def load(path: Path) -> Trained:
 
 def build(trained: Trained, options: Any, weights: Mapping[str, Tensor]) -> nn.Module:
     """The model of ``options`` with ``weights``, in eval mode."""
-    known = weights if trained.model is None else trained.model.state_dict()
-    model = untrained(options, trained.cfg, known, trained.path)
+    sizes_from = weights if trained.model is None else trained.model.state_dict()
+    model = untrained(options, trained.cfg, sizes_from, trained.path)
     for name, buffer in model.named_buffers():
         if name.endswith("dictionary_signature") and name in weights:
             buffer.copy_(weights[name])  # that of a placeholder would be rejected
@@ -93,27 +93,27 @@ def plain(trained: Trained) -> Trained:
 
 def stock_weights(trained: Trained) -> dict[str, Tensor]:
     """The weights of fairseq's own model."""
-    ours = [one for one in attentions(trained.model) if isinstance(one.module, HeadAttention)]
-    replaced = tuple(f"{one.name}." for one in ours)
+    ours = [a for a in attentions(trained.model) if isinstance(a.module, HeadAttention)]
+    replaced = tuple(f"{attention.name}." for attention in ours)
     weights = {
         name: weight
         for name, weight in trained.model.state_dict().items()
         if not name.startswith(replaced) and not name.endswith("signature")
     }
-    for one in ours:
-        count = common_heads(trained, one.name.partition(".")[0])
+    for attention in ours:
+        count = common_heads(trained, attention.name.partition(".")[0])
         try:
-            heads = plain_weights(one.module, one.module.embed_dim // count, count)
+            heads = plain_weights(attention.module, attention.module.embed_dim // count, count)
         except NotExactError as error:
-            raise inexact(trained, f"{one.name}: {error}") from error
-        weights |= {f"{one.name}.{weight}": value for weight, value in heads.items()}
+            raise inexact(trained, f"{attention.name}: {error}") from error
+        weights |= {f"{attention.name}.{weight}": value for weight, value in heads.items()}
     return weights
 
 
 def common_heads(trained: Trained, stack: str) -> int:
     """The number of heads of all attentions in one stack of layers, except those without heads."""
-    inside = [one for one in attentions(trained.model) if one.name.startswith(f"{stack}.")]
-    numbers = {one.module.num_heads: one.name for one in inside if one.module.num_heads}
+    in_stack = [a for a in attentions(trained.model) if a.name.startswith(f"{stack}.")]
+    numbers = {a.module.num_heads: a.name for a in in_stack if a.module.num_heads}
     if len(numbers) > 1:
         listed = ", ".join(f"{name} has {number} heads" for number, name in numbers.items())
         problem = f"{listed}; other engines have one number in the {stack}"

@@ -102,8 +102,8 @@ def _state(attention: HeadAttention, maps: LinearMaps, size: int) -> dict[str, T
     out, bias = attention.out_proj.weight, attention.out_proj.bias
     weights = {"out_proj.bias": bias.detach().clone()}
     scaled = (maps.queries * size**0.5, maps.keys, maps.values)
-    for name, one in zip(("q_proj", "k_proj", "v_proj"), scaled, strict=True):
-        rows = widened(one, size).transpose(1, 2).flatten(0, 1)  # (G h, d_y + 1)
+    for name, projection_maps in zip(("q_proj", "k_proj", "v_proj"), scaled, strict=True):
+        rows = widened(projection_maps, size).transpose(1, 2).flatten(0, 1)  # (G h, d_y + 1)
         weights |= {f"{name}.weight": rows[:, :-1], f"{name}.bias": rows[:, -1]}
     columns = out.unflatten(1, (len(maps.queries), maps.values.size(2)))  # (d, H, h_v)
     weights["out_proj.weight"] = widened(columns, size).flatten(1)

@@ -149,7 +149,7 @@ ADAPTERS: dict[type, type] = {
 }
 
 
-def parts(module: Any) -> tuple[type, float, dict[str, Any]] | None:
+def attention_parts(module: Any) -> tuple[type, float, dict[str, Any]] | None:
     """The adapter, the dropout, and what :func:`.trained_heads` takes; None if unknown."""
     if type(module) not in KINDS:
         return None

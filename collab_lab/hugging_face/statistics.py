@@ -34,16 +34,16 @@ def collect(
     They are sums over ``inputs``, for prices that are compared with each other alone.  A query
     without effect on the output, such as padding's, is not counted.
     """
-    sums = {name: Sums(one) for name, one in heads.items()}
+    sums = {name: Sums(attention) for name, attention in heads.items()}
     chance = torch.Generator().manual_seed(seed)
     calls: dict[str, tuple[Tensor, ...]] = {}
     with ExitStack() as until, torch.enable_grad():
-        for one in model.modules():
-            until.callback(setattr, one, "training", one.training)
+        for module in model.modules():
+            until.callback(setattr, module, "training", module.training)
         model.eval()
-        for one in pretrained(model):
-            until.callback(one.set_attn_implementation, one.config._attn_implementation)
-            one.set_attn_implementation("eager")
+        for module in pretrained(model):
+            until.callback(module.set_attn_implementation, module.config._attn_implementation)
+            module.set_attn_implementation("eager")
         for name in heads:
             hook = partial(_record, calls, name)
             handle = model.get_submodule(name).register_forward_hook(hook, with_kwargs=True)
@@ -72,7 +72,7 @@ def _record(
     positional = zip(inspect.signature(module.forward).parameters, args, strict=False)
     arguments = dict(positional) | kwargs
     x, y = arguments["hidden_states"], arguments.get("key_value_states")
-    x, y = (one.detach().transpose(0, 1) for one in (x, x if y is None else y))
+    x, y = (states.detach().transpose(0, 1) for states in (x, x if y is None else y))
     # Gradients of zeros exist even if all weights are frozen.
     zeros = torch.zeros_like(output[0], requires_grad=True)  # (B, T, d)
     calls[name] = x, y, arguments.get("attention_mask"), zeros
@@ -81,7 +81,7 @@ def _record(
 
 def pretrained(model: nn.Module) -> list[Any]:
     """The modules of a model that prepare masks."""
-    return [one for one in model.modules() if hasattr(one, "set_attn_implementation")]
+    return [module for module in model.modules() if hasattr(module, "set_attn_implementation")]
 
 
 def random_product(output: Any, batch: Mapping[str, Any], chance: torch.Generator) -> Tensor:

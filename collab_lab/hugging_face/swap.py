@@ -92,9 +92,9 @@ def swap_attention(
     if isinstance(key_dim, Mapping):
         select = key_dim.__contains__
     originals = {
-        name: known
+        name: parts
         for name, module in model.named_modules()
-        if select(name) and (known := adapters.parts(module)) is not None
+        if select(name) and (parts := adapters.attention_parts(module)) is not None
     }
     if not originals:
         raise UserError(
@@ -114,11 +114,11 @@ def swap_attention(
     else:
         by_name = key_dim if isinstance(key_dim, Mapping) else dict.fromkeys(heads, key_dim)
         widths = {name: by_name[name] for name in heads}
-        for name, one in heads.items():
-            if within := target.out_of_range(one, widths[name]):
-                raise UserError(f"key width {widths[name]} is out of range", name, within)
+        for name, attention in heads.items():
+            if allowed_range := target.out_of_range(attention, widths[name]):
+                raise UserError(f"key width {widths[name]} is out of range", name, allowed_range)
     prices = {} if inputs is None else collect(model, heads, inputs, loss, seed)
-    trained = {name: TrainedAttention(one, prices.get(name)) for name, one in heads.items()}
+    trained = {name: TrainedAttention(heads[name], prices.get(name)) for name in heads}
     if isinstance(key_dim, float):
         widths = spread(trained, key_dim, query, target)
     swapped = {}
@@ -128,8 +128,8 @@ def swap_attention(
     for name, module in swapped.items():
         parent, _, attribute = name.rpartition(".")
         setattr(model.get_submodule(parent), attribute, module)
-    for one in pretrained(model):
-        one.set_attn_implementation("eager")  # whose masks the adapters understand
+    for attention in pretrained(model):
+        attention.set_attn_implementation("eager")  # whose masks the adapters understand
     return widths
 
 
@@ -139,15 +139,15 @@ def spread(
     """Key widths that are ``share`` of all at the least price."""
     curves = {
         name: [
-            Point(size, size, 0, 0, shared_keys(one, size, query, steps=0)[1])
-            for size in target.grid(one.module)
+            Point(size, size, 0, 0, shared_keys(attention, size, query, steps=0)[1])
+            for size in target.grid(attention.module)
         ]
-        for name, one in bar("widths", list(trained.items()))
+        for name, attention in bar("widths", list(trained.items()))
     }
-    whole = sum(curve[-1].size for curve in curves.values())
-    points = cheapest(curves, {"cache": int(share * whole)}) if share <= 1 else None
+    full_width = sum(curve[-1].size for curve in curves.values())
+    points = cheapest(curves, {"cache": int(share * full_width)}) if share <= 1 else None
     if points is None:
-        least = sum(curve[0].size for curve in curves.values()) / whole
+        least = sum(curve[0].size for curve in curves.values()) / full_width
         todo = f"give a share from {least:.3f} to 1, or a whole number for a width"
         raise UserError(f"key widths cannot be {share:g} of all", todo=todo)
     return {name: point.size for name, point in points.items()}
@@ -168,11 +168,11 @@ def trained_heads(
     dim, kdim = (weight.size(1) for weight, _ in projections[:2])
     heads = SeparateAttention(dim, num_heads, kdim=kdim).to(projections[0][0])
     torch.nn.init.eye_(heads.out_proj.weight)
-    trained = {}
-    for letter, (weight, bias) in zip(("q", "k", "v", "out"), projections, strict=False):
-        trained[f"{letter}_proj.weight"] = weight
-        trained[f"{letter}_proj.bias"] = weight.new_zeros(len(weight)) if bias is None else bias
-    heads.load_state_dict(trained, strict=False)
+    state = {}
+    for projection, (weight, bias) in zip(("q", "k", "v", "out"), projections, strict=False):
+        state[f"{projection}_proj.weight"] = weight
+        state[f"{projection}_proj.bias"] = weight.new_zeros(len(weight)) if bias is None else bias
+    heads.load_state_dict(state, strict=False)
     heads.scaling = scaling
     return heads
 
@@ -217,6 +217,6 @@ def check(name: str, projections: Sequence[Linear], num_heads: int) -> None:
             name,
             "heads that were pruned or resized cannot be swapped",
         )
-    parameters = (one for projection in projections for one in projection if one is not None)
-    if not all(torch.isfinite(one).all() for one in parameters):
+    parameters = (x for projection in projections for x in projection if x is not None)
+    if not all(torch.isfinite(parameter).all() for parameter in parameters):
         raise UserError("its weights hold NaN or infinity", name, "load an intact model")

@@ -113,10 +113,10 @@ def tokenizer(references: Sequence[str]) -> str:
     which sacreBLEU needs MeCab otherwise, Thai, Lao, Tibetan, Burmese and Khmer).
     """
     text = "".join(references)
-    han, others = (len(script.findall(text)) for script in (_HAN, _BY_CHARACTER))
-    if 2 * (han + others) <= sum(map(str.isalpha, text)):
+    han, by_character = (len(script.findall(text)) for script in (_HAN, _BY_CHARACTER))
+    if 2 * (han + by_character) <= sum(map(str.isalpha, text)):
         return "13a"
-    return "zh" if han > 9 * others else "char"
+    return "zh" if han > 9 * by_character else "char"
 
 
 def check_ordinary(hypotheses: Sequence[str], references: Sequence[str]) -> None:

@@ -55,7 +55,7 @@ def cost(model: Any) -> Cost:
     """Count a fairseq transformer, stock or ours: a translation model or a language model."""
     types = by_type(model)
     floats = {
-        f"{part}_bytes_per_{token}_token": [cached_floats(one.module)[index] for one in layers]
+        f"{part}_bytes_per_{token}_token": [cached_floats(a.module)[index] for a in layers]
         for token, layers in (("target", types["decoder"]), ("source", types["cross"]))
         for index, part in enumerate(("key", "value"))
     }
@@ -73,7 +73,7 @@ def totals(model: Any) -> dict[str, int]:
 
     The cache is in numbers per token: of a source and of a target token, all layers together.
     """
-    cached = (cached_floats(one.module) for one in attentions(model) if one.type != "encoder")
+    cached = (cached_floats(a.module) for a in attentions(model) if a.type != "encoder")
     used = sum(parameter.numel() for parameter in used_parameters(model))
     work = multiply_adds(model)
     return {"cache": sum(map(sum, cached)), "parameters": used, "multiply-adds": work}

@@ -64,10 +64,10 @@ def summed_loss(
     # get_normalized_probs changes in place what its gradient needs.
     logits, targets = adaptive(output[0][real].unsqueeze(0), labels.unsqueeze(0))
     pairs = zip(logits, targets, strict=True)
-    parts = [
+    losses = [
         functional.cross_entropy(*pair, reduction="sum") for pair in pairs if pair[1] is not None
     ]
-    return torch.stack(parts).sum()
+    return torch.stack(losses).sum()
 
 
 @torch.inference_mode()

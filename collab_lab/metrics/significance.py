@@ -156,12 +156,12 @@ def gain_per_unit(gains: ArrayLike, units: ArrayLike) -> Gain:
     mean = float(change.sum() / weights.sum())
     if len(change) < 2:
         return Gain(mean)
-    left = change - mean * weights
-    error = float(np.sqrt(len(left) * np.sum(left**2) / (len(left) - 1)) / weights.sum())
+    errors = change - mean * weights
+    error = float(np.sqrt(len(errors) * np.sum(errors**2) / (len(errors) - 1)) / weights.sum())
     if not error:
         return Gain(mean)
-    low, high = stats.t.interval(CONFIDENCE, len(left) - 1, mean, error)
-    p = 2 * stats.t.sf(abs(mean) / error, len(left) - 1)
+    low, high = stats.t.interval(CONFIDENCE, len(errors) - 1, mean, error)
+    p = 2 * stats.t.sf(abs(mean) / error, len(errors) - 1)
     return Gain(mean, float(low), float(high), float(p))
 
 
@@ -170,9 +170,9 @@ def holm(p: Sequence[float | None]) -> list[float | None]:
 
     The i-th smallest p becomes ``max over j <= i of (m - j + 1) p_j``, at most 1.
     """
-    tested = sorted((one, index) for index, one in enumerate(p) if one is not None)
+    tested = sorted((value, index) for index, value in enumerate(p) if value is not None)
     corrected, largest = [*p], 0.0
-    for rank, (one, index) in enumerate(tested):
-        largest = max(largest, min(1.0, (len(tested) - rank) * one))
+    for rank, (value, index) in enumerate(tested):
+        largest = max(largest, min(1.0, (len(tested) - rank) * value))
         corrected[index] = largest
     return corrected

@@ -84,8 +84,8 @@ def cheapest(
     multiple-choice knapsack, by branch and bound.
     """
     pairs = [(key, point) for key, curve in curves.items() for point in curve]
-    one_each = [[key == other for key, _ in pairs] for other in curves]
-    limits = [LinearConstraint(one_each, 1, 1)]
+    one_per_curve = [[key == curve for key, _ in pairs] for curve in curves]
+    limits = [LinearConstraint(one_per_curve, 1, 1)]
     for resource, budget in budgets.items():
         costs = [point.cost(resource) for _, point in pairs]
         unit = math.gcd(*costs) or 1  # small numbers: the solver's tolerance is absolute

@@ -110,7 +110,7 @@ class Sums:
             real: ``(T, B)``, true at queries that are no padding.
             masks: of the scores ``(B, H, T, S)``: see :func:`.mask_scores`.
         """
-        maps = HeadMaps(*(one.to(x) for one in self.maps))
+        maps = HeadMaps(*(weights.to(x) for weights in self.maps))
         with torch.no_grad():  # not by its map: MFA normalises queries
             q = projections(self.module)[0](x).transpose(0, 1)  # (H, B, T, e)
         x = functional.pad(x.transpose(0, 1), (0, 1), value=1.0)  # (B, T, d + 1)
@@ -189,7 +189,7 @@ def collect(
             sums[attention].add(call.x, call.y, tokens.ne(pad).T, gradient, *call.masks)
         targets += int(predicted(model.decoder, batch["target"]).sum())
     statistics = {attention: total.result(targets) for attention, total in sums.items()}
-    return {one: statistics[one] for one in attentions(model) if one in statistics}
+    return {a: statistics[a] for a in attentions(model) if a in statistics}
 
 
 class _Call(NamedTuple):

@@ -40,15 +40,15 @@ def all_heads(heads: HeadCounts) -> dict[AttentionType, list[list[int]]]:
     return {type_: [list(range(count)) for count in counts] for type_, counts in heads.items()}
 
 
-def named_heads(parts: Sequence[str], heads: HeadCounts) -> Retained:
+def named_heads(choices: Sequence[str], heads: HeadCounts) -> Retained:
     """Parse ``TYPE:HEADS/HEADS/...``: head numbers by layer joined by commas, ``-`` for none.
 
     Heads of one layer are those of all layers.  Attention types that are not named keep all heads.
     """
     retained = all_heads(heads)
     named: set[str] = set()
-    for part in parts:
-        type_, _, text = part.partition(":")
+    for choice in choices:
+        type_, _, text = choice.partition(":")
         try:
             layers = [
                 [] if layer == NO_HEADS else [int(head) for head in layer.split(",")]
@@ -58,7 +58,7 @@ def named_heads(parts: Sequence[str], heads: HeadCounts) -> Retained:
             layers = []
         if type_ not in ATTENTION_TYPES or not layers or type_ in named:
             raise UserError(
-                f"cannot parse {part!r}",
+                f"cannot parse {choice!r}",
                 where="--keep-heads",
                 todo=f"give each of {', '.join(ATTENTION_TYPES)} at most once, as in "
                 "encoder:0,3/1,2 (heads 0 and 3 of the first layer, 1 and 2 of the second)",

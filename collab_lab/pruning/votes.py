@@ -134,7 +134,7 @@ def count_votes(trained: Trained, samples: Iterable[dict[str, Any]]) -> Count:
         for index, layer in zip(indices, of_stack.tolist(), strict=True)
     }
     ordered = {
-        type_: [lists.get(one.module, []) for one in layers]
+        type_: [lists.get(a.module, []) for a in layers]
         for type_, layers in trained.attentions.items()
     }
     return Count(ordered, batches)
@@ -183,7 +183,7 @@ def read(path: Path, heads: HeadCounts) -> Retained:
     votes: Any = read_versioned(path, VERSION, "votes", todo).get("votes")
     try:
         voted = {
-            type_: [torch.tensor(one).shape[1] if one else 0 for one in votes[type_]]
+            type_: [torch.tensor(layer).shape[1] if layer else 0 for layer in votes[type_]]
             for type_ in ATTENTION_TYPES
         }
     except (TypeError, LookupError, ValueError, RuntimeError) as error:

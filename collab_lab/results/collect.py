@@ -65,11 +65,11 @@ def frame_of(runs: Iterable[dict[str, Any]]) -> pd.DataFrame:
 
 def facts(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """The runs as plain values for JSON; a folder is the name of the folder around the run."""
-    kept = frame.drop(columns=[name for name in frame if name.split(".")[0] in LEFT_OUT])
-    kept["folder"] = [Path(folder).absolute().parent.name for folder in frame["folder"]]
+    facts_only = frame.drop(columns=[name for name in frame if name.split(".")[0] in LEFT_OUT])
+    facts_only["folder"] = [Path(folder).absolute().parent.name for folder in frame["folder"]]
     return [
         {name: value for name, value in row.items() if isinstance(value, list) or pd.notna(value)}
-        for row in kept.to_dict("records")
+        for row in facts_only.to_dict("records")
     ]
 
 
@@ -82,11 +82,11 @@ def column(frame: pd.DataFrame, name: str) -> pd.Series | None:
     if name in SUMS:
         keys, values = (column(frame, part) for part in SUMS[name])
         return None if keys is None or values is None else keys + values
-    choices = [one for one in frame if one.startswith("overrides.")]
-    ends = [one for one in choices if one.rpartition(".")[2] == name]
-    for one in (name, f"overrides.{name}", *ends):
-        if one in frame and frame[one].notna().any():
-            return frame[one]
+    choices = [key for key in frame if key.startswith("overrides.")]
+    ends = [key for key in choices if key.rpartition(".")[2] == name]
+    for key in (name, f"overrides.{name}", *ends):
+        if key in frame and frame[key].notna().any():
+            return frame[key]
     return None
 
 
@@ -102,11 +102,11 @@ def check_same(frame: pd.DataFrame, fields: Iterable[str], todo: str) -> None:
     """Reject runs that differ in a field: name two of them and both values."""
     for field in (field for field in fields if field in frame):
         values = frame[field].where(frame[field].notna(), None)
-        other = values.map(str) != str(values.iloc[0])
-        if other.any():
-            here, there = frame["folder"].iloc[0], frame["folder"][other].iloc[0]
-            problem = f"{here} and {there} differ in {field}: "
-            problem += f"{values.iloc[0]} and {values[other].iloc[0]}"
+        differs = values.map(str) != str(values.iloc[0])
+        if differs.any():
+            run, other = frame["folder"].iloc[0], frame["folder"][differs].iloc[0]
+            problem = f"{run} and {other} differ in {field}: "
+            problem += f"{values.iloc[0]} and {values[differs].iloc[0]}"
             raise UserError(problem, todo=todo)
 
 
@@ -125,24 +125,24 @@ def check_seeds(frame: pd.DataFrame) -> None:
 
 def warnings(frame: pd.DataFrame) -> list[str]:
     """What makes a comparison unfair, or its numbers doubtful."""
-    found = []
+    problems = []
     updates = frame["train_updates"].astype(int)
-    few, many = frame.loc[updates.idxmin()], frame.loc[updates.idxmax()]
+    fewest, most = frame.loc[updates.idxmin()], frame.loc[updates.idxmax()]
     if updates.max() > updates.min() * (1 + BUDGET_TOLERANCE):
-        found.append(
+        problems.append(
             f"training budgets differ by more than {BUDGET_TOLERANCE:.0%}: "
-            f"{updates.min():,} updates ({Run(few['folder']).name}) to "
-            f"{updates.max():,} ({Run(many['folder']).name})"
+            f"{updates.min():,} updates ({Run(fewest['folder']).name}) to "
+            f"{updates.max():,} ({Run(most['folder']).name})"
         )
     if len(decoding := distinct(frame, "beam", "lenpen")) > 1:
-        found.append(f"different decoding (beam, length penalty): {'; '.join(decoding)}")
+        problems.append(f"different decoding (beam, length penalty): {'; '.join(decoding)}")
     if frame["averaged"].map(len).nunique() > 1:
-        found.append("different numbers of averaged checkpoints")
+        problems.append("different numbers of averaged checkpoints")
     if frame["hardware"].nunique() > 1:
-        found.append("training tokens/s come from different hardware and do not compare")
+        problems.append("training tokens/s come from different hardware and do not compare")
     if frame["data_sha256"].isna().any():
-        found.append("the data folder has no manifest: the runs may have read different files")
-    return found
+        problems.append("the data folder has no manifest: the runs may have read different files")
+    return problems
 
 
 def distinct(frame: pd.DataFrame, *names: str) -> list[str]:

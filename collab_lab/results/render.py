@@ -75,8 +75,8 @@ def grid(header: Sequence[str], rows: Iterable[Sequence[Any]], left: Iterable[in
 
 def mean(values: Iterable[float]) -> float | None:
     """The mean, None of nothing."""
-    found = list(values)
-    return statistics.fmean(found) if found else None
+    numbers = list(values)
+    return statistics.fmean(numbers) if numbers else None
 
 
 def spread(values: Sequence[float], spec: str = ".2f") -> str:
@@ -85,10 +85,10 @@ def spread(values: Sequence[float], spec: str = ".2f") -> str:
     return num(mean(values), spec) + sd
 
 
-def interval(found: Gain, spec: str = "+.2f") -> str:
+def interval(gain: Gain, spec: str = "+.2f") -> str:
     """``-0.40 (-0.95 to +0.15)``; the mean alone where there is no interval."""
-    ends = "" if found.low is None else f" ({num(found.low, spec)} to {num(found.high, spec)})"
-    return num(found.mean, spec) + ends
+    ends = "" if gain.low is None else f" ({num(gain.low, spec)} to {num(gain.high, spec)})"
+    return num(gain.mean, spec) + ends
 
 
 def named(label: str) -> str:
@@ -99,7 +99,7 @@ def named(label: str) -> str:
     """
     method, *choices = label.split(", ")
     words = (
-        one.replace("key_dim", "key_width").replace("_", " ").replace("=", " ") for one in choices
+        word.replace("key_dim", "key_width").replace("_", " ").replace("=", " ") for word in choices
     )
     return ", ".join([METHODS.get(method, method), *words])
 

@@ -47,8 +47,8 @@ class Row(NamedTuple):
 
     def values(self, name: str) -> list[Any]:
         """A column for every seed; empty if a seed has no value."""
-        found = column(self.runs, name)
-        return [] if found is None or found.isna().any() else found.to_list()
+        values = column(self.runs, name)
+        return [] if values is None or values.isna().any() else values.to_list()
 
 
 class Difference(NamedTuple):
@@ -95,8 +95,8 @@ def read_table(
     options = {"--x": x, "--against": against}
     options |= {"--columns": ",".join(columns), "--score": score}
     options |= {"--margin": None if margin is None else str(margin)}
-    given = [word for name, value in options.items() if value for word in (name, value)]
-    command = shlex.join(["fairseq-collab", "table", *sorted(map(str, folders)), *given])
+    chosen = [word for name, value in options.items() if value for word in (name, value)]
+    command = shlex.join(["fairseq-collab", "table", *sorted(map(str, folders)), *chosen])
     return table_of(frame, x, against, columns, score, unfinished, command, margin)
 
 
@@ -118,15 +118,15 @@ def table_of(
     check_same(frame, collect.SAME_IN_TABLE, todo="make a table of each")
     score = score or measure(frame)
     placed = frame if x == NO_X else frame[_column(frame, x, "--x").notna()]
-    found = rows_of(placed, x)
+    rows = rows_of(placed, x)
     scores = numeric(_column(placed, score, "--score"))
     if not pd.api.types.is_numeric_dtype(scores) or scores.isna().any():
         todo = "give a number of score.json, such as valid_loss"
         raise UserError(f"not every run has a number {score!r}", "--score", todo)
     without = [f"{Path(run).name}: has no {x}" for run in frame.drop(placed.index)["folder"]]
-    baseline = choose_baseline(found, against)
+    baseline = choose_baseline(rows, against)
     left_out = [*unfinished, *without]
-    return Table(placed, x, score, baseline, found, left_out, command, columns, margin)
+    return Table(placed, x, score, baseline, rows, left_out, command, columns, margin)
 
 
 def measure(frame: pd.DataFrame) -> str:
@@ -137,12 +137,12 @@ def measure(frame: pd.DataFrame) -> str:
 
 def rows_of(frame: pd.DataFrame, x: str) -> list[Row]:
     """A row per model: larger ``x`` first, then by label; the grid filled up with empty rows."""
-    at = pd.Series("", frame.index) if x == NO_X else numeric(_column(frame, x, "--x"))
-    labels = _labels(frame, at)
-    groups = dict(iter(frame.groupby([at, labels], sort=False)))
+    x_values = pd.Series("", frame.index) if x == NO_X else numeric(_column(frame, x, "--x"))
+    labels = _labels(frame, x_values)
+    groups = dict(iter(frame.groupby([x_values, labels], sort=False)))
     for group in groups.values():
         check_seeds(group)
-    values = sorted(set(at), reverse=pd.api.types.is_numeric_dtype(at))
+    values = sorted(set(x_values), reverse=pd.api.types.is_numeric_dtype(x_values))
     return [
         Row(value, label, groups.get((value, label), frame.iloc[:0]))
         for value in values
@@ -151,65 +151,65 @@ def rows_of(frame: pd.DataFrame, x: str) -> list[Row]:
 
 
 def _column(frame: pd.DataFrame, name: str, option: str) -> pd.Series:
-    found = column(frame, name)
-    if found is None:
+    values = column(frame, name)
+    if values is None:
         todo = "give a field of score.json or a choice of the sweep, such as key_dim"
         raise UserError(f"no run has {name!r}", where=option, todo=todo)
-    if found.map(lambda value: isinstance(value, list)).any():
+    if values.map(lambda value: isinstance(value, list)).any():
         raise UserError(f"{name!r} is no single value", where=option, todo="give another")
-    return found
+    return values
 
 
-def _labels(frame: pd.DataFrame, at: pd.Series) -> pd.Series:
+def _labels(frame: pd.DataFrame, x_values: pd.Series) -> pd.Series:
     """Methods, with the choices in which runs of one method and ``x`` differ, seeds apart."""
-    choices = [one for one in frame if one.startswith("overrides.") and one != SEED]
-    by_row = frame.groupby([frame["method"], at], sort=False)
-    differing = [one for one in choices if (by_row[one].nunique(dropna=False) > 1).any()]
-    parts = frame["method"]
+    choices = [choice for choice in frame if choice.startswith("overrides.") and choice != SEED]
+    by_row = frame.groupby([frame["method"], x_values], sort=False)
+    differing = [choice for choice in choices if (by_row[choice].nunique(dropna=False) > 1).any()]
+    labels = frame["method"]
     for name in sorted(differing):
         text = f", {name.rpartition('.')[2]}=" + frame[name].astype(str)
-        parts = parts + text.where(frame[name].notna(), "")
-    return parts
+        labels = labels + text.where(frame[name].notna(), "")
+    return labels
 
 
 def _natural(label: str) -> list[str | float]:
     """Sort numbers in texts by size: heads=2 before heads=16."""
     parts = _NUMBER.split(label)
-    return [float(part) if place % 2 else part for place, part in enumerate(parts)]
+    return [float(part) if index % 2 else part for index, part in enumerate(parts)]
 
 
-def choose_baseline(rows: Sequence[Row], wanted: str | None) -> str | None:
+def choose_baseline(rows: Sequence[Row], baseline: str | None) -> str | None:
     """The method or label to test against; unless wanted, separate keys where they are there."""
     names = [name for row in rows for name in (row.method, row.label)]
-    if wanted is None:
+    if baseline is None:
         return next((name for name in BASELINES if name in names), None)
-    if wanted == NO_TEST:
+    if baseline == NO_TEST:
         return None
-    if wanted not in names:
+    if baseline not in names:
         methods = ", ".join(dict.fromkeys(row.method for row in rows))
         todo = f"give one of {methods}, a row's name in the table, or {NO_TEST}"
-        raise UserError(f"no method and no row is called {wanted!r}", "--against", todo)
-    return wanted
+        raise UserError(f"no method and no row is called {baseline!r}", "--against", todo)
+    return baseline
 
 
 def differences(table: Table, baseline: str | None = None) -> list[Difference]:
     """Every row against the baseline's row at its ``x``, paired by seed."""
     name = baseline or table.baseline
     bases = [row for row in table.rows if name in (row.method, row.label)]
-    found = [
+    tested = [
         Difference(row, *paired(row, _base(row, bases), table.score))
         for row in table.rows
         if name and row not in bases and len(row.runs)
     ]
-    corrected = holm([one.gain and one.gain.p for one in found])
-    return [one._replace(p_holm=p) for one, p in zip(found, corrected, strict=True)]
+    corrected = holm([row.gain and row.gain.p for row in tested])
+    return [row._replace(p_holm=p) for row, p in zip(tested, corrected, strict=True)]
 
 
 def _base(row: Row, bases: Sequence[Row]) -> Row | None:
     """The baseline's only row at the row's ``x``, or the one with the row's choices."""
-    here = [base for base in bases if base.x == row.x]
-    equal = [base for base in here if base.label.split(", ")[1:] == row.label.split(", ")[1:]]
-    return next(iter(here if len(here) == 1 else equal), None)
+    at_x = [base for base in bases if base.x == row.x]
+    equal = [base for base in at_x if base.label.split(", ")[1:] == row.label.split(", ")[1:]]
+    return next(iter(at_x if len(at_x) == 1 else equal), None)
 
 
 def paired(row: Row, base: Row | None, score: str) -> tuple[dict[int, float], Gain | None]:
@@ -224,7 +224,7 @@ def paired(row: Row, base: Row | None, score: str) -> tuple[dict[int, float], Ga
 
 def standard_row(rows: Sequence[Row]) -> Row | None:
     """The one row of standard heads: separate keys, H heads of size d/H; None if not just one."""
-    found = [
+    standard = [
         row
         for row in rows
         if len(row.runs)
@@ -233,4 +233,4 @@ def standard_row(rows: Sequence[Row]) -> Row | None:
         and row.values("key_dim")
         and row.values("key_dim") == row.values("model_dim")
     ]
-    return found[0] if len(found) == 1 else None
+    return standard[0] if len(standard) == 1 else None

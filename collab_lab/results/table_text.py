@@ -65,11 +65,11 @@ def title(table: Table) -> str:
     return f"{heading(table.score)} against {noun(table) or 'parameters'}: {data}"
 
 
-def shown(table: Table) -> tuple[str, ...]:
+def shown_columns(table: Table) -> tuple[str, ...]:
     """The columns that were chosen, or those of the default that some run has."""
     if not table.columns:
-        there = dict.fromkeys((table.score, measure(table.frame), *COLUMNS))
-        return tuple(name for name in there if any(cell(table, row, name) for row in table.rows))
+        names = dict.fromkeys((table.score, measure(table.frame), *COLUMNS))
+        return tuple(name for name in names if any(cell(table, row, name) for row in table.rows))
     for name in table.columns:
         if column(table.frame, name) is None:
             todo = "give a field of score.json, such as valid_loss, or a choice of the sweep"
@@ -89,16 +89,16 @@ def cell(table: Table, row: Row, name: str) -> str:
         return spread(values)
     if values and isinstance(values[0], int):
         return num(mean(values), ",.0f")
-    texts = (", ".join(map(str, one)) if isinstance(one, list) else str(one) for one in values)
+    texts = (", ".join(map(str, v)) if isinstance(v, list) else str(v) for v in values)
     return "; ".join(sorted(set(texts)))
 
 
 def main_table(table: Table) -> str:
     """The rows as Markdown."""
-    head = ["method", *_x(table, noun(table)), "seeds", *map(heading, shown(table))]
+    head = ["method", *_x(table, noun(table)), "seeds", *map(heading, shown_columns(table))]
     lines = []
     for row in table.rows:
-        cells = [cell(table, row, name) or "-" for name in shown(table)]
+        cells = [cell(table, row, name) or "-" for name in shown_columns(table)]
         if not len(row.runs):
             cells[0] = "not run"
         lines.append([row.label, *_x(table, row.x), len(row.runs), *cells])
@@ -108,16 +108,16 @@ def main_table(table: Table) -> str:
 def differences_table(table: Table) -> str:
     """What each row has more than the baseline, as Markdown; "" where nothing is tested."""
     lines, spec = [], "+.3f" if table.score.startswith("valid_") else "+.2f"
-    for one in differences(table):
-        place = [one.row.label, *_x(table, one.row.x), len(one.gains)]
-        if one.gain is None:
-            lines.append([*place, "no common seed", "-", "-", *_margin(table, "-")])
+    for diff in differences(table):
+        label = [diff.row.label, *_x(table, diff.row.x), len(diff.gains)]
+        if diff.gain is None:
+            lines.append([*label, "no common seed", "-", "-", *_margin(table, "-")])
             continue
-        gain, interval = one.gain, "-"
+        gain, interval = diff.gain, "-"
         if gain.low is not None:
             interval = f"{num(gain.low, spec)} to {num(gain.high, spec)}"
-        p = "" if table.margin is None else num(within([*one.gains.values()], table.margin), ".3f")
-        lines.append([*place, num(gain.mean, spec), interval, num(one.p_holm, ".3f")])
+        p = "" if table.margin is None else num(within([*diff.gains.values()], table.margin), ".3f")
+        lines.append([*label, num(gain.mean, spec), interval, num(diff.p_holm, ".3f")])
         lines[-1] += _margin(table, p)
     head = ["method", *_x(table, noun(table)), "common seeds"]
     head += [f"{heading(table.score)}, difference", "95 % interval", "p (Holm)"]

@@ -23,13 +23,13 @@ def outcome_of(error: BaseException) -> dict[str, Any]:
     fairseq raises FloatingPointError when numbers are no longer finite, or the loss scale ran out.
     """
     # Hydra leaves by SystemExit; of several processes, the first sends its traceback.
-    errors = [one for one in chain(error) if not isinstance(one, SystemExit)] or [error]
+    errors = [link for link in chain(error) if not isinstance(link, SystemExit)] or [error]
     name = FloatingPointError.__name__
-    diverged = any(isinstance(one, FloatingPointError) or name in str(one) for one in errors)
+    diverged = any(isinstance(link, FloatingPointError) or name in str(link) for link in errors)
     text = str(errors[0]).strip()
     line = text.splitlines()[-1] if "Traceback" in text else first_line(errors[0])
-    known = find(error)
-    reason = str(known) if known else f"{type(errors[0]).__name__}: {line}"
+    user_error = find(error)
+    reason = str(user_error) if user_error else f"{type(errors[0]).__name__}: {line}"
     return {
         "verdict": "diverged" if diverged else "failed",
         "reason": " ".join(reason.split()),

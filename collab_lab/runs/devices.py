@@ -27,14 +27,14 @@ def visible() -> list[str]:
     return names[:number]
 
 
-def wanted(config: DictConfig) -> int:
+def num_gpus(config: DictConfig) -> int:
     """How many GPUs a run trains on, if there are GPUs at all."""
     return int(OmegaConf.select(config, _SIZE, default=1))
 
 
 def check_enough(config: DictConfig, gpus: Sequence[str]) -> None:
     """Raises UserError if a run wants more GPUs than there are."""
-    available, size = max(1, len(gpus)), wanted(config)
-    if size > available:
-        todo = f"use a machine with {size}, or set {_SIZE}={available} and raise update_freq"
-        raise UserError(f"a run wants {size} GPUs; there are {len(gpus)}", _SIZE, todo)
+    available, number = max(1, len(gpus)), num_gpus(config)
+    if number > available:
+        todo = f"use a machine with {number}, or set {_SIZE}={available} and raise update_freq"
+        raise UserError(f"a run wants {number} GPUs; there are {len(gpus)}", _SIZE, todo)

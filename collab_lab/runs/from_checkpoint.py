@@ -64,11 +64,11 @@ def configuration(checkpoint: Path, data: Path, chosen: Mapping[str, str], cpu: 
         options |= dict(zip(("task.source_lang", "task.target_lang"), languages, strict=True))
     for name, value in options.items():
         OmegaConf.update(config, name, value)
-    known = flat(config)
+    known_options = flat(config)
     for name, text in chosen.items():
-        if name in known:
+        if name in known_options:
             config.merge_with_dotlist([f"{name}={text}"])
-            kind, value = type(known[name]), OmegaConf.select(config, name)
+            kind, value = type(known_options[name]), OmegaConf.select(config, name)
             if kind in (bool, int, float) and not isinstance(value, (kind, int)):
                 raise UserError(f"{text!r} is no {kind.__name__}", where=f"--set {name}")
         elif "." in name:
@@ -79,10 +79,10 @@ def configuration(checkpoint: Path, data: Path, chosen: Mapping[str, str], cpu: 
     return DictConfig(yaml.safe_load(whole))  # as it will be read again
 
 
-def _plain(part: Any) -> Any:
+def _plain(options: Any) -> Any:
     """Options of older architectures are a namespace, which YAML does not know."""
-    if not isinstance(part, Namespace):
-        return part
-    values = {"_name": part.arch, **vars(part)}
+    if not isinstance(options, Namespace):
+        return options
+    values = {"_name": options.arch, **vars(options)}
     kinds = (str, int, float, list, tuple, type(None))
     return {name: value for name, value in values.items() if isinstance(value, kinds)}

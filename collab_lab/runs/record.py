@@ -136,10 +136,10 @@ def read(cls: type[T], path: Path, todo: str = "remove it and start again") -> T
         return None
     if not isinstance(content, dict):
         raise UserError("is not a JSON object", path, todo)
-    known = get_type_hints(cls)
-    fields = {name: value for name, value in content.items() if name in known}
+    types = get_type_hints(cls)
+    fields = {name: value for name, value in content.items() if name in types}
     for name, value in fields.items():
-        if not _fits(value, known[name]):
+        if not _fits(value, types[name]):
             kind = cls.__annotations__[name]
             raise UserError(f"{name} is {reprlib.repr(value)}; it must be {kind}", path, todo)
     try:
@@ -150,15 +150,15 @@ def read(cls: type[T], path: Path, todo: str = "remove it and start again") -> T
 
 def _fits(value: Any, kind: Any) -> bool:
     """Whether a value of JSON is of a field's type; numbers are finite."""
-    parts = get_args(kind)
+    args = get_args(kind)
     if get_origin(kind) is Literal:
-        return value in parts
+        return value in args
     if get_origin(kind) is UnionType:
-        return any(_fits(value, part) for part in parts)
+        return any(_fits(value, member) for member in args)
     if get_origin(kind) is dict:
-        return isinstance(value, dict) and all(_fits(one, parts[1]) for one in value.values())
+        return isinstance(value, dict) and all(_fits(item, args[1]) for item in value.values())
     if get_origin(kind) is list:
-        return isinstance(value, list) and all(_fits(one, parts[0]) for one in value)
+        return isinstance(value, list) and all(_fits(item, args[0]) for item in value)
     if kind is float:
         return type(value) in (int, float) and math.isfinite(value)
     return type(value) is kind

@@ -103,8 +103,8 @@ class Run:
     def verdict(self) -> str:
         """How far the run is: finished, failed, diverged or incomplete."""
         failure = self.failure()
-        rest = "finished" if self.score_file.exists() else "incomplete"
-        return failure.verdict if failure else rest
+        otherwise = "finished" if self.score_file.exists() else "incomplete"
+        return failure.verdict if failure else otherwise
 
     def state(self) -> str:
         """The verdict, and why the last attempt failed."""

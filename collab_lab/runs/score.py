@@ -30,7 +30,7 @@ from collab_lab.metrics import bleu
 from collab_lab.metrics.bleu import subword_marks
 from collab_lab.metrics.cost import LENGTH, cost, multiply_adds
 from collab_lab.metrics.translate import Translations, translate
-from collab_lab.runs.devices import wanted
+from collab_lab.runs.devices import num_gpus
 from collab_lab.runs.record import Record, Task
 from collab_lab.runs.run import Run, is_ours
 from collab_lab.runs.training import averaged_model, training_numbers
@@ -67,7 +67,7 @@ def score_run(run: Run) -> Record:
     trained = opened(run.average, read_checkpoint(run.average, data, **languages))
     numbers = model_numbers(trained)
     to_gpu(trained.model, config)
-    now = circumstances(config.common.cpu, 1 if started.checkpoint else wanted(config))
+    now = circumstances(config.common.cpu, 1 if started.checkpoint else num_gpus(config))
     measured = perplexities if task == "language_modeling" else translation
     record = Record(
         task=task,
@@ -155,12 +155,12 @@ def manifest_hash(data: Path) -> str | None:
 
 def model_numbers(trained: Trained) -> Facts:
     """Parameters, cache bytes, multiply-adds, heads and key width of a model."""
-    every = [one.module for one in attentions(trained.model)]
+    modules = [a.module for a in attentions(trained.model)]
     values = {
         # All heads together, stock or ours; own queries are H times as wide as a shared key.
-        "key_dim": {getattr(one, "key_dim", one.q_proj.out_features) for one in every},
-        "model_dim": {one.embed_dim for one in every},
-        "heads": {one.num_heads for one in every},
+        "key_dim": {getattr(module, "key_dim", module.q_proj.out_features) for module in modules},
+        "model_dim": {module.embed_dim for module in modules},
+        "heads": {module.num_heads for module in modules},
     }
     return {
         **{

@@ -61,22 +61,22 @@ def plan(config_file: Path, overrides: list[str]) -> list[Job]:
     root = config_dir if config_file.is_relative_to(config_dir) else config_file.parent
     name = str(config_file.relative_to(root).with_suffix(""))
     search = [f"hydra.searchpath=['file://{config_dir}']"]
-    if root == config_dir or any(one.startswith("hydra.searchpath=") for one in overrides):
+    if root == config_dir or any(word.startswith("hydra.searchpath=") for word in overrides):
         search = []
     initialize.hydra_init()  # fairseq's option groups, as in fairseq-hydra-train
     GlobalHydra.instance().clear()
-    known: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     try:
         check_sections(config_file)
         check_names(root, overrides)
         with initialize_config_dir(str(root), version_base="1.1", job_name="sweep"):
             whole = compose(name, overrides=search, return_hydra_config=True)
-            known |= flat(OmegaConf.to_container(whole, resolve=False))
+            options |= flat(OmegaConf.to_container(whole, resolve=False))
             params = whole.hydra.sweeper.get("params") or {}
             all_overrides = [*(f"{k}={v}" for k, v in params.items()), *overrides]
             return list(_jobs(name, search, all_overrides))
     except (HydraException, OmegaConfBaseException, YAMLError, RecursionError) as error:
-        raise UserError(f"Hydra says: {_explained(error, known)}", where=config_file) from error
+        raise UserError(f"Hydra says: {_explained(error, options)}", where=config_file) from error
 
 
 def check_sections(config_file: Path) -> None:
@@ -94,11 +94,11 @@ def check_names(root: Path, overrides: Iterable[str]) -> None:
 
     Hydra would read the latter, and train another model.
     """
-    searched = next((one for one in overrides if one.startswith("hydra.searchpath=")), "")
+    searched = next((word for word in overrides if word.startswith("hydra.searchpath=")), "")
     for folder in map(Path, re.findall(r"file://([^'\",\]]+)", searched)):
         for path in folder.glob("model/*.yaml"):
-            if (other := root / path.relative_to(folder)).is_file() and not path.samefile(other):
-                raise UserError(f"Hydra would read {other}", path, "give the model another name")
+            if (shadow := root / path.relative_to(folder)).is_file() and not path.samefile(shadow):
+                raise UserError(f"Hydra would read {shadow}", path, "give the model another name")
 
 
 def _explained(error: Exception, known: Mapping[str, Any]) -> str:
@@ -108,7 +108,7 @@ def _explained(error: Exception, known: Mapping[str, Any]) -> str:
         known: options of the configuration, by name; unresolved
     """
     wrong = re.search(r"Could not (?:override|find) '([^']+)'", str(error))
-    cause = next((one for one in chain(error) if isinstance(one, OmegaConfBaseException)), None)
+    cause = next((link for link in chain(error) if isinstance(link, OmegaConfBaseException)), None)
     if cause is not None and cause.full_key and not wrong:
         name = cause.full_key.removeprefix("hydra.sweeper.params.")
         refers = _REFERENCE.fullmatch(str(known.get(name)))
@@ -120,15 +120,15 @@ def _explained(error: Exception, known: Mapping[str, Any]) -> str:
     options: Iterable[str] = known
     if group:
         options = str(error).partition("Available options in")[2].split()
-    first, *more = str(error).splitlines()
+    message, *more = str(error).splitlines()
     if more and not wrong:  # the reason
-        first = f"{first.rstrip(':')}: {more[0].strip()}"
-    return first.rstrip(".") + _nearest(name, options)
+        message = f"{message.rstrip(':')}: {more[0].strip()}"
+    return message.rstrip(".") + _nearest(name, options)
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
+def _nearest(name: str, names: Iterable[str]) -> str:
     """``; did you mean KEY?``, or nothing where no key is near."""
-    near = difflib.get_close_matches(name, list(known), 1)
+    near = difflib.get_close_matches(name, list(names), 1)
     return f"; did you mean {near[0]}?" if near else ""
 
 
@@ -141,16 +141,16 @@ def check_options(config: DictConfig) -> None:
             raise UserError("is no section of a configuration", section)
         kind = options.get("_name")
         try:
-            known = store.load(f"{section}/{kind}.yaml" if kind else f"{section}.yaml").node
+            structured = store.load(f"{section}/{kind}.yaml" if kind else f"{section}.yaml").node
         except ConfigLoadError:
             if kind in MODEL_REGISTRY:  # fairseq lists no options of its `transformer`
                 continue
             near = _nearest(section, [str(key) for key in config if key != section])
             raise UserError(f"is no section of a configuration{near}", section) from None
-        for key in {str(key) for key in options} - set(known):
-            problem = f"no such option of {kind or 'fairseq'}{_nearest(key, known)}"
+        for key in {str(key) for key in options} - set(structured):
+            problem = f"no such option of {kind or 'fairseq'}{_nearest(key, structured)}"
             raise UserError(problem, f"{section}.{key}")
-        for option in getattr(OmegaConf.get_type(known), "__dataclass_fields__", {}).values():
+        for option in getattr(OmegaConf.get_type(structured), "__dataclass_fields__", {}).values():
             words = option.metadata.get("choices")
             if words and (word := options.get(option.name)) not in (None, *words):
                 problem = f"{word!r} is none of {', '.join(words)}{_nearest(str(word), words)}"
@@ -194,8 +194,8 @@ def combinations(overrides: list[str]) -> Iterator[tuple[dict[str, str], list[st
 
 def run_name(varied: dict[str, str]) -> str:
     """``model-collab_key_dim-16_seed-1``: the varied options, in characters safe for a shell."""
-    parts = (f"{key.rpartition('.')[2]}-{value}" for key, value in varied.items())
-    return re.sub(r"[^\w.-]", "-", "_".join(parts)) or "run"
+    words = (f"{key.rpartition('.')[2]}-{value}" for key, value in varied.items())
+    return re.sub(r"[^\w.-]", "-", "_".join(words)) or "run"
 
 
 def complete(config: DictConfig) -> DictConfig:

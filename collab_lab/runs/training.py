@@ -60,10 +60,10 @@ def entries(log: Path, kind: Kind, end: int | None = None) -> list[dict[str, Any
 def progress(run: Run, config: DictConfig) -> tuple[float, float]:
     """Epochs that a training has done, and the share of the training that they are (0 to 1)."""
     inner, whole = (entries(run.log, kind, _TAIL)[-1:] for kind in ("train_inner", "train"))
-    epochs = max(float(one.get("update", one["epoch"])) for one in [*inner, *whole, {"epoch": 0}])
+    epochs = max(float(e.get("update", e["epoch"])) for e in [*inner, *whole, {"epoch": 0}])
     updates = max(
-        float(one.get("num_updates", one.get("train_num_updates", 0)))
-        for one in [*inner, *whole, {}]
+        float(entry.get("num_updates", entry.get("train_num_updates", 0)))
+        for entry in [*inner, *whole, {}]
     )
     ends = (epochs, config.optimization.max_epoch), (updates, config.optimization.max_update)
     return epochs, min(1.0, max((done / end for done, end in ends if end > 0), default=0.0))
@@ -97,7 +97,7 @@ def training_numbers(run: Run, trained: Trained) -> dict[str, Any]:
         problem = f"validation loss is {bits:.1f} bits a token, of a guess {guess:.1f}"
         raise Diverged(problem, run.folder, "lower the learning rate")
     last = epochs[-1] if epochs else {}
-    speeds = [float(one["train_wps"]) for one in epochs]  # with validation and checkpoints
+    speeds = [float(entry["train_wps"]) for entry in epochs]  # with validation and checkpoints
     return {
         "train_tokens_per_second": round(statistics.median(speeds)) if speeds else None,
         "train_updates": int(last.get("train_num_updates", 0)),
@@ -112,7 +112,8 @@ def validate(trained: Trained) -> Mapping[str, Any]:
     """Losses of the validation set, by the names in the log."""
     task = trained.task
     criterion = task.build_criterion(trained.cfg.criterion).eval()
-    logs = [task.valid_step(one, trained.model, criterion)[2] for one in batches(trained, "valid")]
+    step, model = task.valid_step, trained.model
+    logs = [step(batch, model, criterion)[2] for batch in batches(trained, "valid")]
     with metrics.aggregate(new_root=True) as averages:
         task.reduce_metrics(logs, criterion)
     return {f"valid_{name}": value for name, value in averages.get_smoothed_values().items()}
@@ -153,7 +154,7 @@ def choose_checkpoints(folder: Path, config: DictConfig) -> list[str]:
     if config.checkpoint.keep_interval_updates > 0:
         return last_checkpoints(config.checkpoint.keep_interval_updates, folder)
     validates = not OmegaConf.select(config, "dataset.disable_validation")
-    one = folder / f"checkpoint_{'best' if validates else 'last'}.pt"
-    if not one.exists():
-        raise UserError(f"has no {one.name}", where=folder, todo="train it first")
-    return [str(one)]
+    checkpoint = folder / f"checkpoint_{'best' if validates else 'last'}.pt"
+    if not checkpoint.exists():
+        raise UserError(f"has no {checkpoint.name}", where=folder, todo="train it first")
+    return [str(checkpoint)]

@@ -112,8 +112,8 @@ def check_reference(
     shared = sum(len(target & raw) for target, raw in ngrams)
     if 2 * shared >= sum(len(target) for target, _ in ngrams):
         return
-    other = next(i for i, (target, raw) in enumerate(ngrams) if not target <= raw)
-    target, raw = pairs[other]
+    unequal = next(i for i, (target, raw) in enumerate(ngrams) if not target <= raw)
+    target, raw = pairs[unequal]
     problem = f"is not the reference of {translations}: it has {raw!r} where that has {target!r}"
     raise UserError(problem, reference, "give the --reference of the set that was translated")
 

@@ -36,7 +36,7 @@ from collab_lab.runs.sweep import OURS, Job
 from collab_lab.runs.training import Diverged, progress
 
 _POLL = 0.2  # seconds between looks at the trainings
-METER = "{n:.1f} of {total} runs, {elapsed} elapsed, {remaining} left{postfix}"
+BAR_FORMAT = "{n:.1f} of {total} runs, {elapsed} elapsed, {remaining} left{postfix}"
 
 
 class Training(NamedTuple):
@@ -115,21 +115,21 @@ class Worker:
                 return
             self.say(f"{run.name}: {'resumes' if run.config_file.exists() else 'starts'}")
             run.failed_file.unlink(missing_ok=True)
-            size = devices.wanted(job.config)
-            where = hardware(bool(job.config.common.cpu), size)
-            started = Started(job.overrides, self.command, commit(), today(), hardware=where)
+            num_gpus = devices.num_gpus(job.config)
+            machine = hardware(bool(job.config.common.cpu), num_gpus)
+            started = Started(job.overrides, self.command, commit(), today(), hardware=machine)
             run.start(started, job.config)
             if run.is_trained():
                 self.trained.append((run, lock.pop_all()))
                 return
-            gpus = self.least_used(size)
+            gpus = self.least_used(num_gpus)
             process = child(run, descriptor, gpus)
             self.trainings.append(Training(run, job, process, gpus, lock.pop_all()))
 
-    def least_used(self, size: int) -> list[str]:
+    def least_used(self, num_gpus: int) -> list[str]:
         """``size`` GPUs, or all there are, those with the fewest trainings first."""
         used = Counter(name for training in self.trainings for name in training.gpus)
-        return sorted(self.gpus, key=used.__getitem__)[:size]
+        return sorted(self.gpus, key=used.__getitem__)[:num_gpus]
 
     def score(self, run: Run, lock: ExitStack) -> None:
         """Score a run whose training has ended well, and release its lock."""
@@ -151,18 +151,18 @@ class Worker:
             training.end()
             self.say(f"{training.run.name}: stopped")
 
-    def show(self, shown: Any, finished: int) -> None:
+    def show(self, progress_bar: Any, finished: int) -> None:
         """Move the bar to the ``finished`` runs and the shares of those that are being trained."""
-        now = {one.run.name: progress(one.run, one.job.config) for one in self.trainings}
-        names = ", ".join(f"{name}: epoch {epochs:.1f}" for name, (epochs, _) in now.items())
-        shown.set_postfix_str(names, refresh=False)
-        shown.update(finished + sum(share for _, share in now.values()) - shown.n)
+        trained = {t.run.name: progress(t.run, t.job.config) for t in self.trainings}
+        names = ", ".join(f"{name}: epoch {epochs:.1f}" for name, (epochs, _) in trained.items())
+        progress_bar.set_postfix_str(names, refresh=False)
+        progress_bar.update(finished + sum(share for _, share in trained.values()) - progress_bar.n)
 
 
 def child(run: Run, lock: int, gpus: Sequence[str]) -> subprocess.Popen[bytes]:
     """Start the training, its output appended to the log; it inherits the lock."""
-    training = {name: part for name, part in run.config().items() if name not in OURS}
-    files.write_atomic(run.training_file, OmegaConf.to_yaml(OmegaConf.create(training)))
+    config = {name: section for name, section in run.config().items() if name not in OURS}
+    files.write_atomic(run.training_file, OmegaConf.to_yaml(OmegaConf.create(config)))
     run.outcome_file.unlink(missing_ok=True)
     with run.log.open("a") as log:
         # A new session: Ctrl-C in a terminal reaches this process alone.
@@ -236,26 +236,26 @@ def run_all(runs: Mapping[Run, Job], jobs: int, command: list[str], log: TextIO)
     Returns:
         0 if all runs are finished, 1 if some are not, 130 after Ctrl-C or SIGTERM.
     """
-    todo = {run: job for run, job in runs.items() if run.verdict() != "finished"}
-    done = len(runs) - len(todo)
-    shown: Any = bar(
-        "runs", total=len(runs), initial=done, smoothing=0, miniters=0, bar_format=METER
+    pending = {run: job for run, job in runs.items() if run.verdict() != "finished"}
+    done = len(runs) - len(pending)
+    progress_bar: Any = bar(
+        "runs", total=len(runs), initial=done, smoothing=0, miniters=0, bar_format=BAR_FORMAT
     )
 
     def say(text: str) -> None:
-        shown.write(text, file=log)
+        progress_bar.write(text, file=log)
         log.flush()
 
-    gpus = devices.visible() if todo else []
-    for run, job in todo.items():
+    gpus = devices.visible() if pending else []
+    for run, job in pending.items():
         if not run.is_trained():
             devices.check_enough(job.config, gpus)
-    say(f"{len(runs)} runs: {done} finished, {len(todo)} to do")
-    worker = Worker(todo, jobs, command, say, gpus)
+    say(f"{len(runs)} runs: {done} finished, {len(pending)} to do")
+    worker = Worker(pending, jobs, command, say, gpus)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # kill, as Ctrl-C, ends trainings
     try:
         while worker.step():
-            worker.show(shown, sum(run.score_file.exists() for run in runs))
+            worker.show(progress_bar, sum(run.score_file.exists() for run in runs))
             time.sleep(_POLL)
     except BaseException as error:
         worker.stop()
@@ -264,7 +264,7 @@ def run_all(runs: Mapping[Run, Job], jobs: int, command: list[str], log: TextIO)
         say("interrupted: rerun the command to resume")
         return 130
     finally:
-        shown.close()
+        progress_bar.close()
     unfinished = [run for run in runs if run.verdict() != "finished"]
     say(f"{len(runs) - len(unfinished)} of {len(runs)} runs are finished")
     for run in unfinished:

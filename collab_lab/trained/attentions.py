@@ -59,13 +59,13 @@ def attentions(model: nn.Module) -> list[Attention]:
         if match := _NAME.fullmatch(name):
             type_: Any = match["side"] if match["kind"] == "self_attn" else "cross"
             unsorted.append(Attention(type_, int(match["layer"]), module, name))
-    return sorted(unsorted, key=lambda one: (ATTENTION_TYPES.index(one.type), one.layer))
+    return sorted(unsorted, key=lambda a: (ATTENTION_TYPES.index(a.type), a.layer))
 
 
 def by_type(model: nn.Module) -> dict[AttentionType, list[Attention]]:
     """All attentions by type; a type that the model lacks has an empty list."""
     every = attentions(model)
-    return {type_: [one for one in every if one.type == type_] for type_ in ATTENTION_TYPES}
+    return {type_: [a for a in every if a.type == type_] for type_ in ATTENTION_TYPES}
 
 
 # ---- what they compute ---------------------------------------------------------------------------
@@ -111,7 +111,7 @@ def linear_maps(module: Any) -> LinearMaps:
     exact = copy.deepcopy(module).double().eval()
     like, sizes = exact.out_proj.weight, (exact.embed_dim, exact.kdim, exact.kdim)
     return LinearMaps(
-        *(matrix_of(*one, like) for one in zip(projections(exact), sizes, strict=True))
+        *(matrix_of(*pair, like) for pair in zip(projections(exact), sizes, strict=True))
     )
 
 

@@ -40,9 +40,9 @@ class Mean:
         self._compare(model, path)
         for name, value in model.items():
             if not value.is_floating_point():
-                first = self.integers.setdefault(name, value)
-                if not torch.equal(first, value):
-                    problem = f"{name} is {value.tolist()}, but {first.tolist()} in {self.paths[0]}"
+                known = self.integers.setdefault(name, value)
+                if not torch.equal(known, value):
+                    problem = f"{name} is {value.tolist()}, but {known.tolist()} in {self.paths[0]}"
                     raise UserError(problem, path, "models of different kinds have no mean")
             elif self.tied[name] == name:
                 if name.endswith(fairseq_fixes.UNDEFINED):
@@ -58,9 +58,9 @@ class Mean:
                 problem = f"{name} is {kind}, but {expected} in {self.paths[0]}"
                 raise UserError(problem, path, _ONE_TRAINING)
         if different := sorted(self.shared ^ shared_embeddings(model)):
-            one, other = different[0]
+            name, tied_name = different[0]
             kind, expected = ("two", "one") if different[0] in self.shared else ("one", "two")
-            problem = f"{one} and {other} are {kind} here, but {expected} in {self.paths[0]}"
+            problem = f"{name} and {tied_name} are {kind} here, but {expected} in {self.paths[0]}"
             raise UserError(problem, path, "models that share different embeddings have no mean")
 
     def result(self) -> dict[str, Tensor]:

@@ -69,8 +69,7 @@ class Trained:
     def heads(self) -> dict[AttentionType, list[int]]:
         """The number of heads of each layer, by attention type."""
         return {
-            type_: [one.module.num_heads for one in layers]
-            for type_, layers in self.attentions.items()
+            type_: [a.module.num_heads for a in layers] for type_, layers in self.attentions.items()
         }
 
     @property
@@ -158,8 +157,8 @@ def opened(checkpoint: Path, state: dict[str, Any]) -> Trained:
     """The model of a checkpoint's content, as :func:`read_checkpoint` returns it."""
     (model,), _, task = load_model_ensemble_and_task([str(checkpoint)], state=state)
     check_transformer(model, checkpoint)
-    rest = {name: value for name, value in state.items() if name != "model"}
-    return Trained(checkpoint, rest, model.eval(), task)
+    without_model = {name: value for name, value in state.items() if name != "model"}
+    return Trained(checkpoint, without_model, model.eval(), task)
 
 
 # ---- sentences -----------------------------------------------------------------------------------
@@ -211,9 +210,9 @@ def batches(
     order, device = np.array(indices), trained.device
     if max_tokens is not None:
         max_tokens = max(max_tokens, *(int(dataset.num_tokens(index)) for index in order))
-    parts = dataset.batch_by_size(order, max_tokens, max_sentences, multiple)
-    samples = (dataset.collater([dataset[int(index)] for index in part]) for part in parts)
-    return (to_device(sample, device) for sample in bar(name, samples, total=len(parts)))
+    batch_indices = dataset.batch_by_size(order, max_tokens, max_sentences, multiple)
+    samples = (dataset.collater([dataset[int(index)] for index in rows]) for rows in batch_indices)
+    return (to_device(sample, device) for sample in bar(name, samples, total=len(batch_indices)))
 
 
 def fitting(trained: Trained, subset: str, indices: Any = None) -> list[int]:
@@ -234,9 +233,9 @@ def samples(trained: Trained, subset: str, number: int | None = None) -> list[di
 
     Sentences of similar length share a batch.  Errors are those of :func:`batches`.
     """
-    dataset, known = dataset_of(trained.task, subset), fitting(trained, subset)
-    number = len(known) if number is None else min(number, len(known))
-    spread = [known[i * len(known) // number] for i in range(number)]
+    dataset, indices = dataset_of(trained.task, subset), fitting(trained, subset)
+    number = len(indices) if number is None else min(number, len(indices))
+    spread = [indices[i * len(indices) // number] for i in range(number)]
     order = sorted(spread, key=lambda index: int(dataset.num_tokens(index)))
     return list(batches(trained, subset, order, max_tokens=MAX_TOKENS, name="sentences"))
 
@@ -254,17 +253,17 @@ def check_data(data: str | Path, todo: str = GIVE_DATA) -> None:
 def check_transformer(model: Any, path: Path) -> None:
     """Raise UserError unless the model is a transformer for translation or a language model."""
     needed = {"decoder"} if isinstance(model, FairseqLanguageModel) else {"encoder", "decoder"}
-    if not needed <= {one.type for one in attentions(model)}:
+    if not needed <= {a.type for a in attentions(model)}:
         problem = "neither an encoder-decoder transformer nor a transformer language model"
         todo = "give a checkpoint of a translation model or a language model"
         raise UserError(problem, path, todo)
 
 
-def check_direction(task: Any, where: Path, todo: str) -> None:
+def check_direction(task: Any, path: Path, todo: str) -> None:
     """Raise UserError for options of a multilingual task that name no languages to translate."""
     pairs = getattr(task, "lang_pairs", None)
     if pairs and not (task.source_lang and task.target_lang):
-        raise UserError(f"translates {', '.join(pairs)}", where, todo)
+        raise UserError(f"translates {', '.join(pairs)}", path, todo)
 
 
 def check_finite(weights: Mapping[str, Tensor], path: Path) -> None:

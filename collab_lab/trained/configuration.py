@@ -43,8 +43,8 @@ _OF_TRAINING = {
 def known_defaults(arch: str) -> dict[str, Any]:
     """The options of an architecture that can change a model's function, with their defaults."""
     # Models without a dataclass, such as those of plug-ins, have no known defaults.
-    known = OmegaConf.structured(MODEL_DATACLASS_REGISTRY.get(arch, FairseqDataclass))
-    values: Any = OmegaConf.to_container(known, enum_to_str=True)
+    structured = OmegaConf.structured(MODEL_DATACLASS_REGISTRY.get(arch, FairseqDataclass))
+    values: Any = OmegaConf.to_container(structured, enum_to_str=True)
     return {
         name: default
         for name, default in values.items()
@@ -56,8 +56,8 @@ def known_defaults(arch: str) -> dict[str, Any]:
 def shown_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """The shape of a model, and its options that differ from their defaults."""
     defaults = known_defaults(options["_name"]).items()
-    others = [name for name, default in defaults if options.get(name, default) != default]
-    return {name: options[name] for name in [*SHAPE, *others] if options.get(name) is not None}
+    changed = [name for name, default in defaults if options.get(name, default) != default]
+    return {name: options[name] for name in [*SHAPE, *changed] if options.get(name) is not None}
 
 
 def training_options(result: Trained) -> str:

@@ -125,9 +125,9 @@ class HeadAttention(nn.Module):
         super()._save_to_state_dict(destination, prefix, keep_vars)
         destination[f"{prefix}signature"] = self.describe().to_tensor()
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         state_dict.pop(f"{prefix}signature", None)  # the whole model has compared it
-        super()._load_from_state_dict(state_dict, prefix, *others)
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def forward(
         self,

@@ -153,8 +153,8 @@ class BeamHistory:
         It waits for a GPU.
         """
         before = new_order[:: self.beam].div(self.beam, rounding_mode="floor")  # (B,)
-        stay = torch.arange(self.sentences, device=new_order.device)
-        return None if torch.equal(before, stay) else before
+        unmoved = torch.arange(self.sentences, device=new_order.device)
+        return None if torch.equal(before, unmoved) else before
 
 
 def beam_history(state: IncrementalState) -> BeamHistory:

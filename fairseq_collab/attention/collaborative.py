@@ -49,7 +49,7 @@ from fairseq_collab.attention.building import (
     scaling,
     split_heads,
 )
-from fairseq_collab.attention.signature import Signature, chosen, labelled
+from fairseq_collab.attention.signature import Signature, choice_field, labelled_field
 
 #: Queries of a head: the shared query scaled, or times a matrix; or a separate query.
 QUERY_MIXINGS = ("diagonal", "full", "own")
@@ -62,11 +62,11 @@ class CollaborativeSignature(Signature):
     kind = 2
 
     heads: int
-    key_dim: int = labelled("key width")
-    v_head_size: int = labelled("value head size")
-    scale: str = chosen("scale", SCALES)
-    value_heads: int = labelled("value heads")
-    query_mixing: str = chosen("query mixing", QUERY_MIXINGS)
+    key_dim: int = labelled_field("key width")
+    v_head_size: int = labelled_field("value head size")
+    scale: str = choice_field("scale", SCALES)
+    value_heads: int = labelled_field("value heads")
+    query_mixing: str = choice_field("query mixing", QUERY_MIXINGS)
 
 
 class CollaborativeAttention(HeadAttention):
@@ -209,7 +209,7 @@ def widest_key(query_mixing: str, embed_dim: int, kdim: int) -> float:
     return math.inf if query_mixing == "diagonal" else max(embed_dim, kdim) + 1
 
 
-def init_mixing(mixing: Tensor, how: str) -> None:
+def init_mixing(mixing: Tensor, init: str) -> None:
     """Fill the mixing matrix ``M (H, K)`` in place.
 
     ``block``: ones where head i owns dimension k, else zeros.  Dimensions are dealt out in order
@@ -220,9 +220,9 @@ def init_mixing(mixing: Tensor, how: str) -> None:
     Raises:
         ValueError: unknown ``how``.
     """
-    check_choice("mixing init", how, MIXING_INITS)
+    check_choice("mixing init", init, MIXING_INITS)
     num_heads, key_dim = mixing.shape
-    if how == "xavier":
+    if init == "xavier":
         nn.init.xavier_uniform_(mixing)
     else:
         heads, dims = torch.arange(num_heads)[:, None], torch.arange(key_dim)

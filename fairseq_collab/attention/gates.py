@@ -33,7 +33,7 @@ from torch import Tensor, nn
 
 from fairseq_collab.attention.building import check_sizes
 from fairseq_collab.attention.separate import SeparateAttention, SeparateSignature
-from fairseq_collab.attention.signature import SIGNATURE_VERSION, labelled
+from fairseq_collab.attention.signature import SIGNATURE_VERSION, labelled_field
 
 #: The constants of the paper's released code.  (Its figure 6 fits a temperature of 0.5.)
 TEMPERATURE, LEFT, RIGHT, EPSILON = 0.33, -0.1, 1.1, 1e-6
@@ -64,7 +64,7 @@ def probability_open(log_alpha: Tensor) -> Tensor:
 class GatedSignature(SeparateSignature):
     kind = 4
 
-    gate_speed: int = labelled("gate speed")
+    gate_speed: int = labelled_field("gate speed")
 
 
 class GatedAttention(SeparateAttention):

@@ -28,7 +28,7 @@ from fairseq_collab.attention.building import (
     make_linear,
     split_heads,
 )
-from fairseq_collab.attention.signature import Signature, labelled
+from fairseq_collab.attention.signature import Signature, labelled_field
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class GroupedQuerySignature(Signature):
     kind = 5
 
     heads: int
-    key_value_heads: int = labelled("key/value heads")
+    key_value_heads: int = labelled_field("key/value heads")
 
 
 class GroupedQueryAttention(HeadAttention):

@@ -20,7 +20,7 @@ from torch.utils.hooks import RemovableHandle
 
 from fairseq_collab.attention.building import check_choice, check_sizes, split_heads
 from fairseq_collab.attention.separate import SeparateAttention, SeparateSignature
-from fairseq_collab.attention.signature import chosen, labelled
+from fairseq_collab.attention.signature import choice_field, labelled_field
 
 #: The feature of a head: its values, attention weights, or outputs before ``out_proj``.
 FEATURES = ("value", "attention", "output")
@@ -30,8 +30,8 @@ FEATURES = ("value", "attention", "output")
 class HeadGroupSignature(SeparateSignature):
     kind = 3
 
-    groups: int = labelled("groups")
-    feature: str = chosen("group feature", FEATURES)
+    groups: int = labelled_field("groups")
+    feature: str = choice_field("group feature", FEATURES)
 
 
 class HeadGroupAttention(SeparateAttention):

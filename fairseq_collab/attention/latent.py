@@ -39,7 +39,7 @@ from fairseq_collab.attention.building import (
     scaling,
     split_heads,
 )
-from fairseq_collab.attention.signature import Signature, chosen, labelled
+from fairseq_collab.attention.signature import Signature, choice_field, labelled_field
 
 
 @dataclass(frozen=True)
@@ -47,10 +47,10 @@ class LatentSignature(Signature):
     kind = 6
 
     heads: int
-    latent_dim: int = labelled("latent dimension")
-    qk_head_size: int = labelled("query/key head size")
-    v_head_size: int = labelled("value head size")
-    scale: str = chosen("scale", SCALES)
+    latent_dim: int = labelled_field("latent dimension")
+    qk_head_size: int = labelled_field("query/key head size")
+    v_head_size: int = labelled_field("value head size")
+    scale: str = choice_field("scale", SCALES)
 
 
 class LatentAttention(HeadAttention):

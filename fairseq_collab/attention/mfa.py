@@ -32,7 +32,7 @@ from fairseq_collab.attention.building import (
     make_linear,
     split_heads,
 )
-from fairseq_collab.attention.signature import Signature, labelled
+from fairseq_collab.attention.signature import Signature, labelled_field
 
 #: Of Step-3's normalisation of queries.
 EPSILON = 1e-5
@@ -43,7 +43,7 @@ class MFASignature(Signature):
     kind = 7
 
     heads: int
-    width: int = labelled("shared width")
+    width: int = labelled_field("shared width")
 
 
 class MFAAttention(HeadAttention):

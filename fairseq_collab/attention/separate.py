@@ -31,7 +31,7 @@ from fairseq_collab.attention.building import (
     scaling,
     split_heads,
 )
-from fairseq_collab.attention.signature import Signature, chosen, labelled
+from fairseq_collab.attention.signature import Signature, choice_field, labelled_field
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class SeparateSignature(Signature):
     kind = 1
 
     heads: int
-    qk_head_size: int = labelled("query/key head size")
-    v_head_size: int = labelled("value head size")
-    scale: str = chosen("scale", SCALES)
+    qk_head_size: int = labelled_field("query/key head size")
+    v_head_size: int = labelled_field("value head size")
+    scale: str = choice_field("scale", SCALES)
 
 
 class SeparateAttention(HeadAttention):

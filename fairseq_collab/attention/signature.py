@@ -28,19 +28,19 @@ KINDS = {
 }
 
 
-def labelled(label: str) -> Any:
+def labelled_field(label: str) -> Any:
     """Make a field of a :class:`Signature` with another name in messages than in code."""
     return field(metadata={"label": label})
 
 
-def chosen(label: str, choices: tuple[str, ...]) -> Any:
+def choice_field(label: str, choices: tuple[str, ...]) -> Any:
     """Make a field that is one of ``choices``; a checkpoint has its index."""
     return field(metadata={"label": label, "choices": choices})
 
 
 @dataclass(frozen=True)
 class Signature:
-    """Base of all signatures: a variant adds fields, which are integers, or :func:`chosen`."""
+    """Base of all signatures: a variant adds integer fields, or a :func:`choice_field`."""
 
     #: The variant's number: see :data:`KINDS`.
     kind: ClassVar[int]
@@ -69,11 +69,11 @@ def _difference(name: str, saved: Any, expected: Any) -> str:
     return f"{name} is {saved} in the checkpoint, {expected} in the model"
 
 
-def _number(part: Field[Any], value: Any) -> int:
-    choices = part.metadata.get("choices")
+def _number(field_: Field[Any], value: Any) -> int:
+    choices = field_.metadata.get("choices")
     return choices.index(value) if choices else value
 
 
-def _value(part: Field[Any], number: int) -> Any:
-    choices = part.metadata.get("choices")
+def _value(field_: Field[Any], number: int) -> Any:
+    choices = field_.metadata.get("choices")
     return choices[number] if choices and 0 <= number < len(choices) else number

@@ -27,10 +27,10 @@ class Dropout(FairseqDropout):
     def forward(self, x: Tensor, inplace: bool = False) -> Tensor:
         """``(...) -> (...)``"""
         drops = self.training or self.apply_during_inference
-        kept = round((1 - self.p) * LEVELS)
-        if not drops or x.device.type != "cpu" or not 0 < kept < LEVELS:
+        keep_levels = round((1 - self.p) * LEVELS)
+        if not drops or x.device.type != "cpu" or not 0 < keep_levels < LEVELS:
             return super().forward(x, inplace)
-        return _Dropped.apply(x, kept)
+        return _Dropped.apply(x, keep_levels)
 
 
 def swap_dropout(model: nn.Module) -> None:
@@ -40,19 +40,19 @@ def swap_dropout(model: nn.Module) -> None:
             module.__class__ = Dropout
 
 
-def _keep(x: Tensor, kept: int) -> Tensor:
+def _keep_mask(x: Tensor, keep_levels: int) -> Tensor:
     """Bytes: 1 where an element of ``x`` is kept, else 0."""
     words = torch.empty(-(-x.numel() // _NUMBERS), dtype=torch.int64).random_(_LEAST, None)
     bits = words.view(torch.int16)[: x.numel()].view(x.shape)  # -2^15 to 2^15 - 1
-    return (bits < kept - LEVELS // 2).view(torch.uint8)
+    return (bits < keep_levels - LEVELS // 2).view(torch.uint8)
 
 
 class _Dropped(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, kept: int) -> Tensor:
-        keep = _keep(x, kept)
+    def forward(ctx: Any, x: Tensor, keep_levels: int) -> Tensor:
+        keep = _keep_mask(x, keep_levels)
         ctx.save_for_backward(keep)
-        ctx.scale = LEVELS / kept
+        ctx.scale = LEVELS / keep_levels
         return (x * keep).mul_(ctx.scale)
 
     @staticmethod

@@ -99,11 +99,11 @@ def cluster(gram: Tensor, start: Tensor, iterations: int = ITERATIONS) -> Tensor
     Returns:
         membership ``(L, H, C)``
     """
-    known = start.sum(dim=2).amin(dim=1) > 0  # (L,)
+    has_groups = start.sum(dim=2).amin(dim=1) > 0  # (L,)
     groups = start.size(2)
     # Computed for all attentions: torch.where instead of a branch avoids a GPU sync.
     fresh = first_groups(gram, groups)
-    membership = torch.where(known[:, None, None], _one_hot(start.argmax(dim=2), fresh), fresh)
+    membership = torch.where(has_groups[:, None, None], _one_hot(start.argmax(dim=2), fresh), fresh)
     membership = fill_empty(gram, membership)
     for _ in range(iterations):
         membership = fill_empty(gram, _nearest(squared_distances(gram, membership)))
@@ -119,8 +119,8 @@ def fill_empty(gram: Tensor, membership: Tensor) -> Tensor:
     distances = squared_distances(gram, membership)
     to_centre = (distances * membership).sum(dim=2)  # (L, H)
     nearest = distances.masked_fill(membership == 0, float("inf")).argmin(dim=1)  # (L, C)
-    stay = _one_hot(nearest, to_centre).masked_fill(empty, 0)  # (L, C, H)
-    donors = to_centre.masked_fill(stay.sum(dim=1) > 0, float("-inf"))
+    keeps = _one_hot(nearest, to_centre).masked_fill(empty, 0)  # (L, C, H)
+    donors = to_centre.masked_fill(keeps.sum(dim=1) > 0, float("-inf"))
     donors = donors.argsort(dim=1, descending=True, stable=True)  # (L, H)
     rank = (empty.squeeze(2).cumsum(dim=1) - 1).clamp_min(0)  # the n-th empty group: n-th donor
     joins = _one_hot(donors.gather(1, rank), to_centre).masked_fill(~empty, 0)  # (L, C, H)
@@ -163,8 +163,8 @@ def similarity(gram: Tensor, membership: Tensor) -> Similarity:
     groups = membership.size(2)
     if groups == 1:
         return Similarity(within, torch.zeros_like(within))
-    one, other = torch.triu_indices(groups, groups, offset=1, device=gram.device)
-    pairs = cosine(centres[:, one, other], centre_norms[:, one], centre_norms[:, other])
+    row, column = torch.triu_indices(groups, groups, offset=1, device=gram.device)
+    pairs = cosine(centres[:, row, column], centre_norms[:, row], centre_norms[:, column])
     return Similarity(within, pairs.mean(dim=1))
 
 

@@ -102,8 +102,8 @@ def constrain(attentions: Sequence[HeadGroupAttention], padding: Padding) -> dic
     for indices in equal_sizes(attentions):
         gram = torch.stack([grams[i] for i in indices])
         membership = regroup([attentions[i] for i in indices], gram.detach())
-        parts = clusters.similarity(gram, membership)
-        sums.append(torch.stack([part.sum() for part in parts]))
+        terms = clusters.similarity(gram, membership)
+        sums.append(torch.stack([term.sum() for term in terms]))
     means = torch.stack(sums).sum(dim=0) / len(attentions)
     return dict(zip(MEASURES, means.unbind(), strict=True))
 

@@ -152,8 +152,8 @@ class WithHeadGroups(LogsMeans):
         check_weight("--group-alpha", cfg.group_alpha)
         check_weight("--group-beta", cfg.group_beta)
         if cfg.group_normalisation not in NORMALISATIONS:
-            known = ", ".join(NORMALISATIONS)
-            problem = f"is {cfg.group_normalisation!r}; it must be one of {known}"
+            names = ", ".join(NORMALISATIONS)
+            problem = f"is {cfg.group_normalisation!r}; it must be one of {names}"
             raise UserError(problem, where="--group-normalisation")
         criterion = super().build_criterion(cfg, task)
         criterion.group_alpha, criterion.group_beta = cfg.group_alpha, cfg.group_beta

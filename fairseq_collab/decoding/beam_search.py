@@ -159,7 +159,7 @@ class BeamSearch:
             if step == self.max_len or len(done) == len(self.sentences):
                 break
             self._advance(self._continued(best) if ends else best, done)
-        return [sorted(one, key=lambda h: float(h["score"]), reverse=True) for one in self.ended]
+        return [sorted(hyps, key=lambda h: float(h["score"]), reverse=True) for hyps in self.ended]
 
     # ---- one step --------------------------------------------------------------------------------
 
@@ -247,9 +247,9 @@ class BeamSearch:
             earlier = torch.cat([self.earlier[rows], rows.unsqueeze(1)], dim=1).unbind(1)
             steps = zip(self.attention, earlier, strict=True)
             attention = torch.stack([weights[row] for weights, row in steps], dim=-1)  # (n, S, t)
-        for one in zip(tokens, scores, word_scores, attention, strict=True):
+        for values in zip(tokens, scores, word_scores, attention, strict=True):
             names = ("tokens", "score", "positional_scores", "attention")
-            yield {**dict(zip(names, one, strict=True)), "alignment": nothing}
+            yield {**dict(zip(names, values, strict=True)), "alignment": nothing}
 
     # ---- the next step -------------------------------------------------------------------------
 
@@ -261,15 +261,15 @@ class BeamSearch:
     def _advance(self, best: Candidates, done: list[int]) -> None:
         """Continue the best ``beam`` candidates of all sentences but those that are done."""
         scores, words, beams = (column[:, : self.beam] for column in best)
-        batch, left = len(self.sentences), None
+        batch, staying_rows = len(self.sentences), None
         rows = torch.arange(batch, device=beams.device).unsqueeze(1) * self.beam + beams
         if done:
             staying = sorted({*range(batch)} - {*done})
             self.sentences = [self.sentences[index] for index in staying]
-            left = torch.tensor(staying, device=rows.device)
-            rows, scores, words = rows[left], scores[left], words[left]
+            staying_rows = torch.tensor(staying, device=rows.device)
+            rows, scores, words = rows[staying_rows], scores[staying_rows], words[staying_rows]
         rows = rows.flatten()
-        self.decoding.reorder(rows, left)
+        self.decoding.reorder(rows, staying_rows)
         self.tokens = torch.cat([self.tokens[rows], words.reshape(-1, 1)], dim=1)
         self.scores = torch.cat([self.scores[rows], scores.reshape(-1, 1)], dim=1)
         self.earlier = torch.cat([self.earlier[rows], rows.unsqueeze(1)], dim=1)
@@ -319,8 +319,8 @@ def search(generator: Any, sample: Any, **arguments: Any) -> list[list[Hypothesi
     net_input = sample["net_input"]
     source = net_input["src_tokens"]
     bos = arguments.get("bos_token")
-    first = source.new_full((source.size(0),), generator.eos if bos is None else bos)
+    first_tokens = source.new_full((source.size(0),), generator.eos if bos is None else bos)
     model = generator.model.single_model
     with packed_weights(model):
         decoding = ModelDecoding(model, net_input, generator.temperature)
-        return BeamSearch(decoding, first, generator, max_len(generator, source)).run()
+        return BeamSearch(decoding, first_tokens, generator, max_len(generator, source)).run()

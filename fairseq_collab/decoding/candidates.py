@@ -69,9 +69,9 @@ def in_order_of_torch(
 def _best_by_torch(log_probs: Tensor, scores: Tensor | None, number: int) -> Candidates:
     """As fairseq does it, on all ``(B, beam, V)``."""
     all_scores = _possible(log_probs if scores is None else log_probs + scores.unsqueeze(-1))
-    best, where = all_scores.flatten(1).topk(number)
+    best, indices = all_scores.flatten(1).topk(number)
     vocabulary = log_probs.size(2)
-    return Candidates(best, where % vocabulary, where // vocabulary)
+    return Candidates(best, indices % vocabulary, indices // vocabulary)
 
 
 def _best_by_blocks(log_probs: Tensor, scores: Tensor | None, number: int) -> Candidates:
@@ -90,8 +90,8 @@ def _best_by_blocks(log_probs: Tensor, scores: Tensor | None, number: int) -> Ca
     if scores is not None:
         inside = inside + scores.gather(1, beams).repeat_interleave(BLOCK, dim=1)
     inside = _possible(inside).masked_fill_(beyond.flatten(1), IMPOSSIBLE)  # (B, k * BLOCK)
-    best, where = inside.topk(number)
-    return Candidates(best, words.flatten(1).gather(1, where), beams.gather(1, where // BLOCK))
+    best, indices = inside.topk(number)
+    return Candidates(best, words.flatten(1).gather(1, indices), beams.gather(1, indices // BLOCK))
 
 
 def _block_maxima(x: Tensor) -> Tensor:

@@ -64,9 +64,9 @@ class HeadModel(BaseFairseqModel):
     def build_model(cls, cfg: DictConfig, task: Any) -> HeadModel:
         """Build the model that flat options describe; UserError names one that makes no sense."""
         options = plain_options(cfg)
-        for option, why in _UNSUPPORTED.items():
+        for option, reason in _UNSUPPORTED.items():
             if options.get(option):
-                raise UserError(f"{why}: leave the option out")
+                raise UserError(f"{reason}: leave the option out")
         for size in ("decoder_input_dim", "decoder_output_dim"):
             if size in options and options[size] is None:
                 options[size] = options["decoder_embed_dim"]
@@ -108,10 +108,10 @@ class HeadModel(BaseFairseqModel):
         if self.variant.upgrade is not None:
             self.variant.upgrade(self, state_dict)
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         # torch calls this for the whole model before it copies the first weight.
         check_weights(self, state_dict, prefix)
-        super()._load_from_state_dict(state_dict, prefix, *others)
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from collab_common.errors import UserError
 from fairseq_collab.attention import HeadAttention
-from fairseq_collab.attention.signature import Signature, chosen
+from fairseq_collab.attention.signature import Signature, choice_field
 
 DICTIONARY_VERSION = 1
 
@@ -30,10 +30,10 @@ class ModelSignature(Signature):
     """Options outside the attentions that change what equal names and shapes of weights mean."""
 
     kind = 0
-    sharing: str = chosen("what shares embeddings", ("nothing", "the decoder", "all"))
-    activation: str = chosen("activation", tuple(get_available_activation_fns()))
-    scales: str = chosen("scaling of embeddings", ("on", "off"))
-    pre_norm: str = chosen("normalisation before the decoder's blocks", ("off", "on"))
+    sharing: str = choice_field("what shares embeddings", ("nothing", "the decoder", "all"))
+    activation: str = choice_field("activation", tuple(get_available_activation_fns()))
+    scales: str = choice_field("scaling of embeddings", ("on", "off"))
+    pre_norm: str = choice_field("normalisation before the decoder's blocks", ("off", "on"))
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> ModelSignature:

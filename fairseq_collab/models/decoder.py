@@ -70,8 +70,8 @@ class Decoder(TransformerDecoderBase):
         whole sequence: ``SequenceScorer`` sums this entry over an ensemble and fails on a list.
         """
         if alignment_layer is None:
-            wanted = self.aligns or not self.training
-            alignment_layer = self.num_layers - 1 if wanted else self.num_layers  # that is: none
+            need_weights = self.aligns or not self.training
+            alignment_layer = self.num_layers - 1 if need_weights else self.num_layers  # none
         if incremental_state is not None:
             return self._step(
                 prev_output_tokens, encoder_out, incremental_state, alignment_layer, alignment_heads
@@ -98,12 +98,12 @@ class Decoder(TransformerDecoderBase):
         x = fold_beams(x, history.beam)  # (beam, B, d)
         inner_states, attn = [x], None
         for index, layer in enumerate(self.layers):
-            wanted = index == alignment_layer
+            need_weights = index == alignment_layer
             x, weights, _ = layer(
-                x, source, padding, state, need_attn=wanted, need_head_weights=wanted
+                x, source, padding, state, need_attn=need_weights, need_head_weights=need_weights
             )
             inner_states.append(x)
-            if wanted and weights is not None:  # (H, B, beam, S)
+            if need_weights and weights is not None:  # (H, B, beam, S)
                 attn = weights[:alignment_heads].mean(0).flatten(0, 1).unsqueeze(1).to(x)
         if self.layer_norm is not None:
             x = self.layer_norm(x)
@@ -124,14 +124,14 @@ class Decoder(TransformerDecoderBase):
         return self.dropout_module(x)  # --retain-dropout keeps it on
 
     def _extend_history(
-        self, last: Tensor, source: Tensor | None, state: IncrementalState, like: Tensor
+        self, last_tokens: Tensor, source: Tensor | None, state: IncrementalState, like: Tensor
     ) -> BeamHistory:
         """Extend the beam history by this step, once for the self-attentions of all layers."""
         if not has_beam_history(state):
-            rows = last.size(0)
+            rows = last_tokens.size(0)
             start_beam_history(state, rows if source is None else source.size(1), rows, like)
         history = beam_history(state)
-        history.extend(last.eq(self.padding_idx))
+        history.extend(last_tokens.eq(self.padding_idx))
         return history
 
     def reorder_incremental_state(

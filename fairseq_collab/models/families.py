@@ -32,7 +32,7 @@ from fairseq_collab.decoding.beam_search import search
 from fairseq_collab.models.base import Family, HeadModel
 from fairseq_collab.models.decoder import Decoder
 from fairseq_collab.models.layers import Encoder
-from fairseq_collab.models.options import PRESET_SIZES, TransformerOptions, of_fairseq, option
+from fairseq_collab.models.options import PRESET_SIZES, TransformerOptions, fairseq_values, option
 
 
 class HeadTransformer(HeadModel, TransformerModelBase):
@@ -91,7 +91,7 @@ LanguageModelOptions = make_dataclass(
 #: fairseq's own presets, by the ending of the architecture's name (``transformer_lm_gpt``, ...).
 _PRESETS = ("_big", "_wiki103", "_gbw", "_gpt", "_gpt2_tiny", "_gpt2_small", "_gpt2_medium")
 _SIZES: dict[str, dict[str, Any]] = {"": {}} | {
-    ending: of_fairseq(f"transformer_lm{ending}", LanguageModelOptions) for ending in _PRESETS
+    ending: fairseq_values(f"transformer_lm{ending}", LanguageModelOptions) for ending in _PRESETS
 }
 
 

@@ -66,8 +66,8 @@ def option(default: Any, help: str, choices: tuple[str, ...] = ()) -> Any:
 
 def preset(base: type, name: str, **defaults: Any) -> type:
     """Copy the option class ``base`` with other defaults."""
-    known = {option.name: option for option in fields(base)}
-    changed = [copied(known[key], value) for key, value in defaults.items()]
+    option_fields = {option.name: option for option in fields(base)}
+    changed = [copied(option_fields[key], value) for key, value in defaults.items()]
     # Inherited methods are not generated anew: there are a hundred of these at every start.
     doc = {"__doc__": base.__doc__}
     return make_dataclass(name, changed, bases=(base,), namespace=doc, repr=False, eq=False)
@@ -79,26 +79,26 @@ def copied(option: Field[Any], default: Any = MISSING) -> tuple[str, Any, Any]:
     return option.name, option.type, field(default=value, metadata=dict(option.metadata))
 
 
-def of_fairseq(arch: str, options: type) -> dict[str, Any]:
+def fairseq_values(arch: str, options: type) -> dict[str, Any]:
     """Return the values of fairseq's preset ``arch`` that differ from the defaults of ``options``.
 
     Repetitions of the model's dimension and options of the task are left out.
     """
     ARCH_CONFIG_REGISTRY[arch](namespace := Namespace())
     values, changed = vars(namespace), {}
-    for known in fields(options):
-        value = values.get(known.name, known.default)
-        of_the_task = str(known.default).startswith("${")
-        if value == known.default or of_the_task or known.name in _OF_THE_MODEL:
+    for option in fields(options):
+        value = values.get(option.name, option.default)
+        of_the_task = str(option.default).startswith("${")
+        if value == option.default or of_the_task or option.name in _OF_THE_MODEL:
             continue
-        is_number = known.type in (int, Optional[int])  # some are False there
-        changed[known.name] = int(value) if is_number else value
+        is_number = option.type in (int, Optional[int])  # some are False there
+        changed[option.name] = int(value) if is_number else value
     return changed
 
 
 #: Sizes of the presets of all variants.  The first four are fairseq's own.
 PRESET_SIZES: dict[str, dict[str, Any]] = {
-    ending: of_fairseq(f"transformer{ending}", TransformerOptions)
+    ending: fairseq_values(f"transformer{ending}", TransformerOptions)
     for ending in ("", "_iwslt_de_en", "_wmt_en_de", "_wmt_en_de_big")
 }
 _MULTI30K = {"embed_dim": 256, "ffn_embed_dim": 512, "attention_heads": 4, "layers": 3}
@@ -156,8 +156,8 @@ def named_types(option: str, text: str) -> tuple[AttentionType, ...]:
     """Parse names of :data:`ATTENTION_TYPES` joined by commas; ValueError for any other text."""
     names = text.split(",")
     if set(names) - set(ATTENTION_TYPES):
-        known = ", ".join(ATTENTION_TYPES)
-        raise ValueError(f"{option} is {text!r}; it must name some of {known}, joined by commas")
+        expected = ", ".join(ATTENTION_TYPES)
+        raise ValueError(f"{option} is {text!r}; it must name some of {expected}, joined by commas")
     return tuple(type_ for type_ in ATTENTION_TYPES if type_ in names)
 
 

@@ -249,7 +249,7 @@ def test_every_query_is_exact_at_full_width_and_better_with_inputs(query: str) -
 
 
 def trained(model: nn.Module) -> dict[str, Any]:
-    known = {name: adapters.parts(module) for name, module in model.named_modules()}
+    known = {name: adapters.attention_parts(module) for name, module in model.named_modules()}
     return {name: swap.trained_heads(name, **one[-1]) for name, one in known.items() if one}
 
 

@@ -84,7 +84,7 @@ class Given:
     def __call__(self, text: str) -> list[Subword]:
         whole = [Subword(piece, len(piece.replace("_", ""))) for piece in self.pieces]
         letters = len(text.replace(" ", ""))
-        is_whole = letters == sum(subword.letters for subword in whole)
+        is_whole = letters == sum(subword.num_characters for subword in whole)
         return whole if is_whole else [Subword("?", 1)] * letters
 
 

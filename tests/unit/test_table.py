@@ -12,7 +12,7 @@ from run_folders import facts_of, start_run, write_run
 from collab_common.errors import UserError
 from collab_lab.results.collect import facts, frame_of
 from collab_lab.results.table import NO_TEST, NO_X, Table, differences, read_table, table_of
-from collab_lab.results.table_text import main_table, markdown, shown
+from collab_lab.results.table_text import main_table, markdown, shown_columns
 
 KEY_DIMS = (128, 64, 32, 16)
 
@@ -54,7 +54,7 @@ def test_mean_and_standard_deviation_over_seeds(tmp_path: Path) -> None:
         write_run(tmp_path, "collab", 64, seed, bleu, train_tokens_per_second=speed)
     write_run(tmp_path, "concatenated", 64, 1, 37.5)
     table = read(tmp_path)
-    found = dict(zip(shown(table), cells(table)[0][3:], strict=True))
+    found = dict(zip(shown_columns(table), cells(table)[0][3:], strict=True))
     assert found["bleu"] == "39.00 ± 1.00"
     assert (found["parameters"], found["train_tokens_per_second"]) == ("1,064", "2,000")
     assert cells(table)[1][2:5] == ["1", "37.50", "50.00"]
@@ -166,7 +166,7 @@ def test_seeds_may_choose_their_own_heads(tmp_path: Path) -> None:
         write_run(tmp_path, "gated", 64, seed, heads=None, parameters=parameters)
     table = read(tmp_path)
     assert [len(row.runs) for row in table.rows] == [2]
-    assert dict(zip(shown(table), cells(table)[0][3:], strict=True))["parameters"] == "95"
+    assert dict(zip(shown_columns(table), cells(table)[0][3:], strict=True))["parameters"] == "95"
     write_run(tmp_path, "gated", 64, 3, heads=None, arch="other")
     with pytest.raises(UserError, match="differ in arch: "):
         read(tmp_path)
