@@ -171,8 +171,10 @@ def ladder(measured: Measured, found: Found, batches: list[dict[str, Any]]) -> N
 def weightings(
     trained: Trained, found: Found, batches: list[dict[str, Any]]
 ) -> dict[str, dict[Attention, Statistics]]:
-    """The statistics of each step of the ladder; keys and values have equal energies in all but
-    the last."""
+    """The statistics of each step of the ladder.
+
+    Keys and values have equal energies in all but the last.
+    """
     inputs = covariances(trained, batches)
     steps: dict[str, dict[Attention, Statistics]] = {
         name: {} for name in ("weights", "inputs", "both", "read")

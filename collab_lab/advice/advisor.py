@@ -108,7 +108,7 @@ def advise(trained: Trained, shares: Shares, most: float, subset: str, sentences
     batches = samples(trained, subset, sentences)
     proposed, rejected = candidates(trained, collect(trained, batches), shares)
     if not proposed:
-        reasons = "; ".join(f"{name}: {why}" for name, why in rejected.items())
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in rejected.items())
         raise UserError(f"no candidate has {spelled(shares)}", trained.path, reasons)
     before, tokens = _bits(trained, valid)
     model_costs, finals = totals(trained.model), []
@@ -197,7 +197,7 @@ def converted(
     for type_, layers in trained.attentions.items():
         if layers:
             widths = ",".join(str(sizes.get(a, 0)) for a in layers)
-            words += [f"--{target.size.replace('_', '-')}-in-{type_}", widths]
+            words += [f"--{target.size_option.replace('_', '-')}-in-{type_}", widths]
 
     def make() -> tuple[Trained, float]:
         result, prices = converter.convert(sizes)

@@ -209,6 +209,7 @@ def embeddings(model: Any, inputs: list[Tensor]) -> Iterator[None]:
 
 
 def away_from_zero(x: Tensor) -> Tensor:
+    """Move numbers from 0, so that they can divide."""
     return x + torch.where(x < 0, -EPSILON, EPSILON)
 
 
@@ -270,8 +271,8 @@ def rules(model: nn.Module) -> Iterator[None]:
     Results of forward passes change by rounding only.
     """
     with ExitStack() as undo:
-        parts: list[Any] = list(model.modules())
-        for module in parts:
+        modules: list[Any] = list(model.modules())
+        for module in modules:
             if isinstance(module, nn.LayerNorm):
                 undo.enter_context(module.register_forward_hook(_with_constant_deviation))
             if isinstance(module, nn.RMSNorm):

@@ -74,9 +74,9 @@ def run(results: dict[str, Any], stages: Iterable[Stage], trained: Trained, path
         if results["stages"].get(stage.name) == stage.settings:
             say(f"{path}: {stage.name} is there already")
             continue
-        part = stage.measure()
-        results["measures"] |= part.pop("measures", {})
-        results |= part
+        measured = stage.measure()
+        results["measures"] |= measured.pop("measures", {})
+        results |= measured
         results["roles"] = measures.roles(results, trained.heads)
         results["stages"][stage.name] = stage.settings
         heads_file.write(path, results)

@@ -90,10 +90,10 @@ class Target:
 
     #: Its architectures, the name of its heads in messages, and the name of their size.
     variant: ClassVar[Variant]
-    heads: ClassVar[str]
+    heads_name: ClassVar[str]
     size_name: ClassVar[str]
     #: Parts of standard heads that must have the size d/H: keys, values.
-    even: tuple[str, ...] = ()
+    standard_sized: tuple[str, ...] = ()
     #: Options of the result, whatever its sizes.
     options: Mapping[str, Any] = MappingProxyType({})
     #: Options of the variant that are taken over from the trained model, if it has them.
@@ -102,7 +102,7 @@ class Target:
     def __init__(self, conversion: Conversion):
         self.conversion = conversion
         #: The option of its size: ``--key-dim``, ``--key-dim-in-TYPE``.
-        self.size = SIZES[conversion.to]
+        self.size_option = SIZES[conversion.to]
 
     def largest(self, module: Any) -> int:
         """The size that is exact for an attention: of keys, all that its heads have."""

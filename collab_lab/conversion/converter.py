@@ -55,7 +55,7 @@ def target_arch(trained: Trained, target: Target) -> str:
     convertible = (SEPARATE, COLLABORATIVE) if target.variant is COLLABORATIVE else (SEPARATE,)
     if family is None or (isinstance(model, HeadModel) and model.variant not in convertible):
         raise UserError(
-            f"a {type(model).__name__} cannot be converted to {target.heads}",
+            f"a {type(model).__name__} cannot be converted to {target.heads_name}",
             path,
             "give a transformer, transformer_lm, transformer_headsize_n or, for narrower shared "
             "keys, transformer_collab",
@@ -68,10 +68,11 @@ def check_sizes_of_heads(attention: Attention, path: Path, target: Target) -> No
     module = attention.module
     if isinstance(module, SeparateAttention):
         sizes = {"keys": module.qk_head_size, "values": module.v_head_size}
-        for part in target.even:
+        for part in target.standard_sized:
             if sizes[part] * module.num_heads != module.embed_dim:
-                heads = f"{module.num_heads} heads have {part} of size {sizes[part]}"
-                problem = f"{attention}: {heads}; {target.heads} have size {module.embed_dim}/H"
+                actual = f"{module.num_heads} heads have {part} of size {sizes[part]}"
+                expected = f"{target.heads_name} have size {module.embed_dim}/H"
+                problem = f"{attention}: {actual}; {expected}"
                 todo = "heads that were pruned or resized cannot be converted"
                 raise UserError(problem, path, todo)
 
@@ -84,13 +85,13 @@ def shape_options(
     common = set(sizes.values())
     everywhere = len(common) == 1 and len(sizes) == len(attentions(trained.model))
     if everywhere:
-        options[target.size] = common.pop()
+        options[target.size_option] = common.pop()
     for type_, layers in trained.attentions.items():
         if not layers:
             continue
         if not everywhere:
             widths = [sizes.get(layer, target.unchanged_size(layer.module)) for layer in layers]
-            options[f"{target.size}_in_{type_}"] = ",".join(map(str, widths))
+            options[f"{target.size_option}_in_{type_}"] = ",".join(map(str, widths))
         side = "encoder" if type_ == "encoder" else "decoder"
         options[f"{side}_attention_heads"] = layers[0].module.num_heads
         # The loaded model has the layers that remain, and no others.
@@ -113,7 +114,7 @@ def chosen_sizes(
         whole: the size of all attentions that no other option names.
         by_type: a number, or one for each layer: ``64,32``.
     """
-    option = f"--{target.size.replace('_', '-')}"
+    option = f"--{target.size_option.replace('_', '-')}"
     sizes_by_type = {
         type_: _listed(f"{option}-in-{type_}", by_type.get(type_), len(layers))
         for type_, layers in trained.attentions.items()
@@ -251,7 +252,7 @@ class Converter:
                 smallest = sum(min(p.cost(resource) for p in curve) for curve in curves.values())
                 smallest_share = (smallest + unchanged_costs[resource]) / model_costs[resource]
                 least[resource] = math.ceil(1000 * smallest_share) / 1000
-            problem = f"{self.target.heads} cannot have {spelled(shares)}"
+            problem = f"{self.target.heads_name} cannot have {spelled(shares)}"
             raise UserError(problem, self.trained.path, f"the least is {spelled(least)}")
         sizes = {attention: p.size for attention, p in points.items() if p.size}
         check_sizes(sizes, self.trained, self.target)

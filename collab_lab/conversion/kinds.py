@@ -37,9 +37,9 @@ class Collaborative(Target):
     """Shared keys, with the query mixing that ``--query-mixing`` names."""
 
     variant = COLLABORATIVE
-    heads = "shared keys"
+    heads_name = "shared keys"
     size_name = "key width"
-    even = ("values",)
+    standard_sized = ("values",)
 
     def __init__(self, conversion: Conversion):
         super().__init__(conversion)
@@ -91,9 +91,9 @@ class Narrower(Target):
     """Separate keys of a smaller size: the best of each head by itself."""
 
     variant = SEPARATE
-    heads = "separate keys"
+    heads_name = "separate keys"
     size_name = "key width"
-    even = ("values",)
+    standard_sized = ("values",)
     options = {"attention_scale": "embed"}  # noqa: RUF012 (read only)
     inherited = ("v_head_size",)
 
@@ -113,9 +113,9 @@ class GroupedQuery(Target):
     """Grouped-query heads: neighbours share the key and the value that lose least."""
 
     variant = GROUPED_QUERY
-    heads = "grouped-query heads"
+    heads_name = "grouped-query heads"
     size_name = "number of key/value heads"
-    even = ("keys", "values")
+    standard_sized = ("keys", "values")
 
     def largest(self, module: Any) -> int:
         return int(module.num_heads)
@@ -134,7 +134,7 @@ class Latent(Target):
     """Latent heads.  An attention that is left as it is has its inputs as latents."""
 
     variant = LATENT
-    heads = "latent heads"
+    heads_name = "latent heads"
     size_name = "latent width"
     inherited = ("head_size", "qk_head_size", "v_head_size", "key_dim", "attention_scale")
 

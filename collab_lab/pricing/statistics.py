@@ -139,9 +139,9 @@ class Sums:
             self.sums[name] / targets for name in ("gamma", "g", "along", "heads")
         )
         covariance = z - mean.unsqueeze(2) * mean.unsqueeze(1)
-        parts = mean_outputs(self.maps, mean)  # (H, d)
-        across = along @ parts.T
-        heads = heads - across - across.T + parts @ output @ parts.T
+        constants = mean_outputs(self.maps, mean)  # (H, d)
+        across = along @ constants.T
+        heads = heads - across - across.T + constants @ output @ constants.T
         return Statistics(x, gamma, covariance, mean, output, heads)
 
 

@@ -70,10 +70,10 @@ def pruned(
     for attention, heads in heads_by_attention(trained, retained):
         if statistics and attention.module.num_heads:
             mean = statistics[attention].value_mean
-            parts = mean_outputs(HeadMaps.of(attention.module), mean)  # (H, d)
-            parts[list(heads)] = 0
+            constants = mean_outputs(HeadMaps.of(attention.module), mean)  # (H, d)
+            constants[list(heads)] = 0
             bias = f"{attention.name}.out_proj.bias"
-            weights[bias] = (weights[bias] + parts.sum(0)).to(weights[bias])
+            weights[bias] = (weights[bias] + constants.sum(0)).to(weights[bias])
     return rebuilt(trained, sized_options(trained, counts), weights)
 
 
@@ -152,14 +152,14 @@ def options_for(
     Args:
         left_out: options that are not taken from the trained model.
     """
-    known = OmegaConf.structured(MODEL_DATACLASS_REGISTRY[arch])
+    options = OmegaConf.structured(MODEL_DATACLASS_REGISTRY[arch])
     family = family_of(type(trained.model))
     if family and type(trained.model) in family.stock:
         left_out = {*left_out, *family.ignored}  # one of ours would not ignore them
     source = trained.options.items()
-    taken = {name: value for name, value in source if name in known and name not in left_out}
+    taken = {name: value for name, value in source if name in options and name not in left_out}
     try:
-        values = OmegaConf.to_container(OmegaConf.merge(known, taken, chosen), enum_to_str=True)
+        values = OmegaConf.to_container(OmegaConf.merge(options, taken, chosen), enum_to_str=True)
     except ValidationError as error:
         problem = (
             f"its option {error.full_key} is of another kind than {arch}'s: {first_line(error)}"

@@ -37,6 +37,7 @@ def outcome_of(error: BaseException) -> dict[str, Any]:
 
 
 def main() -> None:
+    """Train by ``fairseq-hydra-train``, whose arguments follow the file of the outcome."""
     out, sys.argv[0] = Path(sys.argv.pop(1)), "fairseq-hydra-train"
     try:
         import_module("fairseq_cli.hydra_train").cli_main()

@@ -1,10 +1,10 @@
-"""Options for training a pruned or converted model on.
+r"""Options for training a pruned or converted model on.
 
 Every pruned or converted model has its own shape.  ``--out MODELS/model/NAME.pt`` of
 ``fairseq-collab prune`` and ``reparametrize`` writes MODELS/model/NAME.yaml next to it.  With
 MODELS in Hydra's search path, ``model=NAME`` fine-tunes the model:
 
-    fairseq-collab sweep configs/experiment/... hydra.searchpath=[file://MODELS] \\
+    fairseq-collab sweep configs/experiment/... hydra.searchpath=[file://MODELS] \
         model="choice(NAME,NAME)"
 
 ``checkpoint.finetune_from_model=null`` trains a model of this shape from scratch instead.

@@ -74,8 +74,8 @@ class Cache:
 class Slots:
     """Keys or values ``(B, G, slots, e)`` that grow in place."""
 
-    def __init__(self, first: Tensor):
-        self._buffer, self._filled = first, first.size(2)
+    def __init__(self, steps: Tensor):
+        self._buffer, self._filled = steps, steps.size(2)
 
     @property
     def filled(self) -> Tensor:

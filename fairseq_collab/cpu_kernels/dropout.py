@@ -25,7 +25,7 @@ class Dropout(FairseqDropout):
     """fairseq's dropout, with cheaper random numbers on a CPU."""
 
     def forward(self, x: Tensor, inplace: bool = False) -> Tensor:
-        """``(...) -> (...)``"""
+        """``(...) -> (...)``."""
         drops = self.training or self.apply_during_inference
         keep_levels = round((1 - self.p) * LEVELS)
         if not drops or x.device.type != "cpu" or not 0 < keep_levels < LEVELS:

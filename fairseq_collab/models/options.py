@@ -167,17 +167,17 @@ def per_type(option: str, text: str) -> dict[AttentionType, int]:
     Raises:
         ValueError: neither of that, or a number below 1.
     """
-    parts = str(text).split(",")
-    if len(parts) == 1:
-        parts *= len(ATTENTION_TYPES)
-    if len(parts) != len(ATTENTION_TYPES) or not all(
-        part.isdecimal() and int(part) for part in parts
+    words = str(text).split(",")
+    if len(words) == 1:
+        words *= len(ATTENTION_TYPES)
+    if len(words) != len(ATTENTION_TYPES) or not all(
+        word.isdecimal() and int(word) for word in words
     ):
         raise ValueError(
             f"{option} is {text!r}; it must be a number above 0, or three joined by commas, for "
             f"{', '.join(ATTENTION_TYPES)}"
         )
-    return {type_: int(part) for type_, part in zip(ATTENTION_TYPES, parts, strict=True)}
+    return {type_: int(word) for type_, word in zip(ATTENTION_TYPES, words, strict=True)}
 
 
 def listed_values(option: str, text: str, layers: int, allowed: int | tuple[str, ...]) -> list[Any]:
@@ -190,14 +190,14 @@ def listed_values(option: str, text: str, layers: int, allowed: int | tuple[str,
     Raises:
         ValueError: a value that is not allowed, or neither one nor one per layer.
     """
-    parts = str(text).split(",")
+    words = str(text).split(",")
     if isinstance(allowed, tuple):
-        values: list[Any] = [word for word in parts if word in allowed]
+        values: list[Any] = [word for word in words if word in allowed]
         expected = f"one of {', '.join(allowed)}"
     else:
-        values = [int(part) for part in parts if part.isdecimal() and int(part) >= allowed]
+        values = [int(word) for word in words if word.isdecimal() and int(word) >= allowed]
         expected = f"a number from {allowed} up"
-    if len(values) < len(parts) or len(values) not in (1, layers):
+    if len(values) < len(words) or len(values) not in (1, layers):
         raise ValueError(
             f"{option} is {text!r}; it must be {expected}, or {layers} of them "
             "(one for each layer) joined by commas"
