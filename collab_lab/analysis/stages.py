@@ -147,8 +147,8 @@ def relevance(trained: Trained, subset: str, number: int | None) -> dict[str, An
     total = Relevance(trained.model)
     indices = fitting(trained, subset)
     # In random order, so that the sentences read by any moment are a fair sample.
-    chance = torch.Generator().manual_seed(1)
-    order = [indices[i] for i in torch.randperm(len(indices), generator=chance)[:number]]
+    generator = torch.Generator().manual_seed(1)
+    order = [indices[i] for i in torch.randperm(len(indices), generator=generator)[:number]]
     start, sentences = time.monotonic(), 0
     name = "relevance" if number else f"relevance, at most {SECONDS / 60:.0f} minutes"
     for sample in batches(trained, subset, order, max_sentences=1, name=name):

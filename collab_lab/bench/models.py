@@ -158,11 +158,11 @@ def random_task(preset: str, sentences: int) -> Any:
     """
     sizes = PRESETS[preset]
     symbols = placeholder(sizes.vocabulary)
-    chance = np.random.default_rng(1)
-    lengths = chance.normal(*sizes.length, sentences).round().astype(int)
+    generator = np.random.default_rng(1)
+    lengths = generator.normal(*sizes.length, sentences).round().astype(int)
 
     def lines() -> list[torch.Tensor]:
-        words = (chance.integers(_FIRST_WORD, len(symbols), length) for length in lengths)
+        words = (generator.integers(_FIRST_WORD, len(symbols), length) for length in lengths)
         return [torch.tensor([*line, symbols.eos()]) for line in words]
 
     if sizes.family is LANGUAGE_MODEL:

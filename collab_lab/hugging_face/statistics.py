@@ -35,7 +35,7 @@ def collect(
     without effect on the output, such as padding's, is not counted.
     """
     sums = {name: Sums(attention) for name, attention in heads.items()}
-    chance = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
     calls: dict[str, tuple[Tensor, ...]] = {}
     with ExitStack() as until, torch.enable_grad():
         for module in model.modules():
@@ -51,7 +51,7 @@ def collect(
         for batch in bar("prices", inputs):
             calls.clear()
             output = model(**batch)
-            scalar = random_product(output, batch, chance) if loss is None else loss(output)
+            scalar = random_product(output, batch, generator) if loss is None else loss(output)
             added = [call[-1] for call in calls.values()]
             gradients = torch.autograd.grad(
                 scalar, added, allow_unused=True, materialize_grads=True
@@ -62,7 +62,7 @@ def collect(
     for name, total in sums.items():
         if not total.queries:
             raise UserError("it has no effect on the output", name, "give inputs that it reads")
-    return {name: total.result(targets=1) for name, total in sums.items()}
+    return {name: total.result(num_targets=1) for name, total in sums.items()}
 
 
 def _record(
@@ -84,10 +84,10 @@ def pretrained(model: nn.Module) -> list[Any]:
     return [module for module in model.modules() if hasattr(module, "set_attn_implementation")]
 
 
-def random_product(output: Any, batch: Mapping[str, Any], chance: torch.Generator) -> Tensor:
+def random_product(output: Any, batch: Mapping[str, Any], generator: torch.Generator) -> Tensor:
     """The product of a model's first output with a random vector, without padding."""
     states = output if isinstance(output, Tensor) else output[0]
-    random = torch.randn(states.shape, generator=chance).to(states)
+    random = torch.randn(states.shape, generator=generator).to(states)
     mask = batch.get(f"{'decoder_' * ('decoder_input_ids' in batch)}attention_mask")
     if mask is not None and mask.shape == states.shape[:-1]:
         random = random * mask.unsqueeze(-1)

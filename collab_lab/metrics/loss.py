@@ -43,26 +43,26 @@ def cross_entropy(model: Any, sample: Mapping[str, Any]) -> Tensor:
 
 
 def summed_loss(
-    model: Any, sample: Mapping[str, Any], chance: torch.Generator | None = None
+    model: Any, sample: Mapping[str, Any], generator: torch.Generator | None = None
 ) -> Tensor:
     """The loss in nats, summed over target tokens, for gradients.
 
     Args:
-        chance: draw the labels from the model, in place of the targets.  Second moments of the
+        generator: draws the labels from the model, in place of the targets.  Second moments of the
             gradient are then the Fisher information of the model's distribution.
     """
     output, target = model(**sample["net_input"]), sample["target"]
-    real = predicted(model.decoder, target)
-    labels = target[real]  # (N)
-    if chance is not None:
+    is_target = predicted(model.decoder, target)
+    labels = target[is_target]  # (N)
+    if generator is not None:
         with torch.no_grad():
-            probabilities = model.get_normalized_probs(output, log_probs=False)[real]
-            labels = torch.multinomial(probabilities, 1, generator=chance).squeeze(1)
+            probabilities = model.get_normalized_probs(output, log_probs=False)[is_target]
+            labels = torch.multinomial(probabilities, 1, generator=generator).squeeze(1)
     adaptive = getattr(model.decoder, "adaptive_softmax", None)
     if adaptive is None:
-        return functional.cross_entropy(output[0][real], labels, reduction="sum")
+        return functional.cross_entropy(output[0][is_target], labels, reduction="sum")
     # get_normalized_probs changes in place what its gradient needs.
-    logits, targets = adaptive(output[0][real].unsqueeze(0), labels.unsqueeze(0))
+    logits, targets = adaptive(output[0][is_target].unsqueeze(0), labels.unsqueeze(0))
     pairs = zip(logits, targets, strict=True)
     losses = [
         functional.cross_entropy(*pair, reduction="sum") for pair in pairs if pair[1] is not None

@@ -71,7 +71,7 @@ class Point(NamedTuple):
     price: float
 
     def cost(self, resource: str) -> int:
-        """``of``: cache, parameters or multiply-adds."""
+        """One of cache, parameters or multiply-adds."""
         return int(getattr(self, resource.replace("-", "_")))
 
 

@@ -101,13 +101,13 @@ class Sums:
         self.queries, self.sums = 0, dict[str, Tensor]()
 
     def add(
-        self, x: Tensor, y: Tensor, real: Tensor, gradient: Tensor, *masks: Tensor | None
+        self, x: Tensor, y: Tensor, not_padding: Tensor, gradient: Tensor, *masks: Tensor | None
     ) -> None:
         """Count a batch.
 
         Args:
             x, y, gradient: inputs of queries, inputs of keys, and ``G``, as above.
-            real: ``(T, B)``, true at queries that are no padding.
+            not_padding: ``(T, B)``, true at queries that are no padding.
             masks: of the scores ``(B, H, T, S)``: see :func:`.mask_scores`.
         """
         maps = HeadMaps(*(weights.to(x) for weights in self.maps))
@@ -122,7 +122,7 @@ class Sums:
         delta = _mapped(gradient, maps.out)  # (H, B, T, h_v)
         gamma = (score_gradients(a, v, delta) @ y).flatten(1, 2)  # (H, B T, d_y)
         along = (a @ v * delta).sum(-1).flatten(1)  # G . o_i: (H, B T)
-        x, z = x[real.T], (a @ y)[:, real.T]  # (N_q, d + 1), (H, N_q, d_y)
+        x, z = x[not_padding.T], (a @ y)[:, not_padding.T]  # (N_q, d + 1), (H, N_q, d_y)
         gradient = gradient.flatten(0, 1)  # (B T, d)
         self.queries += len(x)
         self._count(x=x.T @ x, z=z.sum(1), zz=z.mT @ z, gamma=gamma.mT @ gamma)
@@ -132,11 +132,11 @@ class Sums:
         for name, value in sums.items():
             self.sums[name] = value.double() + self.sums.get(name, 0.0)
 
-    def result(self, targets: int) -> Statistics:
-        """The statistics, for ``targets`` target tokens."""
+    def result(self, num_targets: int) -> Statistics:
+        """The statistics, for ``num_targets`` target tokens."""
         x, mean, z = (self.sums[name] / self.queries for name in ("x", "z", "zz"))
         gamma, output, along, heads = (
-            self.sums[name] / targets for name in ("gamma", "g", "along", "heads")
+            self.sums[name] / num_targets for name in ("gamma", "g", "along", "heads")
         )
         covariance = z - mean.unsqueeze(2) * mean.unsqueeze(1)
         constants = mean_outputs(self.maps, mean)  # (H, d)
@@ -169,26 +169,26 @@ def collect(
     trained: Trained, batches: Sequence[dict[str, Any]], seed: int = 1
 ) -> dict[Attention, Statistics]:
     """Statistics of all attentions with heads; ``seed`` determines the labels."""
-    model, chance = trained.model, torch.Generator(trained.device).manual_seed(seed)
-    pad, targets = trained.task.source_dictionary.pad(), 0
+    model, generator = trained.model, torch.Generator(trained.device).manual_seed(seed)
+    padding, num_targets = trained.task.source_dictionary.pad(), 0
     sums: dict[Attention, Sums] = {}
     for batch in bar("prices", batches):
         calls: dict[Attention, _Call] = {}
         with torch.enable_grad(), hooked(model, partial(_record, calls)):
-            loss = summed_loss(model, batch, chance)
+            loss = summed_loss(model, batch, generator)
         outputs = [call.output for call in calls.values()]
         if not outputs:
             raise UserError("has no heads", trained.path, "give a model that has some")
         # Without cross-attention the encoder has no effect: its gradients are 0.
         gradients = torch.autograd.grad(loss, outputs, allow_unused=True, materialize_grads=True)
         for (attention, call), gradient in zip(calls.items(), gradients, strict=True):
-            source = attention.type == "encoder"
-            tokens = batch["net_input"]["src_tokens"] if source else read_by_decoder(batch)
+            is_encoder = attention.type == "encoder"
+            tokens = batch["net_input"]["src_tokens"] if is_encoder else read_by_decoder(batch)
             if attention not in sums:
                 sums[attention] = Sums(attention.module)
-            sums[attention].add(call.x, call.y, tokens.ne(pad).T, gradient, *call.masks)
-        targets += int(predicted(model.decoder, batch["target"]).sum())
-    statistics = {attention: total.result(targets) for attention, total in sums.items()}
+            sums[attention].add(call.x, call.y, tokens.ne(padding).T, gradient, *call.masks)
+        num_targets += int(predicted(model.decoder, batch["target"]).sum())
+    statistics = {attention: total.result(num_targets) for attention, total in sums.items()}
     return {a: statistics[a] for a in attentions(model) if a in statistics}
 
 

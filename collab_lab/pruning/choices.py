@@ -89,29 +89,29 @@ class Removal(NamedTuple):
     head: int
 
 
-def removals(pairs: Mapping[Attention, Tensor]) -> list[Removal]:
+def removals(fisher: Mapping[Attention, Tensor]) -> list[Removal]:
     """The order in which heads are removed: each removal raises the price least.
 
     Args:
-        pairs: ``M (H, H)`` of each attention (:mod:`.statistics`).  With importances on a diagonal
+        fisher: ``M (H, H)`` of each attention (:mod:`.statistics`).  With importances on a diagonal
             the least important head goes first.
     """
     orders = [
         [Removal(rise, attention, head) for rise, head in _order(matrix)]
-        for attention, matrix in pairs.items()
+        for attention, matrix in fisher.items()
     ]
     # Heads of different attentions have no pairs: the orders can be merged.
     return list(heapq.merge(*orders, key=lambda removal: removal.rise))
 
 
-def _order(pairs: Tensor) -> Iterator[tuple[float, int]]:
+def _order(fisher: Tensor) -> Iterator[tuple[float, int]]:
     """Heads of one attention: by how much ``1/2 1_R^T M 1_R / ln 2`` rises when they join R."""
-    pairs = pairs / math.log(2)
-    rise = pairs.diagonal() / 2
-    for _ in pairs:
+    fisher = fisher / math.log(2)
+    rise = fisher.diagonal() / 2
+    for _ in fisher:
         head = int(rise.argmin())
         yield float(rise[head]), head
-        rise = rise + pairs[head]
+        rise = rise + fisher[head]
         rise[head] = math.inf
 
 
@@ -126,15 +126,15 @@ def without(heads: HeadCounts, removed: Iterable[Removal]) -> tuple[Retained, fl
 
 def random_importances(heads: HeadCounts, seed: int) -> Importances:
     """Random importances; ``seed`` determines them."""
-    chance = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
     return {
-        type_: [torch.rand(count, generator=chance).tolist() for count in counts]
+        type_: [torch.rand(count, generator=generator).tolist() for count in counts]
         for type_, counts in heads.items()
     }
 
 
 def on_diagonals(importances: Importances, trained: Trained) -> dict[Attention, Tensor]:
-    """Importances in place of pairs: see :func:`removals`."""
+    """Importances as matrices for :func:`removals`."""
     return {
         attention: torch.tensor(values).diag()
         for type_, layers in trained.attentions.items()
@@ -143,18 +143,18 @@ def on_diagonals(importances: Importances, trained: Trained) -> dict[Attention, 
 
 
 def cheapest(
-    heads: HeadCounts, pairs: Mapping[Attention, Tensor], number: int
+    heads: HeadCounts, fisher: Mapping[Attention, Tensor], number: int
 ) -> tuple[Retained, float]:
     """Remove ``number`` heads of the whole model; an attention may lose all."""
-    return without(heads, removals(pairs)[:number])
+    return without(heads, removals(fisher)[:number])
 
 
 def cheapest_of_each(
-    heads: HeadCounts, pairs: Mapping[Attention, Tensor], keep: int
+    heads: HeadCounts, fisher: Mapping[Attention, Tensor], keep: int
 ) -> tuple[Retained, float]:
     """Retain ``keep`` heads of each attention."""
     check_enough(heads, keep)
-    removed = [removals({attention: m})[: len(m) - keep] for attention, m in pairs.items()]
+    removed = [removals({attention: m})[: len(m) - keep] for attention, m in fisher.items()]
     return without(heads, itertools.chain(*removed))
 
 

@@ -100,18 +100,18 @@ def retained_weights(trained: Trained, retained: Retained) -> dict[str, Tensor]:
     result = weights_of(trained)
     for attention, heads in heads_by_attention(trained, retained):
         if not heads:
-            bias, inside = f"{attention.name}.out_proj.bias", f"{attention.name}."
-            result = {n: w for n, w in result.items() if n == bias or not n.startswith(inside)}
+            bias, prefix = f"{attention.name}.out_proj.bias", f"{attention.name}."
+            result = {n: w for n, w in result.items() if n == bias or not n.startswith(prefix)}
             continue
         # The result scales scores by h_qk^-0.5, whatever the source does.
         scale = attention.module.scaling / head_size(attention, "q_proj") ** -0.5
         for projection, factor in (("q_proj", scale), ("k_proj", 1.0), ("v_proj", 1.0)):
             for kind in ("weight", "bias"):
-                full = f"{attention.name}.{projection}.{kind}"
-                if full in result:  # ours may have no biases
-                    result[full] = factor * rows(result[full], attention.module.num_heads, heads)
-        full = f"{attention.name}.out_proj.weight"
-        result[full] = rows(result[full].T, attention.module.num_heads, heads).T.contiguous()
+                name = f"{attention.name}.{projection}.{kind}"
+                if name in result:  # ours may have no biases
+                    result[name] = factor * rows(result[name], attention.module.num_heads, heads)
+        name = f"{attention.name}.out_proj.weight"
+        result[name] = rows(result[name].T, attention.module.num_heads, heads).T.contiguous()
     return result
 
 

@@ -114,7 +114,7 @@ def head_size(size: int | None, embed_dim: int, num_heads: int) -> int:
 
 
 def check_shared_evenly(num_heads: int, groups: int, shared: str) -> None:
-    """Raise ValueError if ``num_heads`` do not share ``groups`` of ``what`` evenly."""
+    """Raise ValueError if ``num_heads`` do not share their ``groups`` evenly."""
     if num_heads % groups:
         raise ValueError(
             f"{num_heads} heads do not share {groups} {shared} evenly: give a number that divides "

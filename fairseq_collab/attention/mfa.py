@@ -4,9 +4,9 @@
     output = sum_i head_i O_i^T + bo
 
 Hu et al. 2024, arXiv 2412.19255, section 3; normalisation, its epsilon and the scale are those of
-Step-3's released code.  Without the normalisation these are shared keys with full query mixing and
-one head of values (:mod:`fairseq_collab.attention.collaborative`), all of width ``C``.  Projections
-have no biases.  (``bo`` is fairseq's: its layers expect one.)
+Step-3's released code, with its ``share_q_dim = C``.  Without the normalisation these are shared
+keys with full query mixing and one head of values (:mod:`fairseq_collab.attention.collaborative`),
+all of width ``C``.  Projections have no biases.  (``bo`` is fairseq's: its layers expect one.)
 
 Shapes:
     d  model size    H  heads    C  width of the shared key and value; H and C are free

@@ -155,7 +155,7 @@ class BeamSearch:
         """
         for step in range(self.max_len + 1):
             best, ends = self._candidates(step)
-            done = self._end(ends, best)
+            done = self._store_ended(ends, best)
             if step == self.max_len or len(done) == len(self.sentences):
                 break
             self._advance(self._continued(best) if ends else best, done)
@@ -185,7 +185,7 @@ class BeamSearch:
 
     def _on_host(self, best: Candidates, tied: Tensor) -> tuple[list[int], Ends]:
         """The sentences with ties, and the candidates that end: all that the host has to know."""
-        ends = self._ends(best)[:, : self.beam]
+        ends = self._can_end(best)[:, : self.beam]
         possible = best.scores[:, :1] > IMPOSSIBLE
         flags = torch.cat([possible, tied.unsqueeze(1), ends], dim=1).tolist()  # waits for a GPU
         if not all(row[0] for row in flags):
@@ -201,7 +201,7 @@ class BeamSearch:
             if end
         ]
 
-    def _ends(self, best: Candidates) -> Tensor:
+    def _can_end(self, best: Candidates) -> Tensor:
         """Which candidates are hypotheses: ``(B, k)``."""
         return (best.words == self.options.eos) & (best.scores > IMPOSSIBLE)
 
@@ -217,23 +217,23 @@ class BeamSearch:
         if step < options.min_len:
             log_probs[:, options.eos] = IMPOSSIBLE
 
-    def _end(self, ends: Ends, best: Candidates) -> list[int]:
+    def _store_ended(self, ends: Ends, best: Candidates) -> list[int]:
         """Keep the hypotheses that end; returns the indices of sentences that are done."""
         if not ends:
             return []
-        index, rank = torch.tensor(ends, device=best.beams.device).unbind(1)
-        rows = index * self.beam + best.beams[index, rank]
+        indices, ranks = torch.tensor(ends, device=best.beams.device).unbind(1)
+        rows = indices * self.beam + best.beams[indices, ranks]
         done = []
-        ended = self._ended(rows, best.scores[index, rank])
-        for (number, _), hypothesis in zip(ends, ended, strict=True):
-            hypotheses = self.ended[self.sentences[number]]
+        ended = self._hypotheses(rows, best.scores[indices, ranks])
+        for (index, _), hypothesis in zip(ends, ended, strict=True):
+            hypotheses = self.ended[self.sentences[index]]
             if len(hypotheses) < self.beam:
                 hypotheses.append(hypothesis)
                 if len(hypotheses) == self.beam:
-                    done.append(number)
+                    done.append(index)
         return done
 
-    def _ended(self, rows: Tensor, scores: Tensor) -> Iterator[Hypothesis]:
+    def _hypotheses(self, rows: Tensor, scores: Tensor) -> Iterator[Hypothesis]:
         """Hypotheses that end with these scores; ``rows, scores: (n,)``."""
         options = self.options
         tokens = torch.nn.functional.pad(self.tokens[rows, 1:], (0, 1), value=options.eos)
@@ -255,7 +255,7 @@ class BeamSearch:
 
     def _continued(self, best: Candidates) -> Candidates:
         """The best that do not end, ``(B, beam)``: at most ``beam`` of ``2 beam`` end."""
-        order = self._ends(best).byte().sort(dim=1, stable=True).indices[:, : self.beam]
+        order = self._can_end(best).byte().sort(dim=1, stable=True).indices[:, : self.beam]
         return Candidates(*(column.gather(1, order) for column in best))
 
     def _advance(self, best: Candidates, done: list[int]) -> None:

@@ -52,7 +52,7 @@ class HeadModel(BaseFairseqModel):
     variant: ClassVar[Variant]
     options: ClassVar[type]
     #: What names and shapes of the weights do not show of the options.
-    signed: ModelSignature
+    model_signature: ModelSignature
 
     @classmethod
     def add_args(cls, parser: Any) -> None:
@@ -76,8 +76,8 @@ class HeadModel(BaseFairseqModel):
             swap_dropout(model)
         except ValueError as error:
             raise UserError(f"cannot build the model: {error}") from error
-        model.signed = ModelSignature.of(options)
-        model.register_buffer("signature", model.signed.to_tensor())
+        model.model_signature = ModelSignature.of(options)
+        model.register_buffer("signature", model.model_signature.to_tensor())
         if cls.variant.finish is not None:
             cls.variant.finish(model, options)
         return model

@@ -64,7 +64,8 @@ def test_sizes_that_are_refused(options: list[str], message: str) -> None:
 
 def sizes_of(*options: str) -> tuple[int | None, dict[AttentionType, str | None]]:
     """The size of all attentions, and those by type, as the command's options give them."""
-    args, size = build_parser().parse_args(["x", "--out=y", *options]), target_of(*options).size_option
+    args = build_parser().parse_args(["x", "--out=y", *options])
+    size = target_of(*options).size_option
     by_type = {type_: getattr(args, f"{size}_in_{type_}") for type_ in ATTENTION_TYPES}
     return getattr(args, size), by_type
 
