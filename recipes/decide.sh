@@ -5,10 +5,13 @@
 #   DATA=DIR bash recipes/decide.sh      a folder of fairseq-collab data prepare
 #   OUT (default: runs/decide), JOBS, SWEEP: see recipes/common.sh
 #   SEEDS=1,2,3      of all trainings (default: 1,2,3)
-#   KINDS='standard own latent-4'    which kinds (default: all)
+#   KINDS='standard own to-latent-4' which kinds, from scratch and converted (default: all). Processes
+#                                    with different ones may share OUT; standard comes before to-...
+#   WIDTH=128        d of the models
+#   UPDATES=4800     of each training; a tenth is added by fine-tuning
 #   RATES='0.001 0.002 0.003 0.005'  only compare rates of standard heads, with seed 1
 #
-# d = 128, 8 heads. Stages: 1 train (OUT/scratch). 2 convert and prune each standard model (OUT/models),
+# 8 heads. Stages: 1 train (OUT/scratch). 2 convert and prune each standard model (OUT/models),
 # measure (OUT/converted). 3 fine-tune these, and all of stage 1 for as long (OUT/tuned). 4 the table.
 #
 # Rerun it to resume it, also with more seeds or kinds.
@@ -19,11 +22,16 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 DATASET=decide data=${DATA:?give DATA=DIR, a folder of fairseq-collab data prepare}
 OUT=${OUT:-runs/decide}
 SEEDS=${SEEDS:-1,2,3}
-UPDATES=480
+WIDTH=${WIDTH:-128}
+UPDATES=${UPDATES:-4800}
+TUNE=${TUNE:-$((UPDATES / 10))}
+count_updates
+width=(model.encoder_embed_dim="$WIDTH" model.encoder_ffn_embed_dim=$((2 * WIDTH)))
 enter
 
 if [ -n "${RATES:-}" ]; then
-    sweep decide rates optimization.lr="choice([${RATES// /],[}])" common.seed='choice(1)'
+    sweep decide rates optimization.lr="choice([${RATES// /],[}])" common.seed='choice(1)' \
+        "${width[@]}" "$updates"
     fairseq-collab table "$OUT/rates" --x none --score valid_nats --against none
     exit "$failed"
 fi
@@ -34,33 +42,34 @@ wanted() { [[ -z ${KINDS:-} || " $KINDS " == *" $1 "* ]]; }
 options() {
     case $1 in
         standard) echo model=concatenated ;;
-        separate) echo model=concatenated model.key_dim=32 ;;
-        own | full | diagonal) echo model=collab model.key_dim=32 model.query_mixing="$1" ;;
+        separate) echo model=concatenated model.key_dim=$((WIDTH / 4)) ;;
+        own | full | diagonal) echo model=collab model.key_dim=$((WIDTH / 4)) model.query_mixing="$1" ;;
         own-xavier | full-xavier) echo "$(options "${1%-*}")" model.mixing_init=xavier ;;
         grouped-2) echo model=grouped_query model.key_value_heads=4 ;;
         grouped-4) echo model=grouped_query model.key_value_heads=2 ;;
-        mfa) echo model=mfa model.key_dim=32 ;;
-        latent-4) echo model=latent model.latent_dim=64 model.latent_dim_in_encoder=128 ;;
-        latent-8) echo model=latent model.latent_dim=32 model.latent_dim_in_encoder=128 ;;
+        mfa) echo model=mfa model.key_dim=$((WIDTH / 4)) ;;
+        latent-4) echo model=latent model.latent_dim=$((WIDTH / 2)) model.latent_dim_in_encoder="$WIDTH" ;;
+        latent-8) echo model=latent model.latent_dim=$((WIDTH / 4)) model.latent_dim_in_encoder="$WIDTH" ;;
     esac
 }
 
 # tune RUN-FOLDER KIND SEED MODEL OPTIONS...: a tenth more updates
 tune() {
     sweep decide tuned method="choice($1)" common.seed="choice($2)" checkpoint.finetune_from_model="$3" \
-        optimization.max_update=$UPDATES lr_scheduler.warmup_updates=0 'optimization.lr=[0.0003]' "${@:4}"
+        "${width[@]}" "$tuned_updates" lr_scheduler.warmup_updates=0 'optimization.lr=[0.0003]' "${@:4}"
 }
 
 echo "== 1 train"
 for kind in standard own latent-4 full diagonal separate grouped-2 grouped-4 latent-8 mfa own-xavier full-xavier; do
     wanted $kind || continue
     # shellcheck disable=SC2046  # several words
-    sweep decide scratch method="choice($kind)" common.seed="choice($SEEDS)" $(options $kind)
+    sweep decide scratch method="choice($kind)" common.seed="choice($SEEDS)" "${width[@]}" "$updates" $(options $kind)
 done
 
 echo "== 2 convert"
 models=$(real "$OUT/models")
 convert() {   # KIND COMMAND OPTIONS...: of the standard model with $seed
+    wanted "to-$1" || return 0
     local folder=$models/$seed/model
     mkdir -p "$folder"
     [ -e "$folder/to-$1.pt" ] ||
@@ -84,6 +93,7 @@ done
 echo "== 3 fine-tune"
 for seed in ${SEEDS//,/ }; do
     for kind in standard own latent-4 latent-8 grouped-2 grouped-4; do
+        wanted $kind || continue
         run=$OUT/scratch/method-${kind}_seed-$seed
         [ -e "$run/average.pt" ] || continue
         # shellcheck disable=SC2046
@@ -92,6 +102,7 @@ for seed in ${SEEDS//,/ }; do
     for file in "$models/$seed"/model/to-*.yaml; do
         [ -e "$file" ] || continue
         name=$(basename -s .yaml "$file")
+        wanted "$name" || continue
         tune "$name" "$seed" "${file%.yaml}.pt" "hydra.searchpath=['file://$models/$seed']" model="$name"
     done
 done

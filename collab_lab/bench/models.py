@@ -92,16 +92,16 @@ def architectures() -> list[str]:
     ]
 
 
-def random_pair(arch: str, preset: str, task: Any) -> Pair:
+def random_pair(arch: str, preset: str, task: Any, **more: Any) -> Pair:
     """A random model of ours, and its twin of fairseq's kind; raises UserError if it has none."""
-    ours = random_model(arch, preset, task)
+    ours = random_model(arch, preset, task, **more)
     return Pair(plain(ours).model, ours)
 
 
-def random_model(arch: str, preset: str, task: Any) -> Trained:
-    """A random model of ours, in eval mode."""
+def random_model(arch: str, preset: str, task: Any, **more: Any) -> Trained:
+    """A random model of ours, in eval mode; ``more``: further options."""
     torch.manual_seed(1)
-    options = options_of(arch, preset)
+    options = OmegaConf.merge(options_of(arch, preset), more)
     model = build_model(options, task)
     amplify_attention(model)
     cfg = OmegaConf.create({"model": options, "task": None})

@@ -34,6 +34,11 @@ def build_parser() -> argparse.ArgumentParser:
         "--presets", nargs="+", choices=PRESETS, default=PRESETS[:4],
         help=f"sizes of the models (default: {' '.join(PRESETS[:4])})",
     )  # fmt: skip
+    parser.add_argument(
+        "--lengths", nargs="+", type=positive, metavar="N",
+        help="measure instead how seconds per token and memory grow with the length of "
+        "translations: 64 sentences, beam 1 and 5, d = 512, stock fairseq and six kinds of heads",
+    )  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="fewer turns and shorter translations")
     parser.add_argument(
         "--threads", type=positive, default=cores(), metavar="N",
@@ -52,7 +57,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     """Time each preset, architecture and task; the content of the JSON file."""
     import torch
 
-    from collab_lab.bench import train, translate
+    from collab_lab.bench import lengths, train, translate
     from collab_lab.bench.models import PRESETS as SIZES
     from collab_lab.bench.models import TIMED
     from fairseq_collab.cpu_kernels.onednn import matrix_library
@@ -63,7 +68,12 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     logging.getLogger("fairseq").setLevel(logging.WARNING)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for preset, (heads, variant) in product(args.presets, TIMED.items()):
+        if args.lengths:
+            preset = "tiny" if args.quick else "wmt_en_de"
+            records += lengths.run(preset, args.lengths, device)
+        for preset, (heads, variant) in product(
+            () if args.lengths else args.presets, TIMED.items()
+        ):
             say(f"{preset}, {heads}")
             arch = SIZES[preset].family.prefix + variant
             timed = [
@@ -93,11 +103,31 @@ def table(records: Sequence[dict[str, Any]]) -> str:
     return grid(["preset", "heads", "task", "case", *engines], rows, left=range(4))
 
 
+def length_table(records: Sequence[dict[str, Any]]) -> str:
+    """One row per beam, kind and length; stock fairseq's seconds divided by those of the kind."""
+    from collab_lab.results.render import grid
+
+    stock = {
+        (r["beam"], r["length"]): r["seconds"] for r in records if r["kind"] == records[0]["kind"]
+    }
+    rows = [
+        [
+            r["beam"], r["kind"], r["length"], f"{r['seconds']:.5f}",
+            f"{stock[r['beam'], r['length']] / r['seconds']:.2f}",
+            f"{r['memory']:.0f}", f"{r['cache']:.0f}",
+        ]
+        for r in records
+    ]  # fmt: skip
+    titles = ["beam", "heads", "tokens", "seconds per token", "times as fast", "peak MiB", "cache"]
+    return grid(titles, rows, left=[1])
+
+
 def main(argv: Sequence[str]) -> int:
     args = build_parser().parse_args(argv)
     options.check_out(args)
     options.import_models(args)
     content = measure(args)
     write_json(args.out, {**options.provenance("bench", argv, args.cpu), **content})
-    print(table(content["records"]))
+    records = content["records"]
+    print(length_table(records) if args.lengths else table(records))
     return 0

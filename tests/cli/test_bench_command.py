@@ -9,6 +9,7 @@ import pytest
 from refusals import refusing, wrong_usage
 
 from collab_lab.bench import translate
+from collab_lab.bench.lengths import BEAMS
 from collab_lab.bench.models import TIMED
 from collab_lab.cli import bench
 
@@ -48,6 +49,24 @@ def test_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert content["commit"]
     assert content["hardware"].endswith("1 thread a training")
     assert capsys.readouterr().out.count("| tiny ") == 2 * len(TIMED)
+
+
+def test_lengths(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Narrow caches hold fewer bytes, and all caches grow with the length."""
+    out = tmp_path / "bench.json"
+    options = ["--lengths", "20", "40", "--quick", "--cpu", "--out", str(out)]
+    assert bench.main(options) == 0
+    records = json.loads(out.read_text())["records"]
+    for beam in BEAMS:
+        caches = {
+            length: [r["cache"] for r in records if (r["beam"], r["length"]) == (beam, length)]
+            for length in (20, 40)
+        }
+        _, standard, shared, quarter, eighth, grouped, single = caches[40]
+        assert standard > shared > quarter > eighth
+        assert shared > grouped > single
+        assert all(long > short for short, long in zip(*caches.values(), strict=True))
+    assert capsys.readouterr().out.count("| stock fairseq") == 4
 
 
 def test_refusals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
