@@ -104,17 +104,17 @@ def peak_memory(on_gpu: bool) -> float:
 
 def cache_bytes(state: Any) -> int:
     """The bytes of all tensors below ``state``, each storage once."""
-    found: dict[int, int] = {}
-    waiting = [state]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, Tensor):
-            storage = one.untyped_storage()
-            found[storage.data_ptr()] = storage.nbytes()
-        elif isinstance(one, dict):
-            waiting += one.values()
-        elif isinstance(one, (list, tuple)):
-            waiting += one
-        elif hasattr(one, "__dict__"):
-            waiting += vars(one).values()
-    return sum(found.values())
+    sizes: dict[int, int] = {}
+    pending = [state]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, Tensor):
+            storage = value.untyped_storage()
+            sizes[storage.data_ptr()] = storage.nbytes()
+        elif isinstance(value, dict):
+            pending += value.values()
+        elif isinstance(value, (list, tuple)):
+            pending += value
+        elif hasattr(value, "__dict__"):
+            pending += vars(value).values()
+    return sum(sizes.values())
