@@ -53,8 +53,8 @@ def of_table(table: Table) -> dict[str, bytes]:
         where = fmean(row.values("parameters")) / 1e6 if table.x == NO_X else row.x
         one = found.setdefault(row.label, Series(named(row.label)))
         one.points[where] = row.values(table.score)
-    y_label = heading(table.score)
-    page = draw([*found.values()], x, y_label, title(table), levels, log=table.x != NO_X)
+    what = heading(table.score)
+    page = draw([*found.values()], x, what, title(table), levels, log=table.x != NO_X)
     return {f"figure.{form}": saved(page, form) for form in ("png", "svg")}
 
 
