@@ -7,6 +7,7 @@
 #   SEEDS=1,2,3      of all trainings (default: 1,2,3)
 #   KINDS='standard own to-latent-4' which kinds, from scratch and converted (default: all). Processes
 #                                    with different ones may share OUT; standard comes before to-...
+#                                    Without KINDS, the table of all is made at the end
 #   WIDTH=128        d of the models
 #   UPDATES=4800     of each training; a tenth is added by fine-tuning
 #   RATES='0.001 0.002 0.003 0.005'  only compare rates of standard heads, with seed 1
@@ -107,6 +108,7 @@ for seed in ${SEEDS//,/ }; do
     done
 done
 
+[ -z "${KINDS:-}" ] || exit "$failed"
 echo "== 4 table"
 fairseq-collab table "$OUT"/{scratch,converted,tuned} --x none --score valid_nats --against standard \
     --margin 0.0139 --out "$OUT/table" --force --columns valid_nats,chrf,bleu,parameters || note $?
