@@ -127,7 +127,7 @@ def draw(
             axes.minorticks_off()
         axes.set_yscale("log" if log_y or scatter else "linear")
         if zero:
-            axes.yaxis.set_major_formatter(_signed)
+            axes.yaxis.set_major_formatter("{x:+g}")
         if zero and not log_y:
             axes.axhline(0, color=GREY, linestyle="--", linewidth=1.2)
             ends.append((max(end[0] for end in ends), 0, zero, GREY))
@@ -146,9 +146,7 @@ def draw(
 def styles(names: Collection[str]) -> Iterator[tuple[str, str, str]]:
     """Colour, mark and line of each name; unknown methods get what is left, one after the other."""
     known = [next((STYLES[key] for key in STYLES if key in name), None) for name in names]
-    spare = cycle(
-        [one for one in dict.fromkeys(STYLES.values()) if one not in known] or [*STYLES.values()]
-    )
+    spare = cycle(one for one in dict.fromkeys(STYLES.values()) if one not in known)
     for name, style in zip(names, known, strict=True):
         yield *(style or next(spare)), LINES.get(name.rpartition(", ")[2], "-")
 
@@ -175,10 +173,6 @@ def _plot(
         axes.plot(at, means, color=colour, marker=mark, ls=line, markersize=size, label=name)
         ends.append((at[-1], means[-1], name, colour))
     return ends
-
-
-def _signed(value: float, _: Any) -> str:
-    return f"{value:+g}".replace("-", "\N{MINUS SIGN}") if value else "0"
 
 
 def _label(axes: Axes, ends: list[End]) -> None:

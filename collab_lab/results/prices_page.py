@@ -103,15 +103,13 @@ def _draw(panel: Axes, one: Content) -> None:
     panel.set_yscale("log")
     panel.set_ylim(bottom=LEAST)
     panel.set_xlim(0, 1)
-    drawn = zip(KINDS, styles([label for label, _ in KINDS.values()]), strict=True)
-    for kind, (colour, mark, _) in drawn:
+    labels = [label for label, _ in KINDS.values()]
+    for kind, label, (colour, mark, _) in zip(KINDS, labels, styles(labels), strict=True):
         points = [point for point in one["sizes"].get(kind, []) if point["price"] > LEAST]
         if points:
             whole = one["sizes"][kind][-1]["size"]
             shares, prices = zip(*((p["size"] / whole, p["price"]) for p in points), strict=True)
-            panel.plot(
-                shares, prices, color=colour, marker=mark, markersize=4, label=KINDS[kind][0]
-            )
+            panel.plot(shares, prices, color=colour, marker=mark, markersize=4, label=label)
     heads = one["heads"]
     if heads:
         places = [(i + 0.5) / len(heads) for i in range(len(heads))]
