@@ -19,6 +19,7 @@ from collab_lab.metrics.significance import gain_of, holm
 from collab_lab.results.pages import (
     Drawing,
     gain,
+    gains,
     grid,
     interval,
     mean,
@@ -226,31 +227,37 @@ def prices() -> Content:
         "dates": ", ".join(sorted({model["date"] for model in models})),
         "predicted_figure": Drawing(
             "prices_predicted.svg",
-            "Predicted and measured loss of single changes and of whole models",
-            "predicted: bits per target token",
-            "measured",
+            "Loss of single changes and of whole models, predicted and measured",
+            "predicted (bits per target token)",
+            "measured (bits per target token)",
             {
-                label: _predicted(models, kind)
+                label: _losses(models, "price", kind, "alone", "even", "spread", "heads")
                 for kind, label in KINDS.items()
                 if kind != "separate"
             },
             scatter=True,
         ),
-        "cache_figure": _cache_figure("cache", models, [("latent", 2), ("grouped-query", 2)]),
-        "keys_figure": _cache_figure("keys", models, [("own", 2), ("separate", 1)]),
-    }
-
-
-def _cache_figure(name: str, models: Runs, kinds: list[tuple[str, int]]) -> Drawing:
-    """Losses against the KV cache; separate keys have even widths alone."""
-    curves = {
-        f"{KINDS[kind]}, {what}": _curve(models, what, kind)
-        for kind, ways in kinds
-        for what in ("even", "spread")[:ways]
-    }
-    title = "Loss without training against the KV cache that is left, all models"
-    y = "bits per target token lost"
-    return Drawing(f"prices_{name}.svg", title, "share of the KV cache", y, curves)
+        "cache_figure": Drawing(
+            "prices_cache.svg",
+            "Loss of converted models without training, against the KV cache that is left",
+            "share of the KV cache",
+            "validation loss (bits per target token)",
+            {},
+            zero="the trained model",
+            panels={
+                f"{name} (n = {len(group)})": {
+                    f"{KINDS[kind]}, {what}": _losses(group, "cache", kind, what)
+                    for kind in ("latent", "grouped-query", "own", "separate")
+                    for what in ("spread", "even")[kind == "separate" :]
+                }
+                for name, group in groups.items()
+            },
+            names={0.125: "1/8", 0.1875: "3/16", 0.25: "1/4", 0.5: "1/2", 0.5625: "9/16",
+                   0.625: "5/8", 0.75: "3/4"},
+            log=False,
+            log_y=True,
+        ),
+    }  # fmt: skip
 
 
 def _single(model: Content) -> str:
@@ -308,22 +315,13 @@ def _heads_cell(group: Runs, choices: list[str], share: float) -> str:
     return num(mean(one for one in found if one is not None), ".3f")
 
 
-def _predicted(models: Runs, kind: str) -> dict[float, list[float]]:
+def _losses(models: Runs, x: str, kind: str, *of: str) -> dict[float, list[float]]:
+    """Losses of a kind's changes, by price or cache, without those near 0."""
     found: dict[float, list[float]] = defaultdict(list)
-    for model in models:
-        for one in model["rows"]:
-            drawn = one["kind"] == kind and one["what"] != "ladder" and (one["price"] or 0) > 1e-4
-            if drawn and one["lost"] > 1e-4:
-                found[one["price"]].append(one["lost"])
-    return found
-
-
-def _curve(models: Runs, what: str, kind: str) -> dict[float, list[float]]:
-    found: dict[float, list[float]] = defaultdict(list)
-    for model in models:
-        for one in model["rows"]:
-            if one["what"] == what and one["kind"] == kind and one["lost"] < 1:
-                found[one["cache"]].append(one["lost"])
+    for one in (row for model in models for row in model["rows"]):
+        drawn = one["kind"] == kind and one["what"] in of
+        if drawn and one["lost"] > 1e-4 and (one[x] or 0) > 1e-4:
+            found[one[x]].append(one["lost"])
     return found
 
 
@@ -414,13 +412,16 @@ def key_widths() -> tuple[list[list[str]], list[float | None], list[float]]:
 
 def shared_keys() -> Content:
     rows, p, pairs = key_widths()
-    series, levels = {}, {}
-    for d, folder in ((128, "main"), (256, "large")):
-        for name, kind in (("shared", SHARED), ("separate", SEPARATE)):
-            series[f"{name} keys, d = {d}"] = {
-                part: values(of_width(folder, kind, int(d * part)), "valid_loss") for part in PARTS
-            }
-        levels[f"standard heads, d = {d}"] = series[f"separate keys, d = {d}"][1.0]
+    series: dict[str, dict[float, list[float]]] = {
+        f"{name}, d = {d}": {
+            part: gains(
+                of_width(folder, kind, int(d * part)), of_width(folder, SEPARATE, d), "valid_loss"
+            )
+            for part in PARTS
+        }
+        for name, kind in (("shared keys, diagonal", SHARED), ("separate keys", SEPARATE))
+        for d, folder in ((128, "main"), (256, "large"))
+    }
     header = "heads | key width | seeds | loss | loss, difference (95 %) | chrF | BLEU"
     small = query_runs("scratch")
     standard = where(small, queries="standard", key_dim=128)
@@ -442,9 +443,9 @@ def shared_keys() -> Content:
         "significant": sum((one or 1) < 0.05 for one in p),
         "after_holm": sum((one or 1) < 0.05 for one in holm(p)),
         "figure": Drawing(
-            "shared_keys.svg", "Validation loss against key width, shared and separate keys",
-            "key width, as a share of d", "smoothed validation loss (bits per token)",
-            series, levels, names=PARTS,
+            "shared_keys.svg", "Validation loss against key width, trained from scratch",
+            "key width, as a share of d", "smoothed loss (bits per token)",
+            series, zero="standard heads", names=PARTS,
         ),
         **{
             queries: difference(where(small, queries=queries, key_dim=32), standard, "valid_bits")
@@ -477,7 +478,7 @@ def shared_keys() -> Content:
 
 METHODS = {
     "plain": "standard heads",
-    "latent": "latent attention",
+    "latent": "latent",
     "grouped-query": "grouped query",
     "collab": "shared keys, diagonal",
     "collab-values": "shared keys and values, diagonal",
@@ -505,14 +506,14 @@ def equal_cache() -> Content:
             rows.append([name, num(share, "g"), *raw, against, num(ours[0]["parameters"])])
         if method != "plain":
             shares = [{**run, "share": share_of_cache(run)} for run in of]
-            series[name] = points(shares, "share", "valid_loss")
+            series[name] = points(shares, "share", "valid_loss", plain)
     scores = "loss, by seed | chrF | BLEU | loss, difference (95 %)"
     return {
 "table": table(f"heads | KV cache | {scores} | parameters", rows),
         "figure": Drawing(
             "equal_cache.svg", "Validation loss against the KV cache, trained from scratch",
-            "share of the KV cache", "smoothed validation loss (bits per token)",
-            series, {"standard heads": values(plain, "valid_loss")},
+            "share of the KV cache", "smoothed loss (bits per token)",
+            series, zero="standard heads",
         ),
         "sources": sources(found),
     }  # fmt: skip
@@ -614,8 +615,8 @@ def heads() -> Content:
 def pretrained() -> Content:
     found = load("pretrained")
     trained = pick(found["runs"], query="trained")
-    names = {"separate": "separate keys", "diagonal": "shared, diagonal", "full": "shared, full",
-             "own": "shared, own"}  # fmt: skip
+    names = {"separate": "separate keys", "diagonal": "shared keys, diagonal",
+             "full": "shared keys, full", "own": "shared keys, own queries"}  # fmt: skip
 
     def against(run: dict[str, Any]) -> str:
         low, high = (num(end, "+.2f") for end in run["interval"])
@@ -662,9 +663,10 @@ def pretrained() -> Content:
         "figure": Drawing(
             "pretrained.svg", "Quality against key width, without training (all-MiniLM-L6-v2)",
             "key width, as a share of d", "Spearman correlation x 100",
-            {name: points(where(found["runs"], query=query), "key_dim", "spearman")
+            {name: {run["key_dim"]: [run["spearman"] - trained["spearman"], *run["interval"]]
+                    for run in where(found["runs"], query=query)}
              for query, name in names.items()},
-            {"as trained": [trained["spearman"]]},
+            zero="the trained model", bars=True,
             names={48: "an eighth", 96: "a quarter", 192: "half"},
         ),
     }  # fmt: skip

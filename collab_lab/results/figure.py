@@ -1,164 +1,200 @@
-"""Figures of results: a line per method, with a mark per seed and the name at the line's end.
+"""Figures of results: one colour and mark per method, the same in all figures.
 
-Standard heads are a horizontal line. Each line has its name at its end; there is no legend.
+Large marks are means, small ones seeds; a line's name is at the right.  Figures are transparent,
+with grey text and colours that show on white and on black.
 """
 
 from __future__ import annotations
 
 import io
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import cycle
 from statistics import fmean
 from typing import Any
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from scipy.optimize import isotonic_regression
 
 from collab_lab.results.render import named
-from collab_lab.results.table import NO_X, Table, standard_row
+from collab_lab.results.table import NO_X, Table, paired, standard_row
 from collab_lab.results.table_text import heading, noun, title
 
-#: Okabe and Ito's colours, distinct for readers with any colour vision.
-BLUE, VERMILION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
-ORANGE, SKY_BLUE, BLACK = "#E69F00", "#56B4E9", "#000000"
-#: One after the other for the curves of a figure, each with its own mark.
-COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY_BLUE, BLACK)
-SHAPES = ("o", "s", "^", "D", "v", "P", "X")
+#: Values over seeds, by x.
+Points = Mapping[Any, Sequence[float]]
+#: Colour and mark of each method, by words of its name; the first that the name contains counts.
+STYLES = {
+    "fewer": ("#8d5a3b", "P"),
+    "heads removed": ("#8d5a3b", "P"),
+    "and values": ("#e0558c", "<"),
+    "own": ("#0072c4", "o"),
+    "diagonal": ("#c44fa8", "D"),
+    "separate": ("#c98500", "s"),
+    "latent": ("#cf4a00", "^"),
+    "grouped query": ("#009e73", "v"),
+    "multi-query": ("#6b7a00", ">"),
+    "multi-matrix": ("#7f5bd6", "h"),
+    "MFA": ("#7f5bd6", "h"),
+    "standard heads": ("#717b84", "X"),
+    "shared": ("#3896dd", "p"),  # full mixing
+}
+#: Line of a size or variant, by the last words of a name.
+LINES = {"d = 64": "-.", "d = 256": "--", "d = 512": ":", "even": "--"}
+GREY = STYLES["standard heads"][0]
+#: Decorator of all that draws.  The salt makes the identifiers in an SVG reproducible.
+styled = rc_context({
+    "font.size": 10, "axes.titlesize": 10, "figure.titlesize": 11, "figure.labelsize": 10,
+    "text.color": GREY, "axes.labelcolor": GREY, "axes.edgecolor": GREY, "xtick.color": GREY,
+    "ytick.color": GREY, "figure.facecolor": "none", "axes.facecolor": "none",
+    "axes.spines.top": False, "axes.spines.right": False, "axes.titlelocation": "left",
+    "axes.axisbelow": True, "grid.color": GREY, "grid.alpha": 0.25, "legend.frameon": False,
+    "legend.fontsize": 9, "legend.columnspacing": 1.2, "lines.markeredgewidth": 0,
+    "svg.fonttype": "path", "svg.hashsalt": "fairseq-collab",
+})  # fmt: skip
 #: Left out of files, so that they depend on the drawing alone: the software's name, the date.
-_METADATA = {"png": ["Software"], "svg": ["Creator", "Date", "Format", "Type"]}
-INCHES = (7.0, 4.2)
-LINE = 12  # points between two names at the right
-GREY = "#666666"
-#: White behind a name, which may cross a line.
-BEHIND = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
-
-
-@dataclass
-class Series:
-    """Points of one name: values of every seed, by x."""
-
-    name: str
-    points: dict[Any, Sequence[float]] = field(default_factory=dict)
+_METADATA = {
+    "png": ["Software"],
+    "svg": ["Creator", "Date", "Format", "Type"],
+    "pdf": ["Creator", "Producer", "CreationDate"],
+}
+INCHES = (8.6, 4.4)  # 826 pixels wide in a browser
+LINE = 14  # points between two names at the right
 
 
 def of_table(table: Table) -> dict[str, bytes]:
-    """``figure.png`` and ``figure.svg`` of a table: its score against ``x``, or parameters."""
+    """``figure.png`` and ``figure.svg`` of a table: its score against ``x``, or parameters.
+
+    Scores are differences from standard heads where these have seeds of every row.
+    """
     standard = standard_row(table.rows)
-    levels = {"standard heads": standard.values(table.score)} if standard else {}
-    x = noun(table) or "million parameters"
-    found: dict[str, Series] = {}
-    for row in (row for row in table.rows if len(row.runs)):
+    rows = [row for row in table.rows if len(row.runs)]
+    gains = [[*paired(row, standard, table.score)[0].values()] for row in rows]
+    series: dict[str, dict[Any, list[float]]] = {}
+    for row, scores in zip(rows, gains, strict=True):
         where = fmean(row.values("parameters")) / 1e6 if table.x == NO_X else row.x
-        one = found.setdefault(row.label, Series(named(row.label)))
-        one.points[where] = row.values(table.score)
-    what = heading(table.score)
-    page = draw([*found.values()], x, what, title(table), levels, log=table.x != NO_X)
+        points = series.setdefault(named(row.label), {})
+        points[where] = scores if all(gains) else row.values(table.score)
+    x, zero = noun(table) or "million parameters", "standard heads" * all(gains)
+    page = draw(series, x, heading(table.score), title(table), zero, log=table.x != NO_X)
     return {f"figure.{form}": saved(page, form) for form in ("png", "svg")}
 
 
+@styled
 def draw(
-    series: Sequence[Series],
+    series: Mapping[str, Points],
     x: str,
     y: str,
-    message: str,
-    levels: Mapping[str, Sequence[float]] | None = None,
+    title: str,
+    zero: str = "",
+    *,
+    panels: Mapping[str, Mapping[str, Points]] | None = None,
     log: bool = True,
+    log_y: bool = False,
     names: Mapping[Any, str] | None = None,
     scatter: bool = False,
+    bars: bool = False,
 ) -> Figure:
     """The figure.
 
     Args:
-        levels: values over seeds that are drawn as a line across, by name: standard heads
+        series: by name: a method of ``STYLES``, then maybe a variant of ``LINES``
+        title: what is plotted
+        zero: what values are differences from, a line at 0
+        panels: series by panel, in two columns; a legend then replaces names at the lines
         log: draw a numeric x on a scale of octaves
         names: what the axis says at each x, where it is not the number
         scatter: draw marks alone, on logarithmic axes with the line y = x, and a legend
+        bars: values are not seeds but a mean and the ends of its interval
     """
-    if scatter:
-        return _scatter(series, x, y, message)
-    with rc_context({"font.size": 10}):
-        page = Figure(figsize=INCHES, layout="constrained")
-        axes = page.add_subplot()
-        values = list(dict.fromkeys(at for one in series for at in one.points))
-        numeric = all(isinstance(at, (int, float)) and at > 0 for at in values)
-        places = {
-            at: (math.log2(at) if log else at) if numeric else place
-            for place, at in enumerate(values)
-        }
-        ends = []
-        for number, one in enumerate(series):
-            colour, shape = COLOURS[number % len(COLOURS)], SHAPES[number % len(SHAPES)]
-            points = sorted((places[at], scores) for at, scores in one.points.items())
-            at, means = [x for x, _ in points], [fmean(scores) for _, scores in points]
-            marks = f"{shape}-" if numeric else shape
-            axes.plot(at, means, marks, color=colour, markersize=6, zorder=3)
-            for place, scores in points:
-                if len(scores) > 1:
-                    axes.plot([place] * len(scores), scores, "_", color=colour, markersize=7)
-            ends.append((at[-1], means[-1], one.name, colour))
-        for name, scores in (levels or {}).items():
-            axes.axhline(fmean(scores), color=BLACK, linestyle="--", linewidth=1)
-            axes.annotate(
-                name, (0, fmean(scores)), (3, 3), xycoords=("axes fraction", "data"),
-                textcoords="offset points", fontsize=9,
-            )  # fmt: skip
-        if not numeric or log:
-            axes.set_xticks([*places.values()], [str((names or {}).get(at, at)) for at in places])
+    panels = panels or {"": series}
+    values = dict.fromkeys(at for of in panels.values() for one in of.values() for at in one)
+    numeric = all(isinstance(at, (int, float)) and at > 0 for at in values)
+    places = {at: at if numeric else place for place, at in enumerate(values)}
+    down = -(-len(panels) // 2)
+    page = Figure(figsize=(INCHES[0], INCHES[1] * (0.2 + 0.8 * down)), layout="constrained")
+    page.suptitle(title, x=0.01, ha="left")
+    grid = page.subplots(down, min(len(panels), 2), sharex=True, sharey=True, squeeze=False)
+    for axes, (name, of) in zip(grid.flat, panels.items(), strict=False):
+        axes.set_title(name)
+        ends = _plot(axes, of, places, "" if scatter or not numeric else "-", bars)
+        axes.grid(axis="y")
+        axes.margins(x=0.04, y=0.08)
+        if numeric and log:
+            axes.set_xscale("log")
+        if (log or names or not numeric) and not scatter:
+            axes.set_xticks([*places.values()], [str((names or {}).get(at, at)) for at in values])
             axes.minorticks_off()
-        _label(axes, ends)
-        seeds = any(len(scores) > 1 for one in series for scores in one.points.values())
-        style(axes, x, y, message + "\nmarks: means; dashes: seeds" * seeds)
-        return page
+        axes.set_yscale("log" if log_y or scatter else "linear")
+        if zero:
+            axes.yaxis.set_major_formatter("{x:+g}")
+        if zero and not log_y:
+            axes.axhline(0, color=GREY, linestyle="--", linewidth=1.2)
+            ends.append((max(end[0] for end in ends), 0, zero, GREY))
+        if scatter:
+            axes.axline((1e-3, 1e-3), (1, 1), color=GREY, linestyle="--", linewidth=1.2)
+        elif len(panels) == 1:
+            _label(axes, ends)
+        axes.set(xlabel=x, ylabel=y + f"\ndifference from {zero}" * bool(zero))
+        axes.label_outer()
+    if scatter or len(panels) > 1:
+        handles = axes.get_legend_handles_labels()
+        page.legend(*handles, loc="outside lower center", ncols=4)
+    return page
 
 
-def _scatter(series: Sequence[Series], x: str, y: str, message: str) -> Figure:
-    """Points of each series, in octaves on both axes."""
-    with rc_context({"font.size": 10}):
-        page = Figure(figsize=INCHES, layout="constrained")
-        axes = page.add_subplot(xscale="log", yscale="log")
-        for one, colour, shape in zip(series, COLOURS, SHAPES, strict=False):
-            pairs = [(at, score) for at, scores in one.points.items() for score in scores]
-            xs, ys = zip(*pairs, strict=True)
-            axes.plot(xs, ys, shape, color=colour, markersize=4, alpha=0.6, label=one.name)
-        axes.axline((1e-3, 1e-3), (1, 1), color=BLACK, linestyle="--", linewidth=1)
-        axes.legend(frameon=False, fontsize=9)
-        style(axes, x, y, message)
-        return page
+def styles(names: Collection[str]) -> Iterator[tuple[str, str, str]]:
+    """Colour, mark and line of each name; unknown methods get what is left, one after the other."""
+    known = [next((STYLES[key] for key in STYLES if key in name), None) for name in names]
+    spare = cycle(one for one in dict.fromkeys(STYLES.values()) if one not in known)
+    for name, style in zip(names, known, strict=True):
+        yield *(style or next(spare)), LINES.get(name.rpartition(", ")[2], "-")
 
 
-def _label(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
-    """Each name to the right of the last point of its line, moved up where names would overlap."""
+End = tuple[float, float, str, str]
+
+
+def _plot(
+    axes: Axes, series: Mapping[str, Points], places: Mapping[Any, float], joined: str, bars: bool
+) -> list[End]:
+    """Draw the series; where each line ends, its name and colour."""
+    ends = []
+    for number, (name, (colour, mark, line)) in enumerate(zip(series, styles(series), strict=True)):
+        points = sorted((places[at], [*scores]) for at, scores in series[name].items())
+        aside = 2 ** (0.04 * number - 0.02 * len(series) + 0.02) if bars else 1  # side by side
+        at = [x * aside for x, _ in points]
+        means = [scores[0] if bars else fmean(scores) for _, scores in points]
+        if bars:
+            axes.vlines(at, *zip(*(scores[1:] for _, scores in points), strict=True), color=colour)
+        else:
+            seeds = [(x, score) for x, scores in points for score in scores]
+            axes.plot(*zip(*seeds, strict=True), mark, color=colour, markersize=4, alpha=0.5)
+        line, size = joined and line, 7 if joined else 5
+        axes.plot(at, means, color=colour, marker=mark, ls=line, markersize=size, label=name)
+        ends.append((at[-1], means[-1], name, colour))
+    return ends
+
+
+def _label(axes: Axes, ends: list[End]) -> None:
+    """Write each name at the right, moved up or down where names would overlap."""
     axes.autoscale_view()
-    low, high = axes.get_ylim()
-    points = INCHES[1] * 72 * 0.75 / (high - low)  # per unit of y, of the axes' part of the page
-    lowest = -math.inf
-    for at, y, name, colour in sorted(ends, key=lambda end: end[1]):
-        height = max((y - low) * points, lowest)
-        lowest = height + LINE
+    to_axes = axes.transData - axes.transAxes
+    ends = sorted(ends, key=lambda end: end[1])
+    gap = LINE / (INCHES[1] * 72 * 0.78)
+    heights = [to_axes.transform(end[:2])[1] - i * gap for i, end in enumerate(ends)]
+    for i, (x, y, name, colour) in enumerate(ends):
+        # The least moves that keep the names apart are an isotonic regression.
+        height = isotonic_regression(heights).x[i] + i * gap
+        line = {"arrowstyle": "-", "linestyle": ":", "color": colour, "relpos": (0, 0.5)}
         axes.annotate(
-            name, (at, y), (8, height - (y - low) * points), textcoords="offset points",
-            color=colour, fontsize=9, va="center", bbox=BEHIND,
+            name, (x, y), (1.03, height), textcoords="axes fraction", color=colour, va="center",
+            arrowprops=line | {"shrinkA": 0, "shrinkB": 5},
         )  # fmt: skip
 
 
-def style(axes: Axes, x: str, y: str, message: str) -> None:
-    """What all figures have: a title that says the message, names of axes, few lines."""
-    axes.set_title(message, fontsize=10, loc="left")
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
-    axes.grid(axis="y", color="#dddddd", linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.margins(x=0.06, y=0.1)
-
-
+@styled
 def saved(figure: Figure, form: str, dots_per_inch: int = 200) -> bytes:
-    """The file of a figure: "png" or "svg"."""
+    """The file of a figure: "png", "svg" or "pdf"."""
     content = io.BytesIO()
-    metadata = dict.fromkeys(_METADATA[form])
-    # The salt makes the identifiers in an SVG, random by default, reproducible.
-    with rc_context({"svg.hashsalt": "fairseq-collab", "svg.fonttype": "none"}):
-        figure.savefig(content, format=form, dpi=dots_per_inch, metadata=metadata)
+    figure.savefig(content, format=form, dpi=dots_per_inch, metadata=dict.fromkeys(_METADATA[form]))
     return content.getvalue()

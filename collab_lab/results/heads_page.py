@@ -20,7 +20,7 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from collab_common.files import write_contents
-from collab_lab.results.figure import saved
+from collab_lab.results.figure import saved, styled
 from collab_lab.results.render import TYPE_NAMES, grid, mean, num, render
 
 Content = Mapping[str, Any]
@@ -130,6 +130,7 @@ def _panels(found: Mapping[str, Sequence[Sequence[Any]]], title: str) -> tuple[F
     return page, list(panels)
 
 
+@styled
 def measure_figure(name: str, found: Mapping[str, Any]) -> Figure:
     """Heat maps of one measure, from 0 or its lowest number on."""
     title, is_share, spec = MEASURES[name]

@@ -26,12 +26,12 @@ from jinja2.sandbox import SandboxedEnvironment
 from collab_common.errors import UserError
 from collab_common.files import write_atomic
 from collab_lab.metrics.significance import Gain, gain_of
-from collab_lab.results.figure import Series, draw, saved
+from collab_lab.results.figure import Points, draw, saved
 from collab_lab.results.render import STRICT, grid, interval, mean, num
 
 __all__ = [
-    "Drawing", "gain", "grid", "interval", "mean", "num", "pages", "pick", "points", "sources",
-    "values", "where",
+    "Drawing", "gain", "gains", "grid", "interval", "mean", "num", "pages", "pick", "points",
+    "sources", "values", "where",
 ]  # fmt: skip
 CONTENTS, TEMPLATES = Path("results/contents.py"), Path("results/templates")
 Json = dict[str, Any]
@@ -41,18 +41,10 @@ class Drawing:
     """A figure of a page: its file next to the page, and the arguments of :func:`.figure.draw`."""
 
     def __init__(
-        self,
-        name: str,
-        title: str,
-        x: str,
-        y: str,
-        series: Mapping[str, Mapping[Any, Sequence[float]]],
-        levels: Mapping[str, Sequence[float]] | None = None,
-        **options: Any,
+        self, name: str, title: str, x: str, y: str, series: Mapping[str, Points], **options: Any
     ):
         self.name, self.title = name, title
-        lines = [Series(label, dict(of)) for label, of in series.items()]
-        self.content = saved(draw(lines, x, y, title, levels, **options), name.rpartition(".")[2])
+        self.figure = draw(series, x, y, title, **options)
 
     def __str__(self) -> str:
         return f"![{self.title}]({self.name})"
@@ -76,6 +68,11 @@ def pick(rows: Iterable[Json], **values: Any) -> Json:
 
 def gain(runs: Sequence[Json], baseline: Sequence[Json], score: str) -> Gain:
     """Gains of a score over the baseline's runs, paired by seed."""
+    return gain_of(gains(runs, baseline, score))
+
+
+def gains(runs: Sequence[Json], baseline: Sequence[Json], score: str) -> list[float]:
+    """The gain of each seed that both have."""
     ours, theirs = ({run["seed"]: run[score] for run in side} for side in (runs, baseline))
     seeds = sorted(ours.keys() & theirs.keys())
     if not seeds or len(ours) < len(runs) or len(theirs) < len(baseline):
@@ -83,7 +80,7 @@ def gain(runs: Sequence[Json], baseline: Sequence[Json], score: str) -> Gain:
         raise UserError(
             f"seeds {found[0]} and {found[1]} are no pairs", todo="correct the page's function"
         )
-    return gain_of([ours[seed] - theirs[seed] for seed in seeds])
+    return [ours[seed] - theirs[seed] for seed in seeds]
 
 
 def values(runs: Iterable[Json], score: str) -> list[float]:
@@ -91,12 +88,16 @@ def values(runs: Iterable[Json], score: str) -> list[float]:
     return [run[score] for run in runs]
 
 
-def points(runs: Iterable[Json], x: str, score: str) -> dict[Any, list[float]]:
-    """The scores of the runs at each x, for a series of a figure."""
-    found: dict[Any, list[float]] = {}
+def points(
+    runs: Iterable[Json], x: str, score: str, baseline: Sequence[Json] = ()
+) -> dict[Any, list[float]]:
+    """The scores of the runs at each x, or their gains over a baseline, for a figure."""
+    by_x: dict[Any, list[Json]] = {}
     for run in runs:
-        found.setdefault(run[x], []).append(run[score])
-    return found
+        by_x.setdefault(run[x], []).append(run)
+    return {
+        at: gains(of, baseline, score) if baseline else values(of, score) for at, of in by_x.items()
+    }
 
 
 def sources(runs: Iterable[Json]) -> str:
@@ -144,7 +145,7 @@ class Page:
             where = f"{template}:{line}" if line else str(template)
             raise UserError(str(error), where, "correct the template or its data") from error
         drawings = (one for one in numbers.values() if isinstance(one, Drawing))
-        self.figures = {path.with_name(one.name): one.content for one in drawings}
+        self.figures = {path.with_name(one.name): one.figure for one in drawings}
 
     @property
     def stale(self) -> bool:
@@ -153,10 +154,11 @@ class Page:
         return not same or not all(path.exists() for path in self.figures)
 
     def write(self) -> None:
-        """Write the text and the figures."""
-        contents: dict[Path, bytes | str] = {self.path: self.text, **self.figures}
-        for path, content in contents.items():
-            write_atomic(path, content)
+        """Write the text and the figures, each also as PDF."""
+        write_atomic(self.path, self.text)
+        for path, figure in self.figures.items():
+            for form in ("svg", "pdf"):
+                write_atomic(path.with_suffix(f".{form}"), saved(figure, form))
 
 
 def pages(root: Path) -> list[Page]:

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from collab_common.files import write_contents
-from collab_lab.results.figure import COLOURS, GREY, SHAPES, saved
+from collab_lab.results.figure import GREY, saved, styled, styles
 from collab_lab.results.render import TYPE_NAMES, grid, num
 
 Content = Mapping[str, Any]
@@ -80,6 +80,7 @@ def _price_at(points: Any, share: float) -> float | None:
     return fitting[-1]["price"] if fitting else None
 
 
+@styled
 def figure(content: Content) -> Figure:
     """All attentions, in equal scales."""
     found = content["attentions"]
@@ -90,8 +91,8 @@ def figure(content: Content) -> Figure:
         _draw(panel, one)
     for panel in panels[len(found) :]:
         panel.set_axis_off()
-    page.supxlabel("share of the size that is exact; heads: each by itself", fontsize=9)
-    page.supylabel("price (bits per target token)", fontsize=9)
+    page.supxlabel("share of the size that is exact; heads: each by itself")
+    page.supylabel("price (bits per target token)")
     handles, labels = page.axes[0].get_legend_handles_labels()
     page.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False)
     return page
@@ -102,12 +103,13 @@ def _draw(panel: Axes, one: Content) -> None:
     panel.set_yscale("log")
     panel.set_ylim(bottom=LEAST)
     panel.set_xlim(0, 1)
-    for (kind, (label, _)), colour, mark in zip(KINDS.items(), COLOURS, SHAPES, strict=False):
+    labels = [label for label, _ in KINDS.values()]
+    for kind, label, (colour, mark, _) in zip(KINDS, labels, styles(labels), strict=True):
         points = [point for point in one["sizes"].get(kind, []) if point["price"] > LEAST]
         if points:
             whole = one["sizes"][kind][-1]["size"]
             shares, prices = zip(*((p["size"] / whole, p["price"]) for p in points), strict=True)
-            panel.plot(shares, prices, color=colour, marker=mark, markersize=3, label=label)
+            panel.plot(shares, prices, color=colour, marker=mark, markersize=4, label=label)
     heads = one["heads"]
     if heads:
         places = [(i + 0.5) / len(heads) for i in range(len(heads))]

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from collab_lab.metrics.significance import LOW, Gain
 from collab_lab.results.collect import read_runs, warnings
-from collab_lab.results.figure import BLUE, GREY, saved, style
+from collab_lab.results.figure import GREY, STYLES, saved, styled
 from collab_lab.results.render import interval, named, render, spread
 from collab_lab.results.table import NO_TEST, NO_X, Table, differences, table_of
 from collab_lab.results.table_text import heading, title
@@ -151,16 +151,20 @@ def unbeaten(points: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return found
 
 
+@styled
 def figure(answer: Answer) -> Markup:
     """Quality against cost, each model by its number; the Pareto front is a line."""
+    blue = STYLES["own"][0]
     cost, name = str(answer.cost), heading(answer.score)
     drawn = Figure(figsize=INCHES, layout="constrained")
     axes = drawn.add_subplot()
     places = {one.number: (one.costs[cost] / 1e6, one.quality) for one in answer.models}
-    axes.plot(*zip(*(places[one.number] for one in answer.front), strict=True), "--", color=BLUE)
+    axes.plot(*zip(*(places[one.number] for one in answer.front), strict=True), "--", color=blue)
     for one in answer.models:
-        axes.plot(*places[one.number], "o", color=BLUE if one in answer.front else GREY)
+        axes.plot(*places[one.number], "o", color=blue if one in answer.front else GREY)
         axes.annotate(str(one.number), places[one.number], (5, -9), textcoords="offset points")
-    style(axes, f"{heading(cost)}, millions", name, f"{name} against {heading(cost)}")
+    axes.set(xlabel=f"{heading(cost)}, millions", ylabel=name)
+    axes.set_title(f"{name} against {heading(cost)}")
+    axes.grid(axis="y")
     text = saved(drawn, "svg").decode().partition("<svg")[2]
     return Markup('<svg role="img"' + re.sub(r' xmlns(:\w+)?="[^"]*"', "", text))
