@@ -65,5 +65,9 @@ def main(argv: Sequence[str]) -> int:
         else:  # with packages that may be missing
             exporter = import_module(f"collab_lab.export.{args.format}")
             exporter.export(trained, args.data, folder)
+        if args.format == "hf":
+            from collab_lab.results import card
+
+            card.write(trained, args.data, folder, args.out.name)
     print(f"{args.out}: {args.checkpoint} for {args.format}")
     return 0
