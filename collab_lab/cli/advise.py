@@ -75,7 +75,7 @@ def lines(advice: Advice, args: argparse.Namespace, stem: Path) -> Iterator[str]
     asked = f"{spelled(dict(args.want))}, at most {args.max_loss:g} bits lost"
     answer = advice.answer
     yield f"{asked}: {answer.name if answer else f'no candidate; {best.name} loses least'}\n"
-    titles = ["candidate", "predicted loss", "measured loss (95 %)", *COSTS]
+    titles = ["candidate", "predicted loss", "measured loss (95%)", *COSTS]
     yield grid(titles, map(row, advice.finals))
     read, valid = (f"{number:,}" for number in advice.sentences)
     yield "\nLosses are increases in bits per target token, without training; the given model has"
