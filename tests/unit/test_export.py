@@ -415,7 +415,7 @@ def test_checkpoints_that_cannot_be_exported(tmp_path: Path) -> None:
 def test_dictionaries_must_be_the_models(trained: Path, tmp_path: Path) -> None:
     options = ["--format=ct2", "--out", tmp_path / "out"]
     no = tmp_path / "no"
-    fails(f"{no}: data folder not found; give the folder", trained, no, *options)
+    fails(f"{no}: data folder not found; give the data folder", trained, no, *options)
     fails("do not contain the languages", CHECKPOINT, STORED, *options)
     data = tmp_path / "data"
     data.mkdir()
