@@ -62,17 +62,17 @@ def main(argv: list[str] | None = None) -> int:
     """Run ``fairseq-collab data demo-data``."""
     parser = argparse.ArgumentParser(
         prog=PROG,
-        description="Makes a folder for fairseq-train from generated English-German sentences; "
+        description="Make a data folder from generated English-German sentences; "
         "the text goes to OUT-text.",
     )
     for split, size in (("train", 20_000), ("valid", 500), ("test", 500)):
         parser.add_argument(
             f"--{split}", type=positive, default=size, metavar="N",
-            help=f"sentence pairs of the {split} set (default: {size})",
+            help=f"number of sentence pairs in the {split} set (default: {size})",
         )  # fmt: skip
     parser.add_argument("--seed", type=not_negative, default=1, help="random seed")
-    parser.add_argument("--source-lang", choices=("en", "de"), default="en")
-    parser.add_argument("--target-lang", choices=("en", "de"), default="de")
+    parser.add_argument("--source-lang", choices=("en", "de"), default="en", help="default: en")
+    parser.add_argument("--target-lang", choices=("en", "de"), default="de", help="default: de")
     add_prepare_options(parser, vocab_size=1000)
     args = parser.parse_args(argv)
     return run(PROG, lambda: _make(args))

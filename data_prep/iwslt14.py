@@ -40,7 +40,7 @@ PROG = "fairseq-collab data iwslt14"
 URL = "http://dl.fbaipublicfiles.com/fairseq/data/iwslt14"
 PAIRS = ("de-en", "en-de", "it-en", "en-it", "en-fr")
 VARIANTS = {
-    "fairseq": "fairseq's own: tokenised, lower-cased",
+    "fairseq": "as fairseq's script, tokenised and lower-cased",
     "paper3": "fairseq's with hyphens split: comparable with arXiv 2305.14380 only",
 }
 EVERY = 23
@@ -143,5 +143,5 @@ def talk_lines(path: Path) -> Iterator[str]:
             yield _WRAPPING.sub("", line)
 
 
-DESCRIPTION = "Makes a folder for fairseq-train from IWSLT14's talks."
+DESCRIPTION = "Make a data folder from IWSLT14's talks."
 main = partial(command, PROG, DESCRIPTION, VARIANTS, PAIRS, corpus)

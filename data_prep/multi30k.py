@@ -65,14 +65,14 @@ def _make(args: argparse.Namespace) -> None:
 def main(argv: list[str] | None = None) -> int:
     """Run ``fairseq-collab data multi30k``."""
     parser = argparse.ArgumentParser(
-        prog=PROG, description="Makes a folder for fairseq-train from Multi30k's image captions."
+        prog=PROG, description="Make a data folder from the image captions of Multi30k."
     )
     parser.add_argument(
         "--from", dest="from_folder", type=Path, metavar="DIR",
-        help="folder of train.en.gz, val.en.gz, ... (or without .gz; default: download them)",
+        help="folder with train.en.gz, val.en.gz, ..., gzipped or not (default: download them)",
     )  # fmt: skip
-    parser.add_argument("--source-lang", choices=LANGUAGES, default="en")
-    parser.add_argument("--target-lang", choices=LANGUAGES, default="de")
+    parser.add_argument("--source-lang", choices=LANGUAGES, default="en", help="default: en")
+    parser.add_argument("--target-lang", choices=LANGUAGES, default="de", help="default: de")
     add_prepare_options(parser, vocab_size=6000)
     args = parser.parse_args(argv)
     return run(PROG, lambda: _make(args))

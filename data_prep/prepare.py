@@ -206,8 +206,8 @@ def check_binarised(folder: Path, split: str, languages: Languages, expected: in
 
 def add_output_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of every command that makes a data folder."""
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to make")
-    parser.add_argument("--jobs", type=positive, default=1, metavar="N", help="processes")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write")
+    parser.add_argument("--jobs", type=positive, default=1, metavar="N", help="parallel processes")
     parser.add_argument("--force", action="store_true", help="rebuild --out and its text")
 
 
@@ -216,11 +216,11 @@ def add_prepare_options(parser: argparse.ArgumentParser, vocab_size: int) -> Non
     add_output_options(parser)
     parser.add_argument(
         "--vocab-size", type=positive, default=vocab_size, metavar="N",
-        help=f"subwords of both languages together; merges of subword_nmt (default: {vocab_size})",
+        help=f"number of subwords for both languages, or of merges (default: {vocab_size})",
     )  # fmt: skip
     parser.add_argument(
         "--allow-loss", type=share, default=ALLOWED_LOSS, metavar="SHARE",
-        help=f"share of a set that may be dropped for faults (default: {ALLOWED_LOSS})",
+        help=f"largest share of faulty pairs to drop from a set (default: {ALLOWED_LOSS})",
     )  # fmt: skip
 
 
@@ -234,19 +234,19 @@ def prepare_as_asked(args: argparse.Namespace, text: Path, **more: Any) -> Path:
 def main(argv: list[str] | None = None) -> int:
     """Run ``fairseq-collab data prepare``."""
     parser = argparse.ArgumentParser(
-        prog=PROG, description="Makes a folder for fairseq-train from a folder of parallel text."
+        prog=PROG, description="Make a data folder from a folder of parallel text."
     )
-    parser.add_argument("--text", type=Path, required=True, metavar="DIR", help="folder of text")
-    parser.add_argument("--source-lang", required=True, metavar="LANG")
-    parser.add_argument("--target-lang", required=True, metavar="LANG")
+    parser.add_argument("--text", type=Path, required=True, metavar="DIR", help="folder with text")
+    parser.add_argument("--source-lang", required=True, metavar="LANG", help="as in train.en")
+    parser.add_argument("--target-lang", required=True, metavar="LANG", help="as in train.de")
     parser.add_argument(
         "--like", type=Path, metavar="DATA",
-        help="take subwords and dictionaries of this data folder, for a model that was trained on "
-        "it; then one set of train, valid and test is enough",
+        help="take subwords and dictionaries from this data folder, for a model that was trained "
+        "on it; one of train, valid and test is then enough",
     )  # fmt: skip
     parser.add_argument(
         "--subwords", choices=(SENTENCEPIECE, SUBWORD_NMT), default=SENTENCEPIECE,
-        help="sentencepiece for ordinary text (default), subword_nmt for text in tokens; train "
+        help="sentencepiece for ordinary text (default), or subword_nmt for tokenised text; train "
         "with common_eval.post_process of that name",
     )  # fmt: skip
     add_prepare_options(parser, vocab_size=8000)

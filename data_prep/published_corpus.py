@@ -84,15 +84,18 @@ def command(
         "--variant", choices=tuple(variants), default=first, help=f"{described} (default: {first})"
     )
     parser.add_argument(
-        "--pair", choices=tuple(pairs), default=pairs[0], help=f"languages (default: {pairs[0]})"
+        "--pair",
+        choices=tuple(pairs),
+        default=pairs[0],
+        help=f"source and target language (default: {pairs[0]})",
     )
     parser.add_argument(
         "--from", dest="folder", type=Path, metavar="DIR",
-        help="folder of the archives (default: download them to OUT-archives)",
+        help="folder with the archives (default: download them to OUT-archives)",
     )  # fmt: skip
     parser.add_argument(
         "--own-archives", action="store_true",
-        help="the archives hold other text in the published layout: no published hash applies",
+        help="take archives with other text in the published layout; check no published hash",
     )  # fmt: skip
     add_output_options(parser)
     args = parser.parse_args(argv)

@@ -46,9 +46,9 @@ from data_prep.published_corpus import command
 PROG = "fairseq-collab data wmt14"
 VARIANTS = {
     "wmt14": "newstest2013 validates",
-    "fairseq": "as fairseq's script (en-de: with --icml17): every 100th (en-fr: 1333rd) training "
+    "fairseq": "as fairseq's script (en-de: with --icml17), every 100th (en-fr: 1333rd) training "
     "pair validates",
-    "google": "en-de: Google's wmt16_en_de, ready-made",
+    "google": "Google's ready-made wmt16_en_de (en-de only)",
 }
 PAIRS = ("en-de", "en-fr")
 #: By the pair, in the order of fairseq's scripts, which decides on what validates.
@@ -223,5 +223,5 @@ def _ready_made_text(folder: Path, languages: Languages) -> Json:
     return {}
 
 
-DESCRIPTION = "Makes a folder for fairseq-train from WMT14's archives."
+DESCRIPTION = "Make a data folder from WMT14's archives."
 main = partial(command, PROG, DESCRIPTION, VARIANTS, PAIRS, corpus)

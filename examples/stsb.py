@@ -51,7 +51,7 @@ def score(found, pairs):
 
 
 def interval(found, others, pairs, draws=1000):
-    """95 % interval of the difference of two scores: bootstrap over pairs."""
+    """95% interval of the difference of two scores: bootstrap over pairs."""
     chance = numpy.random.default_rng(1)
     differences = []
     for _ in range(draws):

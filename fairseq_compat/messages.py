@@ -1,6 +1,6 @@
 """What commands print: one line for a user's error; with our plug-in, four lines first.
 
-INFO | fairseq_collab | fairseq-collab 0.2.0, fairseq 0.12.2, torch 2.11.0
+INFO | fairseq_collab | fairseq-collab 0.3.0, fairseq 0.12.2, torch 2.11.0
 INFO | fairseq_collab | device: Intel(R) Xeon(R) Processor, 2 cores, 1 thread a training
 INFO | fairseq_collab | data: data/multi30k, en to de, 4,000 symbols, 4,000 symbols
 INFO | fairseq_collab | model: transformer_collab, 1,234,567 parameters

@@ -64,7 +64,7 @@ sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.
 fingerprint() {
     "$1" - <<'PY'
 import hashlib, pathlib, platform
-files = "constraints.txt", "pyproject.toml"
+files = "constraints.txt", "pyproject.toml", "CITATION.cff"  # the last has the version
 text = b"".join(pathlib.Path(name).read_bytes() for name in files)
 print(hashlib.sha256(text).hexdigest(), platform.python_version())
 PY

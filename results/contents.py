@@ -199,6 +199,8 @@ def prices() -> Content:
             [model["agreement"]["separate"]["factor"][1] for model in models], ".1f"
         ),
         "quarter_256": _quarter(groups["Multi30k, d = 256"]),
+        "quarter_manuals": _quarter(groups["software manuals, d = 128"]),
+        "quarter_enja": _quarter(groups["English-Japanese, d = 128"]),
         "factors": ends(
             [
                 one["factor"][1]
@@ -422,7 +424,7 @@ def shared_keys() -> Content:
         for name, kind in (("shared keys, diagonal", SHARED), ("separate keys", SEPARATE))
         for d, folder in ((128, "main"), (256, "large"))
     }
-    header = "heads | key width | seeds | loss | loss, difference (95 %) | chrF | BLEU"
+    header = "heads | key width | seeds | loss | loss, difference (95%) | chrF | BLEU"
     small = query_runs("scratch")
     standard = where(small, queries="standard", key_dim=128)
     eight = runs("key_dim_multi30k", folder="long", method=SHARED)
@@ -437,7 +439,7 @@ def shared_keys() -> Content:
         "wins": sum(one < 0 for one in pairs),
         "sizes": f"{-max(pairs):.3f} to {-min(pairs):.3f}",
         "widths": table("d | key width | loss, shared | loss, separate | "
-        "loss, difference (95 %) | chrF | BLEU",
+        "loss, difference (95%) | chrF | BLEU",
             rows, left=[1],
         ),
         "significant": sum((one or 1) < 0.05 for one in p),
@@ -507,7 +509,7 @@ def equal_cache() -> Content:
         if method != "plain":
             shares = [{**run, "share": share_of_cache(run)} for run in of]
             series[name] = points(shares, "share", "valid_loss", plain)
-    scores = "loss, by seed | chrF | BLEU | loss, difference (95 %)"
+    scores = "loss, by seed | chrF | BLEU | loss, difference (95%)"
     return {
 "table": table(f"heads | KV cache | {scores} | parameters", rows),
         "figure": Drawing(
@@ -585,8 +587,8 @@ def heads() -> Content:
     ]  # fmt: skip
     return {
         "removed": grid(["heads removed by", *titles], removed),
-        "stay": table("which 2 of 8 heads stay | heads trained | loss, against all 8 (95 %) | "
-        "chrF | BLEU | loss, against random (95 %)",
+        "stay": table("which 2 of 8 heads stay | heads trained | loss, against all 8 (95%) | "
+        "chrF | BLEU | loss, against random (95%)",
             stay, left=[0, 1],
         ),
         "elected": difference(elected, whole),
@@ -648,7 +650,7 @@ def pretrained() -> Content:
         "eighth": num(eighth["spearman"], ".2f"),
         "quarter_lost": against(quarter),
         "eighth_lost": against(eighth),
-        "table": table("heads | key width K | Spearman x 100 | against trained (95 %) | "
+        "table": table("heads | key width K | Spearman x 100 | against trained (95%) | "
         "weights of queries and keys | multiply-adds per token | CPU seconds",
             rows,
         ),
@@ -768,7 +770,10 @@ def sizes(ours: Runs, theirs: Runs) -> list[str]:
     """KV cache, parameters and multiply-adds, against those of standard heads: three cells."""
     small, large = ours[0], theirs[0]
     changes = (small[what] / large[what] - 1 for what in ("parameters", "multiply_adds"))
-    return [f"{cache_of(small) / cache_of(large):.0%}", *(f"{100 * one:+.0f}%" for one in changes)]
+    return [
+        f"{cache_of(small) / cache_of(large):.0%}",
+        *(num(100 * one, "+.0f") + "%" for one in changes),
+    ]
 
 
 def converted(name: str, label: str, ctranslate2: str, verdict: str) -> list[str]:
@@ -880,8 +885,9 @@ def front() -> Content:
     def third_of(name: str) -> str:
         return difference(*(tuned_rows(one)[0] for one in (name, "plain")), "valid_bits")
 
+    quarters = ("quarter_256", "quarter_manuals", "quarter_enja")
     return {
-        **{name: content[name] for name in ("quarter_256", "single", "separate_factors", "norm")},
+        **{name: content[name] for name in (*quarters, "single", "separate_factors", "norm")},
         "quarter_128": third_of("latent-4"),
         "models": len(content["models"]),
         "least": content["least"],
@@ -906,7 +912,14 @@ def choose() -> Content:
         query: num(pick(load("pretrained")["runs"], query=query, key_dim=width)["spearman"], ".2f")
         for query, width in (("own", 96), ("trained", 384))
     }
+    manuals = functools.partial(where, query_runs("manuals"))
+    standard = manuals(queries="standard", key_dim=128)
+    losses = {
+        f"manuals_{queries}": difference(manuals(queries=queries, key_dim=32), standard)
+        for queries in ("full", "diagonal", "separate")
+    }
     return {
+        **losses,
         "new": rows(new_models()),
         "trained": rows(trained_models()),
         "eight": shared_keys()["eight"],

@@ -18,9 +18,9 @@ PAGE = REPOSITORY / "docs" / "commands.md"
 HEADER = """\
 # Commands and options
 
-Made from the parsers by `python tests/commands_page.py` (a test compares). Every command has
-`--help`. A result is written over only with `--force`. How they go together:
-[train](train.md), [trained models](trained_models.md).
+`python tests/commands_page.py` writes this page from the parsers. Every command has `--help`, and
+overwrites a result only with `--force`. [Train](train.md) and [trained models](trained_models.md)
+show how the commands go together. Options that several commands have close the first table.
 
 ## fairseq-collab
 
@@ -30,8 +30,8 @@ Made from the parsers by `python tests/commands_page.py` (a test compares). Ever
 ARCHITECTURES = """
 ## Options of the architectures
 
-Of `fairseq-train`, and under Hydra (`model.key_dim`, ...). `-in-TYPE` means `-in-encoder`,
-`-in-decoder` and `-in-cross`: encoder self-attention, decoder self-attention, cross-attention.
+`fairseq-train` has these options, and Hydra has them under `model.` (`model.key_dim`). `-in-TYPE`
+stands for `-in-encoder` and `-in-decoder` (self-attention) and `-in-cross` (cross-attention).
 
 | architecture or criterion, option | |
 |---|---|
@@ -48,7 +48,7 @@ def row(*cells: str) -> str:
 
 
 def command_rows(name: str, summary: str) -> Iterator[str]:
-    """A command, its arguments and its options."""
+    """A command, its arguments, and its options."""
     parser, _ = parser_of(name)
     formatter = parser._get_formatter()
     actions = [one for one in parser._actions if one.help != argparse.SUPPRESS]
@@ -99,16 +99,16 @@ def new_fields(kind: Any, *others: Any) -> list[dataclasses.Field[Any]]:
 def architecture_rows() -> Iterator[str]:
     from fairseq.criterions import CRITERION_DATACLASS_REGISTRY as CRITERIONS
 
+    from fairseq_collab.models.separate_heads import HeadSizeOptions as Sizes
     from fairseq_collab.models.separate_heads import SeparateOptions as Separate
     from fairseq_collab.models.variants import VARIANTS
 
     for variant in VARIANTS:
         name, more = f"--arch transformer_{variant.name}", ""
-        known = [Separate] if issubclass(variant.options, Separate) else []
-        if known == [variant.options]:
-            known = []
-        elif known:
-            more = "and the options of `transformer_headsize_n`"
+        known = [Separate] * (issubclass(variant.options, Sizes) and variant.options != Separate)
+        if known:
+            initial = "" if issubclass(variant.options, Separate) else " but for initial values"
+            more = f"and the options of `transformer_headsize_n`{initial}"
         yield from option_rows(name, new_fields(variant.options, *known), more)
     usual = CRITERIONS["label_smoothed_cross_entropy"]
     for part in ("groups", "gates"):
@@ -119,8 +119,16 @@ def architecture_rows() -> Iterator[str]:
 @functools.cache
 def text() -> str:
     """The whole page."""
-    commands = [line for name, about in OURS.items() for line in command_rows(name, about)]
-    commands.append(row("**`fairseq-collab configs`**", COMMANDS["configs"]))
+    rows = {name: [*command_rows(name, about)] for name, about in OURS.items()}
+    rows["configs"] = [row("**`fairseq-collab configs`**", COMMANDS["configs"])]
+    uses: dict[str, list[str]] = {}
+    for name, lines in rows.items():
+        for line in lines:
+            uses.setdefault(line, []).append(name)
+    shared = {line: names for line, names in uses.items() if len(names) > 2}
+    commands = [line for lines in rows.values() for line in lines if line not in shared]
+    commands.append(row("**several commands**", ""))
+    commands += [f"{line[:-2]} ({', '.join(names)}) |" for line, names in shared.items()]
     body = HEADER + "\n".join(commands) + "\n" + ARCHITECTURES
     return body + "\n".join(architecture_rows()) + "\n"
 

@@ -62,7 +62,7 @@ class Final(NamedTuple):
     """A candidate on the validation set.
 
     Attributes:
-        price: predicted loss in bits per target token; ``lost``: measured, with its 95 % interval.
+        price: predicted loss in bits per target token; ``lost``: measured, with its 95% interval.
         shares: of the given model's costs.
         bits: losses of the sentences.
     """
@@ -138,7 +138,7 @@ def increase(after: Any, before: Any, tokens: Any) -> Gain:
 def chosen(finals: list[Final], shares: Shares, most: float, tokens: Any) -> Final | None:
     """The candidate to take: the cheapest of those that lose no more than the best one.
 
-    Two candidates differ if the 95 % interval of their difference excludes 0.  The cheapest has the
+    Two candidates differ if the 95% interval of their difference excludes 0.  The cheapest has the
     smallest costs of the targets, to one per cent of the given model's, and then the fewest
     parameters.
     """

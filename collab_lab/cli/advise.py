@@ -32,17 +32,20 @@ def parse(text: str) -> tuple[str, float]:
 def build_parser() -> argparse.ArgumentParser:
     parser = options.parser_of(
         "advise",
-        "Find the smaller model that loses least, without training: latent heads, shared keys, "
-        "grouped-query heads, or fewer heads. One pass predicts the loss of each; the best three "
-        "are built and measured on the validation set. The test set is not read.",
+        "Find the smaller model with the lowest loss, without training. Candidates have latent "
+        "heads, shared keys, grouped-query heads or fewer heads. One pass predicts "
+        "their losses; the best three are built and measured on the validation set. The test set "
+        "is not read.",
         "example: fairseq-collab advise average.pt data-bin --want cache=0.25 --out advice",
     )
     options.add_model(parser, data=None)
-    options.add_out(parser, "DIR", "of the model, a page and its numbers, named by the target")
+    options.add_out(
+        parser, "DIR", "folder for the model, a page and its numbers, named after the target"
+    )
     parser.add_argument(
         "--want", nargs="+", required=True, type=parse, metavar="COST=SHARE",
-        help="cache=0.5, parameters=0.8 or multiply-adds=0.8: at most this share of the model's; "
-        "several must all hold",
+        help="largest share of the model's cost that may remain: cache=0.5, parameters=0.8 or "
+        "multiply-adds=0.8; several targets must all hold",
     )  # fmt: skip
     parser.add_argument(
         "--max-loss", type=amount, default=0.05, metavar="BITS",
@@ -72,7 +75,7 @@ def lines(advice: Advice, args: argparse.Namespace, stem: Path) -> Iterator[str]
     asked = f"{spelled(dict(args.want))}, at most {args.max_loss:g} bits lost"
     answer = advice.answer
     yield f"{asked}: {answer.name if answer else f'no candidate; {best.name} loses least'}\n"
-    titles = ["candidate", "predicted loss", "measured loss (95 %)", *COSTS]
+    titles = ["candidate", "predicted loss", "measured loss (95%)", *COSTS]
     yield grid(titles, map(row, advice.finals))
     read, valid = (f"{number:,}" for number in advice.sentences)
     yield "\nLosses are increases in bits per target token, without training; the given model has"

@@ -19,12 +19,12 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "checkpoints", nargs="+", type=Path,
-        help="checkpoints to average, or with --last the folder of a training",
+        help="checkpoints to average, or with --last their folder",
     )  # fmt: skip
     parser.add_argument(
         "--last", type=positive, metavar="N",
-        help="average the last N checkpoints of the folder: of epochs (checkpoint3.pt), else of "
-        "updates (checkpoint_3_1000.pt)",
+        help="average the last N checkpoints in the folder, those after epochs (checkpoint3.pt) "
+        "or, without these, those after updates (checkpoint_3_1000.pt)",
     )  # fmt: skip
     options.add_out(parser, "FILE", "checkpoint to write")
     return parser

@@ -25,29 +25,29 @@ PRESETS = ("multi30k", "wmt_en_de", "lm_512", "lm_2048", "tiny", "tiny_lm")
 def build_parser() -> argparse.ArgumentParser:
     parser = options.parser_of(
         "bench",
-        "Time training and decoding with random weights, of translation and of language models "
-        "(lm): stock fairseq, this project, and CTranslate2 (translation on a CPU, if installed) "
-        "take turns with the same model and sentences. Prints how many times as fast as fairseq "
-        "each is: median, 5th and 95th percentile. Close all other programs first.",
+        "Time training and decoding of translation models and language models (lm) with random "
+        "weights. Stock fairseq, this project and, if installed, CTranslate2 (on a CPU) "
+        "take turns with the same model and sentences. Prints each speed as a multiple of "
+        "fairseq's (median, 5th and 95th percentile). Close all other programs first.",
     )
     parser.add_argument(
         "--presets", nargs="+", choices=PRESETS, default=PRESETS[:4],
-        help=f"sizes of the models (default: {' '.join(PRESETS[:4])})",
+        help=f"model sizes to time (default: {' '.join(PRESETS[:4])})",
     )  # fmt: skip
     parser.add_argument(
         "--lengths", nargs="+", type=positive, metavar="N",
         help="measure instead how seconds per token and memory grow with the length of "
         "translations: 64 sentences, beam 1 and 5, d = 512, stock fairseq and six kinds of heads",
     )  # fmt: skip
-    parser.add_argument("--quick", action="store_true", help="fewer turns and shorter translations")
+    parser.add_argument("--quick", action="store_true", help="take fewer turns, translate less")
     parser.add_argument(
         "--threads", type=positive, default=cores(), metavar="N",
-        help="CPU threads (default: all cores)",
+        help="number of CPU threads (default: all cores)",
     )  # fmt: skip
     options.add_cpu(parser)
     parser.add_argument(
         "--out", type=Path, default=Path("bench.json"), metavar="FILE",
-        help="the JSON file (default: bench.json)",
+        help="JSON file to write (default: bench.json)",
     )  # fmt: skip
     options.add_force(parser)
     return parser

@@ -12,13 +12,15 @@ from collab_lab.cli import options
 def build_parser() -> argparse.ArgumentParser:
     parser = options.parser_of(
         "compare",
-        "Paired bootstrap test (sacreBLEU) of two translations of one test set. "
+        "Compare two translations of one test set by a paired bootstrap (sacreBLEU). "
         "For several seeds of each method, see fairseq-collab table --against.",
     )
-    about = "a run's folder, or a file of translations"
+    about = "run folder, or file with translations"
     parser.add_argument("baseline", type=Path, help=about)
     parser.add_argument("system", type=Path, help=about)
-    parser.add_argument("--reference", type=Path, help="raw reference text (default: the runs')")
+    parser.add_argument(
+        "--reference", type=Path, help="raw reference text (default: as in the runs)"
+    )
     return parser
 
 

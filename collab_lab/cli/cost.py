@@ -29,11 +29,13 @@ COLUMNS = {
 def build_parser() -> argparse.ArgumentParser:
     parser = options.parser_of(
         "cost",
-        "Parameters, KV cache per token (bytes of keys + values in single precision; a latent that "
-        "is key and value counts as key) and multiply-adds of translation models and language "
-        "models; with shared keys, also of the model with standard heads instead.",
+        "Count parameters, KV cache per token (bytes of keys and values in float32; a latent "
+        "counts as key) and multiply-adds of translation models and language models. For shared "
+        "keys, count the model with standard heads, too.",
     )
-    parser.add_argument("checkpoints", type=Path, nargs="+", metavar="CHECKPOINT")
+    parser.add_argument(
+        "checkpoints", type=Path, nargs="+", metavar="CHECKPOINT", help="checkpoint of a model"
+    )
     parser.add_argument(
         "--length", type=positive, default=30, metavar="N",
         help="tokens on each side, or in a language model's block, for multiply-adds (default: 30)",

@@ -33,16 +33,17 @@ def build_parser() -> argparse.ArgumentParser:
         "function; export fails with a reason where that is impossible.",
         "example: fairseq-collab export average.pt data/multi30k --format ct2 --out model-ct2",
     )
-    about = "a trained transformer, or a language model for fairseq"
+    about = "trained transformer (a language model with --format fairseq only)"
     parser.add_argument("checkpoint", type=Path, help=about)
     parser.add_argument(
-        "data", type=Path, nargs="?", help="data folder with the dictionaries, and spm.model for "
-        "the tokeniser of hf (default: that of the training); not needed for fairseq",
+        "data", type=Path, nargs="?", help="data folder with the dictionaries, and "
+        "with spm.model for the tokeniser of hf (default: the folder of the training); fairseq "
+        "needs none",
     )  # fmt: skip
     parser.add_argument(
         "--format", required=True, choices=PACKAGES_OF_FORMAT,
-        help="fairseq: model.pt, a checkpoint of stock fairseq's transformer; ct2: for "
-        "ctranslate2.Translator; hf: a MarianMTModel for transformers",
+        help="checkpoint model.pt for stock fairseq (fairseq), folder for ctranslate2.Translator "
+        "(ct2), or MarianMTModel with a model card for Hugging Face (hf)",
     )  # fmt: skip
     options.add_out(parser, "DIR", "folder to write", force=False)
     return parser
@@ -65,5 +66,9 @@ def main(argv: Sequence[str]) -> int:
         else:  # with packages that may be missing
             exporter = import_module(f"collab_lab.export.{args.format}")
             exporter.export(trained, args.data, folder)
+        if args.format == "hf":
+            from collab_lab.results import card
+
+            card.write(trained, args.data, folder, args.out.name)
     print(f"{args.out}: {args.checkpoint} for {args.format}")
     return 0

@@ -26,29 +26,29 @@ SENTENCES = 1000
 def build_parser() -> argparse.ArgumentParser:
     parser = options.parser_of(
         "heads",
-        "Show what each attention head of a trained transformer does (fairseq's or ours, for "
-        "translation or a language model): where it looks, how confidently, whether along "
-        "syntactic relations, how much the prediction depends on it, what its removal costs. "
-        "Writes heads.json, heads.md and figures. Rerun the command to resume it.",
+        "Show what each attention head of a trained transformer does: where it looks, how "
+        "confidently, whether along syntactic relations, how much the prediction depends on it, "
+        "and what its removal costs. Writes heads.json, heads.md and figures. Rerun the command "
+        "to resume it.",
         "example: fairseq-collab heads checkpoint_best.pt data-bin --conllu en.conllu.gz "
         "--out heads",
     )
-    options.add_model(parser, "a trained transformer", data=None)
-    options.add_out(parser, "DIR", "folder of results", force=False)
-    parser.add_argument("--subset", default="valid", help="set of sentences (default: valid)")
+    options.add_model(parser, options.TRANSFORMER, data=None)
+    options.add_out(parser, "DIR", "folder for the results", force=False)
+    parser.add_argument("--subset", default="valid", help="subset to read (default: valid)")
     parser.add_argument(
         "--conllu", type=Path, metavar="FILE",
-        help="gold trees (Universal Dependencies) of sentences in the source language, gzipped or "
-        "not: score encoder heads for syntactic relations",
+        help="score encoder heads for syntactic relations in these gold trees (Universal "
+        "Dependencies, source language, gzipped or not)",
     )  # fmt: skip
     parser.add_argument(
         "--subwords", type=Path, metavar="FILE",
-        help="sentencepiece model or BPE codes of the text (default: spm.model or code in DATA)",
+        help="sentencepiece model or BPE codes for --conllu (default: spm.model or code in DATA)",
     )  # fmt: skip
     parser.add_argument(
         "--relevance-sentences", type=not_negative, metavar="N",
-        help="number of random sentences for relevance, which takes a backward pass per token; 0 "
-        "leaves relevance out (default: what ten minutes allow)",
+        help="number of random sentences for relevance, at one backward pass per token; 0 skips "
+        "relevance (default: what ten minutes allow)",
     )  # fmt: skip
     return parser
 

@@ -27,7 +27,7 @@ COMMANDS = {
     "compare": "test whether two runs differ significantly",
     "configs": "print the folder of Hydra configurations",
     "cost": "count parameters, KV cache and multiply-adds of a checkpoint",
-    "data": "prepare and validate data",
+    "data": "prepare corpora for fairseq",
     "doctor": "check the installation",
     "export": "export to fairseq, CTranslate2 or Hugging Face, exactly",
     "heads": "analyse what the heads of a model do",
@@ -43,11 +43,11 @@ COMMANDS = {
 }
 #: ``fairseq-collab data COMMAND``.
 DATA = {
-    "demo-data": "the corpus of recipes/demo.sh",
-    "iwslt14": "IWSLT14, from download to data folder",
-    "multi30k": "Multi30k, from download to data folder",
-    "prepare": "text to a data folder",
-    "wmt14": "WMT14, from download to data folder",
+    "demo-data": "generate the corpus of recipes/demo.sh",
+    "iwslt14": "download and prepare IWSLT14",
+    "multi30k": "download and prepare Multi30k",
+    "prepare": "prepare your text",
+    "wmt14": "download and prepare WMT14",
 }
 
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from collab_lab.trained.checkpoint import Trained
 
-DATA = "the folder that fairseq-preprocess has written"
-TRANSFORMER = "a trained transformer: it translates, or is a language model"
+DATA = "data folder that fairseq-preprocess wrote"
+TRANSFORMER = "trained transformer: translation model or language model"
 
 
 def parser_of(command: str, description: str, epilog: str | None = None) -> ArgumentParser:
@@ -29,7 +29,9 @@ def parser_of(command: str, description: str, epilog: str | None = None) -> Argu
 
 
 def add_model(
-    parser: ArgumentParser, about: str = TRANSFORMER, data: str | None = "that of the training"
+    parser: ArgumentParser,
+    about: str = TRANSFORMER,
+    data: str | None = "the folder of the training",
 ) -> None:
     """The arguments CHECKPOINT and DATA, ``--cpu`` and ``--user-dir``: see :func:`model`.
 
@@ -59,7 +61,7 @@ def add_out(parser: ArgumentParser, metavar: str, about: str, force: bool = True
 
 
 def add_force(parser: ArgumentParser) -> None:
-    parser.add_argument("--force", action="store_true", help="write over a result that exists")
+    parser.add_argument("--force", action="store_true", help="overwrite an existing result")
 
 
 def check_out(args: Namespace, *more: Path) -> None:
@@ -89,11 +91,11 @@ def add_cpu(parser: Any) -> None:
 
 def add_pass(parser: ArgumentParser, check: str | None = None) -> None:
     """The sentences of the pass that prices come from, and ``--check``, if it is explained."""
-    group = parser.add_argument_group("sentences that prices come from")
-    group.add_argument("--subset", default="train", help="set of them (default: train)")
+    group = parser.add_argument_group("sentences for prices")
+    group.add_argument("--subset", default="train", help="subset to read (default: train)")
     group.add_argument(
         "--sentences", type=positive, default=1000, metavar="N",
-        help="number, evenly spread over the set (default: 1000)",
+        help="number of sentences, spread evenly over the subset (default: 1000)",
     )  # fmt: skip
     if check:
         parser.add_argument("--check", action="store_true", help=check)
@@ -127,7 +129,7 @@ def check_lines(result: Mapping[str, Any]) -> list[str]:
 
 
 def add_user_dir(parser: ArgumentParser) -> None:
-    parser.add_argument("--user-dir", metavar="DIR", help="a further plug-in, if the model is its")
+    parser.add_argument("--user-dir", metavar="DIR", help="plug-in that defines the model")
 
 
 def import_models(args: Namespace) -> None:
@@ -136,7 +138,7 @@ def import_models(args: Namespace) -> None:
     if values.get("checkpoint"):
         check_checkpoint(args.checkpoint)
     if values.get("data") and not args.data.is_dir():
-        raise UserError("data folder not found", args.data, f"give {DATA}")
+        raise UserError("data folder not found", args.data, f"give the {DATA}")
     import_module("fairseq_collab")
     from fairseq import utils
 

@@ -10,10 +10,13 @@ from collab_lab.cli import options
 
 def build_parser() -> argparse.ArgumentParser:
     parser = options.parser_of(
-        "pages", "Render every results/NAME.md.j2 of a folder to results/NAME.md and figures."
+        "pages",
+        "Render the pages and figures of a project from results/templates and results/contents.py.",
     )
-    parser.add_argument("folder", type=Path, nargs="?", default=Path(), help="default: this one")
-    parser.add_argument("--check", action="store_true", help="write nothing; fail on stale pages")
+    parser.add_argument(
+        "folder", type=Path, nargs="?", default=Path(), help="project (default: this folder)"
+    )
+    parser.add_argument("--check", action="store_true", help="write nothing, fail on stale pages")
     return parser
 
 

@@ -31,10 +31,8 @@ def build_parser() -> argparse.ArgumentParser:
         "example: fairseq-collab prices average.pt data-bin --check --out prices",
     )
     options.add_model(parser)
-    options.add_out(parser, "DIR", "folder of results")
-    options.add_pass(
-        parser, check="build some changed models, and measure their loss on the validation set"
-    )
+    options.add_out(parser, "DIR", "folder for the results")
+    options.add_pass(parser, check="build some changed models and measure their validation loss")
     return parser
 
 

@@ -21,12 +21,11 @@ if TYPE_CHECKING:
 def build_parser() -> argparse.ArgumentParser:
     parser = options.parser_of(
         "prune",
-        "Remove heads from a trained transformer or transformer language model (stock fairseq's "
-        "or ours with separate keys). The result is a transformer_headsize_n, or "
+        "Remove heads from a trained transformer with standard or separate heads. By default the "
+        "heads with the lowest price go, the expected loss in bits per target token; their means "
+        "stay in the output's bias. The result is a transformer_headsize_n or "
         "transformer_lm_headsize_n. To fine-tune it, give fairseq-train the printed options and "
-        "--finetune-from-model, or a sweep the Hydra configuration next to it (OUT with .yaml). "
-        "Without another choice the heads of least price go: the price is the expected loss in "
-        "bits per target token, and their means stay in the output's bias.",
+        "--finetune-from-model, or a sweep the Hydra configuration next to it (OUT with .yaml).",
         "example: fairseq-collab prune average.pt data-bin --remove-share 0.3 --out pruned.pt",
     )
     options.add_model(parser)
@@ -35,7 +34,7 @@ def build_parser() -> argparse.ArgumentParser:
     numbers.add_argument("--remove-share", type=share, metavar="X", help="share of heads to remove")
     numbers.add_argument(
         "--as-many-as", type=Path, metavar="CHECKPOINT",
-        help="keep the number of heads of this model",
+        help="keep the same number of heads as this model",
     )  # fmt: skip
     numbers.add_argument(
         "--keep", metavar="C", type=positive, help="number of heads to keep in each attention"
@@ -47,8 +46,8 @@ def build_parser() -> argparse.ArgumentParser:
     criteria = parser.add_argument_group("other choices of heads (default: by price)")
     criterion = criteria.add_mutually_exclusive_group()
     criterion.add_argument(
-        "--votes", type=Path, metavar="FILE", help="keep the elected heads: file of fairseq-collab "
-        "vote",
+        "--votes", type=Path, metavar="FILE", help="keep the heads that fairseq-collab vote "
+        "elected in this file",
     )  # fmt: skip
     criterion.add_argument(
         "--gates", action="store_true", help="keep the heads of a transformer_gated_heads whose "
@@ -56,20 +55,20 @@ def build_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     criterion.add_argument(
         "--importance", type=Path, metavar="FILE",
-        help="remove the least important heads: heads.json of fairseq-collab heads",
+        help="remove the least important heads of a heads.json (fairseq-collab heads)",
     )  # fmt: skip
     criterion.add_argument(
         "--keep-heads", nargs="+", metavar="TYPE:HEADS",
         help="keep these heads, by layer: encoder:0,3/1,2 (0 and 3 of the first layer, 1 and 2 of "
         "the second), decoder:0 (head 0 of each layer), cross:-/0 (none in the first layer); "
-        "attention types that are not named keep all heads",
+        "other attention types keep all heads",
     )  # fmt: skip
     criterion.add_argument("--random", type=int, metavar="SEED", help="remove random heads")
     criteria.add_argument(
         "--normalise", action="store_true",
-        help="with --importance: importances of each layer get norm 1, as in the paper",
+        help="with --importance: scale importances to norm 1 in each layer, as in the paper",
     )  # fmt: skip
-    options.add_pass(parser, check="measure the loss on the validation set, too")
+    options.add_pass(parser, check="measure the validation loss before and after")
     return parser
 
 

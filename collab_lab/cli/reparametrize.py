@@ -24,59 +24,58 @@ LETTERS = {"key_dim": "K", "key_value_heads": "G", "latent_dim": "r"}
 def build_parser() -> argparse.ArgumentParser:
     parser = options.parser_of(
         "reparametrize",
-        "Convert a trained transformer (translation or language model; fairseq's own or "
-        "transformer_headsize_n) to shared keys, narrower separate keys, grouped-query or latent "
-        "heads with the least predicted loss. The result translates and trains on like any "
-        "checkpoint.",
+        "Convert a trained transformer with standard or separate heads to shared keys, narrower "
+        "separate keys, grouped-query or latent heads with the lowest predicted loss. The result "
+        "translates and trains on like any checkpoint.",
         "example: fairseq-collab reparametrize average.pt --to latent --cache 0.25 --out latent.pt",
     )
     options.add_model(parser)
     options.add_out(parser, "FILE", "checkpoint to write")
     parser.add_argument(
         "--to", choices=SIZES, default="collab",
-        help="heads of the result: shared keys (collab, the default), narrower separate keys "
-        "(headsize), grouped-query, or latent",
+        help="heads of the result: shared keys (collab, default), narrower separate keys "
+        "(headsize), grouped-query or latent",
     )  # fmt: skip
     parser.add_argument(
         "--query-mixing", default="own", metavar="{own,full,diagonal}",
-        help="with --to collab: a query projection per head (own, default: least loss), one shared "
-        "query mixed by a full matrix per head, or a diagonal",
+        help="with --to collab: one query projection per head (own, default, lowest loss), or one "
+        "shared query with a full matrix or a diagonal per head",
     )  # fmt: skip
     _add_sizes(parser)
-    options.add_pass(parser, check="measure the loss on the validation set, too")
+    options.add_pass(parser, check="measure the validation loss before and after")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
 
 
 def _add_sizes(parser: argparse.ArgumentParser) -> None:
-    sizes = parser.add_argument_group("sizes: a share to spread, or sizes of one kind")
+    sizes = parser.add_argument_group("sizes, or a share to spread over the attentions")
     sizes.add_argument(
-        "--cache", type=share, metavar="SHARE", help="spread widths over decoder self-attention "
-        "and cross-attention so that this share of the KV cache is left",
+        "--cache", type=share, metavar="SHARE", help="share of the KV cache to leave, spread over "
+        "decoder self-attention and cross-attention by price",
     )  # fmt: skip
     sizes.add_argument(
         "--parameters", type=share, metavar="SHARE",
-        help="spread widths over all attentions so that this share of the parameters is left",
+        help="share of the parameters to leave, spread over all attentions by price",
     )  # fmt: skip
     _add_size(
         sizes, "--key-dim", "K",
-        "key width of all attentions; heads times head size is exact",
-        "0 leaves a layer's heads as they are",
+        "key width of all attentions; exact at heads times head size",
+        "0 keeps a layer's heads",
     )  # fmt: skip
     _add_size(
         sizes, "--key-value-heads", "G",
-        "with --to grouped-query: heads of keys and values; divides the heads",
-        "0 leaves a layer's heads as they are",
+        "with --to grouped-query: number of key/value heads, a divisor of the heads",
+        "0 keeps a layer's heads",
     )  # fmt: skip
     _add_size(
         sizes, "--latent-dim", "R",
-        "with --to latent: width of the vector per token from which an attention makes its keys "
-        "and values; the width of the input is exact",
-        "0 leaves a layer as it is, with its input for a latent",
+        "with --to latent: width of the vector per token from which an attention makes keys and "
+        "values; exact at the width of the input",
+        "0 keeps a layer's heads, with its input as latent",
     )  # fmt: skip
     sizes.add_argument(
         "--value-heads", type=int, metavar="G",
-        help="with --to collab: heads of values; divides the heads (default: unchanged)",
+        help="with --to collab: number of value heads, a divisor of the heads (default: unchanged)",
     )  # fmt: skip
 
 
@@ -86,7 +85,7 @@ def _add_size(group: Any, option: str, metavar: str, whole: str, none: str) -> N
     for type_ in ATTENTION_TYPES:
         group.add_argument(
             f"{option}-in-{type_}", metavar=f"{metavar},...",
-            help=f"a number, or one per layer; {none}",
+            help=f"one number, or one per layer; {none}",
         )  # fmt: skip
 
 

@@ -12,11 +12,15 @@ from collab_lab.cli import options
 def build_parser() -> argparse.ArgumentParser:
     parser = options.parser_of(
         "report",
-        "One page of finished runs: the best model, the cheapest without a significant loss, "
-        "quality against cost as a figure and a table.",
+        "Write a page about finished runs, with the best model, the cheapest without a "
+        "significant loss, and quality and cost as a figure and a table.",
     )
-    parser.add_argument("runs", type=Path, nargs="+", metavar="RUNS", help="runs, folders of runs")
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE.html")
+    parser.add_argument(
+        "runs", type=Path, nargs="+", metavar="RUNS", help="run folders, or their parents"
+    )
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="FILE.html", help="page to write"
+    )
     options.add_force(parser)
     return parser
 

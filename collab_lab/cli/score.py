@@ -23,14 +23,14 @@ PROG = "fairseq-collab score"
 def build_parser() -> argparse.ArgumentParser:
     parser = options.parser_of(
         "score",
-        "BLEU and chrF (sacreBLEU, detokenised, cased). Of runs without score.json: "
-        "average the checkpoints, translate the test set and write score.json. Of a checkpoint: "
-        "make it a run (--run) and score that. Of a file: compare it with --reference.",
+        "Compute BLEU and chrF (sacreBLEU, detokenised, cased). For runs without score.json, "
+        "average the checkpoints, translate the test set and write score.json. With --run, make "
+        "a run from a checkpoint and score it. With --reference, score a file.",
     )
     parser.add_argument(
         "inputs", type=Path, nargs="+", metavar="RUN|FILE|CHECKPOINT",
-        help="runs, or folders of runs; or one file of translations, plain text or as "
-        "fairseq-generate --remove-bpe prints them; with --run, a checkpoint and a data folder",
+        help="run folders, or their parents; or one file with translations (plain text, or output "
+        "of fairseq-generate --remove-bpe); or, with --run, a checkpoint and a data folder",
     )  # fmt: skip
     parser.add_argument(
         "--reference", type=Path, metavar="FILE", help="raw reference text, one sentence per line"
@@ -39,7 +39,7 @@ def build_parser() -> argparse.ArgumentParser:
     group.add_argument("--run", type=Path, metavar="FOLDER", help="folder of the new run")
     group.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE",
-        help="a fact for tables (method=elected), or one of fairseq's options (generation.beam=1)",
+        help="fact for tables (method=elected), or fairseq option (generation.beam=1)",
     )  # fmt: skip
     options.add_cpu(group)
     return parser

@@ -19,21 +19,19 @@ from collab_lab.cli import options
 def build_parser() -> argparse.ArgumentParser:
     parser = options.parser_of(
         "sweep",
-        "Do all runs of a Hydra sweep that are not finished: train, average, translate, score. "
+        "Train, average, translate and score all unfinished runs of a Hydra sweep. "
         "Rerun the command to resume after an interruption.",
         "example: fairseq-collab sweep configs/experiment/key_dim_multi30k.yaml common.seed=1,2,3",
     )
     parser.add_argument(
         "config", type=Path,
-        help="a configuration with hydra.sweeper.params, e.g. a copy of one in the folder that "
+        help="configuration with hydra.sweeper.params, e.g. a copy from the folder that "
         "fairseq-collab configs prints",
     )  # fmt: skip
     parser.add_argument("overrides", nargs="*", help="Hydra overrides, fixed or swept")
-    parser.add_argument("--out", type=Path, help="default: runs/NAME of the configuration")
-    parser.add_argument("--jobs", type=positive, default=1, metavar="N", help="trainings at a time")
-    parser.add_argument(
-        "--dry-run", action="store_true", help="print the trainings that would run, and stop"
-    )
+    parser.add_argument("--out", type=Path, help="folder for the runs (default: runs/CONFIG)")
+    parser.add_argument("--jobs", type=positive, default=1, metavar="N", help="parallel trainings")
+    parser.add_argument("--dry-run", action="store_true", help="print the trainings and stop")
     return parser
 
 

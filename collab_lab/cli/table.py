@@ -16,33 +16,35 @@ from collab_lab.cli import options
 def build_parser() -> argparse.ArgumentParser:
     parser = options.parser_of(
         "table",
-        "A table (with --out also a figure) of runs: a row per method and key width, or per value "
-        "of --x; mean and standard deviation over seeds.",
+        "Print a table of runs, with one row per method and key width, or per value of --x: means "
+        "and standard deviations over seeds. With --out, write it and a figure.",
     )
-    parser.add_argument("runs", type=Path, nargs="+", metavar="RUNS", help="runs, folders of runs")
+    parser.add_argument(
+        "runs", type=Path, nargs="+", metavar="RUNS", help="run folders, or their parents"
+    )
     parser.add_argument(
         "--x", default="key_dim",
-        help="what varies: a field of score.json or a choice of the sweep (default: key_dim); "
-        "none: a row per method and setting, drawn against parameters",
+        help="field of score.json or choice of the sweep that varies (default: key_dim), or none "
+        "for one row per method and setting, drawn by parameters",
     )  # fmt: skip
     parser.add_argument(
         "--columns", type=lambda text: tuple(text.split(",")), default=(), metavar="A,B,...",
-        help="fields of score.json (bleu,perplexity.test,valid_loss), or choices of the sweep "
+        help="fields of score.json (bleu,perplexity.test,valid_loss) or choices of the sweep "
         "(default: scores and costs)",
     )  # fmt: skip
     parser.add_argument(
         "--score", metavar="FIELD",
-        help="number of score.json to test and draw: valid_loss, ... (default: the task's measure, "
-        "bleu for translation)",
+        help="field of score.json to test and draw, e.g. valid_loss (default: bleu for "
+        "translation)",
     )  # fmt: skip
     parser.add_argument(
         "--against", metavar="ROW",
-        help="baseline of the tests: a method, or a row's name in the table, e.g. "
-        "'concatenated, layers=2' (default: concatenated, if there); none: no tests",
+        help="baseline of the tests: method, or name of a row, e.g. 'concatenated, layers=2' "
+        "(default: concatenated, if present); none for no tests",
     )  # fmt: skip
     parser.add_argument(
         "--margin", type=float, metavar="M",
-        help="test whether differences are within M, too: 0.014 nats are 0.02 bits",
+        help="also test whether differences are within M; 0.014 nats are 0.02 bits",
     )  # fmt: skip
     parser.add_argument(
         "--out", type=Path,

@@ -11,14 +11,14 @@ from collab_lab.cli import options
 def build_parser() -> argparse.ArgumentParser:
     parser = options.parser_of(
         "vote",
-        "Elect one head per group: the frozen model reads one epoch, and in every batch each "
+        "Elect one head per group. The frozen model reads one epoch, and in every batch each "
         "group votes for the head with the largest cosine with its centre. Writes the votes for "
         "fairseq-collab prune --votes.",
         "example: fairseq-collab vote checkpoints/average.pt data/multi30k --out votes.json",
     )
-    about = "a trained transformer_grouped_heads, or a language model of it"
+    about = "trained transformer_grouped_heads or transformer_lm_grouped_heads"
     options.add_model(parser, about, data=None)
-    options.add_out(parser, "FILE", "file of votes to write")
+    options.add_out(parser, "FILE", "file to write")
     parser.add_argument("--subset", default="train", help="subset to read (default: train)")
     return parser
 

@@ -39,7 +39,7 @@ LOW = 5
 
 @dataclass(frozen=True)
 class Result:
-    """One metric (0 to 100); ``ci`` is half of a 95 % interval."""
+    """One metric (0 to 100); ``ci`` is half of a 95% interval."""
 
     metric: str
     baseline: float
@@ -108,7 +108,7 @@ class Gain(NamedTuple):
     """The mean of gains over seeds.
 
     Attributes:
-        low, high, p: 95 % t-interval and two-sided t-test of the mean against 0; None for fewer
+        low, high, p: 95% t-interval and two-sided t-test of the mean against 0; None for fewer
             than two gains, and where all gains are equal.
     """
 

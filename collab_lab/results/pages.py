@@ -15,6 +15,7 @@ function that returns its numbers, read from ``results/*.json``: the ``runs.json
 
 from __future__ import annotations
 
+import re
 import runpy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -120,6 +121,13 @@ def sources(runs: Iterable[Json]) -> str:
     return "\n".join(f"- {name}: {text}" for name, text in lines.items() if text != "`unknown`")
 
 
+def typeset(text: str) -> str:
+    """Markdown with minus signs instead of hyphens before numbers, except in code."""
+    parts = re.split(r"(^```.*?^```$|`[^`\n]+`)", text, flags=re.M | re.S)
+    parts[::2] = (re.sub(r"(?<![\w-])-(?=\d)", "\N{MINUS SIGN}", part) for part in parts[::2])
+    return "".join(parts)
+
+
 class Page:
     """A template, rendered with its numbers: the text, and the figures next to it."""
 
@@ -132,7 +140,7 @@ class Page:
         )
         try:
             numbers = content()
-            self.text = environment.get_template(template.name).render(numbers)
+            self.text = typeset(environment.get_template(template.name).render(numbers))
         except (
             TemplateError,
             OSError,

@@ -42,7 +42,13 @@ METHODS = {
     "size-d/H-wide": "head size d/H, wider feed-forward",
     "size-32": "head size 32",
     "smaller-keys": "separate keys, narrower",
+    "transformer": "standard heads",
+    "transformer_collab": "shared keys",
     "transformer_gated_heads": "gated heads",
+    "transformer_grouped_heads": "grouped heads",
+    "transformer_grouped_query": "grouped query",
+    "transformer_headsize_n": "separate heads",
+    "transformer_latent": "latent attention",
     "vanilla": "standard heads",
 }
 #: Of all templates: an unknown name is an error, and lines of statements leave no blank ones.

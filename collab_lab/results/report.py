@@ -136,7 +136,7 @@ def sentences(answer: Answer) -> list[str]:
         f"{pick.gain.mean:+.2f} {name}."
     )
     low, high = pick.gain.low, pick.gain.high
-    found.append(f"Its 95 % interval is {low:+.2f} to {high:+.2f}: not significant is not equal.")
+    found.append(f"Its 95% interval is {low:+.2f} to {high:+.2f}: not significant is not equal.")
     return found
 
 

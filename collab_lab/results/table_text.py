@@ -120,7 +120,7 @@ def differences_table(table: Table) -> str:
         lines.append([*label, num(gain.mean, spec), interval, num(diff.p_holm, ".3f")])
         lines[-1] += _margin(table, p)
     head = ["method", *_x(table, noun(table)), "common seeds"]
-    head += [f"{heading(table.score)}, difference", "95 % interval", "p (Holm)"]
+    head += [f"{heading(table.score)}, difference", "95% interval", "p (Holm)"]
     head += _margin(table, f"p (within {table.margin})")
     return grid(head, lines) if lines else ""
 

@@ -26,7 +26,7 @@ from fairseq_compat import checkpoints
 from fairseq_compat.checkpoints import naming, without_training
 from fairseq_compat.fairseq_fixes import UNDEFINED, check_architecture
 
-GIVE_DATA = "give the folder that fairseq-preprocess has written"
+GIVE_DATA = "give the data folder that fairseq-preprocess wrote"
 #: Tokens per batch, where neither the command nor the training limits them.
 MAX_TOKENS = 4096
 

@@ -75,7 +75,9 @@ GATES_LOGGED = ("gates_l0", "gates_open")
 class LabelSmoothedWithHeadGatesConfig(LabelSmoothedCrossEntropyCriterionConfig):
     """Options of label smoothing and of the penalty."""
 
-    gate_penalty: float = option(0.01, "lambda, the cost of an open gate; tune it for each model")
+    gate_penalty: float = option(
+        0.01, "cost of an open gate (lambda in the paper); tune it for each model"
+    )
 
 
 @register_criterion(
@@ -127,13 +129,14 @@ NORMALISATIONS = ("paper", "released")
 class HeadGroupsOptions(FairseqDataclass):
     """Options of the group constraint."""
 
-    group_alpha: float = option(0.5, "weight of the similarity of heads and their group's centre")
-    group_beta: float = option(0.5, "weight of the dissimilarity of the groups' centres")
+    group_alpha: float = option(
+        0.5, "weight of the similarity between heads and the centre of their group"
+    )
+    group_beta: float = option(0.5, "weight of the dissimilarity between the centres of groups")
     group_normalisation: str = option(
         "released",
-        "released (a sum over attentions added to the sum over tokens, as in the paper's released "
-        "code, which made its results) or paper (a mean over attentions added to the mean over "
-        "tokens: much stronger, and BLEU falls)",
+        "sum over attentions, added to the sum over tokens (released, as in the released code), or "
+        "mean over attentions, added to the mean over tokens (paper, much stronger; BLEU falls)",
         NORMALISATIONS,
     )
 

@@ -103,7 +103,7 @@ class HeadModel(BaseFairseqModel):
         """Complete and check weights; fairseq calls this before it loads them."""
         super().upgrade_state_dict_named(state_dict, name)
         if any(key.endswith("signature") for key in state_dict):  # else it is stock fairseq's
-            # Checkpoints of version 0.2.0 and before have none.
+            # Older checkpoints have none.
             state_dict.setdefault("signature", self.signature)
         if self.variant.upgrade is not None:
             self.variant.upgrade(self, state_dict)

@@ -33,16 +33,15 @@ class GatedOptions(SeparateOptions):
 
     gated_types: str = option(
         "encoder,decoder,cross",
-        "attention types whose heads have gates: some of encoder, decoder (self-attention), "
-        "cross, joined by commas",
+        "attention types with gates, joined by commas",
     )
     gate_speed: int = option(
         1,
-        "factor by which the gates' log alpha moves faster than other parameters, with Adam; "
-        "1 as in the paper, more for a short training",
+        "speed of the gates' log alpha with Adam, as a multiple of other parameters' speed; 1 in "
+        "the paper, more for a short training",
     )
     freeze_decoder: bool = option(
-        False, "train the encoder alone, as in the paper's encoder-only experiments"
+        False, "train the encoder only, as in the paper's encoder-only experiments"
     )
 
 

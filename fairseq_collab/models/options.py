@@ -126,7 +126,7 @@ _CALLED = {
 
 
 def in_types(
-    name: str, meaning: str, kind: str = "a number", zero: str = ""
+    name: str, meaning: str, kind: str = "one number", zero: str = ""
 ) -> Callable[[type], type]:
     """Add to a dataclass the options ``--NAME-in-TYPE``: a value for one attention type, or a list.
 
@@ -138,7 +138,7 @@ def in_types(
 
     def help_of(type_: AttentionType) -> str:
         usual = f"--{name.replace('_', '-')}" if name != "heads" else "the model's heads"
-        values = f"{kind}, or one for each layer, joined by commas{zero}"
+        values = f"{kind}, or one per layer, joined by commas{zero}"
         return f"{meaning} in {_CALLED[type_]}: {values} (default: {usual})"
 
     def add(options: type) -> type:

@@ -25,15 +25,15 @@ from fairseq_collab.models.layers import Site
 from fairseq_collab.models.options import at_layer, in_types, option, per_type
 
 
-@in_types("heads", "heads", zero="; in a layer with 0 nothing is attended to")
+@in_types("heads", "heads", zero="; a layer with 0 attends to nothing")
 @dataclass
 class HeadSizeOptions(FairseqDataclass):
     """Number and sizes of heads: options of all variants that have them."""
 
     head_size: Optional[int] = option(
         None,
-        "size of a head's query, key and value, whatever the model dimension and the number of "
-        "heads (default: model dimension/heads)",
+        "size of a head's query, key and value, at any model width and number of heads (default: "
+        "model width/heads)",
     )
     qk_head_size: Optional[int] = option(
         None, "size of a head's query and key (default: --head-size)"
@@ -41,14 +41,12 @@ class HeadSizeOptions(FairseqDataclass):
     v_head_size: Optional[int] = option(None, "size of a head's value (default: --head-size)")
     key_dim: Optional[int] = option(
         None,
-        "size of the queries and keys of all heads together: another way to say --qk-head-size, "
-        "key-dim/heads",
+        "total width of the keys of all heads, instead of --qk-head-size",
     )
     attention_scale: str = option(
         "key",
-        "scale of the scores: key for (query/key head size)^-0.5, embed for (model "
-        "dimension/heads)^-0.5 whatever the head size (as in the concatenated baseline of arXiv "
-        "2006.16362's translation code)",
+        "scale of the scores: (query/key head size)^-0.5 (key), or (model width/heads)^-0.5 at "
+        "every head size (embed, as in the baseline of arXiv 2006.16362's translation code)",
         SCALES,
     )
 
@@ -59,14 +57,12 @@ class SeparateOptions(HeadSizeOptions):
 
     key_init: str = option(
         "constant",
-        "initial queries and keys: constant (fairseq's gain 1/sqrt(2) at every head size), fork "
-        "(gain 1 wherever heads times query/key head size is not the model dimension, as arXiv "
-        "2006.16362's translation code)",
+        "initial queries and keys: with fairseq's gain 1/sqrt(2) (constant), or with gain 1 where "
+        "their total width is not the model width (fork, as in arXiv 2006.16362's translation "
+        "code)",
         INITS,
     )
-    value_init: str = option(
-        "constant", "initial values: constant or fork, as for --key-init", INITS
-    )
+    value_init: str = option("constant", "initial values, like --key-init", INITS)
 
 
 def separate_heads(cfg: TransformerConfig, site: Site) -> SeparateAttention:
@@ -128,14 +124,14 @@ class HeadGroupOptions(SeparateOptions):
 
     head_groups: Optional[str] = option(
         None,
-        "groups of heads in each attention: a number, or three joined by commas, for encoder "
-        "self-attention, decoder self-attention, cross-attention (default: a quarter of the heads, "
-        "as the paper's 2 of 8)",
+        "number of groups in each attention: one number, or three joined by commas for encoder "
+        "self-attention, decoder self-attention and cross-attention (default: a quarter of the "
+        "heads, as in the paper)",
     )
     group_feature: str = option(
         "value",
-        "feature by which heads are grouped: value, attention (the weights) or output (of each "
-        "head, before out_proj)",
+        "feature by which heads are grouped: value, attention weights (attention), or output "
+        "before out_proj (output)",
         FEATURES,
     )
 

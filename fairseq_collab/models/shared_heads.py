@@ -28,9 +28,9 @@ from fairseq_collab.models.options import at_layer, in_types, option
 from fairseq_collab.models.separate_heads import HeadSizeOptions, head_sizes
 
 
-@in_types("key_dim", "key dimension", zero="; 0 for standard heads in that layer")
+@in_types("key_dim", "key width", zero="; 0 for standard heads in that layer")
 @in_types("value_heads", "value heads")
-@in_types("query_mixing", "query mixing", "a word")
+@in_types("query_mixing", "query mixing", "one word")
 @dataclass
 class CollabOptions(FairseqDataclass):
     """Options of ``transformer_collab`` (Cordonnier et al. 2020, arXiv 2006.16362)."""
@@ -38,7 +38,7 @@ class CollabOptions(FairseqDataclass):
     key_dim: Optional[int] = option(
         None,
         "width of the key that all heads of an attention share; 0 for standard heads (default: a "
-        "quarter of the model dimension)",
+        "quarter of the model width)",
     )
     value_heads: Optional[int] = option(
         None,
@@ -46,28 +46,27 @@ class CollabOptions(FairseqDataclass):
     )
     query_mixing: str = option(
         "full",
-        "queries of a head from the shared query: full (a matrix per head), diagonal (Cordonnier "
-        "et al. 2020: one factor per dimension), own (a projection of the input per head)",
+        "query of each head: the shared query times a matrix (full) or a vector (diagonal, "
+        "Cordonnier et al. 2020), or a projection of the input per head (own)",
         QUERY_MIXINGS,
     )
-    v_head_size: Optional[int] = option(None, "size of a value head (default: d / heads)")
+    v_head_size: Optional[int] = option(None, "size of a head's value (default: model width/heads)")
     mixing_init: str = option(
         "block",
-        "initial mixing: block (starts as standard heads of size key-dim/heads) or xavier (as the "
-        "authors' translation code; own queries: fairseq's start)",
+        "initial mixing: standard heads of size key-dim/heads (block), or as in the authors' "
+        "translation code and, for own queries, in fairseq (xavier)",
         MIXING_INITS,
     )
     attention_scale: str = option(
         "embed",
-        "scale of the scores: embed for (model dimension/heads)^-0.5 at every key width (as the "
-        "authors' translation code), key for (key-dim/heads)^-0.5 (as their library)",
+        "scale of the scores: (model width/heads)^-0.5 at every key width (embed, as in the "
+        "authors' translation code) or (key-dim/heads)^-0.5 (key, as in their library)",
         SCALES,
     )
     value_init: str = option(
         "constant",
-        "initial values: constant (fairseq's own at every key dimension), fork (gain 1 in place "
-        "of 1/sqrt(2) wherever the key dimension is not the model dimension, as the authors' "
-        "translation code)",
+        "initial values: as in fairseq (constant), or with gain 1 instead of 1/sqrt(2) where "
+        "key-dim is not the model width (fork, as in the authors' translation code)",
         INITS,
     )
 
@@ -101,8 +100,8 @@ class GroupedQueryOptions(FairseqDataclass):
 
     key_value_heads: int = option(
         1,
-        "heads of keys and values, each shared by an equal number of heads of queries: 1 is "
-        "multi-query attention; one per head is fairseq's own attention",
+        "number of key/value heads, a divisor of the heads; 1 is multi-query attention, one per "
+        "head is standard heads",
     )
 
 
@@ -112,15 +111,15 @@ def grouped_query(cfg: TransformerConfig, site: Site) -> GroupedQueryAttention:
     return GroupedQueryAttention(site.embed_dim, site.num_heads, shared, kdim=site.kdim)
 
 
-@in_types("latent_dim", "latent dimension")
+@in_types("latent_dim", "latent width")
 @dataclass
 class LatentOptions(HeadSizeOptions):
     """Options of ``transformer_latent`` (DeepSeek-V2, arXiv 2405.04434)."""
 
     latent_dim: Optional[int] = option(
         None,
-        "numbers that are kept of a token, from which all heads make their keys and values "
-        "(default: half the model dimension, a quarter of what standard heads cache)",
+        "width of the vector per token from which all heads make keys and values (default: half "
+        "the model width, a quarter of the KV cache of standard heads)",
     )
 
 
@@ -143,8 +142,8 @@ class MFAOptions(FairseqDataclass):
 
     key_dim: Optional[int] = option(
         None,
-        "width of the key and of the value that all heads of an attention share (default: a "
-        "quarter of the model dimension)",
+        "width of the key and the value that all heads of an attention share (default: a "
+        "quarter of the model width)",
     )
 
 

@@ -99,7 +99,7 @@ WRONG_PATHS = {
     "score nowhere.pt tests --run out": "nowhere.pt: checkpoint not found; give a file",
     "cost nowhere.pt": "nowhere.pt: checkpoint not found; give a file",
     "heads tests tests --out=out": "tests: is a folder, not a checkpoint; give a file",
-    "vote README.md nowhere --out=out": "nowhere: data folder not found; give the folder",
+    "vote README.md nowhere --out=out": "nowhere: data folder not found; give the data folder",
     "table nowhere": "nowhere: folder not found; give the --out folder of",
     "report nowhere --out=page.html": "nowhere: folder not found; give the --out folder of",
     "sweep nowhere.yaml": "nowhere.yaml: file not found; give or copy a file of",

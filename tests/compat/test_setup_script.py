@@ -35,7 +35,8 @@ def setup(tmp_path, repository):
 
 
 def fingerprint(repository):
-    files = (repository / name for name in ("constraints.txt", "pyproject.toml"))
+    names = "constraints.txt", "pyproject.toml", "CITATION.cff"
+    files = (repository / name for name in names)
     text = b"".join(path.read_bytes() for path in files)
     return f"{hashlib.sha256(text).hexdigest()} {platform.python_version()}\n"
 

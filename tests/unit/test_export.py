@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import random
 import re
@@ -17,19 +18,23 @@ import pytest
 import sentencepiece
 import torch
 import toy
+import yaml
 from commands import REPOSITORY
 from fairseq import checkpoint_utils
 from fairseq.sequence_generator import SequenceGenerator
 from omegaconf import OmegaConf
 from refusals import refusing
+from run_folders import FACTS, write_run
 from toy_language_models import language_model
 from transformers import AutoTokenizer, GenerationConfig, MarianMTModel
 from unit.test_checkpoint import STORED, edited
 
 from collab_common.errors import UserError
+from collab_common.files import sha256
 from collab_lab.cli import export
 from collab_lab.export import ct2, hf
 from collab_lab.export.model import Vocabulary, check_engine, vocabulary
+from collab_lab.metrics.cost import load_architecture
 from collab_lab.trained.checkpoint import Trained
 from fairseq_compat import checkpoints
 
@@ -335,6 +340,48 @@ def test_the_subword_model_of_the_data_folder_is_taken(trained: Path, tmp_path: 
     assert (config["source_lang"], config["target_lang"]) == ("en", "de")
 
 
+# ---- the model card ------------------------------------------------------------------------------
+
+
+def card(checkpoint: Path, out: Path) -> tuple[dict[str, Any], str]:
+    """The header and the text of the card that an export writes."""
+    run(checkpoint, STORED, "--format=hf", "--out", out)
+    _, header, text = (out / "README.md").read_text().split("---\n", 2)
+    return yaml.safe_load(header), text
+
+
+def test_the_card_repeats_what_is_recorded(tmp_path: Path) -> None:
+    """Architecture, costs, data, scores and prices; the prices of another model are left out."""
+    data, folder = tmp_path / "copies", write_run(tmp_path / "runs", "collab", 8, valid_nats=1.2)
+    data.mkdir()
+    (data / "manifest.json").write_text('{"sets": {"train": {"kept": 29000}}}')
+    at = {"data": str(data)}
+    average = edited(folder / "average.pt", lambda state: state["cfg"]["task"].update(at))
+    sizes = {"latent": [{"size": 8, "price": 0.25, "cache": 8, "parameters": 1}]}
+    one = {"type": "encoder", "layer": 0, "heads": [0.125], "sizes": sizes}
+    for name, digest in (("others", "0"), ("prices", sha256(average))):
+        about = {"checkpoint_sha256": digest, "subset": name, "sentences": 3, "seconds": 1}
+        (tmp_path / "runs" / name).mkdir()
+        content = json.dumps({**about, "checks": [], "attentions": [one]})
+        (tmp_path / "runs" / name / "prices.json").write_text(content)
+    header, text = card(average, tmp_path / "hf-model")
+    assert (header["library_name"], header["language"]) == ("transformers", ["en", "de"])
+    facts = (
+        *("shared keys", "--arch transformer_collab", "--key-dim 8", "encoder self-attention 0"),
+        *("`copies`", "29,000 pairs (train)", "0123abcd", "0.1250", f"{1.2 / math.log(2):.3f}"),
+        *("BLEU 40.00", FACTS["bleu_signature"], "chrF 50.00", FACTS["chrf_signature"]),
+        *("3 sentences of prices", snippets()[2]),
+    )
+    assert not [fact for fact in facts if fact not in text]
+    assert f"{sum(p.numel() for p in load_architecture(average).parameters()):,}" in text
+    assert str(tmp_path) not in text, "no path of this machine"
+
+
+def test_the_card_says_what_is_not_recorded(trained: Path, tmp_path: Path) -> None:
+    _, text = card(trained, tmp_path / "hf")
+    assert len(re.findall("not recorded", text, re.I)) == 3  # data, scores, prices
+
+
 # ---- failures -----------------------------------------------------------------------------------
 
 
@@ -368,7 +415,7 @@ def test_checkpoints_that_cannot_be_exported(tmp_path: Path) -> None:
 def test_dictionaries_must_be_the_models(trained: Path, tmp_path: Path) -> None:
     options = ["--format=ct2", "--out", tmp_path / "out"]
     no = tmp_path / "no"
-    fails(f"{no}: data folder not found; give the folder", trained, no, *options)
+    fails(f"{no}: data folder not found; give the data folder", trained, no, *options)
     fails("do not contain the languages", CHECKPOINT, STORED, *options)
     data = tmp_path / "data"
     data.mkdir()

@@ -192,7 +192,7 @@ def roles_found(**changed: Any) -> list[str]:
         ({}, None),
         ({"shares": [0.1, 0.89]}, "positional 0"),
         ({"shares": [None, None]}, "positional 0"),
-        ({"accuracy": 0.549}, NSUBJ),  # 10 % of the baseline, not 10 points
+        ({"accuracy": 0.549}, NSUBJ),  # 10% of the baseline, not 10 points
         ({"accuracy": None}, NSUBJ),
         ({"pairs": 99}, NSUBJ),
         ({"rare": 0.5}, "rare tokens"),

@@ -1,0 +1,46 @@
+"""The model card of ``fairseq-collab export --format hf``: README.md for Hugging Face's hub."""
+
+from __future__ import annotations
+
+import math
+from importlib.metadata import version
+from pathlib import Path
+
+from collab_common.files import read_json, sha256
+from collab_lab.export.model import vocabulary
+from collab_lab.metrics.cost import cost
+from collab_lab.results import prices_page
+from collab_lab.results.render import named, render
+from collab_lab.runs.run import Run
+from collab_lab.runs.translations import manifest
+from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.configuration import training_options
+
+
+def write(trained: Trained, data: Path | None, folder: Path, title: str) -> None:
+    """Write what files near the checkpoint record of the model, which ``folder`` holds."""
+    run, trained_on = Run(trained.path.resolve().parent), Path(trained.cfg.task.data)
+    text = render(
+        "card.md.j2",
+        title=title,
+        version=version("fairseq-collab"),
+        words=vocabulary(trained, data),
+        kind=named(trained.arch),
+        options=training_options(trained),
+        cost=cost(trained.model),
+        data=trained_on.name,
+        sets=manifest(trained_on).get("sets"),
+        score=run.score() if trained.path.name == run.average.name else None,
+        nats_per_bit=math.log(2),
+        prices=prices_of(trained.path),
+    )
+    (folder / "README.md").write_text(text, encoding="utf-8")
+
+
+def prices_of(checkpoint: Path) -> str | None:
+    """The table of the checkpoint's ``prices.json``, in a folder next to it or to its own."""
+    for above in checkpoint.resolve().parents[:2]:
+        for path in above.glob("*/prices.json"):
+            if sha256(checkpoint) in path.read_text(errors="replace"):
+                return prices_page.summary(read_json(path))
+    return None
