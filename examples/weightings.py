@@ -32,7 +32,7 @@ from torch import Tensor
 
 from collab_common.files import sha256, write_json
 from collab_common.provenance import circumstances
-from collab_lab.analysis.importance import Importance, normalised
+from collab_lab.analysis.importance import importance, normalised
 from collab_lab.conversion.base import Conversion
 from collab_lab.conversion.converter import Converter
 from collab_lab.metrics.loss import mean_bits, read_by_decoder
@@ -119,10 +119,7 @@ def spread(measured: Measured, found: Found, batches: list[dict[str, Any]]) -> N
 def heads(measured: Measured, found: Found, batches: list[dict[str, Any]]) -> None:
     """A share of all heads removed: by price, by importance with its norm or not, at random."""
     trained = measured.trained
-    importance = Importance(trained.model)
-    for batch in batches:
-        importance.add(batch)
-    raw = importance.per_token()
+    raw = importance(trained.model, batches)
     pairs = {
         "price": {one: each.head_fisher for one, each in found.items()},
         "importance": choices.on_diagonals(raw, trained),
