@@ -13,14 +13,16 @@
 #   RATES='0.001 0.002 0.003 0.005'  only compare rates of standard heads, with seed 1
 #
 # 8 heads. Stages: 1 train (OUT/scratch). 2 convert and prune each standard model (OUT/models),
-# measure (OUT/converted). 3 fine-tune these, and all of stage 1 for as long (OUT/tuned). 4 the table.
+# measure (OUT/converted). 3 fine-tune these, and their kinds of stage 1 for as long (OUT/tuned); train the sizes
+# that prices chose for latents from scratch (shape-latent-4). 4 the table.
 #
 # Rerun it to resume it, also with more seeds or kinds.
 set -euo pipefail
 # shellcheck source=recipes/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-DATASET=decide data=${DATA:?give DATA=DIR, a folder of fairseq-collab data prepare}
+[ -n "${DATA:-}" ] || reject "give DATA=DIR, a folder of fairseq-collab data prepare"
+data=$DATA
 OUT=${OUT:-runs/decide}
 SEEDS=${SEEDS:-1,2,3}
 WIDTH=${WIDTH:-128}
@@ -100,12 +102,17 @@ for seed in ${SEEDS//,/ }; do
         # shellcheck disable=SC2046
         tune "$kind" "$seed" "$(real "$run/average.pt")" $(options $kind)
     done
+    found=("hydra.searchpath=['file://$models/$seed']")   # configurations of converted models
     for file in "$models/$seed"/model/to-*.yaml; do
         [ -e "$file" ] || continue
         name=$(basename -s .yaml "$file")
-        wanted "$name" || continue
-        tune "$name" "$seed" "${file%.yaml}.pt" "hydra.searchpath=['file://$models/$seed']" model="$name"
+        ! wanted "$name" || tune "$name" "$seed" "${file%.yaml}.pt" "${found[@]}" model="$name"
     done
+    # the sizes that prices chose, from scratch
+    if wanted shape-latent-4 && [ -e "$models/$seed/model/to-latent-4.yaml" ]; then
+        sweep decide scratch method="choice(shape-latent-4)" common.seed="choice($seed)" "${width[@]}" \
+            "$updates" "${found[@]}" model=to-latent-4 checkpoint.finetune_from_model=null
+    fi
 done
 
 [ -z "${KINDS:-}" ] || exit "$failed"

@@ -15,7 +15,7 @@ from typing import Any
 from scipy.stats import spearmanr
 
 from collab_common.files import read_json
-from collab_lab.metrics.significance import gain_of, holm
+from collab_lab.metrics.significance import gain_of, holm, within
 from collab_lab.results.pages import (
     Drawing,
     gain,
@@ -25,7 +25,6 @@ from collab_lab.results.pages import (
     mean,
     num,
     pick,
-    points,
     sources,
     values,
     where,
@@ -39,21 +38,29 @@ PARTS = {0.125: "an eighth", 0.25: "a quarter", 0.5: "half", 1.0: "full"}
 @functools.cache
 def load(name: str) -> Any:
     content = read_json(Path(__file__).with_name(f"{name}.json"))
-    for run in content.get("runs", ()):
+    for run in [*content.get("runs", ()), *content.get("rates", ())]:
         if "valid_nats" in run:
             run["valid_bits"] = run["valid_nats"] / math.log(2)
     return content
 
 
-def runs(name: str, **wanted: Any) -> Runs:
-    return where(load(name)["runs"], **wanted)
+def runs(name: str, part: str = "runs", **wanted: Any) -> Runs:
+    return where(load(name)[part], **wanted)
 
 
-def difference(ours: Runs, theirs: Runs, score: str = "valid_loss", spec: str = "") -> str:
-    """``+0.040 (-0.095 to +0.015)`` over the seeds that both have."""
-    common = {run["seed"] for run in ours} & {run["seed"] for run in theirs}
-    sides = ([run for run in side if run["seed"] in common] for side in (ours, theirs))
-    return interval(gain(*sides, score), spec or ("+.3f" if "valid" in score else "+.2f"))
+def difference(ours: Runs, theirs: Runs, score: str = "valid_loss") -> str:
+    """``+0.040 (-0.095 to +0.015)`` over the seeds that both have; one number a seed for two."""
+    found = gains(*pairs_of(ours, theirs), score)
+    spec = "+.3f" if "valid" in score else "+.2f"
+    if len(found) < 3:
+        return ", ".join(num(one, spec) for one in found)
+    return interval(gain_of(found), spec)
+
+
+def pairs_of(ours: Runs, theirs: Runs) -> tuple[Runs, Runs]:
+    """The runs of the seeds that both have."""
+    seeds = {run["seed"] for run in ours} & {run["seed"] for run in theirs}
+    return tuple([run for run in side if run["seed"] in seeds] for side in (ours, theirs))  # type: ignore[return-value]
 
 
 def scores(ours: Runs, theirs: Runs, loss: str = "valid_loss") -> list[str]:
@@ -67,12 +74,145 @@ def table(titles: str, rows: Iterable[Sequence[Any]], left: Iterable[int] = (0,)
 
 
 def by_seed(found: Runs, score: str) -> str:
-    spec = ".3f" if score in ("valid_loss", "error") else ".2f"
+    spec = ".3f" if score in ("valid_loss", "valid_bits", "error") else ".2f"
     return ", ".join(num(one, spec) for one in values(found, score))
 
 
 def average(found: Iterable[Any], score: str, spec: str = ".3f") -> str:
     return num(mean(values(found, score)), spec)
+
+
+# ---- decide.md -----------------------------------------------------------------------------------
+
+#: Kinds of heads, by their names in recipes/decide.sh.
+DECIDED = {
+    "standard": "standard heads",
+    "own": "shared key, own queries, K = d/4",
+    "own-4": "shared key, own queries, K = d/4",
+    "own-8": "shared key, own queries, K = d/8",
+    "separate": "separate keys, K = d/4",
+    "grouped-2": "grouped query",
+    "grouped-4": "grouped query",
+    "latent-4": "latent",
+    "latent-8": "latent",
+    "heads-3": "16 of 48 heads removed",
+    "heads-2": "24 of 48 heads removed",
+}
+SCORES = (("valid_bits", ".3f"), ("chrf", ".2f"), ("bleu", ".2f"))
+#: The difference in bits that counts as nothing, chosen before the runs.
+MARGIN = 0.02
+
+
+def decided(stage: str, kind: str) -> Runs:
+    """The runs of one kind of heads: ``scratch``, ``converted``, or ``tuned`` (a tenth more)."""
+    found = [run for run in load("decide")["runs"] if (run["stage"], run["kind"]) == (stage, kind)]
+    return sorted(found, key=lambda run: run["seed"])
+
+
+def even_latents(share: float) -> str:
+    """What the manuals' model of prices.md loses with latents of even width."""
+    model = pick(load("prices")["models"], group="software manuals, d = 128")
+    return num(lost([model], what="even", kind="latent", cache=share), "+.3f")
+
+
+def verdict(ours: Runs, theirs: Runs) -> str:
+    """In words, by t-interval and by equivalence within :data:`MARGIN`."""
+    gains_ = gains(*pairs_of(ours, theirs), "valid_bits")
+    if len(gains_) < 3:
+        return "too few seeds"
+    p, found = within(gains_, MARGIN), gain_of(gains_)
+    if p is not None and p < 0.05:
+        return "within the margin"
+    if found.significant:
+        return "higher" if found.mean > 0 else "lower"
+    return "can't tell"
+
+
+def against_standard(stage: str, kinds: Iterable[str], baseline: Runs) -> list[list[str]]:
+    rows = []
+    for kind in kinds:
+        if ours := decided(stage, kind):
+            cells = [difference(ours, baseline, score) for score in ("valid_bits", "chrf", "bleu")]
+            seeds = len(pairs_of(ours, baseline)[0])
+            rows.append(
+                [DECIDED[kind], *sizes(ours, baseline)[:2], seeds, *cells, verdict(ours, baseline)]
+            )
+    return rows
+
+
+def decide() -> Content:
+    standard, control = decided("scratch", "standard"), decided("tuned", "standard")
+    new = ("own", "separate", "grouped-2", "grouped-4", "latent-4", "latent-8")
+    changed = ("latent-4", "latent-8", "own-4", "own-8", "grouped-2", "grouped-4", "heads-3",
+               "heads-2")  # fmt: skip
+    titles = (
+        "heads | KV cache | parameters | seeds | bits | chrF | BLEU | by the margin of "
+        f"{MARGIN} bits"
+    )
+
+    def loss(stage: str, kind: str, base: Runs = standard) -> str:
+        return difference(decided(stage, kind), base, "valid_bits")
+
+    def narrow_or_convert(kind: str, narrow: str) -> list[str]:
+        trained, made = decided("scratch", narrow), decided("converted", kind)
+        tuned = decided("tuned", kind)
+        return [
+            DECIDED[kind],
+            sizes(made, standard)[0],
+            difference(trained, standard, "valid_bits"),
+            difference(made, standard, "valid_bits"),
+            difference(tuned, control, "valid_bits") if tuned else "-",
+            difference(made, trained, "valid_bits"),
+        ]
+
+    both = {kind: kind for kind in ("latent-4", "latent-8", "grouped-2", "grouped-4")}
+    series: dict[str, dict[float, list[float]]] = defaultdict(dict)
+    for stage, how in (("converted", "converted"), ("scratch", "trained narrow")):
+        for kind, name in DECIDED.items():
+            ours = decided(stage, kind)
+            if ours and kind != "standard" and "heads" not in name:
+                share = round(cache_of(ours[0]) / cache_of(standard[0]), 4)
+                label = f"{name.split(', K')[0]}, {how}"
+                series[label][share] = gains(*pairs_of(ours, standard), "valid_bits")
+    rates = [
+        [num(one["rate"], "g"), *(num(one[s], f) for s, f in SCORES)]
+        for one in load("decide")["rates"]
+    ]
+    found = load("decide")["runs"]
+    return {
+        "standard": by_seed(standard, "valid_bits"),
+        "new": table(titles, against_standard("scratch", new, standard)),
+        "converted": table(titles, against_standard("converted", changed, standard)),
+        "tuned": table(titles, against_standard("tuned", changed, control)),
+        "both": table(
+            "heads | KV cache | trained narrow | converted | converted, 480 updates | "
+            "converted minus trained narrow",
+            [narrow_or_convert(kind, narrow) for kind, narrow in {**both, "own-4": "own"}.items()],
+        ),
+        "rates": table("rate | bits | chrF | BLEU", rates),
+        "more": difference(control, standard, "valid_bits"),
+        "loss": loss,
+        "even_quarter": even_latents(0.25),
+        "even_eighth": even_latents(0.125),
+        "latent_quarter": loss("converted", "latent-4", decided("scratch", "latent-4")),
+        "latent_eighth": loss("converted", "latent-8", decided("scratch", "latent-8")),
+        "grouped_half": loss("converted", "grouped-2", decided("scratch", "grouped-2")),
+        "grouped_quarter": loss("converted", "grouped-4", decided("scratch", "grouped-4")),
+        "own_converted": loss("converted", "own-4", decided("scratch", "own")),
+        "own_parameters": sizes(decided("scratch", "own"), standard)[1].removeprefix("+"),
+        "latent_grouped": loss("scratch", "latent-4", decided("scratch", "grouped-4")),
+        "figure": Drawing(
+            "decide.svg", "Validation loss against the KV cache, software manuals",
+            "share of the KV cache", "bits per target token", series, zero="standard heads",
+        ),
+        "made": "\n".join(
+            f"- {what}: {sources(part)[2:]}".replace("\n- ", "; ")
+            for what, part in (
+                ("trained from scratch", [run for run in found if run["stage"] == "scratch"]),
+                ("converted, fine-tuned", [run for run in found if run["stage"] != "scratch"]),
+            )
+        ),
+    }  # fmt: skip
 
 
 # ---- prices.md -----------------------------------------------------------------------------------
@@ -362,14 +502,14 @@ SHARED, SEPARATE = "collab_diagonal", "concatenated"
 
 
 def of_width(folder: str, method: str, width: int) -> Runs:
-    return runs("key_dim_multi30k", folder=folder, method=method, key_dim=width)
+    return runs("shared_keys", "widths", folder=folder, method=method, key_dim=width)
 
 
 def query_runs(folder: str) -> Runs:
     """Runs with ``queries``: those of the page's own file, and those that both questions need."""
     found = [dict(run) for run in load("shared_keys")["runs"] if run["folder"] == folder]
     names = {run["queries"] for run in found}
-    for run in load("key_dim_multi30k")["runs"]:
+    for run in load("shared_keys")["widths"]:
         d = {"large": 256, "manuals": 128}.get(folder)
         if run["folder"] == folder and d and run["key_dim"] in (d, d // 4):
             narrow = "separate" if run["key_dim"] < d else "standard"
@@ -427,8 +567,8 @@ def shared_keys() -> Content:
     header = "heads | key width | seeds | loss | loss, difference (95%) | chrF | BLEU"
     small = query_runs("scratch")
     standard = where(small, queries="standard", key_dim=128)
-    eight = runs("key_dim_multi30k", folder="long", method=SHARED)
-    eight_standard = runs("key_dim_multi30k", folder="long", method=SEPARATE)
+    eight = runs("shared_keys", "widths", folder="long", method=SHARED)
+    eight_standard = runs("shared_keys", "widths", folder="long", method=SEPARATE)
     costs = []
     for queries in ("standard", "diagonal", "full", "own"):
         width = 128 if queries == "standard" else 32
@@ -463,8 +603,8 @@ def shared_keys() -> Content:
         ),
         "eight": difference(eight, eight_standard),
         "twice": difference(
-            runs("key_dim_multi30k", folder="large_twice", method=SHARED),
-            runs("key_dim_multi30k", folder="large_twice", method=SEPARATE),
+            runs("shared_keys", "widths", folder="large_twice", method=SHARED),
+            runs("shared_keys", "widths", folder="large_twice", method=SEPARATE),
         ),
         "eight_bleu": difference(eight, eight_standard, "bleu"),
         "small_table": table(header, query_table("scratch", 128)),
@@ -472,52 +612,7 @@ def shared_keys() -> Content:
         "manuals_table": table(header, query_table("manuals", 128)),
         "enja_table": table(header, query_table("enja", 128)),
         "costs": table("d = 128, 4 heads, K = 32 of 128 | parameters | multiply-adds", costs),
-        "sources": sources([*load("shared_keys")["runs"], *load("key_dim_multi30k")["runs"]]),
-    }  # fmt: skip
-
-
-# ---- equal_cache.md ------------------------------------------------------------------------------
-
-METHODS = {
-    "plain": "standard heads",
-    "latent": "latent",
-    "grouped-query": "grouped query",
-    "collab": "shared keys, diagonal",
-    "collab-values": "shared keys and values, diagonal",
-    "fewer-heads": "fewer standard heads",
-    "smaller-keys": "separate keys",
-}
-
-
-def share_of_cache(run: dict[str, Any]) -> float:
-    """Of the 256 numbers per token that standard heads cache in a layer (d = 128)."""
-    cached = run["key_bytes_per_target_token"] + run["value_bytes_per_target_token"]
-    return cached / 4 / 2 / 256
-
-
-def equal_cache() -> Content:
-    found = runs("equal_cache_multi30k", folder="scratch")
-    plain = where(found, method="plain")
-    rows, series = [], {}
-    for method, name in METHODS.items():
-        of = where(found, method=method)
-        for share in sorted({share_of_cache(run) for run in of}, reverse=True):
-            ours = [run for run in of if share_of_cache(run) == share]
-            raw = [by_seed(ours, score) for score in ("valid_loss", "chrf", "bleu")]
-            against = "" if method == "plain" else difference(ours, plain)
-            rows.append([name, num(share, "g"), *raw, against, num(ours[0]["parameters"])])
-        if method != "plain":
-            shares = [{**run, "share": share_of_cache(run)} for run in of]
-            series[name] = points(shares, "share", "valid_loss", plain)
-    scores = "loss, by seed | chrF | BLEU | loss, difference (95%)"
-    return {
-"table": table(f"heads | KV cache | {scores} | parameters", rows),
-        "figure": Drawing(
-            "equal_cache.svg", "Validation loss against the KV cache, trained from scratch",
-            "share of the KV cache", "smoothed loss (bits per token)",
-            series, zero="standard heads",
-        ),
-        "sources": sources(found),
+        "sources": sources([*load("shared_keys")["runs"], *load("shared_keys")["widths"]]),
     }  # fmt: skip
 
 
@@ -530,15 +625,13 @@ WAYS = {
     "early in training, by importance": ("early", "scratch"),
     "the gates' shape from scratch": ("scratch", "scratch"),
 }
-SHOWN = ("loss", "change", "BLEU, change")
-SHOWN = ("loss", "change", "BLEU, change")
 FOLDERS = {folder for pair in WAYS.values() for folder in pair}
 WAYS_OF_RELATIONS = ("dependent->head", "head->dependent")
 COUNTS = {"all-0.01": "34 and 30 left", "all-0.03": "21 left", "all-0.1": "9 and 7 left"}
 
 
 def heads() -> Content:
-    pruned = load("pruning_multi30k")["runs"]
+    pruned = load("heads")["pruning"]
     removed = []
     for name, (folder, base) in WAYS.items():
         whole = where(pruned, folder=base, method="all-0")
@@ -555,7 +648,7 @@ def heads() -> Content:
     titles = [
         f"{count}: {score}" for count in COUNTS.values() for score in ("loss", "change", "BLEU")
     ]
-    groups = load("grouped_heads_multi30k")["runs"]
+    groups = load("heads")["groups"]
     tuned = where(groups, folder="tuned")
     whole, chance = (where(tuned, method=one) for one in ("concatenated", "grouped_random"))
     stay = []
@@ -568,7 +661,7 @@ def heads() -> Content:
         rest = ["-"] if ours == chance else [difference(ours, chance)]
         stay.append([name, trained, *scores(ours, whole), *rest])
     elected = where(groups, folder="tuned", method="grouped_pruned")
-    found = load("heads_multi30k")
+    found = load("heads")
     whole_bleu = pick(found["points"], curve="encoder", removed=0)["bleu"]
     free = {
         kind: max(
@@ -697,6 +790,31 @@ def plain(hardware: str) -> str:
     return hardware
 
 
+LENGTHS = (32, 128, 512, 2048)
+
+
+def by_length(beam: int) -> list[list[str]]:
+    """Times as fast as stock fairseq in the same run, by length; memory at the greatest length."""
+    measured: dict[str, dict[int, list[Any]]] = defaultdict(lambda: defaultdict(list))
+    for run in load("speed")["lengths"]:
+        records = [one for one in run["records"] if one["beam"] == beam]
+        stock = {one["length"]: one["seconds"] for one in records if one["kind"] == STOCK}
+        for one in records:
+            measured[one["kind"]][one["length"]].append(
+                (stock[one["length"]] / one["seconds"], one["seconds"], one["memory"], one["cache"])
+            )
+    rows = []
+    for kind, lengths in measured.items():
+        ratios = [ends([one[0] for one in lengths[n]]) for n in LENGTHS]
+        _, seconds, memory, cache = lengths[LENGTHS[-1]][0]
+        sizes_ = (num(1000 * seconds, ".1f"), num(memory / 1024, ".1f"), num(cache / 1024, ".1f"))
+        rows.append([beam, kind, *ratios, *sizes_])
+    return rows
+
+
+STOCK = "stock fairseq"
+
+
 def speed() -> Content:
     *pairs, engines = load("speed")["runs"]
     records = engines["records"]
@@ -733,7 +851,20 @@ def speed() -> Content:
         for name in HEADS
         for beam in (1, 5)
     ]
+    lengths = load("speed")["lengths"]
     return {
+        "lengths": table(
+            "beam | heads | 32 tokens | 128 | 512 | 2,048 | ms a step, 2,048 | peak GiB | "
+            "cache, GiB",
+            [row for beam in (1, 5) for row in by_length(beam)],
+            left=[1],
+        ),
+        "lengths_made": "; ".join(
+            dict.fromkeys(
+                f"{run['date']}, commit {run['commit'][:7]}, {run['hardware']}, torch "
+                f"{run['versions']['torch']}" for run in lengths
+            )
+        ),
         "trained": [ratio("trained", name, "translation", NATURAL) for name in HEADS],
         "training": [ratio("multi30k", name, "training") for name in HEADS],
         "ratios": grid(
@@ -776,87 +907,55 @@ def sizes(ours: Runs, theirs: Runs) -> list[str]:
     ]
 
 
-def converted(name: str, label: str, ctranslate2: str, verdict: str) -> list[str]:
-    """A row of a trained model, converted without training."""
-    ours, theirs = (tuned_rows(one)[0] for one in (name, "plain"))
+#: What exports and readers should know of each kind: cache in CTranslate2, verdict trained, new.
+FULL_SIZE, NARROW = "no: full size", "yes"
+
+
+def row_of(start: str, kind: str, *rest: str) -> list[str]:
+    """A kind of heads next to standard heads: converted without training, or trained anew."""
+    ours = decided("converted" if start == "trained" else "scratch", kind)
+    ours, theirs = pairs_of(ours, decided("scratch", "standard"))
     differences = (difference(ours, theirs, score) for score in ("valid_bits", "bleu"))
-    models = f"[{len(ours)}](results/prices.md)"
-    return ["trained", label, *sizes(ours, theirs), *differences, models, ctranslate2, verdict]
-
-
-def trained_anew(ours: Runs, theirs: Runs, label: str, page: str, *rest: str) -> list[str]:
-    loss = "valid_bits" if "valid_bits" in ours[0] else "valid_loss"
-    differences = (difference(ours, theirs, score) for score in (loss, "bleu"))
-    return [
-        "new",
-        label,
-        *sizes(ours, theirs),
-        *differences,
-        f"[{len(ours)}](results/{page})",
-        *rest,
-    ]
+    return [start, DECIDED[kind], *sizes(ours, theirs), *differences, str(len(ours)), *rest]
 
 
 def trained_models() -> dict[str, list[str]]:
     """Rows of trained models, and the options of the command."""
-    return {
-        "--to latent --cache 0.25": converted(
-            "latent-4", "latents", "no: full size", "first choice in fairseq"
-        ),
-        "--to latent --cache 0.125": converted("latent-8", "latents", "no: full size", "fine-tune"),
-        "--cache 0.625": converted("own-4", "own queries", "no: full size", "saves keys alone"),
-        "--to grouped-query --cache 0.5": converted(
-            "grouped-2", "grouped query", "yes", "for CTranslate2; fine-tune"
-        ),
-        "prune --remove-share 0.3334": converted(
-            "heads-3", "16 of 48 heads removed", "yes", "fewer weights; fine-tune"
-        ),
-        "prune --remove-share 0.5": converted(
-            "heads-2", "24 of 48 heads removed", "yes", "fine-tune"
-        ),
+    kinds = {
+        "--to latent --cache 0.25": ("latent-4", FULL_SIZE, "lowest loss at 25%; slower steps"),
+        "--to latent --cache 0.125": ("latent-8", FULL_SIZE, "fine-tune"),
+        "--cache 0.625": ("own-4", FULL_SIZE, "saves keys alone"),
+        "--to grouped-query --cache 0.5": ("grouped-2", NARROW, "better trained anew"),
+        "prune --remove-share 0.3334": ("heads-3", NARROW, "fewer weights; fine-tune"),
+        "prune --remove-share 0.5": ("heads-2", NARROW, "fine-tune"),
     }
+    return {option: row_of("trained", *kind) for option, kind in kinds.items()}
 
 
 def new_models() -> dict[str, list[str]]:
     """Rows of models trained from scratch, and the options of ``fairseq-train``."""
-    small = query_runs("scratch")
-    standard = where(small, queries="standard", key_dim=128)
-    cache = functools.partial(runs, "equal_cache_multi30k", folder="scratch")
-    kinds = (("own", "saves keys alone"), ("full", "fewer weights"), ("diagonal", "fewest weights"))
-    rows = {
-        f"transformer_collab --query-mixing {kind}": trained_anew(
-            where(small, queries=kind, key_dim=32),
-            standard,
-            f"shared key, {kind}, K = d/4 (4 heads)",
-            "shared_keys.md",
-            "no: full size",
-            verdict,
-        )
-        for kind, verdict in kinds
+    query = "transformer_grouped_query --key-value-heads"
+    kinds = {
+        "transformer_collab --query-mixing own": (
+            "own",
+            FULL_SIZE,
+            "lowest loss here; saves keys alone",
+        ),
+        "transformer_headsize_n --key-dim 32": ("separate", FULL_SIZE, "loses most"),
+        f"{query} 4": ("grouped-2", NARROW, "for CTranslate2"),
+        f"{query} 2": ("grouped-4", NARROW, "for CTranslate2"),
+        "transformer_latent --latent-dim 64 --latent-dim-in-encoder 128": (
+            "latent-4",
+            FULL_SIZE,
+            "convert instead",
+        ),
+        "transformer_latent --latent-dim 32 --latent-dim-in-encoder 128": (
+            "latent-8",
+            FULL_SIZE,
+            "convert instead",
+        ),
     }
-    for arch, method, label, share, narrow in (
-        ("transformer_latent --latent-dim 64", "latent", "latents", 0.25, "no: full size"),
-        (
-            "transformer_grouped_query --key-value-heads 4",
-            "grouped-query",
-            "grouped query",
-            0.5,
-            "yes",
-        ),
-        (
-            "transformer_grouped_query --key-value-heads 2",
-            "grouped-query",
-            "grouped query",
-            0.25,
-            "yes",
-        ),
-    ):
-        ours = [run for run in cache(method=method) if share_of_cache(run) == share]
-        verdict = "for CTranslate2" if narrow == "yes" else "lowest of four kinds at 25%, 2 seeds"
-        rows[arch] = trained_anew(
-            ours, cache(method="plain"), label, "equal_cache.md", narrow, verdict
-        )
-    return rows
+    return {option: row_of("new", *kind) for option, kind in kinds.items()}
 
 
 TITLES = (
@@ -872,7 +971,7 @@ ON_FRONT = (
     "--to grouped-query --cache 0.5",
     "prune --remove-share 0.3334",
     "transformer_collab --query-mixing own",
-    "transformer_latent --latent-dim 64",
+    "transformer_latent --latent-dim 64 --latent-dim-in-encoder 128",
     "transformer_grouped_query --key-value-heads 4",
 )
 
@@ -882,19 +981,42 @@ def front() -> Content:
     few = [row for option, row in trained_models().items() if option in ON_FRONT]
     new = [row for option, row in new_models().items() if option in ON_FRONT]
 
-    def third_of(name: str) -> str:
+    def lost_by(name: str) -> str:
         return difference(*(tuned_rows(one)[0] for one in (name, "plain")), "valid_bits")
 
-    quarters = ("quarter_256", "quarter_manuals", "quarter_enja")
+    def decided_loss(stage: str, kind: str) -> str:
+        return difference(decided(stage, kind), decided("scratch", "standard"), "valid_bits")
+
+    memory = {
+        one["kind"]: num(one["memory"] / 1024, ".1f")
+        for run in load("speed")["lengths"]
+        for one in run["records"]
+        if (one["beam"], one["length"]) == (5, 2048)
+    }
     return {
-        **{name: content[name] for name in (*quarters, "single", "separate_factors", "norm")},
-        "quarter_128": third_of("latent-4"),
+        **{
+            name: content[name]
+            for name in ("quarter_256", "single", "separate_factors", "norm", "importance")
+        },
+        "even_quarter": even_latents(0.25),
+        "convert_quarter": decided_loss("converted", "latent-4"),
+        "narrow_quarter": decided_loss("scratch", "latent-4"),
+        "baseline": "{} bits, {} BLEU".format(
+            *(
+                average(decided("scratch", "standard"), score, spec)
+                for score, spec in (("valid_bits", ".2f"), ("bleu", ".1f"))
+            )
+        ),
+        "own": decided_loss("scratch", "own"),
+        "own_four": keys["own"],
+        "separate": decided_loss("scratch", "separate"),
+        "third_manuals": decided_loss("converted", "heads-3"),
+        "memory": [memory[kind] for kind in ("standard heads", "latent, a quarter")],
+        "quarter_128": lost_by("latent-4"),
         "models": len(content["models"]),
         "least": content["least"],
         "factors": content["factors"],
-        **{name: keys[name] for name in ("sizes", "wins", "pairs")},
-        "third": third_of("heads-3"),
-        "third_models": len(tuned_rows("heads-3")[0]),
+        "third": lost_by("heads-3"),
         "found": table(TITLES, [*few, *new], left=(0, 1, 9)),
         "speed": [ratio("multi30k", name, "translation") for name in HEADS],
         "speed_trained": ratio("trained", HEADS[0], "translation", NATURAL),
@@ -906,12 +1028,13 @@ def choose() -> Content:
     def rows(found: dict[str, list[str]]) -> str:
         lines = [[*row[1:], f"`{option}`"] for option, row in found.items()]
         titles = TITLES.removeprefix("start | ") + " | options"
-        return table(titles, lines, left=(0, 8, 9)).replace("](results/", "](../results/")
+        return table(titles, lines, left=(0, 8, 9))
 
     scores_ = {
         query: num(pick(load("pretrained")["runs"], query=query, key_dim=width)["spearman"], ".2f")
         for query, width in (("own", 96), ("trained", 384))
     }
+    keys = shared_keys()
     manuals = functools.partial(where, query_runs("manuals"))
     standard = manuals(queries="standard", key_dim=128)
     losses = {
@@ -922,7 +1045,8 @@ def choose() -> Content:
         **losses,
         "new": rows(new_models()),
         "trained": rows(trained_models()),
-        "eight": shared_keys()["eight"],
+        **{name: keys[name] for name in ("own", "full", "diagonal", "eight")},
+        "elected": heads()["elected_random"],
         "encoder": scores_["own"],
         "encoder_trained": scores_["trained"],
     }
@@ -930,9 +1054,9 @@ def choose() -> Content:
 
 #: The page that each template makes, from the project's folder, and its numbers.
 PAGES: dict[str, tuple[str, Callable[[], Content]]] = {
+    "decide.md.j2": ("results/decide.md", decide),
     "prices.md.j2": ("results/prices.md", prices),
     "shared_keys.md.j2": ("results/shared_keys.md", shared_keys),
-    "equal_cache.md.j2": ("results/equal_cache.md", equal_cache),
     "heads.md.j2": ("results/heads.md", heads),
     "pretrained.md.j2": ("results/pretrained.md", pretrained),
     "speed.md.j2": ("results/speed.md", speed),

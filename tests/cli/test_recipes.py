@@ -43,11 +43,7 @@ UPDATES = "UPDATES is '{}', TUNE '{}'; they must be numbers"
         ("key_dim_table wmt14", "where is Google's wmt16_en_de archive"),
         ("reparametrize", "give FROM=FILE, the model to convert"),
         ("head_size_table lm1b", "DATASET is 'lm1b'; it must be one of: multi30k"),
-        ("equal_cache multi30k SIZE=base", "SIZE is 'base'; it must be multi30k or small"),
-        (
-            "equal_cache multi30k BUDGETS='64 100'",
-            "BUDGETS has '100'; it must be some of 384 320 256 128 64",
-        ),
+        ("decide", "give DATA=DIR, a folder of fairseq-collab data prepare"),
         (
             "grouped_heads multi30k COUNTS=8",
             "COUNTS is '8'; it must be numbers from 1 to 7, joined by commas",
@@ -158,32 +154,37 @@ def cached(config: DictConfig) -> int:
 
 
 @pytest.mark.slow
-def test_equal_cache(tmp_path: Path) -> None:
-    """All methods of a budget cache as much, trained from scratch or converted and fine-tuned."""
-    (tmp_path / "fit").write_text('{"attentions": []}')
-    settings = {"BUDGETS": "384 64", "UPDATES": "9", "LOG": str(tmp_path / "fit")}
-    commands = record(tmp_path, "equal_cache.sh", "multi30k", **settings)
-    trained = [config for _, config in jobs(commands, "scratch")]
-    always = ("collab_diagonal-values", "collab_full-values", "mfa", "latent", "fewer-heads")
-    assert [(config.method, cached(config)) for config in trained] == [
-        ("plain", 512),
-        *((method, 384) for method in ("smaller-keys", "collab_diagonal", *always)),
-        *((method, 64) for method in ("multi-query", *always)),
-    ]  # fmt: skip
-    fits = asked(commands, "reparametrize")
-    plain = "/out/scratch/method-plain_seed-7/average.pt"
-    assert {fit[1] for fit in fits} == {plain}
-    tuned = [config for _, config in jobs(commands, "tuned")]
-    starts = [config.checkpoint.finetune_from_model for config in tuned]
-    assert starts == [plain, *(options(fit)["--out"] for fit in fits)]
-    for fit, run in zip(fits, tuned[1:], strict=True):
-        for option in ("key_dim", "value_heads", "key_value_heads", "latent_dim"):
-            value = options(fit).get(f"--{option.replace('_', '-')}")
-            assert value is None or str(run.model[option]) == value
-    assert {cached(config) for config in tuned} == {512, 384, 64}
-    assert {config.optimization.max_update for config in tuned} == {9}
-    chosen = record(tmp_path, "equal_cache.sh", "multi30k", **settings, METHODS="mfa")
-    assert [command[0] for command in chosen] == ["sweep", "sweep", "table"]
+def test_decide(tmp_path: Path) -> None:
+    """Kinds have the caches of their names; conversions start from standard heads."""
+    out = tmp_path / "out"
+    whole = out / "scratch" / "method-standard_seed-7" / "average.pt"
+    whole.parent.mkdir(parents=True)
+    whole.touch()
+    made = str(write_configuration(tmp_path / "pruned.pt", "4,1", "8,2", "7,8"))
+    recorded = Recorded(tmp_path, "decide.sh", told_as=str(tmp_path), MADE=made, UPDATES="4800")
+    commands = recorded.commands
+    trained = {run.method: cached(run) for _, run in jobs(commands, "scratch", out)}
+    narrow_keys = ("own", "full", "diagonal", "separate", "own-xavier", "full-xavier")
+    assert trained == {
+        "standard": 256, **dict.fromkeys(narrow_keys, 160), "grouped-2": 128,
+        "grouped-4": 64, "mfa": 64, "latent-4": 64, "latent-8": 32,
+    }  # fmt: skip
+    changed = [*asked(commands, "reparametrize"), *asked(commands, "prune")]
+    assert len(changed) == 8
+    assert {command[1] for command in changed} == {str(whole)}
+    tuned = {run.method: run for _, run in jobs(commands, "tuned", out)}
+    assert list(tuned) == ["standard", "to-heads-2", "to-heads-3"], "those whose files are there"
+    assert tuned["standard"].checkpoint.finetune_from_model == str(whole)
+    assert {run.optimization.max_update for run in tuned.values()} == {480}
+    models = out / "models" / "7" / "model"
+    (models / "to-heads-2.yaml").rename(models / "to-latent-4.yaml")
+    shape = Recorded(tmp_path, "decide.sh", told_as=str(tmp_path), KINDS="shape-latent-4")
+    ((_, run),) = jobs(shape.commands, "scratch", out)
+    assert run.model.heads_in_encoder == "4,1", "the sizes of the configuration"
+    assert run.checkpoint.finetune_from_model is None
+    some = Recorded(tmp_path, "decide.sh", KINDS="latent-4", WIDTH="64", SEEDS="8").commands
+    assert [cached(run) for _, run in jobs(some, "scratch")] == [32]
+    assert [command[0] for command in some] == ["sweep"]
 
 
 def test_head_pruning(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ TUTORIAL = REPOSITORY / "docs" / "tutorial.md"
 SMALLER = {
     "bash recipes/setup.sh            # once": "",
     "source .venv/bin/activate": "",
+    "pip install --constraint constraints.txt ctranslate2": "",
     "data multi30k": "data demo-data --train 300 --valid 40 --test 40",
     "--vocab-size 4000": "--vocab-size 200",
     "max_update=3400": "max_update=8",
