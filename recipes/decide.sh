@@ -45,6 +45,7 @@ wanted() { [[ -z ${KINDS:-} || " $KINDS " == *" $1 "* ]]; }
 options() {
     case $1 in
         standard) echo model=concatenated ;;
+        standard-4-heads) echo model=concatenated model.encoder_attention_heads=4 ;;
         separate) echo model=concatenated model.key_dim=$((WIDTH / 4)) ;;
         own | full | diagonal) echo model=collab model.key_dim=$((WIDTH / 4)) model.query_mixing="$1" ;;
         own-xavier | full-xavier) echo "$(options "${1%-*}")" model.mixing_init=xavier ;;
@@ -63,7 +64,7 @@ tune() {
 }
 
 echo "== 1 train"
-for kind in standard own latent-4 full diagonal separate grouped-2 grouped-4 latent-8 mfa own-xavier full-xavier; do
+for kind in standard standard-4-heads own latent-4 full diagonal separate grouped-2 grouped-4 latent-8 mfa own-xavier full-xavier; do
     wanted $kind || continue
     # shellcheck disable=SC2046  # several words
     sweep decide scratch method="choice($kind)" common.seed="choice($SEEDS)" "${width[@]}" "$updates" $(options $kind)

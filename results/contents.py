@@ -204,6 +204,7 @@ def decide() -> Content:
         "figure": Drawing(
             "decide.svg", "Validation loss against the KV cache, software manuals",
             "share of the KV cache", "bits per target token", series, zero="standard heads",
+            names={0.125: "1/8", 0.25: "1/4", 0.5: "1/2", 0.5625: "", 0.625: "5/8"},
         ),
         "made": "\n".join(
             f"- {what}: {sources(part)[2:]}".replace("\n- ", "; ")
