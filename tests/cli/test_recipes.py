@@ -166,8 +166,8 @@ def test_decide(tmp_path: Path) -> None:
     trained = {run.method: cached(run) for _, run in jobs(commands, "scratch", out)}
     narrow_keys = ("own", "full", "diagonal", "separate", "own-xavier", "full-xavier")
     assert trained == {
-        "standard": 256, "standard-4-heads": 256, **dict.fromkeys(narrow_keys, 160), "grouped-2": 128,
-        "grouped-4": 64, "mfa": 64, "latent-4": 64, "latent-8": 32,
+        "standard": 256, "standard-4-heads": 256, **dict.fromkeys(narrow_keys, 160),
+        "grouped-2": 128, "grouped-4": 64, "mfa": 64, "latent-4": 64, "latent-8": 32,
     }  # fmt: skip
     changed = [*asked(commands, "reparametrize"), *asked(commands, "prune")]
     assert len(changed) == 8
