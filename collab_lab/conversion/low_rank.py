@@ -130,8 +130,8 @@ def singular(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
     By QR of both factors, so that only small matrices are decomposed.
     """
-    (left, upper), (right, lower) = torch.linalg.qr(left), torch.linalg.qr(right)
-    u, singular_values, vt = torch.linalg.svd(upper @ lower.mT, full_matrices=False)
+    (left, left_upper), (right, right_upper) = torch.linalg.qr(left), torch.linalg.qr(right)
+    u, singular_values, vt = torch.linalg.svd(left_upper @ right_upper.mT, full_matrices=False)
     return singular_values, left @ u, right @ vt.mT
 
 
