@@ -87,6 +87,7 @@ def average(found: Iterable[Any], score: str, spec: str = ".3f") -> str:
 #: Kinds of heads, by their names in recipes/decide.sh.
 DECIDED = {
     "standard": "standard heads",
+    "standard-4-heads": "standard heads, 4 of size 32",
     "own": "shared key, own queries, K = d/4",
     "own-4": "shared key, own queries, K = d/4",
     "own-8": "shared key, own queries, K = d/8",
@@ -95,6 +96,7 @@ DECIDED = {
     "grouped-4": "grouped query",
     "latent-4": "latent",
     "latent-8": "latent",
+    "shape-latent-4": "latent, widths by price",
     "heads-3": "16 of 48 heads removed",
     "heads-2": "24 of 48 heads removed",
 }
@@ -142,7 +144,8 @@ def against_standard(stage: str, kinds: Iterable[str], baseline: Runs) -> list[l
 
 def decide() -> Content:
     standard, control = decided("scratch", "standard"), decided("tuned", "standard")
-    new = ("own", "separate", "grouped-2", "grouped-4", "latent-4", "latent-8")
+    new = ("standard-4-heads", "own", "separate", "grouped-2", "grouped-4", "latent-4",
+           "shape-latent-4", "latent-8")  # fmt: skip
     changed = ("latent-4", "latent-8", "own-4", "own-8", "grouped-2", "grouped-4", "heads-3",
                "heads-2")  # fmt: skip
     titles = (
@@ -152,6 +155,9 @@ def decide() -> Content:
 
     def loss(stage: str, kind: str, base: Runs = standard) -> str:
         return difference(decided(stage, kind), base, "valid_bits")
+
+    def first_of(stage: str, kind: str) -> str:
+        return difference(decided(stage, kind)[:1], standard, "valid_bits")
 
     def narrow_or_convert(kind: str, narrow: str) -> list[str]:
         trained, made = decided("scratch", narrow), decided("converted", kind)
@@ -170,7 +176,7 @@ def decide() -> Content:
     for stage, how in (("converted", "converted"), ("scratch", "trained narrow")):
         for kind, name in DECIDED.items():
             ours = decided(stage, kind)
-            if ours and kind != "standard" and "heads" not in name:
+            if ours and "heads" not in name:
                 share = round(cache_of(ours[0]) / cache_of(standard[0]), 4)
                 label = f"{name.split(', K')[0]}, {how}"
                 series[label][share] = gains(*pairs_of(ours, standard), "valid_bits")
@@ -192,6 +198,8 @@ def decide() -> Content:
         "rates": table("rate | bits | chrF | BLEU", rates),
         "more": difference(control, standard, "valid_bits"),
         "loss": loss,
+        "even_seed": first_of("scratch", "latent-4"),
+        "converted_seed": first_of("converted", "latent-4"),
         "even_quarter": even_latents(0.25),
         "even_eighth": even_latents(0.125),
         "latent_quarter": loss("converted", "latent-4", decided("scratch", "latent-4")),
@@ -1002,6 +1010,7 @@ def front() -> Content:
         "even_quarter": even_latents(0.25),
         "convert_quarter": decided_loss("converted", "latent-4"),
         "narrow_quarter": decided_loss("scratch", "latent-4"),
+        "shape": decided_loss("scratch", "shape-latent-4"),
         "baseline": "{} bits, {} BLEU".format(
             *(
                 average(decided("scratch", "standard"), score, spec)
