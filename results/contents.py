@@ -198,6 +198,7 @@ def decide() -> Content:
         "rates": table("rate | bits | chrF | BLEU", rates),
         "more": difference(control, standard, "valid_bits"),
         "loss": loss,
+        "own_four": loss("scratch", "own", decided("scratch", "standard-4-heads")),
         "even_seed": first_of("scratch", "latent-4"),
         "converted_seed": first_of("converted", "latent-4"),
         "even_quarter": even_latents(0.25),
@@ -948,7 +949,7 @@ def new_models() -> dict[str, list[str]]:
         "transformer_collab --query-mixing own": (
             "own",
             FULL_SIZE,
-            "lowest loss here; saves keys alone",
+            "as 4 standard heads; saves keys alone",
         ),
         "transformer_headsize_n --key-dim 32": ("separate", FULL_SIZE, "loses most"),
         f"{query} 4": ("grouped-2", NARROW, "for CTranslate2"),
@@ -1018,6 +1019,10 @@ def front() -> Content:
             )
         ),
         "own": decided_loss("scratch", "own"),
+        "four_heads": decided_loss("scratch", "standard-4-heads"),
+        "own_to_four": difference(
+            decided("scratch", "own"), decided("scratch", "standard-4-heads"), "valid_bits"
+        ),
         "own_four": keys["own"],
         "separate": decided_loss("scratch", "separate"),
         "third_manuals": decided_loss("converted", "heads-3"),
@@ -1044,7 +1049,7 @@ def choose() -> Content:
         query: num(pick(load("pretrained")["runs"], query=query, key_dim=width)["spearman"], ".2f")
         for query, width in (("own", 96), ("trained", 384))
     }
-    keys = shared_keys()
+    keys, front_ = shared_keys(), front()
     manuals = functools.partial(where, query_runs("manuals"))
     standard = manuals(queries="standard", key_dim=128)
     losses = {
@@ -1057,6 +1062,7 @@ def choose() -> Content:
         "trained": rows(trained_models()),
         **{name: keys[name] for name in ("own", "full", "diagonal", "eight")},
         "elected": heads()["elected_random"],
+        **{name: front_[name] for name in ("four_heads", "own_to_four")},
         "encoder": scores_["own"],
         "encoder_trained": scores_["trained"],
     }
