@@ -9,10 +9,11 @@
 #                                    with different ones may share OUT; standard comes before to-...
 #                                    Without KINDS, the table of all is made at the end
 #   WIDTH=128        d of the models
+#   HEADS=8          heads of the models, with a folder OUT of their own
 #   UPDATES=4800     of each training; a tenth is added by fine-tuning
 #   RATES='0.001 0.002 0.003 0.005'  only compare rates of standard heads, with seed 1
 #
-# 8 heads. Stages: 1 train (OUT/scratch). 2 convert and prune each standard model (OUT/models),
+# Stages: 1 train (OUT/scratch). 2 convert and prune each standard model (OUT/models),
 # measure (OUT/converted). 3 fine-tune these, and their kinds of stage 1 for as long (OUT/tuned); train the sizes
 # that prices chose for latents from scratch (shape-latent-4). 4 the table.
 #
@@ -26,15 +27,17 @@ data=$DATA
 OUT=${OUT:-runs/decide}
 SEEDS=${SEEDS:-1,2,3}
 WIDTH=${WIDTH:-128}
+HEADS=${HEADS:-8}
 UPDATES=${UPDATES:-4800}
 TUNE=${TUNE:-$((UPDATES / 10))}
 count_updates
 width=(model.encoder_embed_dim="$WIDTH" model.encoder_ffn_embed_dim=$((2 * WIDTH)))
+heads=model.encoder_attention_heads=$HEADS
 enter
 
 if [ -n "${RATES:-}" ]; then
     sweep decide rates optimization.lr="choice([${RATES// /],[}])" common.seed='choice(1)' \
-        "${width[@]}" "$updates"
+        "${width[@]}" "$heads" "$updates"
     fairseq-collab table "$OUT/rates" --x none --score valid_nats --against none
     exit "$failed"
 fi
@@ -45,12 +48,11 @@ wanted() { [[ -z ${KINDS:-} || " $KINDS " == *" $1 "* ]]; }
 options() {
     case $1 in
         standard) echo model=concatenated ;;
-        standard-4-heads) echo model=concatenated model.encoder_attention_heads=4 ;;
         separate) echo model=concatenated model.key_dim=$((WIDTH / 4)) ;;
         own | full | diagonal) echo model=collab model.key_dim=$((WIDTH / 4)) model.query_mixing="$1" ;;
         own-xavier | full-xavier) echo "$(options "${1%-*}")" model.mixing_init=xavier ;;
-        grouped-2) echo model=grouped_query model.key_value_heads=4 ;;
-        grouped-4) echo model=grouped_query model.key_value_heads=2 ;;
+        grouped-2) echo model=grouped_query model.key_value_heads=$((HEADS / 2)) ;;
+        grouped-4) echo model=grouped_query model.key_value_heads=$((HEADS / 4)) ;;
         mfa) echo model=mfa model.key_dim=$((WIDTH / 4)) ;;
         latent-4) echo model=latent model.latent_dim=$((WIDTH / 2)) model.latent_dim_in_encoder="$WIDTH" ;;
         latent-8) echo model=latent model.latent_dim=$((WIDTH / 4)) model.latent_dim_in_encoder="$WIDTH" ;;
@@ -64,10 +66,10 @@ tune() {
 }
 
 echo "== 1 train"
-for kind in standard standard-4-heads own latent-4 full diagonal separate grouped-2 grouped-4 latent-8 mfa own-xavier full-xavier; do
+for kind in standard own latent-4 full diagonal separate grouped-2 grouped-4 latent-8 mfa own-xavier full-xavier; do
     wanted $kind || continue
     # shellcheck disable=SC2046  # several words
-    sweep decide scratch method="choice($kind)" common.seed="choice($SEEDS)" "${width[@]}" "$updates" $(options $kind)
+    sweep decide scratch method="choice($kind)" common.seed="choice($SEEDS)" "${width[@]}" "$heads" "$updates" $(options $kind)
 done
 
 echo "== 2 convert"
@@ -101,7 +103,7 @@ for seed in ${SEEDS//,/ }; do
         run=$OUT/scratch/method-${kind}_seed-$seed
         [ -e "$run/average.pt" ] || continue
         # shellcheck disable=SC2046
-        tune "$kind" "$seed" "$(real "$run/average.pt")" $(options $kind)
+        tune "$kind" "$seed" "$(real "$run/average.pt")" "$heads" $(options $kind)
     done
     found=("hydra.searchpath=['file://$models/$seed']")   # configurations of converted models
     for file in "$models/$seed"/model/to-*.yaml; do

@@ -166,7 +166,7 @@ def test_decide(tmp_path: Path) -> None:
     trained = {run.method: cached(run) for _, run in jobs(commands, "scratch", out)}
     narrow_keys = ("own", "full", "diagonal", "separate", "own-xavier", "full-xavier")
     assert trained == {
-        "standard": 256, "standard-4-heads": 256, **dict.fromkeys(narrow_keys, 160),
+        "standard": 256, **dict.fromkeys(narrow_keys, 160),
         "grouped-2": 128, "grouped-4": 64, "mfa": 64, "latent-4": 64, "latent-8": 32,
     }  # fmt: skip
     changed = [*asked(commands, "reparametrize"), *asked(commands, "prune")]
@@ -184,6 +184,10 @@ def test_decide(tmp_path: Path) -> None:
     assert run.checkpoint.finetune_from_model is None
     some = Recorded(tmp_path, "decide.sh", KINDS="latent-4", WIDTH="64", SEEDS="8").commands
     assert [cached(run) for _, run in jobs(some, "scratch")] == [32]
+    few = Recorded(tmp_path, "decide.sh", KINDS="standard grouped-4 own", HEADS="4").commands
+    runs = [run for _, run in jobs(few, "scratch")]
+    assert {run.model.encoder_attention_heads for run in runs} == {4}
+    assert [cached(run) for run in runs] == [256, 160, 64]
     assert [command[0] for command in some] == ["sweep"]
 
 
