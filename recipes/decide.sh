@@ -11,7 +11,7 @@
 #   WIDTH=128        d of the models
 #   HEADS=8          heads of the models, with a folder OUT of their own
 #   UPDATES=4800     of each training; a tenth is added by fine-tuning
-#   RATES='0.001 0.002 0.003 0.005'  only compare rates of standard heads, with seed 1
+#   RATES='0.001 0.002 0.003 0.005'  only compare rates, of standard heads or KINDS, with seed 1
 #
 # Stages: 1 train (OUT/scratch). 2 convert and prune each standard model (OUT/models),
 # measure (OUT/converted). 3 fine-tune these, and their kinds of stage 1 for as long (OUT/tuned); train the sizes
@@ -35,13 +35,6 @@ width=(model.encoder_embed_dim="$WIDTH" model.encoder_ffn_embed_dim=$((2 * WIDTH
 heads=model.encoder_attention_heads=$HEADS
 enter
 
-if [ -n "${RATES:-}" ]; then
-    sweep decide rates optimization.lr="choice([${RATES// /],[}])" common.seed='choice(1)' \
-        "${width[@]}" "$heads" "$updates"
-    fairseq-collab table "$OUT/rates" --x none --score valid_nats --against none
-    exit "$failed"
-fi
-
 wanted() { [[ -z ${KINDS:-} || " $KINDS " == *" $1 "* ]]; }
 
 # options KIND: how a kind is trained from scratch
@@ -58,6 +51,16 @@ options() {
         latent-8) echo model=latent model.latent_dim=$((WIDTH / 4)) model.latent_dim_in_encoder="$WIDTH" ;;
     esac
 }
+
+if [ -n "${RATES:-}" ]; then
+    for kind in ${KINDS:-standard}; do
+        # shellcheck disable=SC2046  # several words
+        sweep decide rates method="choice($kind)" optimization.lr="choice([${RATES// /],[}])" \
+            common.seed='choice(1)' "${width[@]}" "$heads" "$updates" $(options "$kind")
+    done
+    fairseq-collab table "$OUT/rates" --x none --score valid_nats --against none
+    exit "$failed"
+fi
 
 # tune RUN-FOLDER KIND SEED MODEL OPTIONS...: a tenth more updates
 tune() {

@@ -87,10 +87,11 @@ def average(found: Iterable[Any], score: str, spec: str = ".3f") -> str:
 #: Kinds of heads, by their names in recipes/decide.sh.
 DECIDED = {
     "standard": "standard heads",
-    "standard-4-heads": "standard heads, 4 of size 32",
     "own": "shared key, own queries, K = d/4",
     "own-4": "shared key, own queries, K = d/4",
     "own-8": "shared key, own queries, K = d/8",
+    "full": "shared key, full mixing, K = d/4",
+    "diagonal": "shared key, diagonal mixing, K = d/4",
     "separate": "separate keys, K = d/4",
     "grouped-2": "grouped query",
     "grouped-4": "grouped query",
@@ -103,12 +104,30 @@ DECIDED = {
 SCORES = (("valid_bits", ".3f"), ("chrf", ".2f"), ("bleu", ".2f"))
 #: The difference in bits that counts as nothing, chosen before the runs.
 MARGIN = 0.02
+#: Stages without a conversion.
+TRAINED = ("scratch", "continued", "repeat")
 
 
-def decided(stage: str, kind: str) -> Runs:
-    """The runs of one kind of heads: ``scratch``, ``converted``, or ``tuned`` (a tenth more)."""
-    found = [run for run in load("decide")["runs"] if (run["stage"], run["kind"]) == (stage, kind)]
+def decided(stage: str, kind: str, heads: int = 8, width: int = 128) -> Runs:
+    """The runs of one kind of heads, ordered by seed.
+
+    From ``scratch``, ``continued`` for a tenth of the updates, ``converted``, ``tuned`` for a tenth
+    after that, or a ``repeat`` of a run from scratch.
+    """
+    wanted = (stage, kind, heads, width)
+    keys = ("stage", "kind", "heads", "model_dim")
+    found = [run for run in load("decide")["runs"] if tuple(run[key] for key in keys) == wanted]
     return sorted(found, key=lambda run: run["seed"])
+
+
+def decided_loss(stage: str, kind: str) -> str:
+    """The difference in loss from 8 standard heads."""
+    return difference(decided(stage, kind), decided("scratch", "standard"), "valid_bits")
+
+
+def four_heads() -> Runs:
+    """4 standard heads of size 32, trained from scratch."""
+    return decided("scratch", "standard", heads=4)
 
 
 def even_latents(share: float) -> str:
@@ -130,21 +149,40 @@ def verdict(ours: Runs, theirs: Runs) -> str:
     return "can't tell"
 
 
-def against_standard(stage: str, kinds: Iterable[str], baseline: Runs) -> list[list[str]]:
-    rows = []
-    for kind in kinds:
-        if ours := decided(stage, kind):
-            cells = [difference(ours, baseline, score) for score in ("valid_bits", "chrf", "bleu")]
-            seeds = len(pairs_of(ours, baseline)[0])
-            rows.append(
-                [DECIDED[kind], *sizes(ours, baseline)[:2], seeds, *cells, verdict(ours, baseline)]
-            )
-    return rows
+def row_against(name: str, ours: Runs, baseline: Runs) -> list[str]:
+    cells = [difference(ours, baseline, score) for score in ("valid_bits", "chrf", "bleu")]
+    seeds = str(len(pairs_of(ours, baseline)[0]))
+    return [name, *sizes(ours, baseline)[:2], seeds, *cells, verdict(ours, baseline)]
+
+
+def against_standard(
+    stage: str, kinds: Iterable[str], baseline: Runs, heads: int = 8
+) -> list[list[str]]:
+    found = {kind: decided(stage, kind, heads) for kind in kinds}
+    return [row_against(DECIDED[kind], ours, baseline) for kind, ours in found.items() if ours]
+
+
+def narrow_or_convert(kind: str, narrow: str) -> list[str]:
+    """Both ways to one kind of heads, without and with a tenth of the updates more."""
+    standard, control = decided("scratch", "standard"), decided("continued", "standard")
+    trained, made = decided("scratch", narrow), decided("converted", kind)
+    longer, tuned = decided("continued", narrow), decided("tuned", kind)
+    return [
+        DECIDED[kind],
+        sizes(made, standard)[0],
+        difference(trained, standard, "valid_bits"),
+        difference(made, standard, "valid_bits"),
+        difference(made, trained, "valid_bits"),
+        difference(longer, control, "valid_bits") if longer else "-",
+        difference(tuned, control, "valid_bits") if tuned else "-",
+    ]
 
 
 def decide() -> Content:
-    standard, control = decided("scratch", "standard"), decided("tuned", "standard")
-    new = ("standard-4-heads", "own", "separate", "grouped-2", "grouped-4", "latent-4",
+    standard, control = decided("scratch", "standard"), decided("continued", "standard")
+    four, latent, own = four_heads(), decided("scratch", "latent-4"), decided("scratch", "own")
+    first = decided("repeat", "standard", heads=4)
+    new = ("own", "full", "diagonal", "separate", "grouped-2", "grouped-4", "latent-4",
            "shape-latent-4", "latent-8")  # fmt: skip
     changed = ("latent-4", "latent-8", "own-4", "own-8", "grouped-2", "grouped-4", "heads-3",
                "heads-2")  # fmt: skip
@@ -153,30 +191,15 @@ def decide() -> Content:
         f"{MARGIN} bits"
     )
 
-    def loss(stage: str, kind: str, base: Runs = standard) -> str:
-        return difference(decided(stage, kind), base, "valid_bits")
-
-    def first_of(stage: str, kind: str) -> str:
-        return difference(decided(stage, kind)[:1], standard, "valid_bits")
-
-    def narrow_or_convert(kind: str, narrow: str) -> list[str]:
-        trained, made = decided("scratch", narrow), decided("converted", kind)
-        tuned = decided("tuned", kind)
-        return [
-            DECIDED[kind],
-            sizes(made, standard)[0],
-            difference(trained, standard, "valid_bits"),
-            difference(made, standard, "valid_bits"),
-            difference(tuned, control, "valid_bits") if tuned else "-",
-            difference(made, trained, "valid_bits"),
-        ]
+    def bits(ours: Runs, theirs: Runs = standard) -> str:
+        return difference(ours, theirs, "valid_bits")
 
     both = {kind: kind for kind in ("latent-4", "latent-8", "grouped-2", "grouped-4")}
     series: dict[str, dict[float, list[float]]] = defaultdict(dict)
     for stage, how in (("converted", "converted"), ("scratch", "trained narrow")):
         for kind, name in DECIDED.items():
             ours = decided(stage, kind)
-            if ours and "heads" not in name:
+            if ours and "heads" not in name and kind not in ("full", "diagonal"):
                 share = round(cache_of(ours[0]) / cache_of(standard[0]), 4)
                 label = f"{name.split(', K')[0]}, {how}"
                 series[label][share] = gains(*pairs_of(ours, standard), "valid_bits")
@@ -185,31 +208,53 @@ def decide() -> Content:
         for one in load("decide")["rates"]
     ]
     found = load("decide")["runs"]
+    repeated = [
+        gain
+        for kind, runs in (("own", own), ("latent-4", latent))
+        for gain in gains(*pairs_of(decided("repeat", kind), runs), "valid_bits")
+    ]
     return {
         "standard": by_seed(standard, "valid_bits"),
-        "new": table(titles, against_standard("scratch", new, standard)),
+        "four_by_seed": by_seed(four, "valid_bits"),
+        "new": table(titles, [
+            row_against("standard heads, 4 of size 32", four, standard),
+            *against_standard("scratch", new, standard),
+        ]),
         "converted": table(titles, against_standard("converted", changed, standard)),
+        "four_converted": table(titles, against_standard("converted", changed, first, heads=4)),
         "tuned": table(titles, against_standard("tuned", changed, control)),
         "both": table(
-            "heads | KV cache | trained narrow | converted | converted, 480 updates | "
-            "converted minus trained narrow",
+            "heads | KV cache | trained narrow | converted | converted minus trained narrow | "
+            "trained narrow, 480 more | converted, 480 more",
             [narrow_or_convert(kind, narrow) for kind, narrow in {**both, "own-4": "own"}.items()],
         ),
         "rates": table("rate | bits | chrF | BLEU", rates),
-        "more": difference(control, standard, "valid_bits"),
-        "loss": loss,
-        "own_four": loss("scratch", "own", decided("scratch", "standard-4-heads")),
-        "even_seed": first_of("scratch", "latent-4"),
-        "converted_seed": first_of("converted", "latent-4"),
+        "more": bits(control),
+        "loss": decided_loss,
+        "four": bits(four),
+        "own_four": bits(own, four),
+        "own_four_more": bits(
+            decided("continued", "own"), decided("continued", "standard", heads=4)
+        ),
+        "own_full": bits(decided("scratch", "full"), own),
+        "diagonal_full": bits(decided("scratch", "diagonal"), decided("scratch", "full")),
+        "shape_even": bits(decided("scratch", "shape-latent-4"), latent),
         "even_quarter": even_latents(0.25),
         "even_eighth": even_latents(0.125),
-        "latent_quarter": loss("converted", "latent-4", decided("scratch", "latent-4")),
-        "latent_eighth": loss("converted", "latent-8", decided("scratch", "latent-8")),
-        "grouped_half": loss("converted", "grouped-2", decided("scratch", "grouped-2")),
-        "grouped_quarter": loss("converted", "grouped-4", decided("scratch", "grouped-4")),
-        "own_converted": loss("converted", "own-4", decided("scratch", "own")),
-        "own_parameters": sizes(decided("scratch", "own"), standard)[1].removeprefix("+"),
-        "latent_grouped": loss("scratch", "latent-4", decided("scratch", "grouped-4")),
+        "latent_quarter": bits(decided("converted", "latent-4"), latent),
+        "latent_quarter_more": bits(
+            decided("tuned", "latent-4"), decided("continued", "latent-4")
+        ),
+        "latent_eighth": bits(decided("converted", "latent-8"), decided("scratch", "latent-8")),
+        "latent_shape": bits(
+            decided("converted", "latent-4"), decided("scratch", "shape-latent-4")
+        ),
+        "grouped_half": bits(decided("converted", "grouped-2"), decided("scratch", "grouped-2")),
+        "grouped_quarter": bits(decided("converted", "grouped-4"), decided("scratch", "grouped-4")),
+        "own_converted": bits(decided("converted", "own-4"), own),
+        "own_parameters": sizes(own, standard)[1].removeprefix("+"),
+        "latent_grouped": bits(latent, decided("scratch", "grouped-4")),
+        "repeats": ends(repeated, "+.3f"),
         "figure": Drawing(
             "decide.svg", "Validation loss against the KV cache, software manuals",
             "share of the KV cache", "bits per target token", series, zero="standard heads",
@@ -218,8 +263,8 @@ def decide() -> Content:
         "made": "\n".join(
             f"- {what}: {sources(part)[2:]}".replace("\n- ", "; ")
             for what, part in (
-                ("trained from scratch", [run for run in found if run["stage"] == "scratch"]),
-                ("converted, fine-tuned", [run for run in found if run["stage"] != "scratch"]),
+                ("trained", [run for run in found if run["stage"] in TRAINED]),
+                ("converted, fine-tuned", [run for run in found if run["stage"] not in TRAINED]),
             )
         ),
     }  # fmt: skip
@@ -951,6 +996,7 @@ def new_models() -> dict[str, list[str]]:
             FULL_SIZE,
             "as 4 standard heads; saves keys alone",
         ),
+        "transformer_collab --query-mixing full": ("full", FULL_SIZE, "default; own is lower"),
         "transformer_headsize_n --key-dim 32": ("separate", FULL_SIZE, "loses most"),
         f"{query} 4": ("grouped-2", NARROW, "for CTranslate2"),
         f"{query} 2": ("grouped-4", NARROW, "for CTranslate2"),
@@ -994,9 +1040,6 @@ def front() -> Content:
     def lost_by(name: str) -> str:
         return difference(*(tuned_rows(one)[0] for one in (name, "plain")), "valid_bits")
 
-    def decided_loss(stage: str, kind: str) -> str:
-        return difference(decided(stage, kind), decided("scratch", "standard"), "valid_bits")
-
     memory = {
         one["kind"]: num(one["memory"] / 1024, ".1f")
         for run in load("speed")["lengths"]
@@ -1019,10 +1062,10 @@ def front() -> Content:
             )
         ),
         "own": decided_loss("scratch", "own"),
-        "four_heads": decided_loss("scratch", "standard-4-heads"),
-        "own_to_four": difference(
-            decided("scratch", "own"), decided("scratch", "standard-4-heads"), "valid_bits"
-        ),
+        "full": decided_loss("scratch", "full"),
+        "diagonal": decided_loss("scratch", "diagonal"),
+        "four_heads": difference(four_heads(), decided("scratch", "standard"), "valid_bits"),
+        "own_to_four": difference(decided("scratch", "own"), four_heads(), "valid_bits"),
         "own_four": keys["own"],
         "separate": decided_loss("scratch", "separate"),
         "third_manuals": decided_loss("converted", "heads-3"),
@@ -1050,19 +1093,13 @@ def choose() -> Content:
         for query, width in (("own", 96), ("trained", 384))
     }
     keys, front_ = shared_keys(), front()
-    manuals = functools.partial(where, query_runs("manuals"))
-    standard = manuals(queries="standard", key_dim=128)
-    losses = {
-        f"manuals_{queries}": difference(manuals(queries=queries, key_dim=32), standard)
-        for queries in ("full", "diagonal", "separate")
-    }
     return {
-        **losses,
         "new": rows(new_models()),
         "trained": rows(trained_models()),
         **{name: keys[name] for name in ("own", "full", "diagonal", "eight")},
         "elected": heads()["elected_random"],
         **{name: front_[name] for name in ("four_heads", "own_to_four")},
+        "diagonal_manuals": front_["diagonal"],
         "encoder": scores_["own"],
         "encoder_trained": scores_["trained"],
     }
