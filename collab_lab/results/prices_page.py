@@ -55,7 +55,7 @@ def summary(content: Content) -> str:
     lines = [
         f"Expected loss in bits per target token, from {content['sentences']} sentences of "
         f"{content['subset']}, {content['seconds']:.0f} seconds:\n",
-        grid([*titles, "cheapest head", "dearest head"], rows),
+        grid([*titles, "cheapest head", "most expensive head"], rows),
     ]
     if content["checks"]:
         checks = [
