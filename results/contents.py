@@ -199,10 +199,11 @@ def decide() -> Content:
     for stage, how in (("converted", "converted"), ("scratch", "trained narrow")):
         for kind, name in DECIDED.items():
             ours = decided(stage, kind)
-            if ours and "heads" not in name and kind not in ("full", "diagonal"):
+            if ours and "heads" not in name:
                 share = round(cache_of(ours[0]) / cache_of(standard[0]), 4)
                 label = f"{name.split(', K')[0]}, {how}"
                 series[label][share] = gains(*pairs_of(ours, standard), "valid_bits")
+    series["4 standard heads"][1] = gains(*pairs_of(four, standard), "valid_bits")
     rates = [
         [num(one["rate"], "g"), *(num(one[s], f) for s, f in SCORES)]
         for one in load("decide")["rates"]
@@ -221,7 +222,11 @@ def decide() -> Content:
             *against_standard("scratch", new, standard),
         ]),
         "converted": table(titles, against_standard("converted", changed, standard)),
-        "four_converted": table(titles, against_standard("converted", changed, first, heads=4)),
+        "four_converted": table(titles, against_standard(
+            "converted", ("latent-4", "latent-8", "own-4", "grouped-2"), first, heads=4
+        )),
+        "four_quarter": bits(decided("converted", "latent-4", heads=4), first),
+        "four_eighth": bits(decided("converted", "latent-8", heads=4), first),
         "tuned": table(titles, against_standard("tuned", changed, control)),
         "both": table(
             "heads | KV cache | trained narrow | converted | converted minus trained narrow | "
@@ -257,8 +262,8 @@ def decide() -> Content:
         "repeats": ends(repeated, "+.3f"),
         "figure": Drawing(
             "decide.svg", "Validation loss against the KV cache, software manuals",
-            "share of the KV cache", "bits per target token", series, zero="standard heads",
-            names={0.125: "1/8", 0.25: "1/4", 0.5: "1/2", 0.5625: "", 0.625: "5/8"},
+            "share of the KV cache", "bits per target token", series, zero="8 standard heads",
+            names={0.125: "1/8", 0.25: "1/4", 0.5: "1/2", 0.5625: "", 0.625: "5/8", 1: "1"},
         ),
         "made": "\n".join(
             f"- {what}: {sources(part)[2:]}".replace("\n- ", "; ")
