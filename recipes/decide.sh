@@ -91,6 +91,8 @@ for seed in ${SEEDS//,/ }; do
     [ -e "$whole" ] || continue
     convert latent-4 reparametrize --to latent --cache 0.25
     convert latent-8 reparametrize --to latent --cache 0.125
+    convert even-4 reparametrize --to latent --latent-dim $((WIDTH / 2)) --latent-dim-in-encoder "$WIDTH"
+    convert even-8 reparametrize --to latent --latent-dim $((WIDTH / 4)) --latent-dim-in-encoder "$WIDTH"
     convert own-4 reparametrize --cache 0.625
     convert own-8 reparametrize --cache 0.5625
     convert grouped-2 reparametrize --to grouped-query --cache 0.5

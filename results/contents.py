@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -97,6 +98,8 @@ DECIDED = {
     "grouped-4": "grouped query",
     "latent-4": "latent",
     "latent-8": "latent",
+    "even-4": "latent, even widths",
+    "even-8": "latent, even widths",
     "shape-latent-4": "latent, widths by price",
     "heads-3": "16 of 48 heads removed",
     "heads-2": "24 of 48 heads removed",
@@ -104,6 +107,7 @@ DECIDED = {
 SCORES = (("valid_bits", ".3f"), ("chrf", ".2f"), ("bleu", ".2f"))
 #: The difference in bits that counts as nothing, chosen before the runs.
 MARGIN = 0.02
+FOUR = "standard heads, 4 of size 32"
 #: Stages without a conversion.
 TRAINED = ("scratch", "continued", "repeat")
 
@@ -130,12 +134,6 @@ def four_heads() -> Runs:
     return decided("scratch", "standard", heads=4)
 
 
-def even_latents(share: float) -> str:
-    """What the manuals' model of prices.md loses with latents of even width."""
-    model = pick(load("prices")["models"], group="software manuals, d = 128")
-    return num(lost([model], what="even", kind="latent", cache=share), "+.3f")
-
-
 def verdict(ours: Runs, theirs: Runs) -> str:
     """In words, by t-interval and by equivalence within :data:`MARGIN`."""
     gains_ = gains(*pairs_of(ours, theirs), "valid_bits")
@@ -149,17 +147,19 @@ def verdict(ours: Runs, theirs: Runs) -> str:
     return "can't tell"
 
 
-def row_against(name: str, ours: Runs, baseline: Runs) -> list[str]:
+def row_against(name: str, ours: Runs, baseline: Runs, *others: Runs) -> list[str]:
+    """Differences from a baseline, in loss, chrF and BLEU; in loss from others."""
     cells = [difference(ours, baseline, score) for score in ("valid_bits", "chrf", "bleu")]
+    cells += ["" if ours == other else difference(ours, other, "valid_bits") for other in others]
     seeds = str(len(pairs_of(ours, baseline)[0]))
     return [name, *sizes(ours, baseline)[:2], seeds, *cells, verdict(ours, baseline)]
 
 
 def against_standard(
-    stage: str, kinds: Iterable[str], baseline: Runs, heads: int = 8
+    stage: str, kinds: Iterable[str], *baselines: Runs, heads: int = 8
 ) -> list[list[str]]:
     found = {kind: decided(stage, kind, heads) for kind in kinds}
-    return [row_against(DECIDED[kind], ours, baseline) for kind, ours in found.items() if ours]
+    return [row_against(DECIDED[kind], ours, *baselines) for kind, ours in found.items() if ours]
 
 
 def narrow_or_convert(kind: str, narrow: str) -> list[str]:
@@ -181,15 +181,12 @@ def narrow_or_convert(kind: str, narrow: str) -> list[str]:
 def decide() -> Content:
     standard, control = decided("scratch", "standard"), decided("continued", "standard")
     four, latent, own = four_heads(), decided("scratch", "latent-4"), decided("scratch", "own")
-    first = decided("repeat", "standard", heads=4)
+    first, keys = decided("repeat", "standard", heads=4), shared_keys()
     new = ("own", "full", "diagonal", "separate", "grouped-2", "grouped-4", "latent-4",
            "shape-latent-4", "latent-8")  # fmt: skip
-    changed = ("latent-4", "latent-8", "own-4", "own-8", "grouped-2", "grouped-4", "heads-3",
-               "heads-2")  # fmt: skip
-    titles = (
-        "heads | KV cache | parameters | seeds | bits | chrF | BLEU | by the margin of "
-        f"{MARGIN} bits"
-    )
+    changed = ("latent-4", "even-4", "latent-8", "even-8", "own-4", "own-8", "grouped-2",
+               "grouped-4", "heads-3", "heads-2")  # fmt: skip
+    titles = "heads | KV cache | parameters | seeds | bits | chrF | BLEU | verdict"
 
     def bits(ours: Runs, theirs: Runs = standard) -> str:
         return difference(ours, theirs, "valid_bits")
@@ -199,7 +196,7 @@ def decide() -> Content:
     for stage, how in (("converted", "converted"), ("scratch", "trained narrow")):
         for kind, name in DECIDED.items():
             ours = decided(stage, kind)
-            if ours and "heads" not in name:
+            if ours and "heads" not in name and "even" not in name:
                 share = round(cache_of(ours[0]) / cache_of(standard[0]), 4)
                 label = f"{name.split(', K')[0]}, {how}"
                 series[label][share] = gains(*pairs_of(ours, standard), "valid_bits")
@@ -211,15 +208,15 @@ def decide() -> Content:
     found = load("decide")["runs"]
     repeated = [
         gain
-        for kind, runs in (("own", own), ("latent-4", latent))
-        for gain in gains(*pairs_of(decided("repeat", kind), runs), "valid_bits")
+        for kind, of in (("own", own), ("latent-4", latent))
+        for gain in gains(*pairs_of(decided("repeat", kind), of), "valid_bits")
     ]
     return {
         "standard": by_seed(standard, "valid_bits"),
         "four_by_seed": by_seed(four, "valid_bits"),
-        "new": table(titles, [
-            row_against("standard heads, 4 of size 32", four, standard),
-            *against_standard("scratch", new, standard),
+        "new": table(titles.replace("verdict", "bits, 4 standard heads | verdict"), [
+            row_against(FOUR, four, standard, four),
+            *against_standard("scratch", new, standard, four),
         ]),
         "converted": table(titles, against_standard("converted", changed, standard)),
         "four_converted": table(titles, against_standard(
@@ -238,14 +235,19 @@ def decide() -> Content:
         "loss": decided_loss,
         "four": bits(four),
         "own_four": bits(own, four),
-        "own_four_more": bits(
-            decided("continued", "own"), decided("continued", "standard", heads=4)
+        "full_four": bits(decided("scratch", "full"), four),
+        "diagonal_four": bits(decided("scratch", "diagonal"), four),
+        "diagonal_eight": keys["eight"],
+        "diagonal_captions": keys["diagonal"],
+        "xavier": keys["xavier_block"],
+        "first": average(first, "valid_bits"),
+        "own_from_four": bits(decided("converted", "own-4", heads=4), own),
+        "latent_quarter_size": num(
+            -gain(decided("converted", "latent-4"), latent, "valid_bits").mean, ".2f"
         ),
         "own_full": bits(decided("scratch", "full"), own),
         "diagonal_full": bits(decided("scratch", "diagonal"), decided("scratch", "full")),
         "shape_even": bits(decided("scratch", "shape-latent-4"), latent),
-        "even_quarter": even_latents(0.25),
-        "even_eighth": even_latents(0.125),
         "latent_quarter": bits(decided("converted", "latent-4"), latent),
         "latent_quarter_more": bits(
             decided("tuned", "latent-4"), decided("continued", "latent-4")
@@ -391,7 +393,7 @@ def prices() -> Content:
             for name, group in groups.items()
         ),
         "least": num(min(correlations), ".3f"),
-        "single": _single(models[0]),
+        **_single(models),
         "dearer": _dearer(models),
         "norm": interval(gain_of(_beyond(models, "normalised", 1 / 2)), "+.2f"),
         "importance": interval(gain_of(_beyond(models, "importance", 1 / 2)), "+.2f"),
@@ -462,14 +464,21 @@ def prices() -> Content:
     }  # fmt: skip
 
 
-def _single(model: Content) -> str:
-    """Rank correlations of prices with losses of single attentions, by kind."""
-    rows = [one for one in model["rows"] if one["what"] == "alone"]
-    found = []
+def _single(models: Runs) -> dict[str, str]:
+    """Changes of single attentions, by kind.
+
+    Rank correlations of losses with prices, and with size alone; how many lose less than predicted.
+    """
+    rows = where(models[0]["rows"], what="alone")
+    by_price, by_size, below = [], [], []
     for kind in ("latent", "own", "grouped-query", "heads"):
-        pairs = [(one["price"], one["lost"]) for one in rows if one["kind"] == kind]
-        found.append(float(spearmanr(pairs).statistic))
-    return ends(found)
+        of = where(rows, kind=kind)
+        losses = [one["lost"] for one in of]
+        by_price.append(spearmanr([one["price"] for one in of], losses).statistic)
+        below.append(sum(one["lost"] < one["price"] for one in of))
+        if kind != "heads":
+            by_size.append(-spearmanr([sum(one["sizes"].values()) for one in of], losses).statistic)
+    return {"single": ends(by_price), "single_size": ends(by_size), "below_price": ends(below, "d")}
 
 
 def _dearer(models: Runs) -> tuple[int, int]:
@@ -656,6 +665,11 @@ def shared_keys() -> Content:
         "xavier": difference(
             where(small, queries="own, fairseq's start"), standard, "valid_bits"
         ),
+        "xavier_block": difference(
+            where(small, queries="own, fairseq's start"),
+            where(small, queries="own", key_dim=32),
+            "valid_bits",
+        ),
         "full_diagonal": difference(
             where(small, queries="full", key_dim=32),
             where(small, queries="diagonal", key_dim=32),
@@ -746,6 +760,7 @@ def heads() -> Content:
         ),
         "elected": difference(elected, whole),
         "elected_random": difference(elected, chance),
+        "important_random": difference(where(tuned, method="grouped_important"), chance),
         "training_in_groups": difference(
             where(groups, folder="trained", method="grouped"),
             where(groups, folder="trained", method="concatenated"),
@@ -875,6 +890,21 @@ def by_length(beam: int) -> list[list[str]]:
 STOCK = "stock fairseq"
 
 
+def slower_steps() -> list[float]:
+    """A step's time with latents at a quarter, in that of standard heads, up to 512 tokens."""
+    found = []
+    for run in load("speed")["lengths"]:
+        times = {
+            (one["kind"], one["beam"], one["length"]): one["seconds"] for one in run["records"]
+        }
+        found += [
+            seconds / times["standard heads", beam, length]
+            for (kind, beam, length), seconds in times.items()
+            if kind == "latent, a quarter" and length <= 512
+        ]
+    return found
+
+
 def speed() -> Content:
     *pairs, engines = load("speed")["runs"]
     records = engines["records"]
@@ -959,10 +989,13 @@ def cache_of(run: dict[str, Any]) -> int:
 
 def sizes(ours: Runs, theirs: Runs) -> list[str]:
     """KV cache, parameters and multiply-adds, against those of standard heads: three cells."""
-    small, large = ours[0], theirs[0]
-    changes = (small[what] / large[what] - 1 for what in ("parameters", "multiply_adds"))
+
+    def share(of: Callable[[dict[str, Any]], float]) -> float:
+        return sum(map(of, ours)) / len(ours) / of(theirs[0])
+
+    changes = (share(operator.itemgetter(what)) - 1 for what in ("parameters", "multiply_adds"))
     return [
-        f"{cache_of(small) / cache_of(large):.0%}",
+        num(100 * share(cache_of), ".1f").removesuffix(".0") + "%",
         *(num(100 * one, "+.0f") + "%" for one in changes),
     ]
 
@@ -982,12 +1015,16 @@ def row_of(start: str, kind: str, *rest: str) -> list[str]:
 def trained_models() -> dict[str, list[str]]:
     """Rows of trained models, and the options of the command."""
     kinds = {
-        "--to latent --cache 0.25": ("latent-4", FULL_SIZE, "lowest loss at 25%; slower steps"),
-        "--to latent --cache 0.125": ("latent-8", FULL_SIZE, "fine-tune"),
-        "--cache 0.625": ("own-4", FULL_SIZE, "saves keys alone"),
-        "--to grouped-query --cache 0.5": ("grouped-2", NARROW, "better trained anew"),
-        "prune --remove-share 0.3334": ("heads-3", NARROW, "fewer weights; fine-tune"),
-        "prune --remove-share 0.5": ("heads-2", NARROW, "fine-tune"),
+        "--to latent --cache 0.25": (
+            "latent-4",
+            FULL_SIZE,
+            "lowest at 25%; slower steps",
+        ),
+        "--to latent --cache 0.125": ("latent-8", FULL_SIZE, "a large loss"),
+        "--cache 0.625": ("own-4", FULL_SIZE, "shrinks keys, not values"),
+        "--to grouped-query --cache 0.5": ("grouped-2", NARROW, "for CTranslate2"),
+        "prune --remove-share 0.3334": ("heads-3", NARROW, "fewer weights"),
+        "prune --remove-share 0.5": ("heads-2", NARROW, "a large loss"),
     }
     return {option: row_of("trained", *kind) for option, kind in kinds.items()}
 
@@ -999,24 +1036,41 @@ def new_models() -> dict[str, list[str]]:
         "transformer_collab --query-mixing own": (
             "own",
             FULL_SIZE,
-            "as 4 standard heads; saves keys alone",
+            "not distinguished from 4 standard heads",
         ),
-        "transformer_collab --query-mixing full": ("full", FULL_SIZE, "default; own is lower"),
-        "transformer_headsize_n --key-dim 32": ("separate", FULL_SIZE, "loses most"),
+        "transformer_collab --query-mixing full": (
+            "full",
+            FULL_SIZE,
+            "higher loss than own queries",
+        ),
         f"{query} 4": ("grouped-2", NARROW, "for CTranslate2"),
         f"{query} 2": ("grouped-4", NARROW, "for CTranslate2"),
         "transformer_latent --latent-dim 64 --latent-dim-in-encoder 128": (
             "latent-4",
             FULL_SIZE,
-            "convert instead",
+            "higher loss than converted",
         ),
         "transformer_latent --latent-dim 32 --latent-dim-in-encoder 128": (
             "latent-8",
             FULL_SIZE,
-            "convert instead",
+            "higher loss than converted",
         ),
     }
-    return {option: row_of("new", *kind) for option, kind in kinds.items()}
+    four, standard = four_heads(), decided("scratch", "standard")
+    cells = (difference(four, standard, score) for score in ("valid_bits", "bleu"))
+    first = [
+        "new",
+        FOUR,
+        *sizes(four, standard),
+        *cells,
+        str(len(four)),
+        "-",
+        "the baseline to beat",
+    ]
+    return {
+        "transformer_headsize_n --encoder-attention-heads 4": first,
+        **{option: row_of("new", *kind) for option, kind in kinds.items()},
+    }
 
 
 TITLES = (
@@ -1028,9 +1082,9 @@ TITLES = (
 #: Options of the rows on the front page.
 ON_FRONT = (
     "--to latent --cache 0.25",
-    "--cache 0.625",
     "--to grouped-query --cache 0.5",
     "prune --remove-share 0.3334",
+    "transformer_headsize_n --encoder-attention-heads 4",
     "transformer_collab --query-mixing own",
     "transformer_latent --latent-dim 64 --latent-dim-in-encoder 128",
     "transformer_grouped_query --key-value-heads 4",
@@ -1054,10 +1108,20 @@ def front() -> Content:
     return {
         **{
             name: content[name]
-            for name in ("quarter_256", "single", "separate_factors", "norm", "importance")
+            for name in (
+                "quarter_256",
+                "single",
+                "single_size",
+                "separate_factors",
+                "norm",
+                "importance",
+            )
         },
-        "even_quarter": even_latents(0.25),
+        "even": decided_loss("converted", "even-4"),
         "convert_quarter": decided_loss("converted", "latent-4"),
+        "convert_bleu": difference(
+            decided("converted", "latent-4"), decided("scratch", "standard"), "bleu"
+        ),
         "narrow_quarter": decided_loss("scratch", "latent-4"),
         "shape": decided_loss("scratch", "shape-latent-4"),
         "baseline": "{} bits, {} BLEU".format(
@@ -1070,7 +1134,17 @@ def front() -> Content:
         "full": decided_loss("scratch", "full"),
         "diagonal": decided_loss("scratch", "diagonal"),
         "four_heads": difference(four_heads(), decided("scratch", "standard"), "valid_bits"),
-        "own_to_four": difference(decided("scratch", "own"), four_heads(), "valid_bits"),
+        **{
+            f"{name}_to_four": difference(decided("scratch", kind), four_heads(), "valid_bits")
+            for name, kind in (
+                ("own", "own"),
+                ("full", "full"),
+                ("diagonal", "diagonal"),
+                ("grouped", "grouped-2"),
+                ("latent", "latent-4"),
+            )
+        },
+        "steps": ends(slower_steps()),
         "own_four": keys["own"],
         "separate": decided_loss("scratch", "separate"),
         "third_manuals": decided_loss("converted", "heads-3"),
@@ -1102,8 +1176,10 @@ def choose() -> Content:
         "new": rows(new_models()),
         "trained": rows(trained_models()),
         **{name: keys[name] for name in ("own", "full", "diagonal", "eight")},
-        "elected": heads()["elected_random"],
-        **{name: front_[name] for name in ("four_heads", "own_to_four")},
+        **{name: heads()[name] for name in ("elected_random", "important_random")},
+        **{name: front_[name] for name in front_ if name.endswith("_to_four")},
+        "four_heads": front_["four_heads"],
+        "separate": front_["separate"],
         "diagonal_manuals": front_["diagonal"],
         "encoder": scores_["own"],
         "encoder_trained": scores_["trained"],

@@ -92,8 +92,11 @@ def spread(values: Sequence[float], spec: str = ".2f") -> str:
 
 
 def interval(gain: Gain, spec: str = "+.2f") -> str:
-    """``-0.40 (-0.95 to +0.15)``; the mean alone where there is no interval."""
-    ends = "" if gain.low is None else f" ({num(gain.low, spec)} to {num(gain.high, spec)})"
+    """``-0.40 (-0.95 to +0.15)``; the mean alone where there is no interval.
+
+    An end that is rounded to 0 keeps its sign, which says whether the interval contains 0.
+    """
+    ends = "" if gain.low is None else f" ({gain.low:{spec}} to {gain.high:{spec}})"
     return num(gain.mean, spec) + ends
 
 

@@ -170,7 +170,7 @@ def test_decide(tmp_path: Path) -> None:
         "grouped-2": 128, "grouped-4": 64, "mfa": 64, "latent-4": 64, "latent-8": 32,
     }  # fmt: skip
     changed = [*asked(commands, "reparametrize"), *asked(commands, "prune")]
-    assert len(changed) == 8
+    assert len(changed) == 10
     assert {command[1] for command in changed} == {str(whole)}
     tuned = {run.method: run for _, run in jobs(commands, "tuned", out)}
     assert list(tuned) == ["standard", "to-heads-2", "to-heads-3"], "those whose files are there"
