@@ -124,8 +124,8 @@ def check_lines(result: Mapping[str, Any]) -> list[str]:
     if "valid_bits" not in result:
         return []
     after, before = result["valid_bits"], result["valid_bits_before"]
-    change = f"{after - before:+.4f}"
-    return [f"validation loss (bits per target token): {after:.4f}, {change} than {before:.4f}"]
+    change = f"{after - before:+.4f} from {before:.4f}"
+    return [f"validation loss (bits per target token): {after:.4f}, {change}"]
 
 
 def add_user_dir(parser: ArgumentParser) -> None:

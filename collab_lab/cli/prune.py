@@ -132,7 +132,7 @@ def report(heads: HeadCounts, retained: Retained) -> list[str]:
         if not counts:  # such as the encoder of a language model
             continue
         listed = [" ".join(map(str, sorted(layer))) or "-" for layer in retained[type_]]
-        number = f"{sum(map(len, retained[type_]))} of {sum(counts)} heads"
+        number = f"{sum(map(len, retained[type_]))} of {sum(counts)} heads stay"
         lines.append(f"{type_}: {number}: {' / '.join(listed)}")
         lines += [
             f"{type_} layer {layer}: no head is left; its attention is a constant"

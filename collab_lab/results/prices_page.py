@@ -53,7 +53,7 @@ def summary(content: Content) -> str:
         for one in content["attentions"]
     ]
     lines = [
-        f"Expected loss in bits per target token, from {content['sentences']} sentences of "
+        f"Expected rise of the loss in bits per target token, from {content['sentences']} sentences of "
         f"{content['subset']}, {content['seconds']:.0f} seconds:\n",
         grid([*titles, "cheapest head", "most expensive head"], rows),
     ]

@@ -24,6 +24,7 @@ SMALLER = {
     "fairseq-collab prices": "fairseq-collab prices --sentences 20",
     "fairseq-collab reparametrize": "fairseq-collab reparametrize --sentences 20",
     "configs/experiment": f"{REPOSITORY}/configs/experiment",
+    "python examples": f"python {REPOSITORY}/examples",
 }
 
 
