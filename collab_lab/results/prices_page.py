@@ -53,8 +53,8 @@ def summary(content: Content) -> str:
         for one in content["attentions"]
     ]
     lines = [
-        f"Expected rise of the loss in bits per target token, from {content['sentences']} sentences of "
-        f"{content['subset']}, {content['seconds']:.0f} seconds:\n",
+        f"Expected rise of the loss in bits per target token, from {content['sentences']} "
+        f"sentences of {content['subset']}, {content['seconds']:.0f} seconds:\n",
         grid([*titles, "cheapest head", "most expensive head"], rows),
     ]
     if content["checks"]:
