@@ -181,6 +181,7 @@ def narrow_or_convert(kind: str, narrow: str) -> list[str]:
 def decide() -> Content:
     standard, control = decided("scratch", "standard"), decided("continued", "standard")
     four, latent, own = four_heads(), decided("scratch", "latent-4"), decided("scratch", "own")
+    small = decided("scratch", "standard", width=64)
     first, keys = decided("repeat", "standard", heads=4), shared_keys()
     new = ("own", "full", "diagonal", "separate", "grouped-2", "grouped-4", "latent-4",
            "shape-latent-4", "latent-8")  # fmt: skip
@@ -241,6 +242,9 @@ def decide() -> Content:
         "diagonal_captions": keys["diagonal"],
         "xavier": keys["xavier_block"],
         "first": average(first, "valid_bits"),
+        "small": average(small, "valid_bits"),
+        "small_converted": bits(decided("converted", "latent-4", width=64), small),
+        "small_narrow": bits(decided("scratch", "latent-4", width=64), small),
         "own_from_four": bits(decided("converted", "own-4", heads=4), own),
         "latent_quarter_size": num(
             -gain(decided("converted", "latent-4"), latent, "valid_bits").mean, ".2f"
