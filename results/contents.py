@@ -202,9 +202,15 @@ def decide() -> Content:
                 label = f"{name.split(', K')[0]}, {how}"
                 series[label][share] = gains(*pairs_of(ours, standard), "valid_bits")
     series["4 standard heads"][1] = gains(*pairs_of(four, standard), "valid_bits")
-    rates = [
-        [num(one["rate"], "g"), *(num(one[s], f) for s, f in SCORES)]
-        for one in load("decide")["rates"]
+    rates = load("decide")["rates"]
+    with_latents = {one["rate"]: one for one in where(rates, kind="latent-4")} | {0.003: latent[0]}
+    compared = [
+        [
+            num(one["rate"], "g"),
+            *(num(one[score], spec) for score, spec in SCORES),
+            num(with_latents.get(one["rate"], {}).get("valid_bits"), ".3f"),
+        ]
+        for one in where(rates, kind="standard")
     ]
     found = load("decide")["runs"]
     repeated = [
@@ -231,7 +237,11 @@ def decide() -> Content:
             "trained narrow, 480 more | converted, 480 more",
             [narrow_or_convert(kind, narrow) for kind, narrow in {**both, "own-4": "own"}.items()],
         ),
-        "rates": table("rate | bits | chrF | BLEU", rates),
+        "rates": table("rate | bits | chrF | BLEU | latents at a quarter, bits", compared),
+        "latent_rates": {
+            f"{rate:g}": num(one["valid_bits"] - standard[0]["valid_bits"], "+.3f")
+            for rate, one in with_latents.items()
+        },
         "more": bits(control),
         "loss": decided_loss,
         "four": bits(four),
@@ -1022,7 +1032,7 @@ def trained_models() -> dict[str, list[str]]:
         "--to latent --cache 0.25": (
             "latent-4",
             FULL_SIZE,
-            "lowest at 25%; slower steps",
+            f"lowest loss at 25%; steps {ends(slower_steps(), '.1f')} times as long",
         ),
         "--to latent --cache 0.125": ("latent-8", FULL_SIZE, "a large loss"),
         "--cache 0.625": ("own-4", FULL_SIZE, "shrinks keys, not values"),
