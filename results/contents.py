@@ -905,7 +905,7 @@ STOCK = "stock fairseq"
 
 
 def slower_steps() -> list[float]:
-    """A step's time with latents at a quarter, in that of standard heads, up to 512 tokens."""
+    """A step's time with latents at a quarter, in that of standard heads, at 128 and 512 tokens."""
     found = []
     for run in load("speed")["lengths"]:
         times = {
@@ -914,7 +914,7 @@ def slower_steps() -> list[float]:
         found += [
             seconds / times["standard heads", beam, length]
             for (kind, beam, length), seconds in times.items()
-            if kind == "latent, a quarter" and length <= 512
+            if kind == "latent, a quarter" and length in (128, 512)
         ]
     return found
 
@@ -1032,7 +1032,7 @@ def trained_models() -> dict[str, list[str]]:
         "--to latent --cache 0.25": (
             "latent-4",
             FULL_SIZE,
-            f"lowest loss at 25%; steps {ends(slower_steps(), '.1f')} times as long",
+            f"steps {ends(slower_steps(), '.1f')} times as long (H100)",
         ),
         "--to latent --cache 0.125": ("latent-8", FULL_SIZE, "a large loss"),
         "--cache 0.625": ("own-4", FULL_SIZE, "shrinks keys, not values"),
@@ -1133,6 +1133,11 @@ def front() -> Content:
         },
         "even": decided_loss("converted", "even-4"),
         "convert_quarter": decided_loss("converted", "latent-4"),
+        "from_four": difference(
+            decided("converted", "latent-4", heads=4),
+            decided("repeat", "standard", heads=4),
+            "valid_bits",
+        ),
         "convert_bleu": difference(
             decided("converted", "latent-4"), decided("scratch", "standard"), "bleu"
         ),
