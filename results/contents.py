@@ -216,7 +216,7 @@ def decide() -> Content:
     repeated = [
         gain
         for kind, of in (("own", own), ("latent-4", latent))
-        for gain in gains(*pairs_of(decided("repeat", kind), of), "valid_bits")
+        for gain in gains(*pairs_of(of, decided("repeat", kind)), "valid_bits")
     ]
     return {
         "standard": by_seed(standard, "valid_bits"),
@@ -970,6 +970,7 @@ def speed() -> Content:
             )
         ),
         "trained": [ratio("trained", name, "translation", NATURAL) for name in HEADS],
+        "third": next_to[0][2],
         "training": [ratio("multi30k", name, "training") for name in HEADS],
         "ratios": grid(
             ["times as fast as stock fairseq, in two runs", "d", *HEADS],
@@ -1032,7 +1033,7 @@ def trained_models() -> dict[str, list[str]]:
         "--to latent --cache 0.25": (
             "latent-4",
             FULL_SIZE,
-            f"steps {ends(slower_steps(), '.1f')} times as long (H100)",
+            "slower steps up to 512 tokens (H100)",
         ),
         "--to latent --cache 0.125": ("latent-8", FULL_SIZE, "a large loss"),
         "--cache 0.625": ("own-4", FULL_SIZE, "shrinks keys, not values"),
@@ -1165,6 +1166,10 @@ def front() -> Content:
         },
         "steps": ends(slower_steps()),
         "own_four": keys["own"],
+        "four_captions": difference(
+            where(query_runs("scratch"), queries="standard", key_dim=128),
+            where(load("heads")["groups"], folder="trained", method="concatenated"),
+        ),
         "separate": decided_loss("scratch", "separate"),
         "third_manuals": decided_loss("converted", "heads-3"),
         "memory": [memory[kind] for kind in ("standard heads", "latent, a quarter")],
