@@ -236,6 +236,7 @@ def decide() -> Content:
             "converted", ("latent-4", "latent-8", "own-4", "grouped-2"), first, heads=4
         )),
         "four_quarter": bits(decided("converted", "latent-4", heads=4), first),
+        "four_narrow": bits(decided("scratch", "latent-4", heads=4), first),
         "four_eighth": bits(decided("converted", "latent-8", heads=4), first),
         "tuned": table(titles, against_standard("tuned", changed, control)),
         "both": table(
@@ -253,6 +254,8 @@ def decide() -> Content:
         "four": bits(four),
         "four_captions": four_on_captions(),
         "own_four": bits(own, four),
+        "grouped_more": bits(decided("tuned", "grouped-2"), control),
+        "own_more": bits(decided("tuned", "own-4"), control),
         "full_four": bits(decided("scratch", "full"), four),
         "diagonal_four": bits(decided("scratch", "diagonal"), four),
         "diagonal_eight": keys["eight"],
@@ -1143,6 +1146,11 @@ def front() -> Content:
         "convert_quarter": decided_loss("converted", "latent-4"),
         "from_four": difference(
             decided("converted", "latent-4", heads=4),
+            decided("repeat", "standard", heads=4),
+            "valid_bits",
+        ),
+        "four_narrow": difference(
+            decided("scratch", "latent-4", heads=4),
             decided("repeat", "standard", heads=4),
             "valid_bits",
         ),
