@@ -1216,7 +1216,6 @@ def choose() -> Content:
         **{name: keys[name] for name in ("own", "full", "diagonal", "eight")},
         **{name: heads()[name] for name in ("elected_random", "important_random")},
         **{name: front_[name] for name in front_ if name.endswith("_to_four")},
-        "four_heads": front_["four_heads"],
         "separate": front_["separate"],
         "diagonal_manuals": front_["diagonal"],
         "encoder": scores_["own"],
