@@ -46,7 +46,6 @@ options() {
         own-xavier | full-xavier) echo "$(options "${1%-*}")" model.mixing_init=xavier ;;
         grouped-2) echo model=grouped_query model.key_value_heads=$((HEADS / 2)) ;;
         grouped-4) echo model=grouped_query model.key_value_heads=$((HEADS / 4)) ;;
-        mfa) echo model=mfa model.key_dim=$((WIDTH / 4)) ;;
         latent-4) echo model=latent model.latent_dim=$((WIDTH / 2)) model.latent_dim_in_encoder="$WIDTH" ;;
         latent-8) echo model=latent model.latent_dim=$((WIDTH / 4)) model.latent_dim_in_encoder="$WIDTH" ;;
     esac
@@ -69,7 +68,7 @@ tune() {
 }
 
 echo "== 1 train"
-for kind in standard own latent-4 full diagonal separate grouped-2 grouped-4 latent-8 mfa own-xavier full-xavier; do
+for kind in standard own latent-4 full diagonal separate grouped-2 grouped-4 latent-8 own-xavier full-xavier; do
     wanted $kind || continue
     # shellcheck disable=SC2046  # several words
     sweep decide scratch method="choice($kind)" common.seed="choice($SEEDS)" "${width[@]}" "$heads" "$updates" $(options $kind)

@@ -20,7 +20,6 @@ from fairseq_collab.attention.gates import GatedAttention
 from fairseq_collab.attention.grouped_query import GroupedQueryAttention
 from fairseq_collab.attention.head_groups import FEATURES, HeadGroupAttention
 from fairseq_collab.attention.latent import LatentAttention
-from fairseq_collab.attention.mfa import MFAAttention
 
 utils.import_user_module(Namespace(user_dir=str(Path(__file__).parent / "examples" / "tied_heads")))
 
@@ -97,11 +96,6 @@ def latent(draw: Draw, d: int, h: int, **options: Any) -> Case:
     )
 
 
-def mfa(draw: Draw, d: int, h: int, **options: Any) -> Case:
-    width = draw(SIZE)
-    return MFAAttention(d, h, width, **options), shared_key_of(h, width**-0.5)
-
-
 def tied(draw: Draw, d: int, h: int, **options: Any) -> Case:
     """The documentation's example: standard heads with equal keys and values."""
     import tied_heads
@@ -114,8 +108,7 @@ def tied(draw: Draw, d: int, h: int, **options: Any) -> Case:
 
 
 VARIANTS = {
-    draw.__name__: draw
-    for draw in (separate, grouped, gated, shared, grouped_query, latent, mfa, tied)
+    draw.__name__: draw for draw in (separate, grouped, gated, shared, grouped_query, latent, tied)
 }
 
 

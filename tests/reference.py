@@ -73,9 +73,6 @@ def shared_key(
     follows from the sizes of ``v_proj`` and ``out_proj``.
     """
     shared = _linear(x, weights, "q_proj")
-    if "q_norm.weight" in weights:  # RMSNorm, with the epsilon of Step-3
-        root = shared.square().mean(-1, keepdim=True).add(1e-5).sqrt()
-        shared = shared / root * weights["q_norm.weight"]
     if "mixing" in weights:
         queries = [shared * m if m.dim() == 1 else shared @ m for m in weights["mixing"]]
     else:

@@ -22,7 +22,6 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "shared keys": ("transformer_grouped_query", {"key_value_heads": 2}),
     "shared values": ("transformer_collab", {"key_dim": 6, "value_heads": 2}),
     "latent": ("transformer_latent", {"latent_dim": 6, "latent_dim_in_cross": "3"}),
-    "MFA": ("transformer_mfa", {"key_dim": 6}),
     "sizes": (
         "transformer_headsize_n",
         {"qk_head_size": 3, "v_head_size": 5, "heads_in_encoder": "2,5"},

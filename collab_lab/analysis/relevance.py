@@ -27,7 +27,6 @@ backward pass does not enter:
 
     activation    a(x) = x [a(x) / x]
     layer norm    (x - mean(x)) [1 / std]                      not in the paper
-    RMS norm      x [1 / root mean square]                     not in the paper
     product       u u' = [c] (u + u'),   c = u u' / (u + u')
 
 **Biases** are neurons that are always 1, and get their share.  Without it, all relevance would stay
@@ -275,8 +274,6 @@ def rules(model: nn.Module) -> Iterator[None]:
         for module in modules:
             if isinstance(module, nn.LayerNorm):
                 undo.enter_context(module.register_forward_hook(_with_constant_deviation))
-            if isinstance(module, nn.RMSNorm):
-                undo.enter_context(module.register_forward_hook(lambda _, x, y: scaled(x[0], y)))
             if hasattr(module, "activation_fn"):
                 undo.callback(setattr, module, "activation_fn", module.activation_fn)
                 module.activation_fn = ignored(module.activation_fn)

@@ -35,7 +35,7 @@ from fairseq_collab.attention.grouped_query import GroupedQueryAttention
 from fairseq_collab.attention.latent import LatentAttention
 from fairseq_collab.attention.scores import for_each_head
 
-#: Attentions that can be converted.  (MFA normalises its queries: they are no linear maps.)
+#: Attentions that can be converted.
 KNOWN = (CollaborativeAttention, SeparateAttention, GroupedQueryAttention, LatentAttention)
 
 

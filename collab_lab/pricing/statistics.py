@@ -111,7 +111,7 @@ class Sums:
             masks: of the scores ``(B, H, T, S)``: see :func:`.mask_scores`.
         """
         maps = HeadMaps(*(weights.to(x) for weights in self.maps))
-        with torch.no_grad():  # not by its map: MFA normalises queries
+        with torch.no_grad():
             q = projections(self.module)[0](x).transpose(0, 1)  # (H, B, T, e)
         x = functional.pad(x.transpose(0, 1), (0, 1), value=1.0)  # (B, T, d + 1)
         y, gradient = y.transpose(0, 1), gradient.transpose(0, 1)  # (B, S, d_y), (B, T, d)

@@ -34,8 +34,6 @@ STYLES = {
     "latent": ("#cf4a00", "^"),
     "grouped query": ("#009e73", "v"),
     "multi-query": ("#6b7a00", ">"),
-    "multi-matrix": ("#7f5bd6", "h"),
-    "MFA": ("#7f5bd6", "h"),
     "standard heads": ("#717b84", "X"),
     "shared": ("#3896dd", "p"),  # full mixing
 }

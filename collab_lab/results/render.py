@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from tabulate import tabulate
 
 from collab_lab.metrics.significance import Gain
@@ -36,7 +36,6 @@ METHODS = {
     "grouped_pruned": "elected heads",
     "grouped_random": "random heads",
     "latent": "latent attention",
-    "mfa": "multi-matrix factorization",
     "plain": "standard heads",
     "size-d/H": "head size d/H",
     "size-d/H-wide": "head size d/H, wider feed-forward",
@@ -50,13 +49,6 @@ METHODS = {
     "transformer_headsize_n": "separate heads",
     "transformer_latent": "latent attention",
     "vanilla": "standard heads",
-}
-#: Of all templates: an unknown name is an error, and lines of statements leave no blank ones.
-STRICT: dict[str, Any] = {
-    "undefined": StrictUndefined,
-    "trim_blocks": True,
-    "lstrip_blocks": True,
-    "keep_trailing_newline": True,
 }
 
 
@@ -114,14 +106,17 @@ def named(label: str) -> str:
 
 
 def render(name: str, **content: object) -> str:
-    """The text of a template; in HTML, strings are escaped, except ``markupsafe.Markup``."""
+    """The text of a template, in which an unknown name is an error."""
     return _ENVIRONMENT.get_template(name).render(content)
 
 
 _ENVIRONMENT = Environment(
     loader=PackageLoader("collab_lab.results"),
-    autoescape=select_autoescape(["html.j2"], default=False),
-    **STRICT,
+    autoescape=False,  # Markdown and plain text
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
 )
 _ENVIRONMENT.globals["grid"] = grid
 _ENVIRONMENT.filters["num"] = num

@@ -1,4 +1,4 @@
-"""Multi-head attention: separate, shared, grouped, gated, grouped-query, latent and MFA heads.
+"""Multi-head attention: separate, shared, grouped, gated, grouped-query and latent heads.
 
 Depends on torch only.
 """

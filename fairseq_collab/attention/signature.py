@@ -24,7 +24,6 @@ KINDS = {
     4: "gated heads",
     5: "grouped-query heads",
     6: "latent heads",
-    7: "MFA",
 }
 
 

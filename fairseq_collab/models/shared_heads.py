@@ -1,7 +1,6 @@
 """Models whose heads share keys, or keys and values.
 
 - ``..._collab``: one key of any width (Cordonnier et al. 2020, arXiv 2006.16362)
-- ``..._mfa``: one key and one value, a full matrix per query (Hu et al. 2024, arXiv 2412.19255)
 - ``..._grouped_query``: keys and values, by groups of heads (Shazeer 2019, arXiv 1911.02150;
   Ainslie et al. 2023, arXiv 2305.13245); one group per head is fairseq's model of these sizes
 - ``..._latent``: one latent that keys and values of all heads come from (DeepSeek-V2, arXiv
@@ -22,7 +21,6 @@ from fairseq_collab.attention.building import INITS, SCALES, check_sizes
 from fairseq_collab.attention.collaborative import MIXING_INITS, QUERY_MIXINGS, widest_key
 from fairseq_collab.attention.grouped_query import GroupedQueryAttention
 from fairseq_collab.attention.latent import LatentAttention
-from fairseq_collab.attention.mfa import MFAAttention
 from fairseq_collab.models.layers import Site
 from fairseq_collab.models.options import at_layer, in_types, option
 from fairseq_collab.models.separate_heads import HeadSizeOptions, head_sizes
@@ -133,23 +131,3 @@ def latent(cfg: TransformerConfig, site: Site) -> HeadAttention:
     # The keys and values of standard heads; a latent as wide as the input can say all.
     check_sizes(latent_dim=latent_dim, most=2 * max(site.embed_dim, site.kdim))
     return LatentAttention(site.embed_dim, heads, latent_dim, **sizes)
-
-
-@in_types("key_dim", "shared width")
-@dataclass
-class MFAOptions(FairseqDataclass):
-    """Options of ``transformer_mfa`` (Hu et al. 2024, arXiv 2412.19255)."""
-
-    key_dim: Optional[int] = option(
-        None,
-        "width of the key and the value that all heads of an attention share (default: a "
-        "quarter of the model width)",
-    )
-
-
-def mfa(cfg: TransformerConfig, site: Site) -> MFAAttention:
-    """Build the heads at ``site``."""
-    usual = site.embed_dim // 4 if cfg.key_dim is None else cfg.key_dim
-    width = at_layer(cfg, "key_dim", site, 1, usual)
-    check_sizes(key_dim=width, most=widest_key("full", site.embed_dim, site.kdim))
-    return MFAAttention(site.embed_dim, site.num_heads, width, kdim=site.kdim)

@@ -11,7 +11,6 @@ from fairseq_collab.models.families import LANGUAGE_MODEL, TRANSLATION
 _ALL = (TRANSLATION, LANGUAGE_MODEL)
 
 COLLABORATIVE = Variant("collab", shared.shared_keys, shared.CollabOptions, _ALL)
-MFA = Variant("mfa", shared.mfa, shared.MFAOptions, _ALL)
 GROUPED_QUERY = Variant("grouped_query", shared.grouped_query, shared.GroupedQueryOptions, _ALL)
 LATENT = Variant("latent", shared.latent, shared.LatentOptions, _ALL)
 SEPARATE = Variant("headsize_n", separate.separate_heads, separate.SeparateOptions, _ALL)
@@ -25,7 +24,7 @@ GATED = Variant(
     upgrade=gated.add_gates,
 )
 
-VARIANTS = (COLLABORATIVE, SEPARATE, HEAD_GROUPS, GATED, GROUPED_QUERY, LATENT, MFA)
+VARIANTS = (COLLABORATIVE, SEPARATE, HEAD_GROUPS, GATED, GROUPED_QUERY, LATENT)
 for variant in VARIANTS:
     register(variant)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
 import subprocess
 from pathlib import Path
 
@@ -33,8 +32,3 @@ def test_train_convert_prune_export(tmp_path: Path) -> None:
         arguments = (f"smaller/{name}.pt", "data", f"ct2-{name}")
         lines = run("python", f"{examples}/export.py", *arguments, text="A dog runs.\n" * 2)
         assert len(lines.splitlines()) >= 2, lines
-
-
-def test_the_script_of_the_weightings_finds_what_it_imports() -> None:
-    """Its measurements take hours; nothing else imports it."""
-    assert "main" in runpy.run_path(str(REPOSITORY / "examples" / "weightings.py"))

@@ -167,7 +167,7 @@ def test_decide(tmp_path: Path) -> None:
     narrow_keys = ("own", "full", "diagonal", "separate", "own-xavier", "full-xavier")
     assert trained == {
         "standard": 256, **dict.fromkeys(narrow_keys, 160),
-        "grouped-2": 128, "grouped-4": 64, "mfa": 64, "latent-4": 64, "latent-8": 32,
+        "grouped-2": 128, "grouped-4": 64, "latent-4": 64, "latent-8": 32,
     }  # fmt: skip
     changed = [*asked(commands, "reparametrize"), *asked(commands, "prune")]
     assert len(changed) == 10

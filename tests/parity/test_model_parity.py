@@ -153,10 +153,9 @@ def test_beam_search_equals_fairseq(
         {"arch": COLLAB, "key_dim": 5, "query_mixing": "diagonal"},
         {"arch": HEADSIZE, "qk_head_size": 3, "v_head_size": 7, "heads_in_decoder": "3,1"},
         {"arch": COLLAB, "key_dim": 6, "query_mixing": "own", "query_mixing_in_decoder": "full"},
-        {"arch": "transformer_mfa", "key_dim": 6, "decoder_attention_heads": 3},
         {"arch": "transformer_latent", "latent_dim": 6},
     ],
-    ids=["diagonal", HEADSIZE, "mixing", "mfa", "latent"],
+    ids=["diagonal", HEADSIZE, "mixing", "latent"],
 )
 def test_beam_search_with_reduced_keys_equals_rescoring(options: dict[str, Any]) -> None:
     """No limit case: the score of every hypothesis equals that of one teacher-forced pass."""

@@ -12,7 +12,6 @@ import torch
 from fairseq_collab.attention import CollaborativeAttention, HeadAttention, SeparateAttention
 from fairseq_collab.attention.collaborative import init_mixing
 from fairseq_collab.attention.latent import LatentAttention
-from fairseq_collab.attention.mfa import MFAAttention
 from fairseq_collab.attention.signature import Signature
 
 FULL = partial(CollaborativeAttention, query_mixing="full")
@@ -62,8 +61,6 @@ def test_initial_gains(init: str, key_dim: int) -> None:
 @pytest.mark.parametrize(
     ("ours", "name", "fans"),
     [
-        (MFAAttention(64, 4, 16), "mixing", 16 + 4 * 16),  # of one projection C -> H C
-        (MFAAttention(64, 4, 16), "v_proj.weight", 64 + 16),
         (LatentAttention(64, 4, 32), "latent_proj.weight", 64 + 32),
         (LatentAttention(64, 4, 32), "k_proj.weight", 2 * (32 + 64)),  # gain 1/sqrt(2)
         (LatentAttention(64, 4, 32), "v_proj.weight", 2 * (32 + 64)),
@@ -87,11 +84,6 @@ def test_low_precision_weights_sum_to_one(dtype: torch.dtype) -> None:
     output, weights = attention(x, x, x)
     assert output.dtype == weights.dtype == dtype
     torch.testing.assert_close(weights.float().sum(-1), torch.ones(1, 600), rtol=0, atol=5e-3)
-
-
-def test_mfa_rejects_options_of_shared_keys() -> None:
-    with pytest.raises(TypeError, match="mixing_init"):
-        MFAAttention(8, 2, 3, mixing_init="block")
 
 
 def test_a_variant_may_describe_what_it_sets_last() -> None:

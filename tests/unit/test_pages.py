@@ -1,104 +1,68 @@
-"""Pages of results are what their templates and data make, and say where their numbers are from."""
+"""Tables and figures of pages are what the data of results/ make."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from commands import REPOSITORY
-from documents import DOCS, README, RESULTS, links
-from refusals import refusing
+from documents import RESULTS, links
 
 from collab_common.errors import UserError
-from collab_lab.cli import pages as command
-from collab_lab.results import pages
+from collab_lab.results import page_data, pages
+from collab_lab.results.tables import TABLES
 
 INDEX = REPOSITORY / "results" / "README.md"
 
 
-CONTENTS = """
-from pathlib import Path
-
-from collab_common.files import read_json
-from collab_lab.results.pages import Drawing, grid, num, pick, points
-
-def one():
-    rows = read_json(Path({json!r}))["rows"]
-    table = grid(["K", "BLEU"], [["d", num(pick(rows, k={k})["bleu"], ".2f")]])
-    drawing = Drawing("one.svg", "Title", "K", "BLEU", {{"ours": points(rows, "k", "bleu")}})
-    return {{"table": table, "drawing": drawing}}
-
-PAGES = {{"one.md.j2": ("results/one.md", one)}}
-"""
+def test_tables_and_figures_are_what_the_data_make() -> None:
+    found = [str(path.relative_to(REPOSITORY)) for path in pages.stale()]
+    assert not found, "run `python -m collab_lab.results.pages`"
 
 
-def write_project(folder: Path, template: str, k: int = 1, rows: str = "one.json") -> Path:
-    (folder / "results" / "templates").mkdir(parents=True)
-    (folder / "results" / "one.json").write_text('{"rows": [{"k": 1, "bleu": 2.345}]}')
-    contents = CONTENTS.format(json=str(folder / "results" / rows), k=k)
-    (folder / "results" / "contents.py").write_text(contents)
-    (folder / "results" / "templates" / "one.md.j2").write_text(template)
-    return folder
+def test_every_table_is_on_a_page() -> None:
+    text = "".join(page.read_text() for page in [REPOSITORY / "README.md", *RESULTS])
+    assert all(f"<!-- table: {name} -->" in text for name in TABLES)
 
 
-def test_pages_are_what_their_templates_and_data_make() -> None:
-    for page in pages.pages(REPOSITORY):
-        assert not page.stale, f"{page.path.name}: run `fairseq-collab pages`"
+def test_a_number_that_was_typed_is_stale(tmp_path: Path) -> None:
+    """So is a figure that is not there; prose is left alone."""
+    (tmp_path / "results").mkdir()
+    page = tmp_path / "README.md"
+    right = f"-1 <!-- table: prices_heads -->\n\n{TABLES['prices_heads']()}\n\n<!-- end --> -1\n"
+    page.write_text(right)
+    assert page not in pages.stale(tmp_path)
+    assert tmp_path / "results" / "decide.svg" in pages.stale(tmp_path)
+    page.write_text(right.replace("0.", "1.", 1))
+    assert pages.stale(tmp_path)[page].decode() == right
 
 
-def test_a_page_is_its_template_and_data(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    project = write_project(tmp_path, "{{ table }}\n{{ drawing }} (-1, `-1`)\n")
-    page = project / "results" / "one.md"
-    assert command.main([str(project), "--check"]) == 1  # not there yet
-    assert command.main([str(project)]) == 0
-    assert page.read_text().splitlines() == [
-        "| K   |   BLEU |",
-        "|:----|-------:|",
-        "| d   |   2.35 |",
-        "![Title](one.svg) (\N{MINUS SIGN}1, `-1`)",
-    ]
-    assert command.main([str(project), "--check"]) == 0
-    page.write_text(page.read_text().replace("2.35", "2.53"))
-    assert command.main([str(project), "--check"]) == 1
-    assert "one.md: not what" in capsys.readouterr().out
-    assert "2.53" in page.read_text(), "--check writes nothing"
-    assert command.main([str(project)]) == 0
-    (project / "results" / "one.svg").unlink()
-    assert command.main([str(project), "--check"]) == 1
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<!-- table: nothing -->\n\n<!-- end -->",
+        "<!-- table: front -->\n\n| a |",
+        "<!-- table: front -->\n\n<!-- table: prices_heads -->\n\n<!-- end -->",
+    ],
+)
+def test_faulty_marks_are_rejected(text: str) -> None:
+    with pytest.raises(UserError):
+        pages.updated(text)
 
 
 def test_runs_are_paired_by_seed() -> None:
     ours = [{"seed": seed, "bleu": bleu} for seed, bleu in ((2, 31.0), (1, 30.0), (4, 99.0))]
     theirs = [{"seed": seed, "bleu": bleu} for seed, bleu in ((1, 31.0), (2, 31.0), (3, 0.0))]
-    found = pages.gain(ours, theirs, "bleu")
-    assert found.mean == -0.5
-    assert pages.interval(found) == "-0.50 (-6.85 to +5.85)"  # 12.706 / 2
-    for seeds in ([5], [1, 1]):
-        with pytest.raises(UserError, match="are no pairs"):
-            pages.gain([{"seed": seed, "bleu": 30.0} for seed in seeds], theirs, "bleu")
+    assert sorted(page_data.gains(ours, theirs, "bleu")) == [-1.0, 0.0]
+    for sides in ((ours * 2, theirs), (ours, theirs * 2)):
+        with pytest.raises(UserError):
+            page_data.gains(*sides, "bleu")
 
 
-@pytest.mark.parametrize(
-    ("message", "faulty"),
-    [
-        ("'nothing' is undefined", {"template": "{{ nothing }}"}),
-        ("one.md.j2:2: ", {"template": "line\n{{ 1 +"}),
-        ("one.md.j2: division by zero", {"template": "{{ 1 / 0 }}"}),
-        ("unsafe", {"template": "{{ ''.__class__.__mro__ }}"}),
-        ("no run has {'k': 2}", {"template": "", "k": 2}),
-        ("two.json", {"template": "", "rows": "two.json"}),
-    ],
-)
-def test_a_faulty_page_takes_one_line(tmp_path: Path, message: str, faulty: dict[str, Any]) -> None:
-    project = write_project(tmp_path, **faulty)
-    with refusing(message):
-        pages.pages(project)
-
-
-# ---- this project's pages ------------------------------------------------------------------------
+@pytest.mark.parametrize(("choose", "seed"), [("where", 3), ("pick", 3), ("pick", 1)])
+def test_a_choice_of_no_run_or_of_several_is_rejected(choose: str, seed: int) -> None:
+    with pytest.raises(UserError):
+        getattr(page_data, choose)([{"seed": 1}, {"seed": 1}], seed=seed)
 
 
 def test_every_page_is_in_the_index_and_every_file_on_a_page() -> None:
@@ -108,10 +72,3 @@ def test_every_page_is_in_the_index_and_every_file_on_a_page() -> None:
         path.name for path in INDEX.parent.iterdir() if path.suffix in (".md", ".json", ".svg")
     }
     assert files <= linked
-
-
-def test_documents_fit() -> None:
-    """The front door stays small."""
-    assert len(README.read_text().splitlines()) <= 120
-    assert sum(len(page.read_text().splitlines()) for page in DOCS) <= 800
-    assert all(len(page.read_text().splitlines()) <= 120 for page in RESULTS)

@@ -117,7 +117,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize(
     ("kind", "variant"),
-    [(kind, "plain") for kind in ("stock", "collaborative", "gated", "latent", "MFA", "sizes")]
+    [(kind, "plain") for kind in ("stock", "collaborative", "gated", "latent", "sizes")]
     + [("stock", variant) for variant in VARIANTS if variant != "plain"],
 )
 def test_relevance_is_conserved(kind: str, variant: str) -> None:

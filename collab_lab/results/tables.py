@@ -1,0 +1,289 @@
+"""Tables of the pages of results, by name, from ``results/*.json``: a function a table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import product
+from typing import Any
+
+from collab_lab.results import page_data as data
+from collab_lab.results.page_data import Runs, decided, difference, load, where
+from collab_lab.results.render import grid, mean, num
+
+Rows = Iterable[Sequence[Any]]
+#: The text of each table.
+TABLES: dict[str, Callable[[], str]] = {}
+SCORES = ("valid_bits", "chrf", "bleu")
+
+
+def table(left: Iterable[int] = (0,)) -> Callable[[Callable[[], Rows]], Callable[[], Rows]]:
+    """Make a table of a function that returns titles and rows; columns ``left`` are words."""
+
+    def register(rows: Callable[[], Rows]) -> Callable[[], Rows]:
+        TABLES[rows.__name__] = partial(text_of, rows, left)
+        return rows
+
+    return register
+
+
+def text_of(rows: Callable[[], Rows], left: Iterable[int]) -> str:
+    """Markdown, with minus signs instead of hyphens before numbers."""
+    titles, *cells = rows()
+    return re.sub(r"(?<![\w-])-(?=\d)", "\N{MINUS SIGN}", grid(titles, cells, left))
+
+
+def against(ours: Runs, baseline: Runs, name: str) -> list[str]:
+    """A kind of heads next to a baseline: data.sizes, pairs, differences."""
+    pairs = data.pairs_of(ours, baseline)
+    cells = [difference(ours, baseline, score) for score in SCORES]
+    return [name, *data.sizes([run for run, _ in pairs], baseline), str(len(pairs)), *cells]
+
+
+def kinds_against(stage: str, kinds: str, baseline: Runs, heads: int = 8) -> list[list[str]]:
+    found = {kind: decided(stage, kind, heads) for kind in kinds.split()}
+    return [against(ours, baseline, data.KINDS[kind]) for kind, ours in found.items() if ours]
+
+
+STANDARD = ("scratch", "standard")
+FOUR = "standard heads, 4 of size 32"
+CHANGED = "latent-4 even-4 latent-8 even-8 own-4 own-8 grouped-2 grouped-4 heads-3 heads-2"
+
+
+@table(left=(0, 1))
+def front() -> Rows:
+    yield ["start", "heads", "KV cache", "bits", "BLEU", "models"]
+    rows = [("trained", "converted", kind, 8) for kind in ("latent-4", "grouped-2", "heads-3")]
+    rows += [("new", "scratch", "standard", 4)]
+    rows += [("new", "scratch", kind, 8) for kind in ("own", "grouped-2", "latent-4")]
+    for start, stage, kind, heads in rows:
+        ours, name = decided(stage, kind, heads), FOUR if heads == 4 else data.KINDS[kind]
+        cells = against(ours, decided(*STANDARD), name)
+        yield [start, *(cells[i] for i in (0, 1, 4, 6, 3))]
+
+
+TITLES = ("heads", "KV cache", "parameters", "seeds", "bits", "chrF", "BLEU")
+
+
+@table()
+def decide_new() -> Rows:
+    yield [*TITLES, "bits, 4 standard heads"]
+    standard, four = decided(*STANDARD), decided(*STANDARD, heads=4)
+    yield [*against(four, standard, FOUR), ""]
+    for kind in ("own", "full", "diagonal", "separate", "grouped-2", "grouped-4", "latent-4",
+                 "shape-latent-4", "latent-8"):  # fmt: skip
+        ours = decided("scratch", kind)
+        bits = difference(ours, four, "valid_bits")
+        yield [*against(ours, standard, data.KINDS[kind]), bits]
+
+
+@table()
+def decide_converted() -> Rows:
+    return [TITLES, *kinds_against("converted", CHANGED, decided(*STANDARD))]
+
+
+@table()
+def decide_four_heads() -> Rows:
+    first = decided("repeat", "standard", heads=4)
+    return [TITLES, *kinds_against("converted", "latent-4 latent-8 own-4 grouped-2", first, 4)]
+
+
+@table()
+def decide_tuned() -> Rows:
+    return [TITLES, *kinds_against("tuned", CHANGED, decided("continued", "standard"))]
+
+
+@table()
+def decide_both() -> Rows:
+    yield ["heads", "KV cache", "trained narrow", "converted", "converted minus trained narrow",
+           "trained narrow, 480 more", "converted, 480 more"]  # fmt: skip
+    standard, control = decided(*STANDARD), decided("continued", "standard")
+    for kind in ("latent-4", "latent-8", "grouped-2", "grouped-4", "own-4"):
+        narrow = "own" if kind == "own-4" else kind
+        trained, made = decided("scratch", narrow), decided("converted", kind)
+        longer, tuned = decided("continued", narrow), decided("tuned", kind)
+        pairs = ((trained, standard), (made, standard), (made, trained), (longer, control),
+                 (tuned, control))  # fmt: skip
+        cells = [difference(*pair, "valid_bits") or "-" for pair in pairs]
+        yield [data.KINDS[kind], data.sizes(made, standard)[0], *cells]
+
+
+@table()
+def decide_rates() -> Rows:
+    yield ["rate", "bits", "chrF", "BLEU", "latents at a quarter, bits"]
+    rates = load("decide")["rates"]
+    latents = {one["rate"]: one["valid_bits"] for one in where(rates, kind="latent-4")}
+    latents[0.003] = decided("scratch", "latent-4")[0]["valid_bits"]
+    for one in where(rates, kind="standard"):
+        bits, chrf, bleu = (one[score] for score in SCORES)
+        yield [num(one["rate"], "g"), num(bits, ".3f"), num(chrf, ".2f"), num(bleu, ".2f"),
+               num(latents.get(one["rate"]), ".3f")]  # fmt: skip
+
+
+def groups() -> list[str]:
+    """A column for each group of models of prices.json."""
+    return [f"{name} ({len(models)})" for name, models in data.priced_groups().items()]
+
+
+@table()
+def prices_agreement() -> Rows:
+    yield ["kind: rank correlation; measured / predicted", *groups()]
+    for kind, label in data.PRICED.items():
+        cells = []
+        for models in data.priced_groups().values():
+            found = [model["agreement"][kind] for model in models]
+            factor = data.ends([one["factor"][1] for one in found])
+            ranks = data.ends([one["spearman"] for one in found]) if found[0]["changes"] > 3 else ""
+            cells.append("; ".join(filter(None, (ranks, factor))))
+        yield [label, *cells]
+
+
+@table()
+def prices_cache() -> Rows:
+    yield ["kind", "KV cache", *groups()]
+    shares = {"latent": (0.25, 0.125), "own": (0.625, 0.5625), "grouped-query": (0.5, 0.25),
+              "separate": (0.625,)}  # fmt: skip
+    for kind, share in ((kind, share) for kind, some in shares.items() for share in some):
+        of = {"kind": kind, "cache": share}
+        cells = []
+        for models in data.priced_groups().values():
+            even, spread = (data.lost(models, what=what, **of) for what in ("even", "spread"))
+            bold = "" if kind == "separate" else f" / **{num(spread, '.3f')}**"
+            cells.append(num(even, ".3f") + bold)
+        yield [data.PRICED[kind], share, *cells]
+
+
+@table()
+def prices_tuned() -> Rows:
+    columns = product(("bits", "chrF", "BLEU"), ("no training", "250"))
+    yield ["converted model", "KV cache", *map(", ".join, columns)]
+
+    def both(name: str) -> list[Runs]:
+        return [where(load("prices")["tuned"], name=name, training=on) for on in (False, True)]
+
+    for name in ("latent-4", "latent-8", "own-4", "grouped-2", "grouped-4", "heads-3", "heads-2"):
+        sides = list(zip(both(name), both("plain"), strict=True))
+        cells = [difference(*side, score) for score in SCORES for side in sides]
+        yield [data.KINDS[name].split(", K")[0], data.sizes(*sides[0])[0], *cells]
+
+
+@table(left=(0, 1))
+def prices_heads() -> Rows:
+    yield ["models", "heads removed by", "1/6", "1/3", "1/2", "2/3"]
+    choices = {"price": ["price"], "importance, no norm": ["importance"],
+               "importance, norm 1 in each layer": ["normalised"],
+               "random, mean of three": ["random 1", "random 2", "random 3"]}  # fmt: skip
+    for name, models in data.priced_groups().items():
+        for label, of in choices.items():
+            cells = []
+            for share in (1 / 6, 1 / 3, 1 / 2, 2 / 3):
+                removed = float(f"{share:.6g}")  # as the file has it
+                losses = [
+                    data.lost(models, what="heads", choice=one, removed=removed) for one in of
+                ]
+                cells.append(num(mean(one for one in losses if one is not None), ".3f"))
+            yield [name, label, *cells]
+            name = ""
+
+
+DIFFERENCES = ("loss, difference (95%)", "chrF", "BLEU")
+QUERIES = {"standard": "standard heads", "separate": "separate keys",
+           "diagonal": "shared, diagonal", "full": "shared, full", "own": "shared, own",
+           "own, fairseq's start": "shared, own, fairseq's start"}  # fmt: skip
+
+
+@table(left=(1,))
+def shared_keys_widths() -> Rows:
+    yield ["d", "key width", "loss, shared", "loss, separate", *DIFFERENCES]
+    for d, folder in ((128, "main"), (256, "large")):
+        for part, name in data.PARTS.items():
+            width = int(d * part)
+            sides = [data.of_width(folder, kind, width) for kind in (data.SHARED, data.SEPARATE)]
+            losses = [data.average(side, "valid_loss") for side in sides]
+            scores = [difference(*sides, score) for score in ("valid_loss", "chrf", "bleu")]
+            yield [d, f"{name}: {width}", *losses, *scores]
+
+
+def queries(folder: str, d: int) -> Rows:
+    """What the query of a head may do: each kind next to standard heads."""
+    yield ["heads", "key width", "seeds", "loss", *DIFFERENCES]
+    found = data.query_runs(folder)
+    standard = where(found, queries="standard", key_dim=d)
+    score = "valid_bits" if all("valid_bits" in run for run in found) else "valid_loss"
+    for kind, name in QUERIES.items():
+        width = d if kind == "standard" else d // 4
+        ours = [run for run in found if (run["queries"], run["key_dim"]) == (kind, width)]
+        scores = [difference(ours, standard, one) for one in (score, "chrf", "bleu")]
+        if ours:
+            cells = [""] * 3 if kind == "standard" else scores
+            yield [name, width, len(ours), data.average(ours, score), *cells]
+
+
+for _folder, _d in (("scratch", 128), ("large", 256), ("manuals", 128), ("enja", 128)):
+    TABLES[f"shared_keys_{_folder}"] = partial(text_of, partial(queries, _folder, _d), (0,))
+
+
+@table()
+def shared_keys_costs() -> Rows:
+    yield ["d = 128, 4 heads, K = 32 of 128", "parameters", "multiply-adds"]
+    for kind in ("standard", "diagonal", "full", "own"):
+        width = 128 if kind == "standard" else 32
+        one = where(data.query_runs("scratch"), queries=kind, key_dim=width)[0]
+        yield [QUERIES[kind], num(one["parameters"]), num(one["multiply_adds"])]
+
+
+#: Runs of heads.json with fewer heads: method, and how many stay in seeds 1 and 2.
+LEFT = {"all-0.01": "34 and 30 left", "all-0.03": "21 left", "all-0.1": "9 and 7 left"}
+
+
+@table()
+def heads_removed() -> Rows:
+    columns = product(LEFT.values(), ("loss", "change", "BLEU"))
+    yield ["heads removed by", *map(": ".join, columns)]
+    runs = load("heads")["pruning"]
+    ways = {"gates, then 1,000 updates": ("tuned", "tuned"),
+            "price, then 2,000 updates": ("priced", "tuned"),
+            "early in training, by importance": ("early", "scratch"),
+            "the gates' shape from scratch": ("scratch", "scratch")}  # fmt: skip
+    for name, (folder, base) in ways.items():
+        whole = where(runs, folder=base, method="all-0")
+        cells = []
+        for method in LEFT:
+            ours = [run for run in runs if (run["folder"], run["method"]) == (folder, method)]
+            ours.sort(key=lambda run: run["seed"])
+            cells += [", ".join(num(run["valid_loss"], ".3f") for run in ours) or "-"]
+            cells += [difference(ours, whole, score) or "-" for score in ("valid_loss", "bleu")]
+        yield [name, *cells]
+
+
+@table(left=(0, 1))
+def heads_stay() -> Rows:
+    yield ["which 2 of 8 heads stay", "heads trained", "loss, against all 8 (95%)", "chrF", "BLEU",
+           "loss, against random (95%)"]  # fmt: skip
+    tuned = where(load("heads")["groups"], folder="tuned")
+    whole, chance = (where(tuned, method=one) for one in ("concatenated", "grouped_random"))
+    for name, trained, method in (("elected, one per group", "in 2 groups", "grouped_pruned"),
+                                  ("most important", "standard", "grouped_important"),
+                                  ("random", "standard", "grouped_random")):  # fmt: skip
+        ours = where(tuned, method=method)
+        cells = [difference(ours, whole, score) for score in ("valid_loss", "chrf", "bleu")]
+        yield [name, trained, *cells, "-" if ours == chance else difference(ours, chance)]
+
+
+@table()
+def pretrained_kinds() -> Rows:
+    yield ["heads", "key width K", "Spearman x 100", "against trained (95%)",
+           "weights of queries and keys", "multiply-adds per token", "CPU seconds"]  # fmt: skip
+    runs = load("pretrained")["runs"]
+    trained = data.pick(runs, query="trained")["spearman"]
+    names = {"separate": "separate keys", "diagonal": "shared keys, diagonal",
+             "full": "shared keys, full", "own": "shared keys, own queries"}  # fmt: skip
+    for one in runs:
+        name = names.get(one["query"])
+        cells = ["", num(one["weights"]), num(one["multiply_adds"]), ""]
+        if name:
+            low, high = (num(end, "+.2f") for end in one["interval"])
+            cells[0] = f"{num(one['spearman'] - trained, '+.2f')} ({low} to {high})"
+            cells[3] = num(one["seconds"], ".0f")
+        yield [name or "as trained", one["key_dim"], num(one["spearman"], ".2f"), *cells]
