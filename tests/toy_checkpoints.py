@@ -36,7 +36,6 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
     "transformer_gated_heads": {},
     "transformer_grouped_query": {"key_value_heads": 2},
     "transformer_latent": {"latent_dim": 6},
-    "transformer_mfa": {},
     "transformer_lm_collab": {"key_dim": 6},
     "transformer_lm_headsize_n": {"head_size": 3},
 }

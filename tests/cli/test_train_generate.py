@@ -80,7 +80,7 @@ def test_options_train(options: list[str], data: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [["--arch=transformer_mfa"], ["--store-ema", "--ema-decay=0.9"]], ids=str
+    "options", [["--arch=transformer_latent"], ["--store-ema", "--ema-decay=0.9"]], ids=str
 )
 def test_options_train_and_translate(options: list[str], data: Path, tmp_path: Path) -> None:
     kept = [option for option in MODEL if not option.startswith(options[0].split("=")[0])]

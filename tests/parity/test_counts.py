@@ -129,7 +129,6 @@ def test_multiply_adds_of_collaborative_heads_equal_the_formula(key_dim: int) ->
         ("transformer_collab", {"value_heads": 2}, (8, 16), (8, 16)),
         ("transformer_grouped_query", {"key_value_heads_in_cross": "1,4"}, (8, 8), (20, 20)),
         ("transformer_latent", {"latent_dim_in_cross": "3,5"}, (16, 0), (8, 0)),
-        ("transformer_mfa", {"key_dim": 6}, (12, 12), (12, 12)),
     ],
 )
 def test_cached_numbers_of_two_layers(

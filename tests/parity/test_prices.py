@@ -32,7 +32,6 @@ MODELS = [
     ("transformer_headsize_n", {"qk_head_size": 6, "heads_in_encoder": "8"}),
     ("transformer_collab", {"key_dim": 6, "value_heads": 2, "query_mixing": "full"}),
     ("transformer_latent", {"latent_dim": 8}),
-    ("transformer_mfa", {"key_dim": 6}),
     ("transformer_lm", {}),
     ("transformer_lm_headsize_n", {"adaptive_softmax_cutoff": "8,16"}),
 ]

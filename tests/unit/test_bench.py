@@ -30,7 +30,7 @@ def changed_pair(*arguments: Any) -> Any:
     return pair
 
 
-@pytest.mark.parametrize("arch", [one for one in architectures() if one != "transformer_mfa"])
+@pytest.mark.parametrize("arch", architectures())
 def test_pairs_compute_one_function(arch: str, task: Any, float64: None) -> None:
     pair = random_pair(arch, "tiny", task)
     (batch,) = batches(task, "test", CPU, max_sentences=4)

@@ -71,7 +71,6 @@ def build(arch: str, **options: Any) -> Any:
         (LATENT, {"latent_dim_in_cross": "32,4096"}, "latent_dim is 4096; it must be at most 32"),
         (COLLAB, {"key_dim": 18}, "key_dim is 18; it must be at most 17"),
         (COLLAB, {"key_dim": 18, "query_mixing": "own"}, "key_dim is 18; it must be at most 17"),
-        ("transformer_mfa", {"key_dim": 64}, "key_dim is 64; it must be at most 17"),
         (SIZED, {"head_size": 64}, "head_size is 64; it must be at most 17"),
         (SIZED, {"v_head_size": 18}, "v_head_size is 18; it must be at most 17"),
         (SIZED, {"key_dim": 72}, "qk_head_size is 18; it must be at most 17"),

@@ -62,7 +62,6 @@ def reordered(symbols: Any) -> Any:
         (LATENT, {}, {"decoder_attention_heads": 2}, "heads", (4, 2)),
         (LATENT, {}, {"latent_dim": 6}, "latent dimension", (8, 6)),
         (QUERY, {"key_value_heads": 2}, {"encoder_attention_heads": 2}, "heads", (4, 2)),
-        ("transformer_mfa", {"decoder_attention_heads": 3}, {}, "heads", (3, 4)),
         (LM, {}, {"decoder_attention_heads": 2}, "decoder.layers.0.self_attn: heads", (4, 2)),
         (GROUPED, {"head_groups": 2}, {}, "groups", (2, 1)),
         (GROUPED, {"group_feature": "output"}, {}, "group feature", ("output", "value")),
