@@ -145,15 +145,14 @@ def check_options(config: DictConfig) -> None:
         except ConfigLoadError:
             if kind in MODEL_REGISTRY:  # fairseq lists no options of its `transformer`
                 continue
-            near = _nearest(section, [str(key) for key in config if key != section])
-            raise UserError(f"is no section of a configuration{near}", section) from None
+            raise UserError("is no section of a configuration", section) from None
         for key in {str(key) for key in options} - set(structured):
             problem = f"no such option of {kind or 'fairseq'}{_nearest(key, structured)}"
             raise UserError(problem, f"{section}.{key}")
         for option in getattr(OmegaConf.get_type(structured), "__dataclass_fields__", {}).values():
             words = option.metadata.get("choices")
             if words and (word := options.get(option.name)) not in (None, *words):
-                problem = f"{word!r} is none of {', '.join(words)}{_nearest(str(word), words)}"
+                problem = f"{word!r} is none of {', '.join(words)}"
                 raise UserError(problem, f"{section}.{option.name}")
 
 

@@ -10,9 +10,7 @@ what ``fairseq-generate --remove-bpe`` prints, of each sentence in any order:
 
 from __future__ import annotations
 
-import html
 import re
-import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,15 +23,12 @@ from collab_lab.runs.run import Run
 from data_prep.parallel_text import lines_of
 
 _PRINTED = re.compile(r"[STHDPAIE]-\d+\t")
-_TARGET = re.compile(r"T-(\d+)\t(.*)")
 _TOKENS = re.compile(r"([TH])-(\d+)\t(?:([-.\d]+)\t)?(.*)")
 _UNKNOWN = re.compile(r"<+unk>+")
 _BEST = re.compile(r"D-(\d+)\t[^\t]*\t?(.*)")
 
 #: Bits per token below which a model is confident of its translations.
 CONFIDENT_BITS = 0.5
-#: Length of the n-grams of letters by which texts are compared.
-NGRAM = 5
 
 
 @dataclass(frozen=True)
@@ -72,7 +67,6 @@ def _translated(run: Run) -> Record:
 def _aligned(translations: Path, reference: Path) -> tuple[list[str], list[str]]:
     lines, references = read_lines(translations), read_lines(reference)
     check_translated(lines, translations, reference)
-    check_reference(lines, references, translations, reference)
     hypotheses = read_hypotheses(translations)
     if len(hypotheses) != len(references):
         problem = f"{len(hypotheses)} hypotheses, but {len(references)} sentences in {reference}"
@@ -96,33 +90,6 @@ def check_translated(lines: list[str], translations: Path, reference: Path) -> N
     if texts["T"] and texts["T"] == texts["H"] and sum(scores) < -CONFIDENT_BITS * len(texts["H"]):
         problem = "every hypothesis is its reference"
         raise UserError(problem, translations, "run fairseq-generate without --score-reference")
-
-
-def check_reference(
-    lines: list[str], references: list[str], translations: Path, reference: Path
-) -> None:
-    """Raise UserError where the targets that fairseq-generate printed are of another text.
-
-    Targets are tokens: subwords, Moses tokens or words, lower-cased or with unknown words.  So
-    n-grams of letters and digits alone are compared; another text in this language shares few.
-    """
-    targets = {int(match[1]): match[2] for match in map(_TARGET.fullmatch, lines) if match}
-    pairs = [(text, references[n]) for n, text in sorted(targets.items()) if n < len(references)]
-    ngrams = [(_ngrams(text), _ngrams(line)) for text, line in pairs]
-    shared = sum(len(target & raw) for target, raw in ngrams)
-    if 2 * shared >= sum(len(target) for target, _ in ngrams):
-        return
-    unequal = next(i for i, (target, raw) in enumerate(ngrams) if not target <= raw)
-    target, raw = pairs[unequal]
-    problem = f"is not the reference of {translations}: it has {raw!r} where that has {target!r}"
-    raise UserError(problem, reference, "give the --reference of the set that was translated")
-
-
-def _ngrams(text: str) -> set[str]:
-    """All n-grams of letters and digits of a text, without spaces and unknown words."""
-    text = unicodedata.normalize("NFKC", html.unescape(_UNKNOWN.sub("", text))).casefold()
-    letters = "".join(filter(str.isalnum, text))
-    return {letters[i : i + NGRAM] for i in range(len(letters) - NGRAM + 1)}
 
 
 def read_hypotheses(path: Path) -> list[str]:

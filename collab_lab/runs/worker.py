@@ -51,7 +51,14 @@ class Training(NamedTuple):
     def outcome(self) -> Outcome | None:
         """How the training ended; None before."""
         status = self.process.poll()
-        return None if status is None else read(Outcome, self.run.outcome_file) or killed(status)
+        return (
+            None
+            if status is None
+            else (
+                read(Outcome, self.run.outcome_file)
+                or Outcome("failed", f"ended with status {status}")
+            )
+        )
 
     def end(self) -> None:
         """End the session that the process leads: on several GPUs it has processes below it."""
@@ -200,14 +207,6 @@ def quoted(path: Path) -> str:
     """A path as a value of a Hydra override."""
     escaped = str(path).replace("'", "\\'")
     return f"'{escaped}'"
-
-
-def killed(status: int) -> Outcome:
-    """Why a training ended that left no outcome."""
-    reason = f"ended with status {status}"
-    if status < 0:
-        reason = f"killed by signal {-status} ({signal.Signals(-status).name})"
-    return Outcome("failed", reason)
 
 
 def scored(run: Run) -> Record | Outcome:

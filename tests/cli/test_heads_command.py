@@ -76,10 +76,8 @@ def test_a_collaborative_model(
     assert (syntax["sentences"], syntax["too_long"]) == (2, 1)
     up = syntax["relations"]["obj"]["dependent->head"]
     assert (up["pairs"], up["baseline"]) == (11, {"offset": 1, "accuracy": 1})
-    page = (out / "heads.md").read_text()
-    figures = [line.split("(")[1][:-1] for line in page.splitlines() if line.startswith("![")]
-    assert "heads_confidence.png" in figures
-    assert all((out / name).read_bytes().startswith(b"\x89PNG") for name in figures)
+    assert "(heads.svg)" in (out / "heads.md").read_text()
+    assert (out / "heads.pdf").read_bytes().startswith(b"%PDF")
     assert "100.0% at offset +1, 11 pairs" in output
 
 
@@ -97,7 +95,7 @@ def test_an_interrupted_analysis_is_resumed(
         assert cli.main(["heads", *map(str, arguments), "--out", str(tmp_path)]) == 130
     kept = json.loads((tmp_path / "heads.json").read_text())
     assert set(kept["measures"]) == MEASURES - {"relevance"}
-    assert "## Confidence" in (tmp_path / "heads.md").read_text()
+    assert "**confidence**" in (tmp_path / "heads.md").read_text()
     monkeypatch.setattr(stages, "attention", interrupted)
     found = run(tmp_path, *arguments)
     assert set(found["measures"]) == MEASURES

@@ -91,39 +91,6 @@ def test_what_is_no_pair_is_rejected(tmp_path: Path, reference: Path) -> None:
         main([str(a), f"{tmp_path}/./a.out", "--reference", str(reference)])
 
 
-def generated(path: Path, targets: list[str]) -> Path:
-    """The lines of ``fairseq-generate`` with its targets."""
-    lines = [f"T-{i}\t{text}\nD-{i}\t-0.5\tein Satz\n" for i, text in enumerate(targets)]
-    path.write_text("".join(reversed(lines)))
-    return path
-
-
-THREE = ['Er sagt: "Ein Reh-Kitz & 10 Ziegen!"', "\uff24ie Straße liegt im Süden.", "Nein."]
-
-
-@pytest.mark.parametrize(
-    "targets",
-    [
-        ["▁Er ▁sagt : ▁\" Ein ▁Reh - K itz ▁& ▁10 ▁Zi egen !\"", "▁Die ▁Straße ▁liegt ▁im ▁Süden .",
-         "▁Nein ."],
-        ["Er sagt : &quot; Ein Reh @-@ Kitz &amp; 10 Zie@@ gen ! &quot;",
-         "die strasse liegt im <<unk>> .", "nein ."],
-        ["<unk> sagt : <unk>", "<<unk>> <<unk>> liegt im <<unk>>", "<unk>"],
-        ["<unk>", "<unk>", ""],
-    ],
-    ids=["subwords", "moses", "unknown", "nothing"],
-)  # fmt: skip
-def test_the_reference_of_a_translation(targets: list[str], tmp_path: Path) -> None:
-    """However it is tokenised, the right one is accepted, another one rejected."""
-    out, right, other = generated(tmp_path / "out", targets), tmp_path / "right", tmp_path / "other"
-    right.write_text("".join(f"{line}\n" for line in THREE))
-    assert read_system(out, right).references == THREE
-    other.write_text("Zwei Männer gehen heute im Park spazieren.\n" * 3)
-    if any(map(str.isalpha, "".join(targets).replace("unk", ""))):
-        with refusing(f"{other}: is not the reference of {out}: it has 'Zwei Männer "):
-            read_system(out, other)
-
-
 @pytest.mark.parametrize("unknown", ["<unk>", "Rehkitz"])
 def test_references_are_no_translations(unknown: str, tmp_path: Path) -> None:
     """As ``fairseq-generate --score-reference`` prints them: their BLEU is 100.

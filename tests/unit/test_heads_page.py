@@ -45,17 +45,33 @@ FULL: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_the_page_shows_all_parts_and_each_figure_exists(tmp_path: Path) -> None:
+def test_the_page_has_a_row_for_each_head_and_one_figure(tmp_path: Path) -> None:
     page.write(FULL, tmp_path)
     text = (tmp_path / page.NAME).read_text()
-    shown = re.findall(r"!\[.*\]\((.*)\)", text)
-    assert sorted(shown) == sorted(path.name for path in tmp_path.glob("*.png"))
-    assert len(shown) == 4
-    assert re.search(r"layer 0, head 0 +\| positional -1 .*\| +0.013 \|", text)
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {page.NAME, page.FIGURE, "heads.pdf"}
+    assert re.findall(r"!\[.*\]\((.*)\)", text) == [page.FIGURE]
+    rows = [row.split() for row in re.findall(r"^\| ((?:encoder|decoder|cross) .*)", text, re.M)]
+    assert [row[:2] for row in rows][:2] == [["encoder", "0.0"], ["encoder", "0.1"]], "by price"
+    assert len(rows) == 6
+    assert rows[0][3] == "0.0125"
+    assert rows[0][-3:-1] == ["positional", "-1"]
     row = re.search(r"\| nsubj dependent->head .*", text)
     assert row
     assert row[0].replace(" ", "").split("|")[2:7] == ["1,234", "0.1", "0.50", "0.40", "+1"]
     assert "obj" not in text  # it has no pairs
+
+
+def test_the_title_names_unit_and_model() -> None:
+    title = page.figure(FULL).get_suptitle()
+    assert all(words in title for words in ("bits per target token", "average.pt", "toy"))
+
+
+def test_what_a_head_does() -> None:
+    """Its role, or its highest measure; nothing where none applies."""
+    places = (("encoder", 0, 1), ("encoder", 1, 0), ("decoder", 0, 0), ("cross", 0, 0))
+    found = [page.does(FULL, *place) for place in places]
+    assert found == ["nsubj", "rare tokens", "confidence 1.00", ""]
 
 
 def test_parts_that_are_missing_are_left_out(tmp_path: Path) -> None:
