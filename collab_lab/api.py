@@ -147,6 +147,7 @@ def prune(
     number: int | None = None,
     *,
     keep: int | None = None,
+    same_on_each_side: bool = False,
     retained: Retained | None = None,
     types: Sequence[AttentionType] = ATTENTION_TYPES,
     importances: choices.Importances | None = None,
@@ -161,6 +162,8 @@ def prune(
     Args:
         number: of heads to remove from the whole model.
         keep: number of heads that each attention keeps instead.
+        same_on_each_side: remove at least ``number`` heads; the attentions of the encoder keep
+            equally many, and so do those of the decoder.
         retained: the heads to keep instead, by attention type and layer.
         types: attention types that lose heads.
         importances: of each head, by attention type and layer: the least important ones go.
@@ -170,6 +173,8 @@ def prune(
         UserError: heads share projections, or there are fewer heads.
     """
     surgery.check_heads(model)
+    if same_on_each_side and (number is None or set(types) != set(ATTENTION_TYPES)):
+        raise UserError("needs a number, and heads of all types", "same_on_each_side")
     model = choices.without_gates(model)
     if retained is not None:
         return Pruned(surgery.pruned(model, retained), retained, None)
@@ -190,6 +195,9 @@ def prune(
     pairs = {attention: fisher for attention, fisher in pairs.items() if attention.type in types}
     if keep is not None:
         retained, price = choices.cheapest_of_each(model.heads, pairs, keep)
+    elif same_on_each_side:
+        orders = {attention: choices.removals({attention: m}) for attention, m in pairs.items()}
+        retained, price = choices.equal_on_each_side(model.heads, orders, number or 0)
     else:
         retained, price = choices.cheapest(model.heads, pairs, number or 0)
     result = surgery.pruned(model, retained, statistics)

@@ -40,6 +40,11 @@ def build_parser() -> argparse.ArgumentParser:
         "--keep", metavar="C", type=positive, help="number of heads to keep in each attention"
     )
     parser.add_argument(
+        "--same-on-each-side", action="store_true",
+        help="the attentions of the encoder keep equally many heads, and so do those of the "
+        "decoder, so that CTranslate2 keeps the saving; at least the given number goes",
+    )  # fmt: skip
+    parser.add_argument(
         "--types", nargs="+", choices=ATTENTION_TYPES, default=ATTENTION_TYPES,
         help="attention types that lose heads (default: all)",
     )  # fmt: skip
@@ -85,9 +90,11 @@ def check_options(parser: argparse.ArgumentParser, args: argparse.Namespace) -> 
         options.reject(parser, args, ("sentences", "subset"), "is of the choice by price")
     if not is_ranked:
         reason = "needs a choice by price, --importance or --random"
-        options.reject(parser, args, (*NUMBER_OPTIONS, "types"), reason)
+        options.reject(parser, args, (*NUMBER_OPTIONS, "types", "same_on_each_side"), reason)
     elif all(getattr(args, name) is None for name in NUMBER_OPTIONS):
         parser.error("give a number of heads: --remove-share, --as-many-as or --keep")
+    if args.same_on_each_side:
+        options.reject(parser, args, ("keep", "types"), "contradicts --same-on-each-side")
 
 
 def choice(args: argparse.Namespace, model: Trained) -> dict[str, Any]:
@@ -111,6 +118,7 @@ def choice(args: argparse.Namespace, model: Trained) -> dict[str, Any]:
         if number < 0:
             raise UserError(f"has more heads than {model.path}", args.as_many_as, "swap them")
     chosen = {"number": number, "keep": args.keep, "types": args.types}
+    chosen["same_on_each_side"] = args.same_on_each_side
     if args.random is not None:
         chosen["importances"] = choices.random_importances(heads, args.random)
     if args.importance is not None:

@@ -65,9 +65,7 @@ def compare(
 
 def by_fairseq(translator: Any, words: Vocabulary, sources: Sequence[Tensor]) -> list[list[int]]:
     """Translations by ``fairseq-generate``'s search with beam 5, as indices without ``</s>``."""
-    search = SequenceGenerator(
-        [translator], words.target, beam_size=5, max_len_b=model.MAX_LENGTH
-    )
+    search = SequenceGenerator([translator], words.target, beam_size=5, max_len_b=model.MAX_LENGTH)
     found = []
     for tokens in batches(sources, words.source.pad(), left_pad=True):
         batch = {"src_tokens": tokens, "src_lengths": tokens.ne(words.source.pad()).sum(1)}

@@ -19,12 +19,15 @@ from typing import Any
 
 import yaml
 from fairseq.dataclass import FairseqDataclass
-from fairseq.models import MODEL_DATACLASS_REGISTRY
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 from omegaconf import OmegaConf
 
 from collab_common import ATTENTION_TYPES
 from collab_common.files import write_atomic
 from collab_lab.trained.checkpoint import Trained
+from fairseq_collab.models.base import Family
+from fairseq_collab.models.options import preset
+from fairseq_collab.models.variants import family_of
 
 #: Options that describe the shape of a pruned model, said even where they are the default.
 SHAPE = (
@@ -43,7 +46,10 @@ _OF_TRAINING = {
 def known_defaults(arch: str) -> dict[str, Any]:
     """The options of an architecture that can change a model's function, with their defaults."""
     # Models without a dataclass, such as those of plug-ins, have no known defaults.
-    structured = OmegaConf.structured(MODEL_DATACLASS_REGISTRY.get(arch, FairseqDataclass))
+    kind = MODEL_DATACLASS_REGISTRY.get(arch, FairseqDataclass)
+    if family := family_of_stock(arch):
+        kind = preset(family.options, "stock_options", **family.presets[""])
+    structured = OmegaConf.structured(kind)
     values: Any = OmegaConf.to_container(structured, enum_to_str=True)
     return {
         name: default
@@ -51,6 +57,11 @@ def known_defaults(arch: str) -> dict[str, Any]:
         if name not in {"_name", *_OF_TRAINING}
         and not str(default).startswith("${")  # an option of the task, or of all of fairseq
     }
+
+
+def family_of_stock(arch: str) -> Family | None:
+    """The family of one of fairseq's own architectures without a dataclass, else None."""
+    return None if arch in MODEL_DATACLASS_REGISTRY else family_of(ARCH_MODEL_REGISTRY[arch])
 
 
 def shown_options(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -62,7 +73,9 @@ def shown_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def training_options(result: Trained) -> str:
     """The options with which ``fairseq-train`` builds the model."""
-    words = ["--arch", result.arch]
+    stock = family_of_stock(result.arch)
+    # All options are compared with those of the architecture without a preset.
+    words = ["--arch", stock.prefix.rstrip("_") if stock else result.arch]
     for name, value in shown_options({**result.options, "_name": result.arch}).items():
         if value is False:  # a preset's true, which no flag can undo
             continue

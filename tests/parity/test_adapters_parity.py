@@ -21,8 +21,6 @@ from transformers import (
     DistilBertModel,
     MarianConfig,
     MarianMTModel,
-    RobertaConfig,
-    RobertaModel,
 )
 
 from collab_common.errors import UserError
@@ -48,7 +46,6 @@ DECODER = BertConfig(**TEXT, is_decoder=True)
 MODELS: dict[str, Any] = {
     "bert": lambda: BertModel(BertConfig(**TEXT)),
     "bert, sdpa": lambda: BertModel(BertConfig(**TEXT | {"attn_implementation": "sdpa"})),
-    "roberta": lambda: RobertaModel(RobertaConfig(**TEXT)),
     "distilbert": lambda: DistilBertModel(
         DistilBertConfig(
             vocab_size=30,
