@@ -18,8 +18,8 @@ from collab_lab.export import model
 from collab_lab.export.model import Vocabulary
 from collab_lab.trained.checkpoint import Trained
 
-#: Sentences of a batch.
-BATCH = 16
+#: Sentences of a batch, and hypotheses of a sentence.
+BATCH, BEAM = 16, 5
 
 
 def validation_sources(words: Vocabulary, number: int) -> list[Tensor]:
@@ -64,8 +64,9 @@ def compare(
 
 
 def by_fairseq(translator: Any, words: Vocabulary, sources: Sequence[Tensor]) -> list[list[int]]:
-    """Translations by ``fairseq-generate``'s search with beam 5, as indices without ``</s>``."""
-    search = SequenceGenerator([translator], words.target, beam_size=5, max_len_b=model.MAX_LENGTH)
+    """Translations by ``fairseq-generate``'s search, as indices without ``</s>``."""
+    limits = {"beam_size": BEAM, "max_len_b": model.MAX_LENGTH}
+    search = SequenceGenerator([translator], words.target, **limits)
     found = []
     for tokens in batches(sources, words.source.pad(), left_pad=True):
         batch = {"src_tokens": tokens, "src_lengths": tokens.ne(words.source.pad()).sum(1)}

@@ -29,11 +29,11 @@ from fairseq.data import Dictionary
 from torch import Tensor, nn
 
 from collab_common.errors import UserError
-from collab_lab.export.check import BATCH
+from collab_lab.export.check import BATCH, BEAM
 from collab_lab.export.model import (
     Vocabulary,
-    check_engine,
     check_all_read,
+    check_engine,
     inexact,
     longest_output,
     numbers_of_heads,
@@ -115,9 +115,9 @@ def specification(trained: Trained, words: Vocabulary) -> TransformerSpec:
 
 
 def search_options(model: Any) -> dict[str, Any]:
-    """Arguments of ``translate_batch``: the search of ``fairseq-generate`` with beam 5."""
+    """Arguments of ``translate_batch``: those of ``fairseq-generate``."""
     return {
-        "beam_size": 5,
+        "beam_size": BEAM,
         "max_input_length": int(model.max_positions()[0]),
         "max_decoding_length": longest_output(model),
         "suppress_sequences": [[PADDING]],

@@ -19,7 +19,7 @@ from safetensors.torch import save
 from torch import Tensor
 from transformers import GenerationConfig, MarianConfig, MarianMTModel
 
-from collab_lab.export.check import batches
+from collab_lab.export.check import BEAM, batches
 from collab_lab.export.model import (
     MULTILINGUAL,
     Vocabulary,
@@ -28,10 +28,10 @@ from collab_lab.export.model import (
     inexact,
     longest_output,
     plain,
+    position_table,
     report_padding,
     stacks,
     stock_heads,
-    position_table,
     vocabulary,
 )
 from collab_lab.trained.checkpoint import Trained
@@ -79,8 +79,8 @@ def translate(
     model, pad, eos = MarianMTModel.from_pretrained(folder), words.source.pad(), words.target.eos()
     found = []
     for tokens in batches(sources, pad):
-        for row in model.generate(input_ids=tokens, attention_mask=tokens.ne(pad).long()).tolist():
-            _, *output = row  # the start of a target
+        inputs = {"input_ids": tokens, "attention_mask": tokens.ne(pad).long()}
+        for _, *output in model.generate(**inputs, num_beams=BEAM).tolist():
             found.append(output[: output.index(eos)])
     return found
 

@@ -33,7 +33,6 @@ from collab_lab.pruning.surgery import weights_of
 from collab_lab.trained.attentions import attentions, check_known, of_one_model
 from collab_lab.trained.checkpoint import Trained, check_data, check_finite
 from collab_lab.trained.untrained import load_weights, untrained
-from fairseq_collab.attention import HeadAttention
 from fairseq_collab.models.base import Family
 from fairseq_collab.models.checks import register_dictionary_signature
 from fairseq_collab.models.families import LANGUAGE_MODEL
@@ -96,6 +95,7 @@ def build(trained: Trained, options: Any, weights: Mapping[str, Tensor]) -> nn.M
 def write(trained: Trained, folder: Path) -> None:
     """``model.pt``, a checkpoint of fairseq's own model: no ``--user-dir`` is needed."""
     result = plain(trained)
+    build(result, result.cfg.model, result.model.state_dict())  # fairseq takes all weights
     extra = {k: v for k, v in result.state["extra_state"].items() if k != "train_iterator"}
     result = replace(result, state={**result.state, "extra_state": extra})
     result.cfg.common.user_dir = None
@@ -107,11 +107,11 @@ def plain(trained: Trained) -> Trained:
     """The function as a model of fairseq's own; raises UserError where that is not exact."""
     family = family_of(type(trained.model))
     assert family is not None, "load() rejects other models"
-    options, weights = trained.cfg.model, trained.model.state_dict()
-    if type(trained.model) not in family.stock:
-        options, weights = stock_options(trained, family), stock_weights(trained)
+    if type(trained.model) in family.stock:
+        return trained
+    options = stock_options(trained, family)
     # Built and loaded by fairseq, so that the state dict is fairseq's own.
-    return trained.with_model(build(trained, options, weights), options)
+    return trained.with_model(build(trained, options, stock_weights(trained)), options)
 
 
 def stock_weights(trained: Trained) -> dict[str, Tensor]:
