@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import ctranslate2
 import pytest
+import sentencepiece
 import toy
 import toy_checkpoints
 from ctranslate2.converters import FairseqConverter
@@ -245,6 +247,62 @@ def test_a_language_model_is_advised_no_engine_that_refuses_it() -> None:
     assert "ct2" not in str(refusal.value)
 
 
+# ---- the model card ------------------------------------------------------------------------------
+
+OPTIONS = {
+    **toy.SIZES,
+    "encoder_learned_pos": True,
+    "no_scale_embedding": True,
+    "share_decoder_input_output_embed": True,
+    "activation_fn": "gelu",
+    "max_source_positions": 64,
+    "max_target_positions": 30,
+    "dropout": 0.2,
+}
+
+
+@pytest.mark.parametrize("arch", ["transformer", "transformer_iwslt_de_en"])
+@pytest.mark.parametrize("has_set", [True, False])
+def test_the_card_has_all_options_and_an_example_that_runs(
+    arch: str,
+    has_set: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """From German: the example is from the validation set, or of words of the dictionary."""
+    monkeypatch.chdir(tmp_path)
+    (data := tmp_path / "data").mkdir()
+    (data / "text").write_text("ab ba aab bba\n" * 20)
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(data / "text"), model_prefix=str(data / "spm"), vocab_size=15,
+        hard_vocab_limit=False, minloglevel=2,
+    )  # fmt: skip
+    pieces, words = sentencepiece.SentencePieceProcessor(str(data / "spm.model")), Dictionary()
+    for i in range(3, pieces.get_piece_size()):
+        words.add_symbol(pieces.id_to_piece(i))
+    for i in range(16 - len(words)):
+        words.add_symbol(f"madeupword{i}")
+    for language in ("de", "en"):
+        words.save(str(data / f"dict.{language}.txt"))
+    if has_set:
+        write_set(data / "valid.de-en.de", words, [pieces.encode("bba ab", out_type=str)])
+    path = toy_checkpoints.write(tmp_path / "c.pt", arch, **OPTIONS)
+    state = checkpoints.read(path)
+    state["cfg"]["task"] |= {"source_lang": "de", "target_lang": "en"}
+    checkpoints.save(state, path)
+    run(path, data, "--format=hf", "--out", "model")
+    card = (tmp_path / "model" / "README.md").read_text()
+    assert ["--arch transformer " in card, "'bba ab'" in card] == [True, has_set]
+    for name, value in OPTIONS.items():
+        option = f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
+        assert option in card or value == 0.1, option
+    capsys.readouterr()
+    [snippet] = re.findall(r"```python\n(.*?)```", card, re.S)
+    exec(snippet, {})
+    assert capsys.readouterr().out.count("\n") == 1
+
+
 # ---- --check, CTranslate2's converter ------------------------------------------------------------
 
 
@@ -254,12 +312,16 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data") / "data"
     shutil.copytree(STORED, folder)
     words = Dictionary.load(str(folder / "dict.en.txt"))
-    path = folder / "valid.en-de.en"
+    write_set(folder / "valid.en-de.en", words, SENTENCES)
+    return folder
+
+
+def write_set(path: Path, words: Dictionary, sentences: list[list[str]]) -> None:
+    """One side of a set, as ``fairseq-preprocess`` writes it."""
     builder = indexed_dataset.make_builder(f"{path}.bin", "mmap", len(words))
-    for sentence in SENTENCES:
+    for sentence in sentences:
         builder.add_item(words.encode_line(" ".join(sentence), add_if_not_exist=False))
     builder.finalize(f"{path}.idx")
-    return folder
 
 
 @pytest.mark.parametrize("format_", FORMATS)
