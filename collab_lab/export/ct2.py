@@ -38,7 +38,6 @@ from collab_lab.export.model import (
     longest_output,
     numbers_of_heads,
     position_table,
-    report_padding,
     vocabulary,
 )
 from collab_lab.export.standard_weights import (
@@ -69,8 +68,13 @@ def export(trained: Trained, data: Path | None, folder: Path) -> None:
     """Fill a folder for ``ctranslate2.Translator``, and print the size of the KV cache there."""
     check_engine(trained, "CTranslate2", ACTIVATIONS)
     write(trained, vocabulary(trained, data), folder)
-    heads = {stack: layout(trained, stack)[1] for stack in ("encoder", "decoder")}
-    report_padding(trained, heads, "; prune --same-on-each-side keeps the saving")
+    for stack in ("encoder", "decoder"):
+        layers, heads, _ = layout(trained, stack)
+        total = heads * len(layers)
+        if zeros := total - sum(numbers_of_heads(trained, stack)):
+            reason = f"CTranslate2 has one number of heads in the {stack}"
+            todo = "prune --same-on-each-side keeps the saving"
+            print(f"{zeros} of {total} heads are zeros, and cost what heads cost: {reason}; {todo}")
     for token, (ours, in_ct2) in cache_bytes(trained).items():
         print(f"KV cache per {token} token (float32): {ours:,} bytes, in CTranslate2 {in_ct2:,}")
     search = ", ".join(f"{name}={value!r}" for name, value in search_options(trained.model).items())

@@ -30,8 +30,6 @@ from collab_lab.export.model import (
     plain,
     position_table,
     report_padding,
-    stacks,
-    stock_heads,
     vocabulary,
 )
 from collab_lab.trained.checkpoint import Trained
@@ -56,7 +54,7 @@ def export(trained: Trained, data: Path | None, folder: Path) -> None:
     if trained.cfg.task._name == MULTILINGUAL:
         raise inexact(trained, "MarianMTModel has no symbols of languages", "give --format ct2")
     write(stock.model, vocabulary(stock, data), folder)
-    report_padding(trained, {stack: stock_heads(trained, stack) for stack in stacks(trained)})
+    report_padding(trained)
 
 
 def write(model: Any, words: Vocabulary, folder: Path) -> None:

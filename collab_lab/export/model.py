@@ -100,7 +100,7 @@ def write(trained: Trained, folder: Path) -> None:
     result = replace(result, state={**result.state, "extra_state": extra})
     result.cfg.common.user_dir = None
     result.save(folder / "model.pt")
-    report_padding(trained, {stack: stock_heads(trained, stack) for stack in stacks(trained)})
+    report_padding(trained)
 
 
 def plain(trained: Trained) -> Trained:
@@ -147,23 +147,20 @@ def stock_heads(trained: Trained, stack: str) -> int:
     return next((n for n in range(max(1, most), size + 1) if size % n == 0), most)
 
 
-def stacks(trained: Trained) -> list[str]:
-    """The stacks of layers that a model has: encoder and decoder, or the latter."""
-    return [stack for stack in ("encoder", "decoder") if numbers_of_heads(trained, stack)]
-
-
-def report_padding(trained: Trained, heads: Mapping[str, int], todo: str = "") -> None:
-    """Print what is lost where attentions are filled up with heads of zeros.
-
-    Args:
-        heads: number of heads of each attention in the exported encoder and decoder.
-    """
-    for stack, number in heads.items():
-        own = numbers_of_heads(trained, stack)
-        total = number * len(own)
-        if zeros := total - sum(own):
-            reason = f"the format has one number of heads in all attentions of the {stack}"
-            print(f"{zeros} of {total} heads are zeros, and cost what heads cost: {reason}{todo}")
+def report_padding(trained: Trained) -> None:
+    """Print what fairseq's own attention, and Hugging Face's, lose of removed heads."""
+    for stack in ("encoder", "decoder"):
+        widths = [
+            a.module.out_proj.in_features
+            for a in attentions(trained.model)
+            if a.name.startswith(f"{stack}.")
+        ]
+        total = len(widths) * trained.options[f"{stack}_embed_dim"] if widths else 0
+        if zeros := total - sum(widths):
+            reason = f"the {stack}'s attentions have the model's size here"
+            print(
+                f"{zeros} of {total} values of heads are zeros, and cost what heads cost: {reason}"
+            )
 
 
 def stock_options(trained: Trained, family: Family) -> Any:
