@@ -33,7 +33,7 @@ def untrained(
 
 
 def load_weights(
-    model: nn.Module, weights: Mapping[str, Tensor], path: Path, options: Any = None
+    model: Any, weights: Mapping[str, Tensor], path: Path, options: Any = None
 ) -> None:
     """Load all weights; UserError names one that is missing, or has no place in the model.
 
@@ -41,7 +41,7 @@ def load_weights(
         options: of the model; fairseq leaves out layers that are not in ``--*-layers-to-keep``.
     """
     with naming(path):
-        loaded: Any = model.load_state_dict(dict(weights), strict=False, model_cfg=options)
+        loaded = model.load_state_dict(dict(weights), strict=False, model_cfg=options)
     for problem, names in zip(("is missing", "has no place in the model"), loaded, strict=True):
         if names:
             raise UserError(f"the weight {names[0]} {problem}", path)
