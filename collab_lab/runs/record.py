@@ -42,8 +42,9 @@ class Record:
         multiply_adds: of one sentence (pair) of ``multiply_adds_length`` tokens (on each side).
         train_tokens_per_second, sentences_per_second: speed of training and of decoding; None
             where the model was not trained in this run, or does not translate.
-        valid_loss: in bits, as fairseq logs it, label smoothing and penalties included.
-        valid_nats: negative log-likelihood per token of the validation set, in nats.
+        valid_loss: of the scored model (the average) on the validation set, in bits, as fairseq
+            counts it, label smoothing and penalties included.
+        valid_nats: its negative log-likelihood per token, in nats.
     """
 
     task: Task = "translation"

@@ -33,7 +33,7 @@ from collab_lab.metrics.translate import Translations, translate
 from collab_lab.runs.devices import num_gpus
 from collab_lab.runs.record import Record, Task
 from collab_lab.runs.run import Run, is_ours
-from collab_lab.runs.training import averaged_model, training_numbers
+from collab_lab.runs.training import averaged_model, losses, training_numbers, validate
 from collab_lab.runs.translations import manifest, read_lines
 from collab_lab.trained.attentions import attentions
 from collab_lab.trained.checkpoint import (
@@ -84,6 +84,7 @@ def score_run(run: Run) -> Record:
         averaged=averaged,
         **numbers,
         **training_numbers(run, trained),
+        **losses(validate(trained)),  # in the log those of the last update, not of the average
         **measured(run, config, trained, subset),
         **now | ({"hardware": started.hardware} if started.hardware else {}),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -311,12 +312,16 @@ def test_entries_that_a_kill_has_cut_do_not_count(run: Run, model: Mock) -> None
     """What comes next, once the training has been resumed, is in the same line."""
     speed = '"train_wps": "{0}00", "train_wpb": "9", "train_train_wall": "0"'
     train = f'| train | {{{{"epoch": {{0}}, {speed}, "train_num_updates": "{{0}}0"}}}}\n'
-    valid = '| valid | {"epoch": 2, "valid_loss": "4.5"}\n'
+    valid = "".join(
+        f'| valid | {{"epoch": {n}, "valid_loss": "{n + 2.5}", "valid_nll_loss": "{n + 1}"}}\n'
+        for n in (1, 2)
+    )
     cut = train.format(2)[:25]
     run.log.write_text(train.format(1) + cut + train.format(2) + cut + "}\n" + valid)
     figures = training_numbers(run, model)
     assert figures["train_tokens_per_second"] == 150
     assert (figures["train_updates"], figures["epochs"], figures["valid_loss"]) == (20, 2, 4.5)
+    assert figures["valid_nats"] == pytest.approx(3 * math.log(2), abs=1e-5)
     run.log.write_text(valid)
     with pytest.raises(UserError, match=r"train\.log: no finished epoch in it"):
         training_numbers(run, model)
