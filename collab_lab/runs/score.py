@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 from fairseq import utils
+from fairseq.dataclass.configs import GenerationConfig
 from fairseq_cli.eval_lm import eval_lm
 from omegaconf import DictConfig, OmegaConf
 
@@ -48,11 +49,13 @@ from data_prep.moses import ordinary_text
 
 Facts = dict[str, Any]
 
-#: Options that only the command fairseq-generate can serve.
-UNSUPPORTED = (
-    *("generation.lm_path", "generation.prefix_size", "generation.replace_unk"),
-    *("generation.constraints", "common_eval.model_overrides"),
-)
+#: Options of the section ``generation`` with which the output is no translation by the model alone.
+NO_TRANSLATION = (
+    "constraints", "decoding_format", "eos_token", "iter_decode_eos_penalty",
+    "iter_decode_force_max_iter", "iter_decode_max_iter", "iter_decode_with_beam",
+    "iter_decode_with_external_reranker", "lm_path", "lm_weight", "prefix_size", "print_alignment",
+    "replace_unk", "retain_iter_history", "score_reference",
+)  # fmt: skip
 
 
 def score_run(run: Run) -> Record:
@@ -83,8 +86,8 @@ def score_run(run: Run) -> Record:
         subset=subset,
         averaged=averaged,
         **numbers,
-        **training_numbers(run, trained),
-        **losses(validate(trained)),  # in the log those of the last update, not of the average
+        # The losses of the log are those of the last update, not of the average.
+        **training_numbers(run, trained) | losses(validate(trained)),
         **measured(run, config, trained, subset),
         **now | ({"hardware": started.hardware} if started.hardware else {}),
     )
@@ -115,6 +118,15 @@ def task_of(config: DictConfig) -> Task:
         todo = "train translation models or language models"
         raise UserError(f"runs of the task {name!r} have no score", "task._name", todo)
     return "language_modeling"
+
+
+def check_generation(config: DictConfig) -> None:
+    """Raise UserError for an option that only the command fairseq-generate serves."""
+    refused = {f"generation.{name}": vars(GenerationConfig)[name] for name in NO_TRANSLATION}
+    for name, default in (refused | {"common_eval.model_overrides": "{}"}).items():
+        if OmegaConf.select(config, name, default=default) != default:
+            todo = "translate with fairseq-generate, and score what it prints (--reference)"
+            raise UserError("is not possible in a run", name, todo)
 
 
 def check_test_set(config: DictConfig) -> str:
@@ -177,11 +189,8 @@ def model_numbers(trained: Trained) -> Facts:
 
 def translation(run: Run, config: DictConfig, trained: Trained, subset: str) -> Facts:
     """Translate the test set, keep the text, and score it."""
+    check_generation(config)
     generation, task = config.generation, config.task
-    for name in UNSUPPORTED:
-        if OmegaConf.select(config, name) not in (None, 0, "{}"):
-            todo = "translate with fairseq-generate, and score what it prints (--reference)"
-            raise UserError("is not possible in a run", name, todo)
     marked = subword_marks(trained.task.target_dictionary.symbols)
     subwords = config.common_eval.post_process or marked
     trained.model.prepare_for_inference_(config)

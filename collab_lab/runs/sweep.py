@@ -31,6 +31,7 @@ from collab_common.errors import UserError, chain, first_line
 from collab_common.files import config_folder
 from collab_common.progress import bar
 from collab_lab.runs.run import flat, started_from
+from collab_lab.runs.score import check_generation
 
 #: Sections of a run's configuration that fairseq does not know.
 OURS = ("method",)
@@ -164,6 +165,7 @@ def _jobs(name: str, search: list[str], overrides: list[str]) -> Iterator[Job]:
         except ValueError as error:  # a group set to null
             raise UserError(f"Hydra says: {error}") from error
         check_options(config)
+        check_generation(config)
         job = Job(run_name(varied), varied, complete(config))
         if job.name in names:
             raise UserError(f"two runs are called {job.name}", todo="vary fewer options")

@@ -26,6 +26,7 @@ from collab_lab.runs import devices, worker
 from collab_lab.runs.record import Outcome, Started
 from collab_lab.runs.run import PLUGIN, Run, is_ours, runs_under
 from collab_lab.runs.score import (
+    check_generation,
     manifest_hash,
     method_of,
     task_of,
@@ -416,6 +417,41 @@ def test_what_only_fairseq_generate_can_do(run: Run) -> None:
     config = OmegaConf.create({"generation": {}, "task": {}, **asked})
     with refusing("common_eval.model_overrides: is not possible in a run; translate with fairseq"):
         translation(run, config, Mock(), "test")
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        *(("score_reference", True), ("prefix_size", 2), ("replace_unk", "dict.txt")),
+        *(("constraints", "ordered"), ("lm_path", "lm.pt"), ("lm_weight", 0.5)),
+        *(("print_alignment", "hard"), ("iter_decode_max_iter", 3), ("decoding_format", "vote")),
+        *(("retain_iter_history", True), ("eos_token", "x")),
+    ],
+)
+def test_options_with_which_a_run_would_not_translate(option: str, value: object) -> None:
+    search = {"beam": 2, "nbest": 2, "sampling": True, "temperature": 0.5, "lenpen": 0.6}
+    check_generation(OmegaConf.create({"generation": search}))
+    with refusing(f"generation.{option}: is not possible in a run"):
+        check_generation(OmegaConf.create({"generation": {**search, option: value}}))
+
+
+@pytest.mark.parametrize(
+    ("text", "overrides"),
+    [
+        ("generation: {score_reference: true}\n", []),
+        ("", ["generation.score_reference=true"]),
+        ("", ["++generation.score_reference=true"]),
+        ("", ["generation.score_reference=false,true"]),
+    ],
+)
+def test_a_sweep_whose_runs_would_not_translate(
+    text: str, overrides: list[str], tmp_path: Path
+) -> None:
+    """Before anything is trained, however the option is given."""
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(f"# @package _global_\n{COLLAB}{text}")
+    with refusing("generation.score_reference: is not possible in a run"):
+        plan(mine, overrides)
 
 
 def test_stock_transformers_are_planned() -> None:
