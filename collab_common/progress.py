@@ -36,5 +36,6 @@ def bar(description: str, items: Iterable[Item] | None = None, **options: Any) -
     from tqdm import tqdm
 
     if not sys.stderr.isatty():
-        options |= {"file": Lines(), "mininterval": EVERY, "delay": EVERY}
-    return tqdm(items, desc=description, leave=False, **options)
+        # Bars within bars have a line each, and no code that moves a cursor; the last line is 100%.
+        options |= {"file": Lines(), "mininterval": EVERY, "delay": EVERY, "position": 0}
+    return tqdm(items, desc=description, **{"leave": not sys.stderr.isatty(), **options})

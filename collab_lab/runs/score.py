@@ -33,7 +33,7 @@ from collab_lab.metrics.cost import LENGTH, cost, multiply_adds
 from collab_lab.metrics.translate import Translations, translate
 from collab_lab.runs.devices import num_gpus
 from collab_lab.runs.record import Record, Task
-from collab_lab.runs.run import Run, is_ours
+from collab_lab.runs.run import Run, data_folder, is_ours
 from collab_lab.runs.training import averaged_model, losses, training_numbers, validate
 from collab_lab.runs.translations import manifest, read_lines
 from collab_lab.trained.attentions import attentions
@@ -62,7 +62,7 @@ def score_run(run: Run) -> Record:
     """Measure a trained run, and finish it."""
     config = run.config()
     task, subset = task_of(config), check_test_set(config)
-    data, started = Path(config.task.data), run.started()
+    data, started = data_folder(config), run.started()
     averaged = averaged_model(run, config)
     if not is_ours(config.common.user_dir):
         utils.import_user_module(config.common)
@@ -72,6 +72,11 @@ def score_run(run: Run) -> Record:
     to_gpu(trained.model, config)
     now = circumstances(config.common.cpu, 1 if started.checkpoint else num_gpus(config))
     measured = perplexities if task == "language_modeling" else translation
+    numbers |= training_numbers(run, trained)
+    # The losses of the log are those of the last update, not of the average.
+    numbers |= losses(validate(trained)) | measured(run, config, trained, subset)
+    if not started.alone:
+        numbers |= {"train_tokens_per_second": None, "sentences_per_second": None}
     record = Record(
         task=task,
         run=run.name,
@@ -86,9 +91,6 @@ def score_run(run: Run) -> Record:
         subset=subset,
         averaged=averaged,
         **numbers,
-        # The losses of the log are those of the last update, not of the average.
-        **training_numbers(run, trained) | losses(validate(trained)),
-        **measured(run, config, trained, subset),
         **now | ({"hardware": started.hardware} if started.hardware else {}),
     )
     run.finish(record)
@@ -132,7 +134,7 @@ def check_generation(config: DictConfig) -> None:
 def check_test_set(config: DictConfig) -> str:
     """The test set of a run; UserError unless the data folder has its text, and binarised."""
     subset, task = config.dataset.gen_subset, config.task
-    data = Path(task.data)
+    data = data_folder(config)
     if task_of(config) == "language_modeling":
         if not (data / f"{subset}.idx").is_file():
             todo = "prepare the data again, with this test set"
@@ -197,7 +199,7 @@ def translation(run: Run, config: DictConfig, trained: Trained, subset: str) -> 
     utils.set_torch_seed(config.common.seed)  # of sampling, if that is asked for
     samples = all_batches(trained, config, subset)
     translations = translate(trained.model, trained.task, samples, generation, subwords)
-    facts, text = translation_scores(translations, Path(task.data), subset, task.target_lang)
+    facts, text = translation_scores(translations, data_folder(config), subset, task.target_lang)
     files.write_atomic(run.translations, "".join(f"{line}\n" for line in text))
     return {
         **facts,

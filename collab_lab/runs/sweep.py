@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import json
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,6 +19,7 @@ from typing import Any
 import yaml
 from fairseq.dataclass import initialize
 from fairseq.models import MODEL_REGISTRY
+from fairseq.utils import split_paths
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigLoadError, ConfigStore
 from hydra.core.global_hydra import GlobalHydra
@@ -37,6 +40,8 @@ from collab_lab.runs.score import check_generation
 OURS = ("method",)
 #: The value of an option that takes that of another.
 _REFERENCE = re.compile(r"\$\{(.+)\}")
+#: The override that names folders with further configurations.
+SEARCH = "hydra.searchpath="
 #: Options that every run needs to be followed and scored.
 _FORCED = {"common": {"log_format": "json"}, "checkpoint": {"save_dir": "checkpoints"}}
 
@@ -54,22 +59,21 @@ def plan(config_file: Path, overrides: list[str]) -> list[Job]:
     """Compose every run of a sweep.
 
     Args:
-        config_file: anywhere; files that it includes are looked up in its own folder, and then in
-            that of :func:`.config_folder`.
+        config_file: anywhere; files that it includes are looked up in its own folder, then in
+            ``hydra.searchpath``, and then in that of :func:`.config_folder`.
         overrides: as on the command line of ``fairseq-hydra-train``.
     """
     config_file, config_dir = config_file.resolve(), config_folder()
     root = config_dir if config_file.is_relative_to(config_dir) else config_file.parent
     name = str(config_file.relative_to(root).with_suffix(""))
-    search = [f"hydra.searchpath=['file://{config_dir}']"]
-    if root == config_dir or any(word.startswith("hydra.searchpath=") for word in overrides):
-        search = []
     initialize.hydra_init()  # fairseq's option groups, as in fairseq-hydra-train
     GlobalHydra.instance().clear()
     options: dict[str, Any] = {}
     try:
-        check_sections(config_file)
-        check_names(root, overrides)
+        searched = search_path(check_sections(config_file), overrides)
+        check_names(root, searched)
+        search = [f"hydra.searchpath={json.dumps([*searched, f'file://{config_dir}'])}"]
+        overrides = [word for word in overrides if not word.startswith(SEARCH)]
         with initialize_config_dir(str(root), version_base="1.1", job_name="sweep"):
             whole = compose(name, overrides=search, return_hydra_config=True)
             options |= flat(OmegaConf.to_container(whole, resolve=False))
@@ -80,23 +84,32 @@ def plan(config_file: Path, overrides: list[str]) -> list[Job]:
         raise UserError(f"Hydra says: {_explained(error, options)}", where=config_file) from error
 
 
-def check_sections(config_file: Path) -> None:
-    """Raise UserError for a section of hydra's that is empty, which Hydra does not expect."""
+def check_sections(config_file: Path) -> dict[str, Any]:
+    """The options of a file; UserError for an empty section of hydra's, which Hydra rejects."""
     content = yaml.safe_load(config_file.read_text(encoding="utf-8"))
     sections = flat(content) if isinstance(content, dict) else {}
     for name in ("hydra", "hydra.sweeper"):
         if name in sections and sections[name] is None:
             todo = "give hydra.sweeper.params, or leave it out"
             raise UserError(f"{name} is empty", config_file, todo)
+    return sections
 
 
-def check_names(root: Path, overrides: Iterable[str]) -> None:
+def search_path(sections: Mapping[str, Any], overrides: Iterable[str]) -> list[str]:
+    """``hydra.searchpath``, from the last override of it, or else from the file."""
+    words = [word for word in overrides if word.startswith(SEARCH)]
+    if not words:
+        return sections.get("hydra.searchpath") or []
+    value = OverridesParser.create().parse_override(words[-1]).value()
+    return [getattr(one, "text", one) for one in (value if isinstance(value, list) else [value])]
+
+
+def check_names(root: Path, searched: Iterable[str]) -> None:
     """Raise UserError for a model in ``hydra.searchpath`` whose name a file of ``root`` has.
 
     Hydra would read the latter, and train another model.
     """
-    searched = next((word for word in overrides if word.startswith("hydra.searchpath=")), "")
-    for folder in map(Path, re.findall(r"file://([^'\",\]]+)", searched)):
+    for folder in (Path(word.removeprefix("file://")) for word in searched):
         for path in folder.glob("model/*.yaml"):
             if (shadow := root / path.relative_to(folder)).is_file() and not path.samefile(shadow):
                 raise UserError(f"Hydra would read {shadow}", path, "give the model another name")
@@ -157,6 +170,36 @@ def check_options(config: DictConfig) -> None:
                 raise UserError(problem, f"{section}.{option.name}")
 
 
+def check_schedule(config: DictConfig) -> None:
+    """Raise UserError for a rate that fairseq derives from a warm-up of no updates."""
+    schedule = config.get("lr_scheduler") or {}
+    if schedule.get("_name") == "inverse_sqrt" and not schedule.warmup_updates:
+        todo = "give 1 or more, or a rate that falls to 0 (+schedule=falling)"
+        raise UserError("inverse_sqrt needs a warm-up", "lr_scheduler.warmup_updates", todo)
+
+
+def settings(config: DictConfig) -> dict[str, Any]:
+    """The options of a run that differ from fairseq's defaults, by dotted name."""
+    changed = {}
+    for name, value in flat(config).items():
+        section, _, option = name.partition(".")
+        defaults = _structured(section, config[section]) if option else None
+        if defaults is None or option == "_name" or defaults.get(option) != value:
+            changed[name] = value
+    return changed
+
+
+def _structured(section: str, options: Any) -> dict[str, Any] | None:
+    """fairseq's options of a section, with their defaults; None where it lists none."""
+    kind = options.get("_name")
+    try:
+        node = ConfigStore.instance().load(f"{section}/{kind}.yaml" if kind else f"{section}.yaml")
+    except ConfigLoadError:
+        return None
+    values: Any = OmegaConf.to_container(node.node, resolve=False, enum_to_str=True)
+    return values
+
+
 def _jobs(name: str, search: list[str], overrides: list[str]) -> Iterator[Job]:
     names: set[str] = set()
     for varied, fixed in bar("runs", list(combinations(overrides))):
@@ -166,6 +209,7 @@ def _jobs(name: str, search: list[str], overrides: list[str]) -> Iterator[Job]:
             raise UserError(f"Hydra says: {error}") from error
         check_options(config)
         check_generation(config)
+        check_schedule(config)
         job = Job(run_name(varied), varied, complete(config))
         if job.name in names:
             raise UserError(f"two runs are called {job.name}", todo="vary fewer options")
@@ -203,11 +247,11 @@ def complete(config: DictConfig) -> DictConfig:
     """The configuration as it is kept in the run's folder: nothing depends on where it is read."""
     with open_dict(config):
         config.merge_with(_FORCED)
-        for section, option in (("task", "data"), ("common", "user_dir")):
-            path = config[section].get(option)
-            # A plug-in that is no folder here is found by its name, wherever it is installed.
-            if path and (option == "data" or Path(path).exists()):
-                config[section][option] = str(Path(path).resolve())
+        folders = split_paths(config.task.get("data") or "")
+        config.task.data = os.pathsep.join(str(Path(folder).resolve()) for folder in folders)
+        # A plug-in that is no folder here is found by its name, wherever it is installed.
+        if (plugin := config.common.get("user_dir")) and Path(plugin).exists():
+            config.common.user_dir = str(Path(plugin).resolve())
         for option, path in started_from(config).items():
             if "://" not in path:
                 config.checkpoint[option] = str(Path(path).absolute())

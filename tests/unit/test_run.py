@@ -33,7 +33,7 @@ from collab_lab.runs.score import (
     translation,
     translation_scores,
 )
-from collab_lab.runs.sweep import Job, combinations, complete, plan, run_name
+from collab_lab.runs.sweep import Job, combinations, complete, plan, run_name, settings
 from collab_lab.runs.training import choose_checkpoints, progress, training_numbers
 from collab_lab.runs.worker import Worker, scored, train_command
 
@@ -452,6 +452,45 @@ def test_a_sweep_whose_runs_would_not_translate(
     mine.write_text(f"# @package _global_\n{COLLAB}{text}")
     with refusing("generation.score_reference: is not possible in a run"):
         plan(mine, overrides)
+
+
+@pytest.mark.parametrize("where", ["override", "word", "file"])
+def test_fine_tuning_by_a_configuration_of_ones_own(where: str, tmp_path: Path) -> None:
+    """Its models are found next to those of this project, wherever the search path is given."""
+    (tmp_path / "models" / "model").mkdir(parents=True)
+    small = "# @package _global_\nmodel: {_name: transformer_collab, key_dim: 7}\n"
+    small += "checkpoint: {finetune_from_model: /small.pt}\n"
+    (tmp_path / "models" / "model" / "small.yaml").write_text(small)
+    folder = f"file://{tmp_path / 'models'}"
+    mine = tmp_path / "mine" / "my.yaml"
+    mine.parent.mkdir()
+    defaults = "[/base, {/data: multi30k}, {/model: collab}, {/train: multi30k}, _self_]"
+    text = f"# @package _global_\ndefaults: {defaults}\n"
+    text += f"hydra: {{searchpath: ['{folder}']}}\n" if where == "file" else ""
+    mine.write_text(text)
+    given = {
+        "override": [f"hydra.searchpath=['{folder}']"],
+        "word": [f"hydra.searchpath=[{folder}]"],
+    }
+    more = ["+schedule=falling", "optimization.max_update=250", "lr_scheduler.warmup_updates=0"]
+    (job,) = plan(mine, [*given.get(where, []), "model=choice(small)", *more])
+    config = job.config
+    assert (config.model._name, config.model.key_dim) == ("transformer_collab", 7)
+    assert config.checkpoint.finetune_from_model == "/small.pt"
+    assert (config.lr_scheduler._name, config.lr_scheduler.total_num_update) == (
+        "polynomial_decay", 250,
+    )  # fmt: skip
+    assert settings(config)["lr_scheduler.total_num_update"] == 250
+    assert "model.dropout" in settings(config)
+    assert "common.log_interval" not in settings(config)
+
+
+def test_a_rate_without_a_warm_up(tmp_path: Path) -> None:
+    """fairseq would divide by 0, and the rate would be 0."""
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(f"# @package _global_\n{COLLAB}")
+    with refusing("lr_scheduler.warmup_updates: inverse_sqrt needs a warm-up; give 1 or more"):
+        plan(mine, ["lr_scheduler.warmup_updates=0"])
 
 
 def test_stock_transformers_are_planned() -> None:
