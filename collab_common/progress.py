@@ -16,10 +16,14 @@ EVERY = 30
 
 
 class Lines(io.StringIO):
-    """What a bar draws, as lines on standard error."""
+    """What a bar draws, as lines on standard error: one for each count."""
+
+    count = ""
 
     def write(self, text: str) -> int:
-        if line := text.strip():
+        line = text.strip()
+        count, self.count = self.count, line.partition("[")[0] or self.count
+        if count != self.count:
             print(line, file=sys.stderr, flush=True)
         return len(text)
 

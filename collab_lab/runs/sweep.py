@@ -247,8 +247,9 @@ def complete(config: DictConfig) -> DictConfig:
     """The configuration as it is kept in the run's folder: nothing depends on where it is read."""
     with open_dict(config):
         config.merge_with(_FORCED)
-        folders = split_paths(config.task.get("data") or "")
-        config.task.data = os.pathsep.join(str(Path(folder).resolve()) for folder in folders)
+        if data := config.task.get("data"):
+            folders = (str(Path(folder).resolve()) for folder in split_paths(data))
+            config.task.data = os.pathsep.join(folders)
         # A plug-in that is no folder here is found by its name, wherever it is installed.
         if (plugin := config.common.get("user_dir")) and Path(plugin).exists():
             config.common.user_dir = str(Path(plugin).resolve())

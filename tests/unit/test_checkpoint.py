@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,22 @@ def test_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for read in (checkpoint.batches, checkpoint.samples):
         with refusing("valid: has no sentence within the model's (2, 2) positions"):
             read(trained, "valid")
+
+
+def test_a_long_sentence_is_a_batch_by_itself(tmp_path: Path) -> None:
+    """It does not make other batches longer; every sentence is in one batch."""
+    trained = checkpoint.open_model(toy_checkpoints.write(tmp_path / "c.pt"), toy_checkpoints.COPY)
+    dataset = checkpoint.dataset_of(trained.task, "valid")
+    lengths = [int(dataset.num_tokens(i)) for i in range(len(dataset))]
+    most = max(lengths) - 1
+    for limit in (most, min(lengths) - 1):
+        found = [*checkpoint.batches(trained, "valid", max_tokens=limit)]
+        indices = [batch["id"].tolist() for batch in found]
+        assert sorted(chain.from_iterable(indices)) == [*range(len(dataset))]
+        for rows in indices:
+            padded = len(rows) * max(lengths[row] for row in rows)
+            assert padded <= limit or len(rows) == 1
+    assert len(indices) == len(dataset)
 
 
 def test_sizes_of_dictionaries_are_those_of_the_embeddings() -> None:

@@ -7,6 +7,7 @@ import json
 import math
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -16,7 +17,7 @@ from data.processes import is_running, wait_for
 from fairseq_cli import score as fairseq_score
 from omegaconf import DictConfig, OmegaConf
 from refusals import refusing
-from run_folders import some_record
+from run_folders import some_record, write_run
 
 from collab_common.errors import UserError
 from collab_common.files import config_folder
@@ -24,9 +25,10 @@ from collab_common.folder import build_folder
 from collab_lab.metrics.translate import Translations
 from collab_lab.runs import devices, worker
 from collab_lab.runs.record import Outcome, Started
-from collab_lab.runs.run import PLUGIN, Run, is_ours, runs_under
+from collab_lab.runs.run import PLUGIN, Run, data_folder, is_ours, runs_under
 from collab_lab.runs.score import (
     check_generation,
+    check_test_set,
     manifest_hash,
     method_of,
     task_of,
@@ -275,6 +277,11 @@ def in_place(code: str) -> list[str]:
             "diverged",
             "Exception: ",
         ),
+        (
+            "raise RuntimeError('after') from FloatingPointError('scale')",
+            "diverged",
+            "RuntimeError: after",
+        ),
         ("raise ValueError('no\\nmore')", "failed", "ValueError: no"),
         ("import os; os.kill(os.getpid(), 9)", "failed", "ended with status -9"),
     ],
@@ -282,13 +289,59 @@ def in_place(code: str) -> list[str]:
 def test_how_a_training_ended(
     run: Run, monkeypatch: pytest.MonkeyPatch, code: str, verdict: str, reason: str
 ) -> None:
+    """Whatever the last attempt said."""
     command = [*in_place(code), str(run.outcome_file)]
     monkeypatch.setattr(worker, "child_command", lambda _: command)
+    run.outcome_file.write_text('{"verdict": "diverged", "reason": "the last attempt"}')
     (training,) = trained(run).trainings
     outcome = training.outcome()
     assert outcome is not None
     assert outcome.verdict == verdict
     assert outcome.reason.startswith(reason)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_speeds_are_of_what_ran_alone(
+    jobs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No training starts before a run is scored; or several do, and the runs say so."""
+    monkeypatch.setattr(
+        worker, "child_command", lambda run: [*in_place("pass"), str(run.outcome_file)]
+    )
+    meanwhile = []
+
+    def score_run(_: Run) -> None:
+        meanwhile.append(len(ours.trainings))
+        raise UserError("no score")
+
+    monkeypatch.setattr(worker, "score_run", score_run)
+    runs = [Run(tmp_path / name) for name in "abc"]
+    ours = Worker(dict.fromkeys(runs, JOB), jobs, [], print)
+    while ours.step():
+        time.sleep(0.05)
+    assert len(meanwhile) == 3
+    assert jobs > 1 or not any(meanwhile)
+    assert [run.started().alone for run in runs] == [jobs == 1] * 3
+    runs[0].start(Started({}, alone=False), JOB.config)  # resumed by another sweep
+    assert not runs[0].started().alone
+
+
+def test_data_of_several_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one has the dictionaries and the test set, as in fairseq."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("test.en-de.en.idx", "raw/test.de"):
+        path = tmp_path / "one" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    task = {"data": "one:two", "source_lang": "en", "target_lang": "de"}
+    asked = {"task": task, "common": {}, "checkpoint": {}, "dataset": {"gen_subset": "test"}}
+    config = complete(OmegaConf.create(asked))
+    assert config.task.data == f"{tmp_path}/one:{tmp_path}/two"
+    assert data_folder(config) == tmp_path / "one"
+    assert check_test_set(config) == "test"
+    run = Run(write_run(tmp_path, "collab", 64, reference="raw/test.de"))
+    run.config_file.write_text(OmegaConf.to_yaml(config))
+    assert run.reference() == tmp_path / "one" / "raw" / "test.de"
 
 
 def test_data_is_known_by_its_manifest(tmp_path: Path) -> None:
