@@ -71,7 +71,7 @@ def paired(baseline: list[str], system: list[str], references: list[str]) -> lis
     for name in METRICS:
         metric = scorer_of(name, references, references=[references])
         score = metric._compute_score_from_stats
-        # Sums over sentences of what a score is computed of: (sentences, counts) each.
+        # What a score is computed of, to be summed: (sentences, counts) each.
         counts = [np.array(metric._extract_corpus_statistics(text, None), float)
                   for text in (baseline, system)]  # fmt: skip
         (ours, theirs) = (float(score(part.sum(0)).score) for part in reversed(counts))

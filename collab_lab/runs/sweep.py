@@ -100,7 +100,7 @@ def search_path(sections: Mapping[str, Any], overrides: Iterable[str]) -> list[s
     words = [word for word in overrides if word.startswith(SEARCH)]
     if not words:
         return sections.get("hydra.searchpath") or []
-    value = OverridesParser.create().parse_override(words[-1]).value()
+    value: Any = OverridesParser.create().parse_override(words[-1]).value()
     return [getattr(one, "text", one) for one in (value if isinstance(value, list) else [value])]
 
 
@@ -148,18 +148,15 @@ def _nearest(name: str, names: Iterable[str]) -> str:
 
 def check_options(config: DictConfig) -> None:
     """Raise UserError for an unknown option, which training would ignore, or an unknown word."""
-    store = ConfigStore.instance()
     for section in (str(key) for key in config if key not in OURS):
         options = config[section]
         if not isinstance(options, DictConfig):
             raise UserError("is no section of a configuration", section)
-        kind = options.get("_name")
-        try:
-            structured = store.load(f"{section}/{kind}.yaml" if kind else f"{section}.yaml").node
-        except ConfigLoadError:
+        kind, structured = options.get("_name"), _structured(section, options)
+        if structured is None:
             if kind in MODEL_REGISTRY:  # fairseq lists no options of its `transformer`
                 continue
-            raise UserError("is no section of a configuration", section) from None
+            raise UserError("is no section of a configuration", section)
         for key in {str(key) for key in options} - set(structured):
             problem = f"no such option of {kind or 'fairseq'}{_nearest(key, structured)}"
             raise UserError(problem, f"{section}.{key}")
@@ -172,7 +169,7 @@ def check_options(config: DictConfig) -> None:
 
 def check_schedule(config: DictConfig) -> None:
     """Raise UserError for a rate that fairseq derives from a warm-up of no updates."""
-    schedule = config.get("lr_scheduler") or {}
+    schedule: Any = config.get("lr_scheduler") or {}
     if schedule.get("_name") == "inverse_sqrt" and not schedule.warmup_updates:
         todo = "give 1 or more, or a rate that falls to 0 (+schedule=falling)"
         raise UserError("inverse_sqrt needs a warm-up", "lr_scheduler.warmup_updates", todo)
@@ -183,21 +180,21 @@ def settings(config: DictConfig) -> dict[str, Any]:
     changed = {}
     for name, value in flat(config).items():
         section, _, option = name.partition(".")
-        defaults = _structured(section, config[section]) if option else None
-        if defaults is None or option == "_name" or defaults.get(option) != value:
+        structured = _structured(section, config[section]) if option else None
+        defaults: Any = OmegaConf.to_container(structured or DictConfig({}), enum_to_str=True)
+        if option == "_name" or option not in defaults or defaults[option] != value:
             changed[name] = value
     return changed
 
 
-def _structured(section: str, options: Any) -> dict[str, Any] | None:
+def _structured(section: str, options: Any) -> DictConfig | None:
     """fairseq's options of a section, with their defaults; None where it lists none."""
-    kind = options.get("_name")
+    kind, store = options.get("_name"), ConfigStore.instance()
     try:
-        node = ConfigStore.instance().load(f"{section}/{kind}.yaml" if kind else f"{section}.yaml")
+        node: Any = store.load(f"{section}/{kind}.yaml" if kind else f"{section}.yaml").node
+        return node
     except ConfigLoadError:
         return None
-    values: Any = OmegaConf.to_container(node.node, resolve=False, enum_to_str=True)
-    return values
 
 
 def _jobs(name: str, search: list[str], overrides: list[str]) -> Iterator[Job]:
