@@ -127,7 +127,7 @@ def least_p(baseline: list[str], system: list[str]) -> float:
     """The smallest two-sided p that n differing sentences can give: 2 of their 2^n exchanges.
 
     Resamples know only the sentences at hand: where five differ, and all in one direction, the
-    bootstrap's p is 0.04.
+    bootstrap's p is 0.02.
     """
     return min(1.0, 2.0 ** (1 - different(baseline, system)))
 

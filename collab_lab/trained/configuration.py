@@ -31,6 +31,7 @@ SHAPE = (
     *(f"heads_in_{type_}" for type_ in ATTENTION_TYPES),
     *("qk_head_size", "v_head_size", "encoder_ffn_embed_dim", "decoder_ffn_embed_dim"),
 )
+PLUGIN = "fairseq_collab"
 #: How :func:`fine_tuning` trains.
 UPDATES = (
     *("--criterion", "label_smoothed_cross_entropy", "--label-smoothing", "0.1"),
@@ -85,7 +86,8 @@ def fine_tuning(result: Trained, checkpoint: Path) -> str:
     for name in ("source_lang", "target_lang", "tokens_per_sample", "sample_break_mode"):
         if (value := getattr(task, name, None)) is not None:
             words += [f"--{name.replace('_', '-')}", str(value)]
-    words += ["--user-dir", result.cfg.common.user_dir or "fairseq_collab"]
+    user_dir = result.cfg.common.user_dir or PLUGIN  # ours is found by its name, in any checkout
+    words += ["--user-dir", PLUGIN if Path(user_dir).name == PLUGIN else user_dir]
     words += ["--finetune-from-model", str(checkpoint), *shlex.split(training_options(result))]
     return shlex.join([*words, "--save-dir", str(checkpoint.with_suffix("")), *UPDATES])
 
