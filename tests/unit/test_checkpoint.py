@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 import toy_checkpoints
+from fairseq.data import LanguagePairDataset, ListDataset
 from fairseq.models import ARCH_CONFIG_REGISTRY
 from omegaconf import OmegaConf
 from refusals import refusing
@@ -94,19 +95,17 @@ def test_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_long_sentence_is_a_batch_by_itself(tmp_path: Path) -> None:
-    """It does not make other batches longer; every sentence is in one batch."""
+    """It does not make other batches longer."""
     trained = checkpoint.open_model(toy_checkpoints.write(tmp_path / "c.pt"), toy_checkpoints.COPY)
-    dataset = checkpoint.dataset_of(trained.task, "valid")
-    lengths = [int(dataset.num_tokens(i)) for i in range(len(dataset))]
-    most = max(lengths) - 1
-    for limit in (most, min(lengths) - 1):
-        found = [*checkpoint.batches(trained, "valid", max_tokens=limit)]
-        indices = [batch["id"].tolist() for batch in found]
-        assert sorted(chain.from_iterable(indices)) == [*range(len(dataset))]
-        for rows in indices:
-            padded = len(rows) * max(lengths[row] for row in rows)
-            assert padded <= limit or len(rows) == 1
-    assert len(indices) == len(dataset)
+    lengths = [5, 20, 20, 300, 20, 20, 20, 200, 20, 20]
+    text = ListDataset([torch.full((length,), 5) for length in lengths], lengths)
+    words = trained.task.source_dictionary
+    trained.task.datasets["valid"] = LanguagePairDataset(text, lengths, words, text, lengths, words)
+    found = [*checkpoint.batches(trained, "valid", max_tokens=80)]
+    rows = [[lengths[index] for index in batch["id"].tolist()] for batch in found]
+    assert sorted(chain.from_iterable(rows)) == sorted(lengths)
+    assert all(len(row) * max(row) <= 80 or len(row) == 1 for row in rows)
+    assert len(rows) == 4
 
 
 def test_sizes_of_dictionaries_are_those_of_the_embeddings() -> None:
