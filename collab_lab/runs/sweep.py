@@ -101,7 +101,8 @@ def search_path(sections: Mapping[str, Any], overrides: Iterable[str]) -> list[s
     if not words:
         return sections.get("hydra.searchpath") or []
     value: Any = OverridesParser.create().parse_override(words[-1]).value()
-    return [getattr(one, "text", one) for one in (value if isinstance(value, list) else [value])]
+    folders: list[Any] = value if isinstance(value, list) else [value]
+    return [str(getattr(folder, "text", folder)) for folder in folders]
 
 
 def check_names(root: Path, searched: Iterable[str]) -> None:
