@@ -158,7 +158,7 @@ def main(argv: Sequence[str]) -> int:
     model = options.model(args)
     from collab_lab import prune
     from collab_lab.pruning.surgery import check_heads
-    from collab_lab.trained.configuration import training_options, write_configuration
+    from collab_lab.trained.configuration import fine_tuning, write_configuration
 
     check_heads(model)
     chosen, validation = choice(args, model), options.validation(args, model)
@@ -169,5 +169,5 @@ def main(argv: Sequence[str]) -> int:
     write_configuration(result, args.out)
     prices = [] if price is None else [f"price: {price:.4f} bits per target token"]
     lines = [*report(model.heads, retained), *prices, *options.check_lines(checked)]
-    print(*lines, f"{args.out}: {training_options(result)}", sep="\n")
+    print(*lines, f"{args.out}, to be fine-tuned:", fine_tuning(result, args.out), sep="\n")
     return 0

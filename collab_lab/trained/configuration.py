@@ -34,6 +34,13 @@ SHAPE = (
     *(f"heads_in_{type_}" for type_ in ATTENTION_TYPES),
     *("qk_head_size", "v_head_size", "encoder_ffn_embed_dim", "decoder_ffn_embed_dim"),
 )
+PLUGIN = "fairseq_collab"
+#: How :func:`fine_tuning` trains.
+UPDATES = (
+    *("--criterion", "label_smoothed_cross_entropy", "--label-smoothing", "0.1"),
+    *("--optimizer", "adam", "--lr-scheduler", "polynomial_decay", "--lr", "3e-4"),
+    *("--max-update", "250", "--total-num-update", "250", "--max-tokens", "4096"),
+)
 #: Options of how a model was trained or stored, which do not change its function.
 _OF_TRAINING = {
     *("encoder_embed_path", "decoder_embed_path", "encoder_layers_to_keep"),
@@ -83,6 +90,19 @@ def training_options(result: Trained) -> str:
         if value is not True:
             words.append(",".join(map(str, value)) if isinstance(value, list) else str(value))
     return shlex.join(words)
+
+
+def fine_tuning(result: Trained, checkpoint: Path) -> str:
+    """A command that trains the saved model on: a few updates, from a low rate to 0."""
+    task = result.cfg.task
+    words = ["fairseq-train", task.data, "--task", task._name]
+    for name in ("source_lang", "target_lang", "tokens_per_sample", "sample_break_mode"):
+        if (value := getattr(task, name, None)) is not None:
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    user_dir = result.cfg.common.user_dir or PLUGIN  # ours is found by its name, in any checkout
+    words += ["--user-dir", PLUGIN if Path(user_dir).name == PLUGIN else user_dir]
+    words += ["--finetune-from-model", str(checkpoint), *shlex.split(training_options(result))]
+    return shlex.join([*words, "--save-dir", str(checkpoint.with_suffix("")), *UPDATES])
 
 
 def write_configuration(result: Trained, checkpoint: Path) -> Path:
