@@ -92,14 +92,15 @@ def test_runs_tokens_and_hours(row: str, tmp_path: Path) -> None:
 
 
 def test_settings_by_size_of_corpus() -> None:
-    """The table of docs/train.md is that of configs/train/."""
+    """The table of docs/train.md is that of configs/."""
     rows = [
         row
         for row in cells(PAGE.with_name("train.md"))
         if re.match(r"[\d,]+ \| `_", " | ".join(row))
     ]
-    for name, row in zip(("multi30k", "iwslt14", "wmt14"), rows, strict=True):
-        config = OmegaConf.load(REPOSITORY / f"configs/train/{name}.yaml")
+    names = ("train/multi30k", "experiment/iwslt14", "experiment/wmt14")
+    for name, row in zip(names, rows, strict=True):
+        config = OmegaConf.load(REPOSITORY / f"configs/{name}.yaml")
         per_update = config.dataset.max_tokens * config.optimization.get("update_freq", [1])[0]
         expected = [config.model.dropout, *config.optimization.lr]
         expected += [config.lr_scheduler.warmup_updates, per_update]

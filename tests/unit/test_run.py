@@ -283,7 +283,7 @@ def in_place(code: str) -> list[str]:
             "RuntimeError: after",
         ),
         ("raise ValueError('no\\nmore')", "failed", "ValueError: no"),
-        ("import os; os.kill(os.getpid(), 9)", "failed", "ended with status -9"),
+        ("import os; os.kill(os.getpid(), 9)", "failed", "status -9"),
     ],
 )
 def test_how_a_training_ended(
@@ -426,11 +426,7 @@ SWEPT = COLLAB + 'hydra: {sweeper: {params: {model.key_dim: "8,16"}}}\n'
         # ... and on the command line.
         (SWEPT, "model.key_dims=1", "key_dims'; did you mean model.key_d"),
         (SWEPT, "model=latnt", "'model/latnt'; did you mean latent?"),
-        (
-            SWEPT,
-            "model.query_mixing=choice(ful,own)",
-            "none of diagonal, full, own",
-        ),
+        (SWEPT, "model.query_mixing=choice(ful,own)", "none of diagonal, full, own"),
         (SWEPT, "+foo=3", "foo: is no section of a configuration"),
         (SWEPT, "model=null", "Hydra says: Config group"),
         # What Hydra says of a faulty file takes one line.
