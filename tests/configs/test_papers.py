@@ -33,8 +33,7 @@ ROWS = {row[0]: row[1:] for row in cells(PAGE) if re.fullmatch(r"\d+", row[0])}
 
 def commands_asked_for(cell: str, folder: Path) -> list[Command]:
     """Commands that the recipe of a cell would run, without ``fairseq-collab``."""
-    (command,) = commands_of(cell.strip("`"), folder)
-    _, recipe, *arguments = command.words
+    ((_, (_, recipe, *arguments)),) = commands_of(cell.strip("`"))
     if "stages.sh" not in (REPOSITORY / recipe).read_text():
         paths = {"FROM": "/archives", "DATA": "/data", "OUT": "/o"}
         return record(folder, Path(recipe).name, *arguments, **paths)
