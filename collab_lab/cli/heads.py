@@ -75,7 +75,7 @@ def main(argv: Sequence[str]) -> int:
         stages.run(results, to_measure, loaded, path)
     finally:  # when interrupted, of the measures that are done
         if results["stages"]:
-            heads_page.write(results, args.out)
+            heads_page.write_page(results, args.out)
     print(heads_page.summary(results))
     print(f"{args.out}: {heads_file.NAME}, {heads_page.NAME} and figures")
     return 0

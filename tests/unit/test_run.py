@@ -20,10 +20,9 @@ from refusals import refusing
 from run_folders import some_record, write_run
 
 from collab_common.errors import UserError
-from collab_common.files import config_folder
 from collab_common.folder import build_folder
 from collab_lab.metrics.translate import Translations
-from collab_lab.runs import devices, worker
+from collab_lab.runs import config_folder, devices, worker
 from collab_lab.runs.record import Outcome, Started
 from collab_lab.runs.run import PLUGIN, Run, data_folder, is_ours, runs_under
 from collab_lab.runs.score import (
@@ -544,7 +543,7 @@ def test_a_rate_without_a_warm_up(tmp_path: Path) -> None:
 
 def test_stock_transformers_are_planned() -> None:
     """Their options are in no list of fairseq's."""
-    (job,) = plan(config_folder() / "iwslt14.yaml", ["model=vanilla"])
+    (job,) = plan(config_folder() / "experiment" / "iwslt14.yaml", ["model=vanilla"])
     assert job.config.model._name == "transformer"
 
 
