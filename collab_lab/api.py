@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from collab_common import ATTENTION_TYPES, AttentionType
 from collab_common.errors import UserError
 from collab_lab.conversion.base import Conversion
-from collab_lab.conversion.converter import Converter, check, chosen_sizes
+from collab_lab.conversion.converter import Converter, check, chosen_bits, chosen_sizes
 from collab_lab.conversion.kinds import TARGETS
 from collab_lab.metrics.loss import mean_bits
 from collab_lab.pricing.bits import Point, head_prices
@@ -23,6 +23,7 @@ PRICED = {
     "latent": Conversion("latent"),
     "own": Conversion("collab"),
     "grouped-query": Conversion("grouped-query"),
+    "headsize": Conversion("headsize"),
 }
 
 
@@ -31,7 +32,8 @@ class Prices(NamedTuple):
 
     Attributes:
         statistics: of each attention with heads; ``convert`` and ``prune`` take them.
-        converters: by kind of heads: latent, own (a shared key, own queries), grouped-query.
+        converters: by kind of heads: latent, own (a shared key, own queries), grouped-query,
+            headsize (the same heads, for the bits of their KV cache).
         impossible: by kind, why the model cannot have such heads.
         sentences: number that were read.
     """
@@ -47,12 +49,15 @@ class Prices(NamedTuple):
         return prices
 
     def sizes(self, attention: Attention) -> dict[str, list[Point]]:
-        """By kind of heads, costs and prices at up to 16 sizes, ascending to the exact one."""
+        """By kind of heads, costs and prices at up to 16 sizes, ascending to the exact one.
+
+        First without rounding, then with 8 and with 4 bits of a number in the KV cache.
+        """
         return {kind: converter.curve(attention) for kind, converter in self.converters.items()}
 
 
 def prices(model: Trained, *, subset: str = "train", sentences: int = 1000) -> Prices:
-    """Predict the price of every narrower key, latent, group and missing head.
+    """Predict the price of every narrower key, latent, group, rounded cache and missing head.
 
     Args:
         subset, sentences: set, and number of them evenly spread over it, for one forward and
@@ -73,11 +78,16 @@ def prices(model: Trained, *, subset: str = "train", sentences: int = 1000) -> P
 
 
 class Converted(NamedTuple):
-    """A converted model; by attention, its new sizes and prices in bits per target token."""
+    """A converted model; by attention, its new sizes and prices in bits per target token.
+
+    Attributes:
+        bits: of the numbers in its KV cache, where these are rounded.
+    """
 
     model: Trained
     sizes: dict[Attention, int]
     prices: dict[Attention, float]
+    bits: dict[Attention, int]
 
     @property
     def price(self) -> float:
@@ -94,6 +104,7 @@ def convert(
     shares: Mapping[str, float] | None = None,
     query_mixing: str = "own",
     value_heads: int | None = None,
+    cache_bits: str | int | None = "auto",
     statistics: Mapping[Attention, Statistics] | None = None,
     subset: str = "train",
     sentences: int = 1000,
@@ -107,9 +118,13 @@ def convert(
         by_type: sizes by attention type: a number, or one per layer (``"64,32"``); 0 leaves the
             heads as they are.
         shares: in place of sizes, what is to remain of the whole model's ``cache``, ``parameters``
-            or ``multiply-adds`` (0 to 1); sizes are spread at the least price.
+            or ``multiply-adds`` (0 to 1); sizes are spread at the least price.  A cache is measured
+            in bytes, scales and offsets included, against one of 16-bit numbers.
         query_mixing: of shared keys: ``own``, ``full`` or ``diagonal``.
         value_heads: of shared keys: number of values; None leaves them.
+        cache_bits: of a number in the KV cache: 8, 4, or None for no rounding; or a text with one
+            for each cache (``"4,8"``: decoder layers, then cross-attention; 0 for no rounding).
+            ``auto`` chooses them for each attention, where ``shares`` are given, else None.
         statistics: of :func:`prices`; default: a pass over ``sentences`` of ``subset``.
 
     Raises:
@@ -120,14 +135,15 @@ def convert(
     conversion = Conversion(to, query_mixing, value_heads)
     target = TARGETS[to](conversion)
     check(model, target)
-    sizes = {} if shares else chosen_sizes(size, by_type or {}, model, target)
+    bits = None if cache_bits == "auto" else chosen_bits(cache_bits, model)
+    sizes = {} if shares else chosen_sizes(size, by_type or {}, model, target, bits or {})
     if statistics is None:
         statistics = collect(model, samples(model, subset, sentences))
     converter = Converter(model, conversion, statistics)
     if shares:
-        sizes = converter.spread(shares)
-    result, prices_of = converter.convert(sizes)
-    return Converted(result, sizes, prices_of)
+        sizes, bits = converter.spread(shares, bits)
+    result, prices_of = converter.convert(sizes, bits or {})
+    return Converted(result, sizes, prices_of, bits or {})
 
 
 class Pruned(NamedTuple):

@@ -1,8 +1,8 @@
 """Find the smaller model that loses least: prices propose, the validation set decides.
 
 One pass over training sentences (:func:`.statistics.collect`) prices every kind of heads that the
-model allows, at every width.  For each kind, the widths are spread over attentions so that all
-targets hold at the least predicted loss (:func:`.bits.cheapest`); heads are removed in the order of
+model allows, at every width and in 16, 8 or 4 bits a cached number.  For each kind, widths and bits
+are spread over attentions so that all targets hold at the least predicted loss (:func:`.bits.cheapest`); heads are removed in the order of
 :func:`.choices.removals`.  Costs are exact before a model is built.  The best :data:`MEASURED`
 candidates are built, and their losses measured on the whole validation set.
 
@@ -111,7 +111,7 @@ def advise(trained: Trained, shares: Shares, most: float, subset: str, sentences
         reasons = "; ".join(f"{name}: {reason}" for name, reason in rejected.items())
         raise UserError(f"no candidate has {spelled(shares)}", trained.path, reasons)
     before, tokens = _bits(trained, valid)
-    model_costs, finals = totals(trained.model), []
+    model_costs, finals = totals(trained.model, rounded=False), []
     for candidate in bar("candidates", sorted(proposed, key=lambda c: c.price)[:MEASURED]):
         model, price = candidate.make()
         bits, _ = _bits(model, valid)
@@ -176,6 +176,7 @@ def kinds(trained: Trained) -> dict[str, Conversion | None]:
     heads = math.gcd(*(a.module.num_heads for a in attentions(trained.model)))
     groups = [number for number in range(1, heads) if heads % number == 0]
     return {
+        "the same heads": Conversion("headsize"),
         "latent heads": Conversion("latent"),
         "grouped-query heads": Conversion("grouped-query"),
         "shared keys": Conversion(),
@@ -189,18 +190,25 @@ def converted(
 ) -> Candidate:
     """The conversion with its widths spread over attentions; UserError if it is impossible."""
     converter = Converter(trained, conversion, statistics)
-    target, sizes = converter.target, converter.spread(shares)
-    price = sum(p.price for a in sizes for p in converter.curve(a) if p.size == sizes[a])
+    target, (sizes, bits) = converter.target, converter.spread(shares)
+    chosen = {a: (sizes.get(a, 0), bits.get(a, 0)) for a in {**sizes, **bits}}
+    price = sum(p.price for a in chosen for p in converter.curve(a) if (p.size, p.bits) == chosen[a])
     words = ["--to", conversion.to]
     if conversion.value_heads:
         words += ["--value-heads", str(conversion.value_heads)]
+    option = f"--{target.size_option.replace('_', '-')}"
+    if target.one_size:
+        words += [option, str(max(sizes.values()))]
     for type_, layers in trained.attentions.items():
-        if layers:
+        if layers and not target.one_size:
             widths = ",".join(str(sizes.get(a, 0)) for a in layers)
-            words += [f"--{target.size_option.replace('_', '-')}-in-{type_}", widths]
+            words += [f"{option}-in-{type_}", widths]
+    if bits:
+        of_caches = (bits.get(a, 0) for a in converter.attentions if a.type != "encoder")
+        words += ["--cache-bits", ",".join(map(str, of_caches))]
 
     def make() -> tuple[Trained, float]:
-        result, prices = converter.convert(sizes)
+        result, prices = converter.convert(sizes, bits)
         return result, sum(prices.values())
 
     return Candidate(name, price, ("reparametrize", words), make)
@@ -211,7 +219,7 @@ def fewer_heads(name: str, trained: Trained, statistics: Priced, shares: Shares)
     check_heads(trained)
     types = ("decoder", "cross") if shares.keys() == {"cache"} else ATTENTION_TYPES
     order = removals({a: s.head_fisher for a, s in statistics.items() if a.type in types})
-    costs_left, removed = totals(trained.model), 0
+    costs_left, removed = totals(trained.model, rounded=False), 0
     budgets = {resource: int(share * costs_left[resource]) for resource, share in shares.items()}
     while any(costs_left[resource] > budgets[resource] for resource in budgets):
         if removed == len(order):

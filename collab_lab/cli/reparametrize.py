@@ -50,8 +50,15 @@ def build_parser() -> argparse.ArgumentParser:
 def _add_sizes(parser: argparse.ArgumentParser) -> None:
     sizes = parser.add_argument_group("sizes, or a share to spread over the attentions")
     sizes.add_argument(
-        "--cache", type=share, metavar="SHARE", help="share of the KV cache to leave, spread over "
-        "decoder self-attention and cross-attention by price",
+        "--cache", type=share, metavar="SHARE", help="share to leave of the bytes of a 16-bit KV "
+        "cache, spread over decoder self-attention and cross-attention by price: widths and bits "
+        "(headsize: bits alone)",
+    )  # fmt: skip
+    sizes.add_argument(
+        "--cache-bits", default="auto", metavar="{auto,none,8,4}",
+        help="bits of a number in the KV cache: 8, 4, none for no rounding, or one for each cache "
+        "(4,8,0: decoder layers, then cross-attention); auto (default): what --cache chooses, else "
+        "none",
     )  # fmt: skip
     sizes.add_argument(
         "--parameters", type=share, metavar="SHARE",
@@ -98,7 +105,7 @@ def check(parser: argparse.ArgumentParser, args: Namespace) -> None:
     if args.to != "collab":
         options.reject(parser, args, ("value_heads", "query_mixing"), "needs --to collab")
     if args.to == "headsize":  # whose heads have one size in all layers
-        rejected = ("cache", "parameters", *_sizes(size)[1:])
+        rejected = ("parameters", *_sizes(size)[1:])
         options.reject(parser, args, rejected, "does not go with --to headsize: give --key-dim")
     named = any(getattr(args, name) is not None for name in _sizes(size))
     if named + (args.cache is not None) + (args.parameters is not None) != 1:
@@ -126,6 +133,7 @@ def reparametrize(args: Namespace) -> dict[str, Any]:
         shares={k: getattr(args, k) for k in ("cache", "parameters") if getattr(args, k)},
         query_mixing=args.query_mixing,
         value_heads=args.value_heads,
+        cache_bits=args.cache_bits,
         subset=args.subset,
         sentences=args.sentences,
     )
@@ -143,8 +151,14 @@ def reparametrize(args: Namespace) -> dict[str, Any]:
         "price": result.price,
         **checked,
         "attentions": [
-            {"type": a.type, "layer": a.layer, size: width, "price": result.prices[a]}
-            for a, width in result.sizes.items()
+            {
+                "type": a.type,
+                "layer": a.layer,
+                size: result.sizes.get(a, 0),
+                "bits": result.bits.get(a),
+                "price": price,
+            }
+            for a, price in result.prices.items()
         ],
     }
 
@@ -154,9 +168,10 @@ def report(result: dict[str, Any]) -> str:
     from tabulate import tabulate
 
     attentions, (size,) = result["attentions"], {*LETTERS} & {*result["attentions"][0]}
-    rows = [(f"{a['type']} {a['layer']}", a[size], a["price"]) for a in attentions]
-    rows.append(("sum", None, result["price"]))
-    table = tabulate(rows, ["attention", LETTERS[size], "price (bits)"], "plain", floatfmt=".4f")
+    rows = [(f"{a['type']} {a['layer']}", a[size], a["bits"], a["price"]) for a in attentions]
+    rows.append(("sum", None, None, result["price"]))
+    titles = ["attention", LETTERS[size], "cache bits", "price (bits)"]
+    table = tabulate(rows, titles, "plain", floatfmt=".4f")
     out = [f"{result['out']}, to be fine-tuned:", result["fine_tuning"]]
     return "\n".join([table, *options.check_lines(result), *out])
 

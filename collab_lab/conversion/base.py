@@ -10,14 +10,16 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from collab_lab.conversion import SIZES
 from collab_lab.conversion.shared_projection import STEPS
-from collab_lab.metrics.cost import LENGTH
-from collab_lab.pricing import bits
+from collab_lab.metrics.cost import LENGTH, UNROUNDED
+from collab_lab.pricing import bits as pricing
 from collab_lab.pricing.bits import Point
 from collab_lab.pricing.statistics import Statistics
 from collab_lab.trained.attentions import Attention, HeadMaps
+from fairseq_collab.attention.rounding import cached_bits, rounded
 from fairseq_collab.models.base import Variant
 
 #: The state dict of a new attention without its signature, and its price in bits.
@@ -43,6 +45,11 @@ class Conversion:
 GRID = 16
 
 
+def embed_scale(module: Any) -> float:
+    """``(d/H)^-0.5``, the scale of the results."""
+    return float((module.embed_dim / module.num_heads) ** -0.5)
+
+
 class TrainedAttention:
     """A trained attention, its maps, and the statistics that price changes of them.
 
@@ -66,11 +73,40 @@ class TrainedAttention:
 
     def key_price(self, queries: Tensor, keys: Tensor) -> float:
         """See :func:`.bits.key_price`."""
-        return bits.key_price(self.maps, self.statistics, queries, keys)
+        return pricing.key_price(self.maps, self.statistics, queries, keys)
 
     def value_price(self, values: Tensor, out: Tensor) -> float:
         """See :func:`.bits.value_price`."""
-        return bits.value_price(self.maps, self.statistics, values, out)
+        return pricing.value_price(self.maps, self.statistics, values, out)
+
+    def rounding_price(self, weights: Mapping[str, Tensor], bits: int) -> float:
+        """Price of rounding what a new attention with these weights caches to ``bits``.
+
+        0 bits are no rounding.  The numbers that it caches of the statistics' inputs are rounded.  A new key or value changes
+        what those of the trained heads are approximated by; where it is shared, in all its heads.
+        """
+        if not bits:
+            return 0.0
+        maps = self.maps
+        exact = {name: weight.double() for name, weight in weights.items()}
+
+        def error(name: str) -> Tensor:
+            inputs, weight = self.statistics.inputs, exact[f"{name}.weight"]
+            numbers = functional.linear(inputs, weight, exact.get(f"{name}.bias"))
+            return rounded(numbers, bits) - numbers  # (n, numbers)
+
+        if "latent_proj.weight" in exact:
+            latent = error("latent_proj")
+            errors = [latent @ exact[f"{name}.weight"].T for name in ("k_proj", "v_proj")]
+        else:
+            new_queries = queries_of(exact, len(maps.queries)) * embed_scale(self.module)
+            new_out = exact["out_proj.weight"].unflatten(1, (len(maps.out), -1)).transpose(0, 1)
+            query_moment, output_fisher = self.statistics.query_moment, self.statistics.output_fisher
+            errors = [
+                read(error("k_proj"), maps.queries, new_queries, query_moment),
+                read(error("v_proj"), maps.out, new_out, output_fisher),
+            ]
+        return pricing.rounding_price(torch.cat(errors, 1), self.statistics)
 
     def out_bias(self, values: Tensor, out: Tensor) -> Tensor:
         """The output's bias ``(d)`` for other values, which have no bias, and outputs.
@@ -80,7 +116,7 @@ class TrainedAttention:
         """
         maps = self.maps
         constant = torch.einsum("hdk,hk->d", maps.out, maps.values[:, -1])
-        residual = bits.value_change(maps, values, out)  # (H, d_y, d)
+        residual = pricing.value_change(maps, values, out)  # (H, d_y, d)
         of_mean = torch.einsum("hy,hyd->d", self.statistics.value_mean, residual)
         return maps.out_bias + constant + of_mean
 
@@ -94,6 +130,8 @@ class Target:
     size_name: ClassVar[str]
     #: Parts of standard heads that must have the size d/H: keys, values.
     standard_sized: tuple[str, ...] = ()
+    #: Whether all attentions have one size, those of the encoder, too.
+    one_size: ClassVar[bool] = False
     #: Options of the result, whatever its sizes.
     options: Mapping[str, Any] = MappingProxyType({})
     #: Options of the variant that are taken over from the trained model, if it has them.
@@ -140,10 +178,39 @@ class Target:
         raise NotImplementedError
 
 
-def point(attention: Attention, size: int, weights: Mapping[str, Tensor], price: float) -> Point:
-    """An attention with these weights: its costs, and its price."""
+def queries_of(weights: Mapping[str, Tensor], heads: int) -> Tensor:
+    """Unscaled queries ``(H, d + 1, e)`` of an attention with these weights."""
+    queries = torch.cat([weights["q_proj.weight"], weights["q_proj.bias"].unsqueeze(1)], 1).T
+    mixing = weights.get("mixing")
+    if mixing is None:
+        return queries.unflatten(1, (heads, -1)).transpose(0, 1)
+    return queries * mixing.unsqueeze(1) if mixing.dim() == 2 else queries @ mixing
+
+
+def read(errors: Tensor, maps: Tensor, new_maps: Tensor, metric: Tensor) -> Tensor:
+    """What errors of shared keys (values) are at the trained heads' own: ``(n, H e)``.
+
+    The new queries (outputs) are products of the trained ones: ``A' = A R``, by least squares.
+
+    Args:
+        errors: ``(n, G e')``.
+        maps, new_maps: ``A (H, m, e)`` and ``A' (H, m, e')``.
+        metric: of the products, ``(m, m)``.
+    """
+    weighted = maps.mT @ metric  # (H, e, m)
+    products = torch.linalg.pinv(weighted @ maps, hermitian=True) @ (weighted @ new_maps)
+    of_groups = errors.unflatten(1, (-1, new_maps.size(2)))  # (n, G, e')
+    of_heads = for_each_head(of_groups.transpose(0, 1).unsqueeze(0), len(maps))[0]  # (H, n, e')
+    return (of_heads @ products.mT).transpose(0, 1).flatten(1)
+
+
+def point(
+    attention: Attention, size: int, weights: Mapping[str, Tensor], price: float, bits: int = 0
+) -> Point:
+    """An attention with these weights, and a cache of ``bits``: its costs, and its price."""
     cached = ("latent_proj",) if "latent_proj.weight" in weights else ("k_proj", "v_proj")
-    cache = sum(len(weights[f"{name}.weight"]) for name in cached)
+    widths = [len(weights[f"{name}.weight"]) for name in cached]
+    cache = sum(cached_bits(width, bits) if bits else UNROUNDED * width for width in widths)
     parameters = sum(weight.numel() for name, weight in weights.items() if name != "signature")
     products = [weight for name, weight in weights.items() if name.endswith(".weight")]
     queries, mixing = len(weights["q_proj.weight"]), weights.get("mixing")
@@ -152,4 +219,4 @@ def point(attention: Attention, size: int, weights: Mapping[str, Tensor], price:
         products += [mixing] * (mixing.dim() == 3)  # the diagonal is element-wise
     scores = LENGTH * LENGTH * (queries + weights["out_proj.weight"].size(1))
     work = LENGTH * sum(weight.numel() for weight in products) + scores
-    return Point(size, 0 if attention.type == "encoder" else cache, parameters, work, price)
+    return Point(size, 0 if attention.type == "encoder" else cache, parameters, work, price, bits)

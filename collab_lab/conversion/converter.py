@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor
@@ -28,6 +29,7 @@ from collab_lab.pruning.surgery import options_for, rebuilt, weights_of
 from collab_lab.trained.attentions import Attention, attentions, check_known
 from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.attention import SeparateAttention
+from fairseq_collab.attention.rounding import BITS
 from fairseq_collab.models.base import HeadModel
 from fairseq_collab.models.options import listed_values
 from fairseq_collab.models.variants import COLLABORATIVE, SEPARATE, family_of
@@ -79,10 +81,10 @@ def check_sizes_of_heads(attention: Attention, path: Path, target: Target) -> No
 
 
 def shape_options(
-    trained: Trained, target: Target, sizes: Mapping[Attention, int]
+    trained: Trained, target: Target, sizes: Mapping[Attention, int], bits: Mapping[Attention, int]
 ) -> dict[str, Any]:
-    """Numbers of layers and heads, and the options of ``target``: sizes, scale, bias."""
-    options = dict(target.options)
+    """Numbers of layers and heads, and the options of ``target``: sizes, scale, bias, rounding."""
+    options = {**target.options, "cache_bits": "0"}
     common = set(sizes.values())
     everywhere = len(common) == 1 and len(sizes) == len(attentions(trained.model))
     if everywhere:
@@ -93,6 +95,9 @@ def shape_options(
         if not everywhere:
             widths = [sizes.get(layer, target.unchanged_size(layer.module)) for layer in layers]
             options[f"{target.size_option}_in_{type_}"] = ",".join(map(str, widths))
+        if type_ != "encoder":
+            of_layers = [bits.get(layer, 0) for layer in layers]
+            options[f"cache_bits_in_{type_}"] = ",".join(map(str, of_layers)) if any(of_layers) else None
         side = "encoder" if type_ == "encoder" else "decoder"
         options[f"{side}_attention_heads"] = layers[0].module.num_heads
         # The loaded model has the layers that remain, and no others.
@@ -108,6 +113,7 @@ def chosen_sizes(
     by_type: Mapping[AttentionType, str | int | None],
     trained: Trained,
     target: Target,
+    bits: Mapping[Attention, int] = MappingProxyType({}),
 ) -> dict[Attention, int]:
     """The size of every attention as options give it, without those left alone.
 
@@ -133,13 +139,15 @@ def chosen_sizes(
             problem = f"{attention}: {target.size_name} {size} is out of range"
             raise UserError(problem, trained.path, allowed_range)
         sizes[attention] = size
-    check_sizes(sizes, trained, target)
+    check_sizes(sizes, trained, target, bits)
     return sizes
 
 
-def check_sizes(sizes: Mapping[Attention, int], trained: Trained, target: Target) -> None:
+def check_sizes(
+    sizes: Mapping[Attention, int], trained: Trained, target: Target, bits: Mapping[Attention, int]
+) -> None:
     """Raise UserError unless all attentions but those in ``sizes`` can be left as they are."""
-    if not sizes:
+    if not sizes and not bits:
         todo = "every size is 0: give at least one"
         raise UserError("no attention is left to convert", trained.path, todo)
     for attention in attentions(trained.model):
@@ -159,6 +167,22 @@ def _listed(option: str, text: str | int | None, layers: int) -> list[int] | Non
         return None if text is None else listed_values(option, str(text), layers, 0)
     except ValueError as error:
         raise UserError(str(error)) from error
+
+
+def chosen_bits(cache_bits: str | int | None, trained: Trained) -> dict[Attention, int]:
+    """The attentions whose cache is rounded, and to how many bits.
+
+    Args:
+        cache_bits: a number for all, or one for each attention with a cache (``4,8,0``: 0 for no
+            rounding); None, or ``none``: no rounding.
+    """
+    cached = [attention for attention in attentions(trained.model) if attention.type != "encoder"]
+    words, text = ("0", *map(str, BITS)), "0" if cache_bits in (None, "none") else str(cache_bits)
+    try:
+        numbers = listed_values("--cache-bits", text, len(cached), words)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    return {a: int(number) for a, number in zip(cached, numbers, strict=True) if int(number)}
 
 
 def spelled(shares: Mapping[str, float]) -> str:
@@ -190,10 +214,15 @@ class Converter:
         }
         self.curve = functools.cache(self._curve)
 
-    def convert(self, sizes: Mapping[Attention, int]) -> tuple[Trained, dict[Attention, float]]:
+    def convert(
+        self, sizes: Mapping[Attention, int], bits: Mapping[Attention, int] = MappingProxyType({})
+    ) -> tuple[Trained, dict[Attention, float]]:
         """The model with new heads in place of the attentions in ``sizes``, and prices in bits.
 
         All other attentions keep the heads that they have.
+
+        Args:
+            bits: of the numbers in a KV cache; 0 where they are not rounded.
         """
         target = self.target
         full_sizes = {
@@ -207,10 +236,17 @@ class Converter:
         }
         weights = {attention: weights for attention, (weights, _) in results.items()}
         prices = {attention: results[attention][1] for attention in sizes}
-        return self._rebuilt(weights, sizes), prices
+        for attention, number in bits.items():
+            new = weights.get(attention) or attention.module.state_dict()
+            rounding = self.attentions[attention].rounding_price(new, number)
+            prices[attention] = prices.get(attention, 0.0) + rounding
+        return self._rebuilt(weights, sizes, bits), prices
 
     def _rebuilt(
-        self, weights: Mapping[Attention, dict[str, Tensor]], sizes: Mapping[Attention, int]
+        self,
+        weights: Mapping[Attention, dict[str, Tensor]],
+        sizes: Mapping[Attention, int],
+        bits: Mapping[Attention, int],
     ) -> Trained:
         trained, target = self.trained, self.target
         replaced = tuple(f"{attention.name}." for attention in weights)
@@ -223,25 +259,34 @@ class Converter:
             state |= {f"{attention.name}.{name}": weight for name, weight in new_weights.items()}
         # The options of the source's own attention; fairseq has none of these.
         dropped = {option.name for option in fields(target.variant.options)} - {*target.inherited}
-        arch, shape = target_arch(trained, target), shape_options(trained, target, sizes)
+        arch, shape = target_arch(trained, target), shape_options(trained, target, sizes, bits)
         return rebuilt(trained, options_for(trained, arch, shape, dropped), state)
 
-    def spread(self, shares: Mapping[str, float]) -> dict[Attention, int]:
-        """Sizes that keep these shares of the model's costs at the least price.
+    def spread(
+        self, shares: Mapping[str, float], bits: Mapping[Attention, int] | None = None
+    ) -> tuple[dict[Attention, int], dict[Attention, int]]:
+        """Sizes and bits that keep these shares of the model's costs at the least price.
 
         Encoder self-attention has no KV cache: for a share of the cache alone it is left alone.
 
         Args:
-            shares: of cache, parameters or multiply-adds.
+            shares: of cache, parameters or multiply-adds; of a cache of 16-bit numbers.
+            bits: of the numbers in each KV cache; None chooses them, too.
         """
-        left_alone = "encoder" if shares.keys() == {"cache"} else None
+        cache_alone = shares.keys() == {"cache"} and not self.target.one_size
+        left_alone = "encoder" if cache_alone else None
         narrowed = [attention for attention in self.attentions if attention.type != left_alone]
-        model_costs = totals(self.trained.model)
+        model_costs = totals(self.trained.model, rounded=False)
         current = [point(a, 0, a.module.state_dict(), 0.0) for a in narrowed]
         unchanged_costs = {
             name: model_costs[name] - sum(p.cost(name) for p in current) for name in shares
         }
-        curves = {attention: self.curve(attention) for attention in bar("sizes", narrowed)}
+        curves = {
+            attention: [
+                p for p in self.curve(attention) if bits is None or p.bits == bits.get(attention, 0)
+            ]
+            for attention in bar("sizes", narrowed)
+        }
         budgets = {
             resource: int(share * model_costs[resource]) - unchanged_costs[resource]
             for resource, share in shares.items()
@@ -256,16 +301,17 @@ class Converter:
             problem = f"{self.target.heads_name} cannot have {spelled(shares)}"
             raise UserError(problem, self.trained.path, f"the least is {spelled(least)}")
         sizes = {attention: p.size for attention, p in points.items() if p.size}
-        check_sizes(sizes, self.trained, self.target)
-        return sizes
+        chosen = {attention: p.bits for attention, p in points.items() if p.bits}
+        check_sizes(sizes, self.trained, self.target, chosen)
+        return sizes, chosen
 
     def _curve(self, attention: Attention) -> list[Point]:
-        """An attention at all sizes of a grid, before L-BFGS; size 0 leaves it as it is."""
-        target, module = self.target, attention.module
-        points = []
-        if target.unchanged_size(module) == 0:
-            points.append(point(attention, 0, module.state_dict(), 0.0))
-        for size in target.grid(module):
-            weights, price = target.convert(self.attentions[attention], size, steps=0)
-            points.append(point(attention, size, weights, price))
-        return points
+        """An attention at all sizes of a grid and all bits, before L-BFGS; size 0: as it is."""
+        target, module, trained = self.target, attention.module, self.attentions[attention]
+        made = [(0, (module.state_dict(), 0.0))] if target.unchanged_size(module) == 0 else []
+        made += [(size, target.convert(trained, size, steps=0)) for size in target.grid(module)]
+        return [
+            point(attention, size, weights, price + trained.rounding_price(weights, bits), bits)
+            for bits in ((0,) if attention.type == "encoder" else (0, *BITS))
+            for size, (weights, price) in made
+        ]

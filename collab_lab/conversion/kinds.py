@@ -13,7 +13,13 @@ from torch import Tensor
 
 from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
-from collab_lab.conversion.base import Conversion, PricedWeights, Target, TrainedAttention
+from collab_lab.conversion.base import (
+    Conversion,
+    PricedWeights,
+    Target,
+    TrainedAttention,
+    embed_scale,
+)
 from collab_lab.conversion.low_rank import MIXED, separate
 from collab_lab.conversion.shared_projection import (
     STEPS,
@@ -26,11 +32,6 @@ from collab_lab.trained.attentions import Attention
 from fairseq_collab.attention import CollaborativeAttention
 from fairseq_collab.attention.collaborative import QUERY_MIXINGS, widest_key
 from fairseq_collab.models.variants import COLLABORATIVE, GROUPED_QUERY, LATENT, SEPARATE
-
-
-def embed_scale(module: Any) -> float:
-    """``(d/H)^-0.5``, the scale of the results."""
-    return float((module.embed_dim / module.num_heads) ** -0.5)
 
 
 class Collaborative(Target):
@@ -88,7 +89,10 @@ class Collaborative(Target):
 
 
 class Narrower(Target):
-    """Separate keys of a smaller size: the best of each head by itself."""
+    """Separate keys of a smaller size: the best of each head by itself.
+
+    A budget leaves the size as it is: only the bits of its cache are chosen.
+    """
 
     variant = SEPARATE
     heads_name = "separate keys"
@@ -96,6 +100,10 @@ class Narrower(Target):
     standard_sized = ("values",)
     options = {"attention_scale": "embed"}  # noqa: RUF012 (read only)
     inherited = ("v_head_size",)
+    one_size = True
+
+    def grid(self, module: Any) -> list[int]:
+        return [self.largest(module)]
 
     def out_of_range(self, module: Any, size: int) -> str | None:
         if size % module.num_heads:

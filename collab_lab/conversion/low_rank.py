@@ -109,6 +109,8 @@ def _solved(target: Tensor, gram: Tensor) -> Tensor:
 
 def separate(maps: HeadMaps, statistics: Statistics, size: int) -> tuple[Tensor, Tensor]:
     """The best queries ``(H, d + 1, k)`` and keys ``(H, d_y, k)`` of ``size`` k for each head."""
+    if size == maps.keys.size(2):
+        return maps.queries, maps.keys  # exact
     (x, x_inverse), (y, y_inverse) = root(statistics.query_moment), root(statistics.key_fisher)
     singular_values, u, v = singular(x @ maps.queries, y @ maps.keys)
     length = singular_values[:, None, :size].sqrt()  # (H, 1, k)

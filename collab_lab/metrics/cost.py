@@ -36,6 +36,8 @@ from fairseq_collab.cpu_kernels.onednn import OneDnnLinear
 from fairseq_collab.models.layers import is_copy
 
 BYTES_PER_FLOAT = 4
+#: Bits of a cached number that is not rounded, where costs are compared: of float16.
+UNROUNDED = 16
 #: Tokens on each side at which multiply-adds are stated, as in the paper above.
 LENGTH = 30
 _SOME_WORD = 4  # the first symbol after fairseq's four special ones
@@ -69,13 +71,18 @@ def cost(model: Any) -> Cost:
     )
 
 
-def totals(model: Any) -> dict[str, int]:
+def totals(model: Any, *, rounded: bool = True) -> dict[str, int]:
     """The costs that a smaller model can be asked for, of a whole model.
 
-    The cache is in numbers per token, of any bits: of a source and of a target token, all layers
-    together.
+    The cache is in bits per token: of a source and of a target token, all layers together.  Numbers
+    that are not rounded have 16.
+
+    Args:
+        rounded: count what the model rounds in its bits, scales and offsets included; else as if it
+            rounded nothing.
     """
-    cached = (cached_floats(module) for modules in caching(model).values() for module in modules)
+    count = cached_bits if rounded else lambda a, bits: [bits * n for n in cached_floats(a)]
+    cached = (count(module, UNROUNDED) for found in caching(model).values() for module in found)
     used = sum(parameter.numel() for parameter in used_parameters(model))
     work = multiply_adds(model)
     return {"cache": sum(map(sum, cached)), "parameters": used, "multiply-adds": work}
@@ -105,12 +112,17 @@ def cached_floats(attention: Any) -> tuple[int, int]:
     return attention.embed_dim, attention.embed_dim
 
 
+def cached_bits(attention: Any, unrounded: int) -> tuple[int, int]:
+    """Bits of one token's keys and values in the cache; ``unrounded`` of a number as it is."""
+    if isinstance(attention, HeadAttention):
+        return attention.cached_bits_per_token(unrounded)
+    return unrounded * attention.embed_dim, unrounded * attention.embed_dim
+
+
 def cached_bytes(attention: Any) -> tuple[int, int]:
     """Bytes that one token's keys and values take in the cache of ``attention``."""
-    if isinstance(attention, HeadAttention):
-        keys, values = attention.cached_bits_per_token(8 * BYTES_PER_FLOAT)
-        return keys // 8, values // 8
-    return BYTES_PER_FLOAT * attention.embed_dim, BYTES_PER_FLOAT * attention.embed_dim
+    keys, values = cached_bits(attention, 8 * BYTES_PER_FLOAT)
+    return keys // 8, values // 8
 
 
 def load_architecture(path: Path, **overrides: Any) -> nn.Module:

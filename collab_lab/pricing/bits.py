@@ -2,9 +2,12 @@
 
     1/2 sum_i [ tr(D_i^T X D_i Gamma_i) + tr(F_i^T Z_i F_i Delta) ] / ln 2     of D_i, F_i
     1/2 1_R^T M 1_R / ln 2                                                     without the heads R
+    1/2 mean_s n_s Psi n_s^T / ln 2                            with errors n of keys and values
 
 ``D_i`` is the change of ``A_i B_i^T``, ``F_i`` that of ``V_i Wo_i^T`` (without its constant row).
-The mean of what a change loses goes into the bias of the output.  These are second-order
+The mean of what a change loses goes into the bias of the output.  ``n_s`` is what the rounding of a
+cache really changes at tokens ``s``, the inputs that the statistics keep: so the noise of a
+quantiser is not assumed, at a width that no model has, either.  These are second-order
 approximations; the statistics are those of :mod:`.statistics`, with the independence that K-FAC
 assumes (Martens and Grosse 2015).  Prices of several attentions add up.
 
@@ -54,14 +57,20 @@ def head_prices(head_fisher: Tensor) -> Tensor:
     return head_fisher.diagonal() / 2 / math.log(2)
 
 
+def rounding_price(errors: Tensor, statistics: Statistics) -> float:
+    """Price of errors ``(n, H (e + h_v))`` of keys and values at tokens, in bits."""
+    return _bits(errors @ statistics.cache_fisher, errors) / len(errors)
+
+
 class Point(NamedTuple):
     """An attention at one size.
 
     Attributes:
-        cache: numbers per token in its KV cache.
+        cache: bits per token in its KV cache; numbers that are not rounded have 16.
         parameters: of the attention.
         multiply_adds: of a sentence (pair) as in :mod:`collab_lab.metrics.cost`.
-        price: in bits.
+        price: in bits of loss.
+        bits: of a number in its KV cache; 0 if it is not rounded.
     """
 
     size: int
@@ -69,6 +78,7 @@ class Point(NamedTuple):
     parameters: int
     multiply_adds: int
     price: float
+    bits: int = 0
 
     def cost(self, resource: str) -> int:
         """One of cache, parameters or multiply-adds."""

@@ -8,6 +8,10 @@
     Z_i     = Cov_t z_t,  mean_i = mean of z_t    inputs of the values
     Delta   = 1/N   sum_t G_t^T G_t               price of a change of the output
     M_ij    = 1/N   sum_t (G_t . o~_it)(G_t . o~_jt),    o~_i = o_i less its mean over queries
+    Psi     = 1/N   sum_s e_s^T e_s               price of errors of keys and values
+
+``e_s`` has the gradients of the keys and values of all heads at a token,
+``dL/dk_is = sum_t g_its q_it`` and ``dL/dv_is = sum_t a_its delta_it``.
 
 ``G_t = dL/do_t`` at the output of the attention, ``delta_t = G_t Wo_i`` at that of head i, and
 ``o_i`` is the part of head i in the output.  ``L`` is the loss of labels that are drawn from the
@@ -49,6 +53,8 @@ from fairseq_collab.attention.scores import mask_scores, over_keys
 #: Share of the mean of a metric's diagonal that is added to all of it: in directions that sentences
 #: hardly show, maps must not come out arbitrarily large.
 RIDGE = 1e-3
+#: Most inputs of keys and values that are kept as they are.
+KEPT = 1024
 
 
 @dataclass(frozen=True)
@@ -62,6 +68,9 @@ class Statistics:
         value_mean: mean of ``z``, ``(H, d_y)``.
         output_fisher: Fisher information of the output, ``Delta (d, d)``.
         head_fisher: Fisher information of factors of centred heads, ``M (H, H)``.
+        cache_fisher: Fisher information of keys ``(H, e)`` and values ``(H, h_v)`` of a token, side
+            by side: ``Psi (H (e + h_v), H (e + h_v))``.
+        inputs: ``y`` of some tokens, evenly spread over all, ``(n, d_y)``: at most :data:`KEPT`.
     """
 
     query_moment: Tensor
@@ -70,6 +79,8 @@ class Statistics:
     value_mean: Tensor
     output_fisher: Tensor
     head_fisher: Tensor
+    cache_fisher: Tensor
+    inputs: Tensor
 
     @classmethod
     def unweighted(cls, maps: HeadMaps) -> Statistics:
@@ -79,15 +90,17 @@ class Statistics:
             torch.eye(n).to(maps.keys) for n in (rows, size, maps.out.size(1), heads)
         )
         y = y.repeat(heads, 1, 1)
-        return cls(x, y, y, y.new_zeros(heads, size), out, head_fisher)
+        cached = torch.eye(heads * (maps.keys.size(2) + maps.values.size(2))).to(y)
+        return cls(x, y, y, y.new_zeros(heads, size), out, head_fisher, cached, y[0])
 
     def ridged(self) -> Statistics:
         """With :data:`RIDGE` on every metric."""
         metrics = ("query_moment", "key_fisher", "value_covariance", "output_fisher")
-        return replace(self, **{name: _ridged(getattr(self, name)) for name in metrics})
+        return replace(self, **{name: ridged(getattr(self, name)) for name in metrics})
 
 
-def _ridged(metric: Tensor) -> Tensor:
+def ridged(metric: Tensor) -> Tensor:
+    """A metric ``(..., n, n)`` with :data:`RIDGE`."""
     mean = metric.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
     least = 1e-30  # of an attention without any effect
     return metric + (RIDGE * mean).clamp_min(least) * torch.eye(metric.size(-1)).to(metric)
@@ -99,6 +112,7 @@ class Sums:
     def __init__(self, module: Any):
         self.module, self.maps = module, HeadMaps.of(module)
         self.queries, self.sums = 0, dict[str, Tensor]()
+        self.inputs, self.every = list[Tensor](), 1
 
     def add(
         self, x: Tensor, y: Tensor, not_padding: Tensor, gradient: Tensor, *masks: Tensor | None
@@ -120,13 +134,25 @@ class Sums:
         scores = mask_scores((q @ k.mT).transpose(0, 1), *masks).transpose(0, 1)
         a = scores.softmax(-1)  # (H, B, T, S)
         delta = _mapped(gradient, maps.out)  # (H, B, T, h_v)
-        gamma = (score_gradients(a, v, delta) @ y).flatten(1, 2)  # (H, B T, d_y)
+        g = score_gradients(a, v, delta)
+        gamma = (g @ y).flatten(1, 2)  # (H, B T, d_y)
+        cached = torch.cat([part.permute(1, 2, 0, 3).flatten(2) for part in (g.mT @ q, a.mT @ delta)], 2)
+        read = (a * not_padding.T.unsqueeze(2)).sum((0, 2)) > 0  # (B, S)
+        self._keep(y[read])
+        cached = cached.flatten(0, 1)  # (B S, H (e + h_v))
         along = (a @ v * delta).sum(-1).flatten(1)  # G . o_i: (H, B T)
         x, z = x[not_padding.T], (a @ y)[:, not_padding.T]  # (N_q, d + 1), (H, N_q, d_y)
         gradient = gradient.flatten(0, 1)  # (B T, d)
         self.queries += len(x)
         self._count(x=x.T @ x, z=z.sum(1), zz=z.mT @ z, gamma=gamma.mT @ gamma)
         self._count(g=gradient.T @ gradient, heads=along @ along.T, along=along @ gradient)
+        self._count(cached=cached.T @ cached)
+
+    def _keep(self, y: Tensor) -> None:
+        """Keep every so many of the inputs ``(n, d_y)``: more of the tokens, the fewer of them."""
+        self.inputs.append(y[:: self.every].double())
+        while sum(map(len, self.inputs)) > KEPT:
+            self.inputs, self.every = [torch.cat(self.inputs)[::2]], 2 * self.every
 
     def _count(self, **sums: Tensor) -> None:
         for name, value in sums.items():
@@ -135,14 +161,15 @@ class Sums:
     def result(self, num_targets: int) -> Statistics:
         """The statistics, for ``num_targets`` target tokens."""
         x, mean, z = (self.sums[name] / self.queries for name in ("x", "z", "zz"))
-        gamma, output, along, heads = (
-            self.sums[name] / num_targets for name in ("gamma", "g", "along", "heads")
+        gamma, output, along, heads, cached = (
+            self.sums[name] / num_targets for name in ("gamma", "g", "along", "heads", "cached")
         )
         covariance = z - mean.unsqueeze(2) * mean.unsqueeze(1)
         constants = mean_outputs(self.maps, mean)  # (H, d)
         across = along @ constants.T
         heads = heads - across - across.T + constants @ output @ constants.T
-        return Statistics(x, gamma, covariance, mean, output, heads)
+        inputs = torch.cat(self.inputs)
+        return Statistics(x, gamma, covariance, mean, output, heads, cached, inputs)
 
 
 def _mapped(x: Tensor, maps: Tensor) -> Tensor:
