@@ -20,6 +20,7 @@ from collab_lab.pricing.bits import Point
 from collab_lab.pricing.statistics import Statistics
 from collab_lab.trained.attentions import Attention, HeadMaps
 from fairseq_collab.attention.rounding import cached_bits, rounded
+from fairseq_collab.attention.scores import for_each_head
 from fairseq_collab.models.base import Variant
 
 #: The state dict of a new attention without its signature, and its price in bits.
