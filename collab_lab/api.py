@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from collab_common import ATTENTION_TYPES, AttentionType
@@ -49,11 +49,16 @@ class Prices(NamedTuple):
         return prices
 
     def sizes(self, attention: Attention) -> dict[str, list[Point]]:
-        """By kind of heads, costs and prices at up to 16 sizes, ascending to the exact one.
+        """By kind of heads, costs and prices at up to 16 sizes, ascending to the exact one."""
+        return self._points(attention, lambda point: not point.bits)
 
-        First without rounding, then with 8 and with 4 bits of a number in the KV cache.
-        """
-        return {kind: converter.curve(attention) for kind, converter in self.converters.items()}
+    def rounded(self, attention: Attention) -> dict[str, list[Point]]:
+        """The same with 8, then with 4 bits of a number in the KV cache, if there is one."""
+        return self._points(attention, lambda point: point.bits > 0)
+
+    def _points(self, attention: Attention, which: Callable[[Point], bool]) -> Any:
+        curves = {kind: converter.curve(attention) for kind, converter in self.converters.items()}
+        return {kind: [*filter(which, curve)] for kind, curve in curves.items()}
 
 
 def prices(model: Trained, *, subset: str = "train", sentences: int = 1000) -> Prices:

@@ -1,8 +1,9 @@
 """Find the smaller model that loses least: prices propose, the validation set decides.
 
 One pass over training sentences (:func:`.statistics.collect`) prices every kind of heads that the
-model allows, at every width and in 16, 8 or 4 bits a cached number.  For each kind, widths and bits
-are spread over attentions so that all targets hold at the least predicted loss (:func:`.bits.cheapest`); heads are removed in the order of
+model allows, at every width, and with 16, 8 or 4 bits of a cached number.  For each kind, widths
+and bits are spread over attentions so that all targets hold at the least predicted loss
+(:func:`.bits.cheapest`); heads are removed in the order of
 :func:`.choices.removals`.  Costs are exact before a model is built.  The best :data:`MEASURED`
 candidates are built, and their losses measured on the whole validation set.
 
@@ -192,7 +193,9 @@ def converted(
     converter = Converter(trained, conversion, statistics)
     target, (sizes, bits) = converter.target, converter.spread(shares)
     chosen = {a: (sizes.get(a, 0), bits.get(a, 0)) for a in {**sizes, **bits}}
-    price = sum(p.price for a in chosen for p in converter.curve(a) if (p.size, p.bits) == chosen[a])
+    price = sum(
+        p.price for a in chosen for p in converter.curve(a) if (p.size, p.bits) == chosen[a]
+    )
     words = ["--to", conversion.to]
     if conversion.value_heads:
         words += ["--value-heads", str(conversion.value_heads)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +15,16 @@ from collab_lab.cli import options
 if TYPE_CHECKING:
     from collab_lab.api import Prices
     from collab_lab.conversion.converter import Converter
+    from collab_lab.pricing.bits import Point
     from collab_lab.trained.checkpoint import Trained
 
 NUMBERS = "prices.json"
-#: Shares of the KV cache that ``--check`` builds, by kind of heads.
-CHECKED = {"latent": (0.25, 0.125), "own": (0.625,), "grouped-query": (0.5,)}
+#: What ``--check`` builds: a kind of heads, the share of a 16-bit KV cache, ``--cache-bits``.
+CHECKED = (
+    *(("latent", 0.25, "none"), ("latent", 0.125, "none"), ("latent", 0.125, "auto")),
+    *(("own", 0.625, "none"), ("grouped-query", 0.5, "none")),
+    *(("headsize", 1.0, "8"), ("headsize", 1.0, "4")),
+)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -55,10 +60,8 @@ def main(argv: Sequence[str]) -> int:
             "type": a.type,
             "layer": a.layer,
             "heads": priced.heads(a),
-            "sizes": {
-                kind: [point._asdict() for point in curve]
-                for kind, curve in priced.sizes(a).items()
-            },
+            "sizes": points(priced.sizes(a)),
+            "rounded": points(priced.rounded(a)),
         }
         for a in priced.statistics
     ]
@@ -81,9 +84,15 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
+def points(curves: Mapping[str, Sequence[Point]]) -> dict[str, list[dict[str, Any]]]:
+    """Points of curves, by kind of heads, for JSON."""
+    return {kind: [point._asdict() for point in curve] for kind, curve in curves.items()}
+
+
 def checks(model: Trained, priced: Prices, valid: list[dict[str, Any]]) -> dict[str, Any]:
     """Predicted and measured loss of some changes."""
     from collab_lab import prune, validation_loss
+    from collab_lab.conversion.converter import chosen_bits
 
     whole, measured = validation_loss(model, valid), []
 
@@ -96,18 +105,19 @@ def checks(model: Trained, priced: Prices, valid: list[dict[str, Any]]) -> dict[
             rise = validation_loss(changed, valid) - whole
             measured.append({"change": change, "price": price, "measured": rise})
 
-    def converted(converter: Converter, share: float) -> tuple[Trained, float]:
-        changed, prices = converter.convert(converter.spread({"cache": share}))
+    def converted(converter: Converter, share: float, bits: str) -> tuple[Trained, float]:
+        chosen = None if bits == "auto" else chosen_bits(bits, model)
+        changed, prices = converter.convert(*converter.spread({"cache": share}, chosen))
         return changed, sum(prices.values())
 
     def without_heads(number: int) -> tuple[Trained, float | None]:
         pruned = prune(model, number, statistics=priced.statistics)
         return pruned.model, pruned.price
 
-    for kind, shares in CHECKED.items():
-        for share in shares if kind in priced.converters else ():
-            name = f"{kind}, {share:g} of the KV cache"
-            measure(name, partial(converted, priced.converters[kind], share))
+    for kind, share, bits in CHECKED:
+        if kind in priced.converters:
+            name = f"{kind}, {share:g} of the KV cache, bits: {bits}"
+            measure(name, partial(converted, priced.converters[kind], share, bits))
     heads = sum(map(sum, model.heads.values()))
     for number in sorted({heads // 6, heads // 3} - {0}):
         measure(f"{number} of {heads} heads removed", partial(without_heads, number))

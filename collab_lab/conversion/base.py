@@ -83,8 +83,8 @@ class TrainedAttention:
     def rounding_price(self, weights: Mapping[str, Tensor], bits: int) -> float:
         """Price of rounding what a new attention with these weights caches to ``bits``.
 
-        0 bits are no rounding.  The numbers that it caches of the statistics' inputs are rounded.  A new key or value changes
-        what those of the trained heads are approximated by; where it is shared, in all its heads.
+        What it would cache of the statistics' inputs is rounded.  Errors of a shared key (value) are
+        errors of the keys of all heads that read it.  0 bits are no rounding.
         """
         if not bits:
             return 0.0
@@ -102,7 +102,10 @@ class TrainedAttention:
         else:
             new_queries = queries_of(exact, len(maps.queries)) * embed_scale(self.module)
             new_out = exact["out_proj.weight"].unflatten(1, (len(maps.out), -1)).transpose(0, 1)
-            query_moment, output_fisher = self.statistics.query_moment, self.statistics.output_fisher
+            query_moment, output_fisher = (
+                self.statistics.query_moment,
+                self.statistics.output_fisher,
+            )
             errors = [
                 read(error("k_proj"), maps.queries, new_queries, query_moment),
                 read(error("v_proj"), maps.out, new_out, output_fisher),

@@ -97,7 +97,9 @@ def shape_options(
             options[f"{target.size_option}_in_{type_}"] = ",".join(map(str, widths))
         if type_ != "encoder":
             of_layers = [bits.get(layer, 0) for layer in layers]
-            options[f"cache_bits_in_{type_}"] = ",".join(map(str, of_layers)) if any(of_layers) else None
+            options[f"cache_bits_in_{type_}"] = (
+                ",".join(map(str, of_layers)) if any(of_layers) else None
+            )
         side = "encoder" if type_ == "encoder" else "decoder"
         options[f"{side}_attention_heads"] = layers[0].module.num_heads
         # The loaded model has the layers that remain, and no others.

@@ -136,7 +136,9 @@ class Sums:
         delta = _mapped(gradient, maps.out)  # (H, B, T, h_v)
         g = score_gradients(a, v, delta)
         gamma = (g @ y).flatten(1, 2)  # (H, B T, d_y)
-        cached = torch.cat([part.permute(1, 2, 0, 3).flatten(2) for part in (g.mT @ q, a.mT @ delta)], 2)
+        cached = torch.cat(
+            [part.permute(1, 2, 0, 3).flatten(2) for part in (g.mT @ q, a.mT @ delta)], 2
+        )
         read = (a * not_padding.T.unsqueeze(2)).sum((0, 2)) > 0  # (B, S)
         self._keep(y[read])
         cached = cached.flatten(0, 1)  # (B S, H (e + h_v))

@@ -1,6 +1,6 @@
 """The page and the figure of ``fairseq-collab prices``, from ``prices.json``.
 
-prices.md     price of a quarter of each attention's size, and of each head
+prices.md     price of a quarter of each attention's size, of a rounded KV cache, of each head
 prices.svg    a panel per attention: price against size, heads as bars
 """
 
@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from collab_common.files import write_contents
 from collab_lab.results.figure import GREY, saved, styled, styles
 from collab_lab.results.render import TYPE_NAMES, grid, num
+from fairseq_collab.attention.rounding import BITS
 
 Content = Mapping[str, Any]
 NAME, FIGURE = "prices.md", "prices.svg"
@@ -25,6 +26,8 @@ KINDS = {
     "own": ("shared key, own queries", "K"),
     "grouped-query": ("grouped query", "G"),
 }
+#: Titles of the prices of a rounded cache.
+ROUNDED = [f"{bits}-bit KV cache" for bits in BITS]
 #: Share of the largest size that the table shows.
 SHOWN = 1 / 4
 #: Inches of a panel; panels in a row; the lowest price that is drawn, in bits.
@@ -40,13 +43,14 @@ def write(content: Content, out: Path) -> None:
 
 
 def summary(content: Content) -> str:
-    """A row per attention: kinds at a quarter of their size, and heads; then what was measured."""
+    """A row per attention: kinds at a quarter of their size, bits, heads; then measured losses."""
     kinds = [kind for kind in KINDS if any(kind in one["sizes"] for one in content["attentions"])]
     titles = ["attention", *(f"{KINDS[kind][0]} {KINDS[kind][1]}/4" for kind in kinds)]
     rows = [
         [
             name_of(one),
             *(num(_price_at(one["sizes"].get(kind), SHOWN), ".4f") for kind in kinds),
+            *(num(_price_rounded(one["rounded"].get("headsize"), bits), ".4f") for bits in BITS),
             num(min(one["heads"], default=None), ".4f"),
             num(max(one["heads"], default=None), ".4f"),
         ]
@@ -55,7 +59,7 @@ def summary(content: Content) -> str:
     lines = [
         f"Expected rise of the loss in bits per target token, from {content['sentences']} "
         f"sentences of {content['subset']}, {content['seconds']:.0f} seconds:\n",
-        grid([*titles, "cheapest head", "most expensive head"], rows),
+        grid([*titles, *ROUNDED, "cheapest head", "most expensive head"], rows),
     ]
     if content["checks"]:
         checks = [
@@ -78,6 +82,11 @@ def _price_at(points: Any, share: float) -> float | None:
         return None
     fitting = [one for one in points if one["size"] <= share * points[-1]["size"]]
     return fitting[-1]["price"] if fitting else None
+
+
+def _price_rounded(points: Any, bits: int) -> float | None:
+    """The price of rounding the cache of the heads as they are."""
+    return next((one["price"] for one in points or () if one["bits"] == bits), None)
 
 
 @styled

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -13,8 +15,12 @@ import torch
 import toy
 from torch import Tensor
 from torch.nn import functional
-from toy_reparametrize import batch, converter, trained
+from toy_reparametrize import batch, conversion_of, converter, inputs, trained
 
+from collab_lab.conversion import shared_projection
+from collab_lab.conversion.base import Conversion
+from collab_lab.conversion.converter import Converter
+from collab_lab.metrics.cost import totals
 from collab_lab.metrics.loss import summed_loss
 from collab_lab.pricing.bits import Point, cheapest, key_price, value_price
 from collab_lab.pricing.statistics import (
@@ -224,21 +230,140 @@ def test_price_of_heads(heads: list[int]) -> None:
     assert expected == pytest.approx(small.measured(apply), rel=1e-3)
 
 
+# ---- rounded caches ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arch", "options", "cached"),
+    [
+        ("transformer_headsize_n", {"qk_head_size": 6}, ("k_proj", "v_proj")),
+        ("transformer_grouped_query", {"key_value_heads": 2}, ("k_proj", "v_proj")),
+        ("transformer_latent", {"latent_dim": 8}, ("latent_proj",)),
+        ("transformer_lm_headsize_n", {}, ("k_proj", "v_proj")),
+    ],
+)
+def test_gradients_of_what_is_cached(
+    arch: str, options: dict[str, Any], cached: tuple[str, ...]
+) -> None:
+    """Autograd's second moments at the projections, shared ones, too."""
+    found = trained(arch, None, **options)
+    statistics = collect(found, [batch(found)] * 2, seed=5)
+    chance, outputs = torch.Generator().manual_seed(5), dict[str, Tensor]()
+    fishers: dict[Attention, Tensor] = {}
+
+    def keep(name: str, output: Tensor) -> None:
+        outputs[name] = output
+
+    tokens = 0
+    for _ in range(2):
+        with ExitStack() as hooks, torch.enable_grad():
+            for one, name in itertools.product(attentions(found.model), cached):
+                hook = partial(lambda where, *call: keep(where, call[-1]), f"{one.name}.{name}")
+                hooks.enter_context(getattr(one.module, name).register_forward_hook(hook))
+            loss = summed_loss(found.model, batch(found), chance)
+            gradients = dict(
+                zip(outputs, torch.autograd.grad(loss, [*outputs.values()]), strict=True)
+            )
+        tokens += int(batch(found)["target"].ne(1).sum())
+        for one in attentions(found.model):
+            parts = [gradients[f"{one.name}.{name}"].flatten(0, 1) for name in cached]
+            both = torch.cat(parts, 1)
+            fishers[one] = fishers.get(one, 0) + both.T @ both
+    for one, fisher in fishers.items():
+        heads, given = one.module.num_heads, statistics[one].cache_fisher
+        if cached == ("latent_proj",):
+            read = torch.cat([one.module.k_proj.weight, one.module.v_proj.weight]).T
+        else:
+            widths = [getattr(one.module, name).out_features for name in cached]
+            sizes = [one.module.q_proj.out_features // heads, one.module.v_head_size]
+            groups = [width // size for width, size in zip(widths, sizes, strict=True)]
+            read = torch.block_diag(
+                *(
+                    torch.kron(torch.eye(g).repeat_interleave(heads // g, 1), torch.eye(size))
+                    for g, size in zip(groups, sizes, strict=True)
+                )
+            )
+        close(read @ given @ read.T, fisher / tokens)
+
+
+@pytest.mark.parametrize(
+    ("option", "size", "bits"),
+    [
+        *(("--to=headsize", 16, bits) for bits in (8, 4)),
+        *(("--to=latent", size, bits) for size, bits in ((16, 8), (16, 4), (6, 8), (6, 4))),
+        *(("--to=grouped-query", 2, bits) for bits in (8, 4)),
+        *(("--query-mixing=own", 6, bits) for bits in (8, 4)),
+        ("--query-mixing=full", 6, 8),
+    ],
+)
+def test_price_of_a_rounding(option: str, size: int, bits: int) -> None:
+    """At widths that no model has: the measured divergence is 0.5 to 2 times the price."""
+    found = trained("transformer")
+    work = Converter(found, conversion_of(option), collect(found, [batch(found)] * 40))
+    sizes = dict.fromkeys(attentions(found.model), size)
+    exact, free = work.convert(sizes)
+    rounds = dict.fromkeys((a for a in sizes if a.type != "encoder"), bits)
+    rounded, prices = work.convert(sizes, rounds)
+    price = sum(prices.values()) - sum(free.values())
+    is_target = batch(found)["target"].ne(1)
+    with torch.no_grad():
+        before, after = (
+            one.model(**inputs(found))[0][is_target].log_softmax(-1) for one in (exact, rounded)
+        )
+    lost = functional.kl_div(after, before, log_target=True, reduction="sum") / len(before)
+    assert 0.5 < float(lost) / math.log(2) / price < 2
+
+
+def test_the_basis_of_a_latent_loses_least_and_changes_nothing() -> None:
+    """The function of a model; by price, against the maps' own basis and random rotations."""
+    found = trained("transformer")
+    statistics = collect(found, [batch(found)] * 20)
+    for size in (6, 16):
+        work = Converter(found, Conversion("latent"), statistics)
+        sizes = dict.fromkeys(attentions(found.model), size)
+        models = [work.convert(sizes)[0].model for _ in range(2)]
+        assert all(
+            torch.equal(*pair) for pair in zip(*(m.parameters() for m in models), strict=True)
+        )
+        with pytest.MonkeyPatch.context() as patch:
+            eye = (torch.eye(size), torch.eye(size))
+            patch.setattr(shared_projection, "rounding_basis", lambda *_: eye)
+            plain = Converter(found, Conversion("latent"), statistics)
+            unrotated = plain.convert(sizes)[0].model
+        toy.close(models[0](**inputs(found))[0], unrotated(**inputs(found))[0])
+        prices = {"here": 0.0, "as it is": 0.0, "rotated": 0.0}
+        for one in found.attentions["cross"]:
+            weights, own = (
+                dict(m.get_submodule(one.name).state_dict()) for m in (models[0], unrotated)
+            )
+            turn = torch.linalg.qr(torch.randn(size, size)).Q
+            turned = own | {"latent_proj.weight": turn @ own["latent_proj.weight"]}
+            turned |= {name: own[name] @ turn.T for name in ("k_proj.weight", "v_proj.weight")}
+            for name, each in zip(prices, (weights, own, turned), strict=True):
+                prices[name] += work.attentions[one].rounding_price(each, 4)
+        assert prices["here"] < min(prices["as it is"], prices["rotated"]), size
+
+
 # ---- budgets -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_cheapest_sizes(seed: int) -> None:
-    """Against all choices; prices need not fall evenly, nor costs be alike."""
+    """Against all choices of widths and bits; prices need not fall evenly, nor costs be alike."""
     chance = torch.Generator().manual_seed(seed)
 
     def curve(n: int) -> list[Point]:
         costs = torch.randint(1, 9, (n,), generator=chance).cumsum(0).tolist()
         prices = torch.rand(n, generator=chance).sort(descending=True)[0].tolist()
         parameters = torch.randint(9, (n,), generator=chance).tolist()
-        return [Point(i, 6 * costs[i], parameters[i], 0, prices[i]) for i in range(n)]
+        roundings = {16: 0.0, 8: 0.01, 4: 0.2 * torch.rand(1, generator=chance).item()}
+        return [
+            Point(i, 3 * costs[i] * bits // 8, parameters[i], 0, prices[i] + rounding, bits)
+            for i in range(n)
+            for bits, rounding in roundings.items()
+        ]
 
-    curves = {name: curve(n) for name, n in (("a", 4), ("b", 6), ("c", 5))}
+    curves = {name: curve(n) for name, n in (("a", 3), ("b", 5), ("c", 4))}
     for cache, parameters in itertools.product((0, 30, 60, 90, 200, 1000), (6, 12, 30)):
         choices = [
             each
@@ -267,34 +392,42 @@ def test_spread_is_never_dearer_than_even(option: str, shares: tuple[float, ...]
     found = trained("transformer")
     work = converter(found, option)
     narrowed = [*found.attentions["decoder"], *found.attentions["cross"]]
-    for share in shares:
-        spread = work.spread({"cache": share})
-        assert {one.type for one in spread} <= {"decoder", "cross"}
+    for share, bits in itertools.product(shares, (0, 8, 4, None)):
+        given = None if bits is None else dict.fromkeys(narrowed, bits)
+        sizes, chosen = work.spread({"cache": share}, given)
+        assert {one.type for one in (*sizes, *chosen)} <= {"decoder", "cross"}
+        budget = share * 32 * 16
         even = {
             one: max(
-                (point for point in work.curve(one) if point.cache <= share * 32),
+                (p for p in work.curve(one) if p.cache <= budget and p.bits in (bits, bits or 0)),
                 key=lambda point: point.cache,
             )
             for one in narrowed
         }
-        points = {point.size: point for point in work.curve(narrowed[0])}
-        assert sum(points[size].cache for size in spread.values()) <= share * 32 * len(narrowed)
-        chosen = [
-            next(point for point in work.curve(one) if point.size == spread.get(one, 0))
-            for one in narrowed
-        ]
-        assert sum(point.price for point in chosen) <= sum(p.price for p in even.values()) + 1e-12
+        result, prices = work.convert(sizes, chosen)
+        assert totals(result.model)["cache"] <= budget * len(narrowed)
+        assert {getattr(found_in(result, one), "cache_bits", 0) for one in narrowed} <= (
+            {0, 8, 4} if bits is None else {bits}
+        )
+        assert sum(prices.values()) <= sum(p.price for p in even.values()) + 1e-12
+
+
+def found_in(result: Any, attention: Attention) -> Any:
+    """The module in place of an attention."""
+    return result.model.get_submodule(attention.name)
 
 
 def test_a_curve_tells_what_is_built() -> None:
-    """Cached numbers, parameters, and, but for the last steps, the price."""
+    """The cache, parameters, and, but for the last steps, the price."""
     for options in (["--to=latent"], ["--query-mixing=full"], ["--to=grouped-query"]):
-        found = trained("transformer")
-        work = converter(found, *options)
-        attention = found.attentions["cross"][0]
-        point = work.curve(attention)[-2]
-        result, prices = work.convert({attention: point.size})
-        module = result.model.get_submodule(attention.name)
-        assert point.cache == sum(module.cached_floats_per_token())
-        assert point.parameters == toy.num_parameters(module)
-        assert prices[attention] <= point.price * (1 + 1e-9)
+        for bits in (0, 8, 4):
+            found = trained("transformer")
+            work = converter(found, *options)
+            attention = found.attentions["cross"][0]
+            point = [point for point in work.curve(attention) if point.bits == bits][-2]
+            result, prices = work.convert({attention: point.size}, {attention: bits})
+            module = found_in(result, attention)
+            assert point.cache == sum(module.cached_bits_per_token(16))
+            assert point.parameters == toy.num_parameters(module)
+            # The last steps lower the price of the size, not that of the rounding.
+            assert prices[attention] <= point.price * (1.1 if bits else 1 + 1e-9)
