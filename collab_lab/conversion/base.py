@@ -83,8 +83,8 @@ class TrainedAttention:
     def rounding_price(self, weights: Mapping[str, Tensor], bits: int) -> float:
         """Price of rounding what a new attention with these weights caches to ``bits``.
 
-        What it would cache of the statistics' inputs is rounded.  Errors of a shared key (value) are
-        errors of the keys of all heads that read it.  0 bits are no rounding.
+        What it would cache of the statistics' inputs is rounded.  An error of a shared key (value)
+        is one of the keys of all heads that read it.  0 bits are no rounding.
         """
         if not bits:
             return 0.0

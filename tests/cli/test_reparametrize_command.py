@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from fairseq.checkpoint_utils import load_model_ensemble_and_task
 
 from collab_common.errors import UserError
 from collab_lab.cli import reparametrize as command
+from collab_lab.metrics.cost import totals
 from collab_lab.metrics.loss import mean_bits
+from collab_lab.trained.attentions import attentions
 from collab_lab.trained.checkpoint import open_model, samples
 from fairseq_compat import checkpoints
 
@@ -112,17 +115,66 @@ def test_the_report_comes_again(
 def test_a_share_is_spread_and_checked(stock: Path, data: Path, tmp_path: Path) -> None:
     """The cache of the encoder is none; the reported loss is that of the written model."""
     out = tmp_path / "latent.pt"
-    report = run(stock, "--to=latent", "--cache=0.25", "--sentences=50", "--check", "--out", out)
-    widths = [one["latent_dim"] for one in report["attentions"]]
-    assert [one["type"] for one in report["attentions"]] == ["decoder", "cross"]
+    run_ = partial(run, stock, "--to=latent", "--sentences=50", "--check", "--out")
+    numbers = run_(tmp_path / "numbers.pt", "--cache=0.25", "--cache-bits=none")
+    widths = [one["latent_dim"] for one in numbers["attentions"]]
+    assert [one["type"] for one in numbers["attentions"]] == ["decoder", "cross"]
     assert sum(widths) <= 0.25 * 4 * 32
+    assert "cache-bits" not in numbers["options"]
+    assert {one["bits"] for one in numbers["attentions"]} == {None}
+    report = run_(out, "--cache=0.125")
+    assert report["valid_bits"] < numbers["valid_bits"]
+    for one in report["attentions"]:
+        assert one["bits"] in (8, 4)
+        assert f"--cache-bits-in-{one['type']} {one['bits']}" in report["options"]
+        assert f"--latent-dim-in-{one['type']} {one['latent_dim']}" in report["options"]
+    assert "cache bits" in command.report(report)
     trained = open_model(out, data)
     bits = mean_bits(trained.model, samples(trained, "valid", 1000))
     assert report["valid_bits"] == pytest.approx(bits, abs=1e-4)
     assert report["valid_bits"] != report["valid_bits_before"]
     assert "validation loss" in command.report(report)
+    assert totals(trained.model)["cache"] <= 0.125 * 16 * 4 * 32
     with pytest.raises(UserError, match="the least is"):
         run(stock, "--to=latent", "--parameters=0.1", "--sentences=50", "--out", out)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("options", "bits"),
+    [
+        (["--to=headsize", "--cache=0.6"], [8, 8]),
+        (["--to=headsize", "--key-dim=32", "--cache-bits=4"], [4, 4]),
+        (["--key-dim-in-cross=9", "--key-dim-in-encoder=0", "--key-dim-in-decoder=0",
+          "--cache-bits=4,8"], [4, 8]),
+        (["--to=grouped-query", "--key-value-heads=2", "--cache-bits=0,4"], [0, 4]),
+        (["--to=latent", "--parameters=0.95", "--cache-bits=8"], [8, 8]),
+    ],
+)  # fmt: skip
+def test_bits_of_every_kind(
+    options: list[str], bits: list[int], stock: Path, data: Path, tmp_path: Path
+) -> None:
+    """Each cache has its own; the price of rounding is part of the price; it translates."""
+    out = tmp_path / "out.pt"
+    report = run(stock, *options, "--sentences=50", "--check", "--out", out)
+    model = open_model(out, data).model
+    cached = [one.module for one in attentions(model) if one.type != "encoder"]
+    assert [module.cache_bits for module in cached] == bits
+    priced = {one["type"]: one for one in report["attentions"]}
+    assert [priced[type_]["bits"] for type_ in ("decoder", "cross") if type_ in priced] == [
+        number or None for number in bits
+    ]
+    assert all(one["price"] > 0 for one in report["attentions"] if one["bits"])
+    assert len(translations(out, data)) > 10
+
+
+@pytest.mark.parametrize(
+    "bits",
+    ["5", "16", "8,8,8", "auto,8", "4,", ""],
+)
+def test_bits_that_are_none(bits: str, stock: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cache-bits"):
+        run(stock, "--to=latent", "--cache=0.5", f"--cache-bits={bits}", "--out", tmp_path / "a.pt")
 
 
 def test_language_models(monolingual: Path, tmp_path: Path) -> None:

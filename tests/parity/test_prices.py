@@ -297,21 +297,23 @@ def test_gradients_of_what_is_cached(
     ],
 )
 def test_price_of_a_rounding(option: str, size: int, bits: int) -> None:
-    """At widths that no model has: the measured divergence is 0.5 to 2 times the price."""
-    found = trained("transformer")
-    work = Converter(found, conversion_of(option), collect(found, [batch(found)] * 40))
+    """At widths that no model has, too: the measured divergence is 0.4 to 1.6 times the price."""
+    found, chance = trained("transformer"), torch.Generator().manual_seed(1)
+    source, previous, target = torch.randint(4, 24, (3, 60, 6), generator=chance)
+    given = {"src_tokens": source, "src_lengths": torch.full((60,), 6)}
+    sentences = {"net_input": given | {"prev_output_tokens": previous}, "target": target}
+    work = Converter(found, conversion_of(option), collect(found, [sentences] * 4))
     sizes = dict.fromkeys(attentions(found.model), size)
     exact, free = work.convert(sizes)
     rounds = dict.fromkeys((a for a in sizes if a.type != "encoder"), bits)
     rounded, prices = work.convert(sizes, rounds)
     price = sum(prices.values()) - sum(free.values())
-    is_target = batch(found)["target"].ne(1)
     with torch.no_grad():
         before, after = (
-            one.model(**inputs(found))[0][is_target].log_softmax(-1) for one in (exact, rounded)
+            one.model(**sentences["net_input"])[0].log_softmax(-1) for one in (exact, rounded)
         )
-    lost = functional.kl_div(after, before, log_target=True, reduction="sum") / len(before)
-    assert 0.5 < float(lost) / math.log(2) / price < 2
+    lost = functional.kl_div(after, before, log_target=True, reduction="sum") / target.numel()
+    assert 0.4 < float(lost) / math.log(2) / price < 1.6
 
 
 def test_the_basis_of_a_latent_loses_least_and_changes_nothing() -> None:
@@ -326,8 +328,7 @@ def test_the_basis_of_a_latent_loses_least_and_changes_nothing() -> None:
             torch.equal(*pair) for pair in zip(*(m.parameters() for m in models), strict=True)
         )
         with pytest.MonkeyPatch.context() as patch:
-            eye = (torch.eye(size), torch.eye(size))
-            patch.setattr(shared_projection, "rounding_basis", lambda *_: eye)
+            patch.setattr(shared_projection, "rounding_basis", lambda s, _: [torch.eye(len(s))] * 2)
             plain = Converter(found, Conversion("latent"), statistics)
             unrotated = plain.convert(sizes)[0].model
         toy.close(models[0](**inputs(found))[0], unrotated(**inputs(found))[0])
