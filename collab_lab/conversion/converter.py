@@ -187,6 +187,11 @@ def chosen_bits(cache_bits: str | int | None, trained: Trained) -> dict[Attentio
     return {a: int(number) for a, number in zip(cached, numbers, strict=True) if int(number)}
 
 
+def price_of(points: Mapping[Attention, Point]) -> float:
+    """The price of a choice for every attention."""
+    return sum(point.price for point in points.values())
+
+
 def spelled(shares: Mapping[str, float]) -> str:
     """Shares of costs as options spell them: ``cache=0.5 multiply-adds=0.8``."""
     return " ".join(f"{resource}={share:g}" for resource, share in shares.items())
@@ -293,7 +298,15 @@ class Converter:
             resource: int(share * model_costs[resource]) - unchanged_costs[resource]
             for resource, share in shares.items()
         }
-        points = cheapest(curves, budgets)
+        common = {p.size for p in next(iter(curves.values()))} if self.target.one_size else {None}
+        found = [
+            cheapest(
+                {a: [p for p in curve if size in (None, p.size)] for a, curve in curves.items()},
+                budgets,
+            )
+            for size in common
+        ]
+        points = min(filter(None, found), key=price_of, default=None)
         if points is None:
             least = {}
             for resource in shares:

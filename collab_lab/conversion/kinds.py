@@ -89,10 +89,7 @@ class Collaborative(Target):
 
 
 class Narrower(Target):
-    """Separate keys of a smaller size: the best of each head by itself.
-
-    A budget leaves the size as it is: only the bits of its cache are chosen.
-    """
+    """Separate keys of a smaller size: the best of each head by itself."""
 
     variant = SEPARATE
     heads_name = "separate keys"
@@ -101,9 +98,6 @@ class Narrower(Target):
     options = {"attention_scale": "embed"}  # noqa: RUF012 (read only)
     inherited = ("v_head_size",)
     one_size = True
-
-    def grid(self, module: Any) -> list[int]:
-        return [self.largest(module)]
 
     def out_of_range(self, module: Any, size: int) -> str | None:
         if size % module.num_heads:

@@ -46,7 +46,6 @@ USAGE: dict[str, list[tuple[str, str]]] = {
         ("--cache=0.5 --key-dim=4", "give one of --cache, --parameters, and sizes"),
         ("--cache=1.5", "must be a number from 0 to 1, not '1.5'"),
         ("--latent-dim=4", "--latent-dim needs --to latent"),
-        ("--to=headsize --cache=0.5", "--cache does not go with --to headsize: give --key-dim"),
         ("--to=headsize --key-dim-in-cross=4", "does not go with --to headsize: give --key-dim"),
         ("--key-dim=4 --sentences=0", "must be a whole number above 0, not '0'"),
     ],
