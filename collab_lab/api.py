@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from collab_common import ATTENTION_TYPES, AttentionType
@@ -33,7 +33,7 @@ class Prices(NamedTuple):
     Attributes:
         statistics: of each attention with heads; ``convert`` and ``prune`` take them.
         converters: by kind of heads: latent, own (a shared key, own queries), grouped-query,
-            headsize (the same heads, for the bits of their KV cache).
+            headsize (separate heads as they are or with narrower keys).
         impossible: by kind, why the model cannot have such heads.
         sentences: number that were read.
     """
@@ -50,15 +50,18 @@ class Prices(NamedTuple):
 
     def sizes(self, attention: Attention) -> dict[str, list[Point]]:
         """By kind of heads, costs and prices at up to 16 sizes, ascending to the exact one."""
-        return self._points(attention, lambda point: not point.bits)
+        return {
+            kind: [point for point in converter.curve(attention) if not point.bits]
+            for kind, converter in self.converters.items()
+            if kind != "headsize"
+        }
 
     def rounded(self, attention: Attention) -> dict[str, list[Point]]:
         """The same with 8, then with 4 bits of a number in the KV cache, if there is one."""
-        return self._points(attention, lambda point: point.bits > 0)
-
-    def _points(self, attention: Attention, which: Callable[[Point], bool]) -> Any:
-        curves = {kind: converter.curve(attention) for kind, converter in self.converters.items()}
-        return {kind: [*filter(which, curve)] for kind, curve in curves.items()}
+        return {
+            kind: [point for point in converter.curve(attention) if point.bits]
+            for kind, converter in self.converters.items()
+        }
 
 
 def prices(model: Trained, *, subset: str = "train", sentences: int = 1000) -> Prices:

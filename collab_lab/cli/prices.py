@@ -61,7 +61,7 @@ def main(argv: Sequence[str]) -> int:
             "layer": a.layer,
             "heads": priced.heads(a),
             "sizes": points(priced.sizes(a)),
-            "rounded": points(priced.rounded(a)),
+            **({} if a.type == "encoder" else {"rounded": points(priced.rounded(a))}),
         }
         for a in priced.statistics
     ]

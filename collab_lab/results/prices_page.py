@@ -50,7 +50,10 @@ def summary(content: Content) -> str:
         [
             name_of(one),
             *(num(_price_at(one["sizes"].get(kind), SHOWN), ".4f") for kind in kinds),
-            *(num(_price_rounded(one["rounded"].get("headsize"), bits), ".4f") for bits in BITS),
+            *(
+                num(_price_rounded(one.get("rounded", {}).get("headsize"), bits), ".4f")
+                for bits in BITS
+            ),
             num(min(one["heads"], default=None), ".4f"),
             num(max(one["heads"], default=None), ".4f"),
         ]
@@ -85,8 +88,9 @@ def _price_at(points: Any, share: float) -> float | None:
 
 
 def _price_rounded(points: Any, bits: int) -> float | None:
-    """The price of rounding the cache of the heads as they are."""
-    return next((one["price"] for one in points or () if one["bits"] == bits), None)
+    """The price of rounding the cache of the heads as they are, the largest size."""
+    prices = [one["price"] for one in points or () if one["bits"] == bits]
+    return prices[-1] if prices else None
 
 
 @styled
