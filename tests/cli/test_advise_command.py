@@ -37,7 +37,8 @@ def test_an_answer_and_other_targets_in_its_folder(
     found = json.loads((out / "cache-0.6.json").read_text())
     (answer,) = [one for one in found["candidates"] if one["name"] == found["answer"]]
     assert answer["shares"]["cache"] <= 0.6
-    assert answer["measured"]["low"] <= answer["measured"]["mean"] <= answer["measured"]["high"]
+    lost = answer["measured"]  # without an interval where the answer is exact
+    assert lost["low"] is None or lost["low"] <= lost["mean"] <= lost["high"]
     # The numbers of sentences that there were, not those that were asked for.
     valid = (data.parent / "text" / "valid.en").read_text().count("\n")
     assert found["sentences"] == {"predicted": 12, "measured": valid}

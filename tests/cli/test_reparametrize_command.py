@@ -116,14 +116,14 @@ def test_a_share_is_spread_and_checked(stock: Path, data: Path, tmp_path: Path) 
     """The cache of the encoder is none; the reported loss is that of the written model."""
     out = tmp_path / "latent.pt"
     run_ = partial(run, stock, "--to=latent", "--sentences=50", "--check", "--out")
-    numbers = run_(tmp_path / "numbers.pt", "--cache=0.25", "--cache-bits=none")
+    numbers = run_(tmp_path / "numbers.pt", "--cache=0.125", "--cache-bits=none")
     widths = [one["latent_dim"] for one in numbers["attentions"]]
     assert [one["type"] for one in numbers["attentions"]] == ["decoder", "cross"]
-    assert sum(widths) <= 0.25 * 4 * 32
+    assert sum(widths) <= 0.125 * 4 * 32
     assert "cache-bits" not in numbers["options"]
     assert {one["bits"] for one in numbers["attentions"]} == {None}
     report = run_(out, "--cache=0.125")
-    assert report["valid_bits"] < numbers["valid_bits"]
+    assert 0 < report["price"] < numbers["price"]
     for one in report["attentions"]:
         assert one["bits"] in (8, 4)
         assert f"--cache-bits-in-{one['type']} {one['bits']}" in report["options"]
