@@ -144,7 +144,10 @@ def convert(
     target = TARGETS[to](conversion)
     check(model, target)
     bits = None if cache_bits == "auto" else chosen_bits(cache_bits, model)
-    sizes = {} if shares else chosen_sizes(size, by_type or {}, model, target, bits or {})
+    sizes = {} if shares else chosen_sizes(size, by_type or {}, model, target)
+    if not (shares or sizes or bits):
+        todo = "every size is 0: give at least one"
+        raise UserError("no attention is left to convert", model.path, todo)
     if statistics is None:
         statistics = collect(model, samples(model, subset, sentences))
     converter = Converter(model, conversion, statistics)

@@ -88,29 +88,24 @@ class TrainedAttention:
         """
         if not bits:
             return 0.0
-        maps = self.maps
-        exact = {name: weight.double() for name, weight in weights.items()}
+        maps, found = self.maps, self.statistics
+        new = {name: weight.double() for name, weight in weights.items()}
 
         def error(name: str) -> Tensor:
-            inputs, weight = self.statistics.inputs, exact[f"{name}.weight"]
-            numbers = functional.linear(inputs, weight, exact.get(f"{name}.bias"))
-            return rounded(numbers, bits) - numbers  # (n, numbers)
+            made = functional.linear(found.inputs, new[f"{name}.weight"], new.get(f"{name}.bias"))
+            return rounded(made, bits) - made  # (n, numbers)
 
-        if "latent_proj.weight" in exact:
+        if "latent_proj.weight" in new:
             latent = error("latent_proj")
-            errors = [latent @ exact[f"{name}.weight"].T for name in ("k_proj", "v_proj")]
+            errors = [latent @ new[f"{name}.weight"].T for name in ("k_proj", "v_proj")]
         else:
-            new_queries = queries_of(exact, len(maps.queries)) * embed_scale(self.module)
-            new_out = exact["out_proj.weight"].unflatten(1, (len(maps.out), -1)).transpose(0, 1)
-            query_moment, output_fisher = (
-                self.statistics.query_moment,
-                self.statistics.output_fisher,
-            )
+            queries = queries_of(new, len(maps.queries)) * embed_scale(self.module)
+            out = new["out_proj.weight"].unflatten(1, (len(maps.out), -1)).transpose(0, 1)
             errors = [
-                read(error("k_proj"), maps.queries, new_queries, query_moment),
-                read(error("v_proj"), maps.out, new_out, output_fisher),
+                read(error("k_proj"), maps.queries, queries, found.query_moment),
+                read(error("v_proj"), maps.out, out, found.output_fisher),
             ]
-        return pricing.rounding_price(torch.cat(errors, 1), self.statistics)
+        return pricing.rounding_price(torch.cat(errors, 1), found)
 
     def out_bias(self, values: Tensor, out: Tensor) -> Tensor:
         """The output's bias ``(d)`` for other values, which have no bias, and outputs.

@@ -115,7 +115,6 @@ def chosen_sizes(
     by_type: Mapping[AttentionType, str | int | None],
     trained: Trained,
     target: Target,
-    bits: Mapping[Attention, int] = MappingProxyType({}),
 ) -> dict[Attention, int]:
     """The size of every attention as options give it, without those left alone.
 
@@ -141,17 +140,12 @@ def chosen_sizes(
             problem = f"{attention}: {target.size_name} {size} is out of range"
             raise UserError(problem, trained.path, allowed_range)
         sizes[attention] = size
-    check_sizes(sizes, trained, target, bits)
+    check_sizes(sizes, trained, target)
     return sizes
 
 
-def check_sizes(
-    sizes: Mapping[Attention, int], trained: Trained, target: Target, bits: Mapping[Attention, int]
-) -> None:
+def check_sizes(sizes: Mapping[Attention, int], trained: Trained, target: Target) -> None:
     """Raise UserError unless all attentions but those in ``sizes`` can be left as they are."""
-    if not sizes and not bits:
-        todo = "every size is 0: give at least one"
-        raise UserError("no attention is left to convert", trained.path, todo)
     for attention in attentions(trained.model):
         if attention in sizes or target.must_convert(attention.module):
             continue
@@ -185,11 +179,6 @@ def chosen_bits(cache_bits: str | int | None, trained: Trained) -> dict[Attentio
     except ValueError as error:
         raise UserError(str(error)) from error
     return {a: int(number) for a, number in zip(cached, numbers, strict=True) if int(number)}
-
-
-def price_of(points: Mapping[Attention, Point]) -> float:
-    """The price of a choice for every attention."""
-    return sum(point.price for point in points.values())
 
 
 def spelled(shares: Mapping[str, float]) -> str:
@@ -299,14 +288,12 @@ class Converter:
             for resource, share in shares.items()
         }
         common = {p.size for p in next(iter(curves.values()))} if self.target.one_size else {None}
-        found = [
-            cheapest(
-                {a: [p for p in curve if size in (None, p.size)] for a, curve in curves.items()},
-                budgets,
-            )
+        of_size = (
+            {a: [p for p in curve if size in (None, p.size)] for a, curve in curves.items()}
             for size in common
-        ]
-        points = min(filter(None, found), key=price_of, default=None)
+        )
+        found = filter(None, (cheapest(each, budgets) for each in of_size))
+        points = min(found, key=lambda each: sum(p.price for p in each.values()), default=None)
         if points is None:
             least = {}
             for resource in shares:
@@ -317,7 +304,7 @@ class Converter:
             raise UserError(problem, self.trained.path, f"the least is {spelled(least)}")
         sizes = {attention: p.size for attention, p in points.items() if p.size}
         chosen = {attention: p.bits for attention, p in points.items() if p.bits}
-        check_sizes(sizes, self.trained, self.target, chosen)
+        check_sizes(sizes, self.trained, self.target)
         return sizes, chosen
 
     def _curve(self, attention: Attention) -> list[Point]:
