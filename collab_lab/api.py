@@ -33,7 +33,7 @@ class Prices(NamedTuple):
     Attributes:
         statistics: of each attention with heads; ``convert`` and ``prune`` take them.
         converters: by kind of heads: latent, own (a shared key, own queries), grouped-query,
-            headsize (separate heads as they are or with narrower keys).
+            headsize (the same heads, for the bits of their cache).
         impossible: by kind, why the model cannot have such heads.
         sentences: number that were read.
     """

@@ -51,7 +51,8 @@ def _add_sizes(parser: argparse.ArgumentParser) -> None:
     sizes = parser.add_argument_group("sizes, or a share to spread over the attentions")
     sizes.add_argument(
         "--cache", type=share, metavar="SHARE", help="share to leave of the bytes of a 16-bit KV "
-        "cache, spread over decoder self-attention and cross-attention by price: widths and bits",
+        "cache, spread over decoder self-attention and cross-attention by price: widths and bits "
+        "(headsize: bits alone)",
     )  # fmt: skip
     sizes.add_argument(
         "--cache-bits", default="auto", metavar="{auto,none,8,4}",
@@ -104,7 +105,7 @@ def check(parser: argparse.ArgumentParser, args: Namespace) -> None:
     if args.to != "collab":
         options.reject(parser, args, ("value_heads", "query_mixing"), "needs --to collab")
     if args.to == "headsize":  # whose heads have one size in all layers
-        rejected = _sizes(size)[1:]
+        rejected = ("parameters", *_sizes(size)[1:])
         options.reject(parser, args, rejected, "does not go with --to headsize: give --key-dim")
     named = any(getattr(args, name) is not None for name in _sizes(size))
     if named + (args.cache is not None) + (args.parameters is not None) != 1:

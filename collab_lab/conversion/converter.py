@@ -287,13 +287,7 @@ class Converter:
             resource: int(share * model_costs[resource]) - unchanged_costs[resource]
             for resource, share in shares.items()
         }
-        common = {p.size for p in next(iter(curves.values()))} if self.target.one_size else {None}
-        of_size = (
-            {a: [p for p in curve if size in (None, p.size)] for a, curve in curves.items()}
-            for size in common
-        )
-        found = filter(None, (cheapest(each, budgets) for each in of_size))
-        points = min(found, key=lambda each: sum(p.price for p in each.values()), default=None)
+        points = cheapest(curves, budgets)
         if points is None:
             least = {}
             for resource in shares:

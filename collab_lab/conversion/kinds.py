@@ -89,7 +89,10 @@ class Collaborative(Target):
 
 
 class Narrower(Target):
-    """Separate keys of a smaller size: the best of each head by itself."""
+    """Separate keys of a smaller size: the best of each head by itself.
+
+    A share of the cache leaves the size as it is, and chooses bits alone.
+    """
 
     variant = SEPARATE
     heads_name = "separate keys"
@@ -98,6 +101,9 @@ class Narrower(Target):
     options = {"attention_scale": "embed"}  # noqa: RUF012 (read only)
     inherited = ("v_head_size",)
     one_size = True
+
+    def grid(self, module: Any) -> list[int]:
+        return [self.largest(module)]
 
     def out_of_range(self, module: Any, size: int) -> str | None:
         if size % module.num_heads:

@@ -88,9 +88,8 @@ def _price_at(points: Any, share: float) -> float | None:
 
 
 def _price_rounded(points: Any, bits: int) -> float | None:
-    """The price of rounding the cache of the heads as they are, the largest size."""
-    prices = [one["price"] for one in points or () if one["bits"] == bits]
-    return prices[-1] if prices else None
+    """The price of rounding the cache of the heads as they are."""
+    return next((one["price"] for one in points or () if one["bits"] == bits), None)
 
 
 @styled
