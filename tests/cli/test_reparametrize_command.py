@@ -120,14 +120,14 @@ def test_a_share_is_spread_and_checked(stock: Path, data: Path, tmp_path: Path) 
     widths = [one["latent_dim"] for one in numbers["attentions"]]
     assert [one["type"] for one in numbers["attentions"]] == ["decoder", "cross"]
     assert sum(widths) <= 0.125 * 4 * 32
-    assert "cache-bits" not in numbers["options"]
+    assert "cache-bits" not in numbers["fine_tuning"]
     assert {one["bits"] for one in numbers["attentions"]} == {None}
     report = run_(out, "--cache=0.125")
     assert 0 < report["price"] < numbers["price"]
     for one in report["attentions"]:
         assert one["bits"] in (8, 4)
-        assert f"--cache-bits-in-{one['type']} {one['bits']}" in report["options"]
-        assert f"--latent-dim-in-{one['type']} {one['latent_dim']}" in report["options"]
+        assert f"--cache-bits-in-{one['type']} {one['bits']}" in report["fine_tuning"]
+        assert f"--latent-dim-in-{one['type']} {one['latent_dim']}" in report["fine_tuning"]
     assert "cache bits" in command.report(report)
     trained = open_model(out, data)
     bits = mean_bits(trained.model, samples(trained, "valid", 1000))
