@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from collab_common import ATTENTION_TYPES, AttentionType
+from collab_common import AttentionType
 from collab_common.errors import UserError
+from collab_lab.conversion import check_arguments as conversion_arguments
 from collab_lab.conversion.base import Conversion
 from collab_lab.conversion.converter import Converter, check, chosen_sizes
 from collab_lab.conversion.kinds import TARGETS
 from collab_lab.metrics.loss import mean_bits
 from collab_lab.pricing.bits import Point, head_prices
-from collab_lab.pricing.statistics import Statistics, collect
+from collab_lab.pricing.statistics import Statistics, collect, matched
+from collab_lab.pruning import check_arguments as pruning_arguments
 from collab_lab.pruning import choices, surgery
 from collab_lab.pruning.surgery import Retained
-from collab_lab.trained.attentions import Attention, attentions
+from collab_lab.trained.attentions import Attention
 from collab_lab.trained.checkpoint import Trained, samples
 
 #: Kinds of heads that :func:`prices` tells the prices of.
@@ -43,12 +45,23 @@ class Prices(NamedTuple):
 
     def heads(self, attention: Attention) -> list[float]:
         """The price of removing each head alone."""
+        self._check(attention)
         prices: list[float] = head_prices(self.statistics[attention].head_fisher).tolist()
         return prices
 
     def sizes(self, attention: Attention) -> dict[str, list[Point]]:
         """By kind of heads, costs and prices at up to 16 sizes, ascending to the exact one."""
+        self._check(attention)
         return {kind: converter.curve(attention) for kind, converter in self.converters.items()}
+
+    def _check(self, attention: Attention) -> None:
+        if attention not in self.statistics:
+            todo = "give a key of its statistics: for attention in PRICES.statistics"
+            raise UserError(f"no attention with heads: {attention}", "prices", todo)
+
+    def __repr__(self) -> str:
+        known = f"{len(self.statistics)} attentions, {', '.join(self.converters)}"
+        return f"Prices({known}; {self.sentences} sentences)"
 
 
 def prices(model: Trained, *, subset: str = "train", sentences: int = 1000) -> Prices:
@@ -84,6 +97,10 @@ class Converted(NamedTuple):
         """The predicted loss."""
         return sum(self.prices.values())
 
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{attention}: {size}" for attention, size in self.sizes.items())
+        return f"Converted({self.model.arch}; {sizes}; {self.price:.4f} bits)"
+
 
 def convert(
     model: Trained,
@@ -92,11 +109,11 @@ def convert(
     *,
     by_type: Mapping[AttentionType, int | str | None] | None = None,
     shares: Mapping[str, float] | None = None,
-    query_mixing: str = "own",
+    query_mixing: str | None = None,
     value_heads: int | None = None,
     statistics: Mapping[Attention, Statistics] | None = None,
-    subset: str = "train",
-    sentences: int = 1000,
+    subset: str | None = None,
+    sentences: int | None = None,
 ) -> Converted:
     """Convert a trained model's heads to others with the least predicted loss.
 
@@ -108,21 +125,21 @@ def convert(
             heads as they are.
         shares: in place of sizes, what is to remain of the whole model's ``cache``, ``parameters``
             or ``multiply-adds`` (0 to 1); sizes are spread at the least price.
-        query_mixing: of shared keys: ``own``, ``full`` or ``diagonal``.
+        query_mixing: of shared keys: ``own`` (default), ``full`` or ``diagonal``.
         value_heads: of shared keys: number of values; None leaves them.
-        statistics: of :func:`prices`; default: a pass over ``sentences`` of ``subset``.
+        statistics: of :func:`prices` of this model, which may have been opened again.
+        subset, sentences: without statistics: of the pass; default: 1,000 of ``train``.
 
     Raises:
-        UserError: the model has no counterpart, or a size or share is out of range.
+        UserError: the model has no counterpart, a size or share is out of range, the statistics
+            are of another model, or an argument has no effect.
     """
-    if to not in TARGETS:
-        raise UserError(f"{to!r} is none of {', '.join(TARGETS)}", "to")
-    conversion = Conversion(to, query_mixing, value_heads)
+    conversion_arguments(to, size, by_type or {}, shares or {}, query_mixing, value_heads)
+    conversion = Conversion(to, query_mixing or "own", value_heads)
     target = TARGETS[to](conversion)
     check(model, target)
     sizes = {} if shares else chosen_sizes(size, by_type or {}, model, target)
-    if statistics is None:
-        statistics = collect(model, samples(model, subset, sentences))
+    statistics = _statistics(model, statistics, subset, sentences)
     converter = Converter(model, conversion, statistics)
     if shares:
         sizes = converter.spread(shares)
@@ -141,6 +158,10 @@ class Pruned(NamedTuple):
     retained: Retained
     price: float | None
 
+    def __repr__(self) -> str:
+        price = "" if self.price is None else f"; {self.price:.4f} bits"
+        return f"Pruned({self.model.arch}; retained {self.retained}{price})"
+
 
 def prune(
     model: Trained,
@@ -148,11 +169,11 @@ def prune(
     *,
     keep: int | None = None,
     retained: Retained | None = None,
-    types: Sequence[AttentionType] = ATTENTION_TYPES,
+    types: Sequence[AttentionType] | None = None,
     importances: choices.Importances | None = None,
     statistics: Mapping[Attention, Statistics] | None = None,
-    subset: str = "train",
-    sentences: int = 1000,
+    subset: str | None = None,
+    sentences: int | None = None,
 ) -> Pruned:
     """Remove heads from a trained model: those of least price, unless other arguments choose.
 
@@ -162,38 +183,54 @@ def prune(
         number: of heads to remove from the whole model.
         keep: number of heads that each attention keeps instead.
         retained: the heads to keep instead, by attention type and layer.
-        types: attention types that lose heads.
+        types: attention types that lose heads; default: all.
         importances: of each head, by attention type and layer: the least important ones go.
-        statistics: of :func:`prices`; default: a pass over ``sentences`` of ``subset``.
+        statistics: of :func:`prices` of this model, which may have been opened again.
+        subset, sentences: without statistics: of the pass; default: 1,000 of ``train``.
 
     Raises:
-        UserError: heads share projections, or there are fewer heads.
+        UserError: heads share projections, there are fewer heads, none would be left in the model
+            or in its cross-attention, the statistics are of another model, or an argument has no
+            effect.
     """
+    pruning_arguments(
+        number=number, keep=keep, retained=retained, types=types, importances=importances,
+        statistics=statistics, subset=subset, sentences=sentences,
+    )  # fmt: skip
     surgery.check_heads(model)
     model = choices.without_gates(model)
     if retained is not None:
         return Pruned(surgery.pruned(model, retained), retained, None)
+    heads = choices.heads_of_types(model, types)
     if keep is not None:
-        choices.check_enough(model.heads, keep)
-    elif number is None:
-        raise UserError("no heads are chosen", todo="give a number, keep, or retained heads")
+        choices.check_enough(heads, keep)
+    elif not 0 <= (number or 0) <= sum(map(sum, heads.values())):
+        raise UserError(f"cannot remove {number} heads: it has {heads} by layer", model.path)
     if importances is not None:
-        pairs, statistics = choices.on_diagonals(importances, model), None
+        pairs = choices.on_diagonals(importances, model)
     else:
-        if statistics is None:
-            statistics = collect(model, samples(model, subset, sentences))
-        # By name: without gates the model is a copy, with other attention objects.
-        by_name = {attention.name: fisher for attention, fisher in statistics.items()}
-        named = [attention for attention in attentions(model.model) if attention.name in by_name]
-        statistics = {attention: by_name[attention.name] for attention in named}
+        statistics = _statistics(model, statistics, subset, sentences)
         pairs = {attention: fisher.head_fisher for attention, fisher in statistics.items()}
-    pairs = {attention: fisher for attention, fisher in pairs.items() if attention.type in types}
+    pairs = {attention: fisher for attention, fisher in pairs.items() if attention.type in heads}
     if keep is not None:
         retained, price = choices.cheapest_of_each(model.heads, pairs, keep)
     else:
         retained, price = choices.cheapest(model.heads, pairs, number or 0)
     result = surgery.pruned(model, retained, statistics)
     return Pruned(result, retained, None if statistics is None else price)
+
+
+def _statistics(
+    model: Trained,
+    statistics: Mapping[Attention, Statistics] | None,
+    subset: str | None = None,
+    sentences: int | None = None,
+) -> dict[Attention, Statistics]:
+    """The statistics that are given, checked, or those of a pass."""
+    if statistics is None:
+        batches = samples(model, subset or "train", 1000 if sentences is None else sentences)
+        statistics = collect(model, batches)
+    return matched(statistics, model)
 
 
 def validation_loss(model: Trained, batches: Sequence[Mapping[str, Any]] | None = None) -> float:

@@ -22,6 +22,7 @@ import numpy as np
 from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
 from collab_common.progress import bar
+from collab_lab.conversion import check_shares
 from collab_lab.conversion.base import Conversion, point
 from collab_lab.conversion.converter import Converter, spelled
 from collab_lab.metrics.cost import totals
@@ -30,7 +31,7 @@ from collab_lab.metrics.significance import Gain, gain_per_unit
 from collab_lab.pricing.bits import Point
 from collab_lab.pricing.statistics import Statistics, collect
 from collab_lab.pruning.choices import removals, without, without_gates
-from collab_lab.pruning.surgery import check_heads, pruned
+from collab_lab.pruning.surgery import check_heads, check_retained, pruned
 from collab_lab.trained.attentions import Attention, attentions
 from collab_lab.trained.checkpoint import Trained, samples
 
@@ -93,31 +94,48 @@ class Advice(NamedTuple):
     answer: Final | None
 
 
-def advise(trained: Trained, shares: Shares, most: float, subset: str, sentences: int) -> Advice:
+def advise(
+    trained: Trained,
+    shares: Shares,
+    most: float = 0.05,
+    subset: str = "train",
+    sentences: int = 1000,
+) -> Advice:
     """Price, build, measure, choose.
 
     Args:
+        shares: of the costs cache, parameters and multiply-adds, each above 0 and below 1.
         most: largest loss allowed, in bits per target token.
         subset, sentences: of the pass.
 
     Raises:
-        UserError: no candidate meets the targets.
+        UserError: no candidate meets the targets, or one is out of range.
     """
+    check_shares(shares)
+    if not (shares and 0 < min(shares.values()) <= max(shares.values()) < 1 and most >= 0):
+        problem = f"{dict(shares)} with at most {most} bits lost is no target"
+        raise UserError(problem, todo="give shares above 0 and below 1, and bits from 0 up")
     trained = without_gates(trained)
     valid = samples(trained, "valid")  # before the pass: a set that is missing fails at once
     batches = samples(trained, subset, sentences)
     proposed, rejected = candidates(trained, collect(trained, batches), shares)
-    if not proposed:
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in rejected.items())
-        raise UserError(f"no candidate has {spelled(shares)}", trained.path, reasons)
     before, tokens = _bits(trained, valid)
     model_costs, finals = totals(trained.model), []
-    for candidate in bar("candidates", sorted(proposed, key=lambda c: c.price)[:MEASURED]):
-        model, price = candidate.make()
+    for candidate in bar("candidates", sorted(proposed, key=lambda c: c.price)):
+        if len(finals) == MEASURED:
+            break
+        try:
+            model, price = candidate.make()
+        except UserError as error:
+            rejected[candidate.name] = reason_of(error)
+            continue
         bits, _ = _bits(model, valid)
         ratios = {name: cost / model_costs[name] for name, cost in totals(model.model).items()}
         rise = increase(bits, before, tokens)
         finals.append(Final(candidate.name, candidate.command, model, price, rise, ratios, bits))
+    if not finals:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in rejected.items())
+        raise UserError(f"no candidate has {spelled(shares)}", trained.path, reasons)
     sentences_read = sum(len(batch["target"]) for batch in batches), len(before)
     answer = chosen(finals, shares, most, tokens)
     return Advice(before.sum() / tokens.sum(), sentences_read, finals, rejected, answer)
@@ -167,8 +185,13 @@ def candidates(
         try:
             proposed.append(converted(conversion, *common) if conversion else fewer_heads(*common))
         except UserError as error:
-            rejected[name] = "; ".join(filter(None, (error.problem, error.todo)))
+            rejected[name] = reason_of(error)
     return proposed, rejected
+
+
+def reason_of(error: UserError) -> str:
+    """Why there is no candidate, without the path of the model."""
+    return "; ".join(filter(None, (error.problem, error.todo)))
 
 
 def kinds(trained: Trained) -> dict[str, Conversion | None]:
@@ -221,6 +244,7 @@ def fewer_heads(name: str, trained: Trained, statistics: Priced, shares: Shares)
         costs_left = {name: cost - saved.cost(name) // heads for name, cost in costs_left.items()}
         removed += 1
     retained, price = without(trained.heads, order[:removed])
+    check_retained(trained, retained)
     words = ["--remove-share", f"{removed / len(order):.6g}"]
     words += [] if types == ATTENTION_TYPES else ["--types", *types]
     return Candidate(

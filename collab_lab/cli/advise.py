@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, Any
 from collab_common import files
 from collab_common.command import amount, ranged
 from collab_lab.cli import options
+from collab_lab.conversion import RESOURCES as COSTS
 
 if TYPE_CHECKING:
     from collab_lab.advice.advisor import Advice, Final
-
-#: What a target limits, as :func:`.cost.totals` and :func:`parse` name it.
-COSTS = ("cache", "parameters", "multiply-adds")
 
 
 def parse(text: str) -> tuple[str, float]:

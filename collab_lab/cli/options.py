@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -162,6 +163,21 @@ def device(args: Namespace) -> torch.device:
 def provenance(command: str, argv: Sequence[str], cpu: bool = True) -> dict[str, Any]:
     """What a file of results says of its origin."""
     return {"command": shlex.join(["fairseq-collab", command, *argv]), **circumstances(cpu)}
+
+
+def given(parser: ArgumentParser, args: Namespace, *names: str) -> dict[str, Any]:
+    """The options that are not at their defaults, by name; the others are None."""
+    values = {name: getattr(args, name) for name in names}
+    return {n: None if value == parser.get_default(n) else value for n, value in values.items()}
+
+
+@contextmanager
+def usage(parser: ArgumentParser) -> Iterator[None]:
+    """End with status 2 where arguments are rejected inside."""
+    try:
+        yield
+    except UserError as error:
+        parser.error(str(error))
 
 
 def reject(parser: ArgumentParser, args: Namespace, names: Iterable[str], reason: str) -> None:

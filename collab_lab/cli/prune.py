@@ -11,6 +11,7 @@ from collab_common import ATTENTION_TYPES, AttentionType
 from collab_common.command import positive, share
 from collab_common.errors import UserError
 from collab_lab.cli import options
+from collab_lab.pruning import check_arguments
 
 if TYPE_CHECKING:
     from collab_lab.pruning.surgery import Retained
@@ -40,7 +41,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--keep", metavar="C", type=positive, help="number of heads to keep in each attention"
     )
     parser.add_argument(
-        "--types", nargs="+", choices=ATTENTION_TYPES, default=ATTENTION_TYPES,
+        "--types", nargs="+", choices=ATTENTION_TYPES,
         help="attention types that lose heads (default: all)",
     )  # fmt: skip
     criteria = parser.add_argument_group("other choices of heads (default: by price)")
@@ -72,22 +73,17 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-#: How many heads are removed, where a choice ranks them.
-NUMBER_OPTIONS = ("remove_share", "as_many_as", "keep")
-
-
 def check_options(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     """Exit with status 2 for options that contradict each other."""
-    is_ranked = not (args.votes or args.gates or args.keep_heads)  # so that any number can go
     if args.importance is None:
         options.reject(parser, args, ("normalise",), "needs --importance")
-    if not is_ranked or args.importance is not None or args.random is not None:
-        options.reject(parser, args, ("sentences", "subset"), "is of the choice by price")
-    if not is_ranked:
-        reason = "needs a choice by price, --importance or --random"
-        options.reject(parser, args, (*NUMBER_OPTIONS, "types"), reason)
-    elif all(getattr(args, name) is None for name in NUMBER_OPTIONS):
-        parser.error("give a number of heads: --remove-share, --as-many-as or --keep")
+    with options.usage(parser):
+        check_arguments(
+            number=args.as_many_as if args.remove_share is None else args.remove_share,
+            retained=args.votes or args.keep_heads or args.gates or None,
+            importances=args.random if args.importance is None else args.importance,
+            **options.given(parser, args, "keep", "types", "subset", "sentences"),
+        )
 
 
 def choice(args: argparse.Namespace, model: Trained) -> dict[str, Any]:
@@ -104,20 +100,22 @@ def choice(args: argparse.Namespace, model: Trained) -> dict[str, Any]:
         return {"retained": choices.named_heads(args.keep_heads, heads)}
     if args.gates:
         return {"retained": choices.open_heads(model)}
-    number = round((args.remove_share or 0) * total(heads, args.types))
+    types, chosen = args.types or ATTENTION_TYPES, {"keep": args.keep, "types": args.types}
+    if args.remove_share is not None:
+        chosen["number"] = round(args.remove_share * total(heads, types))
     if args.as_many_as is not None:
         other_heads = open_model(args.as_many_as, args.data).heads
-        number = total(heads, args.types) - total(other_heads, args.types)
-        if number < 0:
+        chosen["number"] = total(heads, types) - total(other_heads, types)
+        if chosen["number"] < 0:
             raise UserError(f"has more heads than {model.path}", args.as_many_as, "swap them")
-    chosen = {"number": number, "keep": args.keep, "types": args.types}
     if args.random is not None:
         chosen["importances"] = choices.random_importances(heads, args.random)
     if args.importance is not None:
         measured = heads_file.read(args.importance)
         importances = heads_file.measure(measured, choices.MEASURE, heads, args.importance)
         chosen["importances"] = normalised(importances) if args.normalise else importances
-    return chosen | {"subset": args.subset, "sentences": args.sentences}
+    of_the_pass = {"subset": args.subset, "sentences": args.sentences}
+    return chosen if "importances" in chosen else chosen | of_the_pass
 
 
 def total(heads: HeadCounts, types: Sequence[AttentionType]) -> int:

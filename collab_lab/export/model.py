@@ -67,7 +67,7 @@ def build(trained: Trained, options: Any, weights: Mapping[str, Tensor]) -> nn.M
         if name.endswith("dictionary_signature") and name in weights:
             buffer.copy_(weights[name])  # that of a placeholder would be rejected
     with naming(trained.path):
-        model.load_state_dict(weights, strict=True)
+        model.load_state_dict(weights, strict=True, model_cfg=options)
     return model.eval()
 
 

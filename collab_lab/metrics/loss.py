@@ -70,7 +70,7 @@ def summed_loss(
     return torch.stack(losses).sum()
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def sentence_losses(model: Any, samples: Sequence[Mapping[str, Any]]) -> tuple[Tensor, Tensor]:
     """For each sentence, the sum of its loss in nats and its number of tokens: both ``(N,)``."""
     losses, tokens = [], []

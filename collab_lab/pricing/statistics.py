@@ -24,13 +24,14 @@ Sums are in double precision.  Memory is O(H d^2) for an attention, whatever N i
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from collab_common.errors import UserError
@@ -132,8 +133,8 @@ class Sums:
         for name, value in sums.items():
             self.sums[name] = value.double() + self.sums.get(name, 0.0)
 
-    def result(self, num_targets: int) -> Statistics:
-        """The statistics, for ``num_targets`` target tokens."""
+    def result(self, num_targets: int, where: Any = None) -> Statistics:
+        """The statistics, for ``num_targets`` target tokens; UserError if one is not finite."""
         x, mean, z = (self.sums[name] / self.queries for name in ("x", "z", "zz"))
         gamma, output, along, heads = (
             self.sums[name] / num_targets for name in ("gamma", "g", "along", "heads")
@@ -142,7 +143,10 @@ class Sums:
         constants = mean_outputs(self.maps, mean)  # (H, d)
         across = along @ constants.T
         heads = heads - across - across.T + constants @ output @ constants.T
-        return Statistics(x, gamma, covariance, mean, output, heads)
+        result = Statistics(x, gamma, covariance, mean, output, heads)
+        if not all(torch.isfinite(value).all() for value in vars(result).values()):
+            raise UserError("statistics of its attentions hold NaN or infinity", where)
+        return result
 
 
 def _mapped(x: Tensor, maps: Tensor) -> Tensor:
@@ -169,6 +173,13 @@ def collect(
     trained: Trained, batches: Sequence[dict[str, Any]], seed: int = 1
 ) -> dict[Attention, Statistics]:
     """Statistics of all attentions with heads; ``seed`` determines the labels."""
+    with at_least_float32(trained.model):
+        return _collect(trained, batches, seed)
+
+
+def _collect(
+    trained: Trained, batches: Sequence[dict[str, Any]], seed: int
+) -> dict[Attention, Statistics]:
     model, generator = trained.model, torch.Generator(trained.device).manual_seed(seed)
     padding, num_targets = trained.task.source_dictionary.pad(), 0
     sums: dict[Attention, Sums] = {}
@@ -188,8 +199,51 @@ def collect(
                 sums[attention] = Sums(attention.module)
             sums[attention].add(call.x, call.y, tokens.ne(padding).T, gradient, *call.masks)
         num_targets += int(predicted(model.decoder, batch["target"]).sum())
-    statistics = {attention: total.result(num_targets) for attention, total in sums.items()}
+    statistics = {a: total.result(num_targets, trained.path) for a, total in sums.items()}
     return {a: statistics[a] for a in attentions(model) if a in statistics}
+
+
+@contextmanager
+def at_least_float32(*modules: nn.Module) -> Iterator[None]:
+    """Within it, half-precision weights are float32, for the range of gradients and their sums."""
+    tensors = {x for module in modules for x in (*module.parameters(), *module.buffers())}
+    half = {x: x.dtype for x in tensors if x.dtype in (torch.float16, torch.bfloat16)}
+    for tensor in half:
+        tensor.data = tensor.data.float()
+    try:
+        yield
+    finally:  # exactly the former numbers
+        for tensor, dtype in half.items():
+            tensor.data = tensor.data.to(dtype)
+
+
+def matched(
+    statistics: Mapping[Attention, Statistics], trained: Trained
+) -> dict[Attention, Statistics]:
+    """The statistics of a model's attentions with heads, by their names.
+
+    Raises:
+        UserError: one is missing, or the statistics are of another model.
+    """
+    every = {a: a for a in attentions(trained.model) if a.module.num_heads}
+    sources = {a: a for a in statistics}
+    for attention in sorted({*every} ^ {*sources}, key=str):
+        problem = f"the statistics {'lack' if attention in every else 'are also of'} {attention}"
+        raise UserError(problem, trained.path, "give those of this model")
+    for attention, source in sources.items():
+        if not _equal_inputs(every[attention].module, source.module):
+            problem = f"the statistics of {attention} are of another model's weights"
+            raise UserError(problem, trained.path, "give those of this model")
+    return {every[attention]: statistics[attention] for attention in sources}
+
+
+def _equal_inputs(module: Any, other: Any) -> bool:
+    """Whether queries and keys have the same weights, but for a loss of precision."""
+    pairs = [(m.q_proj.weight, m.k_proj.weight) for m in (module, other)]
+    return module.num_heads == other.num_heads and all(
+        a.shape == b.shape and torch.allclose(a.double(), b.to(a.device).double(), 0.02, 1e-4)
+        for a, b in zip(*pairs, strict=True)
+    )
 
 
 class _Call(NamedTuple):

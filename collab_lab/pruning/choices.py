@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import copy
 import heapq
-import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import torch
@@ -70,8 +70,20 @@ def named_heads(choices: Sequence[str], heads: HeadCounts) -> Retained:
     return retained
 
 
+def heads_of_types(
+    trained: Trained, types: Sequence[AttentionType] | None
+) -> dict[AttentionType, list[int]]:
+    """The numbers of heads of these attention types, default all; UserError for one without."""
+    for type_ in types or ():
+        if not trained.heads[type_]:
+            raise UserError(f"the model has no {type_} attention", trained.path, "--types")
+    return {type_: trained.heads[type_] for type_ in (types or ATTENTION_TYPES)}
+
+
 def check_enough(heads: HeadCounts, keep: int) -> None:
     """Raise UserError for more heads than an attention has."""
+    if keep < 1:
+        raise UserError(f"must be a whole number above 0, not {keep}", "--keep")
     for type_, counts in heads.items():
         if min(counts, default=keep) < keep:
             problem = f"cannot keep {keep} heads of {type_} attention, which has {min(counts)}"
@@ -134,11 +146,16 @@ def random_importances(heads: HeadCounts, seed: int) -> Importances:
 
 
 def on_diagonals(importances: Importances, trained: Trained) -> dict[Attention, Tensor]:
-    """Importances as matrices for :func:`removals`."""
+    """Importances as matrices for :func:`removals`; UserError unless each head has one."""
+    for type_, counts in trained.heads.items():
+        layers = importances.get(type_, ())
+        if [*map(len, layers)] != counts or not all(map(math.isfinite, chain(*layers))):
+            problem = f"{type_} attention: not a number for each of its heads, {counts} by layer"
+            raise UserError(problem, "importances")
     return {
         attention: torch.tensor(values).diag()
         for type_, layers in trained.attentions.items()
-        for attention, values in zip(layers, importances[type_], strict=True)
+        for attention, values in zip(layers, importances.get(type_, ()), strict=True)
     }
 
 
@@ -152,10 +169,9 @@ def cheapest(
 def cheapest_of_each(
     heads: HeadCounts, fisher: Mapping[Attention, Tensor], keep: int
 ) -> tuple[Retained, float]:
-    """Retain ``keep`` heads of each attention."""
-    check_enough(heads, keep)
+    """Retain ``keep`` heads of each attention, which :func:`check_enough` has found there."""
     removed = [removals({attention: m})[: len(m) - keep] for attention, m in fisher.items()]
-    return without(heads, itertools.chain(*removed))
+    return without(heads, chain(*removed))
 
 
 # ---- by gates ------------------------------------------------------------------------------------

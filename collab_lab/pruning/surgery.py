@@ -29,8 +29,9 @@ from collab_common import ATTENTION_TYPES, AttentionType
 from collab_common.errors import UserError, first_line
 from collab_lab.pricing.statistics import Statistics, mean_outputs
 from collab_lab.trained.attentions import Attention, HeadMaps, attentions
-from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.checkpoint import Trained, check_finite
 from fairseq_collab.attention import SeparateAttention
+from fairseq_collab.models.base import UNSUPPORTED
 from fairseq_collab.models.layers import is_copy
 from fairseq_collab.models.variants import family_of
 
@@ -43,7 +44,7 @@ Retained = Mapping[AttentionType, Sequence[Sequence[int]]]
 
 
 def check_heads(trained: Trained) -> None:
-    """Raise UserError unless every head has separate projections."""
+    """Raise UserError unless every head has separate projections, and all have one size."""
     modules = [attention.module for attention in attentions(trained.model)]
     separate = MultiheadAttention | SeparateAttention
     kinds = sorted({type(m).__name__ for m in modules if not isinstance(m, separate)})
@@ -54,6 +55,9 @@ def check_heads(trained: Trained) -> None:
             todo="give a transformer, transformer_headsize_n, transformer_grouped_heads or "
             "transformer_gated_heads, or a language model of these kinds",
         )
+    check_options(trained)
+    for projection in ("q_proj", "v_proj"):
+        common_head_size(trained, projection)
 
 
 def pruned(
@@ -78,7 +82,17 @@ def pruned(
 
 
 def check_retained(trained: Trained, retained: Retained) -> None:
-    """Raise UserError for heads or layers that the model does not have."""
+    """Raise UserError for heads or layers that the model does not have, or if none are left.
+
+    An attention may lose all heads, but not a model, nor all of its cross-attention.
+    """
+    if unknown := sorted({*retained} ^ {*ATTENTION_TYPES}):
+        problem = f"{unknown[0]!r} is missing or none of {', '.join(ATTENTION_TYPES)}"
+        raise UserError(problem, "retained")
+    for name, types in (("the model", ATTENTION_TYPES), ("cross-attention", ("cross",))):
+        counts = [count for type_ in types for count in trained.heads[type_]]
+        if any(counts) and not any(heads for type_ in types for heads in retained[type_]):
+            raise UserError(f"no head of {name} is left", trained.path, "keep more heads")
     for type_, counts in trained.heads.items():
         layers = retained[type_]
         if len(layers) != len(counts):
@@ -144,6 +158,20 @@ def weights_of(trained: Trained) -> dict[str, Tensor]:
     }
 
 
+def check_options(trained: Trained) -> None:
+    """Raise UserError for an option of the training with which no model of ours can be built."""
+    for option, reason in UNSUPPORTED.items():
+        if trained.options.get(option) and option not in ignored_options(trained):
+            todo = "nothing can be converted or pruned in a model that was trained with it"
+            raise UserError(reason, trained.path, todo)
+
+
+def ignored_options(trained: Trained) -> tuple[str, ...]:
+    """The options that a model of fairseq's own has, and ignores; one of ours would not."""
+    family = family_of(type(trained.model))
+    return family.ignored if family and type(trained.model) in family.stock else ()
+
+
 def options_for(
     trained: Trained, arch: str, chosen: Mapping[str, Any], left_out: Collection[str] = ()
 ) -> dict[str, Any]:
@@ -153,9 +181,7 @@ def options_for(
         left_out: options that are not taken from the trained model.
     """
     options = OmegaConf.structured(MODEL_DATACLASS_REGISTRY[arch])
-    family = family_of(type(trained.model))
-    if family and type(trained.model) in family.stock:
-        left_out = {*left_out, *family.ignored}  # one of ours would not ignore them
+    left_out = {*left_out, *ignored_options(trained)}
     source = trained.options.items()
     taken = {name: value for name, value in source if name in options and name not in left_out}
     try:
@@ -209,6 +235,7 @@ def common_head_size(trained: Trained, projection: str) -> int | None:
 
 def rebuilt(trained: Trained, options: Any, weights: Mapping[str, Tensor]) -> Trained:
     """The checkpoint with a new model of ``options`` and ``weights``, on its device."""
+    check_finite(weights, trained.path)
     result = trained.with_model(trained.model, options)
     like = next(trained.model.parameters())
     model = trained.task.build_model(result.cfg.model).to(like.dtype)

@@ -231,8 +231,11 @@ def fitting(trained: Trained, subset: str, indices: Any = None) -> list[int]:
 def samples(trained: Trained, subset: str, number: int | None = None) -> list[dict[str, Any]]:
     """Batches of ``number`` sentences spread evenly over a subset, or of all.
 
-    Sentences of similar length share a batch.  Errors are those of :func:`batches`.
+    Sentences of similar length share a batch.  Errors are those of :func:`batches`, and UserError
+    for a number below 1.
     """
+    if number is not None and number < 1:
+        raise UserError(f"must be a whole number above 0, not {number}", "--sentences")
     dataset, indices = dataset_of(trained.task, subset), fitting(trained, subset)
     number = len(indices) if number is None else min(number, len(indices))
     spread = [indices[i * len(indices) // number] for i in range(number)]

@@ -27,7 +27,7 @@ from fairseq_collab.models.options import copied, plain_options, preset
 _QUANTISES = "quantises fairseq's own attention modules; this model has its own"
 _XFORMERS = "xFormers replaces fairseq's own attention; this model has its own"
 _SHORTENS = "leaves layers out; options of single layers count them all"
-_UNSUPPORTED = {
+UNSUPPORTED = {
     "quant_noise_pq": f"--quant-noise-pq {_QUANTISES}",
     "quant_noise_scalar": f"--quant-noise-scalar {_QUANTISES}",
     "encoder_xformers_att_config": _XFORMERS,
@@ -64,7 +64,7 @@ class HeadModel(BaseFairseqModel):
     def build_model(cls, cfg: DictConfig, task: Any) -> HeadModel:
         """Build the model that flat options describe; UserError names one that makes no sense."""
         options = plain_options(cfg)
-        for option, reason in _UNSUPPORTED.items():
+        for option, reason in UNSUPPORTED.items():
             if options.get(option):
                 raise UserError(f"{reason}: leave the option out")
         for size in ("decoder_input_dim", "decoder_output_dim"):
@@ -102,9 +102,6 @@ class HeadModel(BaseFairseqModel):
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
         """Complete and check weights; fairseq calls this before it loads them."""
         super().upgrade_state_dict_named(state_dict, name)
-        if any(key.endswith("signature") for key in state_dict):  # else it is stock fairseq's
-            # Older checkpoints have none.
-            state_dict.setdefault("signature", self.signature)
         if self.variant.upgrade is not None:
             self.variant.upgrade(self, state_dict)
 
