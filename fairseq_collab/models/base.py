@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from collab_common import AttentionType
 from collab_common.errors import UserError
+from fairseq_collab.attention import HeadAttention
 from fairseq_collab.cpu_kernels.dropout import swap_dropout
 from fairseq_collab.cpu_kernels.onednn import swap_linear
 from fairseq_collab.models.checks import ModelSignature, check_weights
@@ -156,6 +157,15 @@ class Variant:
     upgrade: Callable[[nn.Module, dict[str, Tensor]], None] | None = None
 
 
+def check_complete(kind: type[HeadAttention]) -> None:
+    """Raise UserError for an attention without a method that every variant defines."""
+    methods = ("query", "key", "value")
+    names = (*(f"project_{x}" for x in methods), "describe", "cached_floats_per_token")
+    for name in names:
+        if getattr(kind, name) is getattr(HeadAttention, name):
+            raise UserError(f"does not define {name}", kind.__name__, "see docs/own_heads.md")
+
+
 def register(variant: Variant) -> None:
     """Register a variant's architectures: one for each of its families and their presets.
 
@@ -164,7 +174,12 @@ def register(variant: Variant) -> None:
 
     Raises:
         ValueError: fairseq's, if an architecture has this name already.
+        UserError: an attention of the factory's module lacks a method.
     """
+    module = sys.modules[variant.attention.__module__]  # of a plug-in, perhaps
+    for kind in vars(module).values():
+        if isinstance(kind, type) and issubclass(kind, HeadAttention) and kind is not HeadAttention:
+            check_complete(kind)
     for family in variant.families:
         endings = tuple(f"_in_{type_}" for type_ in family.absent)
         variant_fields = [
@@ -174,7 +189,6 @@ def register(variant: Variant) -> None:
         ]
         name = f"{family.prefix}{variant.name}"
         options = make_dataclass(f"{name}_options", variant_fields, bases=(family.options,))
-        module = sys.modules[variant.attention.__module__]  # of a plug-in, perhaps
         members = {"variant": variant, "options": options, "__module__": module.__name__}
         for ending, values in family.presets.items():
             arch = f"{name}{ending}"
