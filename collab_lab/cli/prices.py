@@ -71,12 +71,15 @@ def main(argv: Sequence[str]) -> int:
         "seconds": round(time.perf_counter() - began, 1),
         "attentions": attentions,
         "checks": [],
+        "warnings": [],
     }
     if valid:
         content |= checks(model, priced, valid)
+        losses = ((c["change"], c["price"], c["measured"]) for c in content["checks"])
+        content["warnings"] = options.loss_warnings(args, losses)
     write_json(args.out / NUMBERS, content)
     prices_page.write(content, args.out)
-    print(prices_page.summary(content))
+    print("\n".join([prices_page.summary(content), *content["warnings"]]))
     print(f"{args.out}: {NUMBERS}, {prices_page.NAME} and {prices_page.FIGURE}")
     return 0
 

@@ -153,7 +153,7 @@ def main(argv: Sequence[str]) -> int:
     check_heads(model)
     chosen, validation = choice(args, model), options.validation(args, model)
     result, retained, price = prune(model, **chosen)
-    checked = validation(result)
+    checked = validation(result, price)
     result.model.cpu()
     result.save(args.out)
     write_configuration(result, args.out)

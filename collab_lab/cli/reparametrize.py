@@ -120,7 +120,7 @@ def reparametrize(args: Namespace) -> dict[str, Any]:
 
     validation = options.validation(args, model)
     result = convert(model, **arguments(args), subset=args.subset, sentences=args.sentences)
-    checked = validation(result.model)
+    checked = validation(result.model, result.price)
     result.model.model.cpu()
     result.model.save(args.out)
     write_configuration(result.model, args.out)

@@ -100,9 +100,7 @@ def load_architecture(path: Path, **overrides: Any) -> nn.Module:
     return model
 
 
-def multiply_adds(
-    model: Any, source_length: int | None = None, target_length: int = LENGTH
-) -> int:
+def multiply_adds(model: Any, source_length: int | None = None, target_length: int = LENGTH) -> int:
     """Multiply-adds of a transformer on one sentence pair, or of a language model on one block.
 
     Args:

@@ -6,7 +6,8 @@
 ``D_i`` is the change of ``A_i B_i^T``, ``F_i`` that of ``V_i Wo_i^T`` (without its constant row).
 The mean of what a change loses goes into the bias of the output.  These are second-order
 approximations; the statistics are those of :mod:`.statistics`, with the independence that K-FAC
-assumes (Martens and Grosse 2015).  Prices of several attentions add up.
+assumes (Martens and Grosse 2015).  Changes ``D_i``, ``F_i`` of several heads are taken as
+independent, too; removed heads are not.  Prices of several attentions add up.
 
 A budget is spread over attentions by an exact search (:func:`cheapest`).
 """

@@ -36,7 +36,7 @@ from torch.nn import functional
 
 from collab_common.errors import UserError
 from collab_common.progress import bar
-from collab_lab.metrics.loss import predicted, read_by_decoder, summed_loss
+from collab_lab.metrics.loss import predicted, read_by_decoder, say_if_guessing, summed_loss
 from collab_lab.trained.attentions import (
     Attention,
     HeadMaps,
@@ -173,6 +173,7 @@ def collect(
     trained: Trained, batches: Sequence[dict[str, Any]], seed: int = 1
 ) -> dict[Attention, Statistics]:
     """Statistics of all attentions with heads; ``seed`` determines the labels."""
+    say_if_guessing(trained, batches)
     with at_least_float32(trained.model):
         return _collect(trained, batches, seed)
 
