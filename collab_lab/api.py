@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from collab_common import AttentionType
-from collab_common.errors import UserError
+from collab_common.errors import UserError, reject_unused
 from collab_lab.conversion import check_arguments as conversion_arguments
 from collab_lab.conversion.base import Conversion
 from collab_lab.conversion.converter import Converter, check, chosen_sizes
@@ -227,7 +227,10 @@ def _statistics(
     sentences: int | None = None,
 ) -> dict[Attention, Statistics]:
     """The statistics that are given, checked, or those of a pass."""
-    if statistics is None:
+    if statistics is not None:
+        reason = "has no effect with statistics, which are given"
+        reject_unused(reason, subset=subset, sentences=sentences)
+    else:
         batches = samples(model, subset or "train", 1000 if sentences is None else sentences)
         statistics = collect(model, batches)
     return matched(statistics, model)

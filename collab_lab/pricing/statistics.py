@@ -173,8 +173,8 @@ def collect(
     trained: Trained, batches: Sequence[dict[str, Any]], seed: int = 1
 ) -> dict[Attention, Statistics]:
     """Statistics of all attentions with heads; ``seed`` determines the labels."""
-    say_if_guessing(trained, batches)
     with at_least_float32(trained.model):
+        say_if_guessing(trained, batches)
         return _collect(trained, batches, seed)
 
 

@@ -28,10 +28,8 @@ def check_arguments(
         raise UserError("no heads are chosen", todo=todo)
     elif keep is not None:
         reject_unused("has no effect with --keep", number=number)
-    of_the_pass = {"subset": subset, "sentences": sentences}
     if retained is not None or importances is not None:
-        reject_unused("is of the choice by price", statistics=statistics, **of_the_pass)
-    if statistics is not None:
-        reject_unused("has no effect with statistics, which are given", **of_the_pass)
+        of_the_pass = {"statistics": statistics, "subset": subset, "sentences": sentences}
+        reject_unused("is of the choice by price", **of_the_pass)
     if types is not None and not 0 < len({*types} & {*ATTENTION_TYPES}) == len({*types}):
         raise UserError(f"{types!r} are not some of {', '.join(ATTENTION_TYPES)}", "--types")
