@@ -207,7 +207,7 @@ def _collect(
 @contextmanager
 def at_least_float32(*modules: nn.Module) -> Iterator[None]:
     """Within it, half-precision weights are float32, for the range of gradients and their sums."""
-    tensors = {x for module in modules for x in (*module.parameters(), *module.buffers())}
+    tensors = (x for module in modules for x in (*module.parameters(), *module.buffers()))
     half = {x: x.dtype for x in tensors if x.dtype in (torch.float16, torch.bfloat16)}
     for tensor in half:
         tensor.data = tensor.data.float()

@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError, reject_unused
 
 
-def check_arguments(
-    *,
-    number: object = None,
-    keep: object = None,
-    retained: object = None,
-    types: Sequence[str] | None = None,
-    importances: object = None,
-    statistics: object = None,
-    subset: object = None,
-    sentences: object = None,
-) -> None:
+def check_arguments(**given: Any) -> None:
     """Raise UserError for arguments of :func:`collab_lab.prune` that have no effect together."""
-    if retained is not None:
+
+    def reject(reason: str, *names: str) -> None:
+        reject_unused(reason, **{name: given.get(name) for name in names})
+
+    if given["retained"] is not None:
         reason = "needs a choice by price, --importance or --random"
-        reject_unused(reason, number=number, keep=keep, types=types, importances=importances)
-    elif number is None and keep is None:
+        reject(reason, "number", "keep", "types", "importances")
+    elif given["keep"] is not None:
+        reject("has no effect with --keep", "number")
+    elif given["number"] is None:
         todo = "give a number of heads: --remove-share, --as-many-as or --keep"
         raise UserError("no heads are chosen", todo=todo)
-    elif keep is not None:
-        reject_unused("has no effect with --keep", number=number)
-    if retained is not None or importances is not None:
-        of_the_pass = {"statistics": statistics, "subset": subset, "sentences": sentences}
-        reject_unused("is of the choice by price", **of_the_pass)
+    if not given["retained"] is given["importances"] is None:
+        reject("is of the choice by price", "statistics", "subset", "sentences")
+    types = given["types"]
     if types is not None and not 0 < len({*types} & {*ATTENTION_TYPES}) == len({*types}):
         raise UserError(f"{types!r} are not some of {', '.join(ATTENTION_TYPES)}", "--types")

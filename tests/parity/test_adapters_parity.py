@@ -178,9 +178,8 @@ def test_half_precision_is_priced_in_single(name: str, key_dim: float, dtype: to
     """Of weights and of inputs; the widths are those of the same weights in single precision."""
     model, widths = randomised(MODELS[name]()).to(dtype), []
     for one, precision in ((model, dtype), (copy.deepcopy(model).float(), torch.float32)):
-        batch = {
-            k: x.to(precision) if x.is_floating_point() else x for k, x in inputs(name).items()
-        }
+        batch = inputs(name)
+        batch |= {k: x.to(precision) for k, x in batch.items() if x.is_floating_point()}
         widths.append(swap_attention(one, key_dim, inputs=[batch] * 2))
         assert {p.dtype for p in one.parameters()} == {precision}
         assert all(torch.isfinite(weight).all() for weight in one.state_dict().values())
