@@ -120,7 +120,7 @@ def advise(
     batches = samples(trained, subset, sentences)
     proposed, rejected = candidates(trained, collect(trained, batches), shares)
     before, tokens = _bits(trained, valid)
-    model_costs, finals = totals(trained.model), []
+    model_costs, finals = totals(trained.model), list[Final]()
     for candidate in bar("candidates", sorted(proposed, key=lambda c: c.price)):
         if len(finals) == MEASURED:
             break

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError, reject_unused
@@ -22,7 +23,7 @@ RESOURCES = ("cache", "parameters", "multiply-adds")
 def check_arguments(
     to: str,
     size: int | None,
-    by_type: Mapping[str, int | str | None],
+    by_type: Mapping[Any, int | str | None],
     shares: Mapping[str, float],
     query_mixing: str | None,
     value_heads: int | None,

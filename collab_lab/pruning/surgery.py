@@ -86,8 +86,8 @@ def check_retained(trained: Trained, retained: Retained) -> None:
 
     An attention may lose all heads, but not a model, nor all of its cross-attention.
     """
-    if unknown := sorted({*retained} ^ {*ATTENTION_TYPES}):
-        problem = f"{unknown[0]!r} is missing or none of {', '.join(ATTENTION_TYPES)}"
+    if others := sorted({*retained} ^ {*ATTENTION_TYPES}):
+        problem = f"{others[0]!r} is missing or none of {', '.join(ATTENTION_TYPES)}"
         raise UserError(problem, "retained")
     for name, types in (("the model", ATTENTION_TYPES), ("cross-attention", ("cross",))):
         counts = [count for type_ in types for count in trained.heads[type_]]

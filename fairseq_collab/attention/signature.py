@@ -14,14 +14,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from collab_common.errors import UserError
-
 #: First number of every signature; raised when the meaning of a field changes.
 SIGNATURE_VERSION = 1
-#: The first number of a plug-in's own variants, and the signatures of all numbers.
-FIRST_OWN_KIND = 100
-_CLASSES: dict[Any, str] = {}
-#: Kinds of heads by the second number.
+#: Kinds of heads by the second number; a plug-in's own variants take one from 100 on.
 KINDS = {
     1: "separate keys",
     2: "shared keys",
@@ -48,14 +43,6 @@ class Signature:
 
     #: The variant's number: see :data:`KINDS`.
     kind: ClassVar[int]
-
-    def __init_subclass__(cls) -> None:
-        kind, name = cls.__dict__.get("kind"), cls.__qualname__
-        ours = cls.__module__.startswith("fairseq_collab.")
-        in_range = isinstance(kind, int) and (ours or kind >= FIRST_OWN_KIND)
-        if not in_range or _CLASSES.setdefault(kind, name) != name:
-            todo = f"give an own `kind`, from {FIRST_OWN_KIND} on"
-            raise UserError(f"its kind {kind} is taken or out of range", name, todo)
 
     def to_tensor(self) -> Tensor:
         """Return ``(2 + fields,)``, as a checkpoint stores it."""

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from collab_common import AttentionType
 from collab_common.errors import UserError
 from fairseq_collab.attention import HeadAttention
+from fairseq_collab.attention.signature import Signature
 from fairseq_collab.cpu_kernels.dropout import swap_dropout
 from fairseq_collab.cpu_kernels.onednn import swap_linear
 from fairseq_collab.models.checks import ModelSignature, check_weights
@@ -157,13 +158,28 @@ class Variant:
     upgrade: Callable[[nn.Module, dict[str, Tensor]], None] | None = None
 
 
-def check_complete(kind: type[HeadAttention]) -> None:
-    """Raise UserError for an attention without a method that every variant defines."""
-    methods = ("query", "key", "value")
-    names = (*(f"project_{x}" for x in methods), "describe", "cached_floats_per_token")
-    for name in names:
+#: The signatures of plug-ins, by their numbers.
+_OWN_SIGNATURES: dict[Any, str] = {}
+#: What every attention defines.
+_METHODS = (
+    *("project_query", "project_key", "project_value"),
+    *("describe", "cached_floats_per_token"),
+)
+
+
+def check_own(kind: type) -> None:
+    """Raise UserError for a plug-in's attention without a method, or signature without a number."""
+    todo = "see docs/own_heads.md"
+    if kind.__module__.startswith("fairseq_collab."):
+        return
+    for name in _METHODS if issubclass(kind, HeadAttention) else ():
         if getattr(kind, name) is getattr(HeadAttention, name):
-            raise UserError(f"does not define {name}", kind.__name__, "see docs/own_heads.md")
+            raise UserError(f"does not define {name}", kind.__name__, todo)
+    if issubclass(kind, Signature):
+        number, name = vars(kind).get("kind"), kind.__qualname__
+        in_range = isinstance(number, int) and number >= 100
+        if not in_range or _OWN_SIGNATURES.setdefault(number, name) != name:
+            raise UserError(f"its kind {number} is taken or below 100", name, todo)
 
 
 def register(variant: Variant) -> None:
@@ -177,9 +193,8 @@ def register(variant: Variant) -> None:
         UserError: an attention of the factory's module lacks a method.
     """
     module = sys.modules[variant.attention.__module__]  # of a plug-in, perhaps
-    for kind in vars(module).values():
-        if isinstance(kind, type) and issubclass(kind, HeadAttention) and kind is not HeadAttention:
-            check_complete(kind)
+    for kind in [kind for kind in vars(module).values() if isinstance(kind, type)]:
+        check_own(kind)
     for family in variant.families:
         endings = tuple(f"_in_{type_}" for type_ in family.absent)
         variant_fields = [
