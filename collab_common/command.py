@@ -74,6 +74,16 @@ def check_folder(folder: Path, todo: str | None = None) -> None:
         raise UserError("folder not found", folder, todo)
 
 
+def check_splittable(path: str | os.PathLike[str]) -> None:
+    """Raise UserError for a name with a colon, which fairseq takes for two paths."""
+    if os.pathsep in os.fspath(path):
+        raise UserError("has a colon, by which fairseq separates paths", path, "give another --out")
+
+
 def check_folder_of(path: str | os.PathLike[str], option: str) -> None:
-    """Raise UserError, with the option's name, unless a file to be written has a folder."""
+    """Raise UserError, with the option's name, unless a file to be written has a folder.
+
+    Also for a colon in its name.
+    """
+    check_splittable(path)
     check_folder(Path(path).absolute().parent, f"make it, or give another {option}")

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from collab_common import atomic
+from collab_common.command import check_splittable
 from collab_common.errors import UserError
 from collab_common.files import fingerprint_tree, locked, read_json, write_json
 
@@ -37,14 +38,15 @@ def build_folder(
     Raises:
         UserError: ``out`` holds something else, or another process is making it.
     """
+    check_splittable(out)
     with _alone(out) as out:
         if _is_finished(out, identity, force=force):
             return False
         try:
             with _replacing(out) as folder:
                 described = build(folder)
-                started = datetime.now(UTC).isoformat(timespec="seconds")
-                content = {"format": FORMAT, "made": started, **identity, **described}
+                made = datetime.now(UTC).isoformat(timespec="seconds")
+                content = {"format": FORMAT, "made": made, **identity, **described}
                 content["outputs"] = fingerprint_tree(folder)
                 write_json(folder / MANIFEST, content)
         except OSError as error:

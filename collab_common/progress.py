@@ -16,10 +16,14 @@ EVERY = 30
 
 
 class Lines(io.StringIO):
-    """What a bar draws, as lines on standard error."""
+    """What a bar draws, as lines on standard error: one for each count."""
+
+    count = ""
 
     def write(self, text: str) -> int:
-        if line := text.strip():
+        line = text.strip()
+        count, self.count = self.count, line.partition("[")[0] or self.count
+        if count != self.count:
             print(line, file=sys.stderr, flush=True)
         return len(text)
 
@@ -36,5 +40,6 @@ def bar(description: str, items: Iterable[Item] | None = None, **options: Any) -
     from tqdm import tqdm
 
     if not sys.stderr.isatty():
-        options |= {"file": Lines(), "mininterval": EVERY, "delay": EVERY}
-    return tqdm(items, desc=description, leave=False, **options)
+        # Bars within bars have a line each, and no code that moves a cursor; the last line is 100%.
+        options |= {"file": Lines(), "mininterval": EVERY, "delay": EVERY, "position": 0}
+    return tqdm(items, desc=description, **{"leave": not sys.stderr.isatty(), **options})

@@ -168,6 +168,7 @@ def prune(
     number: int | None = None,
     *,
     keep: int | None = None,
+    same_on_each_side: bool = False,
     retained: Retained | None = None,
     types: Sequence[AttentionType] | None = None,
     importances: choices.Importances | None = None,
@@ -182,6 +183,8 @@ def prune(
     Args:
         number: of heads to remove from the whole model.
         keep: number of heads that each attention keeps instead.
+        same_on_each_side: remove at least ``number`` heads; the attentions of the encoder keep
+            equally many, and so do those of the decoder.
         retained: the heads to keep instead, by attention type and layer.
         types: attention types that lose heads; default: all.
         importances: of each head, by attention type and layer: the least important ones go.
@@ -196,6 +199,7 @@ def prune(
     pruning_arguments(
         number=number, keep=keep, retained=retained, types=types, importances=importances,
         statistics=statistics, subset=subset, sentences=sentences,
+        same_on_each_side=same_on_each_side,
     )  # fmt: skip
     surgery.check_heads(model)
     model = choices.without_gates(model)
@@ -214,6 +218,9 @@ def prune(
     pairs = {attention: fisher for attention, fisher in pairs.items() if attention.type in heads}
     if keep is not None:
         retained, price = choices.cheapest_of_each(model.heads, pairs, keep)
+    elif same_on_each_side:
+        orders = {attention: choices.removals({attention: m}) for attention, m in pairs.items()}
+        retained, price = choices.equal_on_each_side(model.heads, orders, number or 0)
     else:
         retained, price = choices.cheapest(model.heads, pairs, number or 0)
     result = surgery.pruned(model, retained, statistics)

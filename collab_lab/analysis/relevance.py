@@ -103,7 +103,7 @@ class Relevance:
             shared_relevance(self.model, inputs),
             head_outputs(self.model) as outputs,
         ):
-            features = self.model(**net_input, features_only=True)[0]  # (B, T, d)
+            features = self.model.extract_features(**net_input)[0]  # (B, T, d)
             start = torch.zeros_like(features)
             start[steps] = self._start(features.detach()[steps])
             heads = list(outputs.values())

@@ -30,6 +30,7 @@ from collab_lab.analysis.measures import SELF_TYPES, Measure
 from collab_lab.analysis.relevance import Relevance
 from collab_lab.analysis.syntax import SyntaxScores, as_sample, tree_batches
 from collab_lab.analysis.trees import Tree
+from collab_lab.metrics.cost import reads_source
 from collab_lab.pricing.bits import head_prices
 from collab_lab.pricing.statistics import collect
 from collab_lab.trained.attentions import attentions
@@ -48,11 +49,18 @@ class Stage(NamedTuple):
 
 
 def check(trained: Trained) -> None:
-    """Raise UserError for an attention without heads."""
+    """Raise UserError for an attention without heads, and for models with other passes."""
+    todo = "train a model without it"
     for attention in attentions(trained.model):
         if not attention.module.num_heads:
             problem = f"attention {attention} has no heads left to be analysed"
             raise UserError(problem, trained.path, "give the model that was pruned")
+        if attention.type == "decoder" and reads_source(attention.module):
+            problem = "--cross-self-attention mixes source and target in one attention"
+            raise UserError(problem, trained.path, todo)
+    if getattr(trained.model, "full_context_alignment", False):
+        problem = "--full-context-alignment reads each target twice, once without a mask"
+        raise UserError(problem, trained.path, todo)
 
 
 def identity(checkpoint: Path, data: Path, subset: str) -> dict[str, Any]:

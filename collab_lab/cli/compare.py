@@ -12,7 +12,7 @@ from collab_lab.cli import options
 def build_parser() -> argparse.ArgumentParser:
     parser = options.parser_of(
         "compare",
-        "Compare two translations of one test set by a paired bootstrap (sacreBLEU). "
+        "Compare two translations of one test set by a paired bootstrap over sentences. "
         "For several seeds of each method, see fairseq-collab table --against.",
     )
     about = "run folder, or file with translations"

@@ -14,6 +14,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
+from collab_common.command import positive
 from collab_common.errors import UserError
 from collab_common.folder import whole_folder
 from collab_lab.cli import options
@@ -45,6 +46,11 @@ def build_parser() -> argparse.ArgumentParser:
         help="checkpoint model.pt for stock fairseq (fairseq), folder for ctranslate2.Translator "
         "(ct2), or MarianMTModel with a model card for Hugging Face (hf)",
     )  # fmt: skip
+    parser.add_argument(
+        "--check", nargs="?", type=positive, const=200, metavar="N",
+        help="translate N sentences of the validation set (default: 200) with the checkpoint and "
+        "with the result; exit with status 1 where translations differ",
+    )  # fmt: skip
     options.add_out(parser, "DIR", "folder to write", force=False)
     return parser
 
@@ -59,9 +65,11 @@ def main(argv: Sequence[str]) -> int:
     options.import_models(args)
     from collab_lab.export import model
     from collab_lab.metrics.loss import say_if_guessing_valid
+    from fairseq_compat.checkpoints import naming
 
     trained = model.load(args.checkpoint)
-    with whole_folder(args.out) as folder:
+    words = model.vocabulary(trained, args.data) if args.check else None
+    with naming(args.checkpoint), whole_folder(args.out) as folder:
         if args.format == "fairseq":
             model.write(trained, folder)
         else:  # with packages that may be missing
@@ -73,4 +81,10 @@ def main(argv: Sequence[str]) -> int:
 
             card.write(trained, args.data, folder, args.out.name)
     print(f"{args.out}: {args.checkpoint} for {args.format}")
-    return 0
+    if words is None:
+        return 0
+    from collab_lab.export.check import compare
+
+    lines, are_equal = compare(trained, words, args.out, args.format, args.check)
+    print(*lines, sep="\n")
+    return 0 if are_equal else 1

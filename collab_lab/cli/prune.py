@@ -41,6 +41,11 @@ def build_parser() -> argparse.ArgumentParser:
         "--keep", metavar="C", type=positive, help="number of heads to keep in each attention"
     )
     parser.add_argument(
+        "--same-on-each-side", action="store_true",
+        help="the attentions of the encoder keep equally many heads, and so do those of the "
+        "decoder, so that CTranslate2 keeps the saving; at least the given number goes",
+    )  # fmt: skip
+    parser.add_argument(
         "--types", nargs="+", choices=ATTENTION_TYPES,
         help="attention types that lose heads (default: all)",
     )  # fmt: skip
@@ -82,6 +87,7 @@ def check_options(parser: argparse.ArgumentParser, args: argparse.Namespace) -> 
             number=args.as_many_as if args.remove_share is None else args.remove_share,
             retained=args.votes or args.keep_heads or args.gates or None,
             importances=args.random if args.importance is None else args.importance,
+            same_on_each_side=args.same_on_each_side,
             **options.given(parser, args, "keep", "types", "subset", "sentences"),
         )
 
@@ -108,6 +114,7 @@ def choice(args: argparse.Namespace, model: Trained) -> dict[str, Any]:
         chosen["number"] = total(heads, types) - total(other_heads, types)
         if chosen["number"] < 0:
             raise UserError(f"has more heads than {model.path}", args.as_many_as, "swap them")
+    chosen["same_on_each_side"] = args.same_on_each_side
     if args.random is not None:
         chosen["importances"] = choices.random_importances(heads, args.random)
     if args.importance is not None:
@@ -148,7 +155,7 @@ def main(argv: Sequence[str]) -> int:
     model = options.model(args)
     from collab_lab import prune
     from collab_lab.pruning.surgery import check_heads
-    from collab_lab.trained.configuration import training_options, write_configuration
+    from collab_lab.trained.configuration import fine_tuning, write_configuration
 
     check_heads(model)
     chosen, validation = choice(args, model), options.validation(args, model)
@@ -159,5 +166,5 @@ def main(argv: Sequence[str]) -> int:
     write_configuration(result, args.out)
     prices = [] if price is None else [f"price: {price:.4f} bits per target token"]
     lines = [*report(model.heads, retained), *prices, *options.check_lines(checked)]
-    print(*lines, f"{args.out}: {training_options(result)}", sep="\n")
+    print(*lines, f"{args.out}, to be fine-tuned:", fine_tuning(result, args.out), sep="\n")
     return 0

@@ -116,7 +116,7 @@ def reparametrize(args: Namespace) -> dict[str, Any]:
     """Convert ``args.checkpoint`` into ``args.out``; the settings and the prices."""
     model = options.model(args)
     from collab_lab import convert
-    from collab_lab.trained.configuration import training_options, write_configuration
+    from collab_lab.trained.configuration import fine_tuning, write_configuration
 
     validation = options.validation(args, model)
     result = convert(model, **arguments(args), subset=args.subset, sentences=args.sentences)
@@ -128,7 +128,7 @@ def reparametrize(args: Namespace) -> dict[str, Any]:
         "checkpoint": str(args.checkpoint),
         "out": str(args.out),
         "arch": result.model.arch,
-        "options": training_options(result.model),
+        "fine_tuning": fine_tuning(result.model, args.out),
         "query_mixing": (args.query_mixing or "own") if args.to == "collab" else None,
         "sentences": args.sentences,
         "price": result.price,
@@ -148,8 +148,8 @@ def report(result: dict[str, Any]) -> str:
     rows = [(f"{a['type']} {a['layer']}", a[size], a["price"]) for a in attentions]
     rows.append(("sum", None, result["price"]))
     table = tabulate(rows, ["attention", LETTERS[size], "price (bits)"], "plain", floatfmt=".4f")
-    out = f"{result['out']}: {result['options']}"
-    return "\n".join([table, *options.check_lines(result), out])
+    out = [f"{result['out']}, to be fine-tuned:", result["fine_tuning"]]
+    return "\n".join([table, *options.check_lines(result), *out])
 
 
 def main(argv: Sequence[str]) -> int:

@@ -91,10 +91,11 @@ def run_of_checkpoint(
     options.import_models(args)
     from collab_lab.runs.from_checkpoint import configuration, make_run
     from collab_lab.runs.run import Run
-    from collab_lab.runs.score import check_test_set
+    from collab_lab.runs.score import check_generation, check_test_set
 
     run, checkpoint = Run(args.run.resolve()), args.checkpoint.resolve()
     config = configuration(checkpoint, args.data.resolve(), chosen, args.cpu)
+    check_generation(config)
     if not run.score_file.exists():
         check_test_set(config)  # before there is a folder
     with run.locked():

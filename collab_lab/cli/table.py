@@ -7,10 +7,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
 from collab_common.files import write_contents
 from collab_lab.cli import options
+
+PROG = "fairseq-collab table"
+#: File of the table, by format.
+FILES = {"md": "table.md", "csv": "table.csv", "latex": "table.tex"}
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -47,8 +52,12 @@ def build_parser() -> argparse.ArgumentParser:
         help="also test whether differences are within M; 0.014 nats are 0.02 bits",
     )  # fmt: skip
     parser.add_argument(
+        "--format", choices=("md", "csv", "latex"), default="md",
+        help="Markdown, CSV of numbers, or LaTeX with the package booktabs (default: md)",
+    )  # fmt: skip
+    parser.add_argument(
         "--out", type=Path,
-        help="folder for table.md, runs.json, figure.png and figure.svg",
+        help="folder for the table, runs.json, figure.png and figure.svg",
     )  # fmt: skip
     options.add_force(parser)
     return parser
@@ -56,16 +65,19 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str]) -> int:
     args = build_parser().parse_args(argv)
-    from collab_lab.results import figure
-    from collab_lab.results.collect import facts
+    from collab_lab.results import figure, table_text
+    from collab_lab.results.collect import facts, warnings
     from collab_lab.results.table import read_table
-    from collab_lab.results.table_text import markdown
 
     table = read_table(args.runs, args.x, args.against, args.columns, args.score, args.margin)
-    text = markdown(table)
+    write = {"md": table_text.markdown, "csv": table_text.csv, "latex": table_text.latex}
+    text = write[args.format](table)
+    if args.format != "md":  # which has them in its text
+        for line in (*warnings(table.frame), *table.left_out):
+            print(f"{PROG}: {line}", file=sys.stderr)
     if args.out:
         runs = json.dumps({"runs": facts(table.frame)}, indent=1, ensure_ascii=False) + "\n"
-        files: dict[str, bytes | str] = {"table.md": text, "runs.json": runs}
+        files: dict[str, bytes | str] = {FILES[args.format]: text, "runs.json": runs}
         files |= figure.of_table(table)
         options.check_new(args, *(args.out / name for name in files))
         write_contents(args.out, files)

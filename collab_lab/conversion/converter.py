@@ -25,7 +25,7 @@ from collab_lab.metrics.cost import totals
 from collab_lab.pricing.bits import Point, cheapest
 from collab_lab.pricing.statistics import Statistics, matched
 from collab_lab.pruning.surgery import check_options, options_for, rebuilt, weights_of
-from collab_lab.trained.attentions import Attention, attentions
+from collab_lab.trained.attentions import Attention, attentions, check_known
 from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.attention import SeparateAttention
 from fairseq_collab.models.base import HeadModel
@@ -47,6 +47,7 @@ def check(trained: Trained, target: Target) -> None:
             todo = "models with pruned heads cannot be converted"
             raise UserError(problem, trained.path, todo)
         target.check(attention, trained.path)
+    check_known(trained.model, trained.path)
 
 
 def target_arch(trained: Trained, target: Target) -> str:

@@ -11,10 +11,12 @@ cost accordingly.  Keys and values that heads share are shared there, too (``num
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from ctranslate2 import Translator
 from ctranslate2.converters.fairseq import set_transformer_decoder, set_transformer_encoder
 from ctranslate2.specs import (
     TransformerDecoderSpec,
@@ -24,13 +26,17 @@ from ctranslate2.specs import (
 )
 from ctranslate2.specs.attention_spec import MultiHeadAttentionSpec
 from fairseq.data import Dictionary
-from torch import nn
+from torch import Tensor, nn
 
+from collab_common.errors import UserError
+from collab_lab.export.check import BATCH, BEAM
 from collab_lab.export.model import (
     Vocabulary,
+    check_all_read,
     check_engine,
-    common_heads,
     inexact,
+    longest_output,
+    numbers_of_heads,
     position_table,
     vocabulary,
 )
@@ -46,6 +52,8 @@ from collab_lab.trained.attentions import Attention, attentions
 from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.attention import HeadAttention
 
+#: CTranslate2's name of padding.
+PADDING = "<blank>"
 ACTIVATIONS = {
     "relu": common_spec.Activation.RELU,
     "gelu": common_spec.Activation.GELU,
@@ -60,8 +68,17 @@ def export(trained: Trained, data: Path | None, folder: Path) -> None:
     """Fill a folder for ``ctranslate2.Translator``, and print the size of the KV cache there."""
     check_engine(trained, "CTranslate2", ACTIVATIONS)
     write(trained, vocabulary(trained, data), folder)
+    for stack in ("encoder", "decoder"):
+        layers, heads, _ = layout(trained, stack)
+        total = heads * len(layers)
+        if zeros := total - sum(numbers_of_heads(trained, stack)):
+            reason = f"CTranslate2 has one number of heads in the {stack}"
+            todo = "prune --same-on-each-side keeps the saving"
+            print(f"{zeros} of {total} heads are zeros, and cost what heads cost: {reason}; {todo}")
     for token, (ours, in_ct2) in cache_bytes(trained).items():
         print(f"KV cache per {token} token (float32): {ours:,} bytes, in CTranslate2 {in_ct2:,}")
+    search = ", ".join(f"{name}={value!r}" for name, value in search_options(trained.model).items())
+    print(f"translate as fairseq does: translate_batch(tokens, {search})")
 
 
 def write(trained: Trained, words: Vocabulary, folder: Path) -> None:
@@ -72,8 +89,20 @@ def write(trained: Trained, words: Vocabulary, folder: Path) -> None:
     spec.save(str(folder))
 
 
+def translate(
+    model: Any, words: Vocabulary, folder: Path, sources: Sequence[Tensor]
+) -> list[list[int]]:
+    """Translations by the exported folder, as indices without ``</s>``; sources have it."""
+    engine, names = Translator(str(folder)), symbols(words.source)
+    indices = {word: i for i, word in enumerate(symbols(words.target))}
+    tokens = [[names[i] for i in source[:-1].tolist()] for source in sources]
+    results = engine.translate_batch(tokens, max_batch_size=BATCH, **search_options(model))
+    return [[indices[word] for word in result.hypotheses[0]] for result in results]
+
+
 def specification(trained: Trained, words: Vocabulary) -> TransformerSpec:
     """All weights, in CTranslate2's layout."""
+    check_all_read(trained.model, "CTranslate2")
     model = copy.deepcopy(trained.model).requires_grad_(False)
     encoder = _stack(TransformerEncoderSpec, trained, model.encoder, "encoder")
     decoder = _stack(TransformerDecoderSpec, trained, model.decoder, "decoder")
@@ -89,9 +118,21 @@ def specification(trained: Trained, words: Vocabulary) -> TransformerSpec:
     return spec
 
 
+def search_options(model: Any) -> dict[str, Any]:
+    """Arguments of ``translate_batch``: those of ``fairseq-generate``."""
+    return {
+        "beam_size": BEAM,
+        "max_input_length": int(model.max_positions()[0]),
+        "max_decoding_length": longest_output(model),
+        "suppress_sequences": [[PADDING]],
+    }
+
+
 def symbols(dictionary: Dictionary) -> list[str]:
-    """The words by index; CTranslate2 calls padding ``<blank>``."""
-    return ["<blank>" if word == dictionary.pad_word else word for word in dictionary.symbols]
+    """The words by index, with CTranslate2's name of padding."""
+    if PADDING in dictionary.indices:
+        raise UserError(f"no exact export: {PADDING} is a word, and CTranslate2's padding")
+    return [PADDING if word == dictionary.pad_word else word for word in dictionary.symbols]
 
 
 def _stack(kind: Any, trained: Trained, stack: Any, side: str) -> Any:
@@ -102,7 +143,8 @@ def _stack(kind: Any, trained: Trained, stack: Any, side: str) -> Any:
             name = attention.name.rpartition(".")[2]
             setattr(stack.layers[attention.layer], name, projections(attention.module, size, heads))
     if stack.embed_positions is None:
-        stack.embed_positions = SimpleNamespace(weights=position_table(stack), padding_idx=-1)
+        table = position_table(stack, stack.max_positions())
+        stack.embed_positions = SimpleNamespace(weights=table, padding_idx=-1)
     spec = kind(
         len(stack.layers),
         heads,
@@ -124,7 +166,8 @@ def _stack(kind: Any, trained: Trained, stack: Any, side: str) -> Any:
 def layout(trained: Trained, side: str) -> tuple[list[Attention], int, int]:
     """The attentions of a stack, and the number and the size of their heads in CTranslate2."""
     layers = [a for a in attentions(trained.model) if a.name.startswith(f"{side}.")]
-    return layers, common_heads(trained, side), max(head_size(trained, a) for a in layers)
+    heads = max(1, *numbers_of_heads(trained, side))
+    return layers, heads, max(head_size(trained, a) for a in layers)
 
 
 def cache_bytes(trained: Trained) -> dict[str, tuple[int, int]]:

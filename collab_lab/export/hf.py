@@ -10,21 +10,26 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import save
 from torch import Tensor
-from transformers import GenerationConfig, MarianConfig
+from transformers import GenerationConfig, MarianConfig, MarianMTModel
 
+from collab_lab.export.check import BEAM, batches
 from collab_lab.export.model import (
     MULTILINGUAL,
     Vocabulary,
+    check_all_read,
     check_engine,
     inexact,
+    longest_output,
     plain,
     position_table,
+    report_padding,
     vocabulary,
 )
 from collab_lab.trained.checkpoint import Trained
@@ -40,8 +45,6 @@ ACTIVATIONS = {
     "tanh": "tanh",
     "linear": "linear",
 }
-#: fairseq's ``--max-len-b``, with the first token and ``</s>``, which it does not count.
-MAX_LENGTH = 200 + 2
 
 
 def export(trained: Trained, data: Path | None, folder: Path) -> None:
@@ -51,6 +54,7 @@ def export(trained: Trained, data: Path | None, folder: Path) -> None:
     if trained.cfg.task._name == MULTILINGUAL:
         raise inexact(trained, "MarianMTModel has no symbols of languages", "give --format ct2")
     write(stock.model, vocabulary(stock, data), folder)
+    report_padding(trained)
 
 
 def write(model: Any, words: Vocabulary, folder: Path) -> None:
@@ -60,16 +64,28 @@ def write(model: Any, words: Vocabulary, folder: Path) -> None:
     """
     config = configuration(model, words)
     config.save_pretrained(folder)
-    generation(words).save_pretrained(folder)
+    generation(model, words).save_pretrained(folder)
     content = save(weights(model, config), {"format": "pt"})
     (folder / "model.safetensors").write_bytes(content)
-    write_vocabulary(words, folder, config)
+    write_vocabulary(words, folder, config, int(model.max_positions()[0]))
+
+
+def translate(
+    _model: Any, words: Vocabulary, folder: Path, sources: Sequence[Tensor]
+) -> list[list[int]]:
+    """Translations by the exported folder, as indices without ``</s>``; sources have it."""
+    model, pad, eos = MarianMTModel.from_pretrained(folder), words.source.pad(), words.target.eos()
+    found = []
+    for tokens in batches(sources, pad):
+        inputs = {"input_ids": tokens, "attention_mask": tokens.ne(pad).long()}
+        for _, *output in model.generate(**inputs, num_beams=BEAM).tolist():
+            found.append(output[: output.index(eos)])
+    return found
 
 
 def configuration(model: Any, words: Vocabulary) -> MarianConfig:
     """The options of ``MarianMTModel``."""
     cfg = model.encoder.cfg
-    positions = min(len(position_table(stack)) for stack in (model.encoder, model.decoder))
     shared = model.encoder.embed_tokens.weight is model.decoder.embed_tokens.weight
     tied = model.decoder.output_projection.weight is model.decoder.embed_tokens.weight
     return MarianConfig(
@@ -88,7 +104,7 @@ def configuration(model: Any, words: Vocabulary) -> MarianConfig:
         activation_function=ACTIVATIONS[str(cfg.activation_fn)],
         dropout=cfg.dropout,
         scale_embedding=not cfg.no_scale_embedding,
-        max_position_embeddings=positions,
+        max_position_embeddings=max(*model.max_positions(), longest_sequence(model)),
         **special_symbols(words),
     )
 
@@ -103,7 +119,12 @@ def special_symbols(words: Vocabulary) -> dict[str, Any]:
     }
 
 
-def generation(words: Vocabulary) -> GenerationConfig:
+def longest_sequence(model: Any) -> int:
+    """The longest output, with the first token and ``</s>``, which fairseq does not count."""
+    return longest_output(model) + 2
+
+
+def generation(model: Any, words: Vocabulary) -> GenerationConfig:
     """The search of ``fairseq-generate`` with beam 5.
 
     A sentence ends with its fifth hypothesis.  Scores are means over tokens.  Padding and empty
@@ -114,7 +135,7 @@ def generation(words: Vocabulary) -> GenerationConfig:
         length_penalty=1.0,
         early_stopping=True,
         min_new_tokens=1,
-        max_length=MAX_LENGTH,
+        max_length=longest_sequence(model),
         bad_words_ids=[[words.target.pad()]],
         **special_symbols(words),
     )
@@ -122,12 +143,13 @@ def generation(words: Vocabulary) -> GenerationConfig:
 
 def weights(model: Any, config: MarianConfig) -> dict[str, Tensor]:
     """Marian's weights by name; tied weights once."""
+    check_all_read(model, "MarianMTModel")
     tensors: dict[str, Tensor] = {}
     for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
         for name, weight in stack.layers.state_dict().items():
             if not is_copy(name):
                 tensors[f"model.{side}.layers.{name}"] = weight
-        positions = position_table(stack)[: config.max_position_embeddings]
+        positions = position_table(stack, config.max_position_embeddings)
         tensors[f"model.{side}.embed_positions.weight"] = positions
         name = "shared" if config.share_encoder_decoder_embeddings else f"{side}.embed_tokens"
         tensors[f"model.{name}.weight"] = stack.embed_tokens.weight
@@ -137,7 +159,9 @@ def weights(model: Any, config: MarianConfig) -> dict[str, Tensor]:
     return {name: weight.detach().contiguous() for name, weight in tensors.items()}
 
 
-def write_vocabulary(words: Vocabulary, folder: Path, config: MarianConfig) -> None:
+def write_vocabulary(
+    words: Vocabulary, folder: Path, config: MarianConfig, longest_source: int
+) -> None:
     """``vocab.json``, from piece to index, and the other files of ``MarianTokenizer``."""
     shared = config.share_encoder_decoder_embeddings
     files: dict[str, Any] = {"vocab.json": words.source.indices}
@@ -149,7 +173,7 @@ def write_vocabulary(words: Vocabulary, folder: Path, config: MarianConfig) -> N
             "source_lang": words.source_lang,
             "target_lang": words.target_lang,
             "separate_vocabs": not shared,
-            "model_max_length": config.max_position_embeddings,
+            "model_max_length": longest_source,
             "unk_token": words.source.unk_word,
             "eos_token": words.source.eos_word,
             "pad_token": words.source.pad_word,

@@ -6,7 +6,10 @@ head: see :mod:`.attention`.
 
 from __future__ import annotations
 
+import math
+import re
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
@@ -19,30 +22,44 @@ from fairseq.data.data_utils import infer_language_pair
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.models.transformer import TransformerModelBase
 from fairseq.tasks import setup_task
+from fairseq.utils import split_paths
 from omegaconf import OmegaConf
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from collab_common.errors import UserError
 from collab_lab.export.standard_weights import NotExactError, plain_weights
-from collab_lab.trained.attentions import attentions
+from collab_lab.pruning.surgery import weights_of
+from collab_lab.trained.attentions import attentions, check_known, of_one_model
 from collab_lab.trained.checkpoint import Trained, check_data, check_finite
-from collab_lab.trained.untrained import untrained
-from fairseq_collab.attention import HeadAttention
+from collab_lab.trained.untrained import load_weights, untrained
 from fairseq_collab.models.base import Family
 from fairseq_collab.models.checks import register_dictionary_signature
 from fairseq_collab.models.families import LANGUAGE_MODEL
+from fairseq_collab.models.layers import is_copy
+from fairseq_collab.models.options import plain_options
 from fairseq_collab.models.variants import family_of
-from fairseq_compat.checkpoints import naming
 
 _ELSE = "--format ct2 takes heads of every size"
 #: fairseq's task for one model of many languages.
 MULTILINGUAL = "translation_multi_simple_epoch"
 #: The subword model of a data folder.
 SUBWORDS = "spm.model"
+#: fairseq's ``--max-len-b``.
+MAX_LENGTH = 200
+#: The weights of an engine's transformer by fairseq's names, and state that is none.
+_OF_ENGINES = re.compile(
+    r"(encoder|decoder)\.((embed_tokens|embed_positions)\.weight|version|"
+    r"embed_positions\._float_tensor|layers\.\d+\.(self|encoder)_attn\..+|(layernorm_embedding|"
+    r"layer_norm|layers\.\d+\.(fc[12]|(self_attn|encoder_attn|final)_layer_norm))\.(weight|bias))"
+    r"|decoder\.output_projection\.weight"
+)
 
 
 def inexact(trained: Trained, reason: str, todo: str | None = _ELSE) -> UserError:
     """The error that an exact export is impossible."""
+    if trained.is_language_model:  # for which there is no other format
+        todo = None
     return UserError(f"no exact export: {reason}", trained.path, todo)
 
 
@@ -56,7 +73,12 @@ def load(path: Path) -> Trained:
         todo = "give a transformer or transformer_lm, fairseq's own or one of this project's"
         raise UserError(f"unknown architecture {trained.arch!r}", path, todo)
     check_finite(weights, path)
-    return trained.with_model(build(trained, trained.cfg.model, weights))
+    options = trained.cfg.model
+    model: Any = build(trained, options, weights)
+    for side in ("encoder", "decoder"):
+        if hasattr(model, side):  # the layers that ``--*-layers-to-keep`` left
+            setattr(options, f"{side}_layers", len(getattr(model, side).layers))
+    return trained.with_model(model)
 
 
 def build(trained: Trained, options: Any, weights: Mapping[str, Tensor]) -> nn.Module:
@@ -66,19 +88,19 @@ def build(trained: Trained, options: Any, weights: Mapping[str, Tensor]) -> nn.M
     for name, buffer in model.named_buffers():
         if name.endswith("dictionary_signature") and name in weights:
             buffer.copy_(weights[name])  # that of a placeholder would be rejected
-    with naming(trained.path):
-        model.load_state_dict(weights, strict=True, model_cfg=options)
-    evaluated: nn.Module = model.eval()
-    return evaluated
+    load_weights(model, weights, trained.path, options)
+    return model.eval()
 
 
 def write(trained: Trained, folder: Path) -> None:
     """``model.pt``, a checkpoint of fairseq's own model: no ``--user-dir`` is needed."""
     result = plain(trained)
+    build(result, result.cfg.model, result.model.state_dict())  # fairseq takes all weights
     extra = {k: v for k, v in result.state["extra_state"].items() if k != "train_iterator"}
     result = replace(result, state={**result.state, "extra_state": extra})
     result.cfg.common.user_dir = None
     result.save(folder / "model.pt")
+    report_padding(trained)
 
 
 def plain(trained: Trained) -> Trained:
@@ -94,15 +116,16 @@ def plain(trained: Trained) -> Trained:
 
 def stock_weights(trained: Trained) -> dict[str, Tensor]:
     """The weights of fairseq's own model."""
-    ours = [a for a in attentions(trained.model) if isinstance(a.module, HeadAttention)]
+    check_known(trained.model, trained.path)
+    ours = attentions(trained.model)
     replaced = tuple(f"{attention.name}." for attention in ours)
     weights = {
         name: weight
-        for name, weight in trained.model.state_dict().items()
-        if not name.startswith(replaced) and not name.endswith("signature")
+        for name, weight in weights_of(trained).items()
+        if not name.startswith(replaced)
     }
     for attention in ours:
-        count = common_heads(trained, attention.name.partition(".")[0])
+        count = stock_heads(trained, attention.name.partition(".")[0])
         try:
             heads = plain_weights(attention.module, attention.module.embed_dim // count, count)
         except NotExactError as error:
@@ -111,15 +134,33 @@ def stock_weights(trained: Trained) -> dict[str, Tensor]:
     return weights
 
 
-def common_heads(trained: Trained, stack: str) -> int:
-    """The number of heads of all attentions in one stack of layers, except those without heads."""
-    in_stack = [a for a in attentions(trained.model) if a.name.startswith(f"{stack}.")]
-    numbers = {a.module.num_heads: a.name for a in in_stack if a.module.num_heads}
-    if len(numbers) > 1:
-        listed = ", ".join(f"{name} has {number} heads" for number, name in numbers.items())
-        problem = f"{listed}; other engines have one number in the {stack}"
-        raise inexact(trained, problem, None)
-    return next(iter(numbers), 1)
+def numbers_of_heads(trained: Trained, stack: str) -> list[int]:
+    """Of each attention in one stack of layers, from which engines take one number for all."""
+    every = attentions(trained.model)
+    return [a.module.num_heads for a in every if a.name.startswith(f"{stack}.")]
+
+
+def stock_heads(trained: Trained, stack: str) -> int:
+    """The least number that no attention exceeds and that divides the model's size."""
+    size = trained.options[f"{stack}_embed_dim"]
+    most = max(numbers_of_heads(trained, stack))
+    return next((n for n in range(max(1, most), size + 1) if size % n == 0), most)
+
+
+def report_padding(trained: Trained) -> None:
+    """Print what fairseq's own attention, and Hugging Face's, lose of removed heads."""
+    for stack in ("encoder", "decoder"):
+        widths = [
+            a.module.out_proj.in_features
+            for a in attentions(trained.model)
+            if a.name.startswith(f"{stack}.")
+        ]
+        total = len(widths) * trained.options[f"{stack}_embed_dim"] if widths else 0
+        if zeros := total - sum(widths):
+            reason = f"the {stack}'s attentions have the model's size here"
+            print(
+                f"{zeros} of {total} values of heads are zeros, and cost what heads cost: {reason}"
+            )
 
 
 def stock_options(trained: Trained, family: Family) -> Any:
@@ -129,18 +170,16 @@ def stock_options(trained: Trained, family: Family) -> Any:
     for side, layers in trained.heads.items():
         if side == "cross" or not layers:
             continue
-        heads, dim = common_heads(trained, side), options[f"{side}_embed_dim"]
-        if dim % heads:
-            problem = f"{heads} heads in the {side} do not divide the model's size {dim}"
-            raise inexact(trained, problem)
-        values[f"{side}_attention_heads"] = heads
+        values[f"{side}_attention_heads"] = stock_heads(trained, side)
         values[f"{side}_layers_to_keep"] = None  # the others are already gone
         values[f"{side}_layers"] = len(layers)
         if side == "decoder":
             for size in ("decoder_input_dim", "decoder_output_dim"):
-                values[size] = options[size] or dim
-    if family is not LANGUAGE_MODEL:
-        return Namespace(**{**values, "_name": arch, "arch": arch})
+                values[size] = options[size] or options["decoder_embed_dim"]
+    if family is not LANGUAGE_MODEL:  # with the options of its task, as fairseq-train saves them
+        task = trained.cfg.task
+        of_task = plain_options(task) if OmegaConf.is_config(task) else vars(task)
+        return Namespace(**{**of_task, **values, "_name": arch, "arch": arch, "task": task._name})
     for option in family.ignored:
         if options[option]:
             problem = f"fairseq's own language model ignores --{option.replace('_', '-')}"
@@ -176,6 +215,7 @@ def check_engine(
         "--adaptive-softmax-cutoff": decoder.adaptive_softmax is not None,
         "--decoder-input-dim, --decoder-output-dim": resized,
         "--base-layers": cfg.base_layers,
+        "--quant-noise-scalar": cfg.quant_noise.scalar,
         f"--activation-fn {cfg.activation_fn}": str(cfg.activation_fn) not in activations,
         "--encoder-normalize-before, --decoder-normalize-before": post_norm_only and pre_norm,
         "--layernorm-embedding": post_norm_only and cfg.layernorm_embedding,
@@ -185,11 +225,25 @@ def check_engine(
             raise inexact(trained, f"{engine} does not support {feature}", todo)
 
 
+def check_all_read(model: nn.Module, engine: str) -> None:
+    """Raise UserError for a weight of a model that ``engine`` has no place for."""
+    check_known(model)
+    for name in model.state_dict():
+        if not (_OF_ENGINES.fullmatch(name) or of_one_model(name) or is_copy(name)):
+            raise UserError(f"no exact export: {engine} has no place for the weight {name}")
+
+
+def longest_output(model: Any) -> int:
+    """Tokens of the longest translation that ``fairseq-generate`` makes, without ``</s>``."""
+    return min(MAX_LENGTH, int(model.max_decoder_positions()) - 1)
+
+
 class Vocabulary(NamedTuple):
     """The languages of a translation model and their dictionaries.
 
     Attributes:
         subwords: the sentencepiece model of both languages, if the data folder has one.
+        folder: the data folder.
     """
 
     source_lang: str
@@ -197,6 +251,7 @@ class Vocabulary(NamedTuple):
     source: Dictionary
     target: Dictionary
     subwords: Path | None = None
+    folder: Path = Path()
 
 
 def vocabulary(trained: Trained, data: Path | None) -> Vocabulary:
@@ -209,7 +264,7 @@ def vocabulary(trained: Trained, data: Path | None) -> Vocabulary:
     if task._name not in ("translation", MULTILINGUAL):
         problem = f"its task is {task._name!r}, not translation"
         raise inexact(trained, problem, "--format fairseq keeps it")
-    folder = data or Path(task.data)
+    folder = data or Path(split_paths(task.data)[0])  # the first has the dictionaries
     todo = f"give the folder that {trained.path} was trained on"
     check_data(folder, todo)
     if task._name == MULTILINGUAL:
@@ -225,7 +280,7 @@ def vocabulary(trained: Trained, data: Path | None) -> Vocabulary:
         for lang, stack in zip(langs, stacks, strict=True)
     )
     subwords = folder / SUBWORDS
-    return Vocabulary(*langs, source, target, subwords if subwords.is_file() else None)
+    return Vocabulary(*langs, source, target, subwords if subwords.is_file() else None, folder)
 
 
 def _of_many_languages(trained: Trained, folder: Path, todo: str) -> Vocabulary:
@@ -254,6 +309,9 @@ def _checked(words: Dictionary, path: Path, stack: Any, todo: str) -> Dictionary
     expected = stack.embed_tokens.num_embeddings
     if len(words) != expected:
         raise UserError(f"has {len(words)} symbols, the model {expected}", path, todo)
+    # fairseq finds the last of equal words, engines another (``#fairseq:overwrite``).
+    if twice := [word for word, number in Counter(words.symbols).items() if number > 1]:
+        raise UserError(f"has the symbol {twice[0]!r} twice: no exact export", path)
     if hasattr(stack, "dictionary_signature"):
         probe = nn.Module()
         register_dictionary_signature(probe, words)
@@ -262,14 +320,17 @@ def _checked(words: Dictionary, path: Path, stack: Any, todo: str) -> Dictionary
     return words
 
 
-def position_table(stack: Any) -> Tensor:
-    """The position embeddings by position from 0: ``(positions, d)``; zeros without any.
+def position_table(stack: Any, positions: int) -> Tensor:
+    """The embeddings of positions from 0: ``(positions, d)``; zeros without any.
 
-    fairseq counts from ``padding_idx + 1``.
+    fairseq counts from ``padding_idx + 1``.  Learned ones end with NaN after the last.
     """
     module = stack.embed_positions
     if module is None:
-        longest = stack.max_positions()
-        return stack.embed_tokens.weight.new_zeros(longest, stack.layers[0].embed_dim)
-    table = module.weight if isinstance(module, nn.Embedding) else module.weights
-    return table.detach()[module.padding_idx + 1 :]
+        return stack.embed_tokens.weight.new_zeros(positions, stack.layers[0].embed_dim)
+    first = module.padding_idx + 1
+    if isinstance(module, nn.Embedding):
+        table = module.weight.detach()[first : first + positions]
+        return pad(table, (0, 0, 0, positions - len(table)), value=math.nan)
+    table = module.get_embedding(first + positions, module.embedding_dim, module.padding_idx)
+    return table[first:]

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from collab_lab.trained.attentions import LinearMaps, linear_maps
 from fairseq_collab.attention import CollaborativeAttention, HeadAttention, SeparateAttention
@@ -43,31 +44,32 @@ class NotExactError(ValueError):
     """The heads do not fit the wanted size; the message has the reason."""
 
 
-def maps_of(attention: HeadAttention, heads_elsewhere: int = 1) -> LinearMaps:
-    """The maps ``A``, ``B`` and ``V``.
-
-    Args:
-        heads_elsewhere: the number of zero heads for an attention without heads.
+def maps_of(attention: HeadAttention, heads: int) -> LinearMaps:
+    """The maps ``A``, ``B`` and ``V``, with heads of zeros up to this number of heads.
 
     Raises:
         NotExactError: an unknown class of attention.
     """
     if not isinstance(attention, KNOWN):
         raise NotExactError(f"export does not support {type(attention).__name__}")
-    if attention.num_heads:
-        return linear_maps(attention)
-    like, d, d_y = attention.out_proj.weight.double(), attention.embed_dim, attention.kdim
-    return LinearMaps(*(like.new_zeros(heads_elsewhere, size + 1, 0) for size in (d, d_y, d_y)))
+    own = attention.num_heads
+    if not own:
+        like, d, d_y = attention.out_proj.weight.double(), attention.embed_dim, attention.kdim
+        return LinearMaps(*(like.new_zeros(heads, size + 1, 0) for size in (d, d_y, d_y)))
+    maps = linear_maps(attention)
+    if own == heads:
+        return maps
+    return LinearMaps(*(pad(repeated(x, own), (0, 0, 0, 0, 0, heads - own)) for x in maps))
 
 
 @torch.no_grad()
 def plain_weights(
-    attention: HeadAttention, size: int, heads_elsewhere: int = 1, may_share: bool = False
+    attention: HeadAttention, size: int, heads: int | None = None, may_share: bool = False
 ) -> dict[str, Tensor]:
     """The weights of fairseq's attention with heads of ``size`` h.
 
     Args:
-        heads_elsewhere: see :func:`maps_of`.
+        heads: ``H``, filled up with heads of zeros; default: the attention's own number.
         may_share: store shared keys and values once, as ``G`` heads.
 
     Returns:
@@ -77,22 +79,22 @@ def plain_weights(
     Raises:
         NotExactError: a head needs more dimensions.
     """
-    maps = maps_of(attention, heads_elsewhere)
+    maps = maps_of(attention, heads or attention.num_heads or 1)
     queries, keys, values = maps
     groups = len(queries)
     if may_share and has_shared_kv(attention):
         groups = key_value_heads(attention)
         keys = repeated(keys, groups)
     else:
-        heads = scoring_heads(maps)
-        needed = max(a.size(1) for a, _ in heads)
+        scoring = scoring_heads(maps)
+        needed = max(a.size(1) for a, _ in scoring)
         if needed > size:
             problem = f"a head scores by {needed} dimensions; standard heads here have {size}"
             raise NotExactError(problem)
         if values.size(2) > size:
             problem = f"values have size {values.size(2)}; standard heads here have {size}"
             raise NotExactError(problem)
-        sides = zip(*heads, strict=True)
+        sides = zip(*scoring, strict=True)
         queries, keys = (torch.stack([widened(x, size) for x in side]) for side in sides)
     return _state(attention, LinearMaps(queries, keys, repeated(values, groups)), size)
 
@@ -105,8 +107,9 @@ def _state(attention: HeadAttention, maps: LinearMaps, size: int) -> dict[str, T
     for name, projection_maps in zip(("q_proj", "k_proj", "v_proj"), scaled, strict=True):
         rows = widened(projection_maps, size).transpose(1, 2).flatten(0, 1)  # (G h, d_y + 1)
         weights |= {f"{name}.weight": rows[:, :-1], f"{name}.bias": rows[:, -1]}
-    columns = out.unflatten(1, (len(maps.queries), maps.values.size(2)))  # (d, H, h_v)
-    weights["out_proj.weight"] = widened(columns, size).flatten(1)
+    heads, own = len(maps.queries), attention.num_heads or len(maps.queries)
+    columns = widened(out.unflatten(1, (own, maps.values.size(2))), size)  # (d, own, h)
+    weights["out_proj.weight"] = pad(columns, (0, 0, 0, heads - own)).flatten(1)
     return {name: weight.to(out.dtype) for name, weight in weights.items()}
 
 
@@ -128,7 +131,7 @@ def key_value_heads(attention: HeadAttention) -> int:
 @torch.no_grad()
 def smallest_size(attention: HeadAttention) -> int:
     """The smallest ``size`` that :func:`plain_weights` accepts where heads may share."""
-    maps = maps_of(attention)
+    maps = maps_of(attention, attention.num_heads)
     if has_shared_kv(attention):
         return max(maps.keys.size(2), attention.v_head_size)
     if not attention.num_heads:
@@ -155,4 +158,4 @@ def repeated(shared: Tensor, heads: int) -> Tensor:
 
 def widened(x: Tensor, size: int) -> Tensor:
     """Filled up with zeros: ``(..., n) -> (..., size)``."""
-    return torch.nn.functional.pad(x, (0, size - x.size(-1)))
+    return pad(x, (0, size - x.size(-1)))

@@ -1,4 +1,4 @@
-"""Attentions of Hugging Face's BERT, RoBERTa, DistilBERT, Marian and DeiT.
+"""Attentions of Hugging Face's BERT, DistilBERT, Marian and DeiT.
 
 An adapter keeps the original's output projection and what else belongs to it; queries, keys, values
 and mixing are in ``core``.
@@ -22,8 +22,8 @@ from transformers.models.bert.modeling_bert import BertSelfAttention
 from transformers.models.deit.modeling_deit import DeiTAttention
 from transformers.models.distilbert.modeling_distilbert import DistilBertSelfAttention
 from transformers.models.marian.modeling_marian import MarianAttention
-from transformers.models.roberta.modeling_roberta import RobertaSelfAttention
 
+from collab_common.errors import UserError
 from fairseq_collab.attention import CollaborativeAttention
 from fairseq_collab.attention.scores import head_scores
 
@@ -133,7 +133,6 @@ _HEADS = "num_attention_heads"
 KINDS: dict[type, tuple[tuple[str, str, str], str, str, tuple[str, ...]]] = {
     # Their output projection is in another module.
     BertSelfAttention: (_SPELT, _HEADS, "dropout", ()),
-    RobertaSelfAttention: (_SPELT, _HEADS, "dropout", ()),
     DistilBertSelfAttention: (_LIN, "n_heads", "dropout", ("out_lin",)),
     MarianAttention: (_SHORT, "num_heads", "dropout", ("out_proj",)),
     DeiTAttention: (_SHORT, _HEADS, "attention_dropout", ("o_proj",)),
@@ -150,10 +149,17 @@ ADAPTERS: dict[type, type] = {
 
 
 def attention_parts(module: Any) -> tuple[type, float, dict[str, Any]] | None:
-    """The adapter, the dropout, and what :func:`.trained_heads` takes; None if unknown."""
+    """The adapter, the dropout, and what :func:`.trained_heads` takes; None if unknown.
+
+    Raises:
+        UserError: it has weights that the adapter would lose.
+    """
     if type(module) not in KINDS:
         return None
     projections, heads, dropout, after = KINDS[type(module)]
+    kept = {f"{linear}.{kind}" for linear in (*projections, *after) for kind in ("weight", "bias")}
+    if lost := [name for name in module.state_dict() if name not in kept]:
+        raise UserError(f"the weight {lost[0]} of a {type(module).__name__} would be lost")
     rate = getattr(module, dropout)
     linears = map(module.get_submodule, (*projections, *after))
     return (

@@ -44,8 +44,8 @@ def swap_attention(
 ) -> dict[str, int]:
     """Replace attentions by heads that share one key of width ``key_dim``, in place.
 
-    Known are the attentions of Hugging Face's BERT and RoBERTa (self-attention), DistilBERT,
-    Marian (all three) and DeiT.  At the model's own dimension the result is exact; below, the
+    Known are the attentions of Hugging Face's BERT (self-attention), DistilBERT, Marian (all
+    three) and DeiT.  At the model's own dimension the result is exact; below, the
     change of the output is the least: see :mod:`collab_lab.conversion.shared_projection` for own
     queries, :mod:`collab_lab.conversion.low_rank` for others.
 
@@ -108,7 +108,7 @@ def swap_attention(
     if not originals:
         raise UserError(
             f"no attention of a known kind in a {type(model).__name__}",
-            todo="known are Hugging Face's BERT, RoBERTa, DistilBERT, Marian, DeiT",
+            todo="known are Hugging Face's BERT, DistilBERT, Marian, DeiT",
         )
     if "" in originals:
         problem = f"the {type(model).__name__} is an attention itself"

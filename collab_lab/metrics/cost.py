@@ -2,7 +2,8 @@
 
 The KV cache is stated in bytes per token of one sentence, summed over decoder layers, in single
 precision.  A target token is cached by decoder self-attention (once per beam), a source token by
-cross-attention (once per sentence here; once per beam in fairseq's transformer).
+cross-attention (once per sentence here; once per beam in fairseq's transformer), and by decoder
+self-attention that reads the source, too (fairseq's ``--cross-self-attention``).
 
 torch counts the multiply-adds of one forward pass over one sentence (pair): every matrix product,
 output projection included (all words of an adaptive softmax).  Embeddings, softmax, normalisation
@@ -27,7 +28,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from collab_common.errors import reject_unused
-from collab_lab.trained.attentions import attentions, by_type
+from collab_lab.trained.attentions import by_type
 from collab_lab.trained.checkpoint import check_transformer
 from collab_lab.trained.untrained import untrained
 from fairseq_collab.attention import HeadAttention
@@ -54,10 +55,9 @@ class Cost:
 
 def cost(model: Any) -> Cost:
     """Count a fairseq transformer, stock or ours: a translation model or a language model."""
-    types = by_type(model)
     floats = {
-        f"{part}_bytes_per_{token}_token": [cached_floats(a.module)[index] for a in layers]
-        for token, layers in (("target", types["decoder"]), ("source", types["cross"]))
+        f"{part}_bytes_per_{token}_token": [cached_floats(module)[index] for module in modules]
+        for token, modules in caching(model).items()
         for index, part in enumerate(("key", "value"))
     }
     kinds = (HeadAttention, MultiheadAttention)
@@ -74,7 +74,7 @@ def totals(model: Any) -> dict[str, int]:
 
     The cache is in numbers per token: of a source and of a target token, all layers together.
     """
-    cached = (cached_floats(a.module) for a in attentions(model) if a.type != "encoder")
+    cached = (cached_floats(module) for modules in caching(model).values() for module in modules)
     used = sum(parameter.numel() for parameter in used_parameters(model))
     work = multiply_adds(model)
     return {"cache": sum(map(sum, cached)), "parameters": used, "multiply-adds": work}
@@ -83,6 +83,18 @@ def totals(model: Any) -> dict[str, int]:
 def used_parameters(model: nn.Module) -> Iterator[nn.Parameter]:
     """All parameters except the unused copies in fairseq 0.12.2's encoder layers."""
     return (parameter for name, parameter in model.named_parameters() if not is_copy(name))
+
+
+def caching(model: nn.Module) -> dict[str, list[Any]]:
+    """The attentions that cache a ``target`` token, and those that cache a ``source`` token."""
+    types = {type_: [a.module for a in found] for type_, found in by_type(model).items()}
+    both = [module for module in types["decoder"] if reads_source(module)]
+    return {"target": types["decoder"], "source": types["cross"] + both}
+
+
+def reads_source(module: Any) -> bool:
+    """Whether an attention of fairseq's decoder to itself reads the source in the same softmax."""
+    return not getattr(module, "self_attention", True)
 
 
 def cached_floats(attention: Any) -> tuple[int, int]:

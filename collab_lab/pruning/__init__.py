@@ -14,9 +14,12 @@ def check_arguments(**given: Any) -> None:
     def reject(reason: str, *names: str) -> None:
         reject_unused(reason, **{name: given.get(name) for name in names})
 
+    given["same_on_each_side"] = given["same_on_each_side"] or None
+    if given["same_on_each_side"] is not None:
+        reject("contradicts --same-on-each-side", "keep", "types")
     if given["retained"] is not None:
         reason = "needs a choice by price, --importance or --random"
-        reject(reason, "number", "keep", "types", "importances")
+        reject(reason, "number", "keep", "types", "importances", "same_on_each_side")
     elif given["keep"] is not None:
         reject("has no effect with --keep", "number")
     elif given["number"] is None:

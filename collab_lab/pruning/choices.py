@@ -14,7 +14,7 @@ import copy
 import heapq
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, product
 from typing import NamedTuple
 
 import torch
@@ -172,6 +172,39 @@ def cheapest_of_each(
     """Retain ``keep`` heads of each attention, which :func:`check_enough` has found there."""
     removed = [removals({attention: m})[: len(m) - keep] for attention, m in fisher.items()]
     return without(heads, chain(*removed))
+
+
+def equal_on_each_side(
+    heads: HeadCounts, orders: Mapping[Attention, Sequence[Removal]], number: int
+) -> tuple[Retained, float]:
+    """Remove at least ``number`` heads at the least price, equally many stay on each side.
+
+    The attentions of the encoder keep one number of heads, self- and cross-attention of the
+    decoder another.
+
+    Args:
+        orders: in which each attention loses its heads.
+
+    Raises:
+        UserError: a side would lose all.
+    """
+    by_side: dict[bool, list[Sequence[Removal]]] = {}
+    for attention, order in orders.items():
+        by_side.setdefault(attention.type == "encoder", []).append(order)
+    removed = [  # by side and number of heads that stay
+        [
+            [removal for order in side for removal in order[: len(order) - kept]]
+            for kept in range(1, min(map(len, side)) + 1)
+        ]
+        for side in by_side.values()
+    ]
+    ways = [[*chain(*way)] for way in product(*removed)]
+    most = max(map(len, ways))
+    if number > most:
+        todo = f"remove at most {most}: equally many stay on each side"
+        raise UserError(f"cannot remove {number} heads", todo=todo)
+    enough = [without(heads, way) for way in ways if len(way) >= number]
+    return min(enough, key=lambda result: result[1])
 
 
 # ---- by gates ------------------------------------------------------------------------------------

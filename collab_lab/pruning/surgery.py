@@ -28,23 +28,31 @@ from torch import Tensor
 from collab_common import ATTENTION_TYPES, AttentionType
 from collab_common.errors import UserError, first_line
 from collab_lab.pricing.statistics import Statistics, mean_outputs
-from collab_lab.trained.attentions import Attention, HeadMaps, attentions
+from collab_lab.trained.attentions import (
+    Attention,
+    HeadMaps,
+    attentions,
+    check_known,
+    of_one_model,
+)
 from collab_lab.trained.checkpoint import Trained, check_finite
+from collab_lab.trained.untrained import load_weights
 from fairseq_collab.attention import SeparateAttention
 from fairseq_collab.models.base import UNSUPPORTED
 from fairseq_collab.models.layers import is_copy
 from fairseq_collab.models.variants import family_of
 
 HEADSIZE, LM_HEADSIZE = "transformer_headsize_n", "transformer_lm_headsize_n"
-#: State of one model that is never copied to another: signatures, groups, and open gates.
-_OF_ONE_MODEL = ("signature", ".membership", ".theta")
 
 #: The heads to keep, counted from 0, by attention type and layer.
 Retained = Mapping[AttentionType, Sequence[Sequence[int]]]
 
 
 def check_heads(trained: Trained) -> None:
-    """Raise UserError unless every head has separate projections, and all have one size."""
+    """Raise UserError unless every head has separate projections, and all have one size.
+
+    Other weights are an error, too.
+    """
     modules = [attention.module for attention in attentions(trained.model)]
     separate = MultiheadAttention | SeparateAttention
     kinds = sorted({type(m).__name__ for m in modules if not isinstance(m, separate)})
@@ -56,6 +64,7 @@ def check_heads(trained: Trained) -> None:
             "transformer_gated_heads, or a language model of these kinds",
         )
     check_options(trained)
+    check_known(trained.model, trained.path)
     for projection in ("q_proj", "v_proj"):
         common_head_size(trained, projection)
 
@@ -154,7 +163,7 @@ def weights_of(trained: Trained) -> dict[str, Tensor]:
     return {
         name: weight
         for name, weight in trained.model.state_dict().items()
-        if not name.endswith(_OF_ONE_MODEL) and not is_copy(name)
+        if not of_one_model(name) and not is_copy(name)
     }
 
 
@@ -240,6 +249,6 @@ def rebuilt(trained: Trained, options: Any, weights: Mapping[str, Tensor]) -> Tr
     like = next(trained.model.parameters())
     model = trained.task.build_model(result.cfg.model).to(like.dtype)
     state = model.state_dict()
-    fixed = {name: value for name, value in state.items() if name.endswith(_OF_ONE_MODEL)}
-    model.load_state_dict({**fixed, **weights}, strict=True)
+    fixed = {name: value for name, value in state.items() if of_one_model(name)}
+    load_weights(model, {**fixed, **weights}, trained.path)
     return result.with_model(model.eval().to(like.device))

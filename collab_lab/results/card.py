@@ -6,8 +6,11 @@ import math
 from importlib.metadata import version
 from pathlib import Path
 
+import torch
+
 from collab_common.files import read_json, sha256
-from collab_lab.export.model import vocabulary
+from collab_lab.export.check import validation_sources
+from collab_lab.export.model import Vocabulary, longest_output, vocabulary
 from collab_lab.metrics.cost import cost
 from collab_lab.results import prices_page
 from collab_lab.results.render import named, render
@@ -19,12 +22,15 @@ from collab_lab.trained.configuration import training_options
 
 def write(trained: Trained, data: Path | None, folder: Path, title: str) -> None:
     """Write what files near the checkpoint record of the model, which ``folder`` holds."""
+    words = vocabulary(trained, data)
     run, trained_on = Run(trained.path.resolve().parent), Path(trained.cfg.task.data)
     text = render(
         "card.md.j2",
         title=title,
         version=version("fairseq-collab"),
-        words=vocabulary(trained, data),
+        words=words,
+        example=repr(example(words)),
+        longest=(trained.model.max_positions()[0], longest_output(trained.model)),
         kind=named(trained.arch),
         options=training_options(trained),
         cost=cost(trained.model),
@@ -35,6 +41,14 @@ def write(trained: Trained, data: Path | None, folder: Path, title: str) -> None
         prices=prices_of(trained.path),
     )
     (folder / "README.md").write_text(text, encoding="utf-8")
+
+
+def example(words: Vocabulary) -> str:
+    """Text in the source language: the first sentence of the validation set, else some words."""
+    first = len(words.source) // 2
+    some = torch.arange(first, min(first + 5, len(words.source)))
+    [sentence] = validation_sources(words, 1) or [some]
+    return str(words.source.string(sentence, "sentencepiece" if words.subwords else None))
 
 
 def prices_of(checkpoint: Path) -> str | None:

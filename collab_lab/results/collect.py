@@ -33,6 +33,10 @@ SUMS = {
     f"cache_bytes_per_{side}_token": [f"{kind}_bytes_per_{side}_token" for kind in ("key", "value")]
     for side in ("target", "source")
 }
+#: Columns that are shares of the KV cache of standard heads, and the type of attention that has it.
+SHARES = {"cache_share_per_target_token": "decoder", "cache_share_per_source_token": "cross"}
+#: The standard KV cache per token in bytes, by the width of the model: keys and values in float32.
+STANDARD_BYTES = 2 * 4
 #: Fields that pages of results do not keep.
 LEFT_OUT = ("command", "reference", "hypotheses", "versions")
 SEED = "overrides.common.seed"
@@ -74,7 +78,9 @@ def facts(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def column(frame: pd.DataFrame, name: str) -> pd.Series | None:
-    """A field, a sum of :data:`SUMS`, or a choice of the sweep; None if no run has it.
+    """A field, a column of :data:`SUMS` or :data:`SHARES`, or a choice of the sweep.
+
+    None if no run has it.
 
     Args:
         name: of a choice the whole key, or its last part.
@@ -82,6 +88,12 @@ def column(frame: pd.DataFrame, name: str) -> pd.Series | None:
     if name in SUMS:
         keys, values = (column(frame, part) for part in SUMS[name])
         return None if keys is None or values is None else keys + values
+    if name in SHARES:
+        cache = column(frame, name.replace("share", "bytes"))
+        layers, width = (column(frame, of) for of in (f"heads_by_type.{SHARES[name]}", "model_dim"))
+        if cache is None or layers is None or width is None:
+            return None
+        return pd.to_numeric(cache) / (STANDARD_BYTES * pd.to_numeric(width) * layers.str.len())
     choices = [key for key in frame if key.startswith("overrides.")]
     ends = [key for key in choices if key.rpartition(".")[2] == name]
     for key in (name, f"overrides.{name}", *ends):

@@ -67,7 +67,7 @@ def of_table(table: Table) -> dict[str, bytes]:
     """
     standard = standard_row(table.rows)
     rows = [row for row in table.rows if len(row.runs)]
-    gains = [[*paired(row, standard, table.score)[0].values()] for row in rows]
+    gains = [[*paired(row, standard, table.score).values()] for row in rows]
     series: dict[str, dict[Any, list[float]]] = {}
     for row, scores in zip(rows, gains, strict=True):
         where = fmean(row.values("parameters")) / 1e6 if table.x == NO_X else row.x

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from collab_common.errors import UserError
-from collab_lab.metrics.significance import Gain, gain_of, holm
+from collab_lab.metrics.significance import Gain, gain_of, holm, pooled, within
 from collab_lab.results import collect
 from collab_lab.results.collect import SEED, check_same, check_seeds, column, numeric
 
@@ -52,12 +52,19 @@ class Row(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """What a row has more than the baseline: None without common seeds; p corrected by Holm."""
+    """What a row has more than the baseline: None without common seeds; p corrected by Holm.
+
+    Attributes:
+        freedom: degrees of freedom of the standard deviation, which all rows share.
+        p_within: p that the difference exceeds the table's margin.
+    """
 
     row: Row
     gains: dict[int, float]
     gain: Gain | None
+    freedom: int
     p_holm: float | None = None
+    p_within: float | None = None
 
 
 @dataclass(frozen=True)
@@ -196,13 +203,19 @@ def differences(table: Table, baseline: str | None = None) -> list[Difference]:
     """Every row against the baseline's row at its ``x``, paired by seed."""
     name = baseline or table.baseline
     bases = [row for row in table.rows if name in (row.method, row.label)]
-    tested = [
-        Difference(row, *paired(row, _base(row, bases), table.score))
-        for row in table.rows
-        if name and row not in bases and len(row.runs)
+    rows = [row for row in table.rows if name and row not in bases and len(row.runs)]
+    by_seed = [paired(row, _base(row, bases), table.score) for row in rows]
+    gains = [[*one.values()] for one in by_seed]
+    spread = pooled(filter(None, gains))
+    tested = [gain_of(one, spread) if one else None for one in gains]
+    corrected = holm([gain and gain.p for gain in tested])
+    return [
+        Difference(
+            *(row, seeds, gain, spread.freedom, p),
+            within(one, table.margin, spread) if one and table.margin is not None else None,
+        )
+        for row, seeds, one, gain, p in zip(rows, by_seed, gains, tested, corrected, strict=True)
     ]
-    corrected = holm([row.gain and row.gain.p for row in tested])
-    return [row._replace(p_holm=p) for row, p in zip(tested, corrected, strict=True)]
 
 
 def _base(row: Row, bases: Sequence[Row]) -> Row | None:
@@ -212,14 +225,13 @@ def _base(row: Row, bases: Sequence[Row]) -> Row | None:
     return next(iter(at_x if len(at_x) == 1 else equal), None)
 
 
-def paired(row: Row, base: Row | None, score: str) -> tuple[dict[int, float], Gain | None]:
-    """Gains of a row over a baseline by seed, and their mean."""
+def paired(row: Row, base: Row | None, score: str) -> dict[int, float]:
+    """Gains of a row over a baseline, by seed."""
     sides = [
         {} if side is None else dict(zip(side.runs["seed"], side.values(score), strict=True))
         for side in (row, base)
     ]
-    gains = {seed: sides[0][seed] - sides[1][seed] for seed in sides[0] if seed in sides[1]}
-    return gains, gain_of(list(gains.values())) if gains else None
+    return {seed: sides[0][seed] - sides[1][seed] for seed in sides[0] if seed in sides[1]}
 
 
 def standard_row(rows: Sequence[Row]) -> Row | None:

@@ -1,21 +1,22 @@
-"""A table as text."""
+"""A table as text: Markdown, CSV, or LaTeX (package booktabs)."""
 
 from __future__ import annotations
 
+from statistics import stdev
 from typing import Any
 
 import pandas as pd
+from tabulate import tabulate
 
 from collab_common.errors import UserError
-from collab_lab.metrics.significance import within
-from collab_lab.results.collect import column, distinct, warnings
+from collab_lab.results.collect import SHARES, column, distinct, warnings
 from collab_lab.results.render import grid, mean, num, render, spread
-from collab_lab.results.table import NO_X, Row, Table, differences, measure
+from collab_lab.results.table import NO_X, Difference, Row, Table, differences, measure
 
 #: The columns of a table, where they are in ``score.json``, after the task's measure.
 COLUMNS = (
-    "chrf", "compound_split_bleu", "valid_loss", "parameters", "key_bytes_per_target_token",
-    "multiply_adds", "train_tokens_per_second",
+    "chrf", "compound_split_bleu", "valid_loss", "parameters", "cache_bytes_per_target_token",
+    "cache_bytes_per_source_token", "multiply_adds", "train_tokens_per_second",
 )  # fmt: skip
 #: Headings of fields whose names do not say enough.
 HEADINGS = {
@@ -25,8 +26,7 @@ HEADINGS = {
     "chrf": "chrF",
     "compound_split_bleu": "tokenised compound-split BLEU (not comparable with BLEU)",
     "cache_bytes_per_target_token": "KV cache, bytes per target token",
-    "cache_bytes_per_source_token": "cross-attention's KV cache, bytes per source token",
-    "key_bytes_per_target_token": "key cache, bytes per target token",
+    "cache_bytes_per_source_token": "KV cache, bytes per source token",
     "train_tokens_per_second": "training tokens/s",
     "valid_loss": "validation loss (criterion, bits)",
     "valid_nats": "validation loss (nats/token)",
@@ -35,6 +35,7 @@ HEADINGS = {
 
 def markdown(table: Table) -> str:
     """The whole of ``table.md``."""
+    tested = differences(table)
     return render(
         "table.md.j2",
         title=title(table),
@@ -43,6 +44,7 @@ def markdown(table: Table) -> str:
         left_out=table.left_out,
         baseline=table.baseline,
         differences=differences_table(table),
+        freedom=tested[0].freedom if tested else 0,
         noun=noun(table),
         command=table.command,
         first=table.frame.iloc[0].dropna(),
@@ -50,6 +52,44 @@ def markdown(table: Table) -> str:
         commits=distinct(table.frame, "trained_at_commit"),
         hardware=distinct(table.frame, "hardware"),
     )
+
+
+def csv(table: Table) -> str:
+    """Numbers alone: means, standard deviations (``_sd``), shares of the cache, intervals."""
+    names = [
+        *shown_columns(table),
+        *(name for name in SHARES if column(table.frame, name) is not None),
+    ]
+    tested = {id(one.row): one for one in differences(table)}
+    lines = []
+    for row in table.rows:
+        line = {"method": row.label, **dict(_x(table, (table.x, row.x))), "seeds": len(row.runs)}
+        for name in names:
+            values = row.values(name)
+            if not values or not isinstance(values[0], (int, float)):
+                line[name] = cell(table, row, name)
+                continue
+            line[name] = mean(values)
+            if len(values) > 1 and isinstance(values[0], float):
+                line[f"{name}_sd"] = stdev(values)
+        if (one := tested.get(id(row))) and one.gain:
+            fields = {"": one.gain.mean, "_low": one.gain.low, "_high": one.gain.high}
+            line |= {f"difference{end}": value for end, value in fields.items()}
+            line |= {"p_holm": one.p_holm} | dict(_margin(table, ("p_within", one.p_within)))
+        lines.append(line)
+    return pd.DataFrame(lines).to_csv(index=False)
+
+
+def latex(table: Table) -> str:
+    """The rows with their differences from the baseline, as a ``tabular`` of booktabs."""
+    head, lines = main_cells(table)
+    tested = {id(one.row): difference_cells(table, one) for one in differences(table)}
+    if tested:
+        more = difference_heads(table)
+        head += more
+        for row, line in zip(table.rows, lines, strict=True):
+            line += tested.get(id(row), ["-"] * len(more))
+    return tabulate(lines, head, "latex_booktabs", disable_numparse=True) + "\n"
 
 
 def noun(table: Table) -> str | None:
@@ -83,18 +123,29 @@ def heading(name: str) -> str:
 
 
 def cell(table: Table, row: Row, name: str) -> str:
-    """A column of a row: mean and standard deviation, the number itself, or texts; "" for none."""
+    """A column of a row: mean and standard deviation, the number itself, or texts; "" for none.
+
+    A cache has its share of that of standard heads in brackets.
+    """
     values = row.values(name)
     if values and isinstance(values[0], float):
-        return spread(values)
+        return spread(values, _spec(name))
     if values and isinstance(values[0], int):
-        return num(mean(values), ",.0f")
+        share = (
+            mean(row.values(name.replace("bytes", "share"))) if name.startswith("cache") else None
+        )
+        return num(mean(values), ",.0f") + ("" if share is None else f" ({share:.0%})")
     texts = (", ".join(map(str, v)) if isinstance(v, list) else str(v) for v in values)
     return "; ".join(sorted(set(texts)))
 
 
 def main_table(table: Table) -> str:
     """The rows as Markdown."""
+    return grid(*main_cells(table))
+
+
+def main_cells(table: Table) -> tuple[list[Any], list[list[Any]]]:
+    """Headings and rows."""
     head = ["method", *_x(table, noun(table)), "seeds", *map(heading, shown_columns(table))]
     lines = []
     for row in table.rows:
@@ -102,27 +153,39 @@ def main_table(table: Table) -> str:
         if not len(row.runs):
             cells[0] = "not run"
         lines.append([row.label, *_x(table, row.x), len(row.runs), *cells])
-    return grid(head, lines)
+    return head, lines
 
 
 def differences_table(table: Table) -> str:
     """What each row has more than the baseline, as Markdown; "" where nothing is tested."""
-    lines, spec = [], "+.3f" if table.score.startswith("valid_") else "+.2f"
-    for diff in differences(table):
-        label = [diff.row.label, *_x(table, diff.row.x), len(diff.gains)]
-        if diff.gain is None:
-            lines.append([*label, "no common seed", "-", "-", *_margin(table, "-")])
-            continue
-        gain, interval = diff.gain, "-"
-        if gain.low is not None:
-            interval = f"{num(gain.low, spec)} to {num(gain.high, spec)}"
-        p = "" if table.margin is None else num(within([*diff.gains.values()], table.margin), ".3f")
-        lines.append([*label, num(gain.mean, spec), interval, num(diff.p_holm, ".3f")])
-        lines[-1] += _margin(table, p)
-    head = ["method", *_x(table, noun(table)), "common seeds"]
-    head += [f"{heading(table.score)}, difference", "95% interval", "p (Holm)"]
-    head += _margin(table, f"p (within {table.margin})")
+    lines = [
+        [one.row.label, *_x(table, one.row.x), len(one.gains), *difference_cells(table, one)]
+        for one in differences(table)
+    ]
+    head = ["method", *_x(table, noun(table)), "common seeds", *difference_heads(table)]
     return grid(head, lines) if lines else ""
+
+
+def difference_heads(table: Table) -> list[str]:
+    """Headings of :func:`difference_cells`."""
+    head = [f"{heading(table.score)}, difference", "95% interval", "p (Holm)"]
+    return head + _margin(table, f"p (within {table.margin})")
+
+
+def difference_cells(table: Table, one: Difference) -> list[str]:
+    """Mean difference, interval and p."""
+    if one.gain is None:
+        return ["no common seed", "-", "-", *_margin(table, "-")]
+    gain, interval, spec = one.gain, "-", "+" + _spec(table.score)
+    if gain.low is not None:
+        interval = f"{num(gain.low, spec)} to {num(gain.high, spec)}"
+    p = [num(value, ".3f") for value in (one.p_holm, one.p_within)]
+    return [num(gain.mean, spec), interval, p[0], *_margin(table, p[1])]
+
+
+def _spec(name: str) -> str:
+    """Decimals of a column: losses of seeds differ by thousandths."""
+    return ".4f" if name.startswith("valid_") else ".2f"
 
 
 def _margin(table: Table, value: Any) -> list[Any]:

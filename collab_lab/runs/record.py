@@ -41,9 +41,11 @@ class Record:
         key_bytes_per_target_token, ...: KV cache per token of all decoder layers, in bytes.
         multiply_adds: of one sentence (pair) of ``multiply_adds_length`` tokens (on each side).
         train_tokens_per_second, sentences_per_second: speed of training and of decoding; None
-            where the model was not trained in this run, or does not translate.
-        valid_loss: in bits, as fairseq logs it, label smoothing and penalties included.
-        valid_nats: negative log-likelihood per token of the validation set, in nats.
+            where the model was not trained in this run, or does not translate, and where a sweep
+            trained other runs meanwhile.
+        valid_loss: of the scored model (the average) on the validation set, in bits, as fairseq
+            counts it, label smoothing and penalties included.
+        valid_nats: its negative log-likelihood per token, in nats.
     """
 
     task: Task = "translation"
@@ -110,6 +112,7 @@ class Started:
         overrides: what the sweep varied, or what ``score --set`` said.
         checkpoint: the existing checkpoint that the run is made of; None if it is trained here.
         hardware: of the training; scores may be computed on another machine.
+        alone: the sweep trained one run at a time, and scored none meanwhile.
     """
 
     overrides: dict[str, str]
@@ -118,6 +121,7 @@ class Started:
     date: str | None = None
     checkpoint: str | None = None
     hardware: str | None = None
+    alone: bool = True
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from fairseq.utils import split_paths
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
@@ -92,9 +93,9 @@ class Run:
         score = self.score()
         if score is None or score.reference is None:
             raise UserError("is not scored", where=self.folder)
-        inside = self.folder / score.reference
-        data = OmegaConf.select(self.config(), "task.data")
-        return inside if inside.exists() or data is None else Path(data) / score.reference
+        inside, config = self.folder / score.reference, self.config()
+        has_data = OmegaConf.select(config, "task.data") is not None
+        return inside if inside.exists() or not has_data else data_folder(config) / score.reference
 
     def failure(self) -> Outcome | None:
         """Why the last attempt failed; None if it did not, or the run is finished."""
@@ -128,6 +129,8 @@ class Run:
         """Record what the run is; files that exist stay as they are."""
         if not self.started_file.exists():
             files.write_json(self.started_file, asdict(started))
+        elif not started.alone:  # a part of the training is not
+            files.write_json(self.started_file, asdict(replace(self.started(), alone=False)))
         if not self.config_file.exists():
             files.write_atomic(self.config_file, OmegaConf.to_yaml(config))
 
@@ -156,6 +159,14 @@ class Run:
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         return locked(self.lock_file, keep=True)
+
+
+def data_folder(config: Any) -> Path:
+    """The data folder of a run; of several joined by colons the first, as in fairseq.
+
+    The others have text for training alone.
+    """
+    return Path(split_paths(str(config.task.data))[0])
 
 
 def is_ours(user_dir: str | None) -> bool:

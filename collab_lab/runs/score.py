@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 from fairseq import utils
+from fairseq.dataclass.configs import GenerationConfig
 from fairseq_cli.eval_lm import eval_lm
 from omegaconf import DictConfig, OmegaConf
 
@@ -33,8 +34,8 @@ from collab_lab.metrics.loss import say_if_guessing
 from collab_lab.metrics.translate import Translations, translate
 from collab_lab.runs.devices import num_gpus
 from collab_lab.runs.record import Record, Task
-from collab_lab.runs.run import Run, is_ours
-from collab_lab.runs.training import averaged_model, training_numbers
+from collab_lab.runs.run import Run, data_folder, is_ours
+from collab_lab.runs.training import averaged_model, losses, training_numbers, validate
 from collab_lab.runs.translations import manifest, read_lines
 from collab_lab.trained.attentions import attentions
 from collab_lab.trained.checkpoint import (
@@ -50,18 +51,20 @@ from data_prep.moses import ordinary_text
 
 Facts = dict[str, Any]
 
-#: Options that only the command fairseq-generate can serve.
-UNSUPPORTED = (
-    *("generation.lm_path", "generation.prefix_size", "generation.replace_unk"),
-    *("generation.constraints", "common_eval.model_overrides"),
-)
+#: Options of the section ``generation`` with which the output is no translation by the model alone.
+NO_TRANSLATION = (
+    "constraints", "decoding_format", "eos_token", "iter_decode_eos_penalty",
+    "iter_decode_force_max_iter", "iter_decode_max_iter", "iter_decode_with_beam",
+    "iter_decode_with_external_reranker", "lm_path", "lm_weight", "prefix_size", "print_alignment",
+    "replace_unk", "retain_iter_history", "score_reference",
+)  # fmt: skip
 
 
 def score_run(run: Run) -> Record:
     """Measure a trained run, and finish it."""
     config = run.config()
     task, subset = task_of(config), check_test_set(config)
-    data, started = Path(config.task.data), run.started()
+    data, started = data_folder(config), run.started()
     averaged = averaged_model(run, config)
     if not is_ours(config.common.user_dir):
         utils.import_user_module(config.common)
@@ -72,6 +75,11 @@ def score_run(run: Run) -> Record:
     say_if_guessing(trained, samples(trained, subset, 100))
     now = circumstances(config.common.cpu, 1 if started.checkpoint else num_gpus(config))
     measured = perplexities if task == "language_modeling" else translation
+    numbers |= training_numbers(run, trained)
+    # The losses of the log are those of the last update, not of the average.
+    numbers |= losses(validate(trained)) | measured(run, config, trained, subset)
+    if not started.alone:
+        numbers |= {"train_tokens_per_second": None, "sentences_per_second": None}
     record = Record(
         task=task,
         run=run.name,
@@ -86,8 +94,6 @@ def score_run(run: Run) -> Record:
         subset=subset,
         averaged=averaged,
         **numbers,
-        **training_numbers(run, trained),
-        **measured(run, config, trained, subset),
         **now | ({"hardware": started.hardware} if started.hardware else {}),
     )
     run.finish(record)
@@ -119,10 +125,19 @@ def task_of(config: DictConfig) -> Task:
     return "language_modeling"
 
 
+def check_generation(config: DictConfig) -> None:
+    """Raise UserError for an option that only the command fairseq-generate serves."""
+    refused = {f"generation.{name}": vars(GenerationConfig)[name] for name in NO_TRANSLATION}
+    for name, default in (refused | {"common_eval.model_overrides": "{}"}).items():
+        if OmegaConf.select(config, name, default=default) != default:
+            todo = "translate with fairseq-generate, and score what it prints (--reference)"
+            raise UserError("is not possible in a run", name, todo)
+
+
 def check_test_set(config: DictConfig) -> str:
     """The test set of a run; UserError unless the data folder has its text, and binarised."""
     subset, task = config.dataset.gen_subset, config.task
-    data = Path(task.data)
+    data = data_folder(config)
     if task_of(config) == "language_modeling":
         if not (data / f"{subset}.idx").is_file():
             todo = "prepare the data again, with this test set"
@@ -179,18 +194,15 @@ def model_numbers(trained: Trained) -> Facts:
 
 def translation(run: Run, config: DictConfig, trained: Trained, subset: str) -> Facts:
     """Translate the test set, keep the text, and score it."""
+    check_generation(config)
     generation, task = config.generation, config.task
-    for name in UNSUPPORTED:
-        if OmegaConf.select(config, name) not in (None, 0, "{}"):
-            todo = "translate with fairseq-generate, and score what it prints (--reference)"
-            raise UserError("is not possible in a run", name, todo)
     marked = subword_marks(trained.task.target_dictionary.symbols)
     subwords = config.common_eval.post_process or marked
     trained.model.prepare_for_inference_(config)
     utils.set_torch_seed(config.common.seed)  # of sampling, if that is asked for
     samples = all_batches(trained, config, subset)
     translations = translate(trained.model, trained.task, samples, generation, subwords)
-    facts, text = translation_scores(translations, Path(task.data), subset, task.target_lang)
+    facts, text = translation_scores(translations, data_folder(config), subset, task.target_lang)
     files.write_atomic(run.translations, "".join(f"{line}\n" for line in text))
     return {
         **facts,

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import json
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,6 +19,7 @@ from typing import Any
 import yaml
 from fairseq.dataclass import initialize
 from fairseq.models import MODEL_REGISTRY
+from fairseq.utils import split_paths
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigLoadError, ConfigStore
 from hydra.core.global_hydra import GlobalHydra
@@ -31,11 +34,14 @@ from collab_common.errors import UserError, chain, first_line
 from collab_common.files import config_folder
 from collab_common.progress import bar
 from collab_lab.runs.run import flat, started_from
+from collab_lab.runs.score import check_generation
 
 #: Sections of a run's configuration that fairseq does not know.
 OURS = ("method",)
 #: The value of an option that takes that of another.
 _REFERENCE = re.compile(r"\$\{(.+)\}")
+#: The override that names folders with further configurations.
+SEARCH = "hydra.searchpath="
 #: Options that every run needs to be followed and scored.
 _FORCED = {"common": {"log_format": "json"}, "checkpoint": {"save_dir": "checkpoints"}}
 
@@ -53,22 +59,21 @@ def plan(config_file: Path, overrides: list[str]) -> list[Job]:
     """Compose every run of a sweep.
 
     Args:
-        config_file: anywhere; files that it includes are looked up in its own folder, and then in
-            that of :func:`.config_folder`.
+        config_file: anywhere; files that it includes are looked up in its own folder, then in
+            ``hydra.searchpath``, and then in that of :func:`.config_folder`.
         overrides: as on the command line of ``fairseq-hydra-train``.
     """
     config_file, config_dir = config_file.resolve(), config_folder()
     root = config_dir if config_file.is_relative_to(config_dir) else config_file.parent
     name = str(config_file.relative_to(root).with_suffix(""))
-    search = [f"hydra.searchpath=['file://{config_dir}']"]
-    if root == config_dir or any(word.startswith("hydra.searchpath=") for word in overrides):
-        search = []
     initialize.hydra_init()  # fairseq's option groups, as in fairseq-hydra-train
     GlobalHydra.instance().clear()
     options: dict[str, Any] = {}
     try:
-        check_sections(config_file)
-        check_names(root, overrides)
+        searched = search_path(check_sections(config_file), overrides)
+        check_names(root, searched)
+        search = [f"hydra.searchpath={json.dumps([*searched, f'file://{config_dir}'])}"]
+        overrides = [word for word in overrides if not word.startswith(SEARCH)]
         with initialize_config_dir(str(root), version_base="1.1", job_name="sweep"):
             whole = compose(name, overrides=search, return_hydra_config=True)
             options |= flat(OmegaConf.to_container(whole, resolve=False))
@@ -79,23 +84,33 @@ def plan(config_file: Path, overrides: list[str]) -> list[Job]:
         raise UserError(f"Hydra says: {_explained(error, options)}", where=config_file) from error
 
 
-def check_sections(config_file: Path) -> None:
-    """Raise UserError for a section of hydra's that is empty, which Hydra does not expect."""
+def check_sections(config_file: Path) -> dict[str, Any]:
+    """The options of a file; UserError for an empty section of hydra's, which Hydra rejects."""
     content = yaml.safe_load(config_file.read_text(encoding="utf-8"))
     sections = flat(content) if isinstance(content, dict) else {}
     for name in ("hydra", "hydra.sweeper"):
         if name in sections and sections[name] is None:
             todo = "give hydra.sweeper.params, or leave it out"
             raise UserError(f"{name} is empty", config_file, todo)
+    return sections
 
 
-def check_names(root: Path, overrides: Iterable[str]) -> None:
+def search_path(sections: Mapping[str, Any], overrides: Iterable[str]) -> list[str]:
+    """``hydra.searchpath``, from the last override of it, or else from the file."""
+    words = [word for word in overrides if word.startswith(SEARCH)]
+    if not words:
+        return sections.get("hydra.searchpath") or []
+    value: Any = OverridesParser.create().parse_override(words[-1]).value()
+    folders: list[Any] = value if isinstance(value, list) else [value]
+    return [str(getattr(folder, "text", folder)) for folder in folders]
+
+
+def check_names(root: Path, searched: Iterable[str]) -> None:
     """Raise UserError for a model in ``hydra.searchpath`` whose name a file of ``root`` has.
 
     Hydra would read the latter, and train another model.
     """
-    searched = next((word for word in overrides if word.startswith("hydra.searchpath=")), "")
-    for folder in map(Path, re.findall(r"file://([^'\",\]]+)", searched)):
+    for folder in (Path(word.removeprefix("file://")) for word in searched):
         for path in folder.glob("model/*.yaml"):
             if (shadow := root / path.relative_to(folder)).is_file() and not path.samefile(shadow):
                 raise UserError(f"Hydra would read {shadow}", path, "give the model another name")
@@ -134,18 +149,15 @@ def _nearest(name: str, names: Iterable[str]) -> str:
 
 def check_options(config: DictConfig) -> None:
     """Raise UserError for an unknown option, which training would ignore, or an unknown word."""
-    store = ConfigStore.instance()
     for section in (str(key) for key in config if key not in OURS):
         options = config[section]
         if not isinstance(options, DictConfig):
             raise UserError("is no section of a configuration", section)
-        kind = options.get("_name")
-        try:
-            structured = store.load(f"{section}/{kind}.yaml" if kind else f"{section}.yaml").node
-        except ConfigLoadError:
+        kind, structured = options.get("_name"), _structured(section, options)
+        if structured is None:
             if kind in MODEL_REGISTRY:  # fairseq lists no options of its `transformer`
                 continue
-            raise UserError("is no section of a configuration", section) from None
+            raise UserError("is no section of a configuration", section)
         for key in {str(key) for key in options} - set(structured):
             problem = f"no such option of {kind or 'fairseq'}{_nearest(key, structured)}"
             raise UserError(problem, f"{section}.{key}")
@@ -156,6 +168,36 @@ def check_options(config: DictConfig) -> None:
                 raise UserError(problem, f"{section}.{option.name}")
 
 
+def check_schedule(config: DictConfig) -> None:
+    """Raise UserError for a rate that fairseq derives from a warm-up of no updates."""
+    schedule: Any = config.get("lr_scheduler") or {}
+    if schedule.get("_name") == "inverse_sqrt" and not schedule.warmup_updates:
+        todo = "give 1 or more, or a rate that falls to 0 (+schedule=falling)"
+        raise UserError("inverse_sqrt needs a warm-up", "lr_scheduler.warmup_updates", todo)
+
+
+def settings(config: DictConfig) -> dict[str, Any]:
+    """The options of a run that differ from fairseq's defaults, by dotted name."""
+    changed = {}
+    for name, value in flat(config).items():
+        section, _, option = name.partition(".")
+        structured = _structured(section, config[section]) if option else None
+        defaults: Any = OmegaConf.to_container(structured or DictConfig({}), enum_to_str=True)
+        if option == "_name" or option not in defaults or defaults[option] != value:
+            changed[name] = value
+    return changed
+
+
+def _structured(section: str, options: Any) -> DictConfig | None:
+    """fairseq's options of a section, with their defaults; None where it lists none."""
+    kind, store = options.get("_name"), ConfigStore.instance()
+    try:
+        node: Any = store.load(f"{section}/{kind}.yaml" if kind else f"{section}.yaml").node
+        return node
+    except ConfigLoadError:
+        return None
+
+
 def _jobs(name: str, search: list[str], overrides: list[str]) -> Iterator[Job]:
     names: set[str] = set()
     for varied, fixed in bar("runs", list(combinations(overrides))):
@@ -164,6 +206,8 @@ def _jobs(name: str, search: list[str], overrides: list[str]) -> Iterator[Job]:
         except ValueError as error:  # a group set to null
             raise UserError(f"Hydra says: {error}") from error
         check_options(config)
+        check_generation(config)
+        check_schedule(config)
         job = Job(run_name(varied), varied, complete(config))
         if job.name in names:
             raise UserError(f"two runs are called {job.name}", todo="vary fewer options")
@@ -201,11 +245,12 @@ def complete(config: DictConfig) -> DictConfig:
     """The configuration as it is kept in the run's folder: nothing depends on where it is read."""
     with open_dict(config):
         config.merge_with(_FORCED)
-        for section, option in (("task", "data"), ("common", "user_dir")):
-            path = config[section].get(option)
-            # A plug-in that is no folder here is found by its name, wherever it is installed.
-            if path and (option == "data" or Path(path).exists()):
-                config[section][option] = str(Path(path).resolve())
+        if data := config.task.get("data"):
+            folders = (str(Path(folder).resolve()) for folder in split_paths(data))
+            config.task.data = os.pathsep.join(folders)
+        # A plug-in that is no folder here is found by its name, wherever it is installed.
+        if (plugin := config.common.get("user_dir")) and Path(plugin).exists():
+            config.common.user_dir = str(Path(plugin).resolve())
         for option, path in started_from(config).items():
             if "://" not in path:
                 config.checkpoint[option] = str(Path(path).absolute())

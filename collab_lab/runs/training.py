@@ -79,7 +79,8 @@ class Diverged(UserError):
 def training_numbers(run: Run, trained: Trained) -> dict[str, Any]:
     """Speed, length and final validation loss of the training.
 
-    The loss is computed now if the training did not validate, or took place elsewhere.
+    The loss is the last one in the log: computed now if the training did not validate, or took
+    place elsewhere.
 
     Raises:
         Diverged: the loss is twice that of a guess, or more; an untrained model's is a little above
@@ -90,8 +91,7 @@ def training_numbers(run: Run, trained: Trained) -> dict[str, Any]:
         raise UserError("no finished epoch in it", where=run.log)
     validations = entries(run.log, "valid")
     validation = validations[-1] if validations else validate(trained)
-    nll = validation.get("valid_nll_loss")
-    bits = float(validation["valid_loss"] if nll is None else nll)
+    bits = float(validation.get("valid_nll_loss", validation["valid_loss"]))
     guess = math.log2(len(trained.task.target_dictionary))
     if epochs and not bits < 2 * guess:
         problem = f"validation loss is {bits:.1f} bits a token, of a guess {guess:.1f}"
@@ -102,21 +102,32 @@ def training_numbers(run: Run, trained: Trained) -> dict[str, Any]:
         "train_tokens_per_second": round(statistics.median(speeds)) if speeds else None,
         "train_updates": int(last.get("train_num_updates", 0)),
         "epochs": int(last.get("epoch", 0)),
-        "valid_loss": float(validation["valid_loss"]),
-        "valid_nats": None if nll is None else float(nll) * math.log(2),
+        **losses(validation),
+    }
+
+
+def losses(validation: Mapping[str, Any]) -> dict[str, float | None]:
+    """The losses of a record, from those of a validation, which are in bits.
+
+    Five decimals: differences between seeds are below the three of fairseq's log.
+    """
+    nll = validation.get("valid_nll_loss")
+    return {
+        "valid_loss": round(float(validation["valid_loss"]), 5),
+        "valid_nats": None if nll is None else round(float(nll) * math.log(2), 5),
     }
 
 
 @torch.no_grad()
 def validate(trained: Trained) -> Mapping[str, Any]:
-    """Losses of the validation set, by the names in the log."""
+    """Mean losses of the validation set by the names in the log, with all digits."""
     task = trained.task
     criterion = task.build_criterion(trained.cfg.criterion).eval()
     step, model = task.valid_step, trained.model
     logs = [step(batch, model, criterion)[2] for batch in batches(trained, "valid")]
     with metrics.aggregate(new_root=True) as averages:
         task.reduce_metrics(logs, criterion)
-    return {f"valid_{name}": value for name, value in averages.get_smoothed_values().items()}
+    return {f"valid_{k}": meter.avg for k, meter in averages.items() if hasattr(meter, "avg")}
 
 
 # ---- the averaged model --------------------------------------------------------------------------

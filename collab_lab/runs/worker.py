@@ -91,7 +91,10 @@ class Worker:
         self.busy: set[Run] = set()
 
     def step(self) -> bool:
-        """See what has ended, start what can start, score one run; False when all is done."""
+        """See what has ended, start what can start, score one run; False when all is done.
+
+        With one training at a time, scoring ends before the next starts: both speeds are right.
+        """
         for training in list(self.trainings):
             if outcome := training.outcome():
                 self.trainings.remove(training)
@@ -101,7 +104,7 @@ class Worker:
                     self.fail(training.run, outcome)
                     training.lock.close()
         for run in list(self.waiting):
-            if len(self.trainings) < self.jobs:
+            if len(self.trainings) < self.jobs and (self.jobs > 1 or not self.trained):
                 self.start(run)
         if self.trained:
             self.score(*self.trained.pop(0))
@@ -124,7 +127,11 @@ class Worker:
             run.failed_file.unlink(missing_ok=True)
             num_gpus = devices.num_gpus(job.config)
             machine = hardware(bool(job.config.common.cpu), num_gpus)
-            started = Started(job.overrides, self.command, commit(), today(), hardware=machine)
+            started = Started(
+                *(job.overrides, self.command, commit(), today()),
+                hardware=machine,
+                alone=self.jobs == 1,
+            )
             run.start(started, job.config)
             if run.is_trained():
                 self.trained.append((run, lock.pop_all()))
@@ -134,7 +141,7 @@ class Worker:
             self.trainings.append(Training(run, job, process, gpus, lock.pop_all()))
 
     def least_used(self, num_gpus: int) -> list[str]:
-        """``size`` GPUs, or all there are, those with the fewest trainings first."""
+        """``num_gpus`` GPUs, or all there are, those with the fewest trainings first."""
         used = Counter(name for training in self.trainings for name in training.gpus)
         return sorted(self.gpus, key=used.__getitem__)[:num_gpus]
 

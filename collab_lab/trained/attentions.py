@@ -18,12 +18,14 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from collab_common import ATTENTION_TYPES, AttentionType
+from collab_common.errors import UserError
 from fairseq_collab.attention import HeadAttention
 from fairseq_collab.attention.building import split_heads
 from fairseq_collab.attention.scores import for_each_head
@@ -32,7 +34,14 @@ from fairseq_collab.attention.scores import for_each_head
 _NAME = re.compile(
     r"(?P<side>encoder|decoder)\.layers\.(?P<layer>\d+)\.(?P<kind>self_attn|encoder_attn)"
 )
-
+#: State of one model that is never copied to another: signatures, groups, and gates.
+_OF_ONE_MODEL = re.compile(
+    r"signature|(encoder|decoder)\.dictionary_signature|.*_attn\.(signature|membership|theta)"
+)
+#: All state of an attention that its maps and outputs depend on, and what describes it.
+_OF_ATTENTION = re.compile(
+    r"(q|k|v|out|latent)_proj\.(weight|bias)|mixing|signature|membership|theta"
+)
 
 #: The number of heads of each layer, by attention type.
 HeadCounts = Mapping[AttentionType, Sequence[int]]
@@ -71,6 +80,19 @@ def by_type(model: nn.Module) -> dict[AttentionType, list[Attention]]:
     """All attentions by type; a type that the model lacks has an empty list."""
     every = attentions(model)
     return {type_: [a for a in every if a.type == type_] for type_ in ATTENTION_TYPES}
+
+
+def of_one_model(name: str) -> bool:
+    """Whether a state of this name in a whole model is not copied to another."""
+    return _OF_ONE_MODEL.fullmatch(name) is not None
+
+
+def check_known(model: nn.Module, path: Path | None = None) -> None:
+    """Raise UserError for a weight of an attention that a changed model would lose."""
+    for attention in attentions(model):
+        for name in attention.module.state_dict():
+            if not _OF_ATTENTION.fullmatch(name):
+                raise UserError(f"the weight {attention.name}.{name} would be lost", path)
 
 
 # ---- what they compute ---------------------------------------------------------------------------

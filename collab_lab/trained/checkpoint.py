@@ -213,9 +213,10 @@ def batches(
         max_tokens, max_sentences = limits.max_tokens, limits.batch_size
         max_tokens = max_tokens or (None if max_sentences else MAX_TOKENS)
     order, device = np.array(indices), trained.device
-    if max_tokens is not None:
-        max_tokens = max(max_tokens, *(int(dataset.num_tokens(index)) for index in order))
-    batch_indices = dataset.batch_by_size(order, max_tokens, max_sentences, multiple)
+    lengths = np.array([int(dataset.num_tokens(index)) for index in order])
+    is_long = lengths > (max_tokens or np.inf)
+    batch_indices = dataset.batch_by_size(order[~is_long], max_tokens, max_sentences, multiple)
+    batch_indices = [*batch_indices, *order[is_long, None]]  # each by itself, at the end
     samples = (dataset.collater([dataset[int(index)] for index in rows]) for rows in batch_indices)
     return (to_device(sample, device) for sample in bar(name, samples, total=len(batch_indices)))
 

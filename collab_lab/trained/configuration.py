@@ -19,17 +19,27 @@ from typing import Any
 
 import yaml
 from fairseq.dataclass import FairseqDataclass
-from fairseq.models import MODEL_DATACLASS_REGISTRY
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 from omegaconf import OmegaConf
 
 from collab_common import ATTENTION_TYPES
 from collab_common.files import write_atomic
 from collab_lab.trained.checkpoint import Trained
+from fairseq_collab.models.base import Family
+from fairseq_collab.models.options import preset
+from fairseq_collab.models.variants import family_of
 
 #: Options that describe the shape of a pruned model, said even where they are the default.
 SHAPE = (
     *(f"heads_in_{type_}" for type_ in ATTENTION_TYPES),
     *("qk_head_size", "v_head_size", "encoder_ffn_embed_dim", "decoder_ffn_embed_dim"),
+)
+PLUGIN = "fairseq_collab"
+#: How :func:`fine_tuning` trains.
+UPDATES = (
+    *("--criterion", "label_smoothed_cross_entropy", "--label-smoothing", "0.1"),
+    *("--optimizer", "adam", "--lr-scheduler", "polynomial_decay", "--lr", "3e-4"),
+    *("--max-update", "250", "--total-num-update", "250", "--max-tokens", "4096"),
 )
 #: Options of how a model was trained or stored, which do not change its function.
 _OF_TRAINING = {
@@ -43,7 +53,10 @@ _OF_TRAINING = {
 def known_defaults(arch: str) -> dict[str, Any]:
     """The options of an architecture that can change a model's function, with their defaults."""
     # Models without a dataclass, such as those of plug-ins, have no known defaults.
-    structured = OmegaConf.structured(MODEL_DATACLASS_REGISTRY.get(arch, FairseqDataclass))
+    kind = MODEL_DATACLASS_REGISTRY.get(arch, FairseqDataclass)
+    if family := family_of_stock(arch):
+        kind = preset(family.options, "stock_options", **family.presets[""])
+    structured = OmegaConf.structured(kind)
     values: Any = OmegaConf.to_container(structured, enum_to_str=True)
     return {
         name: default
@@ -51,6 +64,11 @@ def known_defaults(arch: str) -> dict[str, Any]:
         if name not in {"_name", *_OF_TRAINING}
         and not str(default).startswith("${")  # an option of the task, or of all of fairseq
     }
+
+
+def family_of_stock(arch: str) -> Family | None:
+    """The family of one of fairseq's own architectures without a dataclass, else None."""
+    return None if arch in MODEL_DATACLASS_REGISTRY else family_of(ARCH_MODEL_REGISTRY[arch])
 
 
 def shown_options(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -62,7 +80,9 @@ def shown_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def training_options(result: Trained) -> str:
     """The options with which ``fairseq-train`` builds the model."""
-    words = ["--arch", result.arch]
+    stock = family_of_stock(result.arch)
+    # All options are compared with those of the architecture without a preset.
+    words = ["--arch", stock.prefix.rstrip("_") if stock else result.arch]
     for name, value in shown_options({**result.options, "_name": result.arch}).items():
         if value is False:  # a preset's true, which no flag can undo
             continue
@@ -70,6 +90,19 @@ def training_options(result: Trained) -> str:
         if value is not True:
             words.append(",".join(map(str, value)) if isinstance(value, list) else str(value))
     return shlex.join(words)
+
+
+def fine_tuning(result: Trained, checkpoint: Path) -> str:
+    """A command that trains the saved model on: a few updates, from a low rate to 0."""
+    task = result.cfg.task
+    words = ["fairseq-train", task.data, "--task", task._name]
+    for name in ("source_lang", "target_lang", "tokens_per_sample", "sample_break_mode"):
+        if (value := getattr(task, name, None)) is not None:
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    user_dir = result.cfg.common.user_dir or PLUGIN  # ours is found by its name, in any checkout
+    words += ["--user-dir", PLUGIN if Path(user_dir).name == PLUGIN else user_dir]
+    words += ["--finetune-from-model", str(checkpoint), *shlex.split(training_options(result))]
+    return shlex.join([*words, "--save-dir", str(checkpoint.with_suffix("")), *UPDATES])
 
 
 def write_configuration(result: Trained, checkpoint: Path) -> Path:

@@ -32,6 +32,21 @@ def untrained(
         return models.build_model(options, task, from_checkpoint=True)
 
 
+def load_weights(
+    model: Any, weights: Mapping[str, Tensor], path: Path, options: Any = None
+) -> None:
+    """Load all weights; UserError names one that is missing, or has no place in the model.
+
+    Args:
+        options: of the model; fairseq leaves out layers that are not in ``--*-layers-to-keep``.
+    """
+    with naming(path):
+        loaded = model.load_state_dict(dict(weights), strict=False, model_cfg=options)
+    for problem, names in zip(("is missing", "has no place in the model"), loaded, strict=True):
+        if names:
+            raise UserError(f"the weight {names[0]} {problem}", path)
+
+
 def dictionary_sizes(weights: Mapping[str, Tensor], path: Path) -> tuple[int, int]:
     """The numbers of symbols of the source and the target dictionary."""
     sizes = []

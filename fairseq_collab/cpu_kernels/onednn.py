@@ -64,7 +64,7 @@ def packed_weights(model: nn.Module) -> Iterator[None]:
         yield
     finally:
         for layer in layers:
-            del layer.packed
+            vars(layer).pop("packed", None)  # another thread may have done so
 
 
 def swap_linear(model: nn.Module) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import toy_checkpoints
 
 from collab_lab.analysis import stages
 from collab_lab.cli import main as cli
@@ -101,3 +102,36 @@ def test_an_interrupted_analysis_is_resumed(
     assert set(found["measures"]) == MEASURES
     assert found["measures"]["confidence"] == kept["measures"]["confidence"]
     assert cli.main(["heads", str(stock), str(data), "--out", str(tmp_path)]) == 1  # valid
+
+
+@pytest.mark.parametrize(
+    ("arch", "options", "said"),
+    [
+        ("transformer", {"cross_self_attention": True}, "--cross-self-attention mixes source"),
+        (
+            "transformer",
+            {"cross_self_attention": True, "no_cross_attention": True},
+            "--cross-self-attention mixes source",
+        ),
+        ("transformer_align", {"full_context_alignment": True}, "--full-context-alignment reads"),
+        ("transformer", {"no_cross_attention": True}, None),
+        ("transformer_align", {}, None),
+    ],
+)
+def test_other_stock_models(
+    arch: str, options: dict[str, Any], said: str | None, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """One line, or the measures of every attention."""
+    path, out = toy_checkpoints.write(tmp_path / "model.pt", arch, **options), tmp_path / "out"
+    if said is None:
+        found = run(out, path, toy_checkpoints.COPY, "--cpu", "--relevance-sentences", 2)
+        assert set(found["measures"]) >= MEASURES - {"rare"}
+        assert {k for k, v in found["measures"]["relevance"].items() if v} == {
+            k for k, v in found["heads"].items() if v
+        }
+        return
+    arguments = [str(path), str(toy_checkpoints.COPY), "--out", str(out)]
+    assert cli.main(["heads", *arguments]) == 1
+    assert said in capsys.readouterr().err
+    assert not out.exists()

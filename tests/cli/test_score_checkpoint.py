@@ -98,6 +98,8 @@ def test_another_checkpoint_or_choice_is_refused(
         score(trained, corpus, tmp_path / "new", "--set", "generation.beam=many")
     with refusing("there is no raw/test0.de"):
         score(trained, corpus, tmp_path / "new", "--set", "dataset.gen_subset=test0")
+    with refusing("generation.score_reference: is not possible in a run"):
+        score(trained, corpus, tmp_path / "new", "--set", "generation.score_reference=true")
     assert not (tmp_path / "new").exists()
 
 

@@ -22,8 +22,6 @@ from transformers import (
     DistilBertModel,
     MarianConfig,
     MarianMTModel,
-    RobertaConfig,
-    RobertaModel,
 )
 
 from collab_common.errors import UserError
@@ -49,7 +47,6 @@ DECODER = BertConfig(**TEXT, is_decoder=True)
 MODELS: dict[str, Any] = {
     "bert": lambda: BertModel(BertConfig(**TEXT)),
     "bert, sdpa": lambda: BertModel(BertConfig(**TEXT | {"attn_implementation": "sdpa"})),
-    "roberta": lambda: RobertaModel(RobertaConfig(**TEXT)),
     "distilbert": lambda: DistilBertModel(
         DistilBertConfig(
             vocab_size=30,
@@ -407,3 +404,13 @@ def test_shares_that_are_rejected_leave_the_model(share: float, given: Any, mess
     assert model.training
     assert model.config._attn_implementation == "sdpa"
     assert len(trained(model)) == 2
+
+
+@pytest.mark.parametrize("place", ["", ".query", ".dropout"])
+def test_a_weight_that_would_be_lost_is_refused(place: str) -> None:
+    """Such as that of an adapter for fine-tuning."""
+    model = MODELS["bert"]()
+    part = model.get_submodule(f"encoder.layer.1.attention.self{place}")
+    part.register_parameter("lora", torch.nn.Parameter(torch.ones(2)))
+    with refusing("lora"):
+        swap_attention(model, D)

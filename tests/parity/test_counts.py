@@ -142,6 +142,30 @@ def test_cached_numbers_of_two_layers(
     assert found.value_bytes_per_source_token == 4 * source[1]
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"no_cross_attention": True}, {"cross_self_attention": True},
+     {"cross_self_attention": True, "no_cross_attention": True}],
+)  # fmt: skip
+def test_what_the_stock_decoder_caches(options: dict) -> None:
+    """Bytes after two steps, of one sentence of two lengths of the source."""
+    model = toy.model("transformer", **options).eval()
+
+    def cached(source: int, target: int) -> int:
+        encoded = model.encoder(torch.full((1, source), 5), torch.tensor([source]))
+        state: dict = {}
+        for step in range(1, target + 1):
+            model.decoder(torch.full((1, step), 6), encoded, incremental_state=state)
+        caches = [saved for of in state.values() for name, saved in of.items() if "prev_" in name]
+        return sum(saved.nbytes for saved in caches if saved is not None and saved.dim() == 4)
+
+    found = cost(model)
+    of_target = found.key_bytes_per_target_token + found.value_bytes_per_target_token
+    of_source = found.key_bytes_per_source_token + found.value_bytes_per_source_token
+    assert cached(5, 4) - cached(5, 3) == of_target
+    assert cached(6, 2) - cached(5, 2) == of_source
+
+
 @pytest.mark.parametrize("mixing", QUERY_MIXINGS)
 def test_parameters_of_query_mixings(mixing: str) -> None:
     """The table at the top of the module; keys take K numbers per token in all three."""

@@ -117,6 +117,8 @@ def model(arch: str, **options: Any) -> Trained:
         (SIZED, {"head_size": 3, "encoder_normalize_before": True}),
         (SIZED, {"heads_in_encoder": "2", "layernorm_embedding": True}),
         (SIZED, {"decoder_input_dim": 8, "decoder_output_dim": 12}),
+        (SIZED, {"head_size": 2, "heads_in_encoder": "4,2", "heads_in_cross": "1,3"}),
+        (SIZED, {"head_size": 2, "heads_in_encoder": "3", "heads_in_decoder": "5,2"}),
         (SIZED, {"heads_in_encoder": "4,0", "heads_in_decoder": "0", "heads_in_cross": "0,2"}),
     ],
     ids=str,
@@ -130,16 +132,17 @@ def test_a_translation_model_becomes_fairseqs(arch: str, options: dict[str, Any]
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("arch", "options"),
     [
-        {"key_dim": 4, "share_decoder_input_output_embed": True},
-        {"key_dim": 3, "decoder_normalize_before": True},
-        {"key_dim": 4, **ADAPTIVE},
+        (LM, {"key_dim": 4, "share_decoder_input_output_embed": True}),
+        (LM, {"key_dim": 3, "decoder_normalize_before": True}),
+        (LM, {"key_dim": 4, **ADAPTIVE}),
+        ("transformer_lm_headsize_n", {"head_size": 4, "heads_in_decoder": "3,1"}),
     ],
     ids=str,
 )
-def test_a_language_model_becomes_fairseqs(options: dict[str, Any]) -> None:
-    ours = model(LM, **options)
+def test_a_language_model_becomes_fairseqs(arch: str, options: dict[str, Any]) -> None:
+    ours = model(arch, **options)
     stock = plain(ours).model
     assert type(stock) is TransformerLanguageModel
     tokens = toy.batch()["prev_output_tokens"]
@@ -155,21 +158,10 @@ def test_a_language_model_becomes_fairseqs(options: dict[str, Any]) -> None:
             {"key_dim": 5},
             "exact export: encoder.layers.0.self_attn: a head s",
         ),
-        (
-            SIZED,
-            {"heads_in_encoder": "4,2"},
-            "4 heads, encoder.layers.1.self_attn has 2 heads;",
-        ),
-        (
-            SIZED,
-            {"heads_in_cross": "2"},
-            "4 heads, decoder.layers.1.encoder_attn has 2 ",
-        ),
-        (SIZED, {"heads_in_encoder": "3"}, "3 heads in the encoder do not divide the model's size"),
+        (SIZED, {"heads_in_encoder": "3", "head_size": 5}, "standard heads here have 4"),
         (LM, {"key_dim": 4, "scale_attn": True}, "own language model ignores --scale-attn"),
     ],
 )
 def test_models_without_a_counterpart(arch: str, options: dict, message: str) -> None:
-    sizes = {"head_size": 2} if arch == SIZED else {}
     with refusing(message):
-        plain(model(arch, **sizes, **options))
+        plain(model(arch, **options))

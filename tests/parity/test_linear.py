@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -85,6 +86,19 @@ def test_packed_weights(onednn: list[int]) -> None:
         layer.weight.data.mul_(2)  # the packed copy is of before
         torch.testing.assert_close(layer(x), expected, rtol=0, atol=TOLERANCE)
     torch.testing.assert_close(layer(x), linear(x, layer.weight, layer.bias))
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_overlapping_packed_weights(onednn: list[int], first: int) -> None:
+    """As those of two threads, which may end in any order."""
+    layer, x = OneDnnLinear(7, 6), torch.randn(4, 7)
+    expected, both = layer(x).detach(), [ExitStack(), ExitStack()]
+    for one in both:
+        one.enter_context(packed_weights(layer))
+    for one in (both[first], both[1 - first]):
+        one.close()
+        torch.testing.assert_close(layer(x), expected, rtol=0, atol=TOLERANCE)
+    assert layer.packed is None
 
 
 def test_a_search_packs_the_weights(onednn: list[int], monkeypatch: pytest.MonkeyPatch) -> None:

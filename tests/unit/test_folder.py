@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from refusals import refusing
 
+from collab_common.command import check_folder_of
 from collab_common.errors import UserError
 from collab_common.folder import build_folder, whole_folder
+from collab_lab.cli import sweep
 
 
 def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
@@ -104,3 +107,15 @@ def test_two_at_one_place(tmp_path: Path) -> None:
         with pytest.raises(UserError, match="another process"):
             whole_folder(tmp_path / "out").__enter__()
     assert (tmp_path / "out" / "whole").exists()
+
+
+def test_names_with_a_colon(tmp_path: Path) -> None:
+    """fairseq takes them for two paths: of a data folder, a model, and the runs of a sweep."""
+    with refusing("has a colon"):
+        build_folder(tmp_path / "exp:1", {}, lambda folder: {})
+    with refusing("has a colon"):
+        check_folder_of(tmp_path / "small:1.pt", "--out")
+    (tmp_path / "my.yaml").touch()
+    with refusing("has a colon"):
+        sweep.main([str(tmp_path / "my.yaml"), "--out", str(tmp_path / "exp:1")])
+    assert [path.name for path in tmp_path.iterdir()] == ["my.yaml"]

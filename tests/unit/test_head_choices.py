@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Iterable, Sequence
@@ -25,6 +26,7 @@ from collab_lab.pruning.choices import (
     cheapest,
     cheapest_of_each,
     check_enough,
+    equal_on_each_side,
     named_heads,
     on_diagonals,
     open_heads,
@@ -184,3 +186,36 @@ def test_models_without_gates() -> None:
     with refusing("checkpoint.pt: its heads have no gates; give a transf"):
         open_heads(source)
     assert without_gates(source) is source
+
+
+@pytest.mark.parametrize("arch", ["transformer", "transformer_lm"])
+@pytest.mark.parametrize("number", [0, 1, 4, 7, 12])
+def test_equal_numbers_on_each_side_are_the_cheapest(arch: str, number: int) -> None:
+    """Of all pairs of numbers, with the cheapest heads of each attention."""
+    source = trained(arch)
+    number = number if arch == "transformer" else number // 2
+    pairs = on_diagonals(random_importances(source.heads, 3), source)
+    orders = {attention: removals({attention: m}) for attention, m in pairs.items()}
+    retained, price = equal_on_each_side(source.heads, orders, number)
+    numbers = {type_: {*map(len, layers)} for type_, layers in retained.items() if layers}
+    kept = {len(numbers["decoder"] | numbers.get("cross", set())), len(numbers["decoder"])}
+    assert kept == {1}
+    values = {a: sorted(m.diagonal().tolist()) for a, m in pairs.items()}
+    costs = []
+    for encoder, decoder in itertools.product(range(1, 5), repeat=2):
+        stay = {a: encoder if a.type == "encoder" else decoder for a in values}
+        if sum(4 - heads for heads in stay.values()) >= number:
+            costs.append(sum(sum(values[a][: 4 - heads]) for a, heads in stay.items()))
+    assert price * 2 * math.log(2) == pytest.approx(min(costs), abs=1e-6)
+
+
+def test_equal_numbers_that_are_impossible_or_have_no_effect() -> None:
+    source = trained("transformer")
+    ranked: Any = {"importances": random_importances(source.heads, 3), "same_on_each_side": True}
+    with refusing("cannot remove 20 heads", "at most 18"):
+        prune(source, 20, **ranked)
+    for given in ({"keep": 2}, {"number": 4, "types": ["decoder"]}):
+        with refusing("same_on_each_side"):
+            prune(source, **given, **ranked)
+    found = prune(source, 7, **ranked)
+    assert {len({*numbers}) for numbers in found.model.heads.values()} == {1}

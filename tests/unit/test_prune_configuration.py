@@ -11,15 +11,18 @@ import torch
 import toy
 import toy_checkpoints
 import yaml
+from commands import succeed
 from fairseq import options as fairseq_options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from refusals import refusing
 
 import collab_lab
 from collab_common import ATTENTION_TYPES
+from collab_lab.cli import main as cli
 from collab_lab.pruning import surgery
 from collab_lab.trained import configuration
 from collab_lab.trained.checkpoint import open_model
+from fairseq_compat import checkpoints
 
 
 def test_configuration_of_a_pruned_model(tmp_path: Path) -> None:
@@ -67,6 +70,22 @@ def test_what_is_printed_builds_the_same_model(tmp_path: Path, change: str) -> N
         one.get_normalized_probs(one(**batch), log_probs=True) for one in (model, result.model)
     )
     assert torch.equal(ours, expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["prune --keep 1", "reparametrize --to latent --latent-dim 4"])
+def test_the_printed_command_trains_the_model_on(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As it is, but for its number of updates: the weights of the first step are the model's."""
+    path, out = toy_checkpoints.write(tmp_path / "c.pt"), tmp_path / "small.pt"
+    data = ["--subset", "valid", "--sentences", "9", "--out", str(out), "--cpu"]
+    assert cli.main([*command.split(), str(path), str(toy_checkpoints.COPY), *data]) == 0
+    words = shlex.split(capsys.readouterr().out.splitlines()[-1])
+    succeed(*words, "--max-update", 1, "--lr", "1e-9", "--total-num-update", 1, "--cpu")
+    tuned = checkpoints.read(out.with_suffix("") / "checkpoint_last.pt")["model"]
+    for name, weight in checkpoints.read(out)["model"].items():
+        torch.testing.assert_close(tuned[name], weight)
 
 
 @pytest.mark.parametrize("arch", ["transformer_headsize_n", "transformer_lm_headsize_n"])

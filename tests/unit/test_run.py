@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -15,7 +17,7 @@ from data.processes import is_running, wait_for
 from fairseq_cli import score as fairseq_score
 from omegaconf import DictConfig, OmegaConf
 from refusals import refusing
-from run_folders import some_record
+from run_folders import some_record, write_run
 
 from collab_common.errors import UserError
 from collab_common.files import config_folder
@@ -23,15 +25,17 @@ from collab_common.folder import build_folder
 from collab_lab.metrics.translate import Translations
 from collab_lab.runs import devices, worker
 from collab_lab.runs.record import Outcome, Started
-from collab_lab.runs.run import PLUGIN, Run, is_ours, runs_under
+from collab_lab.runs.run import PLUGIN, Run, data_folder, is_ours, runs_under
 from collab_lab.runs.score import (
+    check_generation,
+    check_test_set,
     manifest_hash,
     method_of,
     task_of,
     translation,
     translation_scores,
 )
-from collab_lab.runs.sweep import Job, combinations, complete, plan, run_name
+from collab_lab.runs.sweep import Job, combinations, complete, plan, run_name, settings
 from collab_lab.runs.training import choose_checkpoints, progress, training_numbers
 from collab_lab.runs.worker import Worker, scored, train_command
 
@@ -273,6 +277,11 @@ def in_place(code: str) -> list[str]:
             "diverged",
             "Exception: ",
         ),
+        (
+            "raise RuntimeError('after') from FloatingPointError('scale')",
+            "diverged",
+            "RuntimeError: after",
+        ),
         ("raise ValueError('no\\nmore')", "failed", "ValueError: no"),
         ("import os; os.kill(os.getpid(), 9)", "failed", "ended with status -9"),
     ],
@@ -280,13 +289,59 @@ def in_place(code: str) -> list[str]:
 def test_how_a_training_ended(
     run: Run, monkeypatch: pytest.MonkeyPatch, code: str, verdict: str, reason: str
 ) -> None:
+    """Whatever the last attempt said."""
     command = [*in_place(code), str(run.outcome_file)]
     monkeypatch.setattr(worker, "child_command", lambda _: command)
+    run.outcome_file.write_text('{"verdict": "diverged", "reason": "the last attempt"}')
     (training,) = trained(run).trainings
     outcome = training.outcome()
     assert outcome is not None
     assert outcome.verdict == verdict
     assert outcome.reason.startswith(reason)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_speeds_are_of_what_ran_alone(
+    jobs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No training starts before a run is scored; or several do, and the runs say so."""
+    monkeypatch.setattr(
+        worker, "child_command", lambda run: [*in_place("pass"), str(run.outcome_file)]
+    )
+    meanwhile = []
+
+    def score_run(_: Run) -> None:
+        meanwhile.append(len(ours.trainings))
+        raise UserError("no score")
+
+    monkeypatch.setattr(worker, "score_run", score_run)
+    runs = [Run(tmp_path / name) for name in "abc"]
+    ours = Worker(dict.fromkeys(runs, JOB), jobs, [], print)
+    while ours.step():
+        time.sleep(0.05)
+    assert len(meanwhile) == 3
+    assert jobs > 1 or not any(meanwhile)
+    assert [run.started().alone for run in runs] == [jobs == 1] * 3
+    runs[0].start(Started({}, alone=False), JOB.config)  # resumed by another sweep
+    assert not runs[0].started().alone
+
+
+def test_data_of_several_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one has the dictionaries and the test set, as in fairseq."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("test.en-de.en.idx", "raw/test.de"):
+        path = tmp_path / "one" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    task = {"data": "one:two", "source_lang": "en", "target_lang": "de"}
+    asked = {"task": task, "common": {}, "checkpoint": {}, "dataset": {"gen_subset": "test"}}
+    config = complete(OmegaConf.create(asked))
+    assert config.task.data == f"{tmp_path}/one:{tmp_path}/two"
+    assert data_folder(config) == tmp_path / "one"
+    assert check_test_set(config) == "test"
+    run = Run(write_run(tmp_path, "collab", 64, reference="raw/test.de"))
+    run.config_file.write_text(OmegaConf.to_yaml(config))
+    assert run.reference() == tmp_path / "one" / "raw" / "test.de"
 
 
 def test_data_is_known_by_its_manifest(tmp_path: Path) -> None:
@@ -311,12 +366,16 @@ def test_entries_that_a_kill_has_cut_do_not_count(run: Run, model: Mock) -> None
     """What comes next, once the training has been resumed, is in the same line."""
     speed = '"train_wps": "{0}00", "train_wpb": "9", "train_train_wall": "0"'
     train = f'| train | {{{{"epoch": {{0}}, {speed}, "train_num_updates": "{{0}}0"}}}}\n'
-    valid = '| valid | {"epoch": 2, "valid_loss": "4.5"}\n'
+    valid = "".join(
+        f'| valid | {{"epoch": {n}, "valid_loss": "{n + 2.5}", "valid_nll_loss": "{n + 1}"}}\n'
+        for n in (1, 2)
+    )
     cut = train.format(2)[:25]
     run.log.write_text(train.format(1) + cut + train.format(2) + cut + "}\n" + valid)
     figures = training_numbers(run, model)
     assert figures["train_tokens_per_second"] == 150
     assert (figures["train_updates"], figures["epochs"], figures["valid_loss"]) == (20, 2, 4.5)
+    assert figures["valid_nats"] == pytest.approx(3 * math.log(2), abs=1e-5)
     run.log.write_text(valid)
     with pytest.raises(UserError, match=r"train\.log: no finished epoch in it"):
         training_numbers(run, model)
@@ -411,6 +470,80 @@ def test_what_only_fairseq_generate_can_do(run: Run) -> None:
     config = OmegaConf.create({"generation": {}, "task": {}, **asked})
     with refusing("common_eval.model_overrides: is not possible in a run; translate with fairseq"):
         translation(run, config, Mock(), "test")
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        *(("score_reference", True), ("prefix_size", 2), ("replace_unk", "dict.txt")),
+        *(("constraints", "ordered"), ("lm_path", "lm.pt"), ("lm_weight", 0.5)),
+        *(("print_alignment", "hard"), ("iter_decode_max_iter", 3), ("decoding_format", "vote")),
+        *(("retain_iter_history", True), ("eos_token", "x")),
+    ],
+)
+def test_options_with_which_a_run_would_not_translate(option: str, value: object) -> None:
+    search = {"beam": 2, "nbest": 2, "sampling": True, "temperature": 0.5, "lenpen": 0.6}
+    check_generation(OmegaConf.create({"generation": search}))
+    with refusing(f"generation.{option}: is not possible in a run"):
+        check_generation(OmegaConf.create({"generation": {**search, option: value}}))
+
+
+@pytest.mark.parametrize(
+    ("text", "overrides"),
+    [
+        ("generation: {score_reference: true}\n", []),
+        ("", ["generation.score_reference=true"]),
+        ("", ["++generation.score_reference=true"]),
+        ("", ["generation.score_reference=false,true"]),
+    ],
+)
+def test_a_sweep_whose_runs_would_not_translate(
+    text: str, overrides: list[str], tmp_path: Path
+) -> None:
+    """Before anything is trained, however the option is given."""
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(f"# @package _global_\n{COLLAB}{text}")
+    with refusing("generation.score_reference: is not possible in a run"):
+        plan(mine, overrides)
+
+
+@pytest.mark.parametrize("where", ["override", "word", "file"])
+def test_fine_tuning_by_a_configuration_of_ones_own(where: str, tmp_path: Path) -> None:
+    """Its models are found next to those of this project, wherever the search path is given."""
+    (tmp_path / "models" / "model").mkdir(parents=True)
+    small = "# @package _global_\nmodel: {_name: transformer_collab, key_dim: 7}\n"
+    small += "checkpoint: {finetune_from_model: /small.pt}\n"
+    (tmp_path / "models" / "model" / "small.yaml").write_text(small)
+    folder = f"file://{tmp_path / 'models'}"
+    mine = tmp_path / "mine" / "my.yaml"
+    mine.parent.mkdir()
+    defaults = "[/base, {/data: multi30k}, {/model: collab}, {/train: multi30k}, _self_]"
+    text = f"# @package _global_\ndefaults: {defaults}\n"
+    text += f"hydra: {{searchpath: ['{folder}']}}\n" if where == "file" else ""
+    mine.write_text(text)
+    given = {
+        "override": [f"hydra.searchpath=['{folder}']"],
+        "word": [f"hydra.searchpath=[{folder}]"],
+    }
+    more = ["+schedule=falling", "optimization.max_update=250", "lr_scheduler.warmup_updates=0"]
+    (job,) = plan(mine, [*given.get(where, []), "model=choice(small)", *more])
+    config = job.config
+    assert (config.model._name, config.model.key_dim) == ("transformer_collab", 7)
+    assert config.checkpoint.finetune_from_model == "/small.pt"
+    assert (config.lr_scheduler._name, config.lr_scheduler.total_num_update) == (
+        "polynomial_decay", 250,
+    )  # fmt: skip
+    assert settings(config)["lr_scheduler.total_num_update"] == 250
+    assert "model.dropout" in settings(config)
+    assert "common.log_interval" not in settings(config)
+
+
+def test_a_rate_without_a_warm_up(tmp_path: Path) -> None:
+    """fairseq would divide by 0, and the rate would be 0."""
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(f"# @package _global_\n{COLLAB}")
+    with refusing("lr_scheduler.warmup_updates: inverse_sqrt needs a warm-up; give 1 or more"):
+        plan(mine, ["lr_scheduler.warmup_updates=0"])
 
 
 def test_stock_transformers_are_planned() -> None:

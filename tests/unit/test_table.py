@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from refusals import refusing
 from run_folders import facts_of, start_run, write_run
 
 from collab_common.errors import UserError
+from collab_lab.cli.table import main
 from collab_lab.results.collect import facts, frame_of
 from collab_lab.results.table import NO_TEST, NO_X, Table, differences, read_table, table_of
 from collab_lab.results.table_text import main_table, markdown, shown_columns
@@ -72,9 +75,60 @@ def test_differences_are_paired_by_seed(tmp_path: Path) -> None:
     assert found["collab"].gains == pytest.approx({1: 1, 2: 2, 3: 3})
     gain = found["collab"].gain
     assert gain.mean == pytest.approx(2)
+    half = 2.776445 * ((2 + 2 / 3) / 4 / 3) ** 0.5  # one standard deviation, 2 + 2 seeds
+    assert (gain.low, gain.high) == pytest.approx((2 - half, 2 + half))
+    assert "with 4 degrees of freedom" in markdown(table)
     assert found["collab"].p_holm == pytest.approx(2 * gain.p)
     assert found["late"].gain is None
     assert "no common seed" in markdown(table)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "cell"),
+    [(192, 192, "384 (38%)"), (512, 512, "1,024 (100%)"), (128, 512, "640 (62%)")],
+)
+def test_the_cache_and_its_share(tmp_path: Path, key: int, value: int, cell: str) -> None:
+    """By default, of a target and of a source token; two layers of width 64."""
+    sides = {
+        f"{part}_bytes_per_{side}_token": of
+        for side in ("target", "source")
+        for part, of in (("key", key), ("value", value))
+    }
+    heads = {"decoder": [4, 4], "cross": [4, 4]}
+    write_run(tmp_path, "grouped", 64, model_dim=64, heads_by_type=heads, **sides)
+    table = read(tmp_path)
+    found = dict(zip(shown_columns(table), cells(table)[0][3:], strict=True))
+    assert found["cache_bytes_per_target_token"] == found["cache_bytes_per_source_token"] == cell
+    assert not [name for name in found if name.startswith("key")]
+
+
+@pytest.mark.parametrize("margin", [None, 1.0])
+def test_formats(tmp_path: Path, margin: float | None, capsys: pytest.CaptureFixture[str]) -> None:
+    """All have the cache, and the interval of the difference; what is left out is said."""
+    for seed in (1, 2, 3):
+        write_run(tmp_path, "concatenated", 128, seed, 30.0)
+        write_run(tmp_path, "collab", 128, seed, 30.0 + seed)
+    start_run(tmp_path, "late")
+    more = [] if margin is None else ["--margin", str(margin)]
+    printed = {}
+    for form in ("md", "csv", "latex"):
+        assert main([str(tmp_path), "--format", form, "--out", str(tmp_path / form), *more]) == 0
+        printed[form] = capsys.readouterr()
+        assert "late: incomplete" in printed[form].out + printed[form].err
+    assert {path.name for path in tmp_path.glob("*/table.*")} == {
+        "table.md", "table.csv", "table.tex",
+    }  # fmt: skip
+    rows = pd.read_csv(io.StringIO(printed["csv"].out)).set_index("method")
+    row, half = rows.loc["collab"], 4.302653 / 3**0.5
+    assert (row["bleu"], row["bleu_sd"], row["seeds"], row["key_dim"]) == (32, 1, 3, 128)
+    assert row["cache_bytes_per_target_token"] == 2 * 12 * 128
+    assert row["cache_share_per_target_token"] == 1
+    assert [row["difference_low"], row["difference_high"]] == pytest.approx([2 - half, 2 + half])
+    assert ("p_within" in rows) == (margin is not None)
+    assert rows["difference_low"].isna()["concatenated"]
+    tex = printed["latex"].out
+    assert tex.startswith("\\begin{tabular}")
+    assert all(text in tex for text in ("3,072 (100\\%)", "-0.48 to +4.48", "32.00 ± 1.00"))
 
 
 def test_any_number_is_tested_and_drawn(tmp_path: Path) -> None:

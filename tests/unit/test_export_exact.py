@@ -1,0 +1,354 @@
+"""An export is exact or fails: weights, dictionaries, lengths, heads, and ``--check``."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ctranslate2
+import pytest
+import sentencepiece
+import toy
+import toy_checkpoints
+from ctranslate2.converters import FairseqConverter
+from fairseq.data import Dictionary, indexed_dataset
+from parity.test_prune_parity import trained
+from refusals import refusing
+from torch import nn, ones
+from unit.test_checkpoint import STORED, edited
+from unit.test_export import CHECKPOINT, SENTENCES, opened, run, translations
+
+from collab_lab import convert, open_model, prune
+from collab_lab.cli import export
+from collab_lab.export import check, ct2, hf, model
+from collab_lab.export.check import compare
+from collab_lab.export.model import Vocabulary, check_engine, vocabulary
+from collab_lab.trained.checkpoint import Trained
+from fairseq_compat import checkpoints
+
+FORMATS = ("fairseq", "ct2", "hf")
+SYMBOLS = toy.dictionary()
+WORDS = Vocabulary("en", "de", SYMBOLS, SYMBOLS)
+EXPORTERS: dict[str, Callable[[Trained, Path], object]] = {
+    "fairseq": model.write,
+    "ct2": lambda source, folder: ct2.write(source, WORDS, folder),
+    "hf": lambda source, folder: hf.write(model.plain(source).model, WORDS, folder),
+}
+
+# ---- weights -------------------------------------------------------------------------------------
+
+PLACES = {
+    "model": "",
+    "encoder": "encoder",
+    "decoder": "decoder",
+    "layer": "decoder.layers.1",
+    "attention": "encoder.layers.0.self_attn",
+    "projection": "decoder.layers.0.encoder_attn.k_proj",
+    "feed-forward": "encoder.layers.1.fc1",
+    "embedding": "encoder.embed_tokens",
+    "norm": "decoder.layers.0.final_layer_norm",
+    "output": "decoder.output_projection",
+}
+
+
+def with_extra(place: str, arch: str = "transformer", name: str = "extra") -> Trained:
+    """A model with a weight that nothing knows."""
+    source = trained(arch, separate=False)
+    if arch == "transformer":
+        source.cfg.model.arch = arch
+    source.model.get_submodule(PLACES[place]).register_parameter(name, nn.Parameter(ones(2)))
+    return source
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+@pytest.mark.parametrize("arch", ["transformer", "transformer_headsize_n"])
+@pytest.mark.parametrize("place", PLACES)
+def test_an_exporter_accounts_for_every_weight(
+    place: str, arch: str, format_: str, tmp_path: Path
+) -> None:
+    with refusing("extra"):
+        EXPORTERS[format_](with_extra(place, arch), tmp_path)
+
+
+@pytest.mark.parametrize("name", ["extra", "own_signature", "theta"])
+@pytest.mark.parametrize("place", ["encoder", "layer", "attention"])
+def test_pruning_and_conversion_account_for_every_weight(place: str, name: str) -> None:
+    if (place, name) == ("attention", "theta"):
+        pytest.skip("the gates of an attention")
+    source = with_extra(place, name=name)
+    nothing = {type_: [[]] * 2 for type_ in source.heads}
+    with refusing(name):
+        prune(source, retained={**nothing, "cross": [[1], [2]]})
+    with refusing(name):
+        convert(source, "collab", 8, statistics={})
+
+
+@pytest.mark.parametrize("format_", ["ct2", "hf"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"quant_noise_pq": 0.1, "quant_noise_pq_block_size": 4},
+        {"scale_attn": True},
+        {"scale_fc": True},
+        {"scale_heads": True},
+        {"scale_resids": True},
+    ],
+    ids=str,
+)
+def test_what_options_add_is_not_dropped(
+    options: dict[str, Any], format_: str, tmp_path: Path
+) -> None:
+    with refusing("has no place for the weight"):
+        EXPORTERS[format_](opened(toy.model("transformer", **options)), tmp_path)
+
+
+def test_what_options_change_is_not_dropped() -> None:
+    with refusing("--quant-noise-scalar"):
+        check_engine(opened(toy.model("transformer", quant_noise_scalar=0.1)), "X", ("relu",))
+
+
+def test_layers_to_keep_are_loaded_as_fairseq_does(tmp_path: Path) -> None:
+    path = toy_checkpoints.write(tmp_path / "c.pt", encoder_layers=3)
+    state = checkpoints.read(path)
+    state["cfg"]["model"].encoder_layers_to_keep = "0,2"
+    state["cfg"]["model"].decoder_layers_to_keep = "1"
+    checkpoints.save(state, path)
+    expected = toy_checkpoints.log_probabilities(path)
+    run(path, "--format=fairseq", "--out", tmp_path / "out")
+    assert toy_checkpoints.log_probabilities(tmp_path / "out" / "model.pt") == expected
+
+
+# ---- dictionaries --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def stock(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The stored model as fairseq's own: without a signature of its dictionary."""
+    folder = tmp_path_factory.mktemp("stock")
+    run(edited(folder / "c.pt"), "--format=fairseq", "--out", folder / "plain")
+    return folder / "plain" / "model.pt"
+
+
+@pytest.mark.parametrize("format_", ["ct2", "hf"])
+@pytest.mark.parametrize("word", ["<s>", "<pad>", "</s>", "<unk>", "w1"])
+@pytest.mark.parametrize("first", [True, False])
+def test_words_that_engines_find_elsewhere(
+    word: str, first: bool, format_: str, stock: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(STORED, data := tmp_path / "data")
+    path = data / "dict.de.txt"
+    lines = path.read_text().splitlines()[:-1]
+    at = 0 if first and word.startswith("<") else len(lines)
+    lines.insert(at, f"{word} 0 #fairseq:overwrite")
+    path.write_text("\n".join(lines) + "\n")
+    with refusing(str(path), f"{word!r} twice"):
+        run(stock, data, f"--format={format_}", "--out", tmp_path / "out")
+
+
+def test_ctranslate2s_name_of_padding_is_no_word(stock: Path, tmp_path: Path) -> None:
+    shutil.copytree(STORED, data := tmp_path / "data")
+    path = data / "dict.en.txt"
+    path.write_text(path.read_text().replace("w1 ", "<blank> "))
+    with refusing("<blank>"):
+        run(stock, data, "--format=ct2", "--out", tmp_path / "out")
+
+
+# ---- lengths, heads: token for token in three engines --------------------------------------------
+
+
+def sources(words: Vocabulary) -> list[Any]:
+    return [words.source.encode_line(" ".join(s), add_if_not_exist=False).long() for s in SENTENCES]
+
+
+def check_equal(checkpoint: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """The three exports translate as the checkpoint does; returns the translations.
+
+    Greedily: engines end beam searches by different rules, which shows in what has not learnt.
+    """
+    for module in (check, ct2, hf):
+        monkeypatch.setattr(module, "BEAM", 1)
+    source = model.load(checkpoint)
+    words = vocabulary(source, STORED)
+    expected = check.by_fairseq(source.model, words, sources(words))
+    for format_ in FORMATS:
+        run(checkpoint, STORED, f"--format={format_}", "--out", folder / format_)
+    plain = model.load(folder / "fairseq" / "model.pt").model
+    assert check.by_fairseq(plain, words, sources(words)) == expected
+    for engine in (ct2, hf):
+        name = engine.__name__.rpartition(".")[2]
+        found = engine.translate(source.model, words, folder / name, sources(words))
+        assert found == expected, name
+    return expected
+
+
+@pytest.mark.parametrize(("source", "target"), [(12, 6), (64, 5), (1024, 9), (10, 1024)])
+def test_each_side_keeps_its_length(
+    source: int,
+    target: int,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    limits = {"max_source_positions": source, "max_target_positions": target}
+    path = edited(tmp_path / "c.pt", lambda state: state["cfg"]["model"].update(limits))
+    found = check_equal(path, tmp_path, monkeypatch)
+    assert max(map(len, found)) == target - 1 or target > 10
+    longest = min(200, target - 1)
+    said = capsys.readouterr().out
+    assert f"max_input_length={source}, max_decoding_length={longest}," in said
+    card = (tmp_path / "hf" / "README.md").read_text()
+    assert f"source {source} tokens" in card
+    assert f"translation {longest} tokens" in card
+    read = hf.MarianMTModel.from_pretrained(tmp_path / "hf")
+    assert read.generation_config.max_length <= read.config.max_position_embeddings
+
+
+def test_ctranslate2_takes_sources_of_every_position(tmp_path: Path) -> None:
+    """And the limit that is printed lets no longer one pass to where there are none."""
+    learned = {f"{side}_learned_pos": True for side in ("encoder", "decoder")}
+    source = toy.model("transformer", max_source_positions=6, **learned).eval()
+    ct2.write(opened(source), WORDS, tmp_path)
+    engine = ctranslate2.Translator(str(tmp_path))
+    options = {**ct2.search_options(source), "max_decoding_length": 3}
+    for length in (5, 9):
+        [result] = engine.translate_batch([["w1"] * length], **options)
+        assert len(result.hypotheses[0]) <= 3
+
+
+KEPT = {
+    "unequal": {"encoder": [[0, 2]], "decoder": [[0, 1, 3]], "cross": [[1, 2, 3]]},
+    "no divisor": {"encoder": [[0, 1, 2]], "decoder": [[3]], "cross": [[0, 1, 2]]},
+    "none in one": {"encoder": [[0, 1, 2, 3]], "decoder": [[]], "cross": [[0, 1, 2]]},
+}
+
+
+@pytest.mark.parametrize("case", KEPT)
+def test_pruned_models_are_padded_exactly(
+    case: str,
+    stock: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pruned = prune(open_model(stock, STORED), retained=KEPT[case]).model
+    pruned.save(tmp_path / "pruned.pt")
+    found = check_equal(tmp_path / "pruned.pt", tmp_path, monkeypatch)
+    assert len({*map(tuple, found)}) > 10
+    assert capsys.readouterr().out.count("are zeros") >= 3
+
+
+def test_a_language_model_is_advised_no_engine_that_refuses_it() -> None:
+    source = trained("transformer_lm_headsize_n", separate=False, head_size=6)
+    with refusing("scores by 6 dimensions") as refusal:
+        model.plain(source)
+    assert "ct2" not in str(refusal.value)
+
+
+# ---- the model card ------------------------------------------------------------------------------
+
+OPTIONS = {
+    **toy.SIZES,
+    "encoder_learned_pos": True,
+    "no_scale_embedding": True,
+    "share_decoder_input_output_embed": True,
+    "activation_fn": "gelu",
+    "max_source_positions": 64,
+    "max_target_positions": 30,
+    "dropout": 0.2,
+}
+
+
+@pytest.mark.parametrize("arch", ["transformer", "transformer_iwslt_de_en"])
+@pytest.mark.parametrize("has_set", [True, False])
+def test_the_card_has_all_options_and_an_example_that_runs(
+    arch: str,
+    has_set: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """From German: the example is from the validation set, or of words of the dictionary."""
+    monkeypatch.chdir(tmp_path)
+    (data := tmp_path / "data").mkdir()
+    (data / "text").write_text("ab ba aab bba\n" * 20)
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(data / "text"), model_prefix=str(data / "spm"), vocab_size=15,
+        hard_vocab_limit=False, minloglevel=2,
+    )  # fmt: skip
+    pieces, words = sentencepiece.SentencePieceProcessor(str(data / "spm.model")), Dictionary()
+    for i in range(3, pieces.get_piece_size()):
+        words.add_symbol(pieces.id_to_piece(i))
+    for i in range(16 - len(words)):
+        words.add_symbol(f"madeupword{i}")
+    for language in ("de", "en"):
+        words.save(str(data / f"dict.{language}.txt"))
+    if has_set:
+        write_set(data / "valid.de-en.de", words, [pieces.encode("bba ab", out_type=str)])
+    path = toy_checkpoints.write(tmp_path / "c.pt", arch, **OPTIONS)
+    state = checkpoints.read(path)
+    state["cfg"]["task"] |= {"source_lang": "de", "target_lang": "en"}
+    checkpoints.save(state, path)
+    run(path, data, "--format=hf", "--out", "model")
+    card = (tmp_path / "model" / "README.md").read_text()
+    assert ["--arch transformer " in card, "'bba ab'" in card] == [True, has_set]
+    for name, value in OPTIONS.items():
+        option = f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
+        assert option in card or value == 0.1, option
+    capsys.readouterr()
+    [snippet] = re.findall(r"```python\n(.*?)```", card, re.S)
+    exec(snippet, {})
+    assert capsys.readouterr().out.count("\n") == 1
+
+
+# ---- --check, CTranslate2's converter ------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder with a validation set."""
+    folder = tmp_path_factory.mktemp("data") / "data"
+    shutil.copytree(STORED, folder)
+    words = Dictionary.load(str(folder / "dict.en.txt"))
+    write_set(folder / "valid.en-de.en", words, SENTENCES)
+    return folder
+
+
+def write_set(path: Path, words: Dictionary, sentences: list[list[str]]) -> None:
+    """One side of a set, as ``fairseq-preprocess`` writes it."""
+    builder = indexed_dataset.make_builder(f"{path}.bin", "mmap", len(words))
+    for sentence in sentences:
+        builder.add_item(words.encode_line(" ".join(sentence), add_if_not_exist=False))
+    builder.finalize(f"{path}.idx")
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_check_translates_in_both_engines(
+    format_: str, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out = edited(tmp_path / "c.pt"), tmp_path / "out"
+    options = [str(path), str(data), f"--format={format_}", "--out", str(out)]
+    assert export.main([*options, "--check", "30"]) == 0
+    assert "30 of 30 translations equal" in capsys.readouterr().out
+    source = model.load(path)
+    words = vocabulary(source, data)
+    source.model.decoder.embed_tokens.weight.data.neg_()  # another model than the exported one
+    lines, are_equal = compare(source, words, out, format_, 30)
+    assert not are_equal
+    assert len(lines) == 3
+
+
+def test_check_needs_a_validation_set(tmp_path: Path) -> None:
+    with refusing(str(STORED), "validation set"):
+        run(edited(tmp_path / "c.pt"), STORED, "--format=ct2", "--check", "--out", tmp_path / "out")
+
+
+def test_ctranslate2s_own_converter_reads_the_export(stock: Path, tmp_path: Path) -> None:
+    languages = {"source_lang": "en", "target_lang": "de"}
+    converter = FairseqConverter(str(stock), str(STORED), **languages, unsafe_deserialization=True)
+    converter.convert(str(tmp_path / "converted"))
+    engine = ctranslate2.Translator(str(tmp_path / "converted"))
+    found = engine.translate_batch(SENTENCES, beam_size=5, max_decoding_length=200)
+    assert [result.hypotheses[0] for result in found] == translations(CHECKPOINT)
