@@ -215,7 +215,7 @@ def test_equal_numbers_that_are_impossible_or_have_no_effect() -> None:
     with refusing("cannot remove 20 heads", "at most 18"):
         prune(source, 20, **ranked)
     for given in ({"keep": 2}, {"number": 4, "types": ["decoder"]}):
-        with refusing("same_on_each_side"):
+        with refusing("same-on-each-side"):
             prune(source, **given, **ranked)
     found = prune(source, 7, **ranked)
     assert {len({*numbers}) for numbers in found.model.heads.values()} == {1}
