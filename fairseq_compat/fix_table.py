@@ -57,7 +57,7 @@ FIXES = (
     Fix("jobs of a sweep are independent", fairseq_fixes.forget_previous_job),
     Fix("batches are not loaded beyond the end", fairseq_fixes.end_loading_with_the_process),
     Fix("models may search themselves", fairseq_fixes.ask_the_model),
-    Fix("language models read one sentence a line", fairseq_fixes.name_the_type_of_indices),
+    Fix("NumPy 2 and sacreBLEU 2 are usable", fairseq_fixes.restore_removed_names),
     Fix("--user-dir takes a package's name", option_fixes.accept_package_names),
     Fix("--store-ema copies integers", fairseq_fixes.copy_integers),
     Fix("an unknown architecture is named", fairseq_fixes.name_unknown_architectures),
