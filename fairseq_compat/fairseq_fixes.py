@@ -13,6 +13,7 @@ import queue
 import sys
 import time
 import types
+import warnings
 import weakref
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,12 @@ def make_hashable() -> None:
     # torch 2.6 looks up in these what can be given.
     dataclass.__kwdefaults__ = plain.__kwdefaults__  # type: ignore[attr-defined]
     dataclasses.dataclass = dataclass
+
+
+def hide_hydras_warnings() -> None:
+    """Hydra 1.3 warns of how fairseq calls it, in twenty lines that no user can change."""
+    modules = r"hydra\..*|sys$"  # sys: it blames a caller beyond the first
+    warnings.filterwarnings("ignore", category=UserWarning, module=modules)
 
 
 def call_self_attention_in_evaluation() -> None:

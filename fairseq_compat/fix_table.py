@@ -50,6 +50,7 @@ def safe_checkpoints() -> None:
 FIXES = (
     Fix("errors take one line", messages.shorten_errors, "start"),
     Fix("config classes are hashable", fairseq_fixes.make_hashable, "before"),
+    Fix("Hydra's warnings are hidden", fairseq_fixes.hide_hydras_warnings, "before"),
     Fix("checkpoints load and save safely", safe_checkpoints),
     Fix("encoder layers call their attention", fairseq_fixes.call_self_attention_in_evaluation),
     Fix("--bf16 needs no TPU", option_fixes.train_in_bfloat16),
@@ -66,7 +67,6 @@ FIXES = (
     Fix("checkpoints name their languages", fairseq_fixes.save_languages),
     Fix("a training locks its --save-dir", fairseq_fixes.lock_save_dir),
     Fix("devices are checked first", option_fixes.check_devices),
-    Fix("numbers are checked first", option_fixes.check_numbers),
     Fix("interactive input may be invalid", option_fixes.replace_invalid_bytes),
     Fix("a translation has the model's direction", option_fixes.check_direction),
     Fix("errors under hydra take one line", messages.shorten_hydras_errors),

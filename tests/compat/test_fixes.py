@@ -8,7 +8,6 @@ import dataclasses
 import functools
 import inspect
 import io
-import logging
 import sys
 from argparse import Namespace
 from pathlib import Path
@@ -67,37 +66,6 @@ def test_a_fix_that_does_not_fit_names_itself_and_the_versions(monkeypatch):
     monkeypatch.setattr(fix_table, "FIXES", (fix,))
     with pytest.raises(fix_table.FixFailed, match="'the encoder' does not fit fairseq 0"):
         fix_table.apply_fixes("fairseq")
-
-
-@pytest.mark.parametrize(("plug_in", "hidden"), [("", False), ("import fairseq_collab", True)])
-def test_messages_are_fewer_with_the_plug_in(python, repository, tmp_path, plug_in, hidden):
-    """They still go to log files."""
-    code = f"""
-import logging, sys
-sys.argv = ["fairseq-train"]
-import fairseq_cli.train
-logging.root.addHandler(logging.FileHandler({str(tmp_path / "log")!r}))
-{plug_in}
-for message in ("text", {{"model": 1}}, "task: X"):
-    logging.info(message)
-"""
-    done = python.run("-c", code, PYTHONPATH=str(repository))
-    lines = done.stdout + done.stderr
-    assert ("task: X" not in lines, "'model'" not in lines) == (hidden, hidden)
-    assert "text" in lines
-    assert "task: X" in (tmp_path / "log").read_text()
-
-
-def test_a_task_without_dictionaries_is_introduced(caplog):
-    from fairseq.tasks import FairseqTask
-
-    from fairseq_compat import messages
-
-    task = FairseqTask(dataclasses.make_dataclass("Options", [])())  # its dictionaries raise
-    chosen = dataclasses.make_dataclass("Chosen", [("arch", str)])("mine")
-    with caplog.at_level(logging.INFO):
-        messages.say_first("a CPU", chosen, task, torch.nn.Linear(3, 2))
-    assert caplog.messages[1:] == ["device: a CPU", "data: ", "model: mine, 8 parameters"]
 
 
 # Configuration dataclasses
