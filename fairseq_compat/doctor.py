@@ -20,8 +20,8 @@ FAIRSEQ = "0.12.2"
 INSTALL = f"pip install --no-deps fairseq=={FAIRSEQ}"
 LIBRARIES = ("torch", "fairseq", "hydra-core", "omegaconf", "numpy", "sacrebleu", "sentencepiece")
 #: Imported on trial; the last three are compiled when fairseq is installed.
-MODULES = ("torch", "fairseq", "fairseq.libbleu")
-MODULES += ("fairseq.data.data_utils_fast", "fairseq.data.token_block_utils_fast")
+MODULES = ["torch", "fairseq", "fairseq.libbleu"]
+MODULES += ["fairseq.data.data_utils_fast", "fairseq.data.token_block_utils_fast"]
 
 
 def main(argv: list[str] | None = None) -> int:

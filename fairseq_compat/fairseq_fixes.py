@@ -173,7 +173,7 @@ def restore_removed_names() -> None:
     for module in (data_utils, language_pair_dataset, token_block_dataset, dynamic_crf_layer):
         module.np = Proxy(numpy, percentile=percentile, **names)
 
-    sacrebleu.compute_bleu = sacrebleu.BLEU.compute_bleu
+    sacrebleu.compute_bleu = sacrebleu.BLEU.compute_bleu  # type: ignore[attr-defined]
 
     @wrap(sacrebleu, "corpus_bleu")
     def corpus_bleu(original: Any, hypotheses: Any, references: Any, *args: Any, **kw: Any) -> Any:
