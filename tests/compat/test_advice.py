@@ -49,7 +49,7 @@ def test_two_processes_as_the_page_says(tmp_path: Path, request: pytest.FixtureR
 
 
 def test_other_commands_say_to_leave_it_out() -> None:
-    line = refuse("fairseq-generate", COPY, "--path=m.pt", "--cpu", "--distributed-world-size=2")
+    line = refuse("fairseq-validate", COPY, "--path=m.pt", "--cpu", "--distributed-world-size=2")
     assert line.endswith("leave the option out")
 
 
