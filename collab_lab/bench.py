@@ -83,7 +83,7 @@ def random_model(arch: str, preset: str, task: Any, **more: Any) -> Trained:
     with torch.no_grad():  # else beam search soon repeats a few words, whatever the sentence
         for name, weight in model.named_parameters():
             weight.mul_(larger.get(name.split(".")[-2], 1))
-    state = {"cfg": OmegaConf.create({"model": cfg, "task": None})}
+    state = {"cfg": OmegaConf.create({"model": cfg, "task": {"_name": "translation"}})}
     return Trained(Path(preset), state, model, task)
 
 
