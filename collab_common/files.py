@@ -179,10 +179,3 @@ def _take_lock(path: Path) -> int:
             os.write(handle, f"{os.getpid()}\n".encode("ascii"))
             return handle
         os.close(handle)  # the holder removed the file between our open and our lock
-
-
-def config_folder() -> Path:
-    """Find the folder of Hydra configurations (--config-dir): in the wheel, or the checkout's."""
-    root = Path(__file__).resolve().parents[1]
-    installed = root / "collab_lab" / "configs"
-    return installed if installed.is_dir() else root / "configs"

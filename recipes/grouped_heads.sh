@@ -60,6 +60,7 @@ start=checkpoint.finetune_from_model
 for method in elected random important; do
     # shellcheck disable=SC2016
     tune "$method" model.heads_in_encoder="choice($counts)" \
+        'model.heads_in_decoder=${model.heads_in_encoder}' 'model.heads_in_cross=${model.heads_in_encoder}' \
         "$start=$pruned/$method"'-${model.heads_in_encoder}-${common.seed}.pt'
 done
 # shellcheck disable=SC2016

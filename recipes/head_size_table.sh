@@ -19,8 +19,8 @@ choose_dataset "multi30k" "$@"
 OUT=${OUT:-runs/head_size_$DATASET}
 
 train() {   # METHOD HEADS OVERRIDES...
-    sweep "head_size_table_$DATASET" . method="choice($1)" model.encoder_attention_heads="choice($2)" \
-        common.seed="choice(${SEEDS:-1,2})" "${@:3}"
+    sweep decide . method="choice($1)" model.encoder_attention_heads="choice($2)" \
+        common.seed="choice(${SEEDS:-1,2})" dataset.max_tokens=1024 optimization.max_update=3400 "${@:3}"
 }
 
 enter

@@ -16,6 +16,14 @@ OUT=${OUT:-runs/key_dim_$DATASET}
     "which the paper uses? Give FROM=DIR (recipes/wmt14_en_de.sh see --help)"
 
 enter
-sweep "key_dim_$DATASET" .
+table=(model=collab_diagonal,concatenated model.attention_scale=embed model.key_dim=512,256,128,64)
+case $DATASET in
+    demo) table[2]=model.key_dim=64,32,16,8 ;;
+    wmt14) table=(model=fork_collab,fork_concatenated "${table[2]}") ;;
+esac
+case $DATASET in
+    multi30k) sweep key_dim_multi30k . ;;
+    *) sweep "$DATASET" . "${table[@]}" common.seed=1,2 ;;
+esac
 fairseq-collab table "$OUT" --out "$OUT/table" --force
 exit "$failed"

@@ -24,7 +24,7 @@ usage() {
     sed -n '2,/^[^#]/ s/^# \{0,1\}//p' "$0"
     cat <<EOF
 
-Stages: data (OUT/data); train, average, translate and score (a run in OUT/runs, as configs/ has it);
+Stages: data (OUT/data); train, average, translate and score (a run in OUT/runs, as configs/experiment/ has it);
 with two of the methods also prune and fine-tune. Finished stages are skipped, and
 \`fairseq-collab table OUT/runs\` shows the runs.
 
@@ -230,7 +230,7 @@ check_machine() {
         fail "$found GiB of memory, $needs_memory are needed to prepare the text"
 }
 
-# all_stages CORPUS DATA: of configs/CORPUS.yaml and `fairseq-collab data DATA`.
+# all_stages CORPUS DATA: of configs/experiment/CORPUS.yaml and `fairseq-collab data DATA`.
 all_stages() {
     check_machine
     printf '\n== data\n'
@@ -265,9 +265,9 @@ take_out_heads() {
     [ "$pruned" -nt "$source" ] || call fairseq-collab prune "$average" "${which[@]}" --out "$pruned" --force
 }
 
-# run_of CORPUS OVERRIDES...: a run of configs/CORPUS.yaml in OUT/runs. A rerun resumes it.
+# run_of CORPUS OVERRIDES...: a run of configs/experiment/CORPUS.yaml in OUT/runs. A rerun resumes it.
 run_of() {
-    call fairseq-collab sweep "configs/$1.yaml" --out "$out/runs" "${@:2}" "${machine[@]}" \
+    call fairseq-collab sweep "configs/experiment/$1.yaml" --out "$out/runs" "${@:2}" "${machine[@]}" \
         "task.data=$out/data" "task.source_lang=${pair%-*}" "task.target_lang=${pair#*-}" \
         ${averaged:+"checkpoint.keep_last_epochs=$averaged"} "${extra[@]}"
 }

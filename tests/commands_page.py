@@ -4,66 +4,36 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import functools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-from command_checks import OURS, parser_of
 from commands import REPOSITORY
-
-from collab_lab.cli.main import COMMANDS
+from parsers import OURS, parser_of
 
 PAGE = REPOSITORY / "docs" / "commands.md"
 HEADER = """\
 # Commands and options
 
-`python tests/commands_page.py` writes this page from the parsers. Every command has `--help`, and
-overwrites a result only with `--force`. [Train](train.md) and [trained models](trained_models.md)
-show how the commands go together. Options that several commands have close the first table.
+`python tests/commands_page.py` writes this page from the parsers. What an option does:
+`fairseq-collab COMMAND --help`. A command overwrites a result only with `--force`. `-in-TYPE` is
+`-in-encoder` or `-in-decoder` (self-attention) or `-in-cross` (cross-attention).
 
-## fairseq-collab
-
-| command, option | |
-|---|---|
+| `fairseq-collab` | arguments and options | |
+|---|---|---|
 """
 ARCHITECTURES = """
 ## Options of the architectures
 
-`fairseq-train` has these options, and Hydra has them under `model.` (`model.key_dim`). `-in-TYPE`
-stands for `-in-encoder` and `-in-decoder` (self-attention) and `-in-cross` (cross-attention).
+`fairseq-train` has these options, and Hydra has them under `model.` (`model.key_dim`).
 
 | architecture or criterion, option | |
 |---|---|
 """
 
 
-def cell(text: str) -> str:
-    """Text for a cell of a Markdown table."""
-    return " ".join(text.split()).replace("|", "\\|")
-
-
 def row(*cells: str) -> str:
-    return "| " + " | ".join(map(cell, cells)) + " |"
-
-
-def command_rows(name: str, summary: str) -> Iterator[str]:
-    """A command, its arguments, and its options."""
-    parser, _ = parser_of(name)
-    formatter = parser._get_formatter()
-    actions = [one for one in parser._actions if one.help != argparse.SUPPRESS]
-    places = [one for one in actions if not one.option_strings]
-    shown = " ".join(formatter._format_args(one, one.dest.upper()) for one in places)
-    yield row(f"**`{f'fairseq-collab {name} {shown}'.strip()}`**", summary)
-    for action in actions:
-        option = of_types(action.option_strings[-1] if action.option_strings else "")
-        if option not in ("", "--force", "--help"):
-            value = formatter._format_args(action, action.dest.upper()) if action.nargs != 0 else ""
-            said = formatter._expand_help(action) if action.help else ""
-            needed = " (required)" if action.required else ""
-            yield row(f"`{f'{option} {value}'.strip()}`", said + needed)
-        elif not action.option_strings and action.help:
-            yield row(f"`{formatter._format_args(action, action.dest.upper())}`", action.help)
+    return "| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in cells) + " |\n"
 
 
 def of_types(option: str) -> str:
@@ -73,64 +43,51 @@ def of_types(option: str) -> str:
     return re.sub("[-_]in[-_]encoder$", "-in-TYPE", option)
 
 
-def option_rows(
-    name: str, fields: Iterable[dataclasses.Field[Any]], more: str = ""
-) -> Iterator[str]:
-    """Options of fairseq-train: the fields of a dataclass."""
-    yield row(f"**`{name}`**", more)
-    for field in fields:
-        option, default = of_types(field.name), field.default
-        said = field.metadata["help"]
-        if option != field.name:
-            said = said.replace("encoder self-attention", "the attention type")
-        if default not in (None, dataclasses.MISSING) and "default" not in said:
-            said += f" (default: {default})"
-        if option:
+def command_row(name: str, about: str) -> str:
+    """A command, its arguments and the names of its options; brackets: may be absent."""
+    parser, _ = parser_of(name)
+    places, words = [], []
+    for action in parser._actions:
+        option = of_types(action.option_strings[-1]) if action.option_strings else ""
+        if action.help == argparse.SUPPRESS or option in ("--help", "--force"):
+            continue
+        if not action.option_strings:
+            places.append(parser._get_formatter()._format_args(action, action.dest.upper()))
+        elif option:
+            words.append(option if action.required else f"[{option}]")
+    return row(f"**{name}**", f"`{' '.join([*places, *words])}`", about)
+
+
+def option_rows(kind: Any, *others: Any) -> Iterator[str]:
+    """Options of a dataclass that others do not have, as rows."""
+    known = {field.name for other in others for field in dataclasses.fields(other)}
+    for field in dataclasses.fields(kind):
+        option = of_types(field.name)
+        if option and field.name not in known and "help" in field.metadata:
+            said = field.metadata["help"].replace("encoder self-attention", "the attention type")
+            if field.default not in (None, dataclasses.MISSING) and "default" not in said:
+                said += f" (default: {field.default})"
             yield row(f"`--{option.replace('_', '-')}`", said)
 
 
-def new_fields(kind: Any, *others: Any) -> list[dataclasses.Field[Any]]:
-    """The options of a dataclass that others do not have."""
-    known = {field.name for other in others for field in dataclasses.fields(other)}
-    fields = dataclasses.fields(kind)
-    return [one for one in fields if one.name not in known and "help" in one.metadata]
-
-
-def architecture_rows() -> Iterator[str]:
-    from fairseq.criterions import CRITERION_DATACLASS_REGISTRY as CRITERIONS
-
-    from fairseq_collab.models.separate_heads import HeadSizeOptions as Sizes
-    from fairseq_collab.models.separate_heads import SeparateOptions as Separate
-    from fairseq_collab.models.variants import VARIANTS
-
-    for variant in VARIANTS:
-        name, more = f"--arch transformer_{variant.name}", ""
-        known = [Separate] * (issubclass(variant.options, Sizes) and variant.options != Separate)
-        if known:
-            initial = "" if issubclass(variant.options, Separate) else " but for initial values"
-            more = f"and the options of `transformer_headsize_n`{initial}"
-        yield from option_rows(name, new_fields(variant.options, *known), more)
-    usual = CRITERIONS["label_smoothed_cross_entropy"]
-    for part in ("groups", "gates"):
-        name = f"label_smoothed_cross_entropy_with_head_{part}"
-        yield from option_rows(f"--criterion {name}", new_fields(CRITERIONS[name], usual))
-
-
-@functools.cache
 def text() -> str:
     """The whole page."""
-    rows = {name: [*command_rows(name, about)] for name, about in OURS.items()}
-    rows["configs"] = [row("**`fairseq-collab configs`**", COMMANDS["configs"])]
-    uses: dict[str, list[str]] = {}
-    for name, lines in rows.items():
-        for line in lines:
-            uses.setdefault(line, []).append(name)
-    shared = {line: names for line, names in uses.items() if len(names) > 2}
-    commands = [line for lines in rows.values() for line in lines if line not in shared]
-    commands.append(row("**several commands**", ""))
-    commands += [f"{line[:-2]} ({', '.join(names)}) |" for line, names in shared.items()]
-    body = HEADER + "\n".join(commands) + "\n" + ARCHITECTURES
-    return body + "\n".join(architecture_rows()) + "\n"
+    from fairseq.criterions import CRITERION_DATACLASS_REGISTRY as CRITERIONS
+
+    from fairseq_collab.models.separate_heads import HeadSizeOptions, SeparateOptions
+    from fairseq_collab.models.variants import VARIANTS
+
+    page = HEADER + "".join(command_row(*one) for one in OURS.items()) + ARCHITECTURES
+    for variant in VARIANTS:
+        name, kind = f"--arch transformer_{variant.name}", variant.options
+        known = [SeparateOptions] * (issubclass(kind, HeadSizeOptions) and kind != SeparateOptions)
+        more = "and the options of `transformer_headsize_n`" * bool(known)
+        page += row(f"**`{name}`**", more) + "".join(option_rows(kind, *known))
+    for part in ("groups", "gates"):
+        name = f"label_smoothed_cross_entropy_with_head_{part}"
+        usual = CRITERIONS["label_smoothed_cross_entropy"]
+        page += row(f"**`--criterion {name}`**", "") + "".join(option_rows(CRITERIONS[name], usual))
+    return page
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-import subprocess
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -14,21 +14,6 @@ README = REPOSITORY / "README.md"
 RESULTS = sorted((REPOSITORY / "results").glob("*.md"))
 DOCS = sorted((REPOSITORY / "docs").glob("*.md"))
 PAGES = [README, REPOSITORY / "CONTRIBUTING.md", *DOCS, *RESULTS]  # a changelog names what is gone
-RECIPES = sorted((REPOSITORY / "recipes").glob("*.sh"))
-
-#: bash finds no command and notes each: the names of its environment, how many words it has, and
-#: the words. So bash itself expands variables and runs loops.
-_RECORDER = """
-command_not_found_handle() {
-    local names=($(compgen -e))
-    printf '%s\\0' "${names[*]}" "$#" "$@" >> "$RECORD"
-    case "$*" in
-        "fairseq-collab configs") echo configs ;;
-    esac
-}
-source() { command_not_found_handle source "$@"; }
-"""
-_ALWAYS_SET = {"OLDPWD", "PATH", "PWD", "RECORD", "SHLVL", "_"}
 
 
 class Block(NamedTuple):
@@ -37,13 +22,6 @@ class Block(NamedTuple):
     where: str
     language: str
     text: str
-
-
-class Command(NamedTuple):
-    """One command as bash would run it: its words, and the variables set for it."""
-
-    words: list[str]
-    variables: frozenset[str] = frozenset()
 
 
 def name_of(page: Path) -> str:
@@ -64,37 +42,22 @@ def prose(page: Path) -> str:
     return re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
 
 
-def code_spans(page: Path) -> list[str]:
-    """Code within the text, as one line each."""
-    return [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", prose(page))]
-
-
-def commands_of(script: str, folder: Path) -> list[Command]:
-    """The commands of a script of bash, none of them run; ``folder`` is an empty one to use."""
-    record = folder / "record"
-    record.write_text("")
-    without_redirections = re.sub(r"\s\d?>>?\s*\S+", "", script)
-    done = subprocess.run(
-        ["/bin/bash", "-c", _RECORDER + without_redirections],
-        env={"PATH": "/no/such/folder", "RECORD": str(record)},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-    )
-    assert not done.stderr, done.stderr
-    fields = iter(record.read_text().split("\0")[:-1])
-    found = []
-    for names in fields:
-        words = [next(fields) for _ in range(int(next(fields)))]
-        found.append(Command(words, frozenset(names.split()) - _ALWAYS_SET))
-    return found
-
-
-def usage_lines(recipe: Path) -> list[str]:
-    """The commands in the comment that a recipe starts with, each with what explains it cut off."""
-    header = recipe.read_text().split("set -euo", 1)[0]
-    found = re.findall(r"^#   ((?:[A-Z]+=\S+ )*bash recipes/.*)$", header, re.M)
-    return [re.split(r"\s{2,}", line)[0] for line in found]
+def commands_of(script: str) -> Iterator[tuple[dict[str, str], list[str]]]:
+    """Variables and words of each line of a script: the last of a pipe, no redirections."""
+    known: dict[str, str] = {}
+    for line in re.sub(r"\\\n", " ", script).splitlines():
+        words = shlex.split(line.rpartition(" | ")[2], comments=True)
+        if words and words[0].startswith("$"):
+            words[:1] = known[words[0][1:]].split()
+        if ">" in words:
+            words = words[: words.index(">")]
+        variables = {}
+        while words and (found := re.fullmatch(r"(\w+)=(.*)", words[0])):
+            variables[found[1]] = found[2]
+            words = words[1:]
+        if words:
+            yield variables, words
+        known |= variables
 
 
 def anchors(page: Path) -> set[str]:

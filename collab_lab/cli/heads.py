@@ -28,7 +28,7 @@ def build_parser() -> argparse.ArgumentParser:
         "heads",
         "Show what each attention head of a trained transformer does: where it looks, how "
         "confidently, whether along syntactic relations, how much the prediction depends on it, "
-        "and what its removal costs. Writes heads.json, heads.md and figures. Rerun the command "
+        "and what its removal costs. Writes heads.json, heads.md and a figure. Rerun the command "
         "to resume it.",
         "example: fairseq-collab heads checkpoint_best.pt data-bin --conllu en.conllu.gz "
         "--out heads",
@@ -75,9 +75,9 @@ def main(argv: Sequence[str]) -> int:
         stages.run(results, to_measure, loaded, path)
     finally:  # when interrupted, of the measures that are done
         if results["stages"]:
-            heads_page.write(results, args.out)
+            heads_page.write_page(results, args.out)
     print(heads_page.summary(results))
-    print(f"{args.out}: {heads_file.NAME}, {heads_page.NAME} and figures")
+    print(f"{args.out}: {heads_file.NAME}, {heads_page.NAME}, {heads_page.FIGURE}")
     return 0
 
 

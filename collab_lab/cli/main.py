@@ -13,7 +13,7 @@ import sys
 from importlib.metadata import version
 
 from collab_common.command import run
-from collab_common.files import config_folder
+from collab_lab.runs import config_folder
 
 PROG = "fairseq-collab"
 HELP = ("-h", "--help")

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from collab_common.command import check_folder, check_splittable, positive
 from collab_common.errors import UserError
-from collab_common.files import config_folder
 from collab_common.folder import MANIFEST, read_finished
 from collab_common.provenance import cores
 from collab_lab.cli import options
+from collab_lab.runs import config_folder
 
 if TYPE_CHECKING:
     from collab_lab.runs.run import Run

@@ -42,7 +42,7 @@ CELL, AROUND, LEAST = (0.95, 0.55), 0.6, 1e-4
 COLOURS, BRIGHT = "viridis", 0.44
 
 
-def write(content: Content, out: Path) -> None:
+def write_page(content: Content, out: Path) -> None:
     """Write the page, and the figure once prices are measured, each file atomically."""
     drawn = figure(content) if content["measures"].get("price") else None
     text = render(

@@ -199,9 +199,11 @@ def shared_keys_widths() -> Rows:
     for d, folder in ((128, "main"), (256, "large")):
         for part, name in data.PARTS.items():
             width = int(d * part)
-            sides = [data.of_width(folder, kind, width) for kind in (data.SHARED, data.SEPARATE)]
-            losses = [data.average(side, "valid_loss") for side in sides]
-            scores = [difference(*sides, score) for score in ("valid_loss", "chrf", "bleu")]
+            shared, separate = (
+                data.of_width(folder, kind, width) for kind in (data.SHARED, data.SEPARATE)
+            )
+            losses = [data.average(side, "valid_loss") for side in (shared, separate)]
+            scores = [difference(shared, separate, one) for one in ("valid_loss", "chrf", "bleu")]
             yield [d, f"{name}: {width}", *losses, *scores]
 
 

@@ -26,6 +26,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from collab_common import files
 from collab_common.errors import UserError
+from collab_common.moses import ordinary_text
 from collab_common.provenance import circumstances
 from collab_lab.metrics import bleu
 from collab_lab.metrics.bleu import subword_marks
@@ -47,7 +48,6 @@ from collab_lab.trained.checkpoint import (
     read_checkpoint,
     samples,
 )
-from data_prep.moses import ordinary_text
 
 Facts = dict[str, Any]
 

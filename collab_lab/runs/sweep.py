@@ -31,8 +31,8 @@ from yaml import YAMLError
 
 import fairseq_collab  # noqa: F401  (registers the models and criteria that are looked up)
 from collab_common.errors import UserError, chain, first_line
-from collab_common.files import config_folder
 from collab_common.progress import bar
+from collab_lab.runs import config_folder
 from collab_lab.runs.run import flat, started_from
 from collab_lab.runs.score import check_generation
 

@@ -51,14 +51,9 @@ class Training(NamedTuple):
     def outcome(self) -> Outcome | None:
         """How the training ended; None before."""
         status = self.process.poll()
-        return (
-            None
-            if status is None
-            else (
-                read(Outcome, self.run.outcome_file)
-                or Outcome("failed", f"ended with status {status}")
-            )
-        )
+        if status is None:
+            return None
+        return read(Outcome, self.run.outcome_file) or Outcome("failed", f"status {status}")
 
     def end(self) -> None:
         """End the session that the process leads: on several GPUs it has processes below it."""

@@ -101,7 +101,6 @@ WRONG_PATHS = {
     "heads tests tests --out=out": "tests: is a folder, not a checkpoint; give a file",
     "vote README.md nowhere --out=out": "nowhere: data folder not found; give the data folder",
     "table nowhere": "nowhere: folder not found; give the --out folder of",
-    "report nowhere --out=page.html": "nowhere: folder not found; give the --out folder of",
     "sweep nowhere.yaml": "nowhere.yaml: file not found; give or copy a file of",
 }
 
@@ -117,16 +116,14 @@ def test_tables_need_no_torch(tmp_path: Path) -> None:
     runs, out = write_sweep(tmp_path / "runs"), tmp_path / "new" / "out"
     done = run_without_torch(
         f"table {runs} --out {out}",
-        f"report {runs} --out {out}/page.html",
         f"compare {runs}/concatenated_64_1 {runs}/collab_64_1",
     )
     assert (done.returncode, done.stderr) == (0, "")
     table = (out / "table.md").read_text()
     assert "- collab_32_1: failed (out of memory)" in table
     assert "## Against concatenated" in table
-    assert done.stdout.startswith(f"{table}Best: shared keys (BLEU ")
+    assert done.stdout.startswith(table)
     assert "paired bootstrap" in done.stdout
-    files = {"figure.png", "figure.svg", "page.html", "runs.json", "table.md"}
-    assert {path.name for path in out.iterdir()} == files
+    files = {"figure.png", "figure.svg", "runs.json", "table.md"}
+    assert files <= {path.name for path in out.iterdir()}
     assert (out / "figure.png").read_bytes().startswith(b"\x89PNG")
-    assert (out / "page.html").read_text().startswith("<!doctype html>\n<html")

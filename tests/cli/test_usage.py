@@ -7,7 +7,7 @@ import shlex
 import pytest
 from refusals import wrong_usage
 
-from collab_lab.bench.models import PRESETS
+from collab_lab.bench import PRESETS
 from collab_lab.cli import bench
 from collab_lab.cli.main import main
 

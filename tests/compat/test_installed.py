@@ -147,6 +147,6 @@ def test_from_text_to_score(environment: Interpreter, tmp_path: Path) -> None:
     assert "BLEU" in score
 
     settings = ("task.data=data", *TINY, *TWO_UPDATES, "hydra.run.dir=by-hydra")
-    hydra = ("fairseq-hydra-train", "--config-dir", configs, "--config-name=multi30k")
+    hydra = ("fairseq-hydra-train", "--config-dir", configs, "--config-name=experiment/multi30k")
     run(*hydra, *settings)
     assert (tmp_path / "by-hydra" / ".hydra" / "overrides.yaml").is_file()

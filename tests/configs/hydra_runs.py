@@ -10,14 +10,10 @@ from commands import REPOSITORY
 
 CONFIGS = REPOSITORY / "configs"
 #: Those that are run by name; the other files are parts of them.
-PRIMARY = sorted(
-    str(path.relative_to(CONFIGS).with_suffix(""))
-    for path in [*CONFIGS.glob("*.yaml"), *CONFIGS.glob("experiment/*.yaml")]
-    if path.name != "base.yaml"
-)
+PRIMARY = sorted(f"experiment/{path.stem}" for path in CONFIGS.glob("experiment/*.yaml"))
 #: Of these, that of language models, which have no encoder and need text of one language.
 LANGUAGE_MODEL = "experiment/language_model"
-#: Groups of choices for any configuration; the experiments train with every schedule.
+#: Groups of choices for any configuration; the experiments train with the schedule.
 GROUPS = ("data", "model", "size", "train")
 #: Everything that costs time, made small; the decoder's sizes follow the encoder's.
 TINY = (

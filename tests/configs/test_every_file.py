@@ -25,22 +25,11 @@ def sweep_of(config: str) -> dict[str, str]:
     return settings.get("hydra", {}).get("sweeper", {}).get("params", {})
 
 
-def family(config: str) -> str:
-    """The name of an experiment without that of its corpus."""
-    return config.rpartition("_")[0] if config.startswith("experiment/") else config
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("config", PRIMARY)
 def test_primary_config_trains(config: str, data: Path, monolingual: Path, tmp_path: Path) -> None:
-    """An experiment with all of its methods, and one small value of all else.
-
-    Experiments that differ in the corpus have the same methods: all are trained with the first one.
-    """
+    """An experiment with all of its methods, and one small value of all else."""
     params = sweep_of(config)
-    if config != min(name for name in PRIMARY if family(name) == family(config)):
-        params |= {"model": params["model"].partition(",")[0]} if "model" in params else {}
-    assert bool(params) == config.startswith("experiment/")
     values = {"model.encoder_attention_heads": 2, "model.key_dim": 8, "model.head_size": 8}
     values["model.decoder_attention_heads"] = 4
     values["common.seed"] = 1
@@ -57,5 +46,5 @@ def test_primary_config_trains(config: str, data: Path, monolingual: Path, tmp_p
 def test_every_choice_of_a_group_trains(group: str, data: Path, tmp_path: Path) -> None:
     choices = [choice for choice in options(group) if not choice.startswith("lm_")]
     sweep = f"{group}={','.join(choices)}"
-    log = succeed(*tiny("multi30k", data, *TWO_UPDATES, sweep, sweep=True), cwd=tmp_path)
+    log = succeed(*tiny("experiment/multi30k", data, *TWO_UPDATES, sweep, sweep=True), cwd=tmp_path)
     assert trained_jobs(log) == len(choices)

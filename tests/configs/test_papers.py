@@ -33,8 +33,7 @@ ROWS = {row[0]: row[1:] for row in cells(PAGE) if re.fullmatch(r"\d+", row[0])}
 
 def commands_asked_for(cell: str, folder: Path) -> list[Command]:
     """Commands that the recipe of a cell would run, without ``fairseq-collab``."""
-    (command,) = commands_of(cell.strip("`"), folder)
-    _, recipe, *arguments = command.words
+    ((_, (_, recipe, *arguments)),) = commands_of(cell.strip("`"))
     if "stages.sh" not in (REPOSITORY / recipe).read_text():
         paths = {"FROM": "/archives", "DATA": "/data", "OUT": "/o"}
         return record(folder, Path(recipe).name, *arguments, **paths)
@@ -92,14 +91,15 @@ def test_runs_tokens_and_hours(row: str, tmp_path: Path) -> None:
 
 
 def test_settings_by_size_of_corpus() -> None:
-    """The table of docs/train.md is that of configs/train/."""
+    """The table of docs/train.md is that of configs/."""
     rows = [
         row
         for row in cells(PAGE.with_name("train.md"))
         if re.match(r"[\d,]+ \| `_", " | ".join(row))
     ]
-    for name, row in zip(("multi30k", "iwslt14", "wmt14"), rows, strict=True):
-        config = OmegaConf.load(REPOSITORY / f"configs/train/{name}.yaml")
+    names = ("train/multi30k", "experiment/iwslt14", "experiment/wmt14")
+    for name, row in zip(names, rows, strict=True):
+        config = OmegaConf.load(REPOSITORY / f"configs/{name}.yaml")
         per_update = config.dataset.max_tokens * config.optimization.get("update_freq", [1])[0]
         expected = [config.model.dropout, *config.optimization.lr]
         expected += [config.lr_scheduler.warmup_updates, per_update]

@@ -26,7 +26,7 @@ def test_a_job_that_is_stopped_resumes(data: Path, tmp_path: Path) -> None:
     last = tmp_path / "0" / "checkpoints" / "checkpoint_last.pt"
     overrides = ["optimization.max_epoch=4", *SLURM, "checkpoint.keep_last_epochs=4"]
     environment = {"SLURM_STAND_IN": str(tmp_path), "SLURM_TIME_IS_UP": str(last)}
-    command = tiny("multi30k", data, *overrides, sweep=True)
+    command = tiny("experiment/multi30k", data, *overrides, sweep=True)
     succeed(*command, cwd=tmp_path, PATH=PATH, **environment)
     log = (tmp_path / "log").read_text()
     assert "Exiting gracefully after preemption/timeout" in log

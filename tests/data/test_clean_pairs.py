@@ -72,5 +72,5 @@ def test_unequal_lengths(longer: int, pair: Pair, tmp_path: Path) -> None:
     sides = [b"1 .\n2 ?\n", b"1 .\n2 ?\n"]
     sides[longer] += b"3 !\n"
     sources = pair(sides[0], sides[1])
-    with refusing(f"unequal line counts: {sources[0]} has "):
+    with refusing(str(sources[0])):
         clean_pairs(sources, outputs(tmp_path), ratio=9, shortest=1, longest=9)

@@ -90,7 +90,7 @@ def test_pairs() -> None:
 
 def test_a_grammar_that_is_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Grammar, "sentence", lambda self: ("A.", "B."))
-    with refusing("only 1 distinct sentences found of 2"):
+    with refusing():
         list(generate(2, 1))
 
 

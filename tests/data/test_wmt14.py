@@ -100,7 +100,7 @@ def test_english_french(tmp_path: Path) -> None:
 
 
 def test_variant_of_english_german_alone() -> None:
-    with refusing("--variant google: is of en-de, not of en-fr; give --variant wmt14 or fairseq"):
+    with refusing("--variant google"):
         corpus("google", FRENCH)
 
 
@@ -145,7 +145,7 @@ def test_variant_google(tmp_path: Path, no_fairseq: None) -> None:
     options = google_corpus.dictionaries
     assert options == ["--joined-dictionary", "--nwordssrc=32768", "--nwordstgt=32768"]
     filled(source, {"test-full.tgz": full_test({"en": ["one"], "de": ["eins"]})})
-    with refusing("test.de has 20 sentences, ", "2014.de.sgm has 1"):
+    with refusing("test.de", "2014.de.sgm"):
         made(tmp_path / "other", source, "google")
 
 

@@ -36,15 +36,10 @@ def source(name: str) -> Trained:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("beauty=0.5", "names none of cache, parameters, multiply-adds"),
-        ("multiply_adds=0.5", "names none of"),
-        *((text, "must be above 0 and below 1") for text in ("cache", "cache=1", "parameters=0")),
-    ],
+    "text", ["beauty=0.5", "multiply_adds=0.5", "cache", "cache=1", "parameters=0"]
 )
-def test_what_is_no_target(text: str, said: str) -> None:
-    with pytest.raises(ArgumentTypeError, match=said):
+def test_what_is_no_target(text: str) -> None:
+    with pytest.raises(ArgumentTypeError):
         parse(text)
 
 

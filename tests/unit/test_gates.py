@@ -210,22 +210,22 @@ def test_a_converged_model_keeps_its_function(
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "place"),
     [
-        ({"gated_types": "encoder,self"}, "--gated-types is 'encoder,self'; it must name some of"),
-        ({"gated_types": ""}, "--gated-types is ''; it must name some of encoder, decoder, cross"),
-        ({"gate_speed": 0}, "gate_speed is 0; it must be at least 1"),
-        ({"freeze_decoder": True}, "--freeze-decoder: freezes gates; give --gated-types encoder"),
+        ({"gated_types": "encoder,self"}, "--gated-types"),
+        ({"gated_types": ""}, "--gated-types"),
+        ({"gate_speed": 0}, "gate_speed"),
+        ({"freeze_decoder": True}, "--freeze-decoder"),
     ],
 )
-def test_wrong_options(options: dict[str, Any], message: str) -> None:
-    with refusing(message):
+def test_wrong_options(options: dict[str, Any], place: str) -> None:
+    with refusing(place):
         model(**options)
 
 
 def test_what_the_criterion_rejects() -> None:
     for penalty in (-1.0, float("nan")):
-        with refusing(f"--gate-penalty: is {penalty}; it must be 0 or more"):
+        with refusing("--gate-penalty"):
             criterion(penalty)
-    with refusing("give --arch transformer_gated_heads"):
+    with refusing("--arch"):
         criterion()(toy.model("transformer_headsize_n").train(), sample())

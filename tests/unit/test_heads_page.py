@@ -46,7 +46,7 @@ FULL: dict[str, Any] = {
 
 
 def test_the_page_has_a_row_for_each_head_and_one_figure(tmp_path: Path) -> None:
-    page.write(FULL, tmp_path)
+    page.write_page(FULL, tmp_path)
     text = (tmp_path / page.NAME).read_text()
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {page.NAME, page.FIGURE, "heads.pdf"}
@@ -75,5 +75,5 @@ def test_what_a_head_does() -> None:
 
 
 def test_parts_that_are_missing_are_left_out(tmp_path: Path) -> None:
-    page.write(EMPTY, tmp_path)
+    page.write_page(EMPTY, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [page.NAME]

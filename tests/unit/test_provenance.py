@@ -16,7 +16,6 @@ from refusals import refusing
 from run_folders import start_run, write_run
 
 from collab_common import provenance
-from collab_common.errors import UserError
 from collab_common.provenance import circumstances, hardware
 from collab_lab.runs.run import Run
 
@@ -73,21 +72,15 @@ def test_the_reference_is_kept_in_the_run_or_in_the_data_folder(
 
 
 def test_no_reference_before_the_score(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="new: is not scored"):
+    with refusing("new"):
         Run(start_run(tmp_path, "new")).reference()
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"a: [1", "cannot be read: while parsing a flow sequence"),
-        (b"- 1", "is a list, not a configuration"),
-    ],
-)
-def test_a_faulty_configuration_is_one_line(tmp_path: Path, content: bytes, message: str) -> None:
+@pytest.mark.parametrize("content", [b"a: [1", b"- 1"])
+def test_a_faulty_configuration_is_one_line(tmp_path: Path, content: bytes) -> None:
     run = Run(start_run(tmp_path, "run"))
     run.config_file.write_bytes(content)
-    with refusing(f"{run.config_file}: {message}"):
+    with refusing(str(run.config_file)):
         run.config()
 
 
@@ -95,5 +88,5 @@ def test_an_unreadable_score_is_named(tmp_path: Path) -> None:
     run = Run(start_run(tmp_path, "run"))
     assert run.score() is None
     run.score_file.write_text(json.dumps({"bleu": 1.0})[:-1])
-    with pytest.raises(UserError, match=r"score\.json: not JSON .*; remove the file and score"):
+    with refusing(str(run.score_file)):
         run.score()

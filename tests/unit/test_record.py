@@ -11,7 +11,6 @@ import pytest
 from refusals import refusing
 from run_folders import facts_of, some_record
 
-from collab_common.errors import UserError
 from collab_common.files import write_json
 from collab_lab.runs.record import Outcome, Record, Started, read
 from collab_lab.runs.run import Run
@@ -29,7 +28,7 @@ def test_missing_fields_are_named(tmp_path: Path) -> None:
     facts = facts_of("collab", 64)
     del facts["seed"]
     write_json(tmp_path / "score.json", facts)
-    with refusing("score.json: missing 1 required keyword-only argument: 'seed'; remove the file"):
+    with refusing("score.json", "'seed'"):
         Run(tmp_path).score()
 
 
@@ -43,7 +42,7 @@ def test_missing_fields_are_named(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_wrong_values_are_named(field: str, value: Any, tmp_path: Path) -> None:
     write_json(tmp_path / "score.json", facts_of("collab", 64) | {field: value})
-    with refusing(f"score.json: {field} is ", "; it must be ", "remove the file and score"):
+    with refusing(f"score.json: {field} is "):
         Run(tmp_path).score()
 
 
@@ -54,5 +53,5 @@ def test_how_a_run_was_started_and_why_it_failed(tmp_path: Path) -> None:
     started = read(Started, path)
     assert started == Started({"model.key_dim": "8"}, date="2026-11-21")
     path.write_text('{"verdict": "failed"}')
-    with pytest.raises(UserError, match=r"file\.json: missing 1 required .*: 'reason'"):
+    with refusing("file.json", "'reason'"):
         read(Outcome, path)

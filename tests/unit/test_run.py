@@ -20,10 +20,9 @@ from refusals import refusing
 from run_folders import some_record, write_run
 
 from collab_common.errors import UserError
-from collab_common.files import config_folder
 from collab_common.folder import build_folder
 from collab_lab.metrics.translate import Translations
-from collab_lab.runs import devices, worker
+from collab_lab.runs import config_folder, devices, worker
 from collab_lab.runs.record import Outcome, Started
 from collab_lab.runs.run import PLUGIN, Run, data_folder, is_ours, runs_under
 from collab_lab.runs.score import (
@@ -283,7 +282,7 @@ def in_place(code: str) -> list[str]:
             "RuntimeError: after",
         ),
         ("raise ValueError('no\\nmore')", "failed", "ValueError: no"),
-        ("import os; os.kill(os.getpid(), 9)", "failed", "ended with status -9"),
+        ("import os; os.kill(os.getpid(), 9)", "failed", "status -9"),
     ],
 )
 def test_how_a_training_ended(
@@ -426,11 +425,7 @@ SWEPT = COLLAB + 'hydra: {sweeper: {params: {model.key_dim: "8,16"}}}\n'
         # ... and on the command line.
         (SWEPT, "model.key_dims=1", "key_dims'; did you mean model.key_d"),
         (SWEPT, "model=latnt", "'model/latnt'; did you mean latent?"),
-        (
-            SWEPT,
-            "model.query_mixing=choice(ful,own)",
-            "none of diagonal, full, own",
-        ),
+        (SWEPT, "model.query_mixing=choice(ful,own)", "none of diagonal, full, own"),
         (SWEPT, "+foo=3", "foo: is no section of a configuration"),
         (SWEPT, "model=null", "Hydra says: Config group"),
         # What Hydra says of a faulty file takes one line.
@@ -548,7 +543,7 @@ def test_a_rate_without_a_warm_up(tmp_path: Path) -> None:
 
 def test_stock_transformers_are_planned() -> None:
     """Their options are in no list of fairseq's."""
-    (job,) = plan(config_folder() / "iwslt14.yaml", ["model=vanilla"])
+    (job,) = plan(config_folder() / "experiment" / "iwslt14.yaml", ["model=vanilla"])
     assert job.config.model._name == "transformer"
 
 
