@@ -246,7 +246,9 @@ def fewer_heads(name: str, trained: Trained, statistics: Priced, shares: Shares)
     retained, price = without(trained.heads, order[:removed])
     check_retained(trained, retained)
     words = ["--remove-share", f"{removed / len(order):.6g}"]
-    words += [] if types == ATTENTION_TYPES else ["--types", *types]
+    words += (
+        [] if types == ATTENTION_TYPES else ["--types", *(t for t in types if trained.heads[t])]
+    )
     return Candidate(
         name, price, ("prune", words), lambda: (pruned(trained, retained, statistics), price)
     )

@@ -42,6 +42,8 @@ def check(trained: Trained, target: Target) -> None:
         check_sizes_of_heads(attention, trained.path, target)
         first = first_of_side.setdefault(attention.type == "encoder", attention)
         heads, expected = attention.module.num_heads, first.module.num_heads
+        if not heads:
+            raise UserError(f"{attention} has no heads to convert", trained.path)
         if heads != expected:
             problem = f"{attention} has {heads} heads and {first} has {expected}"
             todo = "models with pruned heads cannot be converted"
