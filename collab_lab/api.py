@@ -11,11 +11,13 @@ from collab_lab.conversion.base import Conversion
 from collab_lab.conversion.converter import Converter, check, chosen_sizes
 from collab_lab.conversion.kinds import TARGETS
 from collab_lab.metrics.loss import mean_bits
-from collab_lab.pricing.bits import Point, head_prices
+from collab_lab.pricing.bits import Point
+from collab_lab.pricing.heads import head_prices
 from collab_lab.pricing.statistics import Statistics, collect
 from collab_lab.pruning import choices, surgery
 from collab_lab.pruning.surgery import Retained
-from collab_lab.trained.attentions import Attention, attentions
+from collab_lab.refit import refit
+from collab_lab.trained.attentions import Attention
 from collab_lab.trained.checkpoint import Trained, samples
 
 #: Kinds of heads that :func:`prices` tells the prices of.
@@ -43,8 +45,7 @@ class Prices(NamedTuple):
 
     def heads(self, attention: Attention) -> list[float]:
         """The price of removing each head alone."""
-        prices: list[float] = head_prices(self.statistics[attention].head_fisher).tolist()
-        return prices
+        return head_prices(attention.module, self.statistics[attention])
 
     def sizes(self, attention: Attention) -> dict[str, list[Point]]:
         """By kind of heads, costs and prices at up to 16 sizes, ascending to the exact one."""
@@ -110,7 +111,9 @@ def convert(
             or ``multiply-adds`` (0 to 1); sizes are spread at the least price.
         query_mixing: of shared keys: ``own``, ``full`` or ``diagonal``.
         value_heads: of shared keys: number of values; None leaves them.
-        statistics: of :func:`prices`; default: a pass over ``sentences`` of ``subset``.
+        statistics: of :func:`prices`; default: a pass over the sentences.
+        subset, sentences: set, and number of them evenly spread over it, for prices and the fit of
+            the new heads' outputs (:mod:`.refit`).
 
     Raises:
         UserError: the model has no counterpart, or a size or share is out of range.
@@ -121,12 +124,14 @@ def convert(
     target = TARGETS[to](conversion)
     check(model, target)
     sizes = {} if shares else chosen_sizes(size, by_type or {}, model, target)
-    if statistics is None:
-        statistics = collect(model, samples(model, subset, sentences))
-    converter = Converter(model, conversion, statistics)
+    batches = samples(model, subset, sentences)
+    converter = Converter(
+        model, conversion, collect(model, batches) if statistics is None else statistics
+    )
     if shares:
         sizes = converter.spread(shares)
     result, prices_of = converter.convert(sizes)
+    refit(result, model, batches)
     return Converted(result, sizes, prices_of)
 
 
@@ -150,14 +155,15 @@ def prune(
     same_on_each_side: bool = False,
     retained: Retained | None = None,
     types: Sequence[AttentionType] = ATTENTION_TYPES,
-    importances: choices.Importances | None = None,
+    random: int | None = None,
     statistics: Mapping[Attention, Statistics] | None = None,
     subset: str = "train",
     sentences: int = 1000,
 ) -> Pruned:
     """Remove heads from a trained model: those of least price, unless other arguments choose.
 
-    Gates are multiplied into the weights first.
+    Gates are multiplied into the weights first.  In the end maps are fitted to what the heads that
+    are left compute (:mod:`.refit`), whatever chose them.
 
     Args:
         number: of heads to remove from the whole model.
@@ -166,8 +172,9 @@ def prune(
             equally many, and so do those of the decoder.
         retained: the heads to keep instead, by attention type and layer.
         types: attention types that lose heads.
-        importances: of each head, by attention type and layer: the least important ones go.
-        statistics: of :func:`prices`; default: a pass over ``sentences`` of ``subset``.
+        random: seed of a random choice instead.
+        statistics: of :func:`prices`; default: a pass over the sentences.
+        subset, sentences: set, and number of them evenly spread over it, for prices and the fit.
 
     Raises:
         UserError: heads share projections, or there are fewer heads.
@@ -175,33 +182,26 @@ def prune(
     surgery.check_heads(model)
     if same_on_each_side and (number is None or set(types) != set(ATTENTION_TYPES)):
         raise UserError("needs a number, and heads of all types", "same_on_each_side")
-    model = choices.without_gates(model)
-    if retained is not None:
-        return Pruned(surgery.pruned(model, retained), retained, None)
     if keep is not None:
         choices.check_enough(model.heads, keep)
-    elif number is None:
+    elif number is None and retained is None:
         raise UserError("no heads are chosen", todo="give a number, keep, or retained heads")
-    if importances is not None:
-        pairs, statistics = choices.on_diagonals(importances, model), None
-    else:
-        if statistics is None:
-            statistics = collect(model, samples(model, subset, sentences))
-        # By name: without gates the model is a copy, with other attention objects.
-        by_name = {attention.name: fisher for attention, fisher in statistics.items()}
-        named = [attention for attention in attentions(model.model) if attention.name in by_name]
-        statistics = {attention: by_name[attention.name] for attention in named}
-        pairs = {attention: fisher.head_fisher for attention, fisher in statistics.items()}
-    pairs = {attention: fisher for attention, fisher in pairs.items() if attention.type in types}
-    if keep is not None:
-        retained, price = choices.cheapest_of_each(model.heads, pairs, keep)
-    elif same_on_each_side:
-        orders = {attention: choices.removals({attention: m}) for attention, m in pairs.items()}
-        retained, price = choices.equal_on_each_side(model.heads, orders, number or 0)
-    else:
-        retained, price = choices.cheapest(model.heads, pairs, number or 0)
-    result = surgery.pruned(model, retained, statistics)
-    return Pruned(result, retained, None if statistics is None else price)
+    batches, whole, price = samples(model, subset, sentences), choices.without_gates(model), None
+    if retained is None:
+        if random is not None:
+            order = choices.random_removals(model, random)
+        else:
+            order = choices.removals(collect(model, batches) if statistics is None else statistics)
+        order = [removal for removal in order if removal.attention.type in types]
+        if same_on_each_side:
+            order = choices.equal_on_each_side(order, number or 0)
+        else:
+            order = order[:number] if keep is None else choices.down_to(keep, model.heads, order)
+        retained, rise = choices.without(model.heads, order)
+        price = rise if random is None else None
+    result = surgery.pruned(whole, retained)
+    refit(result, whole, batches)
+    return Pruned(result, retained, price)
 
 
 def validation_loss(model: Trained, batches: Sequence[Mapping[str, Any]] | None = None) -> float:

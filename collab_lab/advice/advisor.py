@@ -4,7 +4,7 @@ One pass over training sentences (:func:`.statistics.collect`) prices every kind
 model allows, at every width.  For each kind, the widths are spread over attentions so that all
 targets hold at the least predicted loss (:func:`.bits.cheapest`); heads are removed in the order of
 :func:`.choices.removals`.  Costs are exact before a model is built.  The best :data:`MEASURED`
-candidates are built, and their losses measured on the whole validation set.
+candidates are built and refitted, and their losses measured on the whole validation set.
 
 A model has one kind of heads.  A mixture of kinds would not lower the cache: a latent of r = K + V
 numbers contains every shared key of width K next to values of width V, and all grouped-query heads
@@ -31,6 +31,7 @@ from collab_lab.pricing.bits import Point
 from collab_lab.pricing.statistics import Statistics, collect
 from collab_lab.pruning.choices import removals, without, without_gates
 from collab_lab.pruning.surgery import check_heads, pruned
+from collab_lab.refit import refit
 from collab_lab.trained.attentions import Attention, attentions
 from collab_lab.trained.checkpoint import Trained, samples
 
@@ -49,7 +50,7 @@ class Candidate(NamedTuple):
     Attributes:
         price: predicted loss in bits per target token.
         command: of ``fairseq-collab``, with its options, that makes the model.
-        make: builds it.
+        make: builds it, before :func:`.refit`.
     """
 
     name: str
@@ -114,6 +115,7 @@ def advise(trained: Trained, shares: Shares, most: float, subset: str, sentences
     model_costs, finals = totals(trained.model), []
     for candidate in bar("candidates", sorted(proposed, key=lambda c: c.price)[:MEASURED]):
         model, price = candidate.make()
+        refit(model, trained, batches)
         bits, _ = _bits(model, valid)
         ratios = {name: cost / model_costs[name] for name, cost in totals(model.model).items()}
         rise = increase(bits, before, tokens)
@@ -210,7 +212,7 @@ def fewer_heads(name: str, trained: Trained, statistics: Priced, shares: Shares)
     """The model without its cheapest heads: for the cache alone, those of the decoder."""
     check_heads(trained)
     types = ("decoder", "cross") if shares.keys() == {"cache"} else ATTENTION_TYPES
-    order = removals({a: s.head_fisher for a, s in statistics.items() if a.type in types})
+    order = removals({a: of_it for a, of_it in statistics.items() if a.type in types})
     costs_left, removed = totals(trained.model), 0
     budgets = {resource: int(share * costs_left[resource]) for resource, share in shares.items()}
     while any(costs_left[resource] > budgets[resource] for resource in budgets):
@@ -223,9 +225,7 @@ def fewer_heads(name: str, trained: Trained, statistics: Priced, shares: Shares)
     retained, price = without(trained.heads, order[:removed])
     words = ["--remove-share", f"{removed / len(order):.6g}"]
     words += [] if types == ATTENTION_TYPES else ["--types", *types]
-    return Candidate(
-        name, price, ("prune", words), lambda: (pruned(trained, retained, statistics), price)
-    )
+    return Candidate(name, price, ("prune", words), lambda: (pruned(trained, retained), price))
 
 
 def costs_of_heads(attention: Attention) -> Point:
