@@ -10,6 +10,7 @@ trained model, ``x`` the residual stream and ``o`` the output of the block:
 is the trained model's output with the difference of the residual streams, so that a map also makes
 up for earlier blocks.  The ridge is the mean of ``|h'|^2``: the old map weighs as much as one word
 for each of its inputs, so few sentences change little.  A model without a change stays as it is.
+Fewer heads and grouped-query heads lose less even with 30 sentences; latents gain least.
 
 Encoder layers come first, then for each decoder layer self-attention, cross-attention and the
 feed-forward block.  Hidden states go from block to block, so each model reads each sentence once.
