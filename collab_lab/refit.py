@@ -194,8 +194,8 @@ def _refit_block(
     """Fit one map, and take both streams through the block."""
     last, hidden, outputs = changed.last, list[Tensor](), list[Tensor]()
     size = last.in_features + 1
-    gram = torch.zeros(size, size, dtype=torch.float64, device=last.bias.device)
-    product = gram.new_zeros(size, last.out_features)
+    gram: Tensor = torch.zeros(size, size, dtype=torch.float64, device=last.bias.device)
+    product: Tensor = gram.new_zeros(size, last.out_features)
     for i, of_words in enumerate(words):
         x, wanted_x = own.streams[i], target.streams[i]
         seen = [x.new_empty(*x.shape[:2], 0)]  # without heads the map is never called
