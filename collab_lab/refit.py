@@ -194,8 +194,8 @@ def _refit_block(
     """Fit one map, and take both streams through the block."""
     last, hidden, outputs = changed.last, list[Tensor](), list[Tensor]()
     size = last.in_features + 1
-    gram: Tensor = torch.zeros(size, size, dtype=torch.float64, device=last.bias.device)
-    product: Tensor = gram.new_zeros(size, last.out_features)
+    gram = torch.zeros(size, size, dtype=torch.float64, device=last.bias.device)
+    product = gram.new_zeros(size, last.out_features)
     for i, of_words in enumerate(words):
         x, wanted_x = own.streams[i], target.streams[i]
         seen = [x.new_empty(*x.shape[:2], 0)]  # without heads the map is never called
@@ -215,8 +215,8 @@ def _refit_block(
     ridges[-1] *= BIAS_RIDGE
     change = torch.linalg.solve(gram + ridges.diag(), product)  # (size, d)
     weight, bias = change[:-1].T, change[-1]
-    last.weight += weight.to(last.weight)
-    last.bias += bias.to(last.bias)
+    last.weight.add_(weight.to(last.weight))
+    last.bias.add_(bias.to(last.bias))
     for i, (h, output) in enumerate(zip(hidden, outputs, strict=True)):
-        fitted = torch.add(output, functional.linear(h, weight.to(h), bias.to(h)))
+        fitted = output + functional.linear(h, weight.to(h), bias.to(h))
         own.streams[i] = changed.stream(own.streams[i], fitted)
