@@ -6,17 +6,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from collab_common import AttentionType
-from collab_common.errors import UserError, reject_unused
+from collab_common.errors import UserError
 from collab_lab.conversion import check_arguments as conversion_arguments
 from collab_lab.conversion.base import Conversion
 from collab_lab.conversion.converter import Converter, check, chosen_sizes
 from collab_lab.conversion.kinds import TARGETS
 from collab_lab.metrics.loss import mean_bits
-from collab_lab.pricing.bits import Point, head_prices
+from collab_lab.pricing.bits import Point
+from collab_lab.pricing.heads import head_prices
 from collab_lab.pricing.statistics import Statistics, collect, matched
 from collab_lab.pruning import check_arguments as pruning_arguments
 from collab_lab.pruning import choices, surgery
 from collab_lab.pruning.surgery import Retained
+from collab_lab.refit import refit
 from collab_lab.trained.attentions import Attention
 from collab_lab.trained.checkpoint import Trained, samples
 
@@ -46,8 +48,7 @@ class Prices(NamedTuple):
     def heads(self, attention: Attention) -> list[float]:
         """The price of removing each head alone."""
         self._check(attention)
-        prices: list[float] = head_prices(self.statistics[attention].head_fisher).tolist()
-        return prices
+        return head_prices(attention.module, self.statistics[attention])
 
     def sizes(self, attention: Attention) -> dict[str, list[Point]]:
         """By kind of heads, costs and prices at up to 16 sizes, ascending to the exact one."""
@@ -112,8 +113,8 @@ def convert(
     query_mixing: str | None = None,
     value_heads: int | None = None,
     statistics: Mapping[Attention, Statistics] | None = None,
-    subset: str | None = None,
-    sentences: int | None = None,
+    subset: str = "train",
+    sentences: int = 1000,
 ) -> Converted:
     """Convert a trained model's heads to others with the least predicted loss.
 
@@ -127,8 +128,10 @@ def convert(
             or ``multiply-adds`` (0 to 1); sizes are spread at the least price.
         query_mixing: of shared keys: ``own`` (default), ``full`` or ``diagonal``.
         value_heads: of shared keys: number of values; None leaves them.
-        statistics: of :func:`prices` of this model, which may have been opened again.
-        subset, sentences: without statistics: of the pass; default: 1,000 of ``train``.
+        statistics: of :func:`prices` of this model, which may have been opened again; default: a
+            pass over the sentences.
+        subset, sentences: set, and number of them evenly spread over it, for prices and the fit of
+            the new heads' outputs (:mod:`.refit`).
 
     Raises:
         UserError: the model has no counterpart, a size or share is out of range, the statistics
@@ -139,11 +142,13 @@ def convert(
     target = TARGETS[to](conversion)
     check(model, target)
     sizes = {} if shares else chosen_sizes(size, by_type or {}, model, target)
-    statistics = _statistics(model, statistics, subset, sentences)
-    converter = Converter(model, conversion, statistics)
+    batches = samples(model, subset, sentences)
+    found = collect(model, batches) if statistics is None else statistics
+    converter = Converter(model, conversion, matched(found, model))
     if shares:
         sizes = converter.spread(shares)
     result, prices_of = converter.convert(sizes)
+    refit(result, model, batches)
     return Converted(result, sizes, prices_of)
 
 
@@ -171,14 +176,15 @@ def prune(
     same_on_each_side: bool = False,
     retained: Retained | None = None,
     types: Sequence[AttentionType] | None = None,
-    importances: choices.Importances | None = None,
+    random: int | None = None,
     statistics: Mapping[Attention, Statistics] | None = None,
-    subset: str | None = None,
-    sentences: int | None = None,
+    subset: str = "train",
+    sentences: int = 1000,
 ) -> Pruned:
     """Remove heads from a trained model: those of least price, unless other arguments choose.
 
-    Gates are multiplied into the weights first.
+    Gates are multiplied into the weights first.  In the end maps are fitted to what the heads that
+    are left compute (:mod:`.refit`), whatever chose them.
 
     Args:
         number: of heads to remove from the whole model.
@@ -187,9 +193,10 @@ def prune(
             equally many, and so do those of the decoder.
         retained: the heads to keep instead, by attention type and layer.
         types: attention types that lose heads; default: all.
-        importances: of each head, by attention type and layer: the least important ones go.
-        statistics: of :func:`prices` of this model, which may have been opened again.
-        subset, sentences: without statistics: of the pass; default: 1,000 of ``train``.
+        random: seed of a random choice instead.
+        statistics: of :func:`prices` of this model, which may have been opened again; default: a
+            pass over the sentences.
+        subset, sentences: set, and number of them evenly spread over it, for prices and the fit.
 
     Raises:
         UserError: heads share projections, there are fewer heads, none would be left in the model
@@ -197,50 +204,32 @@ def prune(
             effect.
     """
     pruning_arguments(
-        number=number, keep=keep, retained=retained, types=types, importances=importances,
-        statistics=statistics, subset=subset, sentences=sentences,
-        same_on_each_side=same_on_each_side,
+        number=number, keep=keep, retained=retained, types=types, random=random,
+        statistics=statistics, same_on_each_side=same_on_each_side,
     )  # fmt: skip
     surgery.check_heads(model)
-    model = choices.without_gates(model)
-    if retained is not None:
-        return Pruned(surgery.pruned(model, retained), retained, None)
     heads = choices.heads_of_types(model, types)
     if keep is not None:
         choices.check_enough(heads, keep)
     elif not 0 <= (number or 0) <= sum(map(sum, heads.values())):
         raise UserError(f"cannot remove {number} heads: it has {heads} by layer", model.path)
-    if importances is not None:
-        pairs = choices.on_diagonals(importances, model)
-    else:
-        statistics = _statistics(model, statistics, subset, sentences)
-        pairs = {attention: fisher.head_fisher for attention, fisher in statistics.items()}
-    pairs = {attention: fisher for attention, fisher in pairs.items() if attention.type in heads}
-    if keep is not None:
-        retained, price = choices.cheapest_of_each(model.heads, pairs, keep)
-    elif same_on_each_side:
-        orders = {attention: choices.removals({attention: m}) for attention, m in pairs.items()}
-        retained, price = choices.equal_on_each_side(model.heads, orders, number or 0)
-    else:
-        retained, price = choices.cheapest(model.heads, pairs, number or 0)
-    result = surgery.pruned(model, retained, statistics)
-    return Pruned(result, retained, None if statistics is None else price)
-
-
-def _statistics(
-    model: Trained,
-    statistics: Mapping[Attention, Statistics] | None,
-    subset: str | None = None,
-    sentences: int | None = None,
-) -> dict[Attention, Statistics]:
-    """The statistics that are given, checked, or those of a pass."""
-    if statistics is not None:
-        reason = "has no effect with statistics, which are given"
-        reject_unused(reason, subset=subset, sentences=sentences)
-    else:
-        batches = samples(model, subset or "train", 1000 if sentences is None else sentences)
-        statistics = collect(model, batches)
-    return matched(statistics, model)
+    batches, whole, price = samples(model, subset, sentences), choices.without_gates(model), None
+    if retained is None:
+        if random is not None:
+            order = choices.random_removals(model, random)
+        else:
+            found = collect(model, batches) if statistics is None else statistics
+            order = choices.removals(matched(found, model))
+        order = [removal for removal in order if removal.attention.type in heads]
+        if same_on_each_side:
+            order = choices.equal_on_each_side(order, number or 0)
+        else:
+            order = order[:number] if keep is None else choices.down_to(keep, model.heads, order)
+        retained, rise = choices.without(model.heads, order)
+        price = rise if random is None else None
+    result = surgery.pruned(whole, retained)
+    refit(result, whole, batches)
+    return Pruned(result, retained, price)
 
 
 def validation_loss(model: Trained, batches: Sequence[Mapping[str, Any]] | None = None) -> float:

@@ -4,7 +4,7 @@ One pass over training sentences (:func:`.statistics.collect`) prices every kind
 model allows, at every width.  For each kind, the widths are spread over attentions so that all
 targets hold at the least predicted loss (:func:`.bits.cheapest`); heads are removed in the order of
 :func:`.choices.removals`.  Costs are exact before a model is built.  The best :data:`MEASURED`
-candidates are built, and their losses measured on the whole validation set.
+candidates are built and refitted, and their losses measured on the whole validation set.
 
 A model has one kind of heads.  A mixture of kinds would not lower the cache: a latent of r = K + V
 numbers contains every shared key of width K next to values of width V, and all grouped-query heads
@@ -32,6 +32,7 @@ from collab_lab.pricing.bits import Point
 from collab_lab.pricing.statistics import Statistics, collect
 from collab_lab.pruning.choices import removals, without, without_gates
 from collab_lab.pruning.surgery import check_heads, check_retained, pruned
+from collab_lab.refit import refit
 from collab_lab.trained.attentions import Attention, attentions
 from collab_lab.trained.checkpoint import Trained, samples
 
@@ -50,7 +51,7 @@ class Candidate(NamedTuple):
     Attributes:
         price: predicted loss in bits per target token.
         command: of ``fairseq-collab``, with its options, that makes the model.
-        make: builds it.
+        make: builds it, before :func:`.refit`.
     """
 
     name: str
@@ -129,6 +130,7 @@ def advise(
         except UserError as error:
             rejected[candidate.name] = reason_of(error)
             continue
+        refit(model, trained, batches)
         bits, _ = _bits(model, valid)
         ratios = {name: cost / model_costs[name] for name, cost in totals(model.model).items()}
         rise = increase(bits, before, tokens)
@@ -233,7 +235,7 @@ def fewer_heads(name: str, trained: Trained, statistics: Priced, shares: Shares)
     """The model without its cheapest heads: for the cache alone, those of the decoder."""
     check_heads(trained)
     types = ("decoder", "cross") if shares.keys() == {"cache"} else ATTENTION_TYPES
-    order = removals({a: s.head_fisher for a, s in statistics.items() if a.type in types})
+    order = removals({a: of_it for a, of_it in statistics.items() if a.type in types})
     costs_left, removed = totals(trained.model), 0
     budgets = {resource: int(share * costs_left[resource]) for resource, share in shares.items()}
     while any(costs_left[resource] > budgets[resource] for resource in budgets):
@@ -249,9 +251,7 @@ def fewer_heads(name: str, trained: Trained, statistics: Priced, shares: Shares)
     words += (
         [] if types == ATTENTION_TYPES else ["--types", *(t for t in types if trained.heads[t])]
     )
-    return Candidate(
-        name, price, ("prune", words), lambda: (pruned(trained, retained, statistics), price)
-    )
+    return Candidate(name, price, ("prune", words), lambda: (pruned(trained, retained), price))
 
 
 def costs_of_heads(attention: Attention) -> Point:

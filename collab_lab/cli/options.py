@@ -93,8 +93,8 @@ def add_cpu(parser: Any) -> None:
 
 
 def add_pass(parser: ArgumentParser, check: str | None = None) -> None:
-    """The sentences of the pass that prices come from, and ``--check``, if it is explained."""
-    group = parser.add_argument_group("sentences for prices")
+    """The sentences for prices and the refit, and ``--check``, if it is explained."""
+    group = parser.add_argument_group("calibration sentences, for prices and the refit")
     group.add_argument("--subset", default="train", help="subset to read (default: train)")
     group.add_argument(
         "--sentences", type=positive, default=1000, metavar="N",

@@ -74,7 +74,8 @@ def main(argv: Sequence[str]) -> int:
         "warnings": [],
     }
     if valid:
-        content |= checks(model, priced, valid)
+        read = {"subset": args.subset, "sentences": args.sentences}
+        content |= checks(model, priced, valid, read)
         losses = ((c["change"], c["price"], c["measured"]) for c in content["checks"])
         content["warnings"] = options.loss_warnings(args, losses)
     write_json(args.out / NUMBERS, content)
@@ -84,10 +85,15 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def checks(model: Trained, priced: Prices, valid: list[dict[str, Any]]) -> dict[str, Any]:
-    """Predicted and measured loss of some changes."""
+def checks(
+    model: Trained, priced: Prices, valid: list[dict[str, Any]], read: dict[str, Any]
+) -> dict[str, Any]:
+    """Predicted and measured loss of some changes, fitted on the sentences of the pass."""
     from collab_lab import prune, validation_loss
+    from collab_lab.refit import refit
+    from collab_lab.trained.checkpoint import samples
 
+    batches = samples(model, read["subset"], read["sentences"])
     whole, measured = validation_loss(model, valid), []
 
     def measure(change: str, make: Callable[[], tuple[Trained, float | None]]) -> None:
@@ -101,10 +107,11 @@ def checks(model: Trained, priced: Prices, valid: list[dict[str, Any]]) -> dict[
 
     def converted(converter: Converter, share: float) -> tuple[Trained, float]:
         changed, prices = converter.convert(converter.spread({"cache": share}))
+        refit(changed, model, batches)
         return changed, sum(prices.values())
 
     def without_heads(number: int) -> tuple[Trained, float | None]:
-        pruned = prune(model, number, statistics=priced.statistics)
+        pruned = prune(model, number, statistics=priced.statistics, **read)
         return pruned.model, pruned.price
 
     for kind, shares in CHECKED.items():

@@ -23,8 +23,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser = options.parser_of(
         "prune",
         "Remove heads from a trained transformer with standard or separate heads. By default the "
-        "heads with the lowest price go, the expected loss in bits per target token; their means "
-        "stay in the output's bias. The result is a transformer_headsize_n or "
+        "heads with the lowest price go, the expected loss in bits per target token. The outputs "
+        "of all blocks are refitted. The result is a transformer_headsize_n or "
         "transformer_lm_headsize_n. To fine-tune it, give fairseq-train the printed options and "
         "--finetune-from-model, or a sweep the Hydra configuration next to it (OUT with .yaml).",
         "example: fairseq-collab prune average.pt data-bin --remove-share 0.3 --out pruned.pt",
@@ -60,43 +60,31 @@ def build_parser() -> argparse.ArgumentParser:
         "gates are open, rounded to 0 or 1; a layer may lose all heads",
     )  # fmt: skip
     criterion.add_argument(
-        "--importance", type=Path, metavar="FILE",
-        help="remove the least important heads of a heads.json (fairseq-collab heads)",
-    )  # fmt: skip
-    criterion.add_argument(
         "--keep-heads", nargs="+", metavar="TYPE:HEADS",
         help="keep these heads, by layer: encoder:0,3/1,2 (0 and 3 of the first layer, 1 and 2 of "
         "the second), decoder:0 (head 0 of each layer), cross:-/0 (none in the first layer); "
         "other attention types keep all heads",
     )  # fmt: skip
     criterion.add_argument("--random", type=int, metavar="SEED", help="remove random heads")
-    criteria.add_argument(
-        "--normalise", action="store_true",
-        help="with --importance: scale importances to norm 1 in each layer, as in the paper",
-    )  # fmt: skip
     options.add_pass(parser, check="measure the validation loss before and after")
     return parser
 
 
 def check_options(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     """Exit with status 2 for options that contradict each other."""
-    if args.importance is None:
-        options.reject(parser, args, ("normalise",), "needs --importance")
     with options.usage(parser):
         check_arguments(
             number=args.as_many_as if args.remove_share is None else args.remove_share,
             retained=args.votes or args.keep_heads or args.gates or None,
-            importances=args.random if args.importance is None else args.importance,
+            random=args.random,
             same_on_each_side=args.same_on_each_side,
-            **options.given(parser, args, "keep", "types", "subset", "sentences"),
+            **options.given(parser, args, "keep", "types"),
         )
 
 
 def choice(args: argparse.Namespace, model: Trained) -> dict[str, Any]:
     """The arguments of :func:`collab_lab.prune`: which heads, or how many."""
     from collab_lab import open_model
-    from collab_lab.analysis import heads_file
-    from collab_lab.analysis.importance import normalised
     from collab_lab.pruning import choices, votes
 
     heads = model.heads
@@ -114,15 +102,7 @@ def choice(args: argparse.Namespace, model: Trained) -> dict[str, Any]:
         chosen["number"] = total(heads, types) - total(other_heads, types)
         if chosen["number"] < 0:
             raise UserError(f"has more heads than {model.path}", args.as_many_as, "swap them")
-    chosen["same_on_each_side"] = args.same_on_each_side
-    if args.random is not None:
-        chosen["importances"] = choices.random_importances(heads, args.random)
-    if args.importance is not None:
-        measured = heads_file.read(args.importance)
-        importances = heads_file.measure(measured, choices.MEASURE, heads, args.importance)
-        chosen["importances"] = normalised(importances) if args.normalise else importances
-    of_the_pass = {"subset": args.subset, "sentences": args.sentences}
-    return chosen if "importances" in chosen else chosen | of_the_pass
+    return chosen | {"random": args.random, "same_on_each_side": args.same_on_each_side}
 
 
 def total(heads: HeadCounts, types: Sequence[AttentionType]) -> int:
@@ -159,7 +139,8 @@ def main(argv: Sequence[str]) -> int:
 
     check_heads(model)
     chosen, validation = choice(args, model), options.validation(args, model)
-    result, retained, price = prune(model, **chosen)
+    read = {"subset": args.subset, "sentences": args.sentences}
+    result, retained, price = prune(model, **chosen, **read)
     checked = validation(result, price)
     result.model.cpu()
     result.save(args.out)

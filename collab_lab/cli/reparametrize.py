@@ -1,7 +1,8 @@
 """``fairseq-collab reparametrize``: narrower or shared keys, values or latents for a trained model.
 
 The maps of every attention are approximated with the least predicted loss in bits
-(:mod:`collab_lab.pricing`); all other weights are copied.
+(:mod:`collab_lab.pricing`), and the outputs of all blocks are refitted (:mod:`collab_lab.refit`);
+all other weights are copied.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser = options.parser_of(
         "reparametrize",
         "Convert a trained transformer with standard or separate heads to shared keys, narrower "
-        "separate keys, grouped-query or latent heads with the lowest predicted loss. The result "
-        "translates and trains on like any checkpoint.",
+        "separate keys, grouped-query or latent heads with the lowest predicted loss. The outputs "
+        "of all blocks are refitted. The result translates and trains on like any checkpoint.",
         "example: fairseq-collab reparametrize average.pt --to latent --cache 0.25 --out latent.pt",
     )
     options.add_model(parser)

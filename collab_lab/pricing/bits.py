@@ -1,7 +1,6 @@
 """Prices: by how many bits per target token a change of an attention is to increase the loss.
 
     1/2 sum_i [ tr(D_i^T X D_i Gamma_i) + tr(F_i^T Z_i F_i Delta) ] / ln 2     of D_i, F_i
-    1/2 1_R^T M 1_R / ln 2                                                     without the heads R
 
 ``D_i`` is the change of ``A_i B_i^T``, ``F_i`` that of ``V_i Wo_i^T`` (without its constant row).
 The mean of what a change loses goes into the bias of the output.  These are second-order
@@ -48,11 +47,6 @@ def value_change(maps: HeadMaps, values: Tensor, out: Tensor) -> Tensor:
 def _bits(left: Tensor, right: Tensor) -> float:
     """Half of the sum over heads of ``tr(left^T right)``, from nats to bits."""
     return max(0.0, float((left * right).sum())) / 2 / math.log(2)
-
-
-def head_prices(head_fisher: Tensor) -> Tensor:
-    """The price of removing each head alone, in bits: ``(H)``."""
-    return head_fisher.diagonal() / 2 / math.log(2)
 
 
 class Point(NamedTuple):

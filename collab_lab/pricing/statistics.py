@@ -7,16 +7,17 @@
     Gamma_i = 1/N   sum_t gamma_t^T gamma_t       price of a change of a key
     Z_i     = Cov_t z_t,  mean_i = mean of z_t    inputs of the values
     Delta   = 1/N   sum_t G_t^T G_t               price of a change of the output
-    M_ij    = 1/N   sum_t (G_t . o~_it)(G_t . o~_jt),    o~_i = o_i less its mean over queries
+    C       = Cov_t h_t                           outputs of all heads, side by side: h
 
 ``G_t = dL/do_t`` at the output of the attention, ``delta_t = G_t Wo_i`` at that of head i, and
-``o_i`` is the part of head i in the output.  ``L`` is the loss of labels that are drawn from the
+``h_t`` is what ``out_proj`` reads.  ``L`` is the loss of labels that are drawn from the
 model, summed over target tokens: the second moments of its gradients are the Fisher information.
 Keys need no centring: each row of ``g`` sums to zero, as the softmax ignores what all keys share.
 
 Shapes:
     B  sentences    T  queries    S  keys    H  heads    N  target tokens    N_q  queries in all
     x, G (T, B, d)    y (S, B, d_y)    a, g (H, B, T, S)    v (H, B, S, h_v)    delta (H, B, T, h_v)
+    h (T, B, H h_v)
 
 Sums are in double precision.  Memory is O(H d^2) for an attention, whatever N is.
 """
@@ -62,7 +63,7 @@ class Statistics:
         value_covariance: covariance of the inputs ``z`` that heads read, ``Z (H, d_y, d_y)``.
         value_mean: mean of ``z``, ``(H, d_y)``.
         output_fisher: Fisher information of the output, ``Delta (d, d)``.
-        head_fisher: Fisher information of factors of centred heads, ``M (H, H)``.
+        head_covariance: covariance of the outputs ``h`` of heads, ``C (H h_v, H h_v)``.
     """
 
     query_moment: Tensor
@@ -70,22 +71,20 @@ class Statistics:
     value_covariance: Tensor
     value_mean: Tensor
     output_fisher: Tensor
-    head_fisher: Tensor
+    head_covariance: Tensor
 
     @classmethod
     def unweighted(cls, maps: HeadMaps) -> Statistics:
         """Those that weigh all directions of the weights equally, whatever a model reads."""
-        (heads, rows, _), (_, size, _) = maps.queries.shape, maps.keys.shape
-        x, y, out, head_fisher = (
-            torch.eye(n).to(maps.keys) for n in (rows, size, maps.out.size(1), heads)
-        )
+        (heads, d, h_v), rows, size = maps.out.shape, maps.queries.size(1), maps.keys.size(1)
+        x, y, out, h = (torch.eye(n).to(maps.keys) for n in (rows, size, d, heads * h_v))
         y = y.repeat(heads, 1, 1)
-        return cls(x, y, y, y.new_zeros(heads, size), out, head_fisher)
+        return cls(x, y, y, y.new_zeros(heads, size), out, h)
 
     def ridged(self) -> Statistics:
         """With :data:`RIDGE` on every metric."""
-        metrics = ("query_moment", "key_fisher", "value_covariance", "output_fisher")
-        return replace(self, **{name: _ridged(getattr(self, name)) for name in metrics})
+        metrics = {name: metric for name, metric in vars(self).items() if name != "value_mean"}
+        return replace(self, **{name: _ridged(metric) for name, metric in metrics.items()})
 
 
 def _ridged(metric: Tensor) -> Tensor:
@@ -122,12 +121,12 @@ class Sums:
         a = scores.softmax(-1)  # (H, B, T, S)
         delta = _mapped(gradient, maps.out)  # (H, B, T, h_v)
         gamma = (score_gradients(a, v, delta) @ y).flatten(1, 2)  # (H, B T, d_y)
-        along = (a @ v * delta).sum(-1).flatten(1)  # G . o_i: (H, B T)
         x, z = x[not_padding.T], (a @ y)[:, not_padding.T]  # (N_q, d + 1), (H, N_q, d_y)
+        h = (a @ v).permute(1, 2, 0, 3).flatten(2)[not_padding.T]  # (N_q, H h_v)
         gradient = gradient.flatten(0, 1)  # (B T, d)
         self.queries += len(x)
-        self._count(x=x.T @ x, z=z.sum(1), zz=z.mT @ z, gamma=gamma.mT @ gamma)
-        self._count(g=gradient.T @ gradient, heads=along @ along.T, along=along @ gradient)
+        self._count(x=x.T @ x, z=z.sum(1), zz=z.mT @ z, h=h.sum(0), hh=h.T @ h)
+        self._count(gamma=gamma.mT @ gamma, g=gradient.T @ gradient)
 
     def _count(self, **sums: Tensor) -> None:
         for name, value in sums.items():
@@ -135,15 +134,10 @@ class Sums:
 
     def result(self, num_targets: int, where: Any = None) -> Statistics:
         """The statistics, for ``num_targets`` target tokens; UserError if one is not finite."""
-        x, mean, z = (self.sums[name] / self.queries for name in ("x", "z", "zz"))
-        gamma, output, along, heads = (
-            self.sums[name] / num_targets for name in ("gamma", "g", "along", "heads")
-        )
-        covariance = z - mean.unsqueeze(2) * mean.unsqueeze(1)
-        constants = mean_outputs(self.maps, mean)  # (H, d)
-        across = along @ constants.T
-        heads = heads - across - across.T + constants @ output @ constants.T
-        result = Statistics(x, gamma, covariance, mean, output, heads)
+        x, mean, z, h, hh = (self.sums[name] / self.queries for name in ("x", "z", "zz", "h", "hh"))
+        gamma, output = (self.sums[name] / num_targets for name in ("gamma", "g"))
+        z = z - mean.unsqueeze(2) * mean.unsqueeze(1)
+        result = Statistics(x, gamma, z, mean, output, hh - torch.outer(h, h))
         if not all(torch.isfinite(value).all() for value in vars(result).values()):
             raise UserError("statistics of its attentions hold NaN or infinity", where)
         return result
@@ -158,12 +152,6 @@ def score_gradients(a: Tensor, v: Tensor, delta: Tensor) -> Tensor:
     """Gradients ``g (H, B, T, S)`` of the scores from those of the outputs of heads."""
     along = delta @ v.mT  # (H, B, T, S)
     return a * (along - (a * along).sum(-1, keepdim=True))
-
-
-def mean_outputs(maps: HeadMaps, means: Tensor) -> Tensor:
-    """The mean part of each head in the output, from the means of what it reads: ``(H, d)``."""
-    values = (means.unsqueeze(1) @ maps.values[:, :-1]).squeeze(1) + maps.values[:, -1]
-    return (maps.out @ values.unsqueeze(2)).squeeze(2)
 
 
 # ---- of a model ----------------------------------------------------------------------------------

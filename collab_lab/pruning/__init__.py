@@ -18,15 +18,15 @@ def check_arguments(**given: Any) -> None:
     if given["same_on_each_side"] is not None:
         reject("contradicts --same-on-each-side", "keep", "types")
     if given["retained"] is not None:
-        reason = "needs a choice by price, --importance or --random"
-        reject(reason, "number", "keep", "types", "importances", "same_on_each_side")
+        reason = "needs a choice by price or --random"
+        reject(reason, "number", "keep", "types", "random", "same_on_each_side")
     elif given["keep"] is not None:
         reject("has no effect with --keep", "number")
     elif given["number"] is None:
         todo = "give a number of heads: --remove-share, --as-many-as or --keep"
         raise UserError("no heads are chosen", todo=todo)
-    if not given["retained"] is given["importances"] is None:
-        reject("is of the choice by price", "statistics", "subset", "sentences")
+    if not given["retained"] is given["random"] is None:
+        reject("is of the choice by price", "statistics")
     types = given["types"]
     if types is not None and not 0 < len({*types} & {*ATTENTION_TYPES}) == len({*types}):
         raise UserError(f"{types!r} are not some of {', '.join(ATTENTION_TYPES)}", "--types")

@@ -2,8 +2,7 @@
 
 An attention's output is a sum over its heads, ``sum_i head_i Wo_i^T + bo``.  Removing a head's rows
 in ``q_proj``, ``k_proj``, ``v_proj`` and its columns in ``out_proj`` equals setting its output to
-zero, exactly.  With statistics, ``bo`` takes the mean of ``head_i Wo_i^T``: this equals setting the
-head's output to its mean.
+zero, exactly.  What the other heads can make up for is :mod:`collab_lab.refit`'s work.
 
 Heads can be removed where every head has separate projections: fairseq's ``transformer``,
 ``transformer_headsize_n``, ``transformer_grouped_heads``, ``transformer_gated_heads``, and the
@@ -27,14 +26,7 @@ from torch import Tensor
 
 from collab_common import ATTENTION_TYPES, AttentionType
 from collab_common.errors import UserError, first_line
-from collab_lab.pricing.statistics import Statistics, mean_outputs
-from collab_lab.trained.attentions import (
-    Attention,
-    HeadMaps,
-    attentions,
-    check_known,
-    of_one_model,
-)
+from collab_lab.trained.attentions import Attention, attentions, check_known, of_one_model
 from collab_lab.trained.checkpoint import Trained, check_finite
 from collab_lab.trained.untrained import load_weights
 from fairseq_collab.attention import SeparateAttention
@@ -69,25 +61,11 @@ def check_heads(trained: Trained) -> None:
         common_head_size(trained, projection)
 
 
-def pruned(
-    trained: Trained, retained: Retained, statistics: Mapping[Attention, Statistics] | None = None
-) -> Trained:
-    """The model with the ``retained`` heads only.
-
-    Args:
-        statistics: of its attentions: the means of removed heads stay.
-    """
+def pruned(trained: Trained, retained: Retained) -> Trained:
+    """The model with the ``retained`` heads only, all other weights unchanged."""
     check_retained(trained, retained)
     counts = {type_: [*map(len, layers)] for type_, layers in retained.items()}
-    weights = retained_weights(trained, retained)
-    for attention, heads in heads_by_attention(trained, retained):
-        if statistics and attention.module.num_heads:
-            mean = statistics[attention].value_mean
-            constants = mean_outputs(HeadMaps.of(attention.module), mean)  # (H, d)
-            constants[list(heads)] = 0
-            bias = f"{attention.name}.out_proj.bias"
-            weights[bias] = (weights[bias] + constants.sum(0)).to(weights[bias])
-    return rebuilt(trained, sized_options(trained, counts), weights)
+    return rebuilt(trained, sized_options(trained, counts), retained_weights(trained, retained))
 
 
 def check_retained(trained: Trained, retained: Retained) -> None:

@@ -18,7 +18,6 @@ from collab_lab import advise, convert, multiply_adds, open_model, prices, prune
 from collab_lab.trained.checkpoint import Trained
 
 HEADS: Any = {type_: [[0], [0]] for type_ in ATTENTION_TYPES}
-IMPORTANCES: Any = {type_: [[3, 2, 1, 4]] * 2 for type_ in ATTENTION_TYPES}
 BY_TYPE: Any = dict.fromkeys(ATTENTION_TYPES, 8)
 CACHE = {"cache": 0.5}
 
@@ -56,16 +55,14 @@ CASES: dict[str, list[dict[str, Any]]] = {
         *({"to": to, "size": 2, "value_heads": 2} for to in ("latent", "grouped-query")),
         {"to": "headsize", "shares": {"parameters": 0.9}},
         {"to": "headsize", "by_type": {"cross": 8}},
-        {"size": 8, "statistics": ..., "subset": "valid"},
-        {"size": 8, "statistics": ..., "sentences": 9},
         {"size": 8, "sentences": 0},
     ],
     "prune": [
         {},
         {"number": 100},
         {"number": -3},
-        {"number": 24, "importances": IMPORTANCES},
-        {"number": 8, "types": ["cross"], "importances": IMPORTANCES},
+        {"number": 24, "random": 3},
+        {"number": 8, "types": ["cross"], "random": 3},
         {"number": 3, "keep": 1},
         {"keep": 1, "same_on_each_side": True},
         {"number": 3, "types": ["cross"], "same_on_each_side": True},
@@ -77,9 +74,6 @@ CASES: dict[str, list[dict[str, Any]]] = {
         {"number": 1, "types": []},
         {"number": 9, "types": ["cross"]},
         {"number": 1, "sentences": 0},
-        {"number": 1, "importances": {**IMPORTANCES, "cross": [[1, 2, 3]] * 2}},
-        {"number": 1, "importances": {"encoder": IMPORTANCES["encoder"]}},
-        {"number": 1, "importances": {**IMPORTANCES, "cross": [[float("nan"), 1, 2, 3]] * 2}},
         {"retained": {**HEADS, "cross": [[], []]}},
         {"retained": {type_: [[], []] for type_ in ATTENTION_TYPES}},
         {"retained": {"encoder": [[0], [0]]}},
@@ -87,16 +81,11 @@ CASES: dict[str, list[dict[str, Any]]] = {
         *(
             {"retained": HEADS, **more}
             for more in (
-                {"number": 1}, {"keep": 1}, {"types": ["cross"]}, {"importances": IMPORTANCES},
-                {"statistics": ...}, {"subset": "train"}, {"sentences": 9},
+                {"number": 1}, {"keep": 1}, {"types": ["cross"]}, {"random": 3},
+                {"statistics": ...},
             )
         ),
-        *(
-            {"number": 1, "importances": IMPORTANCES, **more}
-            for more in ({"statistics": ...}, {"subset": "train"}, {"sentences": 9})
-        ),
-        {"number": 1, "statistics": ..., "subset": "train"},
-        {"number": 1, "statistics": ..., "sentences": 9},
+        {"number": 1, "random": 3, "statistics": ...},
     ],
     "prices": [{"sentences": 0}, {"sentences": -1}],
     "advise": [
@@ -148,9 +137,9 @@ def test_every_function_is_tried() -> None:
 
 
 def test_an_attention_may_lose_all_heads(model: Trained) -> None:
-    """Where importances say so; and arguments that fit each other are accepted."""
-    least: Any = {**IMPORTANCES, "cross": [[0, 0, 0, 0], [1, 2, 3, 4]]}
-    assert prune(model, 4, types=["cross"], importances=least).model.heads["cross"] == [0, 4]
+    """Arguments that fit each other are accepted."""
+    retained: Any = {**HEADS, "cross": [[], [0, 1, 2, 3]]}
+    assert prune(model, retained=retained, sentences=9).model.heads["cross"] == [0, 4]
     assert prune(model, 0, sentences=9).model.heads == model.heads
     sizes = convert(model, size=8, by_type={"cross": "4,0"}, sentences=9).sizes
     assert sorted(sizes.values()) == [4, 8, 8, 8, 8]

@@ -31,6 +31,7 @@ ROOMS = {
     "collab_lab": (
         "trained",
         "metrics",
+        "refit",
         "pricing",
         "analysis",
         "pruning",
