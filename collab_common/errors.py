@@ -34,6 +34,13 @@ class UserError(Exception):
         return text if self.todo is None else f"{text}; {self.todo}"
 
 
+def reject_unused(reason: str, **arguments: object) -> None:
+    """Raise UserError for the first argument that is given, not None, where none has an effect."""
+    for name, value in arguments.items():
+        if value is not None:
+            raise UserError(f"--{name.replace('_', '-')} {reason}")
+
+
 def chain(error: BaseException) -> Iterator[BaseException]:
     """Yield an exception and what it was raised from or while handling, outermost first."""
     link: BaseException | None = error

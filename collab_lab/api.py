@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from collab_common import ATTENTION_TYPES, AttentionType
+from collab_common import AttentionType
 from collab_common.errors import UserError
+from collab_lab.conversion import check_arguments as conversion_arguments
 from collab_lab.conversion.base import Conversion
 from collab_lab.conversion.converter import Converter, check, chosen_bits, chosen_sizes
 from collab_lab.conversion.kinds import TARGETS
 from collab_lab.metrics.loss import mean_bits
-from collab_lab.pricing.bits import Point, head_prices
-from collab_lab.pricing.statistics import Statistics, collect
+from collab_lab.pricing.bits import Point
+from collab_lab.pricing.heads import head_prices
+from collab_lab.pricing.statistics import Statistics, collect, matched
+from collab_lab.pruning import check_arguments as pruning_arguments
 from collab_lab.pruning import choices, surgery
 from collab_lab.pruning.surgery import Retained
-from collab_lab.trained.attentions import Attention, attentions
+from collab_lab.refit import refit
+from collab_lab.trained.attentions import Attention
 from collab_lab.trained.checkpoint import Trained, samples
 
 #: Kinds of heads that :func:`prices` tells the prices of.
@@ -45,11 +49,12 @@ class Prices(NamedTuple):
 
     def heads(self, attention: Attention) -> list[float]:
         """The price of removing each head alone."""
-        prices: list[float] = head_prices(self.statistics[attention].head_fisher).tolist()
-        return prices
+        self._check(attention)
+        return head_prices(attention.module, self.statistics[attention])
 
     def sizes(self, attention: Attention) -> dict[str, list[Point]]:
         """By kind of heads, costs and prices at up to 16 sizes, ascending to the exact one."""
+        self._check(attention)
         return {
             kind: [point for point in converter.curve(attention) if not point.bits]
             for kind, converter in self.converters.items()
@@ -58,10 +63,20 @@ class Prices(NamedTuple):
 
     def rounded(self, attention: Attention) -> dict[str, list[Point]]:
         """The same with 8, then with 4 bits of a number in the KV cache, if there is one."""
+        self._check(attention)
         return {
             kind: [point for point in converter.curve(attention) if point.bits]
             for kind, converter in self.converters.items()
         }
+
+    def _check(self, attention: Attention) -> None:
+        if attention not in self.statistics:
+            todo = "give a key of its statistics: for attention in PRICES.statistics"
+            raise UserError(f"no attention with heads: {attention}", "prices", todo)
+
+    def __repr__(self) -> str:
+        known = f"{len(self.statistics)} attentions, {', '.join(self.converters)}"
+        return f"Prices({known}; {self.sentences} sentences)"
 
 
 def prices(model: Trained, *, subset: str = "train", sentences: int = 1000) -> Prices:
@@ -102,6 +117,10 @@ class Converted(NamedTuple):
         """The predicted loss."""
         return sum(self.prices.values())
 
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{attention}: {size}" for attention, size in self.sizes.items())
+        return f"Converted({self.model.arch}; {sizes}; {self.price:.4f} bits)"
+
 
 def convert(
     model: Trained,
@@ -110,7 +129,7 @@ def convert(
     *,
     by_type: Mapping[AttentionType, int | str | None] | None = None,
     shares: Mapping[str, float] | None = None,
-    query_mixing: str = "own",
+    query_mixing: str | None = None,
     value_heads: int | None = None,
     cache_bits: str | int | None = "auto",
     statistics: Mapping[Attention, Statistics] | None = None,
@@ -128,19 +147,22 @@ def convert(
         shares: in place of sizes, what is to remain of the whole model's ``cache``, ``parameters``
             or ``multiply-adds`` (0 to 1); sizes are spread at the least price.  A cache is measured
             in bytes, scales and offsets included, against one of 16-bit numbers.
-        query_mixing: of shared keys: ``own``, ``full`` or ``diagonal``.
+        query_mixing: of shared keys: ``own`` (default), ``full`` or ``diagonal``.
         value_heads: of shared keys: number of values; None leaves them.
         cache_bits: of a number in the KV cache: 8, 4, or None for no rounding; or a text with one
             for each cache (``"4,8"``: decoder layers, then cross-attention; 0 for no rounding).
             ``auto`` chooses them for each attention, where ``shares`` are given, else None.
-        statistics: of :func:`prices`; default: a pass over ``sentences`` of ``subset``.
+        statistics: of :func:`prices` of this model, which may have been opened again; default: a
+            pass over the sentences.
+        subset, sentences: set, and number of them evenly spread over it, for prices and the fit of
+            the new heads' outputs (:mod:`.refit`).
 
     Raises:
-        UserError: the model has no counterpart, or a size or share is out of range.
+        UserError: the model has no counterpart, a size or share is out of range, the statistics
+            are of another model, or an argument has no effect.
     """
-    if to not in TARGETS:
-        raise UserError(f"{to!r} is none of {', '.join(TARGETS)}", "to")
-    conversion = Conversion(to, query_mixing, value_heads)
+    conversion_arguments(to, size, by_type or {}, shares or {}, query_mixing, value_heads)
+    conversion = Conversion(to, query_mixing or "own", value_heads)
     target = TARGETS[to](conversion)
     check(model, target)
     bits = None if cache_bits == "auto" else chosen_bits(cache_bits, model)
@@ -148,12 +170,13 @@ def convert(
     if not (shares or sizes or bits):
         todo = "every size is 0: give at least one"
         raise UserError("no attention is left to convert", model.path, todo)
-    if statistics is None:
-        statistics = collect(model, samples(model, subset, sentences))
-    converter = Converter(model, conversion, statistics)
+    batches = samples(model, subset, sentences)
+    found = collect(model, batches) if statistics is None else statistics
+    converter = Converter(model, conversion, matched(found, model))
     if shares:
         sizes, bits = converter.spread(shares, bits)
     result, prices_of = converter.convert(sizes, bits or {})
+    refit(result, model, batches)
     return Converted(result, sizes, prices_of, bits or {})
 
 
@@ -168,6 +191,10 @@ class Pruned(NamedTuple):
     retained: Retained
     price: float | None
 
+    def __repr__(self) -> str:
+        price = "" if self.price is None else f"; {self.price:.4f} bits"
+        return f"Pruned({self.model.arch}; retained {self.retained}{price})"
+
 
 def prune(
     model: Trained,
@@ -176,15 +203,16 @@ def prune(
     keep: int | None = None,
     same_on_each_side: bool = False,
     retained: Retained | None = None,
-    types: Sequence[AttentionType] = ATTENTION_TYPES,
-    importances: choices.Importances | None = None,
+    types: Sequence[AttentionType] | None = None,
+    random: int | None = None,
     statistics: Mapping[Attention, Statistics] | None = None,
     subset: str = "train",
     sentences: int = 1000,
 ) -> Pruned:
     """Remove heads from a trained model: those of least price, unless other arguments choose.
 
-    Gates are multiplied into the weights first.
+    Gates are multiplied into the weights first.  In the end maps are fitted to what the heads that
+    are left compute (:mod:`.refit`), whatever chose them.
 
     Args:
         number: of heads to remove from the whole model.
@@ -192,43 +220,44 @@ def prune(
         same_on_each_side: remove at least ``number`` heads; the attentions of the encoder keep
             equally many, and so do those of the decoder.
         retained: the heads to keep instead, by attention type and layer.
-        types: attention types that lose heads.
-        importances: of each head, by attention type and layer: the least important ones go.
-        statistics: of :func:`prices`; default: a pass over ``sentences`` of ``subset``.
+        types: attention types that lose heads; default: all.
+        random: seed of a random choice instead.
+        statistics: of :func:`prices` of this model, which may have been opened again; default: a
+            pass over the sentences.
+        subset, sentences: set, and number of them evenly spread over it, for prices and the fit.
 
     Raises:
-        UserError: heads share projections, or there are fewer heads.
+        UserError: heads share projections, there are fewer heads, none would be left in the model
+            or in its cross-attention, the statistics are of another model, or an argument has no
+            effect.
     """
+    pruning_arguments(
+        number=number, keep=keep, retained=retained, types=types, random=random,
+        statistics=statistics, same_on_each_side=same_on_each_side,
+    )  # fmt: skip
     surgery.check_heads(model)
-    if same_on_each_side and (number is None or set(types) != set(ATTENTION_TYPES)):
-        raise UserError("needs a number, and heads of all types", "same_on_each_side")
-    model = choices.without_gates(model)
-    if retained is not None:
-        return Pruned(surgery.pruned(model, retained), retained, None)
+    heads = choices.heads_of_types(model, types)
     if keep is not None:
-        choices.check_enough(model.heads, keep)
-    elif number is None:
-        raise UserError("no heads are chosen", todo="give a number, keep, or retained heads")
-    if importances is not None:
-        pairs, statistics = choices.on_diagonals(importances, model), None
-    else:
-        if statistics is None:
-            statistics = collect(model, samples(model, subset, sentences))
-        # By name: without gates the model is a copy, with other attention objects.
-        by_name = {attention.name: fisher for attention, fisher in statistics.items()}
-        named = [attention for attention in attentions(model.model) if attention.name in by_name]
-        statistics = {attention: by_name[attention.name] for attention in named}
-        pairs = {attention: fisher.head_fisher for attention, fisher in statistics.items()}
-    pairs = {attention: fisher for attention, fisher in pairs.items() if attention.type in types}
-    if keep is not None:
-        retained, price = choices.cheapest_of_each(model.heads, pairs, keep)
-    elif same_on_each_side:
-        orders = {attention: choices.removals({attention: m}) for attention, m in pairs.items()}
-        retained, price = choices.equal_on_each_side(model.heads, orders, number or 0)
-    else:
-        retained, price = choices.cheapest(model.heads, pairs, number or 0)
-    result = surgery.pruned(model, retained, statistics)
-    return Pruned(result, retained, None if statistics is None else price)
+        choices.check_enough(heads, keep)
+    elif not 0 <= (number or 0) <= sum(map(sum, heads.values())):
+        raise UserError(f"cannot remove {number} heads: it has {heads} by layer", model.path)
+    batches, whole, price = samples(model, subset, sentences), choices.without_gates(model), None
+    if retained is None:
+        if random is not None:
+            order = choices.random_removals(model, random)
+        else:
+            found = collect(model, batches) if statistics is None else statistics
+            order = choices.removals(matched(found, model))
+        order = [removal for removal in order if removal.attention.type in heads]
+        if same_on_each_side:
+            order = choices.equal_on_each_side(order, number or 0)
+        else:
+            order = order[:number] if keep is None else choices.down_to(keep, model.heads, order)
+        retained, rise = choices.without(model.heads, order)
+        price = rise if random is None else None
+    result = surgery.pruned(whole, retained)
+    refit(result, whole, batches)
+    return Pruned(result, retained, price)
 
 
 def validation_loss(model: Trained, batches: Sequence[Mapping[str, Any]] | None = None) -> float:

@@ -16,7 +16,6 @@ from functools import partial
 from pathlib import Path
 
 from collab_common.folder import Json
-from data_prep import moses
 from data_prep.archives import Archive
 from data_prep.clean_pairs import clean_pairs
 from data_prep.corpus import SUBWORD_NMT, Corpus
@@ -33,7 +32,7 @@ from data_prep.parallel_text import (
     write_lines,
     write_segments,
 )
-from data_prep.published_corpus import command
+from data_prep.published_corpus import command, tokenise_pair
 
 PROG = "fairseq-collab data iwslt14"
 # Where fairseq's script fetches from. WIT3's own server (wit3.fbk.eu/archive/2014-01) is gone.
@@ -105,7 +104,7 @@ def _make_text(split_hyphens: bool, folder: Path, languages: Languages) -> Json:
 
     def tokenise(source: Pair, target: Pair) -> None:
         tokens = pair_at("scratch/unsplit") if split_hyphens else target
-        moses.tokenise_pair(source, tokens, languages, normalise=False, lower=True)
+        tokenise_pair(source, tokens, languages, normalise=False, lower=True)
         if split_hyphens:
             rewrite(tokens, target, partial(_HYPHEN.sub, rf"\1 {SPLIT_HYPHEN} \2"))
 

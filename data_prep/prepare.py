@@ -31,6 +31,7 @@ from data_prep.check import ALLOWED_LOSS, SetReport, check_losses, check_sets, r
 from data_prep.clean_pairs import clean_pairs
 from data_prep.corpus import SENTENCEPIECE, SUBWORD_NMT, Corpus
 from data_prep.parallel_text import Languages, Pair, find_files, pair_in
+from data_prep.plausible import suspicions
 
 PROG = "fairseq-collab data prepare"
 #: The form of text in tokens that are somebody's own.
@@ -102,7 +103,9 @@ def _build(
     (folder / "raw").mkdir()
     raw = {split: pair_in(folder / "raw", split, corpus.languages) for split in files}
     reports = check_sets(files, None if corpus.archives else raw, allowed_loss)
-    units = _segment(corpus, files if corpus.archives else raw, reports, folder)
+    texts = files if corpus.archives else raw
+    warnings = [*suspicions(texts, corpus.languages)]
+    units = _segment(corpus, texts, reports, folder)
     cleaned = _clean(corpus, reports, folder)
     print("binarising ...", flush=True)
     binarise(folder, list(files), corpus.languages, corpus.dictionaries, jobs)
@@ -116,12 +119,13 @@ def _build(
         for path in raw.get("train", ()):
             path.unlink()
     check_losses(reports, allowed_loss)
-    print(*report_lines(reports), sep="\n", flush=True)
+    print(*report_lines(reports), *(f"warning: {text}" for text in warnings), sep="\n", flush=True)
     form = corpus.form or (TOKENS if corpus.subwords == SUBWORD_NMT else None)
     return {
         **({"form": form} if form else {}),  # ordinary text needs no treatment
         "versions": versions("fairseq", corpus.subwords.replace("_", "-"), "fairseq-collab"),
         "sets": {split: asdict(report) for split, report in reports.items()},
+        "warnings": warnings,
         "subword_units": units,
         "cleaned": cleaned,
     }

@@ -19,11 +19,24 @@ from pathlib import Path
 from collab_common.command import run
 from collab_common.files import sha256
 from collab_common.folder import Json, build_folder
+from collab_common.moses import pipeline
 from collab_common.provenance import versions
 from data_prep.archives import check_hash, extract, fetch
 from data_prep.corpus import Corpus
-from data_prep.parallel_text import Languages, sibling
+from data_prep.parallel_text import Languages, Pair, check_equal, lines_of, sibling, write_lines
 from data_prep.prepare import add_output_options, prepare
+
+
+def tokenise_pair(sources: Pair, targets: Pair, languages: Languages, **steps: bool) -> None:
+    """Write the tokens of both sides, joined by blanks; ``steps``: options of ``moses.pipeline``.
+
+    Raises UserError, with file and line, for text that is not UTF-8, and for unequal line counts.
+    """
+    counts = [
+        write_lines(target, map(pipeline(lang, **steps), lines_of(source)))
+        for source, target, lang in zip(sources, targets, languages, strict=True)
+    ]
+    check_equal(sources, counts)
 
 
 def find_archives(corpus: Corpus, out: Path, folder: Path | None = None) -> dict[str, Path]:

@@ -27,7 +27,6 @@ from pathlib import Path
 from collab_common.errors import UserError
 from collab_common.files import count_lines
 from collab_common.folder import Json
-from data_prep import moses
 from data_prep.archives import Archive
 from data_prep.corpus import SUBWORD_NMT, Corpus
 from data_prep.parallel_text import (
@@ -41,7 +40,7 @@ from data_prep.parallel_text import (
     without_typographic_apostrophes,
     write_segments,
 )
-from data_prep.published_corpus import command
+from data_prep.published_corpus import command, tokenise_pair
 
 PROG = "fairseq-collab data wmt14"
 VARIANTS = {
@@ -188,7 +187,7 @@ def _text(variant: str, folder: Path, languages: Languages) -> Json:
 
     def tokenise(pair: Pair, target: Pair, normalise: bool = True) -> None:
         print(f"tokenising {pair[0].stem} ...", flush=True)
-        moses.tokenise_pair(pair, target, languages, normalise=normalise, aggressive_hyphens=True)
+        tokenise_pair(pair, target, languages, normalise=normalise, aggressive_hyphens=True)
 
     steps: Json = {}
     pair = "-".join(languages)

@@ -6,12 +6,14 @@ import atexit
 import contextlib
 import dataclasses
 import functools
+import io
 import logging
 import os
 import queue
 import sys
 import time
 import types
+import warnings
 import weakref
 from pathlib import Path
 from typing import Any
@@ -53,6 +55,12 @@ def make_hashable() -> None:
     # torch 2.6 looks up in these what can be given.
     dataclass.__kwdefaults__ = plain.__kwdefaults__  # type: ignore[attr-defined]
     dataclasses.dataclass = dataclass
+
+
+def hide_hydras_warnings() -> None:
+    """Hydra 1.3 warns of how fairseq calls it, in twenty lines that no user can change."""
+    modules = r"hydra\..*|sys$"  # sys: it blames a caller beyond the first
+    warnings.filterwarnings("ignore", category=UserWarning, module=modules)
 
 
 def call_self_attention_in_evaluation() -> None:
@@ -147,15 +155,31 @@ def end_loading_with_the_process() -> None:
                 iterator._consumer.join(0.01)
 
 
-def name_the_type_of_indices() -> None:
-    """A dataset of one sentence a line asks for np.compat.long, which NumPy 2 has removed.
+def restore_removed_names() -> None:
+    """fairseq uses names and arguments that NumPy 2 and sacreBLEU 2 have removed.
 
-    Language models need it: ``--sample-break-mode eos``, and fairseq-interactive always.
+    Language models that read one sentence a line, ``--num-batch-buckets``, spans that are masked
+    without overlap, the CRF of non-autoregressive models; ``fairseq-score --sacrebleu``.
     """
     import numpy
-    from fairseq.data import token_block_dataset
+    import sacrebleu
+    from fairseq.data import data_utils, language_pair_dataset, token_block_dataset
+    from fairseq.modules import dynamic_crf_layer
 
-    token_block_dataset.np = Proxy(numpy, compat=types.SimpleNamespace(long=int))
+    def percentile(*args: Any, interpolation: str = "linear") -> Any:
+        return numpy.percentile(*args, method=interpolation)  # type: ignore[call-overload]
+
+    names = {"int": int, "float": float, "compat": types.SimpleNamespace(long=int)}
+    for module in (data_utils, language_pair_dataset, token_block_dataset, dynamic_crf_layer):
+        module.np = Proxy(numpy, percentile=percentile, **names)
+
+    sacrebleu.compute_bleu = sacrebleu.BLEU.compute_bleu  # type: ignore[attr-defined]
+
+    @wrap(sacrebleu, "corpus_bleu")
+    def corpus_bleu(original: Any, hypotheses: Any, references: Any, *args: Any, **kw: Any) -> Any:
+        """Accept open files, as sacreBLEU 1 did."""
+        texts = [list(x) if isinstance(x, io.IOBase) else x for x in (hypotheses, *references)]
+        return original(texts[0], texts[1:], *args, **kw)
 
 
 def choice() -> str:

@@ -7,7 +7,6 @@ import contextlib
 import fileinput
 import importlib.util
 import logging
-import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -15,12 +14,10 @@ from typing import Any
 
 from collab_common.errors import UserError
 
+from .messages import program
 from .patching import Proxy, wrap
 
 logger = logging.getLogger("fairseq_collab")
-#: The largest value of options that must not be negative.
-NUMBERS = {"lr": math.inf, "weight_decay": math.inf, "label_smoothing": 1, "dropout": 1}
-NUMBERS |= {"attention_dropout": 1, "activation_dropout": 1}
 
 
 def train_in_bfloat16() -> None:
@@ -92,29 +89,22 @@ def check_devices() -> None:
     def _infer_single_node_init(original: Any, cfg: Any) -> None:
         processes, gpus = cfg.distributed_world_size, torch.cuda.device_count()
         if processes > gpus:
-            start = f"torchrun --standalone --nproc-per-node={processes} --no-python fairseq-train"
-            todo = f"on CPUs, start `{start} ... --distributed-backend gloo`"
             problem = f"this machine has {gpus} GPUs"
+            todo = on_cpus(program() or "fairseq-train", processes)
             raise UserError(problem, f"--distributed-world-size {processes}", todo)
         original(cfg)
 
 
-def check_numbers() -> None:
-    """fairseq trains with any number: with a learning rate of -1 the loss rises to the end."""
-    from fairseq.distributed import utils
-
-    @wrap(utils, "call_main")
-    def call_main(original: Any, cfg: Any, main: Any, **kwargs: Any) -> Any:
-        for section, options in cfg.items():
-            values = vars(options) if isinstance(options, argparse.Namespace) else options
-            for name in NUMBERS if hasattr(values, "get") else ():
-                value = values.get(name)
-                for number in value if isinstance(value, Sequence) else [value]:
-                    if isinstance(number, int | float) and not 0 <= number <= NUMBERS[name]:
-                        option = f"--{name.replace('_', '-')} ({section}.{name})"
-                        todo = f"give a number from 0 to {NUMBERS[name]}"
-                        raise UserError(f"is {number}", option, todo.replace("to inf", "up"))
-        return original(cfg, main, **kwargs)
+def on_cpus(command: str, processes: int) -> str:
+    """How to run a command of fairseq in several processes without GPUs."""
+    if not command.endswith("train"):
+        return "leave the option out"
+    options = "--distributed-backend gloo --ddp-backend legacy_ddp"
+    if command == "fairseq-hydra-train":
+        section = "distributed_training"
+        options = f"{section}.distributed_backend=gloo {section}.ddp_backend=legacy_ddp"
+    start = f"torchrun --standalone --nproc-per-node={processes} --no-python {command}"
+    return f"on CPUs, run `{start} ... {options}`"
 
 
 def replace_invalid_bytes() -> None:

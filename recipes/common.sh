@@ -105,11 +105,6 @@ sweep() {
         note $?
 }
 
-# importance MODEL DIR: the importance of each head for the loss, as DIR/heads.json.
-importance() {
-    fairseq-collab heads "$1" "$data" "${cpu[@]}" --out "$2" --relevance-sentences 0
-}
-
 # convert_heads MODEL FOLDER OPTIONS...: convert a model to FOLDER/model.pt, with its prices in fit.json.
 # Files that exist are not made again, here and below.
 convert_heads() {
@@ -121,5 +116,5 @@ convert_heads() {
 
 # take_out FILE MODEL OPTIONS...: prune a model to the file `pruned`/FILE.pt.
 take_out() {
-    [ -e "$pruned/$1.pt" ] || fairseq-collab prune "$2" "${@:3}" --out "$pruned/$1.pt" || note $?
+    [ -e "$pruned/$1.pt" ] || fairseq-collab prune "$2" "$data" "${cpu[@]}" "${@:3}" --out "$pruned/$1.pt" || note $?
 }

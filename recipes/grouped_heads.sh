@@ -11,7 +11,7 @@
 #   COUNTS=4,2    how many of the 8 heads of each attention are kept, and how many groups are trained
 #
 # Stages: 1 train (OUT/trained): standard heads; heads in 4 and in 2 groups. 2 vote and prune
-# (OUT/pruned): keep the elected heads; of the standard heads an equal number at random, and the most important.
+# (OUT/pruned): keep the elected heads; of the standard heads an equal number at random, and by price.
 # 3 fine-tune (OUT/tuned): these, and the standard models for as long. 4 tables of 1 and 3.
 #
 # Rerun it to resume it: finished runs are skipped.
@@ -41,15 +41,14 @@ train model="choice(grouped)" criterion.group_normalisation="${NORMALISATION:-re
 echo "== 2 vote and prune"
 mkdir -p "$pruned"
 for seed in ${SEEDS//,/ }; do
-    whole=$trained/model-concatenated_seed-$seed/average.pt analysis=$pruned/heads-$seed
-    importance "$whole" "$analysis" || note $?
+    whole=$trained/model-concatenated_seed-$seed/average.pt
     for count in ${counts//,/ }; do
         grouped=$trained/model-grouped_head_groups-${count}_seed-$seed/average.pt
         votes=$pruned/votes-$count-$seed.json
         [ -e "$votes" ] || fairseq-collab vote "$grouped" "$data" "${cpu[@]}" --out "$votes" || note $?
         take_out "elected-$count-$seed" "$grouped" --votes "$votes"
         take_out "random-$count-$seed" "$whole" --random "$seed" --keep "$count"
-        take_out "important-$count-$seed" "$whole" --importance "$analysis/heads.json" --keep "$count"
+        take_out "priced-$count-$seed" "$whole" --keep "$count"
     done
 done
 
@@ -57,7 +56,7 @@ echo "== 3 fine-tune"
 # Each run starts from the checkpoint of the same seed and number of heads; Hydra expands the names.
 tune() { sweep "pruned_finetune_$DATASET" tuned "$tuned_updates" method="choice($1)" "${@:2}" "$seeds"; }
 start=checkpoint.finetune_from_model
-for method in elected random important; do
+for method in elected random priced; do
     # shellcheck disable=SC2016
     tune "$method" model.heads_in_encoder="choice($counts)" \
         'model.heads_in_decoder=${model.heads_in_encoder}' 'model.heads_in_cross=${model.heads_in_encoder}' \

@@ -37,7 +37,7 @@ pruned=$(real "$OUT/pruned")
 # by_price WAY RUN: of a run with all heads, the number of heads of the gates with `penalty` stays.
 by_price() {
     mkdir -p "$pruned/$seed/$1/model"
-    take_out "$seed/$1/model/$1-$penalty" "$2/average.pt" "$data" "${cpu[@]}" \
+    take_out "$seed/$1/model/$1-$penalty" "$2/average.pt" \
         --as-many-as "$pruned/$seed/gates/model/gates-$penalty.pt"
 }
 

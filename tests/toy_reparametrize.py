@@ -26,7 +26,7 @@ HERE = Path("model.pt")
 def conversion_of(*options: str) -> Conversion:
     """What the command's options ask for."""
     args = build_parser().parse_args(["x", "--out=y", *options])
-    return Conversion(args.to, args.query_mixing, args.value_heads)
+    return Conversion(args.to, args.query_mixing or "own", args.value_heads)
 
 
 def target_of(*options: str) -> Target:
@@ -75,7 +75,8 @@ def batch(found: Trained) -> dict[str, Any]:
 
 def converter(found: Trained, *options: str, seen: bool = True) -> Converter:
     """With the statistics of :func:`batch`, or those that weigh all directions equally."""
-    return Converter(found, conversion_of(*options), collect(found, [batch(found)]) if seen else {})
+    statistics = collect(found, [batch(found)]) if seen else None
+    return Converter(found, conversion_of(*options), statistics)
 
 
 def converted(

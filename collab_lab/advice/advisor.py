@@ -5,7 +5,7 @@ model allows, at every width, and with 16, 8 or 4 bits of a cached number.  For 
 and bits are spread over attentions so that all targets hold at the least predicted loss
 (:func:`.bits.cheapest`); heads are removed in the order of
 :func:`.choices.removals`.  Costs are exact before a model is built.  The best :data:`MEASURED`
-candidates are built, and their losses measured on the whole validation set.
+candidates are built and refitted, and their losses measured on the whole validation set.
 
 A model has one kind of heads.  A mixture of kinds would not lower the cache: a latent of r = K + V
 numbers contains every shared key of width K next to values of width V, and all grouped-query heads
@@ -23,6 +23,7 @@ import numpy as np
 from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
 from collab_common.progress import bar
+from collab_lab.conversion import check_shares
 from collab_lab.conversion.base import Conversion, point
 from collab_lab.conversion.converter import Converter, spelled
 from collab_lab.metrics.cost import totals
@@ -31,7 +32,8 @@ from collab_lab.metrics.significance import Gain, gain_per_unit
 from collab_lab.pricing.bits import Point
 from collab_lab.pricing.statistics import Statistics, collect
 from collab_lab.pruning.choices import removals, without, without_gates
-from collab_lab.pruning.surgery import check_heads, pruned
+from collab_lab.pruning.surgery import check_heads, check_retained, pruned
+from collab_lab.refit import refit
 from collab_lab.trained.attentions import Attention, attentions
 from collab_lab.trained.checkpoint import Trained, samples
 
@@ -50,7 +52,7 @@ class Candidate(NamedTuple):
     Attributes:
         price: predicted loss in bits per target token.
         command: of ``fairseq-collab``, with its options, that makes the model.
-        make: builds it.
+        make: builds it, before :func:`.refit`.
     """
 
     name: str
@@ -94,31 +96,49 @@ class Advice(NamedTuple):
     answer: Final | None
 
 
-def advise(trained: Trained, shares: Shares, most: float, subset: str, sentences: int) -> Advice:
+def advise(
+    trained: Trained,
+    shares: Shares,
+    most: float = 0.05,
+    subset: str = "train",
+    sentences: int = 1000,
+) -> Advice:
     """Price, build, measure, choose.
 
     Args:
+        shares: of the costs cache, parameters and multiply-adds, each above 0 and below 1.
         most: largest loss allowed, in bits per target token.
         subset, sentences: of the pass.
 
     Raises:
-        UserError: no candidate meets the targets.
+        UserError: no candidate meets the targets, or one is out of range.
     """
+    check_shares(shares)
+    if not (shares and 0 < min(shares.values()) <= max(shares.values()) < 1 and most >= 0):
+        problem = f"{dict(shares)} with at most {most} bits lost is no target"
+        raise UserError(problem, todo="give shares above 0 and below 1, and bits from 0 up")
     trained = without_gates(trained)
     valid = samples(trained, "valid")  # before the pass: a set that is missing fails at once
     batches = samples(trained, subset, sentences)
     proposed, rejected = candidates(trained, collect(trained, batches), shares)
-    if not proposed:
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in rejected.items())
-        raise UserError(f"no candidate has {spelled(shares)}", trained.path, reasons)
     before, tokens = _bits(trained, valid)
-    model_costs, finals = totals(trained.model, rounded=False), []
-    for candidate in bar("candidates", sorted(proposed, key=lambda c: c.price)[:MEASURED]):
-        model, price = candidate.make()
+    model_costs, finals = totals(trained.model, rounded=False), list[Final]()
+    for candidate in bar("candidates", sorted(proposed, key=lambda c: c.price)):
+        if len(finals) == MEASURED:
+            break
+        try:
+            model, price = candidate.make()
+        except UserError as error:
+            rejected[candidate.name] = reason_of(error)
+            continue
+        refit(model, trained, batches)
         bits, _ = _bits(model, valid)
         ratios = {name: cost / model_costs[name] for name, cost in totals(model.model).items()}
         rise = increase(bits, before, tokens)
         finals.append(Final(candidate.name, candidate.command, model, price, rise, ratios, bits))
+    if not finals:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in rejected.items())
+        raise UserError(f"no candidate has {spelled(shares)}", trained.path, reasons)
     sentences_read = sum(len(batch["target"]) for batch in batches), len(before)
     answer = chosen(finals, shares, most, tokens)
     return Advice(before.sum() / tokens.sum(), sentences_read, finals, rejected, answer)
@@ -168,8 +188,13 @@ def candidates(
         try:
             proposed.append(converted(conversion, *common) if conversion else fewer_heads(*common))
         except UserError as error:
-            rejected[name] = "; ".join(filter(None, (error.problem, error.todo)))
+            rejected[name] = reason_of(error)
     return proposed, rejected
+
+
+def reason_of(error: UserError) -> str:
+    """Why there is no candidate, without the path of the model."""
+    return "; ".join(filter(None, (error.problem, error.todo)))
 
 
 def kinds(trained: Trained) -> dict[str, Conversion | None]:
@@ -221,7 +246,7 @@ def fewer_heads(name: str, trained: Trained, statistics: Priced, shares: Shares)
     """The model without its cheapest heads: for the cache alone, those of the decoder."""
     check_heads(trained)
     types = ("decoder", "cross") if shares.keys() == {"cache"} else ATTENTION_TYPES
-    order = removals({a: s.head_fisher for a, s in statistics.items() if a.type in types})
+    order = removals({a: of_it for a, of_it in statistics.items() if a.type in types})
     costs_left, removed = totals(trained.model, rounded=False), 0
     budgets = {resource: int(share * costs_left[resource]) for resource, share in shares.items()}
     while any(costs_left[resource] > budgets[resource] for resource in budgets):
@@ -232,11 +257,12 @@ def fewer_heads(name: str, trained: Trained, statistics: Priced, shares: Shares)
         costs_left = {name: cost - saved.cost(name) // heads for name, cost in costs_left.items()}
         removed += 1
     retained, price = without(trained.heads, order[:removed])
+    check_retained(trained, retained)
     words = ["--remove-share", f"{removed / len(order):.6g}"]
-    words += [] if types == ATTENTION_TYPES else ["--types", *types]
-    return Candidate(
-        name, price, ("prune", words), lambda: (pruned(trained, retained, statistics), price)
+    words += (
+        [] if types == ATTENTION_TYPES else ["--types", *(t for t in types if trained.heads[t])]
     )
+    return Candidate(name, price, ("prune", words), lambda: (pruned(trained, retained), price))
 
 
 def costs_of_heads(attention: Attention) -> Point:

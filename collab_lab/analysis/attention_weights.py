@@ -105,7 +105,7 @@ class AttentionBatch:
 def attend(model: Any, sample: dict[str, Any]) -> AttentionBatch:
     """Run a model on a batch, teacher-forced, or its encoder alone if there is no target."""
     net_input, symbols = sample["net_input"], model.decoder.dictionary
-    with torch.inference_mode(), shown_weights(model) as seen:
+    with torch.no_grad(), shown_weights(model) as seen:
         if "prev_output_tokens" in net_input or not hasattr(model, "encoder"):
             model(**net_input)
         else:

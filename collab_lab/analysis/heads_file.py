@@ -26,7 +26,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from collab_common import ATTENTION_TYPES, AttentionType
+from collab_common import AttentionType
 from collab_common.errors import UserError
 from collab_common.files import read_versioned, write_atomic
 from collab_lab.trained.attentions import HeadCounts
@@ -65,24 +65,6 @@ def resume(path: Path, identity: Mapping[str, Any]) -> dict[str, Any]:
             problem = f"{name} is {content.get(name)} in this analysis, {value} here"
             raise UserError(problem, path, "give another folder with --out")
     return content
-
-
-def measure(
-    content: Mapping[str, Any], name: str, heads: HeadCounts, path: Path
-) -> dict[AttentionType, list[list[float]]]:
-    """One measure of all heads of a model that has these ``heads``."""
-    by_type = content["measures"].get(name)
-    if not isinstance(by_type, dict):
-        names = ", ".join(sorted(content["measures"])) or "none"
-        raise UserError(f"has no measure {name!r}; it has {names}", where=path)
-    measured: dict[AttentionType, list[list[float]]] = {}
-    for type_ in ATTENTION_TYPES:
-        layers = by_type.get(type_)
-        if layers is None:
-            raise UserError(f"{name} is not measured of {type_} attention", where=path)
-        check_heads([len(layer) for layer in layers], heads, type_, path)
-        measured[type_] = layers
-    return measured
 
 
 def check_heads(counts: list[int], heads: HeadCounts, type_: AttentionType, path: Path) -> None:

@@ -12,8 +12,7 @@ Shapes: ``B`` sentences, ``T`` queries, ``H`` heads, ``h_v`` size of a head's va
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -57,17 +56,4 @@ def mask_derivatives(model: Any, sample: Mapping[str, Any]) -> dict[Attention, T
     return {
         attention: per_head(output.detach() * gradient, attention.module.num_heads).double()
         for (attention, output), gradient in zip(outputs.items(), gradients, strict=True)
-    }
-
-
-def normalised(
-    importance: Mapping[AttentionType, Sequence[Sequence[float]]],
-) -> dict[AttentionType, list[list[float]]]:
-    """Importance with Euclidean norm 1 in each layer, to compare heads of several layers.
-
-    A layer of zeros stays a layer of zeros.
-    """
-    return {
-        type_: [[value / (math.hypot(*layer) or 1.0) for value in layer] for layer in layers]
-        for type_, layers in importance.items()
     }

@@ -31,7 +31,7 @@ from collab_lab.analysis.relevance import Relevance
 from collab_lab.analysis.syntax import SyntaxScores, as_sample, tree_batches
 from collab_lab.analysis.trees import Tree
 from collab_lab.metrics.cost import reads_source
-from collab_lab.pricing.bits import head_prices
+from collab_lab.pricing.heads import head_prices
 from collab_lab.pricing.statistics import collect
 from collab_lab.trained.attentions import attentions
 from collab_lab.trained.checkpoint import MAX_TOKENS, Trained, batches, fitting, samples, to_device
@@ -144,7 +144,7 @@ def price(trained: Trained, subset: str, sentences: int) -> dict[str, Any]:
     """The price of each head on some sentences of a subset, in bits per target token."""
     statistics = collect(trained, samples(trained, subset, sentences))
     prices = {
-        type_: [head_prices(statistics[attention].head_fisher).tolist() for attention in layers]
+        type_: [head_prices(attention.module, statistics[attention]) for attention in layers]
         for type_, layers in trained.attentions.items()
     }
     return {"measures": {"price": prices}}

@@ -29,7 +29,7 @@ from conllu.exceptions import ParseException
 
 from collab_common.errors import UserError
 from collab_common.files import open_bytes
-from data_prep.moses import pipeline
+from collab_common.moses import pipeline
 from data_prep.subwords import CODES, MODEL, SEPARATOR, are_codes
 from data_prep.subwords import segmenter as segmenter_of_codes
 

@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, Any
 from collab_common import files
 from collab_common.command import amount, ranged
 from collab_lab.cli import options
+from collab_lab.conversion import RESOURCES as COSTS
 
 if TYPE_CHECKING:
     from collab_lab.advice.advisor import Advice, Final
-
-#: What a target limits, as :func:`.cost.totals` and :func:`parse` name it.
-COSTS = ("cache", "parameters", "multiply-adds")
 
 
 def parse(text: str) -> tuple[str, float]:
@@ -85,6 +83,7 @@ def lines(advice: Advice, args: argparse.Namespace, stem: Path) -> Iterator[str]
     if ratios:
         ends = dict.fromkeys(num(end(ratios), ".1f") for end in (min, max))
         yield f"Measured losses are {' to '.join(ends)} times the predicted ones."
+    yield from warnings(advice, args)
     if answer and answer is not best:
         yield f"{best.name} loses no less than {answer.name} by the interval, and costs more."
     yield "valid chose the candidate: score it on other data (fairseq-collab score, compare)."
@@ -95,6 +94,12 @@ def lines(advice: Advice, args: argparse.Namespace, stem: Path) -> Iterator[str]
     yield from (f"no {name}: {reason}" for name, reason in advice.rejected.items())
     if answer:
         yield f"\n{stem}.pt: {answer.name}"
+
+
+def warnings(advice: Advice, args: argparse.Namespace) -> list[str]:
+    """Where to doubt the predicted and the measured losses."""
+    losses = ((final.name, final.price, final.lost.mean) for final in advice.finals)
+    return options.loss_warnings(args, losses)
 
 
 def row(final: Final) -> list[str]:
@@ -125,6 +130,7 @@ def json_content(advice: Advice, args: argparse.Namespace, stem: Path) -> dict[s
             for final in advice.finals
         ],
         "rejected": advice.rejected,
+        "warnings": warnings(advice, args),
         "answer": advice.answer and advice.answer.name,
     }
 

@@ -19,20 +19,20 @@ from collab_common.progress import say
 from collab_common.provenance import cores
 from collab_lab.cli import options
 
-PRESETS = ("multi30k", "wmt_en_de", "lm_512", "lm_2048", "tiny", "tiny_lm")
+PRESETS = ("multi30k", "wmt_en_de", "tiny")
 
 
 def build_parser() -> argparse.ArgumentParser:
     parser = options.parser_of(
         "bench",
-        "Time training and decoding of translation models and language models (lm) with random "
-        "weights. Stock fairseq, this project and, if installed, CTranslate2 (on a CPU) "
-        "take turns with the same model and sentences. Prints each speed as a multiple of "
-        "fairseq's (median, 5th and 95th percentile). Close all other programs first.",
+        "Time training and translation with random weights. Stock fairseq, this project and, if "
+        "installed, CTranslate2 (on a CPU) take turns with the same model and sentences. Prints "
+        "each speed as a multiple of fairseq's (median, 5th and 95th percentile). Close all other "
+        "programs first.",
     )
     parser.add_argument(
-        "--presets", nargs="+", choices=PRESETS, default=PRESETS[:4],
-        help=f"model sizes to time (default: {' '.join(PRESETS[:4])})",
+        "--presets", nargs="+", choices=PRESETS, default=PRESETS[:2],
+        help=f"model sizes to time (default: {' '.join(PRESETS[:2])})",
     )  # fmt: skip
     parser.add_argument(
         "--lengths", nargs="+", type=positive, metavar="N",
@@ -57,9 +57,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     """Time each preset, architecture and task; the content of the JSON file."""
     import torch
 
-    from collab_lab.bench import lengths, train, translate
-    from collab_lab.bench.models import PRESETS as SIZES
-    from collab_lab.bench.models import TIMED
+    from collab_lab import bench
     from fairseq_collab.cpu_kernels.onednn import matrix_library
 
     start, device = time.time(), options.device(args)
@@ -70,16 +68,11 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         warnings.simplefilter("ignore")
         if args.lengths:
             preset = "tiny" if args.quick else "wmt_en_de"
-            records += lengths.run(preset, args.lengths, device)
-        for preset, (heads, variant) in product(
-            () if args.lengths else args.presets, TIMED.items()
-        ):
+            records += bench.time_lengths(preset, args.lengths, device)
+        for preset, heads in product(() if args.lengths else args.presets, bench.TIMED):
             say(f"{preset}, {heads}")
-            arch = SIZES[preset].family.prefix + variant
-            timed = [
-                *translate.run(arch, preset, args.quick, device, args.threads),
-                *train.run(arch, preset, args.quick, device),
-            ]
+            how = bench.TIMED[heads], preset, args.quick, device
+            timed = [*bench.time_translation(*how, args.threads), *bench.time_training(*how)]
             records += [{"preset": preset, "heads": heads, **record} for record in timed]
     return {
         "seconds": round(time.time() - start, 1),

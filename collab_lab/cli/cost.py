@@ -93,8 +93,9 @@ def costs_of(model: Any, length: int) -> dict[str, int]:
     """The numbers of a model, without those of the source for a language model."""
     from collab_lab.metrics.cost import cost, multiply_adds
 
-    numbers = {**asdict(cost(model)), "multiply_adds": multiply_adds(model, length, length)}
     is_decoder_only = not hasattr(model, "encoder")
+    work = multiply_adds(model, None if is_decoder_only else length, length)
+    numbers = {**asdict(cost(model)), "multiply_adds": work}
     return {k: v for k, v in numbers.items() if not (is_decoder_only and "source" in k)}
 
 

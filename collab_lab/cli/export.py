@@ -68,6 +68,7 @@ def main(argv: Sequence[str]) -> int:
     options.check_out(args)
     options.import_models(args)
     from collab_lab.export import model
+    from collab_lab.metrics.loss import say_if_guessing_valid
     from fairseq_compat.checkpoints import naming
 
     trained = model.load(args.checkpoint)
@@ -80,6 +81,7 @@ def main(argv: Sequence[str]) -> int:
         else:  # with packages that may be missing
             exporter = import_module(f"collab_lab.export.{args.format}")
             exporter.export(trained, args.data, folder)
+            say_if_guessing_valid(args.checkpoint, args.data)
         if args.format == "hf":
             from collab_lab.results import card
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from collab_lab.trained.checkpoint import Trained
 
 DATA = "data folder that fairseq-preprocess wrote"
+#: Bits per token by which exact models differ, in single precision.
+NOISE = 1e-4
 TRANSFORMER = "trained transformer: translation model or language model"
 
 
@@ -90,8 +93,8 @@ def add_cpu(parser: Any) -> None:
 
 
 def add_pass(parser: ArgumentParser, check: str | None = None) -> None:
-    """The sentences of the pass that prices come from, and ``--check``, if it is explained."""
-    group = parser.add_argument_group("sentences for prices")
+    """The sentences for prices and the refit, and ``--check``, if it is explained."""
+    group = parser.add_argument_group("calibration sentences, for prices and the refit")
     group.add_argument("--subset", default="train", help="subset to read (default: train)")
     group.add_argument(
         "--sentences", type=positive, default=1000, metavar="N",
@@ -101,22 +104,40 @@ def add_pass(parser: ArgumentParser, check: str | None = None) -> None:
         parser.add_argument("--check", action="store_true", help=check)
 
 
-def validation(args: Namespace, before: Trained) -> Callable[[Trained], dict[str, float]]:
-    """With ``--check``, a function that measures the validation loss of a changed model, too.
+def validation(
+    args: Namespace, before: Trained
+) -> Callable[[Trained, float | None], dict[str, Any]]:
+    """With ``--check``, a function that measures a changed model of a predicted loss, too.
 
     That of the model itself is measured now: a set that is missing ends the command at once.
     """
     if not args.check:
-        return lambda after: {}
+        return lambda after, price: {}
     from collab_lab import validation_loss
     from collab_lab.trained.checkpoint import samples
 
     batches = samples(before, "valid")
     bits = validation_loss(before, batches)
-    return lambda after: {
-        "valid_bits_before": bits,
-        "valid_bits": validation_loss(after, batches),
-    }
+
+    def measured(after: Trained, price: float | None) -> dict[str, Any]:
+        changed = validation_loss(after, batches)
+        warnings = loss_warnings(args, [("the result", price, changed - bits)])
+        return {"valid_bits_before": bits, "valid_bits": changed, "warnings": warnings}
+
+    return measured
+
+
+def loss_warnings(args: Namespace, losses: Iterable[tuple[str, float | None, float]]) -> list[str]:
+    """Where to doubt losses: names, predictions, and measurements on the validation set."""
+    lines = [
+        f"{name} loses {measured:.4f} bits, more than twice the predicted {price:.4f}: calibrate "
+        "on text like that of use (--subset, --sentences)"
+        for name, price, measured in losses
+        if price is not None and measured > max(2 * price, NOISE)
+    ]
+    if args.subset == "valid":
+        lines.append("losses are measured on the calibration text, valid: on other text they rise")
+    return lines
 
 
 def check_lines(result: Mapping[str, Any]) -> list[str]:
@@ -125,7 +146,8 @@ def check_lines(result: Mapping[str, Any]) -> list[str]:
         return []
     after, before = result["valid_bits"], result["valid_bits_before"]
     change = f"{after - before:+.4f} from {before:.4f}"
-    return [f"validation loss (bits per target token): {after:.4f}, {change}"]
+    loss = f"validation loss (bits per target token): {after:.4f}, {change}"
+    return [loss, *result["warnings"]]
 
 
 def add_user_dir(parser: ArgumentParser) -> None:
@@ -162,6 +184,21 @@ def device(args: Namespace) -> torch.device:
 def provenance(command: str, argv: Sequence[str], cpu: bool = True) -> dict[str, Any]:
     """What a file of results says of its origin."""
     return {"command": shlex.join(["fairseq-collab", command, *argv]), **circumstances(cpu)}
+
+
+def given(parser: ArgumentParser, args: Namespace, *names: str) -> dict[str, Any]:
+    """The options that are not at their defaults, by name; the others are None."""
+    values = {name: getattr(args, name) for name in names}
+    return {n: None if value == parser.get_default(n) else value for n, value in values.items()}
+
+
+@contextmanager
+def usage(parser: ArgumentParser) -> Iterator[None]:
+    """End with status 2 where arguments are rejected inside."""
+    try:
+        yield
+    except UserError as error:
+        parser.error(str(error))
 
 
 def reject(parser: ArgumentParser, args: Namespace, names: Iterable[str], reason: str) -> None:

@@ -74,12 +74,16 @@ def main(argv: Sequence[str]) -> int:
         "seconds": round(time.perf_counter() - began, 1),
         "attentions": attentions,
         "checks": [],
+        "warnings": [],
     }
     if valid:
-        content |= checks(model, priced, valid)
+        read = {"subset": args.subset, "sentences": args.sentences}
+        content |= checks(model, priced, valid, read)
+        losses = ((c["change"], c["price"], c["measured"]) for c in content["checks"])
+        content["warnings"] = options.loss_warnings(args, losses)
     write_json(args.out / NUMBERS, content)
     prices_page.write(content, args.out)
-    print(prices_page.summary(content))
+    print("\n".join([prices_page.summary(content), *content["warnings"]]))
     print(f"{args.out}: {NUMBERS}, {prices_page.NAME} and {prices_page.FIGURE}")
     return 0
 
@@ -89,11 +93,16 @@ def points(curves: Mapping[str, Sequence[Point]]) -> dict[str, list[dict[str, An
     return {kind: [point._asdict() for point in curve] for kind, curve in curves.items()}
 
 
-def checks(model: Trained, priced: Prices, valid: list[dict[str, Any]]) -> dict[str, Any]:
-    """Predicted and measured loss of some changes."""
+def checks(
+    model: Trained, priced: Prices, valid: list[dict[str, Any]], read: dict[str, Any]
+) -> dict[str, Any]:
+    """Predicted and measured loss of some changes, fitted on the sentences of the pass."""
     from collab_lab import prune, validation_loss
     from collab_lab.conversion.converter import chosen_bits
+    from collab_lab.refit import refit
+    from collab_lab.trained.checkpoint import samples
 
+    batches = samples(model, read["subset"], read["sentences"])
     whole, measured = validation_loss(model, valid), []
 
     def measure(change: str, make: Callable[[], tuple[Trained, float | None]]) -> None:
@@ -108,10 +117,11 @@ def checks(model: Trained, priced: Prices, valid: list[dict[str, Any]]) -> dict[
     def converted(converter: Converter, share: float, bits: str) -> tuple[Trained, float]:
         chosen = None if bits == "auto" else chosen_bits(bits, model)
         changed, prices = converter.convert(*converter.spread({"cache": share}, chosen))
+        refit(changed, model, batches)
         return changed, sum(prices.values())
 
     def without_heads(number: int) -> tuple[Trained, float | None]:
-        pruned = prune(model, number, statistics=priced.statistics)
+        pruned = prune(model, number, statistics=priced.statistics, **read)
         return pruned.model, pruned.price
 
     for kind, share, bits in CHECKED:

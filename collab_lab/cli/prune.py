@@ -11,6 +11,7 @@ from collab_common import ATTENTION_TYPES, AttentionType
 from collab_common.command import positive, share
 from collab_common.errors import UserError
 from collab_lab.cli import options
+from collab_lab.pruning import check_arguments
 
 if TYPE_CHECKING:
     from collab_lab.pruning.surgery import Retained
@@ -22,8 +23,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser = options.parser_of(
         "prune",
         "Remove heads from a trained transformer with standard or separate heads. By default the "
-        "heads with the lowest price go, the expected loss in bits per target token; their means "
-        "stay in the output's bias. The result is a transformer_headsize_n or "
+        "heads with the lowest price go, the expected loss in bits per target token. The outputs "
+        "of all blocks are refitted. The result is a transformer_headsize_n or "
         "transformer_lm_headsize_n. To fine-tune it, give fairseq-train the printed options and "
         "--finetune-from-model, or a sweep the Hydra configuration next to it (OUT with .yaml).",
         "example: fairseq-collab prune average.pt data-bin --remove-share 0.3 --out pruned.pt",
@@ -45,7 +46,7 @@ def build_parser() -> argparse.ArgumentParser:
         "decoder, so that CTranslate2 keeps the saving; at least the given number goes",
     )  # fmt: skip
     parser.add_argument(
-        "--types", nargs="+", choices=ATTENTION_TYPES, default=ATTENTION_TYPES,
+        "--types", nargs="+", choices=ATTENTION_TYPES,
         help="attention types that lose heads (default: all)",
     )  # fmt: skip
     criteria = parser.add_argument_group("other choices of heads (default: by price)")
@@ -59,49 +60,31 @@ def build_parser() -> argparse.ArgumentParser:
         "gates are open, rounded to 0 or 1; a layer may lose all heads",
     )  # fmt: skip
     criterion.add_argument(
-        "--importance", type=Path, metavar="FILE",
-        help="remove the least important heads of a heads.json (fairseq-collab heads)",
-    )  # fmt: skip
-    criterion.add_argument(
         "--keep-heads", nargs="+", metavar="TYPE:HEADS",
         help="keep these heads, by layer: encoder:0,3/1,2 (0 and 3 of the first layer, 1 and 2 of "
         "the second), decoder:0 (head 0 of each layer), cross:-/0 (none in the first layer); "
         "other attention types keep all heads",
     )  # fmt: skip
     criterion.add_argument("--random", type=int, metavar="SEED", help="remove random heads")
-    criteria.add_argument(
-        "--normalise", action="store_true",
-        help="with --importance: scale importances to norm 1 in each layer, as in the paper",
-    )  # fmt: skip
     options.add_pass(parser, check="measure the validation loss before and after")
     return parser
 
 
-#: How many heads are removed, where a choice ranks them.
-NUMBER_OPTIONS = ("remove_share", "as_many_as", "keep")
-
-
 def check_options(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     """Exit with status 2 for options that contradict each other."""
-    is_ranked = not (args.votes or args.gates or args.keep_heads)  # so that any number can go
-    if args.importance is None:
-        options.reject(parser, args, ("normalise",), "needs --importance")
-    if not is_ranked or args.importance is not None or args.random is not None:
-        options.reject(parser, args, ("sentences", "subset"), "is of the choice by price")
-    if not is_ranked:
-        reason = "needs a choice by price, --importance or --random"
-        options.reject(parser, args, (*NUMBER_OPTIONS, "types", "same_on_each_side"), reason)
-    elif all(getattr(args, name) is None for name in NUMBER_OPTIONS):
-        parser.error("give a number of heads: --remove-share, --as-many-as or --keep")
-    if args.same_on_each_side:
-        options.reject(parser, args, ("keep", "types"), "contradicts --same-on-each-side")
+    with options.usage(parser):
+        check_arguments(
+            number=args.as_many_as if args.remove_share is None else args.remove_share,
+            retained=args.votes or args.keep_heads or args.gates or None,
+            random=args.random,
+            same_on_each_side=args.same_on_each_side,
+            **options.given(parser, args, "keep", "types"),
+        )
 
 
 def choice(args: argparse.Namespace, model: Trained) -> dict[str, Any]:
     """The arguments of :func:`collab_lab.prune`: which heads, or how many."""
     from collab_lab import open_model
-    from collab_lab.analysis import heads_file
-    from collab_lab.analysis.importance import normalised
     from collab_lab.pruning import choices, votes
 
     heads = model.heads
@@ -111,21 +94,15 @@ def choice(args: argparse.Namespace, model: Trained) -> dict[str, Any]:
         return {"retained": choices.named_heads(args.keep_heads, heads)}
     if args.gates:
         return {"retained": choices.open_heads(model)}
-    number = round((args.remove_share or 0) * total(heads, args.types))
+    types, chosen = args.types or ATTENTION_TYPES, {"keep": args.keep, "types": args.types}
+    if args.remove_share is not None:
+        chosen["number"] = round(args.remove_share * total(heads, types))
     if args.as_many_as is not None:
         other_heads = open_model(args.as_many_as, args.data).heads
-        number = total(heads, args.types) - total(other_heads, args.types)
-        if number < 0:
+        chosen["number"] = total(heads, types) - total(other_heads, types)
+        if chosen["number"] < 0:
             raise UserError(f"has more heads than {model.path}", args.as_many_as, "swap them")
-    chosen = {"number": number, "keep": args.keep, "types": args.types}
-    chosen["same_on_each_side"] = args.same_on_each_side
-    if args.random is not None:
-        chosen["importances"] = choices.random_importances(heads, args.random)
-    if args.importance is not None:
-        measured = heads_file.read(args.importance)
-        importances = heads_file.measure(measured, choices.MEASURE, heads, args.importance)
-        chosen["importances"] = normalised(importances) if args.normalise else importances
-    return chosen | {"subset": args.subset, "sentences": args.sentences}
+    return chosen | {"random": args.random, "same_on_each_side": args.same_on_each_side}
 
 
 def total(heads: HeadCounts, types: Sequence[AttentionType]) -> int:
@@ -162,8 +139,9 @@ def main(argv: Sequence[str]) -> int:
 
     check_heads(model)
     chosen, validation = choice(args, model), options.validation(args, model)
-    result, retained, price = prune(model, **chosen)
-    checked = validation(result)
+    read = {"subset": args.subset, "sentences": args.sentences}
+    result, retained, price = prune(model, **chosen, **read)
+    checked = validation(result, price)
     result.model.cpu()
     result.save(args.out)
     write_configuration(result, args.out)

@@ -1,7 +1,8 @@
 """``fairseq-collab reparametrize``: narrower or shared keys, values or latents for a trained model.
 
 The maps of every attention are approximated with the least predicted loss in bits
-(:mod:`collab_lab.pricing`); all other weights are copied.
+(:mod:`collab_lab.pricing`), and the outputs of all blocks are refitted (:mod:`collab_lab.refit`);
+all other weights are copied.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 from collab_common import ATTENTION_TYPES
 from collab_common.command import share
 from collab_lab.cli import options
-from collab_lab.conversion import SIZES
+from collab_lab.conversion import SIZES, check_arguments
 
 #: Columns of the report, by the size.
 LETTERS = {"key_dim": "K", "key_value_heads": "G", "latent_dim": "r"}
@@ -25,8 +26,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser = options.parser_of(
         "reparametrize",
         "Convert a trained transformer with standard or separate heads to shared keys, narrower "
-        "separate keys, grouped-query or latent heads with the lowest predicted loss. The result "
-        "translates and trains on like any checkpoint.",
+        "separate keys, grouped-query or latent heads with the lowest predicted loss. The outputs "
+        "of all blocks are refitted. The result translates and trains on like any checkpoint.",
         "example: fairseq-collab reparametrize average.pt --to latent --cache 0.25 --out latent.pt",
     )
     options.add_model(parser)
@@ -37,7 +38,7 @@ def build_parser() -> argparse.ArgumentParser:
         "(headsize), grouped-query or latent",
     )  # fmt: skip
     parser.add_argument(
-        "--query-mixing", default="own", metavar="{own,full,diagonal}",
+        "--query-mixing", metavar="{own,full,diagonal}",
         help="with --to collab: one query projection per head (own, default, lowest loss), or one "
         "shared query with a full matrix or a diagonal per head",
     )  # fmt: skip
@@ -98,24 +99,25 @@ def _add_size(group: Any, option: str, metavar: str, whole: str, none: str) -> N
 
 def check(parser: argparse.ArgumentParser, args: Namespace) -> None:
     """End with status 2 where options contradict each other."""
-    size = SIZES[args.to]
-    for name, other_size in SIZES.items():
-        if other_size != size:
-            options.reject(parser, args, _sizes(other_size), f"needs --to {name}")
-    if args.to != "collab":
-        options.reject(parser, args, ("value_heads", "query_mixing"), "needs --to collab")
-    if args.to == "headsize":  # whose heads have one size in all layers
-        rejected = ("parameters", *_sizes(size)[1:])
-        options.reject(parser, args, rejected, "does not go with --to headsize: give --key-dim")
-    named = any(getattr(args, name) is not None for name in _sizes(size))
-    if named + (args.cache is not None) + (args.parameters is not None) != 1:
-        option = f"--{size.replace('_', '-')}"
-        parser.error(f"give one of --cache, --parameters, and sizes ({option} or {option}-in-TYPE)")
+    for name, size in SIZES.items():
+        if size != SIZES[args.to]:
+            of_size = (size, *(f"{size}_in_{type_}" for type_ in ATTENTION_TYPES))
+            options.reject(parser, args, of_size, f"needs --to {name}")
+    with options.usage(parser):
+        check_arguments(**arguments(args))
 
 
-def _sizes(size: str) -> tuple[str, ...]:
-    """The options of a size, for all attentions and by attention type."""
-    return (size, *(f"{size}_in_{type_}" for type_ in ATTENTION_TYPES))
+def arguments(args: Namespace) -> dict[str, Any]:
+    """The arguments of :func:`collab_lab.convert`: which heads, of which sizes."""
+    size, shares = SIZES[args.to], {"cache": args.cache, "parameters": args.parameters}
+    return {
+        "to": args.to,
+        "size": getattr(args, size),
+        "by_type": {type_: getattr(args, f"{size}_in_{type_}") for type_ in ATTENTION_TYPES},
+        "shares": {name: share for name, share in shares.items() if share is not None},
+        "query_mixing": args.query_mixing,
+        "value_heads": args.value_heads,
+    }
 
 
 def reparametrize(args: Namespace) -> dict[str, Any]:
@@ -124,20 +126,10 @@ def reparametrize(args: Namespace) -> dict[str, Any]:
     from collab_lab import convert
     from collab_lab.trained.configuration import fine_tuning, write_configuration
 
-    validation, size = options.validation(args, model), SIZES[args.to]
-    result = convert(
-        model,
-        args.to,
-        getattr(args, size),
-        by_type={type_: getattr(args, f"{size}_in_{type_}") for type_ in ATTENTION_TYPES},
-        shares={k: getattr(args, k) for k in ("cache", "parameters") if getattr(args, k)},
-        query_mixing=args.query_mixing,
-        value_heads=args.value_heads,
-        cache_bits=args.cache_bits,
-        subset=args.subset,
-        sentences=args.sentences,
-    )
-    checked = validation(result.model)
+    validation = options.validation(args, model)
+    read = {"subset": args.subset, "sentences": args.sentences}
+    result = convert(model, **arguments(args), cache_bits=args.cache_bits, **read)
+    checked = validation(result.model, result.price)
     result.model.model.cpu()
     result.model.save(args.out)
     write_configuration(result.model, args.out)
@@ -146,7 +138,7 @@ def reparametrize(args: Namespace) -> dict[str, Any]:
         "out": str(args.out),
         "arch": result.model.arch,
         "fine_tuning": fine_tuning(result.model, args.out),
-        "query_mixing": args.query_mixing if args.to == "collab" else None,
+        "query_mixing": (args.query_mixing or "own") if args.to == "collab" else None,
         "sentences": args.sentences,
         "price": result.price,
         **checked,
@@ -154,7 +146,7 @@ def reparametrize(args: Namespace) -> dict[str, Any]:
             {
                 "type": a.type,
                 "layer": a.layer,
-                size: result.sizes.get(a, 0),
+                SIZES[args.to]: result.sizes.get(a, 0),
                 "bits": result.bits.get(a),
                 "price": price,
             }

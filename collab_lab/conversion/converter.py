@@ -18,14 +18,14 @@ from typing import Any
 from torch import Tensor
 
 from collab_common import AttentionType
-from collab_common.errors import UserError
+from collab_common.errors import UserError, reject_unused
 from collab_common.progress import bar
 from collab_lab.conversion.base import Conversion, Target, TrainedAttention, point
 from collab_lab.conversion.kinds import TARGETS
 from collab_lab.metrics.cost import totals
 from collab_lab.pricing.bits import Point, cheapest
-from collab_lab.pricing.statistics import Statistics
-from collab_lab.pruning.surgery import options_for, rebuilt, weights_of
+from collab_lab.pricing.statistics import Statistics, matched
+from collab_lab.pruning.surgery import check_options, options_for, rebuilt, weights_of
 from collab_lab.trained.attentions import Attention, attentions, check_known
 from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.attention import SeparateAttention
@@ -38,11 +38,14 @@ from fairseq_collab.models.variants import COLLABORATIVE, SEPARATE, family_of
 def check(trained: Trained, target: Target) -> None:
     """Raise UserError for a model or an attention without a counterpart in ``target``."""
     target_arch(trained, target)
+    check_options(trained)
     first_of_side: dict[bool, Attention] = {}  # of the encoder, and of the decoder
     for attention in attentions(trained.model):
         check_sizes_of_heads(attention, trained.path, target)
         first = first_of_side.setdefault(attention.type == "encoder", attention)
         heads, expected = attention.module.num_heads, first.module.num_heads
+        if not heads:
+            raise UserError(f"{attention} has no heads to convert", trained.path)
         if heads != expected:
             problem = f"{attention} has {heads} heads and {first} has {expected}"
             todo = "models with pruned heads cannot be converted"
@@ -119,7 +122,7 @@ def chosen_sizes(
     """The size of every attention as options give it, without those left alone.
 
     Args:
-        whole: the size of all attentions that no other option names.
+        default: the size of all attentions that ``by_type`` does not name.
         by_type: a number, or one for each layer: ``64,32``.
     """
     option = f"--{target.size_option.replace('_', '-')}"
@@ -128,6 +131,9 @@ def chosen_sizes(
         for type_, layers in trained.attentions.items()
     }
     sizes = {}
+    if all(sizes_by_type[attention.type] for attention in attentions(trained.model)):
+        sizes_of_all = {target.size_option: default}
+        reject_unused("has no effect where every attention type has sizes", **sizes_of_all)
     for attention in attentions(trained.model):
         listed = sizes_by_type[attention.type]
         size = listed[attention.layer] if listed else default
@@ -193,17 +199,18 @@ class Converter:
     """Converts attentions of one model.
 
     Args:
-        statistics: of all its attentions.
+        statistics: of all its attentions; without them all directions of the weights count equally.
     """
 
     def __init__(
         self,
         trained: Trained,
         conversion: Conversion,
-        statistics: Mapping[Attention, Statistics],
+        statistics: Mapping[Attention, Statistics] | None,
     ):
         self.trained, self.target = trained, TARGETS[conversion.to](conversion)
         check(trained, self.target)
+        statistics = {} if statistics is None else matched(statistics, trained)
         self.attentions = {
             attention: TrainedAttention(attention.module, statistics.get(attention))
             for attention in attentions(trained.model)

@@ -6,8 +6,9 @@ The scores of head i are ``[x 1] A_i B_i^T y^T``.  It adds ``z_i V_i Wo_i^T`` to
 
     1/2 sum_i [ tr(D_i^T X D_i Gamma_i) + tr(F_i^T Z_i F_i Delta) ] / ln 2     bits per target token
 
-This is the Fisher information of K-FAC (Martens and Grosse 2015): inputs and gradients, positions
-and attentions are taken as independent.
+This is the Fisher information of K-FAC (Martens and Grosse 2015): inputs and gradients, positions,
+heads and attentions are taken as independent.  On one sentence and one query the price of one head
+is the second difference of the loss; that of all heads at once is 0.43 to 24 times theirs.
 
 **A shared projection.**  Heads that share ``C (n, K)`` have keys ``y C``.  The maps ``(C^T Gamma_i
 C)^-1 C^T Gamma_i B_i`` of least price then go into the queries; for values, with ``Z_i`` and

@@ -84,7 +84,7 @@ def load(path: Path) -> Trained:
 def build(trained: Trained, options: Any, weights: Mapping[str, Tensor]) -> nn.Module:
     """The model of ``options`` with ``weights``, in eval mode."""
     sizes_from = weights if trained.model is None else trained.model.state_dict()
-    model = untrained(options, trained.cfg, sizes_from, trained.path)
+    model: Any = untrained(options, trained.cfg, sizes_from, trained.path)
     for name, buffer in model.named_buffers():
         if name.endswith("dictionary_signature") and name in weights:
             buffer.copy_(weights[name])  # that of a placeholder would be rejected

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from collab_common.errors import UserError
 from collab_common.progress import bar
-from collab_lab.pricing.statistics import Statistics, Sums
+from collab_lab.pricing.statistics import Statistics, Sums, at_least_float32
 
 Loss = Callable[[Any], Tensor]
 
@@ -41,6 +41,7 @@ def collect(
         for module in model.modules():
             until.callback(setattr, module, "training", module.training)
         model.eval()
+        until.enter_context(at_least_float32(model, *heads.values()))
         for module in pretrained(model):
             until.callback(module.set_attn_implementation, module.config._attn_implementation)
             module.set_attn_implementation("eager")
@@ -50,6 +51,7 @@ def collect(
             until.enter_context(handle)
         for batch in bar("prices", inputs):
             calls.clear()
+            batch = {name: as_float32(value) for name, value in batch.items()}
             output = model(**batch)
             scalar = random_product(output, batch, generator) if loss is None else loss(output)
             added = [call[-1] for call in calls.values()]
@@ -63,6 +65,12 @@ def collect(
         if not total.queries:
             raise UserError("it has no effect on the output", name, "give inputs that it reads")
     return {name: total.result(num_targets=1) for name, total in sums.items()}
+
+
+def as_float32(value: Any) -> Any:
+    """An input; of half precision as float32, as the weights are."""
+    half = isinstance(value, Tensor) and value.dtype in (torch.float16, torch.bfloat16)
+    return value.float() if half else value
 
 
 def _record(

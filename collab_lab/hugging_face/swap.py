@@ -16,13 +16,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from collab_common.errors import UserError
+from collab_common.errors import UserError, reject_unused
 from collab_common.progress import bar
 from collab_lab.conversion.base import Conversion, Target, TrainedAttention
 from collab_lab.conversion.kinds import TARGETS, shared_keys
 from collab_lab.hugging_face import adapters
 from collab_lab.hugging_face.statistics import Loss, collect, pretrained
 from collab_lab.pricing.bits import Point, cheapest
+from collab_lab.trained.checkpoint import check_finite
 from fairseq_collab.attention import CollaborativeAttention, SeparateAttention
 from fairseq_collab.attention.building import check_choice
 from fairseq_collab.attention.collaborative import QUERY_MIXINGS
@@ -38,8 +39,8 @@ def swap_attention(
     query: str = "own",
     inputs: Iterable[Mapping[str, Any]] | None = None,
     loss: Loss | None = None,
-    seed: int = 1,
-    select: Callable[[str], bool] = lambda name: True,
+    seed: int | None = None,
+    select: Callable[[str], bool] | None = None,
 ) -> dict[str, int]:
     """Replace attentions by heads that share one key of width ``key_dim``, in place.
 
@@ -77,25 +78,33 @@ def swap_attention(
             data.  Without, all directions of the weights count equally.
         loss: a scalar from the model's output for a batch, such as ``lambda output: output.loss``:
             errors are then weighted by their effect on it.
-        seed: random seed of projections of the output, which replace a loss.
+        seed: random seed of projections of the output, which replace a loss; default: 1.
         select: true for the names in ``model`` of attentions to replace; all unless given.
 
     Returns:
         The key widths of the attentions that were replaced, by name.
 
     Raises:
-        UserError: there is none, one cannot be replaced, or ``model`` is one itself; the model is
-            then unchanged.
+        UserError: there is none, one cannot be replaced, ``model`` is one itself, or an argument
+            has no effect; the model is then unchanged.
         ValueError: an unknown ``query``.
     """
     check_choice("query", query, (*QUERY_MIXINGS, "separate"))
+    if inputs is None:
+        reject_unused("needs inputs", loss=loss, seed=seed)
+    if loss is not None:
+        reject_unused("has no effect with a loss", seed=seed)
     if isinstance(key_dim, Mapping):
+        reject_unused("has no effect with a width for each name", select=select)
         select = key_dim.__contains__
     originals = {
         name: parts
         for name, module in model.named_modules()
-        if select(name) and (parts := adapters.attention_parts(module)) is not None
+        if (select is None or select(name))
+        and (parts := adapters.attention_parts(module)) is not None
     }
+    if isinstance(key_dim, Mapping) and (unknown := sorted({*key_dim} - {*originals})):
+        raise UserError("no attention of a known kind has this name", unknown[0])
     if not originals:
         raise UserError(
             f"no attention of a known kind in a {type(model).__name__}",
@@ -117,13 +126,14 @@ def swap_attention(
         for name, attention in heads.items():
             if allowed_range := target.out_of_range(attention, widths[name]):
                 raise UserError(f"key width {widths[name]} is out of range", name, allowed_range)
-    prices = {} if inputs is None else collect(model, heads, inputs, loss, seed)
+    prices = {} if inputs is None else collect(model, heads, inputs, loss, seed or 1)
     trained = {name: TrainedAttention(heads[name], prices.get(name)) for name in heads}
     if isinstance(key_dim, float):
         widths = spread(trained, key_dim, query, target)
     swapped = {}
     for name, (adapter, dropout, _) in bar("attentions", list(originals.items())):
         core = collaborative_core(trained[name], widths[name], query, dropout)
+        check_finite(core.state_dict(), name)
         swapped[name] = adapter(model.get_submodule(name), core)
     for name, module in swapped.items():
         parent, _, attribute = name.rpartition(".")

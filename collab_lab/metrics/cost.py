@@ -28,6 +28,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from collab_common.errors import reject_unused
 from collab_lab.trained.attentions import by_type
 from collab_lab.trained.checkpoint import check_transformer
 from collab_lab.trained.untrained import untrained
@@ -133,12 +134,18 @@ def load_architecture(path: Path, **overrides: Any) -> nn.Module:
     return model
 
 
-def multiply_adds(model: Any, source_length: int = LENGTH, target_length: int = LENGTH) -> int:
+def multiply_adds(model: Any, source_length: int | None = None, target_length: int = LENGTH) -> int:
     """Multiply-adds of a transformer on one sentence pair, or of a language model on one block.
 
     Args:
+        source_length: of a translation model; default: :data:`LENGTH`.
         target_length: also the length of the block.
+
+    Raises:
+        UserError: a language model has no source.
     """
+    if not hasattr(model, "encoder"):
+        reject_unused("has no effect on a language model", source_length=source_length)
     model = copy.deepcopy(model).cpu().eval()
     for module in model.modules():
         if type(module) is OneDnnLinear:  # torch does not count oneDNN's products
@@ -146,9 +153,9 @@ def multiply_adds(model: Any, source_length: int = LENGTH, target_length: int = 
     for module in model.modules():
         if isinstance(module, TransformerEncoderLayerBase):
             module.can_use_fastpath = False  # a fused kernel: not counted
-    source = torch.full((1, source_length), _SOME_WORD)
+    source = torch.full((1, source_length or LENGTH), _SOME_WORD)
     target = torch.full((1, target_length), _SOME_WORD)
-    sides = (source, torch.tensor([source_length])) if hasattr(model, "encoder") else ()
+    sides = (source, torch.tensor([source.size(1)])) if hasattr(model, "encoder") else ()
     plain = sdpa_kernel(SDPBackend.MATH)  # no fused kernel here, either
     counter = FlopCounterMode(display=False)
     with torch.no_grad(), plain, counter:

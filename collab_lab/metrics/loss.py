@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+from collab_lab.trained.checkpoint import Trained, open_model, samples
+
+logger = logging.getLogger(__name__)
 
 
 def read_by_decoder(sample: Mapping[str, Any]) -> Tensor:
@@ -70,7 +77,7 @@ def summed_loss(
     return torch.stack(losses).sum()
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def sentence_losses(model: Any, samples: Sequence[Mapping[str, Any]]) -> tuple[Tensor, Tensor]:
     """For each sentence, the sum of its loss in nats and its number of tokens: both ``(N,)``."""
     losses, tokens = [], []
@@ -78,6 +85,33 @@ def sentence_losses(model: Any, samples: Sequence[Mapping[str, Any]]) -> tuple[T
         losses.append(cross_entropy(model, sample).double().sum(1).cpu())
         tokens.append(predicted(model.decoder, sample["target"]).sum(1).cpu())
     return torch.cat(losses), torch.cat(tokens)
+
+
+def say_if_guessing(trained: Trained, batches: Sequence[Mapping[str, Any]]) -> None:
+    """Log a warning where words are predicted no better than by their frequencies in ``batches``.
+
+    That is so with another dictionary of equal size.  Models of ours have a signature against it.
+    """
+    model, some = trained.model, batches[:: max(1, len(batches) // 4)]
+    if hasattr(model.decoder, "dictionary_signature"):
+        return
+    targets = [s["target"][predicted(model.decoder, s["target"])] for s in some]
+    counts = torch.cat(targets).bincount().double()
+    entropy = float(torch.special.entr(counts / counts.sum()).sum()) / math.log(2)
+    bits = mean_bits(model, some)
+    if bits >= entropy:
+        logger.warning(
+            "%s: its loss is that of guessing: %.2f bits per token, %.2f by frequencies of words; "
+            "is this data folder, with its dictionaries, that of the training?",
+            *(trained.path, bits, entropy),
+        )
+
+
+def say_if_guessing_valid(checkpoint: Path, data: Path | None) -> None:
+    """:func:`say_if_guessing` on the validation set of a data folder, where that has one."""
+    with suppress(FileNotFoundError):
+        trained = open_model(checkpoint, data)
+        say_if_guessing(trained, samples(trained, "valid", 100))
 
 
 def mean_bits(model: Any, samples: Sequence[Mapping[str, Any]]) -> float:

@@ -1,7 +1,6 @@
 """Prices: by how many bits per target token a change of an attention is to increase the loss.
 
     1/2 sum_i [ tr(D_i^T X D_i Gamma_i) + tr(F_i^T Z_i F_i Delta) ] / ln 2     of D_i, F_i
-    1/2 1_R^T M 1_R / ln 2                                                     without the heads R
     1/2 mean_s n_s Psi n_s^T / ln 2                            with errors n of keys and values
 
 ``D_i`` is the change of ``A_i B_i^T``, ``F_i`` that of ``V_i Wo_i^T`` (without its constant row).
@@ -9,7 +8,8 @@ The mean of what a change loses goes into the bias of the output.  ``n_s`` is wh
 cache really changes at tokens ``s``, the inputs that the statistics keep: so the noise of a
 quantiser is not assumed, at a width that no model has, either.  These are second-order
 approximations; the statistics are those of :mod:`.statistics`, with the independence that K-FAC
-assumes (Martens and Grosse 2015).  Prices of several attentions add up.
+assumes (Martens and Grosse 2015).  Changes ``D_i``, ``F_i`` of several heads are taken as
+independent, too; removed heads are not.  Prices of several attentions add up.
 
 A budget is spread over attentions by an exact search (:func:`cheapest`).
 """
@@ -50,11 +50,6 @@ def value_change(maps: HeadMaps, values: Tensor, out: Tensor) -> Tensor:
 def _bits(left: Tensor, right: Tensor) -> float:
     """Half of the sum over heads of ``tr(left^T right)``, from nats to bits."""
     return max(0.0, float((left * right).sum())) / 2 / math.log(2)
-
-
-def head_prices(head_fisher: Tensor) -> Tensor:
-    """The price of removing each head alone, in bits: ``(H)``."""
-    return head_fisher.diagonal() / 2 / math.log(2)
 
 
 def rounding_price(errors: Tensor, statistics: Statistics) -> float:

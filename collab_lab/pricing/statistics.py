@@ -7,20 +7,21 @@
     Gamma_i = 1/N   sum_t gamma_t^T gamma_t       price of a change of a key
     Z_i     = Cov_t z_t,  mean_i = mean of z_t    inputs of the values
     Delta   = 1/N   sum_t G_t^T G_t               price of a change of the output
-    M_ij    = 1/N   sum_t (G_t . o~_it)(G_t . o~_jt),    o~_i = o_i less its mean over queries
+    C       = Cov_t h_t                           outputs of all heads, side by side: h
     Psi     = 1/N   sum_s e_s^T e_s               price of errors of keys and values
 
 ``e_s`` has the gradients of the keys and values of all heads at a token,
 ``dL/dk_is = sum_t g_its q_it`` and ``dL/dv_is = sum_t a_its delta_it``.
 
 ``G_t = dL/do_t`` at the output of the attention, ``delta_t = G_t Wo_i`` at that of head i, and
-``o_i`` is the part of head i in the output.  ``L`` is the loss of labels that are drawn from the
+``h_t`` is what ``out_proj`` reads.  ``L`` is the loss of labels that are drawn from the
 model, summed over target tokens: the second moments of its gradients are the Fisher information.
 Keys need no centring: each row of ``g`` sums to zero, as the softmax ignores what all keys share.
 
 Shapes:
     B  sentences    T  queries    S  keys    H  heads    N  target tokens    N_q  queries in all
     x, G (T, B, d)    y (S, B, d_y)    a, g (H, B, T, S)    v (H, B, S, h_v)    delta (H, B, T, h_v)
+    h (T, B, H h_v)
 
 Sums are in double precision.  Memory is O(H d^2) for an attention, whatever N is.
 """
@@ -28,18 +29,19 @@ Sums are in double precision.  Memory is O(H d^2) for an attention, whatever N i
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from collab_common.errors import UserError
 from collab_common.progress import bar
-from collab_lab.metrics.loss import predicted, read_by_decoder, summed_loss
+from collab_lab.metrics.loss import predicted, read_by_decoder, say_if_guessing, summed_loss
 from collab_lab.trained.attentions import (
     Attention,
     HeadMaps,
@@ -67,7 +69,7 @@ class Statistics:
         value_covariance: covariance of the inputs ``z`` that heads read, ``Z (H, d_y, d_y)``.
         value_mean: mean of ``z``, ``(H, d_y)``.
         output_fisher: Fisher information of the output, ``Delta (d, d)``.
-        head_fisher: Fisher information of factors of centred heads, ``M (H, H)``.
+        head_covariance: covariance of the outputs ``h`` of heads, ``C (H h_v, H h_v)``.
         cache_fisher: Fisher information of keys ``(H, e)`` and values ``(H, h_v)`` of a token, side
             by side: ``Psi (H (e + h_v), H (e + h_v))``.
         inputs: ``y`` of some tokens, evenly spread over all, ``(n, d_y)``: at most :data:`KEPT`.
@@ -78,25 +80,27 @@ class Statistics:
     value_covariance: Tensor
     value_mean: Tensor
     output_fisher: Tensor
-    head_fisher: Tensor
+    head_covariance: Tensor
     cache_fisher: Tensor
     inputs: Tensor
 
     @classmethod
     def unweighted(cls, maps: HeadMaps) -> Statistics:
         """Those that weigh all directions of the weights equally, whatever a model reads."""
-        (heads, rows, _), (_, size, _) = maps.queries.shape, maps.keys.shape
-        x, y, out, head_fisher = (
-            torch.eye(n).to(maps.keys) for n in (rows, size, maps.out.size(1), heads)
-        )
+        (heads, d, h_v), rows, size = maps.out.shape, maps.queries.size(1), maps.keys.size(1)
+        x, y, out, h = (torch.eye(n).to(maps.keys) for n in (rows, size, d, heads * h_v))
         y = y.repeat(heads, 1, 1)
         cached = torch.eye(heads * (maps.keys.size(2) + maps.values.size(2))).to(y)
-        return cls(x, y, y, y.new_zeros(heads, size), out, head_fisher, cached, y[0])
+        return cls(x, y, y, y.new_zeros(heads, size), out, h, cached, y[0])
 
     def ridged(self) -> Statistics:
         """With :data:`RIDGE` on every metric."""
-        metrics = ("query_moment", "key_fisher", "value_covariance", "output_fisher")
-        return replace(self, **{name: ridged(getattr(self, name)) for name in metrics})
+        metrics = {
+            name: metric
+            for name, metric in vars(self).items()
+            if name not in ("value_mean", "inputs")
+        }
+        return replace(self, **{name: ridged(metric) for name, metric in metrics.items()})
 
 
 def ridged(metric: Tensor) -> Tensor:
@@ -142,12 +146,12 @@ class Sums:
         read = (a * not_padding.T.unsqueeze(2)).sum((0, 2)) > 0  # (B, S)
         self._keep(y[read])
         cached = cached.flatten(0, 1)  # (B S, H (e + h_v))
-        along = (a @ v * delta).sum(-1).flatten(1)  # G . o_i: (H, B T)
         x, z = x[not_padding.T], (a @ y)[:, not_padding.T]  # (N_q, d + 1), (H, N_q, d_y)
+        h = (a @ v).permute(1, 2, 0, 3).flatten(2)[not_padding.T]  # (N_q, H h_v)
         gradient = gradient.flatten(0, 1)  # (B T, d)
         self.queries += len(x)
-        self._count(x=x.T @ x, z=z.sum(1), zz=z.mT @ z, gamma=gamma.mT @ gamma)
-        self._count(g=gradient.T @ gradient, heads=along @ along.T, along=along @ gradient)
+        self._count(x=x.T @ x, z=z.sum(1), zz=z.mT @ z, h=h.sum(0), hh=h.T @ h)
+        self._count(gamma=gamma.mT @ gamma, g=gradient.T @ gradient)
         self._count(cached=cached.T @ cached)
 
     def _keep(self, y: Tensor) -> None:
@@ -160,18 +164,16 @@ class Sums:
         for name, value in sums.items():
             self.sums[name] = value.double() + self.sums.get(name, 0.0)
 
-    def result(self, num_targets: int) -> Statistics:
-        """The statistics, for ``num_targets`` target tokens."""
-        x, mean, z = (self.sums[name] / self.queries for name in ("x", "z", "zz"))
-        gamma, output, along, heads, cached = (
-            self.sums[name] / num_targets for name in ("gamma", "g", "along", "heads", "cached")
-        )
-        covariance = z - mean.unsqueeze(2) * mean.unsqueeze(1)
-        constants = mean_outputs(self.maps, mean)  # (H, d)
-        across = along @ constants.T
-        heads = heads - across - across.T + constants @ output @ constants.T
-        inputs = torch.cat(self.inputs)
-        return Statistics(x, gamma, covariance, mean, output, heads, cached, inputs)
+    def result(self, num_targets: int, where: Any = None) -> Statistics:
+        """The statistics, for ``num_targets`` target tokens; UserError if one is not finite."""
+        x, mean, z, h, hh = (self.sums[name] / self.queries for name in ("x", "z", "zz", "h", "hh"))
+        gamma, output, cached = (self.sums[name] / num_targets for name in ("gamma", "g", "cached"))
+        z = z - mean.unsqueeze(2) * mean.unsqueeze(1)
+        heads, inputs = hh - torch.outer(h, h), torch.cat(self.inputs)
+        result = Statistics(x, gamma, z, mean, output, heads, cached, inputs)
+        if not all(torch.isfinite(value).all() for value in vars(result).values()):
+            raise UserError("statistics of its attentions hold NaN or infinity", where)
+        return result
 
 
 def _mapped(x: Tensor, maps: Tensor) -> Tensor:
@@ -185,12 +187,6 @@ def score_gradients(a: Tensor, v: Tensor, delta: Tensor) -> Tensor:
     return a * (along - (a * along).sum(-1, keepdim=True))
 
 
-def mean_outputs(maps: HeadMaps, means: Tensor) -> Tensor:
-    """The mean part of each head in the output, from the means of what it reads: ``(H, d)``."""
-    values = (means.unsqueeze(1) @ maps.values[:, :-1]).squeeze(1) + maps.values[:, -1]
-    return (maps.out @ values.unsqueeze(2)).squeeze(2)
-
-
 # ---- of a model ----------------------------------------------------------------------------------
 
 
@@ -198,6 +194,14 @@ def collect(
     trained: Trained, batches: Sequence[dict[str, Any]], seed: int = 1
 ) -> dict[Attention, Statistics]:
     """Statistics of all attentions with heads; ``seed`` determines the labels."""
+    with at_least_float32(trained.model):
+        say_if_guessing(trained, batches)
+        return _collect(trained, batches, seed)
+
+
+def _collect(
+    trained: Trained, batches: Sequence[dict[str, Any]], seed: int
+) -> dict[Attention, Statistics]:
     model, generator = trained.model, torch.Generator(trained.device).manual_seed(seed)
     padding, num_targets = trained.task.source_dictionary.pad(), 0
     sums: dict[Attention, Sums] = {}
@@ -217,8 +221,51 @@ def collect(
                 sums[attention] = Sums(attention.module)
             sums[attention].add(call.x, call.y, tokens.ne(padding).T, gradient, *call.masks)
         num_targets += int(predicted(model.decoder, batch["target"]).sum())
-    statistics = {attention: total.result(num_targets) for attention, total in sums.items()}
+    statistics = {a: total.result(num_targets, trained.path) for a, total in sums.items()}
     return {a: statistics[a] for a in attentions(model) if a in statistics}
+
+
+@contextmanager
+def at_least_float32(*modules: nn.Module) -> Iterator[None]:
+    """Within it, half-precision weights are float32, for the range of gradients and their sums."""
+    tensors = (x for module in modules for x in (*module.parameters(), *module.buffers()))
+    half = {x: x.dtype for x in tensors if x.dtype in (torch.float16, torch.bfloat16)}
+    for tensor in half:
+        tensor.data = tensor.data.float()
+    try:
+        yield
+    finally:  # exactly the former numbers
+        for tensor, dtype in half.items():
+            tensor.data = tensor.data.to(dtype)
+
+
+def matched(
+    statistics: Mapping[Attention, Statistics], trained: Trained
+) -> dict[Attention, Statistics]:
+    """The statistics of a model's attentions with heads, by their names.
+
+    Raises:
+        UserError: one is missing, or the statistics are of another model.
+    """
+    every = {a: a for a in attentions(trained.model) if a.module.num_heads}
+    sources = {a: a for a in statistics}
+    for attention in sorted({*every} ^ {*sources}, key=str):
+        problem = f"the statistics {'lack' if attention in every else 'are also of'} {attention}"
+        raise UserError(problem, trained.path, "give those of this model")
+    for attention, source in sources.items():
+        if not _equal_inputs(every[attention].module, source.module):
+            problem = f"the statistics of {attention} are of another model's weights"
+            raise UserError(problem, trained.path, "give those of this model")
+    return {every[attention]: statistics[attention] for attention in sources}
+
+
+def _equal_inputs(module: Any, other: Any) -> bool:
+    """Whether queries and keys have the same weights, but for a loss of precision."""
+    pairs = [(m.q_proj.weight, m.k_proj.weight) for m in (module, other)]
+    return module.num_heads == other.num_heads and all(
+        a.shape == b.shape and torch.allclose(a.double(), b.to(a.device).double(), 0.02, 1e-4)
+        for a, b in zip(*pairs, strict=True)
+    )
 
 
 class _Call(NamedTuple):

@@ -1,7 +1,7 @@
-"""Choices of heads to keep: by price or importance, by name, at random, or by gates.
+"""Choices of heads to keep: by price, by name, at random, or by gates.
 
-The price of removed heads (:mod:`.bits`) counts pairs of heads: of two heads that write the same,
-either can go cheaply, but not both.  Votes are in :mod:`.votes`.
+The price of removed heads (:mod:`collab_lab.pricing.heads`) counts what the others make up for: of
+two heads that write the same, either can go cheaply, but not both.  Votes are in :mod:`.votes`.
 
 A gate (Voita et al. 2019, arXiv 1905.09418) multiplies a head's output, and so does a factor of the
 head's columns of ``out_proj``: a gate moves there without a change of the function.  A head whose
@@ -12,25 +12,22 @@ from __future__ import annotations
 
 import copy
 import heapq
-import itertools
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, product
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
 from collab_common import ATTENTION_TYPES, AttentionType
 from collab_common.errors import UserError
+from collab_lab.pricing.heads import removal_order
+from collab_lab.pricing.statistics import Statistics
 from collab_lab.pruning.surgery import Retained
-from collab_lab.trained.attentions import Attention, HeadCounts
+from collab_lab.trained.attentions import Attention, HeadCounts, attentions
 from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.attention.gates import OPEN, GatedAttention, gated_attentions, rounded
 
-#: The importance of each head, by attention type and layer.
-Importances = Mapping[AttentionType, Sequence[Sequence[float]]]
-#: The measure of ``heads.json`` that is used: Michel et al. 2019, arXiv 1905.10650.
-MEASURE = "importance"
 #: A layer without heads in ``--keep-heads``.
 NO_HEADS = "-"
 
@@ -70,15 +67,27 @@ def named_heads(choices: Sequence[str], heads: HeadCounts) -> Retained:
     return retained
 
 
+def heads_of_types(
+    trained: Trained, types: Sequence[AttentionType] | None
+) -> dict[AttentionType, list[int]]:
+    """The numbers of heads of these attention types, default all; UserError for one without."""
+    for type_ in types or ():
+        if not trained.heads[type_]:
+            raise UserError(f"the model has no {type_} attention", trained.path, "--types")
+    return {type_: trained.heads[type_] for type_ in (types or ATTENTION_TYPES)}
+
+
 def check_enough(heads: HeadCounts, keep: int) -> None:
     """Raise UserError for more heads than an attention has."""
+    if keep < 1:
+        raise UserError(f"must be a whole number above 0, not {keep}", "--keep")
     for type_, counts in heads.items():
         if min(counts, default=keep) < keep:
             problem = f"cannot keep {keep} heads of {type_} attention, which has {min(counts)}"
             raise UserError(problem, "--keep")
 
 
-# ---- by price, or importance ---------------------------------------------------------------------
+# ---- by price, or at random ----------------------------------------------------------------------
 
 
 class Removal(NamedTuple):
@@ -89,30 +98,23 @@ class Removal(NamedTuple):
     head: int
 
 
-def removals(fisher: Mapping[Attention, Tensor]) -> list[Removal]:
-    """The order in which heads are removed: each removal raises the price least.
-
-    Args:
-        fisher: ``M (H, H)`` of each attention (:mod:`.statistics`).  With importances on a diagonal
-            the least important head goes first.
-    """
+def removals(statistics: Mapping[Attention, Statistics]) -> list[Removal]:
+    """The order in which heads are removed: each removal raises the price least."""
     orders = [
-        [Removal(rise, attention, head) for rise, head in _order(matrix)]
-        for attention, matrix in fisher.items()
+        [Removal(rise, attention, head) for rise, head in removal_order(attention.module, of_it)]
+        for attention, of_it in statistics.items()
     ]
-    # Heads of different attentions have no pairs: the orders can be merged.
+    # Heads of different attentions do not make up for each other: the orders can be merged.
     return list(heapq.merge(*orders, key=lambda removal: removal.rise))
 
 
-def _order(fisher: Tensor) -> Iterator[tuple[float, int]]:
-    """Heads of one attention: by how much ``1/2 1_R^T M 1_R / ln 2`` rises when they join R."""
-    fisher = fisher / math.log(2)
-    rise = fisher.diagonal() / 2
-    for _ in fisher:
-        head = int(rise.argmin())
-        yield float(rise[head]), head
-        rise = rise + fisher[head]
-        rise[head] = math.inf
+def random_removals(trained: Trained, seed: int) -> list[Removal]:
+    """A random order, which ``seed`` determines, by random numbers in place of prices."""
+    generator = torch.Generator().manual_seed(seed)
+    every = [(a, head) for a in attentions(trained.model) for head in range(a.module.num_heads)]
+    numbers = torch.rand(len(every), generator=generator).tolist()
+    removals = [Removal(rise, *head) for rise, head in zip(numbers, every, strict=True)]
+    return sorted(removals, key=lambda removal: removal.rise)
 
 
 def without(heads: HeadCounts, removed: Iterable[Removal]) -> tuple[Retained, float]:
@@ -124,55 +126,30 @@ def without(heads: HeadCounts, removed: Iterable[Removal]) -> tuple[Retained, fl
     return retained, price
 
 
-def random_importances(heads: HeadCounts, seed: int) -> Importances:
-    """Random importances; ``seed`` determines them."""
-    generator = torch.Generator().manual_seed(seed)
-    return {
-        type_: [torch.rand(count, generator=generator).tolist() for count in counts]
-        for type_, counts in heads.items()
-    }
+def down_to(keep: int, heads: HeadCounts, removals: Iterable[Removal]) -> list[Removal]:
+    """The first removals of each attention that leave it ``keep`` heads."""
+    removed, numbers = [], Counter[Attention]()
+    for removal in removals:
+        attention = removal.attention
+        if numbers[attention] < heads[attention.type][attention.layer] - keep:
+            numbers[attention] += 1
+            removed.append(removal)
+    return removed
 
 
-def on_diagonals(importances: Importances, trained: Trained) -> dict[Attention, Tensor]:
-    """Importances as matrices for :func:`removals`."""
-    return {
-        attention: torch.tensor(values).diag()
-        for type_, layers in trained.attentions.items()
-        for attention, values in zip(layers, importances[type_], strict=True)
-    }
-
-
-def cheapest(
-    heads: HeadCounts, fisher: Mapping[Attention, Tensor], number: int
-) -> tuple[Retained, float]:
-    """Remove ``number`` heads of the whole model; an attention may lose all."""
-    return without(heads, removals(fisher)[:number])
-
-
-def cheapest_of_each(
-    heads: HeadCounts, fisher: Mapping[Attention, Tensor], keep: int
-) -> tuple[Retained, float]:
-    """Retain ``keep`` heads of each attention."""
-    check_enough(heads, keep)
-    removed = [removals({attention: m})[: len(m) - keep] for attention, m in fisher.items()]
-    return without(heads, itertools.chain(*removed))
-
-
-def equal_on_each_side(
-    heads: HeadCounts, orders: Mapping[Attention, Sequence[Removal]], number: int
-) -> tuple[Retained, float]:
-    """Remove at least ``number`` heads at the least price, equally many stay on each side.
+def equal_on_each_side(removals: Iterable[Removal], number: int) -> list[Removal]:
+    """At least ``number`` removals at the least price, after which equally many stay on each side.
 
     The attentions of the encoder keep one number of heads, self- and cross-attention of the
     decoder another.
 
-    Args:
-        orders: in which each attention loses its heads.
-
     Raises:
         UserError: a side would lose all.
     """
-    by_side: dict[bool, list[Sequence[Removal]]] = {}
+    orders: dict[Attention, list[Removal]] = {}
+    for removal in removals:
+        orders.setdefault(removal.attention, []).append(removal)
+    by_side: dict[bool, list[list[Removal]]] = {}
     for attention, order in orders.items():
         by_side.setdefault(attention.type == "encoder", []).append(order)
     removed = [  # by side and number of heads that stay
@@ -182,13 +159,13 @@ def equal_on_each_side(
         ]
         for side in by_side.values()
     ]
-    ways = [[*itertools.chain(*way)] for way in itertools.product(*removed)]
+    ways = [[*chain(*way)] for way in product(*removed)]
     most = max(map(len, ways))
     if number > most:
         todo = f"remove at most {most}: equally many stay on each side"
         raise UserError(f"cannot remove {number} heads", todo=todo)
-    enough = [without(heads, way) for way in ways if len(way) >= number]
-    return min(enough, key=lambda result: result[1])
+    enough = [way for way in ways if len(way) >= number]
+    return min(enough, key=lambda way: sum(removal.rise for removal in way))
 
 
 # ---- by gates ------------------------------------------------------------------------------------

@@ -2,8 +2,7 @@
 
 An attention's output is a sum over its heads, ``sum_i head_i Wo_i^T + bo``.  Removing a head's rows
 in ``q_proj``, ``k_proj``, ``v_proj`` and its columns in ``out_proj`` equals setting its output to
-zero, exactly.  With statistics, ``bo`` takes the mean of ``head_i Wo_i^T``: this equals setting the
-head's output to its mean.
+zero, exactly.  What the other heads can make up for is :mod:`collab_lab.refit`'s work.
 
 Heads can be removed where every head has separate projections: fairseq's ``transformer``,
 ``transformer_headsize_n``, ``transformer_grouped_heads``, ``transformer_gated_heads``, and the
@@ -27,17 +26,11 @@ from torch import Tensor
 
 from collab_common import ATTENTION_TYPES, AttentionType
 from collab_common.errors import UserError, first_line
-from collab_lab.pricing.statistics import Statistics, mean_outputs
-from collab_lab.trained.attentions import (
-    Attention,
-    HeadMaps,
-    attentions,
-    check_known,
-    of_one_model,
-)
-from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.attentions import Attention, attentions, check_known, of_one_model
+from collab_lab.trained.checkpoint import Trained, check_finite
 from collab_lab.trained.untrained import load_weights
 from fairseq_collab.attention import SeparateAttention
+from fairseq_collab.models.base import UNSUPPORTED
 from fairseq_collab.models.layers import is_copy
 from fairseq_collab.models.variants import family_of
 
@@ -48,7 +41,10 @@ Retained = Mapping[AttentionType, Sequence[Sequence[int]]]
 
 
 def check_heads(trained: Trained) -> None:
-    """Raise UserError unless every head has separate projections, and no other weights."""
+    """Raise UserError unless every head has separate projections, and all have one size.
+
+    Other weights are an error, too.
+    """
     modules = [attention.module for attention in attentions(trained.model)]
     separate = MultiheadAttention | SeparateAttention
     kinds = sorted({type(m).__name__ for m in modules if not isinstance(m, separate)})
@@ -59,32 +55,31 @@ def check_heads(trained: Trained) -> None:
             todo="give a transformer, transformer_headsize_n, transformer_grouped_heads or "
             "transformer_gated_heads, or a language model of these kinds",
         )
+    check_options(trained)
     check_known(trained.model, trained.path)
+    for projection in ("q_proj", "v_proj"):
+        common_head_size(trained, projection)
 
 
-def pruned(
-    trained: Trained, retained: Retained, statistics: Mapping[Attention, Statistics] | None = None
-) -> Trained:
-    """The model with the ``retained`` heads only.
-
-    Args:
-        statistics: of its attentions: the means of removed heads stay.
-    """
+def pruned(trained: Trained, retained: Retained) -> Trained:
+    """The model with the ``retained`` heads only, all other weights unchanged."""
     check_retained(trained, retained)
     counts = {type_: [*map(len, layers)] for type_, layers in retained.items()}
-    weights = retained_weights(trained, retained)
-    for attention, heads in heads_by_attention(trained, retained):
-        if statistics and attention.module.num_heads:
-            mean = statistics[attention].value_mean
-            constants = mean_outputs(HeadMaps.of(attention.module), mean)  # (H, d)
-            constants[list(heads)] = 0
-            bias = f"{attention.name}.out_proj.bias"
-            weights[bias] = (weights[bias] + constants.sum(0)).to(weights[bias])
-    return rebuilt(trained, sized_options(trained, counts), weights)
+    return rebuilt(trained, sized_options(trained, counts), retained_weights(trained, retained))
 
 
 def check_retained(trained: Trained, retained: Retained) -> None:
-    """Raise UserError for heads or layers that the model does not have."""
+    """Raise UserError for heads or layers that the model does not have, or if none are left.
+
+    An attention may lose all heads, but not a model, nor all of its cross-attention.
+    """
+    if others := sorted({*retained} ^ {*ATTENTION_TYPES}):
+        problem = f"{others[0]!r} is missing or none of {', '.join(ATTENTION_TYPES)}"
+        raise UserError(problem, "retained")
+    for name, types in (("the model", ATTENTION_TYPES), ("cross-attention", ("cross",))):
+        counts = [count for type_ in types for count in trained.heads[type_]]
+        if any(counts) and not any(heads for type_ in types for heads in retained[type_]):
+            raise UserError(f"no head of {name} is left", trained.path, "keep more heads")
     for type_, counts in trained.heads.items():
         layers = retained[type_]
         if len(layers) != len(counts):
@@ -150,6 +145,20 @@ def weights_of(trained: Trained) -> dict[str, Tensor]:
     }
 
 
+def check_options(trained: Trained) -> None:
+    """Raise UserError for an option of the training with which no model of ours can be built."""
+    for option, reason in UNSUPPORTED.items():
+        if trained.options.get(option) and option not in ignored_options(trained):
+            todo = "nothing can be converted or pruned in a model that was trained with it"
+            raise UserError(reason, trained.path, todo)
+
+
+def ignored_options(trained: Trained) -> tuple[str, ...]:
+    """The options that a model of fairseq's own has, and ignores; one of ours would not."""
+    family = family_of(type(trained.model))
+    return family.ignored if family and type(trained.model) in family.stock else ()
+
+
 def options_for(
     trained: Trained, arch: str, chosen: Mapping[str, Any], left_out: Collection[str] = ()
 ) -> dict[str, Any]:
@@ -159,9 +168,7 @@ def options_for(
         left_out: options that are not taken from the trained model.
     """
     options = OmegaConf.structured(MODEL_DATACLASS_REGISTRY[arch])
-    family = family_of(type(trained.model))
-    if family and type(trained.model) in family.stock:
-        left_out = {*left_out, *family.ignored}  # one of ours would not ignore them
+    left_out = {*left_out, *ignored_options(trained)}
     source = trained.options.items()
     taken = {name: value for name, value in source if name in options and name not in left_out}
     try:
@@ -215,6 +222,7 @@ def common_head_size(trained: Trained, projection: str) -> int | None:
 
 def rebuilt(trained: Trained, options: Any, weights: Mapping[str, Tensor]) -> Trained:
     """The checkpoint with a new model of ``options`` and ``weights``, on its device."""
+    check_finite(weights, trained.path)
     result = trained.with_model(trained.model, options)
     like = next(trained.model.parameters())
     model = trained.task.build_model(result.cfg.model).to(like.dtype)

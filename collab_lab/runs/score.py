@@ -26,10 +26,12 @@ from omegaconf import DictConfig, OmegaConf
 
 from collab_common import files
 from collab_common.errors import UserError
+from collab_common.moses import ordinary_text
 from collab_common.provenance import circumstances
 from collab_lab.metrics import bleu
 from collab_lab.metrics.bleu import subword_marks
 from collab_lab.metrics.cost import LENGTH, cost, multiply_adds
+from collab_lab.metrics.loss import say_if_guessing
 from collab_lab.metrics.translate import Translations, translate
 from collab_lab.runs.devices import num_gpus
 from collab_lab.runs.record import Record, Task
@@ -44,8 +46,8 @@ from collab_lab.trained.checkpoint import (
     fitting,
     opened,
     read_checkpoint,
+    samples,
 )
-from data_prep.moses import ordinary_text
 
 Facts = dict[str, Any]
 
@@ -70,6 +72,7 @@ def score_run(run: Run) -> Record:
     trained = opened(run.average, read_checkpoint(run.average, data, **languages))
     numbers = model_numbers(trained)
     to_gpu(trained.model, config)
+    say_if_guessing(trained, samples(trained, subset, 100))
     now = circumstances(config.common.cpu, 1 if started.checkpoint else num_gpus(config))
     measured = perplexities if task == "language_modeling" else translation
     numbers |= training_numbers(run, trained)

@@ -17,6 +17,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,12 +47,16 @@ _OF_ATTENTION = re.compile(
 HeadCounts = Mapping[AttentionType, Sequence[int]]
 
 
-class Attention(NamedTuple):
-    """One attention of a model: its type, its layer from 0, the module, its name in the weights."""
+@dataclass(frozen=True)
+class Attention:
+    """One attention of a model: its type, its layer from 0, the module, its name in the weights.
+
+    A key of mappings by its place, not its module: the same model, opened again, has equal keys.
+    """
 
     type: AttentionType
     layer: int
-    module: Any
+    module: Any = field(compare=False, repr=False)
     name: str
 
     def __str__(self) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from fairseq import utils
 from fairseq.checkpoint_utils import load_checkpoint_to_cpu, load_model_ensemble_and_task
 from fairseq.data import data_utils
 from fairseq.models import FairseqLanguageModel
+from fairseq.tasks import setup_task
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
@@ -21,7 +22,7 @@ from collab_common import AttentionType
 from collab_common.errors import UserError
 from collab_common.progress import bar
 from collab_lab.trained.attentions import Attention, attentions, by_type
-from fairseq_collab.models.options import plain_options
+from fairseq_collab.models.options import TransformerOptions, plain_options
 from fairseq_compat import checkpoints
 from fairseq_compat.checkpoints import naming, without_training
 from fairseq_compat.fairseq_fixes import UNDEFINED, check_architecture
@@ -149,13 +150,17 @@ def read_checkpoint(checkpoint: Path, data: str | Path | None, **changed: Any) -
         check_data(getattr(state["cfg"].task, "data", ""), todo)
     with naming(checkpoint):
         check_architecture(state["cfg"].model)
+    check_changed(changed, state["cfg"], checkpoint)
     check_finite(state["model"], checkpoint)
     return state
 
 
 def opened(checkpoint: Path, state: dict[str, Any]) -> Trained:
     """The model of a checkpoint's content, as :func:`read_checkpoint` returns it."""
-    (model,), _, task = load_model_ensemble_and_task([str(checkpoint)], state=state)
+    with naming(checkpoint):
+        task = setup_task(state["cfg"].task)
+    check_dictionaries(task, state, checkpoint)
+    (model,), _, task = load_model_ensemble_and_task([str(checkpoint)], task=task, state=state)
     check_transformer(model, checkpoint)
     without_model = {name: value for name, value in state.items() if name != "model"}
     return Trained(checkpoint, without_model, model.eval(), task)
@@ -232,8 +237,11 @@ def fitting(trained: Trained, subset: str, indices: Any = None) -> list[int]:
 def samples(trained: Trained, subset: str, number: int | None = None) -> list[dict[str, Any]]:
     """Batches of ``number`` sentences spread evenly over a subset, or of all.
 
-    Sentences of similar length share a batch.  Errors are those of :func:`batches`.
+    Sentences of similar length share a batch.  Errors are those of :func:`batches`, and UserError
+    for a number below 1.
     """
+    if number is not None and number < 1:
+        raise UserError(f"must be a whole number above 0, not {number}", "--sentences")
     dataset, indices = dataset_of(trained.task, subset), fitting(trained, subset)
     number = len(indices) if number is None else min(number, len(indices))
     spread = [indices[i * len(indices) // number] for i in range(number)]
@@ -249,6 +257,31 @@ def check_data(data: str | Path, todo: str = GIVE_DATA) -> None:
     for folder in utils.split_paths(str(data)):
         if not Path(folder).is_dir():
             raise UserError("data folder not found", folder, todo)
+
+
+def check_changed(changed: Collection[str], cfg: DictConfig, path: Path) -> None:
+    """Raise UserError for a changed option that neither the model nor another part has.
+
+    fairseq would ignore it, or add it to the options of an older architecture.
+    """
+    known = {option.name for option in fields(TransformerOptions)}
+    for part in cfg.values():
+        known |= {*part} if isinstance(part, DictConfig) else set()
+    if unknown := sorted({*changed} - known):
+        raise UserError(f"has no option {unknown[0]!r}", path)
+
+
+def check_dictionaries(task: Any, state: Mapping[str, Any], path: Path) -> None:
+    """Raise UserError if a dictionary of the data folder and the embeddings differ in size."""
+    for side, stack in (("source", "encoder"), ("target", "decoder")):
+        embedding = state["model"].get(f"{stack}.embed_tokens.weight")
+        if embedding is None:  # of other kinds
+            continue
+        words = len(getattr(task, f"{side}_dictionary"))
+        if words != len(embedding):
+            problem = f"its {side} dictionary has {words} symbols, the model {len(embedding)}"
+            todo = f"give the folder that {path} was trained on"
+            raise UserError(problem, state["cfg"].task.data, todo)
 
 
 def check_transformer(model: Any, path: Path) -> None:
@@ -267,7 +300,7 @@ def check_direction(task: Any, path: Path, todo: str) -> None:
         raise UserError(f"translates {', '.join(pairs)}", path, todo)
 
 
-def check_finite(weights: Mapping[str, Tensor], path: Path) -> None:
+def check_finite(weights: Mapping[str, Tensor], path: Path | str) -> None:
     """Raise UserError if a weight is NaN or infinite."""
     for name, weight in weights.items():
         defined = weight.is_floating_point() and not name.endswith(UNDEFINED)  # nothing reads those

@@ -218,7 +218,7 @@ def init_mixing(mixing: Tensor, init: str) -> None:
     a dimension).  ``xavier``: uniform in +-sqrt(6/(H+K)), as in the authors' fork.
 
     Raises:
-        ValueError: unknown ``how``.
+        ValueError: unknown ``init``.
     """
     check_choice("mixing init", init, MIXING_INITS)
     num_heads, key_dim = mixing.shape

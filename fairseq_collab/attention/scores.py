@@ -10,7 +10,8 @@ Shapes:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -78,8 +79,25 @@ def fused_heads(
     q, k, v = (F.pad(x, (0, width - x.size(3))) if x.size(3) < width else x for x in (q, k, v))
     k, v = (for_each_head(shared, q.size(1)) for shared in (k, v))
     mask = _merged(q, masks)
-    heads = F.scaled_dot_product_attention(q, k, v, mask, dropout, scale=1.0)
+    if mask is not None:
+        mask = mask.to(q.dtype)  # kernels may misread a mask of another type (pytorch 191612)
+    with _without_cudnn():
+        heads = F.scaled_dot_product_attention(q, k, v, mask, dropout, scale=1.0)
     return heads[..., :value_width]
+
+
+@contextlib.contextmanager
+def _without_cudnn() -> Iterator[None]:
+    """Keep torch from cuDNN's attention, its first choice on Hopper GPUs from torch 2.11 on.
+
+    It plans anew for every shape, and gives NaN gradients for some masks (pytorch 196678).
+    """
+    enabled = torch.backends.cuda.cudnn_sdp_enabled()
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    try:
+        yield
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(enabled)
 
 
 def mask_scores(scores: Tensor, *masks: Tensor | None) -> Tensor:

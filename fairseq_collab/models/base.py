@@ -17,6 +17,8 @@ from torch import Tensor, nn
 
 from collab_common import AttentionType
 from collab_common.errors import UserError
+from fairseq_collab.attention import HeadAttention
+from fairseq_collab.attention.signature import Signature
 from fairseq_collab.cpu_kernels.dropout import swap_dropout
 from fairseq_collab.cpu_kernels.onednn import swap_linear
 from fairseq_collab.models.checks import ModelSignature, check_weights
@@ -27,7 +29,7 @@ from fairseq_collab.models.options import CacheOptions, copied, plain_options, p
 _QUANTISES = "quantises fairseq's own attention modules; this model has its own"
 _XFORMERS = "xFormers replaces fairseq's own attention; this model has its own"
 _SHORTENS = "leaves layers out; options of single layers count them all"
-_UNSUPPORTED = {
+UNSUPPORTED = {
     "quant_noise_pq": f"--quant-noise-pq {_QUANTISES}",
     "quant_noise_scalar": f"--quant-noise-scalar {_QUANTISES}",
     "encoder_xformers_att_config": _XFORMERS,
@@ -64,7 +66,7 @@ class HeadModel(BaseFairseqModel):
     def build_model(cls, cfg: DictConfig, task: Any) -> HeadModel:
         """Build the model that flat options describe; UserError names one that makes no sense."""
         options = plain_options(cfg)
-        for option, reason in _UNSUPPORTED.items():
+        for option, reason in UNSUPPORTED.items():
             if options.get(option):
                 raise UserError(f"{reason}: leave the option out")
         for size in ("decoder_input_dim", "decoder_output_dim"):
@@ -102,9 +104,6 @@ class HeadModel(BaseFairseqModel):
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
         """Complete and check weights; fairseq calls this before it loads them."""
         super().upgrade_state_dict_named(state_dict, name)
-        if any(key.endswith("signature") for key in state_dict):  # else it is stock fairseq's
-            # Older checkpoints have none.
-            state_dict.setdefault("signature", self.signature)
         if self.variant.upgrade is not None:
             self.variant.upgrade(self, state_dict)
 
@@ -159,6 +158,30 @@ class Variant:
     upgrade: Callable[[nn.Module, dict[str, Tensor]], None] | None = None
 
 
+#: The signatures of plug-ins, by their numbers.
+_OWN_SIGNATURES: dict[Any, str] = {}
+#: What every attention defines.
+_METHODS = (
+    *("project_query", "project_key", "project_value"),
+    *("describe", "cached_floats_per_token"),
+)
+
+
+def check_own(kind: type) -> None:
+    """Raise UserError for a plug-in's attention without a method, or signature without a number."""
+    todo = "see docs/own_heads.md"
+    if kind.__module__.startswith("fairseq_collab."):
+        return
+    for name in _METHODS if issubclass(kind, HeadAttention) else ():
+        if getattr(kind, name) is getattr(HeadAttention, name):
+            raise UserError(f"does not define {name}", kind.__name__, todo)
+    if issubclass(kind, Signature):
+        number, name = vars(kind).get("kind"), kind.__qualname__
+        in_range = isinstance(number, int) and number >= 100
+        if not in_range or _OWN_SIGNATURES.setdefault(number, name) != name:
+            raise UserError(f"its kind {number} is taken or below 100", name, todo)
+
+
 def register(variant: Variant) -> None:
     """Register a variant's architectures: one for each of its families and their presets.
 
@@ -167,7 +190,11 @@ def register(variant: Variant) -> None:
 
     Raises:
         ValueError: fairseq's, if an architecture has this name already.
+        UserError: an attention of the factory's module lacks a method.
     """
+    module = sys.modules[variant.attention.__module__]  # of a plug-in, perhaps
+    for kind in [kind for kind in vars(module).values() if isinstance(kind, type)]:
+        check_own(kind)
     for family in variant.families:
         endings = tuple(f"_in_{type_}" for type_ in family.absent)
         variant_fields = [
@@ -177,7 +204,6 @@ def register(variant: Variant) -> None:
         ]
         name = f"{family.prefix}{variant.name}"
         options = make_dataclass(f"{name}_options", variant_fields, bases=(family.options,))
-        module = sys.modules[variant.attention.__module__]  # of a plug-in, perhaps
         members = {"variant": variant, "options": options, "__module__": module.__name__}
         for ending, values in family.presets.items():
             arch = f"{name}{ending}"

@@ -81,7 +81,9 @@ def check_weights(model: Any, state: Mapping[str, Tensor], prefix: str) -> None:
 
 def _differences(model: Any, state: Mapping[str, Tensor], prefix: str) -> Iterator[str]:
     weights = model.state_dict()
-    yield from model.model_signature.diff(state[f"{prefix}signature"])
+    saved = state.get(f"{prefix}signature")
+    if saved is not None:  # else it is named as missing, below
+        yield from model.model_signature.diff(saved)
     for name, module in model.named_modules():
         saved = state.get(f"{prefix}{name}.signature")
         if isinstance(module, HeadAttention) and saved is not None:

@@ -147,5 +147,5 @@ LANGUAGE_MODEL = Family(
     _SIZES,
     stock=(TransformerLanguageModel,),
     absent=("encoder", "cross"),
-    ignored=("scale_attn", "scale_fc", "scale_resids"),
+    ignored=("scale_attn", "scale_fc", "scale_heads", "scale_resids"),
 )

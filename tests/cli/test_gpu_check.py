@@ -6,8 +6,8 @@ import pytest
 import torch
 from device_checks.__main__ import all_checks
 from device_checks.core import Check, Place, expect, report
+from device_checks.models import ARCHITECTURES
 
-from collab_lab.bench.models import architectures
 from fairseq_collab.models.variants import VARIANTS
 
 ON_GPU = {check.name: check for check in all_checks(Place("cuda"))}
@@ -28,7 +28,7 @@ def test_on_the_cpu(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(line.startswith("ok ") for line in lines)
     told = "\n".join(lines)
     assert all(f"ok attention {kind.name} bfloat16: " in told for kind in VARIANTS)
-    assert all(f"ok training {arch} --bf16: " in told for arch in architectures())
+    assert all(f"ok training {arch} --bf16: " in told for arch in ARCHITECTURES)
 
 
 def test_failures_are_reported_and_the_other_checks_run(capsys: pytest.CaptureFixture[str]) -> None:

@@ -53,13 +53,14 @@ def test_kinds_that_a_model_cannot_have(trained: Path, data: Path, tmp_path: Pat
 
 @pytest.mark.slow
 def test_layers_without_heads(stock: Path, data: Path, tmp_path: Path) -> None:
-    """They have no price; the sentences are those that were read; a model has to have heads."""
-    some, none = tmp_path / "some.pt", tmp_path / "none.pt"
-    for out, kept in (some, ["cross:-"]), (none, ["encoder:-", "decoder:-", "cross:-"]):
-        succeed("fairseq-collab", "prune", stock, data, "--keep-heads", *kept, "--out", out)
-    prices = ("fairseq-collab", "prices", data, "--sentences=100000", "--cpu", "--out", tmp_path)
-    succeed(*prices[:2], some, *prices[2:])
+    """They have no price; the sentences are those that were read; cross-attention has to stay."""
+    out = tmp_path / "some.pt"
+    prune = ("fairseq-collab", "prune", stock, data, "--out", out)
+    for choice in (["--keep-heads", "cross:-"], ["--types", "cross", "--remove-share=1"]):
+        assert "no head of cross-attention is left" in refuse(*prune, *choice)
+    succeed(*prune, "--keep-heads", "encoder:-")
+    prices = ("fairseq-collab", "prices", out, data, "--sentences=100000", "--cpu")
+    succeed(*prices, "--out", tmp_path)
     content = json.loads((tmp_path / "prices.json").read_text())
-    assert [one["type"] for one in content["attentions"]] == ["encoder", "decoder"]
+    assert [one["type"] for one in content["attentions"]] == ["decoder", "cross"]
     assert content["sentences"] < 100_000
-    assert "has no heads" in refuse(*prices[:2], none, *prices[2:], "--force")

@@ -7,7 +7,7 @@ import shlex
 import pytest
 from refusals import wrong_usage
 
-from collab_lab.bench.models import PRESETS
+from collab_lab.bench import PRESETS
 from collab_lab.cli import bench
 from collab_lab.cli.main import main
 
@@ -31,15 +31,12 @@ USAGE: dict[str, list[tuple[str, str]]] = {
     "prune c.pt --out=o.pt": [
         ("", "give a number of heads: --remove-share, --as-many-as or --keep"),
         ("--random=1", "give a number of heads"),
-        ("--gates --keep=1", "--keep needs a choice by price, --importance"),
+        ("--gates --keep=1", "--keep needs a choice by price or --random"),
         ("--random=1 --keep=1,2,3", "must be a whole number above 0, not '1,2,3'"),
         ("--random=1 --keep=1 --as-many-as=x.pt", "not allowed with argument"),
         ("--gates --random=1", "not allowed with argument"),
-        ("--importance=x", "give a number of heads: --remove-share, --as-many-as or --keep"),
-        ("--importance=x --keep=1 --remove-share=0", "not allowed with argument"),
-        ("--importance=x --keep=1 --sentences=9", "--sentences is of the choice by price"),
-        ("--keep=1 --normalise", "--normalise needs --importance"),
-        ("--importance=x --remove-share=1.1", "must be a number from 0 to 1, not '1.1'"),
+        ("--keep=1 --remove-share=0", "not allowed with argument"),
+        ("--remove-share=1.1", "must be a number from 0 to 1, not '1.1'"),
     ],
     "reparametrize c.pt --out=out.pt": [
         ("", "and sizes (--key-dim or --key-dim-in-TYPE)"),

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import dataclasses
-import logging
+import functools
+import inspect
+import io
+import sys
 from argparse import Namespace
+from pathlib import Path
 from typing import Any
 
+import fairseq
+import numpy
 import pytest
+import sacrebleu
 import torch
 import toy
-from fairseq import checkpoint_utils, models, tasks
+from fairseq import checkpoint_utils, data, models, tasks
+from fairseq.data import data_utils, token_block_dataset
 from fairseq.modules import SinusoidalPositionalEmbedding
 from omegaconf import OmegaConf
 from refusals import refusing
@@ -57,37 +66,6 @@ def test_a_fix_that_does_not_fit_names_itself_and_the_versions(monkeypatch):
     monkeypatch.setattr(fix_table, "FIXES", (fix,))
     with pytest.raises(fix_table.FixFailed, match="'the encoder' does not fit fairseq 0"):
         fix_table.apply_fixes("fairseq")
-
-
-@pytest.mark.parametrize(("plug_in", "hidden"), [("", False), ("import fairseq_collab", True)])
-def test_messages_are_fewer_with_the_plug_in(python, repository, tmp_path, plug_in, hidden):
-    """They still go to log files."""
-    code = f"""
-import logging, sys
-sys.argv = ["fairseq-train"]
-import fairseq_cli.train
-logging.root.addHandler(logging.FileHandler({str(tmp_path / "log")!r}))
-{plug_in}
-for message in ("text", {{"model": 1}}, "task: X"):
-    logging.info(message)
-"""
-    done = python.run("-c", code, PYTHONPATH=str(repository))
-    lines = done.stdout + done.stderr
-    assert ("task: X" not in lines, "'model'" not in lines) == (hidden, hidden)
-    assert "text" in lines
-    assert "task: X" in (tmp_path / "log").read_text()
-
-
-def test_a_task_without_dictionaries_is_introduced(caplog):
-    from fairseq.tasks import FairseqTask
-
-    from fairseq_compat import messages
-
-    task = FairseqTask(dataclasses.make_dataclass("Options", [])())  # its dictionaries raise
-    chosen = dataclasses.make_dataclass("Chosen", [("arch", str)])("mine")
-    with caplog.at_level(logging.INFO):
-        messages.say_first("a CPU", chosen, task, torch.nn.Linear(3, 2))
-    assert caplog.messages[1:] == ["device: a CPU", "data: ", "model: mine, 8 parameters"]
 
 
 # Configuration dataclasses
@@ -227,7 +205,7 @@ def test_inferred_languages_are_saved(given: str | None) -> None:
     assert (cfg.source_lang, cfg.target_lang) == ("en", "de")
 
 
-# Language models
+# NumPy 2, sacreBLEU 2
 
 
 @pytest.mark.parametrize("fixed", [True, False])
@@ -240,17 +218,70 @@ def test_an_option_that_the_checkpoint_is_older_than_is_overridden(fixed: bool) 
     assert cfg.model == {**model, "head_size": 5, **({"cache_bits": 4} if fixed else {})}
 
 
-def test_one_sentence_a_line(monkeypatch):
-    import numpy
-    from fairseq.data import TokenBlockDataset, token_block_dataset
+def test_fairseq_uses_nothing_that_was_removed() -> None:
+    """Attributes of NumPy and sacreBLEU in its source exist, and take the keywords given there."""
+    root, removed = Path(fairseq.__file__).parents[1], []
+    for path in [*root.glob("fairseq/**/*.py"), *root.glob("fairseq_cli/*.py")]:
+        if "examples" in path.parts:
+            continue
+        module = sys.modules.get(".".join(path.relative_to(root).with_suffix("").parts))
+        libraries = {"np": getattr(module, "np", numpy), "sacrebleu": sacrebleu, "sb": sacrebleu}
+        tree = ast.parse(path.read_text())
+        keywords = {id(x.func): x.keywords for x in ast.walk(tree) if isinstance(x, ast.Call)}
+        for node in ast.walk(tree):
+            library, *names = (
+                ast.unparse(node).split(".") if isinstance(node, ast.Attribute) else "-"
+            )
+            if library in libraries and all(name.isidentifier() for name in names):
+                try:
+                    value = functools.reduce(getattr, names, libraries[library])
+                    if words := [word.arg for word in keywords.get(id(node), ())]:
+                        inspect.signature(value).bind_partial(**dict.fromkeys(words))
+                except (AttributeError, TypeError) as error:
+                    removed.append(f"{path}:{node.lineno}: {error}")
+                except ValueError:  # it has no signature
+                    pass
+    assert [line for line in removed if "TOKENIZERS" not in line] == []  # of sacreBLEU 1's branch
 
-    def made():
-        given = {"block_size": None, "pad": 1, "eos": 2, "break_mode": "eos"}
-        lines = [torch.tensor([5, 6, 2]), torch.tensor([7, 2])]
-        return [*TokenBlockDataset(lines, [3, 2], **given)]
 
-    assert [line.tolist() for line in made()] == [[5, 6, 2], [7, 2]]
-    monkeypatch.setattr(token_block_dataset, "np", numpy)
-    if int(numpy.__version__.split(".")[0]) > 1:
-        with pytest.raises(AttributeError, match="compat"):
-            made()
+def one_sentence_a_line() -> list[list[int]]:
+    given = {"block_size": None, "pad": 1, "eos": 2, "break_mode": "eos"}
+    lines = [torch.tensor([5, 6, 2]), torch.tensor([7, 2])]
+    return [line.tolist() for line in data.TokenBlockDataset(lines, [3, 2], **given)]
+
+
+def sizes_in_buckets() -> list[int]:
+    sizes = numpy.array([1, 2, 3, 4, 9])
+    return data_utils.get_bucketed_sizes(sizes, data_utils.get_buckets(sizes, 2)).tolist()
+
+
+def masked_spans() -> int:
+    given = {"mask_prob": 0.5, "mask_length": 2, "no_overlap": True, "min_masks": 1}
+    return int(data_utils.compute_mask_indices((2, 20), None, **given).sum() > 0)
+
+
+def score_of_files() -> float:
+    text = "a b c d e\n"
+    return round(sacrebleu.corpus_bleu(io.StringIO(text), [io.StringIO(text)]).score)
+
+
+@pytest.mark.parametrize(
+    ("used", "module", "expected"),
+    [
+        (one_sentence_a_line, token_block_dataset, [[5, 6, 2], [7, 2]]),
+        (sizes_in_buckets, data_utils, [3, 3, 3, 9, 9]),
+        (masked_spans, data_utils, 1),
+        (score_of_files, None, 100),
+    ],
+)
+def test_what_was_removed(used: Any, module: Any, expected: Any, monkeypatch: Any) -> None:
+    """Each use fails without the fix (with NumPy 1, none of NumPy's does)."""
+    assert used() == expected
+    if module:
+        monkeypatch.setattr(module, "np", numpy)
+        if numpy.__version__.startswith("1."):
+            return
+    else:
+        monkeypatch.setattr(sacrebleu, "corpus_bleu", unfixed(sacrebleu.corpus_bleu))
+    with pytest.raises((AttributeError, TypeError)):
+        used()

@@ -11,8 +11,8 @@ from corpus_archives import ENGLISH, TEST, TRAIN, data_of, filled, lines, small_
 from refusals import refusing
 from text_tools import error_line, manifest, run
 
+from collab_common.moses import ordinary_text
 from data_prep.iwslt14 import corpus, talk_lines
-from data_prep.moses import ordinary_text
 from data_prep.parallel_text import segments
 
 

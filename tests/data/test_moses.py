@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
+from collab_common import moses
 from collab_common.errors import UserError
-from data_prep import moses
-from data_prep.moses import (
+from collab_common.moses import (
     ENTITIES,
     Tokeniser,
     lowercase,
@@ -23,6 +23,7 @@ from data_prep.moses import (
     remove_non_printing,
     tokeniser,
 )
+from data_prep.published_corpus import tokenise_pair
 
 # rule, language, text, tokens (without entities)
 TOKENS = [
@@ -177,9 +178,9 @@ def test_whole_pipeline(tmp_path: Path) -> None:
     source, target = tmp_path / "a.de", tmp_path / "b.de"
     source.write_text("„Nord–Süd“, z.B.\u200bDas … ist 5 %.\n\n\u200b\n")
     pairs = (source, source), (target, tmp_path / "c.de"), ("de", "de")
-    moses.tokenise_pair(*pairs, aggressive_hyphens=True)
+    tokenise_pair(*pairs, aggressive_hyphens=True)
     assert target.read_text() == "&quot; Nord @-@ Süd &quot; , z.B. Das ... ist 5 % .\n\n\n"
-    moses.tokenise_pair(*pairs, normalise=False, lower=True)
+    tokenise_pair(*pairs, normalise=False, lower=True)
     assert target.read_text().splitlines()[0] == "„ nord – süd “ , z.b. \u200b das … ist 5 % ."
 
 

@@ -12,10 +12,18 @@ from functools import partial
 
 import torch
 
-from collab_lab.bench import train
-from collab_lab.bench.models import architectures, batches, random_model, random_task
-from collab_lab.bench.translate import Translator, count_ties
+from collab_lab.bench import (
+    batches,
+    count_ties,
+    loss,
+    random_model,
+    random_task,
+    trainer,
+    translator,
+)
 from collab_lab.metrics.translate import BEAM
+from fairseq_collab.models.families import TRANSLATION
+from fairseq_collab.models.variants import VARIANTS
 
 from .core import Check, Place, expect
 
@@ -29,18 +37,20 @@ CRITERIONS = {
     "transformer_grouped_heads": "label_smoothed_cross_entropy_with_head_groups",
     "transformer_gated_heads": "label_smoothed_cross_entropy_with_head_gates",
 }
+#: All encoder-decoder architectures, without presets.
+ARCHITECTURES = [f"transformer_{kind.name}" for kind in VARIANTS if TRANSLATION in kind.families]
 SOURCE = ("src_tokens", "src_lengths")
 FAST = ("--lr=0.005", "--warmup-updates=8", "--clip-norm=1")
 
 
 def checks(place: Place) -> Iterator[Check]:
     """Beam search by each architecture, and training in each number format."""
-    for arch in architectures():
+    for arch in ARCHITECTURES:
         for beam in (BEAM,) if place.quick else (1, BEAM):
             yield Check(f"decoding {arch} float32, beam {beam}", partial(same, arch, beam, place))
         for dtype in SCORES if place.name == "cuda" else ():
             yield Check(f"decoding {arch} {dtype}", partial(true_scores, arch, dtype, place))
-    for arch in architectures():
+    for arch in ARCHITECTURES:
         for form in place.formats:
             yield Check(f"training {arch} {form or 'float32'}", partial(trained, arch, form, place))
 
@@ -50,10 +60,10 @@ def same(arch: str, beam: int, place: Place) -> str:
     preset, size = ("tiny", 4) if place.quick else ("multi30k", 16)
     task = random_task(preset, size)
     model = random_model(arch, preset, task).model
-    (batch,) = batches(task, "test", CPU, max_sentences=size)
-    (here,) = batches(task, "test", place.device, max_sentences=size)
-    expected = Translator(copy.deepcopy(model), task, beam, length=20)(batch)
-    ties = count_ties(expected, Translator(model.to(place.device), task, beam, length=20)(here))
+    (batch,) = batches(task, CPU, max_sentences=size)
+    (here,) = batches(task, place.device, max_sentences=size)
+    expected = translator(copy.deepcopy(model), task, beam, length=20)(batch)
+    ties = count_ties(expected, translator(model.to(place.device), task, beam, length=20)(here))
     return f"{size} translations equal to those on the CPU, {ties} of them ties"
 
 
@@ -62,10 +72,10 @@ def true_scores(arch: str, dtype: str, place: Place) -> str:
     """The score of a translation found in half precision is its score in float32."""
     task = random_task("multi30k", 16)
     exact = random_model(arch, "multi30k", task).model
-    (batch,) = batches(task, "test", CPU, max_sentences=16)
-    (here,) = batches(task, "test", place.device, max_sentences=16)
+    (batch,) = batches(task, CPU, max_sentences=16)
+    (here,) = batches(task, place.device, max_sentences=16)
     half = copy.deepcopy(exact).to(place.device, getattr(torch, dtype))
-    ours = Translator(half, task, length=20)
+    ours = translator(half, task, length=20)
     apart, eos = 0.0, task.target_dictionary.eos()
     for number, (best, *_) in enumerate(ours(here)):
         tokens = best["tokens"].cpu()  # (T), closed by the end of the sentence
@@ -82,15 +92,15 @@ def true_scores(arch: str, dtype: str, place: Place) -> str:
 def trained(arch: str, form: str, place: Place) -> str:
     """Updates on one batch of random sentences by fairseq's ``Trainer`` reduce the loss."""
     task = random_task("tiny", 16)
-    (batch,) = batches(task, "train", place.device, max_sentences=16)
+    (batch,) = batches(task, place.device, max_sentences=16)
     criterion = CRITERIONS.get(arch, "label_smoothed_cross_entropy")
     options = [*FAST, f"--criterion={criterion}", *([form] if form else [])]
     model = random_model(arch, "tiny", task).model
-    one = train.trainer(model, task, place.device, *options)
-    first = train.loss(one, batch)
+    one = trainer(model, task, place.device, *options)
+    first = loss(one, batch)
     for _ in range(10 if place.quick else 40):
         one.train_step([batch])
-    last = train.loss(one, batch)
+    last = loss(one, batch)
     change = f"loss {first:.2f} to {last:.2f}"
     expect(math.isfinite(last) and first - last >= LESS, f"{change}: not by {LESS}")
     return change

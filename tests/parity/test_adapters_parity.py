@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from typing import Any
 
@@ -165,6 +166,21 @@ def test_precision_and_training_mode_are_kept() -> None:
     assert all(module.training for module in model.modules())
     dropouts = [m.core.dropout_module.p for m in model.modules() if hasattr(m, "core")]
     assert dropouts == [0.1, 0.1]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("key_dim", [5, 0.5])
+@pytest.mark.parametrize("name", MODELS)
+def test_half_precision_is_priced_in_single(name: str, key_dim: float, dtype: torch.dtype) -> None:
+    """Of weights and of inputs; the widths are those of the same weights in single precision."""
+    model, widths = randomised(MODELS[name]()).to(dtype), []
+    for one, precision in ((model, dtype), (copy.deepcopy(model).float(), torch.float32)):
+        batch = inputs(name)
+        batch |= {k: x.to(precision) for k, x in batch.items() if x.is_floating_point()}
+        widths.append(swap_attention(one, key_dim, inputs=[batch] * 2))
+        assert {p.dtype for p in one.parameters()} == {precision}
+        assert all(torch.isfinite(weight).all() for weight in one.state_dict().values())
+    assert widths[0] == widths[1]
 
 
 def not_a_number() -> nn.Module:

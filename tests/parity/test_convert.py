@@ -143,6 +143,19 @@ def test_no_sweep_of_the_diagonal_loses(monkeypatch: pytest.MonkeyPatch, size: i
     assert prices == sorted(prices, reverse=True)
 
 
+@pytest.mark.parametrize(("seed", "size"), [(2, 2), (2, 3), (4, 2)])
+def test_full_mixing_sweeps_to_the_end(
+    monkeypatch: pytest.MonkeyPatch, seed: int, size: int
+) -> None:
+    """As many sweeps as change the price; one does not do, by per cents."""
+    part = attention(seed)
+    pooled = part.statistics.key_fisher.mean(0).expand(H, -1, -1)
+    part.statistics = replace(part.statistics, key_fisher=pooled)
+    usual = price(part, shared(part, "full", size))
+    monkeypatch.setattr(low_rank, "SWEEPS", 60)
+    assert usual == pytest.approx(price(part, shared(part, "full", size)), rel=2e-3)
+
+
 def test_heads_that_are_equal_have_a_diagonal() -> None:
     """Their directions are equal, so that no system of equations has one solution."""
     part = attention()

@@ -1,12 +1,9 @@
-"""Which heads ``prune`` keeps: by name, at random, by price or importance, by gates."""
+"""Which heads ``prune`` keeps: by name, at random, by price, by gates."""
 
 from __future__ import annotations
 
 import itertools
-import json
-import math
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,28 +11,27 @@ import torch
 from commands import REPOSITORY
 from parity.test_prune_parity import trained
 from refusals import refusing
-from torch import Tensor
 
 from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
 from collab_lab import prune
 from collab_lab.analysis import stages
 from collab_lab.cli.prune import build_parser, choice
+from collab_lab.pricing.heads import removal_order
+from collab_lab.pricing.statistics import Statistics
 from collab_lab.pruning.choices import (
-    MEASURE,
-    cheapest,
-    cheapest_of_each,
+    check_enough,
+    down_to,
     equal_on_each_side,
     named_heads,
-    on_diagonals,
     open_heads,
-    random_importances,
+    random_removals,
     removals,
+    without,
     without_gates,
 )
 from collab_lab.pruning.surgery import Retained, pruned
-from collab_lab.trained.attentions import Attention
-from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.attentions import HeadMaps, attentions
 
 HEADS: Any = {"encoder": [4, 3], "decoder": [4], "cross": [2]}
 STORED = REPOSITORY / "tests" / "stored"
@@ -58,107 +54,45 @@ def test_the_seed_determines_random_heads() -> None:
     source = trained("transformer")
 
     def kept(seed: int) -> Retained:
-        pairs = on_diagonals(random_importances(source.heads, seed), source)
-        return cheapest_of_each(source.heads, pairs, 3)[0]
+        removed = down_to(3, source.heads, random_removals(source, seed))
+        return without(source.heads, removed)[0]
 
     assert kept(1) == kept(1) != kept(2)
     assert {len(set(layer)) for layers in kept(1).values() for layer in layers} == {3}
 
 
-# ---- by price, or importance ---------------------------------------------------------------------
+# ---- by price ------------------------------------------------------------------------------------
 
 
-def random_pairs(counts: Sequence[int], seed: int = 1) -> dict[Attention, Tensor]:
-    """Pairs of heads, some of which cancel each other, of cross-attentions."""
-    torch.manual_seed(seed)
-    factors = [torch.randn(count, 3).double() for count in counts]
-    return {Attention("cross", i, None, ""): one @ one.T for i, one in enumerate(factors)}
+def test_removals_of_all_attentions_are_in_one_order() -> None:
+    """Each is the cheapest of those that come next in its attention."""
+    source = trained("transformer_headsize_n", heads_in_encoder="4,1", v_head_size=3, head_size=3)
+    found = {}
+    for one in attentions(source.model):
+        plain = Statistics.unweighted(HeadMaps.of(one.module))
+        h = torch.randn(40, len(plain.head_covariance)).double()
+        found[one] = replace(plain, head_covariance=h.T.cov() + h.T @ h / 400)
+    queues = {one: [*removal_order(one.module, of_it)] for one, of_it in found.items()}
+    order = removals(found)
+    for rise, attention, head in order:
+        assert rise == min(queue[0][0] for queue in queues.values() if queue)
+        assert (rise, head) == queues[attention].pop(0)
+    assert not any(queues.values())
+    kept, price = without(source.heads, order[:5])
+    assert sum(sum(map(len, layers)) for layers in kept.values()) == len(order) - 5
+    assert price == pytest.approx(sum(removal.rise for removal in order[:5]))
+    with refusing("cannot keep 4 heads of encoder attention, which has 1"):
+        check_enough(source.heads, 4)
 
 
-def price_of(pairs: dict[Attention, Tensor], removed: Iterable[tuple[Attention, int]]) -> float:
-    """``1/2 1_R^T M 1_R / ln 2``, entry by entry."""
-    removed = list(removed)
-    return sum(
-        float(pairs[one][i, j]) / 2 / math.log(2)
-        for one, i in removed
-        for other, j in removed
-        if one is other
-    )
-
-
-def test_each_removal_raises_the_price_least() -> None:
-    pairs = random_pairs([4, 0, 3, 1])
-    heads = {(one, head) for one, of in pairs.items() for head in range(len(of))}
-    removed: list[tuple[Attention, int]] = []
-    for rise, *head in removals(pairs):
-        prices = [price_of(pairs, [*removed, other]) for other in heads - {*removed}]
-        removed.append((head[0], head[1]))
-        assert price_of(pairs, removed) == pytest.approx(min(prices))
-        assert rise == pytest.approx(min(prices) - price_of(pairs, removed[:-1]))
-    assert {*removed} == heads
-
-
-def test_the_price_of_removed_heads_counts_pairs_within_an_attention() -> None:
-    pairs = random_pairs([4, 3])
-    heads: Any = {"encoder": [], "decoder": [], "cross": [4, 3]}
-    for number in range(8):
-        kept, price = cheapest(heads, pairs, number)
-        removed = [
-            (one, head)
-            for one in pairs
-            for head in {*range(len(pairs[one]))} - {*kept["cross"][one.layer]}
-        ]
-        assert len(removed) == number
-        assert price == pytest.approx(price_of(pairs, removed))
-    assert kept["cross"] == [[], []]
-    assert [*map(len, cheapest_of_each(heads, pairs, 2)[0]["cross"])] == [2, 2]
-    with refusing("cannot keep 4 heads of cross attention, which has 3"):
-        cheapest_of_each(heads, pairs, 4)
-
-
-def test_heads_that_cancel_each_other_go_together() -> None:
-    """Alone the pair is dear, the third head is cheap; together the pair is free."""
-    pairs = {Attention("cross", 0, None, ""): torch.tensor([[4.0, -4, 0], [-4, 4, 0], [0, 0, 5]])}
-    heads: Any = {"encoder": [], "decoder": [], "cross": [3]}
-    assert cheapest(heads, pairs, 2) == (
-        {"encoder": [], "decoder": [], "cross": [[2]]},
-        pytest.approx(0),
-    )
-
-
-IMPORTANCE: Any = {type_: [[4.0, 3.0, 2.0, 1.0], [0.4, 0.3, 0.2, 0.1]] for type_ in ATTENTION_TYPES}
-
-
-@pytest.mark.parametrize(
-    ("options", "kept"),
-    [
-        ({"keep": 2}, [[0, 1], [0, 1]]),
-        ({"remove_share": 0.5}, [[0, 1, 2, 3], []]),
-        ({"remove_share": 0.5, "normalise": True}, [[0, 1], [0, 1]]),
-    ],
-)
-def test_importances_of_a_file(options: dict[str, Any], kept: Any, tmp_path: Path) -> None:
-    found = chosen(tmp_path, **options)
-    assert found == dict.fromkeys(ATTENTION_TYPES, kept)
-
-
-def test_as_many_heads_as_another_model_has(tmp_path: Path) -> None:
+def test_as_many_heads_as_another_model_has() -> None:
     other = STORED / "checkpoints" / "transformer_headsize_n.pt"  # 6 heads, 3 and 6
-    kept = chosen(tmp_path, as_many_as=other)
-    assert sum(len(layer) for layers in kept.values() for layer in layers) == 15
+    args = build_parser().parse_args(["c.pt", "--out=o.pt", f"--as-many-as={other}", "--random=1"])
+    args.data = STORED / "copy"
+    assert choice(args, trained("transformer"))["number"] == 24 - 15
     smaller = pruned(trained("transformer"), {type_: [[0], [0]] for type_ in ATTENTION_TYPES})
     with refusing("headsize_n.pt: has more heads than checkpoint.pt"):
-        chosen(tmp_path, smaller, as_many_as=other)
-
-
-def chosen(folder: Path, source: Trained | None = None, **options: Any) -> Retained:
-    """The heads that ``prune`` retains by a file of importances."""
-    source = source or trained("transformer")
-    path = folder / "heads.json"
-    path.write_text(json.dumps({"version": 1, "measures": {MEASURE: IMPORTANCE}}))
-    args = build_parser().parse_args(["c.pt", "--out=o.pt", f"--importance={path}"])
-    vars(args).update({"data": STORED / "copy", **options})
-    return prune(source, **choice(args, source)).retained
+        choice(args, smaller)
 
 
 def test_a_layer_without_heads_is_not_analysed() -> None:
@@ -193,28 +127,24 @@ def test_equal_numbers_on_each_side_are_the_cheapest(arch: str, number: int) -> 
     """Of all pairs of numbers, with the cheapest heads of each attention."""
     source = trained(arch)
     number = number if arch == "transformer" else number // 2
-    pairs = on_diagonals(random_importances(source.heads, 3), source)
-    orders = {attention: removals({attention: m}) for attention, m in pairs.items()}
-    retained, price = equal_on_each_side(source.heads, orders, number)
+    order = random_removals(source, 3)
+    retained, price = without(source.heads, equal_on_each_side(order, number))
     numbers = {type_: {*map(len, layers)} for type_, layers in retained.items() if layers}
     kept = {len(numbers["decoder"] | numbers.get("cross", set())), len(numbers["decoder"])}
     assert kept == {1}
-    values = {a: sorted(m.diagonal().tolist()) for a, m in pairs.items()}
+    values = {a: [r.rise for r in order if r.attention is a] for a, *_ in (r[1:] for r in order)}
     costs = []
     for encoder, decoder in itertools.product(range(1, 5), repeat=2):
         stay = {a: encoder if a.type == "encoder" else decoder for a in values}
         if sum(4 - heads for heads in stay.values()) >= number:
             costs.append(sum(sum(values[a][: 4 - heads]) for a, heads in stay.items()))
-    assert price * 2 * math.log(2) == pytest.approx(min(costs), abs=1e-6)
+    assert price == pytest.approx(min(costs), abs=1e-6)
 
 
 def test_equal_numbers_that_are_impossible_or_have_no_effect() -> None:
     source = trained("transformer")
-    ranked: Any = {"importances": random_importances(source.heads, 3), "same_on_each_side": True}
     with refusing("cannot remove 20 heads", "at most 18"):
-        prune(source, 20, **ranked)
+        equal_on_each_side(random_removals(source, 3), 20)
     for given in ({"keep": 2}, {"number": 4, "types": ["decoder"]}):
         with refusing("same_on_each_side"):
-            prune(source, **given, **ranked)
-    found = prune(source, 7, **ranked)
-    assert {len({*numbers}) for numbers in found.model.heads.values()} == {1}
+            prune(source, **given, random=3, same_on_each_side=True)

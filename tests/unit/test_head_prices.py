@@ -1,107 +1,73 @@
-"""Pairs of heads: against derivatives of factors of their outputs, in double precision."""
+"""Prices of heads, given what the others make up for: against least squares."""
 
 from __future__ import annotations
 
-from argparse import Namespace
-from contextlib import ExitStack
-from pathlib import Path
+import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 import toy
-from toy_heads import build, sample
-from toy_language_models import language_model
+from torch import Tensor
 
-from collab_lab.analysis.attention_weights import head_outputs
-from collab_lab.metrics.loss import predicted, read_by_decoder, summed_loss
-from collab_lab.pricing.bits import head_prices
-from collab_lab.pricing.statistics import collect
-from collab_lab.pruning.choices import removals
-from collab_lab.trained.attentions import Attention, attentions
-from collab_lab.trained.checkpoint import Trained
+from collab_lab.pricing.heads import head_prices, removal_order
+from collab_lab.pricing.statistics import Statistics
+from collab_lab.trained.attentions import HeadMaps
+from fairseq_collab.attention import SeparateAttention
 
 pytestmark = pytest.mark.usefixtures("float64")
 
-PAD = toy.dictionary().pad()
+D, H, SIZE = 6, 4, 3
 
 
-def batches(is_language_model: bool = False) -> list[dict[str, Any]]:
-    """Two batches with padding; sources are longer than targets."""
-    found = [sample(), sample(0)]
-    for one in found if is_language_model else []:
-        one["net_input"] = {"src_tokens": one["net_input"]["prev_output_tokens"]}
-    return found
+def attention(seed: int) -> tuple[Any, Statistics]:
+    """Heads that predict parts of each other, and a metric of the output."""
+    torch.manual_seed(seed)
+    module = toy.randomised(SeparateAttention(D, H, qk_head_size=2, v_head_size=SIZE))
+    h, g = torch.randn(30, H * SIZE) @ torch.randn(H * SIZE, H * SIZE), torch.randn(20, D)
+    plain = Statistics.unweighted(HeadMaps.of(module))
+    return module, replace(plain, head_covariance=h.T.cov(), output_fisher=g.T @ g)
 
 
-def factor(attention: Attention, mean: Any, factors: dict[Attention, Any]) -> Any:
-    """Multiply outputs of heads less their ``mean`` by ``factors (T, B, H, 1)``, which are 1."""
-
-    def before(module: Any, args: Any) -> Any:
-        heads = args[0].unflatten(2, (attention.module.num_heads, -1))
-        factors[attention] = torch.ones_like(heads[..., :1], requires_grad=True)
-        average = mean.view(attention.module.num_heads, -1)
-        return ((average + factors[attention] * (heads - average)).flatten(2),)
-
-    return attention.module.out_proj.register_forward_pre_hook(before)
-
-
-def naive_pairs(model: Any, samples: list[dict[str, Any]]) -> dict[Attention, Any]:
-    """``M``: second moments of derivatives, one query after another, and the same labels."""
-    outputs: dict[Attention, list[Any]] = {one: [] for one in attentions(model)}
-    for batch in samples:
-        with torch.no_grad(), head_outputs(model) as seen:
-            model(**batch["net_input"])
-        for one, output in seen.items():
-            source = one.type == "encoder"
-            tokens = batch["net_input"]["src_tokens"] if source else read_by_decoder(batch)
-            outputs[one].append(output.detach()[tokens.ne(PAD).T])
-    means = {one: torch.cat(parts).mean(0) for one, parts in outputs.items()}
-    chance, targets = torch.Generator().manual_seed(1), 0
-    pairs = {one: torch.zeros(one.module.num_heads, one.module.num_heads) for one in means}
-    for batch in samples:
-        factors: dict[Attention, Any] = {}
-        with torch.enable_grad(), head_outputs(model), ExitStack() as hooks:
-            for one, mean in means.items():
-                hooks.enter_context(factor(one, mean, factors))
-            loss = summed_loss(model, batch, chance)
-        for one, gradient in zip(
-            factors, torch.autograd.grad(loss, [*factors.values()]), strict=True
-        ):
-            for derivative in gradient.flatten(0, 1)[..., 0]:  # (H)
-                pairs[one] += torch.outer(derivative, derivative)
-        targets += int(predicted(model.decoder, batch["target"]).sum())
-    return {one: sums / targets for one, sums in pairs.items()}
+def least_price(module: Any, statistics: Statistics, removed: set[int]) -> float:
+    """The least ``1/2 tr((W' - W) C (W' - W)^T Delta) / ln 2`` of all W' without some heads."""
+    metric: Tensor = torch.linalg.cholesky(statistics.output_fisher)
+    factor = torch.linalg.cholesky(statistics.ridged().head_covariance)  # C = L L^T
+    weight = module.out_proj.weight
+    free = [i for i in range(H * SIZE) if i // SIZE not in removed]
+    # (W' - W) L in the metric, row-major: W' enters by a Kronecker product.
+    design = torch.kron(metric.T.contiguous(), factor[free].T.contiguous())
+    target = (metric.T @ weight @ factor).flatten()
+    fitted = torch.linalg.lstsq(design, target[:, None]).solution if free else torch.zeros(0, 1)
+    return float((target - (design @ fitted)[:, 0]).square().sum()) / 2 / math.log(2)
 
 
-@pytest.mark.parametrize("kind", ["stock", "sizes", "gated", "shared keys", "latent", "lm"])
-def test_pairs_are_second_moments_of_derivatives(kind: str) -> None:
-    """Sums per target token, in the encoder, too; the sampled labels are fixed by the seed."""
-    if kind == "lm":
-        torch.manual_seed(1)
-        model: Any = toy.randomised(language_model("transformer_lm_headsize_n").eval(), 0.3)
-    else:
-        model = build(kind)
-    samples = batches(kind == "lm")
-    trained = Trained(Path("model.pt"), {}, model, Namespace(source_dictionary=toy.dictionary()))
-    found, expected = collect(trained, samples), naive_pairs(model, samples)
-    assert {*found} == {*expected}
-    for one, statistics in found.items():
-        torch.testing.assert_close(statistics.head_fisher, expected[one], rtol=1e-7, atol=1e-12)
-        assert (head_prices(expected[one]) > 0).all()
-    pairs = {one: statistics.head_fisher for one, statistics in found.items()}
-    alone = sorted(price for of in pairs.values() for price in head_prices(of).tolist())
-    chosen, price = removals(pairs), 0.0
-    for number, (rise, *_) in enumerate(chosen, 1):
+@pytest.mark.parametrize("seed", range(3))
+def test_removed_heads_cost_what_no_refit_makes_up_for(seed: int) -> None:
+    """Alone, and in the order of removal, in which each head is the cheapest of those left."""
+    module, statistics = attention(seed)
+    alone = [least_price(module, statistics, {head}) for head in range(H)]
+    assert head_prices(module, statistics) == pytest.approx(alone)
+    removed: set[int] = set()
+    price = 0.0
+    for rise, head in removal_order(module, statistics):
+        others = {*range(H)} - removed
+        prices = {other: least_price(module, statistics, removed | {other}) for other in others}
+        removed.add(head)
         price += rise
-        least = sorted(
-            (float(price), one, head)
-            for one, of in pairs.items()
-            for head, price in enumerate(head_prices(of))
-        )[:number]
-        together = 0.0
-        for one in pairs:
-            gone = [head for _, other, head in least if other is one]
-            together += float(head_prices(pairs[one][gone][:, gone].sum()[None, None]))
-        assert price <= together + 1e-12
-    assert chosen[0].rise == pytest.approx(alone[0])
+        assert price == pytest.approx(min(prices.values()))
+        assert prices[head] == pytest.approx(price)
+    assert removed == {*range(H)}
+
+
+def test_a_head_that_others_repeat_is_free() -> None:
+    """Two heads that write the same cost nothing apart, and much together."""
+    module, statistics = attention(0)
+    h = torch.randn(50, H * SIZE)
+    h[:, SIZE : 2 * SIZE] = h[:, :SIZE] @ torch.randn(SIZE, SIZE)
+    twins = replace(statistics, head_covariance=h.T.cov())
+    prices, order = head_prices(module, twins), [*removal_order(module, twins)]
+    assert max(prices[:2]) < 0.1 * min(prices[2:])
+    assert order[0][1] in (0, 1)
+    assert {order[0][1], order[1][1]} != {0, 1}

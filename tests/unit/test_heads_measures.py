@@ -248,7 +248,6 @@ def test_weights_are_the_softmax_of_the_scores_in_every_kind_of_model(kind: str)
 
 # ---- the file ------------------------------------------------------------------------------------
 
-HEADS: Any = {"encoder": [2], "decoder": [1], "cross": [1]}
 FOUND: dict[str, Any] = {
     "measures": {"rare": {"encoder": [[0.1, 0.2]], "decoder": None, "cross": None},
                  "confidence": {"encoder": [[1, 2.5]], "decoder": [[0]], "cross": [[3]]}},
@@ -260,15 +259,6 @@ def test_the_file_is_read_as_it_was_written(tmp_path: Path) -> None:
     heads_file.write(path, FOUND)
     found = heads_file.read(path)
     assert found == {"version": 1, **FOUND}
-    assert heads_file.measure(found, "confidence", HEADS, path) == FOUND["measures"]["confidence"]
-    for name, what in (
-        ("rank", "no measure 'rank'; it has confidence, rare"),
-        ("rare", "rare is not measured of decoder attention"),
-    ):
-        with pytest.raises(UserError, match=f"{path}: .*{what}"):
-            heads_file.measure(found, name, HEADS, path)
-    with pytest.raises(UserError, match="of another model"):
-        heads_file.measure(found, "confidence", {**HEADS, "cross": [1, 1]}, path)
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"version": 2}', '{"version": 1}'])

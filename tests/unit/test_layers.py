@@ -31,6 +31,7 @@ ROOMS = {
     "collab_lab": (
         "trained",
         "metrics",
+        "refit",
         "pricing",
         "analysis",
         "pruning",
@@ -130,3 +131,15 @@ def test_packages_import_only_those_they_may(imported: dict[str, set[str]], pack
     for module in within(imported, package):
         for other in PACKAGES.keys() - PACKAGES[package] - {package}:
             assert not within(imported[module], other), module
+
+
+def test_common_names_no_other_package() -> None:
+    for path in (REPOSITORY / "collab_common").glob("*.py"):
+        strings = {
+            x.value for x in ast.walk(ast.parse(path.read_text())) if isinstance(x, ast.Constant)
+        }
+        assert not strings & (PACKAGES.keys() - {"collab_common"}), path
+
+
+def test_scores_need_no_preparation_of_text(imported: dict[str, set[str]]) -> None:
+    assert not within(imported["collab_lab.runs.score"], "data_prep")

@@ -23,21 +23,8 @@ from sacremoses.corpus import NonbreakingPrefixes
 
 from collab_common.errors import UserError
 from collab_common.folder import Json
-from data_prep.parallel_text import Languages, Pair, check_equal, lines_of, write_lines
 
-# ---- steps on a text -----------------------------------------------------------------------------
-
-
-def tokenise_pair(sources: Pair, targets: Pair, languages: Languages, **steps: bool) -> None:
-    """Write the tokens of both sides, joined by blanks; ``steps``: options of ``pipeline``.
-
-    Raises UserError, with file and line, for text that is not UTF-8, and for unequal line counts.
-    """
-    counts = [
-        write_lines(target, map(pipeline(lang, **steps), lines_of(source)))
-        for source, target, lang in zip(sources, targets, languages, strict=True)
-    ]
-    check_equal(sources, counts)
+# ---- whole lines ---------------------------------------------------------------------------------
 
 
 def detokenise(lines: list[str], lang: str) -> list[str]:

@@ -1,0 +1,350 @@
+"""Speed next to stock fairseq: translation, training, and decoding against length.
+
+Models have random weights.  Stock fairseq's are exact twins of ours (:mod:`collab_lab.export`), and
+nothing is timed before both have found the same translations or the same loss.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+import resource
+import sys
+import tempfile
+import time
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from fairseq import options
+from fairseq.data import LanguagePairDataset
+from fairseq.dataclass.configs import FairseqConfig
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.models import MODEL_DATACLASS_REGISTRY, build_model
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from fairseq.trainer import Trainer
+from omegaconf import OmegaConf
+from torch import Tensor
+
+from collab_common.errors import UserError
+from collab_common.progress import say
+from collab_lab.export.model import Vocabulary, plain
+from collab_lab.metrics.translate import BEAM, words_of
+from collab_lab.trained.checkpoint import Trained, to_device
+from collab_lab.trained.untrained import placeholder
+from fairseq_collab.models.options import PRESET_SIZES
+
+Record = dict[str, Any]
+#: Architectures, by their names in tables.
+TIMED = {"standard heads": "transformer_headsize_n", "shared keys, d/4": "transformer_collab"}
+CTRANSLATE2 = {"CTranslate2 float32": "float32", "CTranslate2 int8": "int8"}  # and its formats
+LENGTH, QUICK_LENGTH = 30, 10  # tokens of each translation; the second with --quick
+BEAMS, SENTENCES = (1, 5), 64  # of decoding against length
+TOLERANCE = 1e-4  # relative difference of equal losses, and of scores of equally good translations
+PAUSE = 0.25  # seconds before a translation: OpenMP threads of the last one spin for 0.2
+
+
+class Preset(NamedTuple):
+    """Sizes of a model and of its random sentences."""
+
+    options: dict[str, Any]
+    vocabulary: int
+    length: tuple[float, float]  # mean and standard deviation, in subwords
+    batch: int  # sentences that are translated together
+    train_tokens: int  # in a training batch, at most
+
+
+_TINY = {"embed_dim": 32, "ffn_embed_dim": 64, "attention_heads": 4, "layers": 1}
+_TINY = {f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in _TINY.items()}
+PRESETS = {
+    "multi30k": Preset(PRESET_SIZES["_multi30k"], 6000, (15, 5), 64, 2048),
+    "wmt_en_de": Preset(PRESET_SIZES["_wmt_en_de"], 32768, (28, 12), 16, 1000),
+    "tiny": Preset(_TINY, 50, (8, 3), 4, 100),  # for tests
+}
+
+
+def random_model(arch: str, preset: str, task: Any, **more: Any) -> Trained:
+    """A random model of ours, in eval mode, with shared embeddings; ``more``: further options."""
+    torch.manual_seed(1)
+    sizes = {"encoder_embed_dim": 512, "decoder_embed_dim": 512, **PRESETS[preset].options}
+    if arch.endswith("_collab"):  # as in results/speed.md
+        sizes |= {"key_dim": sizes["decoder_embed_dim"] // 4, "query_mixing": "diagonal"}
+    chosen = {**sizes, "share_all_embeddings": True, "_name": arch, **more}
+    cfg = OmegaConf.merge(OmegaConf.structured(MODEL_DATACLASS_REGISTRY[arch]()), chosen)
+    model = build_model(cfg, task).eval()
+    larger = {"q_proj": 2, "k_proj": 2, "out_proj": 4, "fc2": 4}
+    with torch.no_grad():  # else beam search soon repeats a few words, whatever the sentence
+        for name, weight in model.named_parameters():
+            weight.mul_(larger.get(name.split(".")[-2], 1))
+    state = {"cfg": OmegaConf.create({"model": cfg, "task": {"_name": "translation"}})}
+    return Trained(Path(preset), state, model, task)
+
+
+def random_task(preset: str, sentences: int) -> Any:
+    """A task with random sentence pairs, each target as long as its source."""
+    symbols = placeholder(PRESETS[preset].vocabulary)
+    generator = np.random.default_rng(1)
+    lengths = generator.normal(*PRESETS[preset].length, sentences).round().astype(int).clip(4, 100)
+
+    def side() -> tuple[list[Tensor], Any, Any]:
+        words = (generator.integers(symbols.nspecial, len(symbols), n) for n in lengths)
+        return [torch.tensor([*line, symbols.eos()]) for line in words], lengths + 1, symbols
+
+    cfg = OmegaConf.structured(TranslationConfig(source_lang="en", target_lang="de"))
+    task = TranslationTask(cfg, symbols, symbols)
+    task.datasets["test"] = LanguagePairDataset(*side(), *side(), shuffle=False)
+    return task
+
+
+def batches(task: Any, device: torch.device, **limits: int) -> list[Any]:
+    """All batches, on the device; ``limits``: ``max_sentences``, ``max_tokens``."""
+    # A cached iterator has batches of the first size asked for.
+    iterator = task.get_batch_iterator(task.dataset("test"), disable_iterator_cache=True, **limits)
+    return [to_device(batch, device) for batch in iterator.next_epoch_itr(shuffle=False)]
+
+
+def check_equal(what: str, stock: float, ours: float) -> None:
+    """Raise UserError unless equal models compute equal numbers but for rounding."""
+    if not abs(stock - ours) <= TOLERANCE * abs(stock):
+        problem = f"{what} is {stock:.6f} by fairseq's model, {ours:.6f} by ours"
+        todo = "nothing was timed; report this with the output of fairseq-collab doctor"
+        raise UserError(problem, "the benchmark's check", todo)
+
+
+def clock() -> float:
+    """Seconds, after the GPU has finished its work."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def take_turns(
+    programs: Mapping[str, Callable[[Any], Any]],
+    batches: Sequence[Any],
+    least: tuple[int, float],
+    pause: float = PAUSE,
+) -> Iterator[Record]:
+    """Time programs, warmed up before: A, B, C run in the order A B C, then C B A, and so on.
+
+    Args:
+        batches: a turn takes one; shuffled, as they come sorted by length.
+        least: numbers of turns, and of seconds of all turns.
+
+    Yields:
+        ``engine``: name of the program; ``ratio``: median of the first program's times over its
+        own, by turn; ``low``, ``high``: 5th and 95th percentile; ``turns``; ``seconds``: median.
+    """
+    order = random.Random(1).sample(batches, len(batches))
+    times: dict[str, list[float]] = {name: [] for name in programs}
+    start, turn = clock(), 0
+    while turn < least[0] or clock() - start < least[1]:
+        epoch, index = divmod(turn, len(order))
+        # Alternates within an epoch, and for each batch from epoch to epoch.
+        for name in [*programs][:: -1 if (index + epoch) % 2 else 1]:
+            time.sleep(pause)
+            begin = clock()
+            programs[name](order[index])
+            times[name].append(clock() - begin)
+        turn += 1
+    first = next(iter(times.values()))
+    for name, own in times.items():
+        low, ratio, high = np.quantile(np.divide(first, own), (0.05, 0.5, 0.95)).tolist()
+        record = {"engine": name, "ratio": ratio, "low": low, "high": high, "turns": turn}
+        yield record | {"seconds": float(np.median(own))}
+
+
+def translator(model: Any, task: Any, beam: int = BEAM, *, length: int) -> Callable[[Any], Any]:
+    """Translate batches as ``fairseq-generate`` does; the model is prepared in place.
+
+    Args:
+        length: tokens of every translation.
+    """
+    options = {"beam": beam, "max_len_a": 0, "max_len_b": length, "min_len": length, "lenpen": 1.0}
+    cfg = OmegaConf.structured(FairseqConfig)
+    cfg.generation.beam = beam
+    model.eval()
+    model.prepare_for_inference_(cfg)
+    generator = task.build_generator([model], Namespace(**options))
+    return lambda batch: task.inference_step(generator, [model], batch)
+
+
+def time_translation(
+    arch: str, preset: str, quick: bool, device: torch.device, threads: int
+) -> Iterator[Record]:
+    """One record per engine: fairseq's model, ours, and CTranslate2 on a CPU."""
+    size, length = PRESETS[preset].batch, QUICK_LENGTH if quick else LENGTH
+    task = random_task(preset, size)
+    ours = random_model(arch, preset, task)
+    stock = plain(ours)
+    (batch,) = batches(task, device, max_sentences=size)
+    others = ctranslate2(stock, batch, length, threads) if device.type == "cpu" else {}
+    models = {"fairseq": stock.model, "ours": ours.model}
+    engines = {name: translator(x.to(device), task, length=length) for name, x in models.items()}
+    count_ties(*(engine(batch) for engine in engines.values()))  # also the warm-up
+    for engine in others.values():
+        engine(batch)
+    for record in take_turns(engines | others, [batch], (2, 0.5) if quick else (7, 8)):
+        case = f"beam {BEAM}, batch {size}, length {length}"
+        yield {"task": "translation", "case": case, **record, "work": size, "unit": "sentences"}
+
+
+def count_ties(stock: list[Any], ours: list[Any]) -> int:
+    """The number of sentences whose best hypotheses differ; UserError unless scores are equal."""
+    pairs = [(theirs, best) for (theirs, *_), (best, *_) in zip(stock, ours, strict=True)]
+    ties = [(a, b) for a, b in pairs if a["tokens"].tolist() != b["tokens"].tolist()]
+    for theirs, best in ties:
+        check_equal("the score of a sentence", float(theirs["score"]), float(best["score"]))
+    return len(ties)
+
+
+def ctranslate2(stock: Trained, batch: Any, length: int, threads: int) -> dict[str, Any]:
+    """CTranslate2 with the weights of fairseq's model; empty where it is not installed.
+
+    Its translations have a word where fairseq's have the end of the sentence.
+    """
+    if find_spec("ctranslate2") is None:
+        say("CTranslate2 is not installed and not timed; pip install ctranslate2")
+        return {}
+    write = import_module("collab_lab.export.ct2").write  # it imports the optional package
+    source, target = stock.task.source_dictionary, stock.task.target_dictionary
+    words = [words_of(source, line) for line in batch["net_input"]["src_tokens"]]
+    options = {"min_decoding_length": length + 1, "max_decoding_length": length + 1}
+    options |= {"beam_size": BEAM, "max_batch_size": 0, "max_input_length": 0}
+    load = partial(import_module("ctranslate2").Translator, inter_threads=1, intra_threads=threads)
+    with tempfile.TemporaryDirectory() as folder:
+        write(stock, Vocabulary("en", "de", source, target), Path(folder))
+        loaded = {name: load(folder, compute_type=kind) for name, kind in CTRANSLATE2.items()}
+    return {name: lambda _, x=x: x.translate_batch(words, **options) for name, x in loaded.items()}
+
+
+OPTIONS = ["DATA", "--arch=transformer", "--optimizer=adam", "--adam-betas=(0.9, 0.98)"]
+OPTIONS += ["--lr=5e-4", "--lr-scheduler=inverse_sqrt", "--warmup-updates=4000", "--no-save"]
+OPTIONS += ["--max-update=100000", "--max-tokens=4096", "--seed=1", "--label-smoothing=0.1"]
+OPTIONS += ["--criterion=label_smoothed_cross_entropy"]
+
+
+def time_training(arch: str, preset: str, quick: bool, device: torch.device) -> Iterator[Record]:
+    """One record per engine: updates (forward, backward, norm, Adam) by fairseq's ``Trainer``."""
+    tokens = PRESETS[preset].train_tokens
+    task = random_task(preset, 4 * tokens // int(PRESETS[preset].length[0]))
+    data = batches(task, device, max_tokens=tokens)
+    ours = random_model(arch, preset, task)
+    models = {"fairseq": plain(ours).model, "ours": ours.model}
+    trainers = {name: trainer(model, task, device) for name, model in models.items()}
+    check_equal("the loss", *(loss(one, data[0]) for one in trainers.values()))
+    for one in trainers.values():  # the first update creates the optimiser's state
+        one.train_step([data[0]])
+    programs = {name: one.train_step for name, one in trainers.items()}
+    work = int(np.median([batch["ntokens"] for batch in data]))
+    least, case = (2, 0.5) if quick else (6, 8), f"batches of at most {tokens} tokens"
+    for record in take_turns(programs, [[batch] for batch in data], least, pause=0):
+        yield {"task": "training", "case": case, **record, "work": work, "unit": "target tokens"}
+
+
+def trainer(model: Any, task: Any, device: torch.device, *more: str) -> Trainer:
+    """fairseq's trainer of one model, at the start of its first epoch; ``more`` options win."""
+    arguments = [*OPTIONS, *more, *(["--cpu"] if device.type == "cpu" else [])]
+    args = options.parse_args_and_arch(options.get_training_parser(), arguments)
+    cfg = convert_namespace_to_omegaconf(args)
+    result = Trainer(cfg, task, model.to(device), task.build_criterion(cfg.criterion))
+    result.begin_epoch(1)
+    return result
+
+
+@torch.no_grad()
+def loss(trainer: Trainer, batch: Any) -> float:
+    """The loss per token on one batch, without dropout."""
+    trainer.model.eval()
+    total, _, _ = trainer.criterion(trainer.model, batch)
+    trainer.model.train()
+    return float(total) / batch["ntokens"]
+
+
+def kinds(d: int) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Architecture and options of each kind of heads for models of size ``d``."""
+    latent = {"latent_dim_in_encoder": d}
+    own = {"key_dim": d // 4, "query_mixing": "own"}
+    return {
+        "stock fairseq": ("transformer_headsize_n", {}),
+        "standard heads": ("transformer_headsize_n", {}),
+        "shared key d/4, own queries": ("transformer_collab", own),
+        "latent, a quarter": ("transformer_latent", {"latent_dim": d // 2, **latent}),
+        "latent, an eighth": ("transformer_latent", {"latent_dim": d // 4, **latent}),
+        "grouped query, 2 heads": ("transformer_grouped_query", {"key_value_heads": 2}),
+        "multi-query": ("transformer_grouped_query", {"key_value_heads": 1}),
+    }
+
+
+def time_lengths(preset: str, lengths: Sequence[int], device: torch.device) -> Iterator[Record]:
+    """One record per beam, kind of heads and length; stock fairseq comes first.
+
+    Each model decodes in a new process, for a peak of memory of its own.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])  # imported once
+    for beam, kind in product(BEAMS, kinds(512)):
+        with context.Pool(1, torch.set_num_threads, [torch.get_num_threads()]) as pool:
+            yield from pool.apply(decode, (kind, preset, sorted(lengths), beam, device))
+
+
+def decode(kind: str, preset: str, lengths: list[int], beam: int, device: Any) -> list[Record]:
+    """Decode to the last of the lengths, and look at the clock and at memory at each of them.
+
+    ``memory`` is what the model and its decoding add to the peak, of the GPU or of this process.
+    """
+    before = peak_memory(device)
+    arch, more = kinds(PRESETS[preset].options.get("decoder_embed_dim", 512))[kind]
+    task = random_task(preset, SENTENCES)
+    (batch,) = batches(task, device, max_sentences=SENTENCES)
+    ours = random_model(arch, preset, task, **more, max_target_positions=lengths[-1] + 2)
+    model = (plain(ours) if kind == "stock fairseq" else ours).model.to(device)
+    del ours
+    translator(model, task, beam, length=8)(batch)  # the first steps allocate
+    translate = translator(model, task, beam, length=lengths[-1])
+    records: list[Record] = []
+    steps = 0
+
+    def look(_: Any, arguments: Any, options: Any) -> None:
+        """Before a step: ``steps`` tokens of each hypothesis are known."""
+        nonlocal steps
+        if steps in lengths:
+            (state,) = (x for x in (*arguments, *options.values()) if isinstance(x, dict))
+            record = {"kind": kind, "beam": beam, "length": steps}
+            record |= {"seconds": (clock() - start) / steps, "cache": cache_bytes(state) / 2**20}
+            records.append(record | {"memory": (peak_memory(device) - before) / 2**20})
+        steps += 1
+
+    model.decoder.layers[0].register_forward_pre_hook(look, with_kwargs=True)
+    start = clock()
+    translate(batch)
+    return records
+
+
+def peak_memory(device: torch.device) -> int:
+    """The largest number of bytes so far: allocated on the GPU, or resident in this process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
+
+
+def cache_bytes(state: Any) -> int:
+    """The bytes of all tensors below ``state``, each storage once."""
+
+    def storages(value: Any) -> Iterator[torch.UntypedStorage]:
+        if isinstance(value, Tensor):
+            yield value.untyped_storage()
+            return
+        parts = getattr(value, "__dict__", value)
+        for part in parts.values() if isinstance(parts, dict) else parts:
+            if isinstance(part, Tensor | dict | list | tuple) or hasattr(part, "__dict__"):
+                yield from storages(part)
+
+    return sum({x.data_ptr(): x.nbytes() for x in storages(state)}.values())

@@ -1,1 +1,0 @@
-"""Training and translation of equal random models, timed in turn with stock fairseq."""

@@ -1,0 +1,207 @@
+"""The refit: against one pass of both models for every map, in double precision."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import toy
+import toy_checkpoints
+from parity.test_prune_parity import HEADSIZE, KEPT, LM, LM_HEADSIZE, SCALED, inputs, trained
+from torch import Tensor
+
+from collab_lab import convert, open_model, prune
+from collab_lab.metrics.loss import mean_bits
+from collab_lab.pruning import surgery
+from collab_lab.pruning.choices import all_heads
+from collab_lab.refit import BIAS_RIDGE, refit
+from collab_lab.trained.attentions import hooked
+from collab_lab.trained.checkpoint import Trained, samples
+
+PRE_NORM = {f"{side}_normalize_before": True for side in ("encoder", "decoder")}
+SOURCES: dict[str, tuple[str, dict[str, Any]]] = {
+    "stock": ("transformer", {}),
+    "pre-norm": ("transformer", PRE_NORM),
+    "norm of embeddings, GELU": (HEADSIZE, {"layernorm_embedding": True, "activation_fn": "gelu"}),
+    "no cross-attention": ("transformer", {"no_cross_attention": True}),
+    "language model": (LM, {}),
+    "language model, scaled": (LM_HEADSIZE, {"decoder_normalize_before": True, **SCALED}),
+}
+
+
+def batches(source: Trained) -> list[dict[str, Any]]:
+    """Two batches with padding."""
+    whole = inputs(source)
+    return [{"net_input": whole}, {"net_input": {n: x[1:] for n, x in whole.items()}}]
+
+
+def without_heads(source: Trained) -> Trained:
+    """The model with fewer heads; the last layer's attentions have none."""
+    kept = {type_: [layers[0], []] for type_, layers in KEPT.items()}
+    heads = source.heads.items()
+    return surgery.pruned(source, {type_: kept[type_] if counts else [] for type_, counts in heads})
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("source", SOURCES)
+def test_two_passes_are_a_pass_for_every_map(source: str) -> None:
+    arch, options = SOURCES[source]
+    whole = trained(arch, **options)
+    changed = without_heads(whole)
+    expected = changed.with_model(copy.deepcopy(changed.model))
+    calls: list[Any] = []
+    with hooked(whole.model, lambda one: one.module.register_forward_hook(
+        lambda module, *_: calls.append(module)
+    )):  # fmt: skip
+        refit(changed, whole, batches(whole))
+    assert len(calls) == 2 * len({*calls})  # two batches
+    refit_naively(expected, whole, batches(whole))
+    for (name, weight), of_expected in zip(
+        changed.model.named_parameters(), expected.model.parameters(), strict=True
+    ):
+        torch.testing.assert_close(weight, of_expected, rtol=1e-7, atol=1e-9, msg=name)
+    moved = [not weight.equal(before) for weight, before in zip(
+        changed.model.parameters(), without_heads(whole).model.parameters(), strict=True
+    )]  # fmt: skip
+    # Weight and bias of fc2 and of out_proj, which has no weight in the last layer.
+    blocks = {"no cross-attention": 8, "language model": 4, "language model, scaled": 4}.get(
+        source, 10
+    )
+    assert sum(moved) == 2 * blocks - len([layers for layers in whole.heads.values() if layers])
+
+
+def sites(model: Any) -> list[tuple[Any, Any, Any, Any]]:
+    """Of each map, in the order of data: its layer, the block, the map, and the block's norm."""
+    found = []
+    for side in (part for part in ("encoder", "decoder") if hasattr(model, part)):
+        for layer in getattr(model, side).layers:
+            found.append(
+                (layer, layer.self_attn, layer.self_attn.out_proj, layer.self_attn_layer_norm)
+            )
+            cross = getattr(layer, "encoder_attn", None)
+            if cross is not None:
+                found.append((layer, cross, cross.out_proj, layer.encoder_attn_layer_norm))
+            found.append((layer, layer.fc2, layer.fc2, layer.final_layer_norm))
+    return found
+
+
+def seen(model: Any, site: Any, batch: dict[str, Any], pad: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows of what a map reads, of its block's output and of the residual, in a whole pass."""
+    layer, block, last, norm = site
+    calls: dict[str, Tensor] = {}
+
+    def output(module: Any, args: Any, kwargs: Any, result: Any) -> None:
+        calls["o"] = result[0] if isinstance(result, tuple) else result
+        calls["x"] = args[0] if args else kwargs["query"]
+
+    hooks = [
+        block.register_forward_hook(output, with_kwargs=True),
+        last.register_forward_pre_hook(lambda _, args: calls.update(h=args[0])),
+        norm.register_forward_pre_hook(lambda _, args: calls.update(norm=args[0])),
+        layer.fc1.register_forward_pre_hook(lambda _, args: calls.update(fc1=args[0])),
+    ]
+    model(**batch["net_input"])
+    for hook in hooks:
+        hook.remove()
+    is_encoder = not hasattr(layer, "encoder_attn")
+    net_input = batch["net_input"]
+    tokens = (
+        net_input["src_tokens"]
+        if is_encoder
+        else net_input.get("prev_output_tokens", net_input["src_tokens"])
+    )
+    x = calls["norm"] if layer.normalize_before else calls["fc1" if block is last else "x"]
+    if block is last and getattr(layer, "w_resid", None) is not None:
+        x = x * layer.w_resid
+    h, words = calls.get("h", calls["o"][..., :0]), tokens.ne(pad).T
+    return h[words], calls["o"][words], x[words]
+
+
+@torch.no_grad()
+def refit_naively(changed: Trained, whole: Trained, batches: list[dict[str, Any]]) -> None:
+    """Least squares with the ridge as further rows, and a pass of both models for each map."""
+    pad = whole.task.source_dictionary.pad()
+    for of_whole, of_changed in zip(sites(whole.model), sites(changed.model), strict=True):
+        parts = [
+            (seen(whole.model, of_whole, b, pad), seen(changed.model, of_changed, b, pad))
+            for b in batches
+        ]
+        h = torch.cat([ours[0] for _, ours in parts])
+        target = torch.cat([theirs[1] for theirs, _ in parts])
+        if of_whole[2] is of_whole[0].fc2 or getattr(of_whole[0], "attn_ln", None) is None:
+            target = target + torch.cat([theirs[2] - ours[2] for theirs, ours in parts])
+        last, size = of_changed[2], h.size(1)
+        pull = h.square().sum(1).mean().sqrt()
+        pulls = torch.cat([pull.repeat(size), BIAS_RIDGE**0.5 * pull[None]]).diag()
+        old = torch.cat([last.weight.T, last.bias[None]])
+        rows = torch.cat([torch.cat([h, torch.ones(len(h), 1)], 1), pulls])
+        new = torch.linalg.lstsq(rows, torch.cat([target, pulls @ old])).solution
+        last.weight.copy_(new[:-1].T)
+        last.bias.copy_(new[-1])
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_model_without_a_change_stays_as_it_is(source: str) -> None:
+    arch, options = SOURCES[source]
+    whole = trained(arch, **options)
+    same = surgery.pruned(whole, all_heads(whole.heads))
+    before = copy.deepcopy(same.model.state_dict())
+    refit(same, whole, batches(whole))
+    for name, weight in same.model.state_dict().items():
+        toy.close(weight, before[name])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_model_in_half_precision_keeps_it(dtype: torch.dtype) -> None:
+    whole = trained("transformer")
+    expected = without_heads(whole.with_model(copy.deepcopy(whole.model).float()))
+    single = whole.with_model(copy.deepcopy(whole.model).float())
+    refit(expected, single, batches(whole))
+    half = whole.with_model(copy.deepcopy(whole.model).to(dtype))
+    changed = without_heads(half)
+    refit(changed, half, batches(whole))
+    for weight, of_expected in zip(
+        changed.model.parameters(), expected.model.parameters(), strict=True
+    ):
+        assert weight.dtype == dtype
+        torch.testing.assert_close(weight.float(), of_expected, rtol=0.1, atol=0.1)
+
+
+CHANGES = {
+    "price": ("transformer", lambda model, **read: prune(model, 8, **read)),
+    "keep": ("transformer", lambda model, **read: prune(model, keep=2, **read)),
+    "random": ("transformer", lambda model, **read: prune(model, 8, random=1, **read)),
+    "retained": ("transformer", lambda model, **read: prune(model, retained=KEPT, **read)),
+    "gated": ("transformer_gated_heads", lambda model, **read: prune(model, 20, **read)),
+    "language model": ("transformer_lm", lambda model, **read: prune(model, 4, **read)),
+    **{
+        kind: ("transformer", lambda model, kind=kind, size=size, **read: convert(
+            model, kind, size, **read
+        ))
+        for kind, size in (("collab", 4), ("headsize", 8), ("grouped-query", 1), ("latent", 4))
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_pruned_and_converted_models_are_refitted(
+    change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By ``prune`` with every choice of heads and ``convert`` to every kind: they lose less."""
+    arch, make = CHANGES[change]
+    options = {"use_plasma_view": False, "sample_break_mode": "eos"} if "_lm" in arch else {}
+    for path in toy_checkpoints.COPY.iterdir():  # of two tasks
+        shutil.copy(path, tmp_path / path.name)
+        shutil.copy(path, tmp_path / path.name.replace(".en-de.de", ""))
+    model = open_model(toy_checkpoints.write(tmp_path / "c.pt", arch), tmp_path, **options)
+    text = samples(model, "train", 50)
+    fitted = mean_bits(make(model, sentences=50).model.model, text)
+    monkeypatch.setattr("collab_lab.api.refit", lambda *_: None)
+    before = mean_bits(model.model, text)
+    plain = mean_bits(make(model, sentences=50).model.model, text)
+    assert abs(fitted - before) < abs(plain - before)

@@ -1,0 +1,326 @@
+"""What would give a wrong model or number silently: orders of calls, other models, options."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import toy
+import toy_checkpoints
+from fairseq.data import Dictionary
+from parity.test_prune_parity import trained as in_memory
+from refusals import refusing
+from toy_heads import sample
+
+from collab_common.errors import UserError
+from collab_lab import convert, open_model, prices, prune, validation_loss
+from collab_lab.advice.advisor import candidates
+from collab_lab.cli.options import loss_warnings
+from collab_lab.export import model as export
+from collab_lab.metrics.loss import say_if_guessing, say_if_guessing_valid
+from collab_lab.pricing.bits import Point, cheapest
+from collab_lab.pricing.statistics import collect
+from collab_lab.pruning.choices import without_gates
+from collab_lab.trained.attentions import attentions
+from collab_lab.trained.checkpoint import Trained, samples
+from fairseq_collab.attention.gates import gated_attentions, rounded
+from fairseq_collab.models.families import TRANSLATION
+from fairseq_compat import checkpoints
+
+USES: dict[str, Callable[[Trained, Any], float | None]] = {
+    "convert": lambda model, found: convert(model, size=8, statistics=found).price,
+    "spread": lambda model, found: (
+        convert(model, "latent", shares={"cache": 0.25}, statistics=found).price
+    ),
+    "prune": lambda model, found: prune(model, 3, statistics=found).price,
+    "prune all alike": lambda model, found: prune(model, keep=2, statistics=found).price,
+}
+
+
+def model_of(path: Path, arch: str = "transformer", **options: Any) -> Trained:
+    return open_model(toy_checkpoints.write(path, arch, **options), toy_checkpoints.COPY)
+
+
+# ---- statistics ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("use", USES)
+def test_statistics_of_the_same_file_opened_again(use: str, tmp_path: Path) -> None:
+    model = model_of(tmp_path / "c.pt")
+    found, again = prices(model, sentences=9), open_model(tmp_path / "c.pt", toy_checkpoints.COPY)
+    expected = USES[use](model, found.statistics)
+    assert USES[use](again, found.statistics) == pytest.approx(expected, rel=1e-4) != 0
+    assert USES[use](again, prices(again, sentences=9).statistics) == pytest.approx(expected)
+    for attention in attentions(again.model):  # so do all that attentions are keys of
+        assert found.heads(attention)
+        assert found.sizes(attention)
+    halves = open_model(tmp_path / "c.pt", toy_checkpoints.COPY)
+    halves.model.bfloat16()
+    assert USES[use](halves, found.statistics) == pytest.approx(expected, rel=0.2)
+
+
+@pytest.mark.parametrize("use", USES)
+def test_statistics_of_another_model(use: str, tmp_path: Path) -> None:
+    model = model_of(tmp_path / "c.pt")
+    found = prices(model, sentences=9).statistics
+    one = next(iter(found))
+    other_weights = open_model(tmp_path / "c.pt", toy_checkpoints.COPY)
+    toy.randomised(other_weights.model)
+    shallow = prices(model_of(tmp_path / "s.pt", decoder_layers=1), sentences=9).statistics
+    other_heads = prices(model_of(tmp_path / "h.pt", decoder_attention_heads=2), sentences=9)
+    wide = model_of(tmp_path / "w.pt", encoder_embed_dim=8)
+    for foreign in (
+        {},
+        {a: statistics for a, statistics in found.items() if a != one},
+        shallow,
+        other_heads.statistics,
+        prices(other_weights, sentences=9).statistics,
+        prices(wide, sentences=9).statistics,
+    ):
+        with pytest.raises(UserError):
+            USES[use](model, foreign)
+    with pytest.raises(UserError):
+        prices(model, sentences=9).heads("encoder")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("arch", ["transformer", "transformer_lm", "transformer_headsize_n"])
+def test_statistics_of_half_precision(arch: str, dtype: torch.dtype, tmp_path: Path) -> None:
+    if "_lm" in arch:
+        whole = in_memory(arch)
+        batch = sample()
+        batch["net_input"] = {"src_tokens": batch["net_input"].pop("prev_output_tokens")}
+        batches = [batch]
+    else:
+        whole = model_of(tmp_path / "c.pt", arch)
+        batches = samples(whole, "train", 9)
+    whole.model.to(dtype).float()
+    half = Trained(whole.path, whole.state, copy.deepcopy(whole.model).to(dtype), whole.task)
+    found, expected = collect(half, batches), collect(whole, batches)
+    assert {x.dtype for x in half.model.state_dict().values() if x.is_floating_point()} == {dtype}
+    for attention, statistics in found.items():
+        for name, value in vars(statistics).items():
+            assert value.dtype == torch.float64
+            torch.testing.assert_close(
+                value, getattr(expected[attention], name), rtol=1e-4, atol=1e-9
+            )
+    made = convert(half, size=8, statistics=found).model.model
+    assert all(torch.isfinite(x).all() for x in made.state_dict().values())
+
+
+@pytest.mark.parametrize("arch", ["transformer", "transformer_collab"])
+def test_any_order_of_calls(arch: str, tmp_path: Path) -> None:
+    """A loss leaves nothing in a model that a gradient cannot pass; sentences grow longer."""
+    model = model_of(tmp_path / "c.pt", arch)
+    net_input = sample()["net_input"]
+    equal = {"src_tokens": torch.full((2, 6), 5), "src_lengths": torch.tensor([6, 6])}
+    equal["prev_output_tokens"] = torch.full((2, 6), 5)
+    batches: Any = [{"net_input": x, "target": x["prev_output_tokens"]} for x in (net_input, equal)]
+    assert validation_loss(model, batches[1:]) > 0
+    assert collect(model, batches[1:])
+    assert validation_loss(model) > 0
+    assert prices(model, sentences=9).statistics
+
+
+def test_the_callers_gates_stay(tmp_path: Path) -> None:
+    model = model_of(tmp_path / "c.pt", "transformer_gated_heads")
+    for attention in gated_attentions(model.model):
+        attention.theta.data[::2] = -9.0
+    before = {name: weight.clone() for name, weight in model.model.state_dict().items()}
+    closed = [rounded(attention.log_alpha) for attention in gated_attentions(model.model)]
+    assert not all(gates.all() for gates in closed)
+    without_gates(model)
+    prune(model, 1, sentences=9)
+    assert all(torch.equal(x, before[name]) for name, x in model.model.state_dict().items())
+
+
+@pytest.mark.parametrize("scale", [1e-9, 1e-6, 1e-3, 1.0, 1e3])
+def test_the_cheapest_sizes_at_any_size_of_prices(scale: float) -> None:
+    torch.manual_seed(1)
+    for _ in range(20):
+        curves = {
+            name: [Point(i, i, 0, 0, scale * price) for i, price in enumerate(curve)]
+            for name, curve in enumerate(torch.rand(4, 5).sort(descending=True)[0].tolist())
+        }
+        found = cheapest(curves, {"cache": 8})
+        assert found is not None
+        least = {0: 0.0}  # by cost, of all choices
+        for curve in curves.values():
+            sums = [(c + p.cache, x + p.price) for c, x in least.items() for p in curve]
+            least = {c: min(x for d, x in sums if d == c) for c, _ in sums}
+        best = min(price for cost, price in least.items() if cost <= 8)
+        assert sum(p.price for p in found.values()) == pytest.approx(best, rel=1e-9)
+
+
+# ---- what a command says -------------------------------------------------------------------------
+
+
+def test_losses_to_doubt() -> None:
+    def said(subset: str, price: float | None, measured: float) -> int:
+        return len(loss_warnings(SimpleNamespace(subset=subset), [("it", price, measured)]))  # type: ignore[arg-type]
+
+    for price, measured in ((0.031, 0.111), (0.0, 0.001), (0.001, 0.0021)):
+        assert said("train", price, measured) == 1
+    for price, measured in ((0.068, 0.021), (0.0, 1e-5), (0.05, 0.09), (None, 1.0)):
+        assert said("train", price, measured) == 0
+        assert said("valid", price, measured) == 1
+
+
+def test_words_in_another_order(caplog: pytest.LogCaptureFixture) -> None:
+    """A trained model, and one whose target dictionary has another order."""
+    folder = toy_checkpoints.STORED / "transformer_collab_1"
+    words = Dictionary.load(str(folder / "dict.en.txt"))
+    stock = export.plain(export.load(folder / "checkpoint.pt"))
+    order = torch.arange(len(words))
+    order[words.nspecial :] = order[words.nspecial :].flip(0)
+    torch.manual_seed(1)
+    end = torch.tensor([words.eos()])
+    copied = [torch.cat([torch.randint(words.nspecial, len(words), (5,)), end]) for _ in range(40)]
+    for numbers, expected in ((torch.arange(len(words)), 0), (order, 1)):
+        batches = []
+        for tokens in copied:
+            source, target = tokens[None], numbers[tokens][None]
+            net_input = {"src_tokens": source, "src_lengths": torch.tensor([6])}
+            net_input["prev_output_tokens"] = target.roll(1, 1)
+            batches.append({"net_input": net_input, "target": target})
+        caplog.clear()
+        say_if_guessing(stock, batches)
+        assert caplog.text.count("guessing") == expected
+
+
+def test_a_model_that_guesses(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As untrained ones do: said by prices and export, of stock models."""
+    model = model_of(tmp_path / "c.pt")
+    toy.randomised(model.model, 2.0)
+    model.save(tmp_path / "c.pt")
+    prices(model, sentences=9)
+    assert caplog.text.count("guessing") == 1
+    say_if_guessing_valid(tmp_path / "c.pt", toy_checkpoints.COPY)
+    assert caplog.text.count("guessing") == 2
+
+
+@pytest.mark.parametrize("arch", ["transformer", "transformer_collab", "transformer_lm"])
+def test_a_data_folder_with_fewer_words(arch: str, tmp_path: Path) -> None:
+    path = toy_checkpoints.write(tmp_path / "c.pt", arch)
+    data = tmp_path / "data"
+    shutil.copytree(toy_checkpoints.COPY, data)
+    for file in data.glob("dict.*"):
+        file.write_text("".join(file.read_text().splitlines(keepends=True)[:-2]))
+    with refusing("symbols", str(path)):
+        open_model(path, data)
+
+
+# ---- models --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"encoder_attention_heads": 2, "decoder_attention_heads": 8},
+        {"encoder_embed_dim": 24, "decoder_embed_dim": 16},
+    ],
+)
+def test_impossible_candidates_are_left_out(options: dict[str, int], tmp_path: Path) -> None:
+    model = model_of(tmp_path / "c.pt", **options)
+    found, rejected = candidates(model, prices(model, sentences=9).statistics, {"cache": 0.5})
+    assert "fewer heads" in rejected
+    assert found
+    assert all(one.make()[0].model for one in found)
+    with pytest.raises(UserError):  # before the pass
+        prune(model, 1, subset="there is none")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"quant_noise_pq": 0.1}, {"cross_self_attention": True}, {"quant_noise_scalar": 0.1}],
+)
+@pytest.mark.parametrize(
+    ("function", "arguments"), [(prune, {"number": 4}), (convert, {"size": 4})]
+)
+def test_options_of_the_training(
+    function: Any, arguments: dict[str, int], options: dict[str, Any]
+) -> None:
+    """Nobody can leave out an option of a model that is trained."""
+    model = in_memory("transformer", separate=False, **options)
+    with refusing("nothing can be converted or pruned"):
+        function(model, **arguments)
+
+
+def test_a_language_model_whose_option_fairseq_ignores() -> None:
+    model = in_memory("transformer_lm", scale_heads=True, max_target_positions=40)
+    assert convert(model, size=16, statistics=collect(model, [lm_batch()])).model
+
+
+def lm_batch() -> dict[str, Any]:
+    batch = sample()
+    batch["net_input"] = {"src_tokens": batch["net_input"].pop("prev_output_tokens")}
+    return batch
+
+
+def test_layers_to_keep_of_a_checkpoint(tmp_path: Path) -> None:
+    """fairseq loads some layers of one; the rest is not read."""
+    state, path = checkpoints.read(toy_checkpoints.write(tmp_path / "c.pt")), tmp_path / "edited.pt"
+    names = ("encoder_layers_to_keep", "decoder_layers_to_keep")
+    vars(state["cfg"]["model"]).update(dict.fromkeys(names, "1"))
+    torch.save(state, path)
+    model, exported = open_model(path, toy_checkpoints.COPY), export.plain(export.load(path))
+    net_input = samples(model, "valid", 4)[0]["net_input"]
+    expected = model.model(**net_input)[0]
+    torch.testing.assert_close(exported.model.eval()(**net_input)[0], expected)
+    exported.save(tmp_path / "e.pt")
+    for again in (
+        open_model(tmp_path / "e.pt", toy_checkpoints.COPY),
+        convert(model, size=16, sentences=9).model,
+        prune(model, 0, sentences=9).model,
+    ):
+        assert len(again.model.encoder.layers) == 1
+        torch.testing.assert_close(again.model(**net_input)[0], expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("missing", ["signature", "encoder.dictionary_signature",
+                                     "encoder.layers.0.self_attn.signature"])  # fmt: skip
+def test_a_checkpoint_without_a_signature(missing: str, tmp_path: Path) -> None:
+    state = checkpoints.read(toy_checkpoints.write(tmp_path / "c.pt", "transformer_collab"))
+    path = tmp_path / "edited.pt"
+    del state["model"][missing]
+    torch.save(state, path)
+    with refusing(missing):
+        open_model(path, toy_checkpoints.COPY, activation_fn="gelu")
+
+
+def test_results_are_short(tmp_path: Path) -> None:
+    model = model_of(tmp_path / "c.pt")
+    found = prices(model, sentences=9)
+    for result in (found, convert(model, size=8, sentences=9), prune(model, 1, sentences=9)):
+        assert len(repr(result)) < 300
+
+
+# ---- own heads -----------------------------------------------------------------------------------
+
+OWN = (Path(toy.__file__).parent / "examples" / "tied_heads" / "__init__.py").read_text()
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        *(("kind = 100", f"kind = {kind}") for kind in (0, 1, 6, 50, None)),
+        *((f"def {name}(", f"def no_{name}(") for name in
+          ("describe", "cached_floats_per_token", "project_query")),
+        ("project_value = project_key", ""),
+    ],
+)  # fmt: skip
+def test_own_heads_are_checked_when_they_register(
+    before: str, after: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = OWN.replace(before, after).replace('"tied_heads"', f'"{before}{after}"')
+    module = SimpleNamespace(__name__="own_heads")
+    monkeypatch.setitem(__import__("sys").modules, "own_heads", module)
+    with pytest.raises(UserError):
+        exec(code, vars(module))
+    assert TRANSLATION.stock
