@@ -37,9 +37,9 @@ def check_arguments(
     if unknown := sorted({*named} - {*ATTENTION_TYPES}):
         raise UserError(f"{unknown[0]!r} is none of {', '.join(ATTENTION_TYPES)}", "by_type")
     if to == "headsize":  # whose heads have one size in all layers
-        rejected = {f"{option}_in_{type_}": value for type_, value in named.items()}
-        rejected |= {name: share for name, share in shares.items() if name != "cache"}
-        reject_unused("does not go with --to headsize: give --key-dim", **rejected)
+        sizes = {f"{option}_in_{type_}": value for type_, value in named.items()}
+        others = {name: share for name, share in shares.items() if name != "cache"}
+        reject_unused("does not go with --to headsize: give --key-dim", **sizes, **others)
     if (size is not None or bool(named)) + bool(shares) != 1:
         option = f"--{option.replace('_', '-')}"
         problem = f"give one of --cache, --parameters, and sizes ({option} or {option}-in-TYPE)"

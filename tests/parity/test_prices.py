@@ -385,12 +385,17 @@ def test_spread_is_never_dearer_than_even(option: str, shares: tuple[float, ...]
             )
             for one in narrowed
         }
-        result, prices = work.convert(sizes, chosen)
+        result, _ = work.convert(sizes, chosen)
         assert totals(result.model)["cache"] <= budget * len(narrowed)
         assert {getattr(found_in(result, one), "cache_bits", 0) for one in narrowed} <= (
             {0, 8, 4} if bits is None else {bits}
         )
-        assert sum(prices.values()) <= sum(p.price for p in even.values()) + 1e-12
+        points = [
+            next(p for p in work.curve(one) if (p.size, p.bits) == choice)
+            for one in narrowed
+            for choice in [(sizes.get(one, 0), chosen.get(one, 0))]
+        ]
+        assert sum(p.price for p in points) <= sum(p.price for p in even.values()) + 1e-12
 
 
 def found_in(result: Any, attention: Attention) -> Any:
