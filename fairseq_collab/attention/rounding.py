@@ -10,7 +10,8 @@ A group with NaN, infinity, or a scale or offset beyond float16 becomes NaN or i
 
 Shapes:
     n  numbers of a token    b  bits    G = ceil(n / GROUP)  groups    m = ceil(n / G)  their size
-    x, codes (..., n)    scales (..., G, 2): s_g, z_g    packed (..., 4 G + ceil(n b / 8)): bytes
+    x, codes (..., n)    scales (..., G, 2): s_g, z_g    packed (..., 4 G + ceil(n b / 8)): bytes,
+    first the scales; byte i of codes with 4 bits is c_i + 16 c_j, j = ceil(n / 2) + i
 """
 
 from __future__ import annotations
@@ -23,74 +24,54 @@ from torch import Tensor
 BITS = (8, 4)
 #: The most numbers that share a scale and an offset.
 GROUP = 64
-#: The least number above 0 in float16: constant numbers get it as their scale.
+#: The least number above 0 in float16: the scale of constant numbers.
 _LEAST_SCALE = 2.0**-24
 
 
 def rounded(x: Tensor, bits: int, group: int = GROUP) -> Tensor:
-    """Round ``x (..., n)``, as ``unpack(pack(x))`` does, with the gradient of the identity.
+    """Round ``x (..., n)``, with the gradient of the identity.
 
     The gradient is the straight-through estimator (Bengio et al. 2013, arXiv 1308.3432).
     """
-    values = _decoded(*_encoded(x.detach(), bits, group), x.dtype)
+    values = unpack(pack(x.detach(), bits, group), x.size(-1), bits, x.dtype, group)
     return values + (x - x.detach()) if x.requires_grad else values  # adds 0
 
 
 def pack(x: Tensor, bits: int, group: int = GROUP) -> Tensor:
-    """Return scales, offsets and codes of ``x (..., n)`` as bytes: ``(..., 4 G + ceil(n b / 8))``.
-
-    With 4 bits, byte ``i`` of the codes is ``c_i + 16 c_j``, ``j = ceil(n / 2) + i``.
-    """
-    codes, scales = _encoded(x, bits, group)
-    if bits == 4:
-        first, second = F.pad(codes, (0, codes.size(-1) % 2)).chunk(2, dim=-1)
-        codes = first | second << 4
-    return torch.cat([scales.flatten(-2).view(torch.uint8), codes], dim=-1)
-
-
-def unpack(packed: Tensor, width: int, bits: int, dtype: torch.dtype, group: int = GROUP) -> Tensor:
-    """Return the numbers ``(..., n)`` of ``packed``, with ``n`` given as ``width``."""
-    groups = _groups(width, group)
-    scales = packed[..., : 4 * groups].contiguous().view(torch.float16).unflatten(-1, (groups, 2))
-    codes = packed[..., 4 * groups :]
-    if bits == 4:
-        codes = torch.cat([codes & 15, codes >> 4], dim=-1)[..., :width]
-    return _decoded(codes, scales, dtype)
-
-
-def cached_bits(width: int, bits: int, group: int = GROUP) -> int:
-    """Return the bits that ``width`` numbers of a token take, scales and offsets included."""
-    return 32 * _groups(width, group) + 8 * -(-width * bits // 8)
-
-
-def _groups(width: int, group: int) -> int:
-    return -(-width // group)
-
-
-def _precise(dtype: torch.dtype) -> torch.dtype:
-    return torch.promote_types(dtype, torch.float32)  # s_g c_n is exact in it
-
-
-def _encoded(x: Tensor, bits: int, group: int) -> tuple[Tensor, Tensor]:
-    """Codes and scales of ``x (..., n)``."""
+    """Round ``x (..., n)`` to bytes ``(..., 4 G + ceil(n b / 8))``."""
     width, levels = x.size(-1), 2**bits - 1
-    groups = _groups(width, group)
-    size = -(-width // groups)
-    x = x.to(_precise(x.dtype))
-    if groups * size > width:  # the last number again: no new least or greatest
-        x = torch.cat([x, x[..., -1:].expand(*x.shape[:-1], groups * size - width)], dim=-1)
-    x = x.unflatten(-1, (groups, size))
+    groups = -(-width // group)
+    padding = -width % groups
+    x = x.to(torch.promote_types(x.dtype, torch.float32))
+    if padding:  # the last number again: no new least or greatest
+        x = torch.cat([x, x[..., -1:].expand(*x.shape[:-1], padding)], dim=-1)
+    x = x.unflatten(-1, (groups, -1))
     low, high = x.aminmax(dim=-1, keepdim=True)
     offset = low.half()
     scale = ((high - offset) / levels).clamp(min=_LEAST_SCALE).half()
     codes = ((x - offset) / scale).round().clamp(0, levels).to(torch.uint8)
-    return codes.flatten(-2)[..., :width], torch.cat([scale, offset], dim=-1)
+    codes = codes.flatten(-2)[..., :width]
+    if bits == 4:
+        first, second = F.pad(codes, (0, width % 2)).chunk(2, dim=-1)
+        codes = first | second << 4
+    return torch.cat([torch.cat([scale, offset], -1).flatten(-2).view(torch.uint8), codes], dim=-1)
 
 
-def _decoded(codes: Tensor, scales: Tensor, dtype: torch.dtype) -> Tensor:
-    """The numbers ``(..., n)`` of codes and scales."""
-    width, groups = codes.size(-1), scales.size(-2)
-    padded = F.pad(codes, (0, -width % groups)) if width % groups else codes
-    scale, offset = scales.to(_precise(dtype)).split(1, dim=-1)  # (..., G, 1)
-    values = torch.addcmul(offset, padded.unflatten(-1, (groups, -1)).to(scale.dtype), scale)
-    return values.flatten(-2)[..., :width].to(dtype)
+def unpack(packed: Tensor, width: int, bits: int, dtype: torch.dtype, group: int = GROUP) -> Tensor:
+    """Return the rounded numbers ``(..., n)``, with ``n`` given as ``width``, contiguous."""
+    groups = -(-width // group)
+    precise = torch.promote_types(dtype, torch.float32)  # s_g c_n is exact in it
+    scales = packed[..., : 4 * groups].contiguous().view(torch.float16).unflatten(-1, (groups, 2))
+    scale, offset = scales.to(precise).split(1, dim=-1)  # (..., G, 1)
+    codes = packed[..., 4 * groups :]
+    if bits == 4:
+        codes = torch.cat([codes & 15, codes >> 4], dim=-1)[..., :width]
+    if padding := -width % groups:
+        codes = F.pad(codes, (0, padding))
+    values = codes.to(precise, memory_format=torch.contiguous_format).unflatten(-1, (groups, -1))
+    return values.mul_(scale).add_(offset).flatten(-2)[..., :width].to(dtype).contiguous()
+
+
+def cached_bits(width: int, bits: int, group: int = GROUP) -> int:
+    """Return the bits that ``width`` numbers of a token take, scales and offsets included."""
+    return 32 * -(-width // group) + 8 * -(-width * bits // 8)

@@ -17,7 +17,7 @@ Options named ``--NAME-in-TYPE`` have one value for an attention type, or one fo
 # ruff: noqa: UP045
 from argparse import Namespace
 from collections.abc import Callable
-from dataclasses import MISSING, Field, field, fields, make_dataclass
+from dataclasses import MISSING, Field, dataclass, field, fields, make_dataclass
 from typing import Any, Optional
 
 from fairseq.dataclass import FairseqDataclass
@@ -26,6 +26,8 @@ from fairseq.models.transformer import TransformerConfig
 from omegaconf import DictConfig, OmegaConf
 
 from collab_common import ATTENTION_TYPES, AttentionType
+from fairseq_collab.attention.building import check_choice
+from fairseq_collab.attention.rounding import BITS
 from fairseq_collab.models.layers import Site
 
 #: Sizes that are ``--decoder-embed-dim`` unless given.
@@ -126,7 +128,7 @@ _CALLED = {
 
 
 def in_types(
-    name: str, meaning: str, kind: str = "one number", zero: str = ""
+    name: str, meaning: str, kind: str = "one number", zero: str = "", types: Any = ATTENTION_TYPES
 ) -> Callable[[type], type]:
     """Add to a dataclass the options ``--NAME-in-TYPE``: a value for one attention type, or a list.
 
@@ -134,6 +136,7 @@ def in_types(
         meaning: of the value.
         kind: of value.
         zero: meaning of 0, if 0 is allowed.
+        types: those that have the option.
     """
 
     def help_of(type_: AttentionType) -> str:
@@ -143,8 +146,7 @@ def in_types(
 
     def add(options: type) -> type:
         added = [
-            (f"{name}_in_{type_}", Optional[str], option(None, help_of(type_)))
-            for type_ in ATTENTION_TYPES
+            (f"{name}_in_{type_}", Optional[str], option(None, help_of(type_))) for type_ in types
         ]
         names = {"__doc__": options.__doc__, "__module__": options.__module__}
         return make_dataclass(options.__name__, added, bases=(options,), namespace=names)
@@ -227,3 +229,28 @@ def at_layer(
     option = f"--{name.replace('_', '-')}-in-{site.type}"
     layers = (cfg.encoder if site.type == "encoder" else cfg.decoder).layers
     return listed_values(option, text, layers, allowed)[site.layer]
+
+
+# ---- rounded caches ------------------------------------------------------------------------------
+
+#: Bits of a number in the KV cache, as options; 0 without rounding.
+CACHE_BITS = ("0", *map(str, BITS))
+
+
+@in_types("cache_bits", "bits of a cached number", types=("decoder", "cross"))
+@dataclass
+class CacheOptions(FairseqDataclass):
+    """Rounding of the KV cache: options of all variants, outside the models' signatures."""
+
+    cache_bits: str = option(
+        "0",
+        "bits of a number in the KV cache of decoder self-attention and cross-attention: 8, 4, or "
+        "0 without rounding; training and validation round, too",
+        CACHE_BITS,
+    )
+
+
+def cache_bits(cfg: TransformerConfig, site: Site) -> int:
+    """Return the bits of :class:`CacheOptions` at ``site``; ValueError for any other text."""
+    check_choice("cache bits", cfg.cache_bits, CACHE_BITS)
+    return int(at_layer(cfg, "cache_bits", site, CACHE_BITS, cfg.cache_bits))
