@@ -61,8 +61,10 @@ def unpack(packed: Tensor, width: int, bits: int, dtype: torch.dtype, group: int
     """Return the rounded numbers ``(..., n)``, with ``n`` given as ``width``, contiguous."""
     groups = -(-width // group)
     precise = torch.promote_types(dtype, torch.float32)  # s_g c_n is exact in it
-    scales = packed[..., : 4 * groups].contiguous().view(torch.float16).unflatten(-1, (groups, 2))
-    scale, offset = scales.to(precise).split(1, dim=-1)  # (..., G, 1)
+    # A copy: float16 is read at even addresses only.
+    scales = packed[..., : 4 * groups].clone(memory_format=torch.contiguous_format)
+    scales = scales.view(torch.float16).unflatten(-1, (groups, 2)).to(precise)
+    scale, offset = scales.split(1, dim=-1)  # (..., G, 1)
     codes = packed[..., 4 * groups :]
     if bits == 4:
         codes = torch.cat([codes & 15, codes >> 4], dim=-1)[..., :width]

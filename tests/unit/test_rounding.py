@@ -1,8 +1,13 @@
 """Rounded numbers of a cache: the equation, packed and unpacked, gradients, bytes."""
 
+from typing import Any
+
 import pytest
 import torch
+from toy import close
 
+from fairseq_collab.attention import CollaborativeAttention, HeadAttention, SeparateAttention
+from fairseq_collab.attention.latent import LatentAttention
 from fairseq_collab.attention.rounding import GROUP, cached_bits, pack, rounded, unpack
 
 WIDTHS = (1, 2, 7, 16, 63, 64, 65, 96, 129, 200)
@@ -42,9 +47,9 @@ def test_packed_numbers_are_the_rounded_ones(width, dtype, bits):
         values = unpack(packed, width, bits, dtype, group)
         assert values.dtype == dtype
         assert torch.equal(values, rounded(x, bits, group))
-        # Parts of a cache: other strides, and any offset in memory.
-        part = unpack(packed[1:, ::2, 1:], width, bits, dtype, group)
-        assert torch.equal(part, values[1:, ::2, 1:])
+        # Parts of a cache have other strides, and any offset in memory.
+        for part in ((slice(1, None), slice(None, None, 2)), (slice(1), slice(1), slice(1, 2))):
+            assert torch.equal(unpack(packed[part], width, bits, dtype, group), values[part])
 
 
 @pytest.mark.parametrize("bits", [8, 4])
@@ -80,6 +85,36 @@ def test_the_gradient_is_the_identitys():
     (gradient,) = torch.autograd.grad((values * factors).sum(), x)
     assert torch.equal(values.detach(), rounded(x.detach(), 4))
     assert torch.equal(gradient, factors)
+
+
+@pytest.mark.parametrize(
+    ("attention", "cached"),
+    [
+        (SeparateAttention(12, 4), ("k_proj", "v_proj")),
+        (CollaborativeAttention(12, 4, 5, query_mixing="full"), ("k_proj", "v_proj")),
+        (LatentAttention(12, 4, 7), ("latent_proj",)),
+    ],
+    ids=lambda x: type(x).__name__,
+)
+def test_training_is_straight_through(attention: HeadAttention, cached: tuple[str, ...]) -> None:
+    """Output and gradients are those of constant errors added to what is cached."""
+    attention.double()
+    x = torch.randn(6, 2, 12).double()
+
+    def with_gradients() -> list[torch.Tensor]:
+        output, _ = attention(x, x, x)
+        return [output, *torch.autograd.grad(output.sin().sum(), [*attention.parameters()])]
+
+    def add_error(module: Any, inputs: Any, output: torch.Tensor) -> torch.Tensor:
+        return output + (rounded(output, 4) - output).detach()
+
+    attention.cache_bits = 4
+    found = with_gradients()
+    attention.cache_bits = 0
+    assert not torch.allclose(found[0], with_gradients()[0], atol=1e-4)
+    for name in cached:
+        getattr(attention, name).register_forward_hook(add_error)
+    close(found, with_gradients())
 
 
 @pytest.mark.parametrize(("width", "bits", "expected"), [(64, 8, 544), (64, 4, 288), (65, 4, 328)])
