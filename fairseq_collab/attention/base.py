@@ -86,10 +86,7 @@ class HeadAttention(nn.Module):
         raise NotImplementedError
 
     def project_both(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values, for variants where both have a part in common.
-
-        With :attr:`has_latent` they are of the latent as it is cached: see :func:`as_cached`.
-        """
+        """Keys and values, for variants where both have a part in common: a latent as cached."""
         return self.project_key(y), self.project_value(y)
 
     def project_latent(self, y: Tensor) -> Tensor:

@@ -76,9 +76,8 @@ class Cache:
 
     def select(self, sentences: Tensor) -> None:
         """Make sentence ``i`` a copy of sentence ``sentences[i]``."""
-        self.keys.select(sentences)
-        if self.values is not self.keys:
-            self.values.select(sentences)
+        for slots in {self.keys, self.values}:
+            slots.select(sentences)
         if self.mask is not None:
             self.mask = self.mask.index_select(0, sentences)
 

@@ -17,12 +17,11 @@ from torch import Tensor, nn
 
 from collab_common import AttentionType
 from collab_common.errors import UserError
-from fairseq_collab.attention import HeadAttention
 from fairseq_collab.cpu_kernels.dropout import swap_dropout
 from fairseq_collab.cpu_kernels.onednn import swap_linear
 from fairseq_collab.models.checks import ModelSignature, check_weights
-from fairseq_collab.models.layers import AttentionFactory, Site
-from fairseq_collab.models.options import CacheOptions, cache_bits, copied, plain_options, preset
+from fairseq_collab.models.layers import AttentionFactory
+from fairseq_collab.models.options import CacheOptions, copied, plain_options, preset
 
 #: Options of fairseq's transformer that do not work with our attention, and why.
 _QUANTISES = "quantises fairseq's own attention modules; this model has its own"
@@ -97,16 +96,8 @@ class HeadModel(BaseFairseqModel):
         """
         defaults = {option.name: option.default for option in fields(cls.variant.options)}
         config = TransformerConfig.from_namespace(Namespace(**{**defaults, **options}))
-        config.attention_factory = cls.build_attention
+        config.attention_factory = cls.variant.attention
         return config
-
-    @classmethod
-    def build_attention(cls, cfg: TransformerConfig, site: Site) -> HeadAttention:
-        """Build the attention at ``site``; a decoder's rounds what it caches."""
-        attention = cls.variant.attention(cfg, site)
-        if site.type != "encoder":
-            attention.cache_bits = cache_bits(cfg, site)
-        return attention
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
         """Complete and check weights; fairseq calls this before it loads them."""

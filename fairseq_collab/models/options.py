@@ -18,7 +18,7 @@ Options named ``--NAME-in-TYPE`` have one value for an attention type, or one fo
 from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, field, fields, make_dataclass
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models import ARCH_CONFIG_REGISTRY
@@ -26,9 +26,7 @@ from fairseq.models.transformer import TransformerConfig
 from omegaconf import DictConfig, OmegaConf
 
 from collab_common import ATTENTION_TYPES, AttentionType
-from fairseq_collab.attention.building import check_choice
 from fairseq_collab.attention.rounding import BITS
-from fairseq_collab.models.layers import Site
 
 #: Sizes that are ``--decoder-embed-dim`` unless given.
 _OF_THE_MODEL = ("decoder_input_dim", "decoder_output_dim")
@@ -118,6 +116,24 @@ def plain_options(cfg: DictConfig) -> dict[str, Any]:
 
 
 # ---- options of single attention types ----------------------------------------------------------
+
+
+class Site(NamedTuple):
+    """Where an attention is in a model, and the sizes there.
+
+    Attributes:
+        layer: counted from 0.
+        embed_dim: size of the queries and the output.
+        kdim: size of the input of keys and values.
+        num_heads: fairseq's ``--encoder-attention-heads`` or ``--decoder-attention-heads``.
+    """
+
+    type: AttentionType
+    layer: int
+    embed_dim: int
+    kdim: int
+    num_heads: int
+
 
 #: Names of the attention types in help texts.
 _CALLED = {
@@ -231,8 +247,6 @@ def at_layer(
     return listed_values(option, text, layers, allowed)[site.layer]
 
 
-# ---- rounded caches ------------------------------------------------------------------------------
-
 #: Bits of a number in the KV cache, as options; 0 without rounding.
 CACHE_BITS = ("0", *map(str, BITS))
 
@@ -240,17 +254,6 @@ CACHE_BITS = ("0", *map(str, BITS))
 @in_types("cache_bits", "bits of a cached number", types=("decoder", "cross"))
 @dataclass
 class CacheOptions(FairseqDataclass):
-    """Rounding of the KV cache: options of all variants, outside the models' signatures."""
+    """Rounding of the KV cache, in training, too: options of all variants, in no signature."""
 
-    cache_bits: str = option(
-        "0",
-        "bits of a number in the KV cache of decoder self-attention and cross-attention: 8, 4, or "
-        "0 without rounding; training and validation round, too",
-        CACHE_BITS,
-    )
-
-
-def cache_bits(cfg: TransformerConfig, site: Site) -> int:
-    """Return the bits of :class:`CacheOptions` at ``site``; ValueError for any other text."""
-    check_choice("cache bits", cfg.cache_bits, CACHE_BITS)
-    return int(at_layer(cfg, "cache_bits", site, CACHE_BITS, cfg.cache_bits))
+    cache_bits: str = option("0", "bits of a number in the KV cache: 8, 4; 0: as it is", CACHE_BITS)
