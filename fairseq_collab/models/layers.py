@@ -33,10 +33,7 @@ class AttentionFactory(Protocol):
 
 
 def build_attention(cfg: TransformerConfig, site: Site) -> HeadAttention:
-    """Build the attention at ``site``, with its rounding, and fairseq's dropout.
-
-    (``--retain-dropout`` acts on the latter.)  ValueError for other bits than :data:`CACHE_BITS`.
-    """
+    """Build the attention at ``site``: rounding, and fairseq's dropout (``--retain-dropout``)."""
     attention = cfg.attention_factory(cfg, site)
     if site.type != "encoder":
         check_choice("cache bits", cfg.cache_bits, CACHE_BITS)
