@@ -52,7 +52,7 @@ class Context(NamedTuple):
 class Cache:
     """Keys and values of one attention; their mask, for cross-attention only.
 
-    Where one tensor is both (a latent), it is kept once.  Numbers have ``bits``, or are not rounded.
+    Where one tensor is both (a latent), it is kept once.  With ``bits``, numbers are rounded.
     """
 
     def __init__(self, keys: Tensor, values: Tensor, mask: Tensor | None = None, bits: int = 0):

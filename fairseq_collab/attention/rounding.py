@@ -29,7 +29,7 @@ _LEAST_SCALE = 2.0**-24
 
 
 def rounded(x: Tensor, bits: int, group: int = GROUP) -> Tensor:
-    """Round ``x (..., n)``; gradients pass straight through (Bengio et al. 2013, arXiv 1308.3432)."""
+    """Round ``x (..., n)``, straight-through in gradients (Bengio et al. 2013, arXiv 1308.3432)."""
     values = unpack(pack(x.detach(), bits, group), x.size(-1), bits, x.dtype, group)
     return values + (x - x.detach()) if x.requires_grad else values  # adds 0
 
