@@ -274,7 +274,6 @@ def kinds(d: int) -> dict[str, tuple[str, dict[str, Any]]]:
     return {
         "stock fairseq": ("transformer_headsize_n", {}),
         "standard heads": ("transformer_headsize_n", {}),
-        "standard heads, 8 bits": ("transformer_headsize_n", {"cache_bits": "8"}),
         "standard heads, 4 bits": ("transformer_headsize_n", {"cache_bits": "4"}),
         "shared key d/4, own queries": ("transformer_collab", own),
         "latent, a quarter": ("transformer_latent", {"latent_dim": d // 2, **latent}),
