@@ -241,6 +241,22 @@ def load_without_embedding_files() -> None:
         return original(cfg, task, from_checkpoint)
 
 
+def override_new_options() -> None:
+    """--model-overrides ignores options that a model has got since its checkpoint was saved."""
+    from fairseq import checkpoint_utils
+    from fairseq.models import MODEL_DATACLASS_REGISTRY
+    from omegaconf import open_dict
+
+    @wrap(checkpoint_utils, "overwrite_args_by_name")
+    def overwrite_args_by_name(original: Any, cfg: Any, overrides: Any) -> None:
+        original(cfg, overrides)
+        model = cfg.get("model")
+        kind = MODEL_DATACLASS_REGISTRY.get(getattr(model, "_name", None))
+        for name in {*getattr(kind, "__dataclass_fields__", ())} & {*overrides}:
+            with open_dict(model):
+                model[name] = overrides[name]
+
+
 def save_languages() -> None:
     """A checkpoint does not say which languages were inferred from its data folder."""
     from fairseq import tasks

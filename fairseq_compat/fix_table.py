@@ -63,6 +63,7 @@ FIXES = (
     Fix("--store-ema copies integers", fairseq_fixes.copy_integers),
     Fix("an unknown architecture is named", fairseq_fixes.name_unknown_architectures),
     Fix("checkpoints need no file of embeddings", fairseq_fixes.load_without_embedding_files),
+    Fix("new options can be overridden", fairseq_fixes.override_new_options),
     Fix("fairseq-validate needs no --task", option_fixes.validate_without_options),
     Fix("checkpoints name their languages", fairseq_fixes.save_languages),
     Fix("a training locks its --save-dir", fairseq_fixes.lock_save_dir),

@@ -51,6 +51,10 @@ def build_parser() -> argparse.ArgumentParser:
         help="translate N sentences of the validation set (default: 200) with the checkpoint and "
         "with the result; exit with status 1 where translations differ",
     )  # fmt: skip
+    parser.add_argument(
+        "--no-cache-bits", action="store_true",
+        help="leave out the rounding of the KV cache (--cache-bits), which no format has",
+    )  # fmt: skip
     options.add_out(parser, "DIR", "folder to write", force=False)
     return parser
 
@@ -68,6 +72,8 @@ def main(argv: Sequence[str]) -> int:
     from fairseq_compat.checkpoints import naming
 
     trained = model.load(args.checkpoint)
+    if args.no_cache_bits:
+        trained = model.without_rounding(trained)
     words = model.vocabulary(trained, args.data) if args.check else None
     with naming(args.checkpoint), whole_folder(args.out) as folder:
         if args.format == "fairseq":

@@ -47,7 +47,7 @@ from collab_lab.export.standard_weights import (
     plain_weights,
     smallest_size,
 )
-from collab_lab.metrics.cost import BYTES_PER_FLOAT, cached_floats
+from collab_lab.metrics.cost import BYTES_PER_FLOAT, cached_bytes
 from collab_lab.trained.attentions import Attention, attentions
 from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.attention import HeadAttention
@@ -183,7 +183,7 @@ def cache_bytes(trained: Trained) -> dict[str, tuple[int, int]]:
         groups = key_value_heads(attention.module) if is_shared else heads
         token = "source" if attention.type == "cross" else "target"
         ours, in_ct2 = sizes[token]
-        ours += BYTES_PER_FLOAT * sum(cached_floats(attention.module))
+        ours += sum(cached_bytes(attention.module))
         sizes[token] = ours, in_ct2 + BYTES_PER_FLOAT * 2 * groups * size
     return sizes
 

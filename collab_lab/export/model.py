@@ -107,11 +107,26 @@ def plain(trained: Trained) -> Trained:
     """The function as a model of fairseq's own; raises UserError where that is not exact."""
     family = family_of(type(trained.model))
     assert family is not None, "load() rejects other models"
+    check_cache(trained)
     if type(trained.model) in family.stock:
         return trained
     options = stock_options(trained, family)
     # Built and loaded by fairseq, so that the state dict is fairseq's own.
     return trained.with_model(build(trained, options, stock_weights(trained)), options)
+
+
+def check_cache(trained: Trained) -> None:
+    """Raise UserError for a model that rounds its KV cache."""
+    if any(getattr(a.module, "cache_bits", 0) for a in attentions(trained.model)):
+        problem = "no exact export: the format has no rounded KV cache (--cache-bits)"
+        raise UserError(problem, trained.path, "give --no-cache-bits to export without rounding")
+
+
+def without_rounding(trained: Trained) -> Trained:
+    """The model, changed in place to one that does not round its KV cache."""
+    for attention in attentions(trained.model):
+        attention.module.cache_bits = 0
+    return trained
 
 
 def stock_weights(trained: Trained) -> dict[str, Tensor]:
@@ -200,6 +215,7 @@ def check_engine(
         activations: those that the engine has, by fairseq's names.
         post_norm_only: the engine normalises after each block, and nowhere else.
     """
+    check_cache(trained)
     todo = "--format fairseq keeps it"
     model = trained.model
     if not isinstance(model, TransformerModelBase):

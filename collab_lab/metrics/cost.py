@@ -1,9 +1,10 @@
 """Costs of a model: parameters, KV cache, and multiply-adds, counted on the built model.
 
-The KV cache is stated in bytes per token of one sentence, summed over decoder layers, in single
-precision.  A target token is cached by decoder self-attention (once per beam), a source token by
-cross-attention (once per sentence here; once per beam in fairseq's transformer), and by decoder
-self-attention that reads the source, too (fairseq's ``--cross-self-attention``).
+The KV cache is stated in bytes per token of one sentence, summed over decoder layers: in single
+precision, or in the bits of a rounded cache, scales and offsets included.  A target token is cached
+by decoder self-attention (once per beam), a source token by cross-attention (once per sentence
+here; once per beam in fairseq's transformer), and by decoder self-attention that reads the source,
+too (fairseq's ``--cross-self-attention``).
 
 torch counts the multiply-adds of one forward pass over one sentence (pair): every matrix product,
 output projection included (all words of an adaptive softmax).  Embeddings, softmax, normalisation
@@ -55,8 +56,8 @@ class Cost:
 
 def cost(model: Any) -> Cost:
     """Count a fairseq transformer, stock or ours: a translation model or a language model."""
-    floats = {
-        f"{part}_bytes_per_{token}_token": [cached_floats(module)[index] for module in modules]
+    cached = {
+        f"{part}_bytes_per_{token}_token": sum(cached_bytes(module)[index] for module in modules)
         for token, modules in caching(model).items()
         for index, part in enumerate(("key", "value"))
     }
@@ -65,14 +66,15 @@ def cost(model: Any) -> Cost:
     return Cost(
         parameters=sum(p.numel() for p in used_parameters(model)),
         attention_parameters=sum(p.numel() for module in ours for p in module.parameters()),
-        **{name: BYTES_PER_FLOAT * sum(numbers) for name, numbers in floats.items()},
+        **cached,
     )
 
 
 def totals(model: Any) -> dict[str, int]:
     """The costs that a smaller model can be asked for, of a whole model.
 
-    The cache is in numbers per token: of a source and of a target token, all layers together.
+    The cache is in numbers per token, of any bits: of a source and of a target token, all layers
+    together.
     """
     cached = (cached_floats(module) for modules in caching(model).values() for module in modules)
     used = sum(parameter.numel() for parameter in used_parameters(model))
@@ -102,6 +104,14 @@ def cached_floats(attention: Any) -> tuple[int, int]:
     if isinstance(attention, HeadAttention):
         return attention.cached_floats_per_token()
     return attention.embed_dim, attention.embed_dim
+
+
+def cached_bytes(attention: Any) -> tuple[int, int]:
+    """Bytes that one token's keys and values take in the cache of ``attention``."""
+    if isinstance(attention, HeadAttention):
+        keys, values = attention.cached_bits_per_token(8 * BYTES_PER_FLOAT)
+        return keys // 8, values // 8
+    return BYTES_PER_FLOAT * attention.embed_dim, BYTES_PER_FLOAT * attention.embed_dim
 
 
 def load_architecture(path: Path, **overrides: Any) -> nn.Module:

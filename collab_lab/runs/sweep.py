@@ -163,7 +163,8 @@ def check_options(config: DictConfig) -> None:
             raise UserError(problem, f"{section}.{key}")
         for option in getattr(OmegaConf.get_type(structured), "__dataclass_fields__", {}).values():
             words = option.metadata.get("choices")
-            if words and (word := options.get(option.name)) not in (None, *words):
+            word = options.get(option.name)
+            if words and word is not None and str(word) not in words:
                 problem = f"{word!r} is none of {', '.join(words)}"
                 raise UserError(problem, f"{section}.{option.name}")
 

@@ -24,8 +24,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fairseq_collab.attention.building import dequantized
-from fairseq_collab.attention.cache import Cache, Context, IncrementalState, beam_history
+from fairseq_collab.attention.building import dequantized, merge_heads
+from fairseq_collab.attention.cache import Cache, Context, IncrementalState, as_cached, beam_history
+from fairseq_collab.attention.rounding import cached_bits
 from fairseq_collab.attention.scores import (
     can_fuse,
     fused_heads,
@@ -60,6 +61,8 @@ class HeadAttention(nn.Module):
     #: Whether a decoder keeps a latent, of which keys and values are linear maps, instead of both:
     #: see :mod:`fairseq_collab.attention.latent`.
     has_latent = False
+    #: Bits of a cached number: 8, 4, or 0 without rounding; the whole pass rounds, too.
+    cache_bits = 0
 
     def __init__(self, embed_dim: int, *, dropout: float = 0.0):
         super().__init__()
@@ -83,7 +86,7 @@ class HeadAttention(nn.Module):
         raise NotImplementedError
 
     def project_both(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values, for variants where both have a part in common."""
+        """Keys and values, for variants where both have a part in common: a latent as cached."""
         return self.project_key(y), self.project_value(y)
 
     def project_latent(self, y: Tensor) -> Tensor:
@@ -110,6 +113,13 @@ class HeadAttention(nn.Module):
         raise NotImplementedError
 
     # ---- what all variants share -----------------------------------------------------------------
+
+    def cached_bits_per_token(self, unrounded: int = 32) -> tuple[int, int]:
+        """Bits of one token's ``(keys, values)`` in the cache; ``unrounded``: of a plain number."""
+        keys, values = self.cached_floats_per_token()
+        if not self.cache_bits:
+            return keys * unrounded, values * unrounded
+        return cached_bits(keys, self.cache_bits), cached_bits(values, self.cache_bits)
 
     @property
     def kdim(self) -> int:
@@ -185,7 +195,7 @@ class HeadAttention(nn.Module):
             heads = weighted_values(self.dropout_module(weights), context.values)  # (B, H, T, h_v)
         if to_latent:
             heads = self.absorb_values(heads)  # of (B, H, T, r)
-        output = self.out_proj(heads.permute(2, 0, 1, 3).flatten(2))  # (T, B, d)
+        output = self.out_proj(merge_heads(heads))  # (T, B, d)
         if weights is None or not (need_weights or need_head_weights):
             return output, None
         if incremental_state is not None and not static_kv:
@@ -222,19 +232,22 @@ class HeadAttention(nn.Module):
         if key is None:
             raise ValueError("no key was given, and none is cached from an earlier step")
         if incremental_state is None:
-            return Context(*self.project_both(key), mask)
+            k, v = self.project_both(key)
+            if not self.has_latent:
+                k, v = as_cached(k, self.cache_bits), as_cached(v, self.cache_bits)
+            return Context(k, v, mask)
         if self.has_latent:
             k = v = self.project_latent(key)
         else:
             k, v = self.project_both(key)
         if static_kv:
-            cache = Cache(k, v, mask)
+            cache = Cache(k, v, mask, self.cache_bits)
             incremental_state[self._state_key] = {"cache": cache}
             return cache.context(mask)
         if mask is not None:
             raise ValueError("padding of a step belongs into the decoder's beam history")
         if cache is None:
-            cache = Cache(k, v)
+            cache = Cache(k, v, bits=self.cache_bits)
             incremental_state[self._state_key] = {"cache": cache}
         else:
             cache.append(k, v)

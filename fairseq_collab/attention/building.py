@@ -65,6 +65,11 @@ def split_heads(x: Tensor, num_heads: int) -> Tensor:
     return x.unflatten(2, (num_heads, -1)).permute(1, 2, 0, 3)
 
 
+def merge_heads(x: Tensor) -> Tensor:
+    """Return ``(B, H, T, h)`` as ``(T, B, H * h)``."""
+    return x.permute(2, 0, 1, 3).flatten(2)
+
+
 def init_projection(projection: nn.Linear, same_dims: bool) -> None:
     """Initialise as fairseq does: Xavier, with gain 1/sqrt(2) where all inputs have size ``d``."""
     nn.init.xavier_uniform_(projection.weight, gain=1 / math.sqrt(2) if same_dims else 1.0)

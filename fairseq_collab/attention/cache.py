@@ -11,6 +11,9 @@ scored against all of its slots in one product; a mask hides the slots of other 
 decoder keeps the mask, one :class:`BeamHistory` for all its attentions.  It lays a step out so that
 the beams of a sentence are its query positions (:func:`fold_beams`).
 
+Rounded keys and values are kept packed, the numbers of all heads together.  A step unpacks them for
+one attention after the other.
+
 Shapes:
     B  sentences      beam  hypotheses per sentence      rows  B * beam, sentence by sentence
     t  steps so far   S  keys: slots t * beam, or source tokens
@@ -22,7 +25,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+
+from fairseq_collab.attention.building import merge_heads, split_heads
+from fairseq_collab.attention.rounding import pack, rounded, unpack
 
 #: fairseq's: the state of each module between steps of decoding.
 IncrementalState = dict[str, dict[str, Any]]
@@ -45,16 +52,18 @@ class Context(NamedTuple):
 class Cache:
     """Keys and values of one attention; their mask, for cross-attention only.
 
-    Where one tensor is both (a latent), it is kept once.
+    Where one tensor is both (a latent), it is kept once.  With ``bits``, numbers are rounded.
     """
 
-    def __init__(self, keys: Tensor, values: Tensor, mask: Tensor | None = None):
-        self.keys, self.mask = Slots(keys), mask
-        self.values = self.keys if values is keys else Slots(values)
+    def __init__(self, keys: Tensor, values: Tensor, mask: Tensor | None = None, bits: int = 0):
+        self.keys, self.mask = Slots(keys, bits), mask
+        self.values = self.keys if values is keys else Slots(values, bits)
 
     def context(self, mask: Tensor | None) -> Context:
-        """All keys and values so far, without a copy."""
-        return Context(self.keys.filled, self.values.filled, mask)
+        """All keys and values so far."""
+        keys = self.keys.numbers()
+        values = keys if self.values is self.keys else self.values.numbers()
+        return Context(keys, values, mask)
 
     def append(self, keys: Tensor, values: Tensor) -> None:
         """Add the keys and values of more steps."""
@@ -64,40 +73,54 @@ class Cache:
 
     def select(self, sentences: Tensor) -> None:
         """Make sentence ``i`` a copy of sentence ``sentences[i]``."""
-        self.keys.select(sentences)
-        if self.values is not self.keys:
-            self.values.select(sentences)
+        for slots in {self.keys, self.values}:
+            slots.select(sentences)
         if self.mask is not None:
             self.mask = self.mask.index_select(0, sentences)
 
 
 class Slots:
-    """Keys or values ``(B, G, slots, e)`` that grow in place."""
+    """Keys or values ``(B, G, slots, e)`` that grow in place; rounded ones are packed."""
 
-    def __init__(self, steps: Tensor):
-        self._buffer, self._filled = steps, steps.size(2)
+    def __init__(self, steps: Tensor, bits: int = 0):
+        self._bits, self._shape, self._dtype = bits, steps.shape, steps.dtype
+        self._buffer, self._filled = self._stored(steps), steps.size(2)
 
     @property
     def filled(self) -> Tensor:
-        """``(B, G, slots, e)``, without a copy."""
+        """What is kept, without a copy: ``(B, G, slots, e)``, or ``(B, 1, slots, bytes)``."""
         return self._buffer[:, :, : self._filled]
 
-    def append(self, new: Tensor) -> None:
-        """Write ``new (B, G, n, e)`` after the filled slots."""
+    def numbers(self) -> Tensor:
+        """Return the keys or values ``(B, G, slots, e)``: unpacked, a copy."""
+        if not self._bits:
+            return self.filled
+        packed, (_, heads, _, size) = self.filled.squeeze(1).transpose(0, 1), self._shape
+        return split_heads(unpack(packed, heads * size, self._bits, self._dtype), heads)
+
+    def _stored(self, steps: Tensor) -> Tensor:
+        if not self._bits:
+            return steps
+        return pack(merge_heads(steps), self._bits).transpose(0, 1).unsqueeze(1)
+
+    def append(self, steps: Tensor) -> None:
+        """Write ``steps (B, G, n, e)`` after the filled slots."""
+        new = self._stored(steps)
         end = self._filled + new.size(2)
         if end > self._buffer.size(2):
             spare = max(_CHUNK * new.size(2), self._filled // 2)
-            larger = self._buffer.new_empty(
-                *self._buffer.shape[:2], end + spare, self._buffer.size(3)
-            )
-            larger[:, :, : self._filled] = self.filled
-            self._buffer = larger
+            self._buffer = F.pad(self.filled, (0, 0, 0, new.size(2) + spare))
         self._buffer[:, :, self._filled : end] = new
         self._filled = end
 
     def select(self, sentences: Tensor) -> None:
         """Make sentence ``i`` a copy of sentence ``sentences[i]``."""
         self._buffer = self._buffer.index_select(0, sentences)
+
+
+def as_cached(x: Tensor, bits: int) -> Tensor:
+    """Keys or values ``(B, G, S, e)`` as a cache returns them."""
+    return split_heads(rounded(merge_heads(x), bits), x.size(1)) if bits else x
 
 
 # ---- beams ---------------------------------------------------------------------------------------

@@ -36,9 +36,11 @@ from fairseq_collab.attention.building import (
     init_output,
     init_projection,
     make_linear,
+    merge_heads,
     scaling,
     split_heads,
 )
+from fairseq_collab.attention.cache import as_cached
 from fairseq_collab.attention.signature import Signature, choice_field, labelled_field
 
 
@@ -116,7 +118,7 @@ class LatentAttention(HeadAttention):
         return split_heads(self.v_proj(self.latent_proj(y)), self.num_heads)  # (B, H, S, h_v)
 
     def project_both(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        latent = self.latent_proj(y)  # (S, B, r)
+        latent = merge_heads(as_cached(self.project_latent(y), self.cache_bits))  # (S, B, r)
         k, v = self.k_proj(latent), self.v_proj(latent)
         return split_heads(k, self.num_heads), split_heads(v, self.num_heads)
 

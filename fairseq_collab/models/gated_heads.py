@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from collab_common.errors import UserError
 from fairseq_collab.attention import SeparateAttention
 from fairseq_collab.attention.gates import GatedAttention, gated_attentions
-from fairseq_collab.models.layers import Site, is_copy
-from fairseq_collab.models.options import named_types, option
+from fairseq_collab.models.layers import is_copy
+from fairseq_collab.models.options import Site, named_types, option
 from fairseq_collab.models.separate_heads import SeparateOptions, head_options
 
 logger = logging.getLogger(__name__)

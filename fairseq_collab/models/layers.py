@@ -6,7 +6,7 @@ attention of each type and change nothing else.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from fairseq.distributed import fsdp_wrap
 from fairseq.models.transformer import TransformerConfig, TransformerEncoderBase
@@ -18,26 +18,10 @@ from fairseq.modules.transformer_layer import (
 )
 from torch import nn
 
-from collab_common import AttentionType
 from fairseq_collab.attention import HeadAttention
+from fairseq_collab.attention.building import check_choice
 from fairseq_collab.models.checks import register_dictionary_signature
-
-
-class Site(NamedTuple):
-    """Where an attention is in a model, and the sizes there.
-
-    Attributes:
-        layer: counted from 0.
-        embed_dim: size of the queries and the output.
-        kdim: size of the input of keys and values.
-        num_heads: fairseq's ``--encoder-attention-heads`` or ``--decoder-attention-heads``.
-    """
-
-    type: AttentionType
-    layer: int
-    embed_dim: int
-    kdim: int
-    num_heads: int
+from fairseq_collab.models.options import CACHE_BITS, Site, at_layer
 
 
 class AttentionFactory(Protocol):
@@ -49,8 +33,11 @@ class AttentionFactory(Protocol):
 
 
 def build_attention(cfg: TransformerConfig, site: Site) -> HeadAttention:
-    """Build the attention at ``site``, with fairseq's dropout (for ``--retain-dropout``)."""
+    """Build the attention at ``site``: rounding, and fairseq's dropout (``--retain-dropout``)."""
     attention = cfg.attention_factory(cfg, site)
+    if site.type != "encoder":
+        check_choice("cache bits", cfg.cache_bits, CACHE_BITS)
+        attention.cache_bits = int(at_layer(cfg, "cache_bits", site, CACHE_BITS, cfg.cache_bits))
     attention.dropout_module = FairseqDropout(
         cfg.attention_dropout, module_name="MultiheadAttention"
     )

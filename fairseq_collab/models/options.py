@@ -17,8 +17,8 @@ Options named ``--NAME-in-TYPE`` have one value for an attention type, or one fo
 # ruff: noqa: UP045
 from argparse import Namespace
 from collections.abc import Callable
-from dataclasses import MISSING, Field, field, fields, make_dataclass
-from typing import Any, Optional
+from dataclasses import MISSING, Field, dataclass, field, fields, make_dataclass
+from typing import Any, NamedTuple, Optional
 
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models import ARCH_CONFIG_REGISTRY
@@ -26,7 +26,7 @@ from fairseq.models.transformer import TransformerConfig
 from omegaconf import DictConfig, OmegaConf
 
 from collab_common import ATTENTION_TYPES, AttentionType
-from fairseq_collab.models.layers import Site
+from fairseq_collab.attention.rounding import BITS
 
 #: Sizes that are ``--decoder-embed-dim`` unless given.
 _OF_THE_MODEL = ("decoder_input_dim", "decoder_output_dim")
@@ -117,6 +117,24 @@ def plain_options(cfg: DictConfig) -> dict[str, Any]:
 
 # ---- options of single attention types ----------------------------------------------------------
 
+
+class Site(NamedTuple):
+    """Where an attention is in a model, and the sizes there.
+
+    Attributes:
+        layer: counted from 0.
+        embed_dim: size of the queries and the output.
+        kdim: size of the input of keys and values.
+        num_heads: fairseq's ``--encoder-attention-heads`` or ``--decoder-attention-heads``.
+    """
+
+    type: AttentionType
+    layer: int
+    embed_dim: int
+    kdim: int
+    num_heads: int
+
+
 #: Names of the attention types in help texts.
 _CALLED = {
     "encoder": "encoder self-attention",
@@ -126,7 +144,7 @@ _CALLED = {
 
 
 def in_types(
-    name: str, meaning: str, kind: str = "one number", zero: str = ""
+    name: str, meaning: str, kind: str = "one number", zero: str = "", types: Any = ATTENTION_TYPES
 ) -> Callable[[type], type]:
     """Add to a dataclass the options ``--NAME-in-TYPE``: a value for one attention type, or a list.
 
@@ -134,6 +152,7 @@ def in_types(
         meaning: of the value.
         kind: of value.
         zero: meaning of 0, if 0 is allowed.
+        types: those that have the option.
     """
 
     def help_of(type_: AttentionType) -> str:
@@ -143,8 +162,7 @@ def in_types(
 
     def add(options: type) -> type:
         added = [
-            (f"{name}_in_{type_}", Optional[str], option(None, help_of(type_)))
-            for type_ in ATTENTION_TYPES
+            (f"{name}_in_{type_}", Optional[str], option(None, help_of(type_))) for type_ in types
         ]
         names = {"__doc__": options.__doc__, "__module__": options.__module__}
         return make_dataclass(options.__name__, added, bases=(options,), namespace=names)
@@ -227,3 +245,15 @@ def at_layer(
     option = f"--{name.replace('_', '-')}-in-{site.type}"
     layers = (cfg.encoder if site.type == "encoder" else cfg.decoder).layers
     return listed_values(option, text, layers, allowed)[site.layer]
+
+
+#: Bits of a number in the KV cache, as options; 0 without rounding.
+CACHE_BITS = ("0", *map(str, BITS))
+
+
+@in_types("cache_bits", "bits of a cached number", types=("decoder", "cross"))
+@dataclass
+class CacheOptions(FairseqDataclass):
+    """Rounding of the KV cache, in training, too: options of all variants, in no signature."""
+
+    cache_bits: str = option("0", "bits of a number in the KV cache: 8, 4; 0: as it is", CACHE_BITS)

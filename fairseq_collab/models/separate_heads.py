@@ -21,8 +21,7 @@ from fairseq.models.transformer import TransformerConfig
 from fairseq_collab.attention import SeparateAttention
 from fairseq_collab.attention.building import INITS, SCALES, check_sizes
 from fairseq_collab.attention.head_groups import FEATURES, HeadGroupAttention
-from fairseq_collab.models.layers import Site
-from fairseq_collab.models.options import at_layer, in_types, option, per_type
+from fairseq_collab.models.options import Site, at_layer, in_types, option, per_type
 
 
 @in_types("heads", "heads", zero="; a layer with 0 attends to nothing")

@@ -21,8 +21,7 @@ from fairseq_collab.attention.building import INITS, SCALES, check_sizes
 from fairseq_collab.attention.collaborative import MIXING_INITS, QUERY_MIXINGS, widest_key
 from fairseq_collab.attention.grouped_query import GroupedQueryAttention
 from fairseq_collab.attention.latent import LatentAttention
-from fairseq_collab.models.layers import Site
-from fairseq_collab.models.options import at_layer, in_types, option
+from fairseq_collab.models.options import Site, at_layer, in_types, option
 from fairseq_collab.models.separate_heads import HeadSizeOptions, head_sizes
 
 

@@ -15,8 +15,7 @@ from recipe_recorder import Command, Recorded, jobs, options, record
 from toy_heads import write_configuration
 
 from collab_common import ATTENTION_TYPES
-from fairseq_collab.models.layers import Site
-from fairseq_collab.models.options import plain_options
+from fairseq_collab.models.options import Site, plain_options
 
 RECIPES = REPOSITORY / "recipes"
 #: What recipes source, and what has no option.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,21 @@ def test_overriding_heads_when_generating(trained: Path, data: Path) -> None:
     )  # fmt: skip
     assert line.startswith("fairseq-generate: error: ")
     assert HEADS in line
+
+
+def test_rounding_the_cache_when_generating(trained: Path, data: Path) -> None:
+    """The whole pass of fairseq-validate rounds, too."""
+    words = [data, *USER_DIR, "--path", trained, "--cpu"]
+    losses = [
+        re.findall(r"loss ([\d.]+)", succeed("fairseq-validate", *words, *options))
+        for options in ([], ["--model-overrides", "{'cache_bits': 4}"])
+    ]
+    assert losses[0] != losses[1]
+    output = succeed("fairseq-generate", *words, "--model-overrides", "{'cache_bits_in_cross': 8}")
+    assert "Generate test with beam=5" in output
+    for value in ("3", "-1", "'x'"):
+        line = refuse("fairseq-generate", *words, "--model-overrides", f"{{'cache_bits': {value}}}")
+        assert "cache bits is" in line
 
 
 @pytest.fixture

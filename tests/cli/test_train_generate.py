@@ -65,6 +65,7 @@ def test_averaged_checkpoints_translate(
         ["--query-mixing=diagonal", "--attention-scale=key", "--mixing-init=xavier"],
         ["--key-dim-in-decoder=0", "--value-init=fork"],
         ["--query-mixing=diagonal", "--query-mixing-in-cross=own", "--value-heads=1"],
+        ["--cache-bits=4", "--cache-bits-in-cross=8", "--fp16", "--fp16-no-flatten-grads"],
     ],
     ids=" ".join,
 )

@@ -166,6 +166,23 @@ def test_what_the_stock_decoder_caches(options: dict) -> None:
     assert cached(6, 2) - cached(5, 2) == of_source
 
 
+@pytest.mark.parametrize(
+    ("arch", "options", "target", "source"),
+    [
+        ("transformer_headsize_n", {"cache_bits": 8}, (40, 40), (40, 40)),  # 2 (4 + 16)
+        ("transformer_headsize_n", {"cache_bits_in_cross": "4,0"}, (128, 128), (76, 76)),
+        ("transformer_latent", {"latent_dim": 31, "cache_bits": 4}, (40, 0), (40, 0)),
+    ],
+)
+def test_bytes_of_rounded_caches(
+    arch: str, options: dict, target: tuple[int, int], source: tuple[int, int]
+) -> None:
+    """A group of at most 64 numbers has 4 bytes for scale and offset: two layers."""
+    found = cost(toy.model(arch, **options))
+    assert (found.key_bytes_per_target_token, found.value_bytes_per_target_token) == target
+    assert (found.key_bytes_per_source_token, found.value_bytes_per_source_token) == source
+
+
 @pytest.mark.parametrize("mixing", QUERY_MIXINGS)
 def test_parameters_of_query_mixings(mixing: str) -> None:
     """The table at the top of the module; keys take K numbers per token in all three."""

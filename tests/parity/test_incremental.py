@@ -15,6 +15,8 @@ from toy import close
 from fairseq_collab.attention import CollaborativeAttention, HeadAttention
 from fairseq_collab.attention.cache import fold_beams, start_beam_history, unfold_beams
 
+BITS = st.sampled_from([0, 8, 4])
+
 
 def cache_bytes(attention: HeadAttention, state: dict) -> tuple[int, int]:
     """Bytes of keys and values; a tensor that is both counts once, as keys."""
@@ -43,6 +45,7 @@ def test_self_attention_under_random_reorders(variant: str, data: Any) -> None:
     draw = data.draw
     torch.manual_seed(draw(st.integers(0, 99)))
     attention, _ = draw_case(draw, variant)
+    attention.cache_bits = draw(BITS)
     sentences, beam = draw(SIZE), draw(st.integers(1, 4))
     steps = draw(st.integers(1, 40))  # more than the cache makes room for at once
     rows, d = sentences * beam, attention.embed_dim
@@ -64,7 +67,7 @@ def test_self_attention_under_random_reorders(variant: str, data: Any) -> None:
         seen = ~pad[:, 0]  # a query that is padding may see nothing at all
         close(output[0, seen], whole[-1, seen])
         close(weights[seen], whole_weights[seen, -1])
-        bytes_per_token = [8 * n * rows * (step + 1) for n in attention.cached_floats_per_token()]
+        bytes_per_token = [n // 8 * rows * (step + 1) for n in attention.cached_bits_per_token(64)]
         assert cache_bytes(attention, state) == tuple(bytes_per_token)
         left = moved(sentences) if torch.rand(()) < 0.1 else torch.arange(sentences)
         order = within_sentences(left, beam)
@@ -83,6 +86,7 @@ def test_cross_attention_shares_the_cache_of_a_sentence(variant: str, data: Any)
     torch.manual_seed(draw(st.integers(0, 99)))
     sentences, beam, keys, kdim = draw(SIZE), draw(st.integers(1, 4)), draw(SIZE), draw(SIZE)
     attention, _ = draw_case(draw, variant, kdim=kdim)
+    attention.cache_bits = draw(BITS)
     source = torch.randn(keys, sentences, kdim).double()
     padding = torch.rand(sentences, keys) < 0.3
     padding[:, 0] = False
@@ -95,8 +99,9 @@ def test_cross_attention_shares_the_cache_of_a_sentence(variant: str, data: Any)
             fold_beams(x, beam), source, source, key_padding_mask=padding, incremental_state=state,
             static_kv=True, need_head_weights=True,
         )  # fmt: skip
-        cached = state[attention._state_key]["cache"].keys.filled
-        assert cached.size(0) == len(present), "one row a sentence, not one a beam"
+        tokens = keys * len(present)  # of the source: once a sentence, not once a beam
+        bytes_per_token = [n // 8 * tokens for n in attention.cached_bits_per_token(64)]
+        assert cache_bytes(attention, state) == tuple(bytes_per_token)
         rows = present.repeat_interleave(beam)
         tiled = source[:, rows]
         expected, expected_weights = attention(

@@ -92,6 +92,8 @@ def test_language_model_in_the_limit_is_fairseqs(
         {"arch": "transformer_lm_collab", "key_dim": 5, "query_mixing": "own"},
         {"arch": "transformer_lm_headsize_n", "head_size": 3, "heads_in_decoder": "5,2"},
         {"arch": "transformer_lm_latent", "latent_dim": 6},
+        {"arch": "transformer_lm_latent", "latent_dim": 6, "cache_bits": 4},
+        {"arch": "transformer_lm_grouped_query", "cache_bits_in_decoder": "8,4"},
     ],
     ids=lambda options: "-".join(map(str, options.values())),
 )

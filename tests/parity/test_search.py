@@ -24,6 +24,7 @@ from fairseq_collab.decoding import beam_search
 from fairseq_collab.decoding import candidates as blocks
 from fairseq_collab.decoding.beam_search import is_supported
 from fairseq_collab.models.layers import Encoder
+from fairseq_collab.models.variants import VARIANTS
 from fairseq_compat.fairseq_fixes import SEARCH_ENV
 
 INFINITY = float("inf")
@@ -146,6 +147,25 @@ def test_in_other_number_formats(
         check(*both(generator, sample(symbols), monkeypatch))
     finally:
         model.to(torch.float32)
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("variant", [variant.name for variant in VARIANTS])
+def test_rounded_caches(
+    variant: str, bits: int, symbols: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beams share packed keys and values; scores are those of the whole pass."""
+    model = toy.randomised(toy.model(f"transformer_{variant}", symbols, cache_bits=bits).double())
+    generator = SequenceGenerator([model], symbols.target_dictionary, beam_size=4, max_len_b=9)
+    ours, theirs = both(generator, batch := sample(symbols), monkeypatch)
+    check(ours, theirs)
+    eos = torch.tensor([symbols.target_dictionary.eos()])
+    for index, (best, *_) in enumerate(ours):
+        one = {name: tensor[[index]] for name, tensor in batch["net_input"].items()}
+        output = model(**one, prev_output_tokens=torch.cat([eos, best["tokens"][:-1]])[None])
+        words = model.get_normalized_probs(output, log_probs=True)[0]
+        scores = words.gather(1, best["tokens"][:, None])[:, 0].float()
+        torch.testing.assert_close(best["positional_scores"], scores, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("beam", [1, 5])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fairseq_collab.attention.cache import BeamHistory, Slots
+from fairseq_collab.attention.cache import BeamHistory, Slots, as_cached
 
 HIDDEN = float("-inf")
 
@@ -38,18 +38,19 @@ def test_sentences_that_leave_or_move(order: list[int], before: list[int] | None
     assert (None if moved is None else moved.tolist()) == before
 
 
-def test_slots_grow_in_place() -> None:
+@pytest.mark.parametrize("bits", [0, 8, 4])
+def test_slots_grow_in_place(bits: int) -> None:
     first = torch.randn(2, 3, 1, 4)
-    slots, expected = Slots(first), first
+    slots, expected = Slots(first, bits), as_cached(first, bits)
     for step in range(50):
         new = torch.randn(slots.filled.size(0), 3, 2, 4)
         before = slots.filled.data_ptr()
         slots.append(new)
-        expected = torch.cat([expected, new], dim=2)
-        assert torch.equal(slots.filled, expected)
+        expected = torch.cat([expected, as_cached(new, bits)], dim=2)
+        assert torch.equal(slots.numbers(), expected)
         if 1 <= step < 17:
             assert slots.filled.data_ptr() == before, "there was room"
         if step == 20:
             slots.select(torch.tensor([1]))
             expected = expected[[1]]
-            assert torch.equal(slots.filled, expected)
+            assert torch.equal(slots.numbers(), expected)

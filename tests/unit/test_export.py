@@ -412,6 +412,16 @@ def test_checkpoints_that_cannot_be_exported(tmp_path: Path) -> None:
     fails("heads is 4 in the checkpoint, 2 in the model", path, *out)
 
 
+@pytest.mark.parametrize("name", ["fairseq", "ct2", "hf"])
+def test_the_rounding_of_a_cache_is_left_out_on_request_only(name: str, tmp_path: Path) -> None:
+    path, out = tmp_path / "c.pt", tmp_path / "out"
+    edited(path, lambda state: state["cfg"]["model"].update(cache_bits_in_cross="4"))
+    options = [path, f"--format={name}", "--out", out]
+    fails(f"{path}: no exact export: the format has no rounded KV cache", *options)
+    run(*options, "--no-cache-bits")
+    assert out.is_dir()
+
+
 def test_dictionaries_must_be_the_models(trained: Path, tmp_path: Path) -> None:
     options = ["--format=ct2", "--out", tmp_path / "out"]
     no = tmp_path / "no"

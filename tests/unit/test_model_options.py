@@ -56,6 +56,15 @@ def build(arch: str, **options: Any) -> Any:
             {"share_all_embeddings": True, "encoder_embed_dim": 8},
             "--encoder-embed-dim to m",
         ),
+        (COLLAB, {"cache_bits": 3}, "cache bits is '3'; it must be one of 0, 8, 4"),
+        (QUERY, {"cache_bits": -1}, "cache bits is '-1'; it must be one of 0, 8, 4"),
+        (LM, {"cache_bits": "x"}, "cache bits is 'x'; it must be one of 0, 8, 4"),
+        (
+            LATENT,
+            {"cache_bits_in_cross": "8,4,8"},
+            "--cache-bits-in-cross is '8,4,8'; it must be o",
+        ),
+        (SIZED, {"cache_bits_in_decoder": "16"}, "--cache-bits-in-decoder is '16'; it must be one"),
         (SIZED, {"head_size": 0}, "head_size is 0; it must be at least 1"),
         (SIZED, {"key_dim": 6}, "--key-dim 6 does not deal out evenly to 4 heads"),
         (SIZED, {"key_dim": 8, "qk_head_size": 2}, "--key-dim and --qk-head-size both say"),
@@ -101,6 +110,9 @@ def test_refusals(arch: str, options: dict[str, Any], message: str) -> None:
         (LATENT, {"latent_dim_in_cross": "3,5"}, "latent_dim", "88 88 35"),  # d / 2
         (LATENT, {"heads_in_encoder": "2,0"}, "num_heads", "20 44 44"),
         (LM, {}, "key_dim", "44"),
+        (QUERY, {}, "cache_bits", "00 00 00"),
+        (LATENT, {"cache_bits": 4, "cache_bits_in_cross": "8,0"}, "cache_bits", "00 44 80"),
+        (LM, {"cache_bits_in_decoder": 8}, "cache_bits", "88"),
         ("transformer_lm_headsize_n", {"heads_in_decoder": "5,3"}, "num_heads", "53"),
     ],
 )
@@ -114,6 +126,10 @@ def test_sizes_per_type_and_layer(
     assert expected == " ".join(
         "".join(str(getattr(one.module, name, "-")) for one in layers) for layers in types
     )
+
+
+def test_weights_load_with_any_bits() -> None:
+    build(COLLAB, cache_bits=4).load_state_dict(build(COLLAB).state_dict())
 
 
 @pytest.mark.parametrize("build", [toy.model, language_model])

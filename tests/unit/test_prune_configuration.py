@@ -21,7 +21,8 @@ from collab_common import ATTENTION_TYPES
 from collab_lab.cli import main as cli
 from collab_lab.pruning import surgery
 from collab_lab.trained import configuration
-from collab_lab.trained.checkpoint import open_model
+from collab_lab.trained.attentions import attentions
+from collab_lab.trained.checkpoint import Trained, open_model
 from fairseq_compat import checkpoints
 
 
@@ -49,15 +50,28 @@ OPTIONS = {
 }
 
 
+def changed(source: Trained, change: str) -> Trained:
+    """The pruned or converted model."""
+    if change == "prune":
+        return surgery.pruned(source, {type_: [[0, 2], [3]] for type_ in ATTENTION_TYPES})
+    return collab_lab.convert(source, "latent", shares={"cache": 0.3}, sentences=9).model
+
+
+@pytest.mark.parametrize("change", ["prune", "convert"])
+def test_a_rounded_cache_stays_rounded(tmp_path: Path, change: str) -> None:
+    options = {"cache_bits": "8", "cache_bits_in_cross": "4,0"}
+    path = toy_checkpoints.write(tmp_path / "c.pt", "transformer_headsize_n", **options)
+    changed(open_model(path, toy_checkpoints.COPY), change).save(tmp_path / "result.pt")
+    found = open_model(tmp_path / "result.pt", toy_checkpoints.COPY)
+    assert [a.module.cache_bits for a in attentions(found.model)] == [0, 0, 8, 8, 4, 0]
+
+
 @pytest.mark.parametrize("change", ["prune", "convert"])
 def test_what_is_printed_builds_the_same_model(tmp_path: Path, change: str) -> None:
     """Through fairseq's parser."""
     options = {name: value for name, (value, _) in OPTIONS.items()}
     source = open_model(toy_checkpoints.write(tmp_path / "c.pt", **options), toy_checkpoints.COPY)
-    if change == "prune":
-        result = surgery.pruned(source, {type_: [[0, 2], [3]] for type_ in ATTENTION_TYPES})
-    else:
-        result = collab_lab.convert(source, "latent", shares={"cache": 0.3}, sentences=9).model
+    result = changed(source, change)
     printed = configuration.training_options(result)
     assert all(words in printed for _, words in OPTIONS.values())
     words = [str(toy_checkpoints.COPY), "--task", "translation", *shlex.split(printed)]

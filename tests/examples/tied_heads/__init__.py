@@ -32,7 +32,7 @@ from fairseq_collab.attention.building import (
 from fairseq_collab.attention.signature import Signature
 from fairseq_collab.models.base import Variant, register
 from fairseq_collab.models.families import TRANSLATION
-from fairseq_collab.models.layers import Site
+from fairseq_collab.models.options import Site
 
 
 @dataclass(frozen=True)
