@@ -274,8 +274,13 @@ def kinds(d: int) -> dict[str, tuple[str, dict[str, Any]]]:
     return {
         "stock fairseq": ("transformer_headsize_n", {}),
         "standard heads": ("transformer_headsize_n", {}),
+        "standard heads, 4 bits": ("transformer_headsize_n", {"cache_bits": "4"}),
         "shared key d/4, own queries": ("transformer_collab", own),
         "latent, a quarter": ("transformer_latent", {"latent_dim": d // 2, **latent}),
+        "latent, a quarter, 4 bits": (
+            "transformer_latent",
+            {"latent_dim": d // 2, "cache_bits": "4", **latent},
+        ),
         "latent, an eighth": ("transformer_latent", {"latent_dim": d // 4, **latent}),
         "grouped query, 2 heads": ("transformer_grouped_query", {"key_value_heads": 2}),
         "multi-query": ("transformer_grouped_query", {"key_value_heads": 1}),

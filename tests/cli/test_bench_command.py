@@ -43,9 +43,9 @@ def test_lengths(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
             length: [r["cache"] for r in records if (r["beam"], r["length"]) == (beam, length)]
             for length in (20, 40)
         }
-        _, standard, of_8, of_4, shared, quarter, quarter_of_4, eighth, grouped, single = caches[40]
+        _, standard, of_4, shared, quarter, quarter_of_4, eighth, grouped, single = caches[40]
         assert standard > shared > quarter > eighth
-        assert standard > of_8 > of_4 > quarter_of_4 < quarter
+        assert standard > of_4 > quarter_of_4 < quarter
         assert shared > grouped > single
         assert all(long > short for short, long in zip(*caches.values(), strict=True))
     assert capsys.readouterr().out.count("| stock fairseq") == 4
