@@ -215,19 +215,6 @@ def test_an_option_that_the_checkpoint_is_older_than_is_overridden(fixed: bool) 
     assert cfg.model == {**model, "head_size": 5, **({"cache_bits": 4} if fixed else {})}
 
 
-# NumPy 2, sacreBLEU 2
-
-
-@pytest.mark.parametrize("fixed", [True, False])
-def test_an_option_that_the_checkpoint_is_older_than_is_overridden(fixed: bool) -> None:
-    overwrite = checkpoint_utils.overwrite_args_by_name
-    model = {"_name": "transformer_headsize_n", "head_size": 3}
-    cfg = OmegaConf.create({"model": model, "task": {"_name": "translation"}})
-    overrides = {"cache_bits": 4, "head_size": 5, "data": "elsewhere"}
-    (overwrite if fixed else unfixed(overwrite))(cfg, overrides)
-    assert cfg.model == {**model, "head_size": 5, **({"cache_bits": 4} if fixed else {})}
-
-
 def test_fairseq_uses_nothing_that_was_removed() -> None:
     """Attributes of NumPy and sacreBLEU in its source exist, and take the keywords given there."""
     root, removed = Path(fairseq.__file__).parents[1], []
