@@ -308,6 +308,10 @@ class Converter:
             problem = f"{self.target.heads_name} cannot have {spelled(shares)}"
             raise UserError(problem, self.trained.path, f"the least is {spelled(least)}")
         sizes = {attention: p.size for attention, p in points.items() if p.size}
+        if self.target.one_size and len({*sizes.values()}) > 1:
+            different = " and ".join(map(str, sorted({*sizes.values()})))
+            problem = f"{self.target.heads_name} have one {self.target.size_name}, not {different}"
+            raise UserError(problem, self.trained.path)
         chosen = {attention: p.bits for attention, p in points.items() if p.bits}
         check_sizes(sizes, self.trained, self.target)
         return sizes, chosen
