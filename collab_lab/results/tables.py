@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -140,21 +141,6 @@ def prices_agreement() -> Rows:
 
 
 @table()
-def prices_cache() -> Rows:
-    yield ["kind", "KV cache", *groups()]
-    shares = {"latent": (0.25, 0.125), "own": (0.625, 0.5625), "grouped-query": (0.5, 0.25),
-              "separate": (0.625,)}  # fmt: skip
-    for kind, share in ((kind, share) for kind, some in shares.items() for share in some):
-        of = {"kind": kind, "cache": share}
-        cells = []
-        for models in data.priced_groups().values():
-            even, spread = (data.lost(models, what=what, **of) for what in ("even", "spread"))
-            bold = "" if kind == "separate" else f" / **{num(spread, '.3f')}**"
-            cells.append(num(even, ".3f") + bold)
-        yield [data.PRICED[kind], share, *cells]
-
-
-@table()
 def prices_tuned() -> Rows:
     columns = product(("bits", "chrF", "BLEU"), ("no training", "250"))
     yield ["converted model", "KV cache", *map(", ".join, columns)]
@@ -166,25 +152,6 @@ def prices_tuned() -> Rows:
         sides = list(zip(both(name), both("plain"), strict=True))
         cells = [difference(*side, score) for score in SCORES for side in sides]
         yield [data.KINDS[name].split(", K")[0], data.sizes(*sides[0])[0], *cells]
-
-
-@table(left=(0, 1))
-def prices_heads() -> Rows:
-    yield ["models", "heads removed by", "1/6", "1/3", "1/2", "2/3"]
-    choices = {"price": ["price"], "importance, no norm": ["importance"],
-               "importance, norm 1 in each layer": ["normalised"],
-               "random, mean of three": ["random 1", "random 2", "random 3"]}  # fmt: skip
-    for name, models in data.priced_groups().items():
-        for label, of in choices.items():
-            cells = []
-            for share in (1 / 6, 1 / 3, 1 / 2, 2 / 3):
-                removed = float(f"{share:.6g}")  # as the file has it
-                losses = [
-                    data.lost(models, what="heads", choice=one, removed=removed) for one in of
-                ]
-                cells.append(num(mean(one for one in losses if one is not None), ".3f"))
-            yield [name, label, *cells]
-            name = ""
 
 
 DIFFERENCES = ("loss, difference (95%)", "chrF", "BLEU")
@@ -289,3 +256,43 @@ def pretrained_kinds() -> Rows:
             cells[0] = f"{num(one['spearman'] - trained, '+.2f')} ({low} to {high})"
             cells[3] = num(one["seconds"], ".0f")
         yield [name or "as trained", one["key_dim"], num(one["spearman"], ".2f"), *cells]
+
+
+@table()
+def cache_shares() -> Rows:
+    columns = {"latent, widths and bits": ("latent", "auto"), "widths alone": ("latent", "none"),
+               "standard heads, bits alone": ("headsize", "auto"),
+               "grouped query, widths and bits": ("grouped-query", "auto"),
+               "groups alone": ("grouped-query", "none")}  # fmt: skip
+    yield ["bytes", *columns]
+    found = [row for row in load("cache")["rows"] if row["d"] == 128 and row["what"] != "heads"]
+    for share in sorted({row["share"] for row in found}, reverse=True):
+        cells = []
+        for what, bits in columns.values():
+            rows = [one for one in found if (one["what"], one["bits_option"]) == (what, bits)]
+            losses = [one["lost"] for one in rows if one["share"] == share]
+            cells.append(data.ends(losses, ".4f") if losses else "-")
+        yield [f"{share:.1%}", *cells]
+
+
+#: Steps of the refit, each with those before it, by their names in cache.json.
+STEPS = {"plain": "removed", "mean": "removed, their mean in the bias",
+         "local refit": "each attention refitted by itself", "in order": "in the order of data",
+         "target of the trained model": "to the trained output",
+         "with the residual": "and residual stream", "and fc2": "and `fc2`"}  # fmt: skip
+
+
+@table()
+def refit_ladder() -> Rows:
+    shares = {1 / 6: "1/6", 1 / 3: "1/3", 1 / 2: "1/2", 2 / 3: "2/3", 5 / 6: "5/6"}
+    yield ["", "models", *shares.values()]
+    ways = [(step, "obs", label) for step, label in STEPS.items()]
+    ways += [("and fc2", one, f"{one} instead of prices") for one in ("pairs", "importance")]
+    for step, choice, label in ways:
+        of = {"kind": "heads", "what": step, "choice": choice, "ridge": 0.01, "sentences": 1000}
+        rows = where(load("cache")["ladder"], **of)
+        cells = [
+            mean(one["lost"] for one in rows if math.isclose(one["share"], share, rel_tol=1e-3))
+            for share in shares
+        ]
+        yield [label, len({one["model"] for one in rows}), *(num(cell, ".3f") for cell in cells)]
