@@ -73,8 +73,8 @@ def decide_new() -> Rows:
 def decide_converted() -> Rows:
     yield ["heads", "KV cache", "bits", "BLEU", "minus trained narrow", "bits, 480 more"]
     standard, control = decided(*STANDARD), decided("continued", "standard")
-    for kind in ("latent-4", "even-4", "latent-8", "even-8", "own-4", "own-8", "grouped-2",
-                 "grouped-4", "heads-3", "heads-2"):  # fmt: skip
+    for kind in ("latent-4", "even-4", "latent-8", "own-4", "grouped-2", "grouped-4", "heads-3",
+                 "heads-2"):  # fmt: skip
         ours, tuned = decided("converted", kind), decided("tuned", kind)
         trained = decided("scratch", "own" if kind == "own-4" else kind)
         name, cache, _, bits, bleu, _ = against(ours, standard, data.KINDS[kind])
