@@ -36,20 +36,14 @@ def text_of(rows: Callable[[], Rows], left: Iterable[int]) -> str:
 
 
 def against(ours: Runs, baseline: Runs, name: str) -> list[str]:
-    """A kind of heads next to a baseline: data.sizes, pairs, differences."""
+    """A kind of heads next to a baseline: KV cache, parameters, bits, BLEU, pairs."""
     pairs = data.pairs_of(ours, baseline)
-    cells = [difference(ours, baseline, score) for score in SCORES]
-    return [name, *data.sizes([run for run, _ in pairs], baseline), str(len(pairs)), *cells]
-
-
-def kinds_against(stage: str, kinds: str, baseline: Runs, heads: int = 8) -> list[list[str]]:
-    found = {kind: decided(stage, kind, heads) for kind in kinds.split()}
-    return [against(ours, baseline, data.KINDS[kind]) for kind, ours in found.items() if ours]
+    cells = [difference(ours, baseline, score) for score in ("valid_bits", "bleu")]
+    return [name, *data.sizes([run for run, _ in pairs], baseline), *cells, str(len(pairs))]
 
 
 STANDARD = ("scratch", "standard")
 FOUR = "standard heads, 4 of size 32"
-CHANGED = "latent-4 even-4 latent-8 even-8 own-4 own-8 grouped-2 grouped-4 heads-3 heads-2"
 
 
 @table(left=(0, 1))
@@ -61,65 +55,33 @@ def front() -> Rows:
     for start, stage, kind, heads in rows:
         ours, name = decided(stage, kind, heads), FOUR if heads == 4 else data.KINDS[kind]
         cells = against(ours, decided(*STANDARD), name)
-        yield [start, *(cells[i] for i in (0, 1, 4, 6, 3))]
-
-
-TITLES = ("heads", "KV cache", "parameters", "seeds", "bits", "chrF", "BLEU")
+        yield [start, *(cells[i] for i in (0, 1, 3, 4, 5))]
 
 
 @table()
 def decide_new() -> Rows:
-    yield [*TITLES, "bits, 4 standard heads"]
+    yield ["heads", "KV cache", "parameters", "bits", "BLEU", "bits, from 4 heads"]
     standard, four = decided(*STANDARD), decided(*STANDARD, heads=4)
-    yield [*against(four, standard, FOUR), ""]
+    yield [*against(four, standard, FOUR)[:-1], ""]
     for kind in ("own", "full", "diagonal", "separate", "grouped-2", "grouped-4", "latent-4",
                  "shape-latent-4", "latent-8"):  # fmt: skip
         ours = decided("scratch", kind)
         bits = difference(ours, four, "valid_bits")
-        yield [*against(ours, standard, data.KINDS[kind]), bits]
+        yield [*against(ours, standard, data.KINDS[kind])[:-1], bits]
 
 
 @table()
 def decide_converted() -> Rows:
-    return [TITLES, *kinds_against("converted", CHANGED, decided(*STANDARD))]
-
-
-@table()
-def decide_four_heads() -> Rows:
-    first = decided("repeat", "standard", heads=4)
-    return [TITLES, *kinds_against("converted", "latent-4 latent-8 own-4 grouped-2", first, 4)]
-
-
-@table()
-def decide_tuned() -> Rows:
-    return [TITLES, *kinds_against("tuned", CHANGED, decided("continued", "standard"))]
-
-
-@table()
-def decide_both() -> Rows:
-    yield ["heads", "KV cache", "trained narrow", "converted", "converted minus trained narrow",
-           "trained narrow, 480 more", "converted, 480 more"]  # fmt: skip
+    yield ["heads", "KV cache", "bits", "BLEU", "minus trained narrow", "bits, 480 more"]
     standard, control = decided(*STANDARD), decided("continued", "standard")
-    for kind in ("latent-4", "latent-8", "grouped-2", "grouped-4", "own-4"):
-        narrow = "own" if kind == "own-4" else kind
-        trained, made = decided("scratch", narrow), decided("converted", kind)
-        longer, tuned = decided("continued", narrow), decided("tuned", kind)
-        pairs = ((trained, standard), (made, standard), (made, trained), (longer, control),
-                 (tuned, control))  # fmt: skip
-        cells = [difference(*pair, "valid_bits") or "-" for pair in pairs]
-        yield [data.KINDS[kind], data.sizes(made, standard)[0], *cells]
-
-
-@table()
-def decide_rates() -> Rows:
-    yield ["rate", "bits", "chrF", "BLEU", "latents at a quarter, bits"]
-    rates = load("decide")["rates"]
-    latents = {one["rate"]: one["valid_bits"] for one in where(rates, kind="latent-4")}
-    latents[0.003] = decided("scratch", "latent-4")[0]["valid_bits"]
-    for one in where(rates, kind="standard"):
-        bits, chrf, bleu = (one[score] for score in SCORES)
-        yield [num(one["rate"], "g"), num(bits, ".3f"), num(chrf, ".2f"), num(bleu, ".2f"),
-               num(latents.get(one["rate"]), ".3f")]  # fmt: skip
+    for kind in ("latent-4", "even-4", "latent-8", "own-4", "grouped-2", "grouped-4", "heads-3",
+                 "heads-2"):  # fmt: skip
+        ours, tuned = decided("converted", kind), decided("tuned", kind)
+        trained = decided("scratch", "own" if kind == "own-4" else kind)
+        name, cache, _, bits, bleu, _ = against(ours, standard, data.KINDS[kind])
+        more = [difference(*pair, "valid_bits") or "-"
+                for pair in ((ours, trained), (tuned, control))]  # fmt: skip
+        yield [name, cache, bits, bleu, *more]
 
 
 def groups() -> list[str]:
@@ -189,17 +151,8 @@ def queries(folder: str, d: int) -> Rows:
             yield [name, width, len(ours), data.average(ours, score), *cells]
 
 
-for _folder, _d in (("scratch", 128), ("large", 256), ("manuals", 128), ("enja", 128)):
+for _folder, _d in (("scratch", 128), ("large", 256)):
     TABLES[f"shared_keys_{_folder}"] = partial(text_of, partial(queries, _folder, _d), (0,))
-
-
-@table()
-def shared_keys_costs() -> Rows:
-    yield ["d = 128, 4 heads, K = 32 of 128", "parameters", "multiply-adds"]
-    for kind in ("standard", "diagonal", "full", "own"):
-        width = 128 if kind == "standard" else 32
-        one = where(data.query_runs("scratch"), queries=kind, key_dim=width)[0]
-        yield [QUERIES[kind], num(one["parameters"]), num(one["multiply_adds"])]
 
 
 #: Runs of heads.json with fewer heads: method, and how many stay in seeds 1 and 2.

@@ -163,8 +163,9 @@ def check_options(config: DictConfig) -> None:
             raise UserError(problem, f"{section}.{key}")
         for option in getattr(OmegaConf.get_type(structured), "__dataclass_fields__", {}).values():
             words = option.metadata.get("choices")
-            word = options.get(option.name)
-            if words and word is not None and str(word) not in words:
+            # only an option with choices: others may refer to Hydra's run
+            word = options.get(option.name) if words else None
+            if word is not None and str(word) not in words:
                 problem = f"{word!r} is none of {', '.join(words)}"
                 raise UserError(problem, f"{section}.{option.name}")
 

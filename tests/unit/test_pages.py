@@ -13,6 +13,14 @@ from collab_lab.results import page_data, pages
 from collab_lab.results.tables import TABLES
 
 INDEX = REPOSITORY / "results" / "README.md"
+#: The most bytes of a page, or of all pages of a folder.
+BYTES = {"README.md": 7_500, "docs/choose.md": 6_000, "docs/commands.md": 12_000,
+         "docs/*.md": 55_000} | {f"results/{page.name}": 10_000 for page in RESULTS}  # fmt: skip
+
+
+@pytest.mark.parametrize(("pages", "most"), BYTES.items())
+def test_pages_are_short(pages: str, most: int) -> None:
+    assert 0 < sum(page.stat().st_size for page in REPOSITORY.glob(pages)) <= most
 
 
 def test_tables_and_figures_are_what_the_data_make() -> None:
