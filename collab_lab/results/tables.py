@@ -46,18 +46,6 @@ STANDARD = ("scratch", "standard")
 FOUR = "standard heads, 4 of size 32"
 
 
-@table(left=(0, 1))
-def front() -> Rows:
-    yield ["start", "heads", "KV cache", "bits", "BLEU", "models"]
-    rows = [("trained", "converted", kind, 8) for kind in ("latent-4", "grouped-2", "heads-3")]
-    rows += [("new", "scratch", "standard", 4)]
-    rows += [("new", "scratch", kind, 8) for kind in ("own", "grouped-2", "latent-4")]
-    for start, stage, kind, heads in rows:
-        ours, name = decided(stage, kind, heads), FOUR if heads == 4 else data.KINDS[kind]
-        cells = against(ours, decided(*STANDARD), name)
-        yield [start, *(cells[i] for i in (0, 1, 3, 4, 5))]
-
-
 @table()
 def decide_new() -> Rows:
     yield ["heads", "KV cache", "parameters", "bits", "BLEU", "bits, from 4 heads"]
