@@ -6,8 +6,11 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
 from commands import BIN, REPOSITORY, SETTINGS, warm
 from documents import blocks
+
+pytestmark = pytest.mark.slow
 
 TUTORIAL = REPOSITORY / "docs" / "tutorial.md"
 #: What is made smaller for the test.
