@@ -151,7 +151,8 @@ def convert(
         value_heads: of shared keys: number of values; None leaves them.
         cache_bits: of a number in the KV cache: 8, 4, or None for no rounding; or a text with one
             for each cache (``"4,8"``: decoder layers, then cross-attention; 0 for no rounding).
-            ``auto`` chooses them for each attention, where ``shares`` are given, else None.
+            ``auto`` chooses them for each attention where a share of the cache is given, and else
+            leaves them.
         statistics: of :func:`prices` of this model, which may have been opened again; default: a
             pass over the sentences.
         subset, sentences: set, and number of them evenly spread over it, for prices and the fit of
@@ -175,9 +176,11 @@ def convert(
     converter = Converter(model, conversion, matched(found, model))
     if shares:
         sizes, bits = converter.spread(shares, bits)
-    result, prices_of = converter.convert(sizes, bits or {})
+    elif bits is None:
+        bits = converter.own_bits
+    result, prices_of = converter.convert(sizes, bits)
     refit(result, model, batches)
-    return Converted(result, sizes, prices_of, bits or {})
+    return Converted(result, sizes, prices_of, bits)
 
 
 class Pruned(NamedTuple):

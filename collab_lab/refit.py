@@ -37,7 +37,7 @@ from torch.nn import functional
 
 from collab_common.progress import bar
 from collab_lab.metrics.loss import read_by_decoder
-from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.checkpoint import Trained, in_evaluation
 
 #: The part of the ridge that holds the bias.
 BIAS_RIDGE = 1e-3
@@ -166,6 +166,11 @@ def refit(changed: Trained, trained: Trained, batches: Sequence[Mapping[str, Any
     without padding.  A map that a layer norm follows is fitted to the output of the trained one,
     without the difference of the streams.
     """
+    with in_evaluation(trained.model, changed.model):
+        _refit(changed, trained, batches)
+
+
+def _refit(changed: Trained, trained: Trained, batches: Sequence[Mapping[str, Any]]) -> None:
     padding, models = trained.task.source_dictionary.pad(), (trained.model, changed.model)
     sources: list[Any] = [None, None]
     for side in ("encoder", "decoder"):

@@ -77,8 +77,8 @@ def lines(advice: Advice, args: argparse.Namespace, stem: Path) -> Iterator[str]
     yield grid(titles, map(row, advice.finals))
     read, valid = (f"{number:,}" for number in advice.sentences)
     yield "\nLosses are increases in bits per target token, without training; the given model has"
-    yield f"{advice.bits:.4f}. Costs are shares of the given model's. Predicted on {read} sentences"
-    yield f"of {args.subset}, measured on {valid} of valid."
+    yield f"{advice.bits:.4f}. Costs are shares of the given model's, its cache in 16-bit numbers."
+    yield f"Predicted on {read} sentences of {args.subset}, measured on {valid} of valid."
     ratios = [final.lost.mean / final.price for final in advice.finals if final.lost.significant]
     if ratios:
         ends = dict.fromkeys(num(end(ratios), ".1f") for end in (min, max))

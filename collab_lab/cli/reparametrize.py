@@ -59,7 +59,7 @@ def _add_sizes(parser: argparse.ArgumentParser) -> None:
         "--cache-bits", default="auto", metavar="{auto,none,8,4}",
         help="bits of a number in the KV cache: 8, 4, none for no rounding, or one for each cache "
         "(4,8,0: decoder layers, then cross-attention); auto (default): what --cache chooses, else "
-        "none",
+        "as they are",
     )  # fmt: skip
     sizes.add_argument(
         "--parameters", type=share, metavar="SHARE",

@@ -84,9 +84,10 @@ class TrainedAttention:
         """Price of rounding what a new attention with these weights caches to ``bits``.
 
         What it would cache of the statistics' inputs is rounded.  An error of a shared key (value)
-        is one of the keys of all heads that read it.  0 bits are no rounding.
+        is one of the keys of all heads that read it.  0 bits are no rounding; that of the trained
+        attention is part of its model's loss.
         """
-        if not bits:
+        if bits in (0, own_bits(self.module)):
             return 0.0
         maps, found = self.maps, self.statistics
         new = {name: weight.double() for name, weight in weights.items()}
@@ -175,6 +176,11 @@ class Target:
             steps: of L-BFGS; without them the price is a few per cent higher, in less time.
         """
         raise NotImplementedError
+
+
+def own_bits(module: Any) -> int:
+    """Bits of a cached number of an attention, fairseq's or ours; 0 without rounding."""
+    return int(getattr(module, "cache_bits", 0))
 
 
 def queries_of(weights: Mapping[str, Tensor], heads: int) -> Tensor:

@@ -20,7 +20,7 @@ from torch import Tensor
 from collab_common import AttentionType
 from collab_common.errors import UserError, reject_unused
 from collab_common.progress import bar
-from collab_lab.conversion.base import Conversion, Target, TrainedAttention, point
+from collab_lab.conversion.base import Conversion, Target, TrainedAttention, own_bits, point
 from collab_lab.conversion.kinds import TARGETS
 from collab_lab.metrics.cost import totals
 from collab_lab.pricing.bits import Point, cheapest
@@ -215,6 +215,7 @@ class Converter:
             attention: TrainedAttention(attention.module, statistics.get(attention))
             for attention in attentions(trained.model)
         }
+        self.own_bits = {a: bits for a in self.attentions if (bits := own_bits(a.module))}
         self.curve = functools.cache(self._curve)
 
     def convert(
@@ -274,8 +275,11 @@ class Converter:
 
         Args:
             shares: of cache, parameters or multiply-adds; of a cache of 16-bit numbers.
-            bits: of the numbers in each KV cache; None chooses them, too.
+            bits: of the numbers in each KV cache; None chooses them, too, if there is a share of
+                the cache, and else leaves them.
         """
+        if bits is None and "cache" not in shares:
+            bits = self.own_bits
         cache_alone = shares.keys() == {"cache"} and not self.target.one_size
         left_alone = "encoder" if cache_alone else None
         narrowed = [attention for attention in self.attentions if attention.type != left_alone]

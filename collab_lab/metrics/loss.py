@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from collab_lab.trained.checkpoint import Trained, open_model, samples
+from collab_lab.trained.checkpoint import Trained, in_evaluation, open_model, samples
 
 logger = logging.getLogger(__name__)
 
@@ -81,9 +81,10 @@ def summed_loss(
 def sentence_losses(model: Any, samples: Sequence[Mapping[str, Any]]) -> tuple[Tensor, Tensor]:
     """For each sentence, the sum of its loss in nats and its number of tokens: both ``(N,)``."""
     losses, tokens = [], []
-    for sample in samples:
-        losses.append(cross_entropy(model, sample).double().sum(1).cpu())
-        tokens.append(predicted(model.decoder, sample["target"]).sum(1).cpu())
+    with in_evaluation(model):
+        for sample in samples:
+            losses.append(cross_entropy(model, sample).double().sum(1).cpu())
+            tokens.append(predicted(model.decoder, sample["target"]).sum(1).cpu())
     return torch.cat(losses), torch.cat(tokens)
 
 

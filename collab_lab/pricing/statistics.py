@@ -49,7 +49,7 @@ from collab_lab.trained.attentions import (
     hooked,
     projections,
 )
-from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.checkpoint import Trained, in_evaluation
 from fairseq_collab.attention.scores import mask_scores, over_keys
 
 #: Share of the mean of a metric's diagonal that is added to all of it: in directions that sentences
@@ -194,7 +194,7 @@ def collect(
     trained: Trained, batches: Sequence[dict[str, Any]], seed: int = 1
 ) -> dict[Attention, Statistics]:
     """Statistics of all attentions with heads; ``seed`` determines the labels."""
-    with at_least_float32(trained.model):
+    with in_evaluation(trained.model), at_least_float32(trained.model):
         say_if_guessing(trained, batches)
         return _collect(trained, batches, seed)
 

@@ -27,7 +27,7 @@ from torch import Tensor
 from collab_common import ATTENTION_TYPES, AttentionType
 from collab_common.errors import UserError, first_line
 from collab_lab.trained.attentions import Attention, attentions, check_known, of_one_model
-from collab_lab.trained.checkpoint import Trained, check_finite
+from collab_lab.trained.checkpoint import Trained, check_finite, without_checkpointing
 from collab_lab.trained.untrained import load_weights
 from fairseq_collab.attention import SeparateAttention
 from fairseq_collab.models.base import UNSUPPORTED
@@ -225,7 +225,8 @@ def rebuilt(trained: Trained, options: Any, weights: Mapping[str, Tensor]) -> Tr
     check_finite(weights, trained.path)
     result = trained.with_model(trained.model, options)
     like = next(trained.model.parameters())
-    model = trained.task.build_model(result.cfg.model).to(like.dtype)
+    with without_checkpointing(result.cfg.model):
+        model = trained.task.build_model(result.cfg.model).to(like.dtype)
     state = model.state_dict()
     fixed = {name: value for name, value in state.items() if of_one_model(name)}
     load_weights(model, {**fixed, **weights}, trained.path)

@@ -98,9 +98,13 @@ def read_hypotheses(path: Path) -> list[str]:
     if not any(map(_PRINTED.match, lines)):
         return lines
     best: dict[int, str] = {}
-    for line in lines:
-        if match := _BEST.fullmatch(line):
-            best.setdefault(int(match[1]), match[2])  # the first is the best
+    number = -1
+    for match in filter(None, map(_BEST.fullmatch, lines)):
+        before, number = number, int(match[1])
+        if number in best and number != before:
+            todo = "give the output of one fairseq-generate"
+            raise UserError(f"has sentence {number} in two places", path, todo)
+        best.setdefault(number, match[2])  # the first is the best
     if not best:
         problem = "no hypotheses (lines that start with D-) in it"
         raise UserError(problem, path, "give the output of fairseq-generate, run without --quiet")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from collab_common.errors import UserError
+from collab_lab.trained.configuration import known_defaults
 from fairseq_compat import checkpoints, fairseq_fixes
 
 EPOCH_FILE = re.compile(r"checkpoint(\d+)\.pt")
@@ -102,15 +103,32 @@ def average_checkpoints(
     """
     first, *others = [os.fspath(path) for path in paths]
     newest = checkpoints.read(first)
+    function = function_options(newest)
     model = newest.pop("model")
     mean = Mean(model)
     mean.add(model, first)
     for path in others:
         state = checkpoints.read(path)
+        for name, value in function_options(state).items():
+            if value != function.get(name, value):
+                problem = f"{name} is {value}, but {function[name]} in {first}"
+                raise UserError(problem, path, _ONE_TRAINING)
         model = state.pop("model")
         mean.add(model, path)
         newest = max(newest, state, key=_updates)
     checkpoints.save(checkpoints.without_training(newest) | {"model": mean.result()}, out)
+
+
+def function_options(state: Mapping[str, Any]) -> dict[str, str]:
+    """The options of a checkpoint's model that change its function, where they are known."""
+    options = (state.get("cfg") or {}).get("model") or state.get("args") or {}
+    values = options if isinstance(options, Mapping) else vars(options)
+    known = known_defaults(values.get("_name") or values.get("arch"))
+    return {
+        name: str(values.get(name, default))
+        for name, default in known.items()
+        if not re.search("dropout|layerdrop", name)  # those of the training alone
+    }
 
 
 def _updates(state: dict[str, Any]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from fairseq.data import data_utils
 from fairseq.models import FairseqLanguageModel
 from fairseq.tasks import setup_task
 from omegaconf import DictConfig, OmegaConf
-from torch import Tensor
+from torch import Tensor, nn
 
 from collab_common import AttentionType
 from collab_common.errors import UserError
@@ -122,17 +123,38 @@ def open_model(
     """
     checkpoint = Path(checkpoint)
     state = read_checkpoint(checkpoint, data, **changed)
-    options = state["cfg"].model
-    # With activation checkpointing, hooks would see every layer twice, and no gradient.
+    with without_checkpointing(state["cfg"].model):
+        trained = opened(checkpoint, state)
+    trained.model.to(device)
+    return trained
+
+
+@contextmanager
+def without_checkpointing(options: Any) -> Iterator[None]:
+    """Within it, options build a model without activation checkpointing.
+
+    Hooks would see every layer twice, and no gradient.  A model that is saved has its options.
+    """
     saving = ("checkpoint_activations", "offload_activations")  # the second implies the first
     saved = {name: getattr(options, name) for name in saving if name in options}
     for name in saved:
         setattr(options, name, False)
-    trained = opened(checkpoint, state)
-    for name, value in saved.items():  # a model that is saved again has its options
+    yield
+    for name, value in saved.items():
         setattr(options, name, value)
-    trained.model.to(device)
-    return trained
+
+
+@contextmanager
+def in_evaluation(*models: nn.Module) -> Iterator[None]:
+    """Within it, models are in eval mode: a caller may be training them."""
+    modes = {module: module.training for model in models for module in model.modules()}
+    for model in models:
+        model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
 
 
 def read_checkpoint(checkpoint: Path, data: str | Path | None, **changed: Any) -> dict[str, Any]:

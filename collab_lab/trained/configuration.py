@@ -68,7 +68,8 @@ def known_defaults(arch: str) -> dict[str, Any]:
 
 def family_of_stock(arch: str) -> Family | None:
     """The family of one of fairseq's own architectures without a dataclass, else None."""
-    return None if arch in MODEL_DATACLASS_REGISTRY else family_of(ARCH_MODEL_REGISTRY[arch])
+    kind = None if arch in MODEL_DATACLASS_REGISTRY else ARCH_MODEL_REGISTRY.get(arch)
+    return kind and family_of(kind)
 
 
 def shown_options(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import toy_checkpoints
 from refusals import refusing
 
 from collab_lab.trained.average import average_checkpoints, last_checkpoints
@@ -75,6 +76,28 @@ def test_models_that_share_other_embeddings(first: bool, tmp_path: Path) -> None
         average_checkpoints(paths, tmp_path / "mean.pt")
     paths[1] = embeddings(tmp_path / "copied.pt", first, copied=True)
     average_checkpoints(paths, tmp_path / "mean.pt")
+
+
+@pytest.mark.parametrize(
+    ("arch", "options"),
+    [
+        ("transformer", {"decoder_attention_heads": 2}),
+        ("transformer", {"activation_fn": "gelu"}),
+        ("transformer", {"no_scale_embedding": True}),
+        ("transformer_lm", {"decoder_attention_heads": 2}),
+        ("transformer_latent", {"cache_bits": "8"}),
+        ("transformer_headsize_n", {"cache_bits_in_cross": "4,0"}),
+    ],
+)
+def test_models_of_equal_shapes_and_other_functions(
+    arch: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    first = toy_checkpoints.write(tmp_path / "a.pt", arch)
+    other = toy_checkpoints.write(tmp_path / "b.pt", arch, **options)
+    for paths in ([first, other], [other, first]):
+        with refusing(f"{paths[1]}: {next(iter(options))}", str(paths[0])):
+            average_checkpoints(paths, tmp_path / "mean.pt")
+    average_checkpoints([first, toy_checkpoints.write(other, arch, dropout=0.3)], tmp_path / "m.pt")
 
 
 def test_tied_weights_stay_tied(tmp_path: Path) -> None:

@@ -93,6 +93,9 @@ def test_translations_as_plain_text_and_as_fairseq_prints_them(tmp_path: Path) -
     (tmp_path / "printed").write_text("D-1\t-0.5\tzwei\n")
     with refusing("hypothesis 0 is missing (1 of 2); generate the whole set"):
         read_hypotheses(tmp_path / "printed")
+    (tmp_path / "printed").write_text("".join(f"{line}\n" for line in 2 * lines))
+    with refusing("sentence 1 in two places"):  # two outputs, one appended to the other
+        read_hypotheses(tmp_path / "printed")
     (tmp_path / "printed").write_text("S-0\ta dog\n")
     with refusing("no hypotheses"):
         read_hypotheses(tmp_path / "printed")

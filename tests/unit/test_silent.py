@@ -128,6 +128,59 @@ def test_any_order_of_calls(arch: str, tmp_path: Path) -> None:
     assert prices(model, sentences=9).statistics
 
 
+def test_a_model_that_its_caller_trains(tmp_path: Path) -> None:
+    """Dropout is off in every function, and on again after it."""
+    calm, model = (model_of(tmp_path / "c.pt", dropout=0.5) for _ in range(2))
+    model.model.train().encoder.eval()
+    for use in (
+        validation_loss,
+        lambda it: validation_loss(convert(it, "latent", 8, sentences=9).model),
+        lambda it: validation_loss(prune(it, 8, sentences=9).model),
+        lambda it: sum(prices(it, sentences=9).heads(attentions(it.model)[0])),
+    ):
+        assert use(model) == use(calm)
+        assert model.model.training
+        assert model.model.decoder.layers[0].training
+        assert not model.model.encoder.layers[0].training
+
+
+def test_activation_checkpointing(tmp_path: Path) -> None:
+    expected, model = model_of(tmp_path / "c.pt"), model_of(
+        tmp_path / "d.pt", checkpoint_activations=True
+    )  # fmt: skip
+    for make in (
+        lambda it: convert(it, "latent", 8, sentences=9).model,
+        lambda it: prune(it, 8, sentences=9).model,
+    ):
+        result = make(model)
+        assert validation_loss(result) == validation_loss(make(expected))
+        assert result.options["checkpoint_activations"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"size": 8}, [8, 4, 4, 0]),
+        ({"shares": {"parameters": 0.9}}, [8, 4, 4, 0]),
+        ({"by_type": {"encoder": 8, "decoder": 0, "cross": 0}}, [8, 4, 4, 0]),
+        ({"size": 8, "cache_bits": None}, [0, 0, 0, 0]),
+        ({"size": 8, "cache_bits": 8}, [8, 8, 8, 8]),
+    ],
+)
+def test_a_conversion_leaves_the_rounding(
+    arguments: dict[str, Any], expected: list[int], tmp_path: Path
+) -> None:
+    options = {"cache_bits_in_decoder": "8,4", "cache_bits_in_cross": "4,0"}
+    model = model_of(tmp_path / "c.pt", "transformer_headsize_n", **options)
+    found = convert(model, "collab", sentences=9, **arguments)
+    found.model.save(tmp_path / "out.pt")
+    again = open_model(tmp_path / "out.pt", toy_checkpoints.COPY)
+    assert [a.module.cache_bits for a in attentions(again.model)[2:]] == expected
+    assert [found.bits.get(a, 0) for a in attentions(again.model)[2:]] == expected
+    with pytest.raises(UserError):  # nothing to convert
+        convert(model, "collab", by_type=dict.fromkeys(("encoder", "decoder", "cross"), 0))
+
+
 def test_the_callers_gates_stay(tmp_path: Path) -> None:
     model = model_of(tmp_path / "c.pt", "transformer_gated_heads")
     for attention in gated_attentions(model.model):
