@@ -82,8 +82,12 @@ def test_prune_by_price(
     out, options = tmp_path / "out.pt", ["--remove-share=0.5", "--sentences=20", "--check"]
     checkpoint = str(trained_in_groups[0])
     assert command_prune.main([checkpoint, str(data), *options, f"--out={out}"]) == 0
-    *types, price, loss, _, _ = capsys.readouterr().out.splitlines()
-    assert sum(int(line.split()[1]) for line in types if "of 4 heads" in line) == 6
+    lines = capsys.readouterr().out.splitlines()
+    price, loss = (
+        next(one for one in lines if one.startswith(name))
+        for name in ("price: ", "validation loss")
+    )
+    assert sum(int(line.split()[1]) for line in lines if "of 4 heads" in line) == 6
     assert 0 < float(price.split()[1]) < 1
     after, change, before = map(float, re.findall(r"[+-]?\d\.\d{4}", loss))
     assert change == pytest.approx(after - before, abs=2e-4)
