@@ -88,14 +88,14 @@ convert() {   # KIND COMMAND OPTIONS...: of the standard model with $seed
 for seed in ${SEEDS//,/ }; do
     whole=$OUT/scratch/method-standard_seed-$seed/average.pt
     [ -e "$whole" ] || continue
-    convert latent-4 reparametrize --to latent --cache 0.25
-    convert latent-8 reparametrize --to latent --cache 0.125
+    convert latent-4 reparametrize --to latent --cache 0.25 --cache-bits none
+    convert latent-8 reparametrize --to latent --cache 0.125 --cache-bits none
     convert even-4 reparametrize --to latent --latent-dim $((WIDTH / 2)) --latent-dim-in-encoder "$WIDTH"
     convert even-8 reparametrize --to latent --latent-dim $((WIDTH / 4)) --latent-dim-in-encoder "$WIDTH"
-    convert own-4 reparametrize --cache 0.625
-    convert own-8 reparametrize --cache 0.5625
-    convert grouped-2 reparametrize --to grouped-query --cache 0.5
-    convert grouped-4 reparametrize --to grouped-query --cache 0.25
+    convert own-4 reparametrize --cache 0.625 --cache-bits none
+    convert own-8 reparametrize --cache 0.5625 --cache-bits none
+    convert grouped-2 reparametrize --to grouped-query --cache 0.5 --cache-bits none
+    convert grouped-4 reparametrize --to grouped-query --cache 0.25 --cache-bits none
     convert heads-3 prune --remove-share 0.3334
     convert heads-2 prune --remove-share 0.5
 done

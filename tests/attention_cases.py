@@ -74,10 +74,7 @@ def gated(draw: Draw, d: int, h: int, **options: Any) -> Case:
 def shared(draw: Draw, d: int, h: int, **options: Any) -> Case:
     key_dim, scale = draw(SIZE), draw(st.sampled_from(SCALES))
     options |= {"query_mixing": draw(st.sampled_from(QUERY_MIXINGS)), "scale": scale}
-    options |= {
-        "value_heads": draw(divisor(h)),
-        "v_head_size": draw(SIZE),
-    }
+    options |= {"value_heads": draw(divisor(h)), "v_head_size": draw(SIZE)}
     attention = CollaborativeAttention(d, h, key_dim, mixing_init="xavier", **options)
     return attention, shared_key_of(h, scale_of(scale, d, h, key_dim / h))
 

@@ -23,10 +23,6 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ[commands.WARM] = str(commands.start_server())
 
 
-#: Folders whose tests start commands, or train: all of them are slow.
-SLOW = ("cli", "configs", "reliability")
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files with slow tests first: at the end a worker would wait for the other's last file.
 
@@ -34,9 +30,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
-    for item in items:
-        if item.path.parent.name in SLOW:
-            item.add_marker(pytest.mark.slow)
 
 
 def pytest_collection_finish() -> None:

@@ -15,6 +15,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+Weights = dict[str, Tensor]
+
 
 def attend(scores: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
     """softmax(scores) values for one head: ``(T, S), (S, h_v) -> (T, h_v)``."""
@@ -30,12 +32,7 @@ def combine(heads: list[Tensor], out_weight: Tensor, out_bias: Tensor | None) ->
 
 
 def heads(
-    x: Tensor,
-    y: Tensor,
-    weights: dict[str, Tensor],
-    num_heads: int,
-    scale: float,
-    mask: Tensor | None = None,
+    x: Tensor, y: Tensor, weights: Weights, num_heads: int, scale: float, mask: Tensor | None = None
 ) -> Tensor:
     """Heads of any size (Bhojanapalli et al. 2020, arXiv 2002.07028, section 4), also grouped.
 
@@ -57,12 +54,7 @@ def heads(
 
 
 def shared_key(
-    x: Tensor,
-    y: Tensor,
-    weights: dict[str, Tensor],
-    num_heads: int,
-    scale: float,
-    mask: Tensor | None = None,
+    x: Tensor, y: Tensor, weights: Weights, num_heads: int, scale: float, mask: Tensor | None = None
 ) -> Tensor:
     """One key for all heads: ``head_i = softmax(s q_i k^T) v_g(i)``.
 
@@ -87,12 +79,7 @@ def shared_key(
 
 
 def latent(
-    x: Tensor,
-    y: Tensor,
-    weights: dict[str, Tensor],
-    num_heads: int,
-    scale: float,
-    mask: Tensor | None = None,
+    x: Tensor, y: Tensor, weights: Weights, num_heads: int, scale: float, mask: Tensor | None = None
 ) -> Tensor:
     """Keys and values from one latent (DeepSeek-V2, arXiv 2405.04434, equations 9 to 11).
 

@@ -22,10 +22,11 @@ def refusing(*parts: str) -> Iterator[pytest.ExceptionInfo[UserError]]:
 
 
 @contextlib.contextmanager
-def wrong_usage(capsys: pytest.CaptureFixture[str], message: str) -> Iterator[None]:
-    """What is done inside ends as argparse ends it: with status 2 and this in what it says."""
+def wrong_usage(capsys: pytest.CaptureFixture[str], message: str = "") -> Iterator[None]:
+    """What is done inside ends as argparse ends it: with status 2, and this in what it says."""
     with pytest.raises(SystemExit) as end:
         yield
     assert end.value.code == 2
     said = capsys.readouterr().err
     assert message in said, f"{message!r} is not in {said!r}"
+    assert "unrecognized arguments" not in said, "the option of the test is gone"

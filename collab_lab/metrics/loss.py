@@ -109,10 +109,12 @@ def say_if_guessing(trained: Trained, batches: Sequence[Mapping[str, Any]]) -> N
 
 
 def say_if_guessing_valid(checkpoint: Path, data: Path | None) -> None:
-    """:func:`say_if_guessing` on the validation set of a data folder, where that has one."""
+    """:func:`say_if_guessing` on the validation set of a data folder, where that has both sides."""
     with suppress(FileNotFoundError):
         trained = open_model(checkpoint, data)
-        say_if_guessing(trained, samples(trained, "valid", 100))
+        batches = samples(trained, "valid", 100)
+        if batches[0]["target"] is not None:
+            say_if_guessing(trained, batches)
 
 
 def mean_bits(model: Any, samples: Sequence[Mapping[str, Any]]) -> float:

@@ -38,7 +38,14 @@ STYLES = {
     "shared": ("#3896dd", "p"),  # full mixing
 }
 #: Line of a size or variant, by the last words of a name.
-LINES = {"d = 64": "-.", "trained narrow": "--", "d = 256": "--", "d = 512": ":", "even": "--"}
+LINES = {
+    "d = 64": "-.",
+    "trained narrow": "--",
+    "d = 256": "--",
+    "d = 512": ":",
+    "even": "--",
+    "alone": "--",
+}
 GREY = STYLES["standard heads"][0]
 #: Decorator of all that draws.  The salt makes the identifiers in an SVG reproducible.
 styled = rc_context({

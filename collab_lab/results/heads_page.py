@@ -102,7 +102,8 @@ def summary(content: Content) -> str:
 @styled
 def figure(content: Content) -> Figure:
     """A panel for each attention type, layer by head: price as colour and number, what it does."""
-    prices = {type_: content["measures"]["price"][type_] for type_ in content["heads"]}
+    price = content["measures"]["price"]
+    prices = {type_: price[type_] for type_, heads in content["heads"].items() if any(heads)}
     width = max(len(layer) for layers in prices.values() for layer in layers)
     heights = [len(layers) * CELL[1] + AROUND for layers in prices.values()]
     page = Figure((width * CELL[0] + 2 * AROUND, sum(heights) + AROUND), layout="constrained")

@@ -167,9 +167,8 @@ def query_runs(folder: str) -> Runs:
     found = [dict(run) for run in load("shared_keys")["runs"] if run["folder"] == folder]
     names = {run["queries"] for run in found}
     for run in load("shared_keys")["widths"]:
-        d = {"large": 256, "manuals": 128}.get(folder)
-        if run["folder"] == folder and d and run["key_dim"] in (d, d // 4):
-            narrow = "separate" if run["key_dim"] < d else "standard"
+        if run["folder"] == folder == "large" and run["key_dim"] in (256, 64):
+            narrow = "separate" if run["key_dim"] < 256 else "standard"
             queries = "diagonal" if run["method"] == SHARED else narrow
             if queries not in names:
                 found.append({**run, "queries": queries})

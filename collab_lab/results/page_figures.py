@@ -21,7 +21,6 @@ from collab_lab.results.page_data import (
     load,
     of_width,
     pick,
-    priced_groups,
     where,
 )
 
@@ -56,22 +55,31 @@ def prices_predicted() -> Figure:
     )  # fmt: skip
 
 
-def prices_cache() -> Figure:
-    """Losses of converted models against the cache, a panel for each group of models."""
+def cache() -> Figure:
+    """Losses of converted models against the bytes of the cache."""
+    kinds = {
+        "latent, widths and bits": ("latent", "auto"),
+        "latent, widths alone": ("latent", "none"),
+        "grouped query, widths and bits": ("grouped-query", "auto"),
+        "standard heads, bits alone": ("headsize", "auto"),
+    }
+    sizes = {row["d"]: None for row in load("cache")["rows"]}
+    panels: dict[str, Any] = {}
+    for d in sizes:
+        rows = [row for row in load("cache")["rows"] if row["d"] == d and row["lost"] > 1e-4]
+        series: dict[str, dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
+        for name, of in kinds.items():
+            for row in rows:
+                if (row["what"], row["bits_option"]) == of:
+                    series[name][row["share"]].append(row["lost"])
+        panels[f"d = {d} (n = {len({row['model'] for row in rows})})"] = series
+    (only,) = panels.values() if len(panels) == 1 else ({},)
     return draw(
-        {}, "share of the KV cache", "validation loss (bits per target token)",
-        "Loss of converted models without training, against the KV cache that is left",
-        zero="the trained model", log=False, log_y=True,
-        panels={
-            f"{name} (n = {len(group)})": {
-                f"{PRICED[kind]}, {what}": _losses(group, "cache", kind, what)
-                for kind in ("latent", "grouped-query", "own", "separate")
-                for what in ("spread", "even")[kind == "separate" :]
-            }
-            for name, group in priced_groups().items()
-        },
-        names={0.125: "1/8", 0.1875: "3/16", 0.25: "1/4", 0.5: "1/2", 0.5625: "9/16",
-               0.625: "5/8", 0.75: "3/4"},
+        only, "bytes, as a share of a 16-bit KV cache", "loss (bits per target token)",
+        "What a smaller KV cache costs, without training (Multi30k, 8 heads)", log_y=True,
+        panels=panels if len(panels) > 1 else None,
+        names={1 / 32: "1/32", 1 / 24: "", 1 / 16: "1/16", 0.09375: "", 1 / 8: "1/8", 0.1875: "",
+               1 / 4: "1/4", 0.28125: "", 1 / 2: "1/2", 0.53125: ""},
     )  # fmt: skip
 
 
@@ -120,6 +128,5 @@ def pretrained() -> Figure:
 
 
 FIGURES = {
-    f"{one.__name__}.svg": one
-    for one in (decide, prices_predicted, prices_cache, shared_keys, pretrained)
+    f"{one.__name__}.svg": one for one in (decide, prices_predicted, cache, shared_keys, pretrained)
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -35,90 +36,40 @@ def text_of(rows: Callable[[], Rows], left: Iterable[int]) -> str:
 
 
 def against(ours: Runs, baseline: Runs, name: str) -> list[str]:
-    """A kind of heads next to a baseline: data.sizes, pairs, differences."""
+    """A kind of heads next to a baseline: KV cache, parameters, bits, BLEU, pairs."""
     pairs = data.pairs_of(ours, baseline)
-    cells = [difference(ours, baseline, score) for score in SCORES]
-    return [name, *data.sizes([run for run, _ in pairs], baseline), str(len(pairs)), *cells]
-
-
-def kinds_against(stage: str, kinds: str, baseline: Runs, heads: int = 8) -> list[list[str]]:
-    found = {kind: decided(stage, kind, heads) for kind in kinds.split()}
-    return [against(ours, baseline, data.KINDS[kind]) for kind, ours in found.items() if ours]
+    cells = [difference(ours, baseline, score) for score in ("valid_bits", "bleu")]
+    return [name, *data.sizes([run for run, _ in pairs], baseline), *cells, str(len(pairs))]
 
 
 STANDARD = ("scratch", "standard")
 FOUR = "standard heads, 4 of size 32"
-CHANGED = "latent-4 even-4 latent-8 even-8 own-4 own-8 grouped-2 grouped-4 heads-3 heads-2"
-
-
-@table(left=(0, 1))
-def front() -> Rows:
-    yield ["start", "heads", "KV cache", "bits", "BLEU", "models"]
-    rows = [("trained", "converted", kind, 8) for kind in ("latent-4", "grouped-2", "heads-3")]
-    rows += [("new", "scratch", "standard", 4)]
-    rows += [("new", "scratch", kind, 8) for kind in ("own", "grouped-2", "latent-4")]
-    for start, stage, kind, heads in rows:
-        ours, name = decided(stage, kind, heads), FOUR if heads == 4 else data.KINDS[kind]
-        cells = against(ours, decided(*STANDARD), name)
-        yield [start, *(cells[i] for i in (0, 1, 4, 6, 3))]
-
-
-TITLES = ("heads", "KV cache", "parameters", "seeds", "bits", "chrF", "BLEU")
 
 
 @table()
 def decide_new() -> Rows:
-    yield [*TITLES, "bits, 4 standard heads"]
+    yield ["heads", "KV cache", "parameters", "bits", "BLEU", "bits, from 4 heads"]
     standard, four = decided(*STANDARD), decided(*STANDARD, heads=4)
-    yield [*against(four, standard, FOUR), ""]
+    yield [*against(four, standard, FOUR)[:-1], ""]
     for kind in ("own", "full", "diagonal", "separate", "grouped-2", "grouped-4", "latent-4",
                  "shape-latent-4", "latent-8"):  # fmt: skip
         ours = decided("scratch", kind)
         bits = difference(ours, four, "valid_bits")
-        yield [*against(ours, standard, data.KINDS[kind]), bits]
+        yield [*against(ours, standard, data.KINDS[kind])[:-1], bits]
 
 
 @table()
 def decide_converted() -> Rows:
-    return [TITLES, *kinds_against("converted", CHANGED, decided(*STANDARD))]
-
-
-@table()
-def decide_four_heads() -> Rows:
-    first = decided("repeat", "standard", heads=4)
-    return [TITLES, *kinds_against("converted", "latent-4 latent-8 own-4 grouped-2", first, 4)]
-
-
-@table()
-def decide_tuned() -> Rows:
-    return [TITLES, *kinds_against("tuned", CHANGED, decided("continued", "standard"))]
-
-
-@table()
-def decide_both() -> Rows:
-    yield ["heads", "KV cache", "trained narrow", "converted", "converted minus trained narrow",
-           "trained narrow, 480 more", "converted, 480 more"]  # fmt: skip
+    yield ["heads", "KV cache", "bits", "BLEU", "minus trained narrow", "bits, 480 more"]
     standard, control = decided(*STANDARD), decided("continued", "standard")
-    for kind in ("latent-4", "latent-8", "grouped-2", "grouped-4", "own-4"):
-        narrow = "own" if kind == "own-4" else kind
-        trained, made = decided("scratch", narrow), decided("converted", kind)
-        longer, tuned = decided("continued", narrow), decided("tuned", kind)
-        pairs = ((trained, standard), (made, standard), (made, trained), (longer, control),
-                 (tuned, control))  # fmt: skip
-        cells = [difference(*pair, "valid_bits") or "-" for pair in pairs]
-        yield [data.KINDS[kind], data.sizes(made, standard)[0], *cells]
-
-
-@table()
-def decide_rates() -> Rows:
-    yield ["rate", "bits", "chrF", "BLEU", "latents at a quarter, bits"]
-    rates = load("decide")["rates"]
-    latents = {one["rate"]: one["valid_bits"] for one in where(rates, kind="latent-4")}
-    latents[0.003] = decided("scratch", "latent-4")[0]["valid_bits"]
-    for one in where(rates, kind="standard"):
-        bits, chrf, bleu = (one[score] for score in SCORES)
-        yield [num(one["rate"], "g"), num(bits, ".3f"), num(chrf, ".2f"), num(bleu, ".2f"),
-               num(latents.get(one["rate"]), ".3f")]  # fmt: skip
+    for kind in ("latent-4", "even-4", "latent-8", "own-4", "grouped-2", "grouped-4", "heads-3",
+                 "heads-2"):  # fmt: skip
+        ours, tuned = decided("converted", kind), decided("tuned", kind)
+        trained = decided("scratch", "own" if kind == "own-4" else kind)
+        name, cache, _, bits, bleu, _ = against(ours, standard, data.KINDS[kind])
+        more = [difference(*pair, "valid_bits") or "-"
+                for pair in ((ours, trained), (tuned, control))]  # fmt: skip
+        yield [name, cache, bits, bleu, *more]
 
 
 def groups() -> list[str]:
@@ -140,21 +91,6 @@ def prices_agreement() -> Rows:
 
 
 @table()
-def prices_cache() -> Rows:
-    yield ["kind", "KV cache", *groups()]
-    shares = {"latent": (0.25, 0.125), "own": (0.625, 0.5625), "grouped-query": (0.5, 0.25),
-              "separate": (0.625,)}  # fmt: skip
-    for kind, share in ((kind, share) for kind, some in shares.items() for share in some):
-        of = {"kind": kind, "cache": share}
-        cells = []
-        for models in data.priced_groups().values():
-            even, spread = (data.lost(models, what=what, **of) for what in ("even", "spread"))
-            bold = "" if kind == "separate" else f" / **{num(spread, '.3f')}**"
-            cells.append(num(even, ".3f") + bold)
-        yield [data.PRICED[kind], share, *cells]
-
-
-@table()
 def prices_tuned() -> Rows:
     columns = product(("bits", "chrF", "BLEU"), ("no training", "250"))
     yield ["converted model", "KV cache", *map(", ".join, columns)]
@@ -166,25 +102,6 @@ def prices_tuned() -> Rows:
         sides = list(zip(both(name), both("plain"), strict=True))
         cells = [difference(*side, score) for score in SCORES for side in sides]
         yield [data.KINDS[name].split(", K")[0], data.sizes(*sides[0])[0], *cells]
-
-
-@table(left=(0, 1))
-def prices_heads() -> Rows:
-    yield ["models", "heads removed by", "1/6", "1/3", "1/2", "2/3"]
-    choices = {"price": ["price"], "importance, no norm": ["importance"],
-               "importance, norm 1 in each layer": ["normalised"],
-               "random, mean of three": ["random 1", "random 2", "random 3"]}  # fmt: skip
-    for name, models in data.priced_groups().items():
-        for label, of in choices.items():
-            cells = []
-            for share in (1 / 6, 1 / 3, 1 / 2, 2 / 3):
-                removed = float(f"{share:.6g}")  # as the file has it
-                losses = [
-                    data.lost(models, what="heads", choice=one, removed=removed) for one in of
-                ]
-                cells.append(num(mean(one for one in losses if one is not None), ".3f"))
-            yield [name, label, *cells]
-            name = ""
 
 
 DIFFERENCES = ("loss, difference (95%)", "chrF", "BLEU")
@@ -222,17 +139,8 @@ def queries(folder: str, d: int) -> Rows:
             yield [name, width, len(ours), data.average(ours, score), *cells]
 
 
-for _folder, _d in (("scratch", 128), ("large", 256), ("manuals", 128), ("enja", 128)):
+for _folder, _d in (("scratch", 128), ("large", 256)):
     TABLES[f"shared_keys_{_folder}"] = partial(text_of, partial(queries, _folder, _d), (0,))
-
-
-@table()
-def shared_keys_costs() -> Rows:
-    yield ["d = 128, 4 heads, K = 32 of 128", "parameters", "multiply-adds"]
-    for kind in ("standard", "diagonal", "full", "own"):
-        width = 128 if kind == "standard" else 32
-        one = where(data.query_runs("scratch"), queries=kind, key_dim=width)[0]
-        yield [QUERIES[kind], num(one["parameters"]), num(one["multiply_adds"])]
 
 
 #: Runs of heads.json with fewer heads: method, and how many stay in seeds 1 and 2.
@@ -289,3 +197,43 @@ def pretrained_kinds() -> Rows:
             cells[0] = f"{num(one['spearman'] - trained, '+.2f')} ({low} to {high})"
             cells[3] = num(one["seconds"], ".0f")
         yield [name or "as trained", one["key_dim"], num(one["spearman"], ".2f"), *cells]
+
+
+@table()
+def cache_shares() -> Rows:
+    columns = {"latent, widths and bits": ("latent", "auto"), "widths alone": ("latent", "none"),
+               "standard heads, bits alone": ("headsize", "auto"),
+               "grouped query, widths and bits": ("grouped-query", "auto"),
+               "groups alone": ("grouped-query", "none")}  # fmt: skip
+    yield ["bytes", *columns]
+    found = [row for row in load("cache")["rows"] if row["d"] == 128 and row["what"] != "heads"]
+    for share in sorted({row["share"] for row in found}, reverse=True):
+        cells = []
+        for what, bits in columns.values():
+            rows = [one for one in found if (one["what"], one["bits_option"]) == (what, bits)]
+            losses = [one["lost"] for one in rows if one["share"] == share]
+            cells.append(data.ends(losses, ".4f") if losses else "-")
+        yield [f"{share:.1%}", *cells]
+
+
+#: Steps of the refit, each with those before it, by their names in cache.json.
+STEPS = {"plain": "removed", "mean": "removed, their mean in the bias",
+         "local refit": "each attention refitted by itself", "in order": "in the order of data",
+         "target of the trained model": "to the trained output",
+         "with the residual": "and residual stream", "and fc2": "and `fc2`"}  # fmt: skip
+
+
+@table()
+def refit_ladder() -> Rows:
+    shares = {1 / 6: "1/6", 1 / 3: "1/3", 1 / 2: "1/2", 2 / 3: "2/3", 5 / 6: "5/6"}
+    yield ["", "models", *shares.values()]
+    ways = [(step, "obs", label) for step, label in STEPS.items()]
+    ways += [("and fc2", one, f"{one} instead of prices") for one in ("pairs", "importance")]
+    for step, choice, label in ways:
+        of = {"kind": "heads", "what": step, "choice": choice, "ridge": 0.01, "sentences": 1000}
+        rows = where(load("cache")["ladder"], **of)
+        cells = [
+            mean(one["lost"] for one in rows if math.isclose(one["share"], share, rel_tol=1e-3))
+            for share in shares
+        ]
+        yield [label, len({one["model"] for one in rows}), *(num(cell, ".3f") for cell in cells)]

@@ -162,9 +162,10 @@ def check_options(config: DictConfig) -> None:
             problem = f"no such option of {kind or 'fairseq'}{_nearest(key, structured)}"
             raise UserError(problem, f"{section}.{key}")
         for option in getattr(OmegaConf.get_type(structured), "__dataclass_fields__", {}).values():
-            words = option.metadata.get("choices")
+            if not (words := option.metadata.get("choices")):
+                continue  # unread: some refer to Hydra's folder of the run
             word = options.get(option.name)
-            if words and word is not None and str(word) not in words:
+            if word is not None and str(word) not in words:
                 problem = f"{word!r} is none of {', '.join(words)}"
                 raise UserError(problem, f"{section}.{option.name}")
 

@@ -17,6 +17,8 @@ from collab_lab.cli.main import main
 from collab_lab.trained.checkpoint import open_model
 from fairseq_compat.fairseq_fixes import UNDEFINED
 
+pytestmark = pytest.mark.slow
+
 
 def run(checkpoint: Path, data: Path, out: Path, *options: str) -> int:
     command = [str(checkpoint), str(data), "--out", str(out), "--sentences=12", *options]

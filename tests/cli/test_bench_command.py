@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from refusals import refusing, wrong_usage
 
 from collab_lab.bench import BEAMS, CTRANSLATE2, TIMED
 from collab_lab.cli import bench
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -49,10 +50,3 @@ def test_lengths(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert shared > grouped > single
         assert all(long > short for short, long in zip(*caches.values(), strict=True))
     assert capsys.readouterr().out.count("| stock fairseq") == 4
-
-
-def test_refusals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with refusing("folder not found", "--out"):
-        bench.main(["--out", str(tmp_path / "nowhere" / "bench.json")])
-    with wrong_usage(capsys, "invalid choice: 'huge'"):
-        bench.main(["--presets", "huge"])

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import ctranslate2
 import pytest
-from cli.conftest import ENDING, SHORT, SIZES
+from cli.conftest import ENDING, SIZES
 from commands import refuse, succeed
 from reliability.test_save import CONTENTS
 
 from fairseq_compat import checkpoints
+
+pytestmark = pytest.mark.slow
 
 TASK = [
     "--task=translation_multi_simple_epoch", "--lang-pairs=en-de,de-en", "--langs=en,de",
@@ -86,12 +88,3 @@ def test_resuming(multilingual: Path, corpus: Path, tmp_path: Path) -> None:
     model = ["--arch=transformer", *SIZES, "--share-all-embeddings", *ENDING, *TASK]
     more = ["--restore-file", multilingual, "--max-update=61", "--save-dir", tmp_path]
     assert "num_updates: 61" in succeed("fairseq-train", corpus, *model, *more)
-
-
-def test_evaluating_bleu_in_training(data: Path, tmp_path: Path) -> None:
-    """As fairseq's README has it; resumed."""
-    bleu = ["--eval-bleu", "--eval-bleu-args", '{"beam":1,"max_len_b":5}', "--save-dir", tmp_path]
-    train = ["fairseq-train", data, "--arch=transformer", *SIZES, *SHORT, *bleu]
-    train.remove("--disable-validation")
-    succeed(*train)
-    assert "num_updates: 4" in succeed(*train, "--max-update=4")

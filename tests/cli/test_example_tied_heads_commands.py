@@ -8,6 +8,8 @@ import pytest
 from cli.conftest import SHORT, SIZES
 from commands import REPOSITORY, refuse, succeed, train_log
 
+pytestmark = pytest.mark.slow
+
 PLUG_IN = ("--user-dir", REPOSITORY / "tests" / "examples" / "tied_heads")
 ARCH = "--arch=transformer_tied_heads_multi30k"
 

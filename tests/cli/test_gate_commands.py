@@ -13,6 +13,8 @@ from collab_lab.cli import prune as command_prune
 from fairseq_collab.criterions.losses import GATES_LOGGED
 from fairseq_compat import checkpoints
 
+pytestmark = pytest.mark.slow
+
 GATED = [
     "--arch=transformer_gated_heads",
     *SIZES,

@@ -20,6 +20,7 @@ def test_on_the_gpu(name: str) -> None:
     print(ON_GPU[name].run())
 
 
+@pytest.mark.slow
 def test_on_the_cpu(capsys: pytest.CaptureFixture[str]) -> None:
     """All checks that a CPU can do, of every attention type and architecture."""
     failed = report(all_checks(Place("cpu", quick=True)))

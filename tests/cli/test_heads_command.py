@@ -12,8 +12,11 @@ import toy_checkpoints
 from collab_lab.analysis import stages
 from collab_lab.cli import main as cli
 
+pytestmark = pytest.mark.slow
+
 MEASURES = {"confidence", "positional", "rare", "importance", "price", "relevance"}
 ATTENTION_TYPES = ("encoder", "decoder", "cross")
+CROSS_SELF = {"cross_self_attention": True, "no_cross_attention": True}
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +50,6 @@ def run(out: Path, *arguments: object) -> dict[str, Any]:
     return json.loads((out / "heads.json").read_text())
 
 
-@pytest.mark.slow
 def test_a_collaborative_model(
     trained: Path, data: Path, codes: Path, trees: Path, tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -57,11 +59,8 @@ def test_a_collaborative_model(
         out, trained, data, "--conllu", trees, "--subwords", codes, "--relevance-sentences", 4
     )  # fmt: skip
     output = capsys.readouterr().out
-    assert (found["arch"], found["subset"], found["sentences"]) == (
-        "transformer_collab",
-        "valid",
-        50,
-    )
+    about = [found[name] for name in ("arch", "subset", "sentences")]
+    assert about == ["transformer_collab", "valid", 50]
     assert found["heads"] == {type_: [4] for type_ in ATTENTION_TYPES}
     assert {"commit", "versions", "hardware", "date", "command"} < set(found)
     assert set(found["measures"]) == MEASURES
@@ -107,13 +106,9 @@ def test_an_interrupted_analysis_is_resumed(
 @pytest.mark.parametrize(
     ("arch", "options", "said"),
     [
-        ("transformer", {"cross_self_attention": True}, "--cross-self-attention mixes source"),
-        (
-            "transformer",
-            {"cross_self_attention": True, "no_cross_attention": True},
-            "--cross-self-attention mixes source",
-        ),
-        ("transformer_align", {"full_context_alignment": True}, "--full-context-alignment reads"),
+        ("transformer", {"cross_self_attention": True}, "--cross-self-attention"),
+        ("transformer", CROSS_SELF, "--cross-self-attention"),
+        ("transformer_align", {"full_context_alignment": True}, "--full-context-alignment"),
         ("transformer", {"no_cross_attention": True}, None),
         ("transformer_align", {}, None),
     ],

@@ -10,11 +10,12 @@ import pytest
 from cli.conftest import MODEL, SHORT
 from commands import REPOSITORY, USER_DIR, succeed, write_copy_task
 
+pytestmark = pytest.mark.slow
+
 DOCS = (REPOSITORY / "docs" / "trained_models.md").read_text().replace("\\\n", " ")
 COMMANDS = re.findall(r"^echo .* \| (fairseq-interactive .*?)(?: +#.*)?$", DOCS, re.M)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("subwords", ["sentencepiece", "subword_nmt"])
 def test_a_line_is_segmented_and_joined(subwords: str, tmp_path: Path) -> None:
     text, data, model = (tmp_path / name for name in ("text", "data", "model"))

@@ -115,8 +115,7 @@ def test_wrong_paths_need_no_torch() -> None:
 def test_tables_need_no_torch(tmp_path: Path) -> None:
     runs, out = write_sweep(tmp_path / "runs"), tmp_path / "new" / "out"
     done = run_without_torch(
-        f"table {runs} --out {out}",
-        f"compare {runs}/concatenated_64_1 {runs}/collab_64_1",
+        f"table {runs} --out {out}", f"compare {runs}/concatenated_64_1 {runs}/collab_64_1"
     )
     assert (done.returncode, done.stderr) == (0, "")
     table = (out / "table.md").read_text()

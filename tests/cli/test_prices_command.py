@@ -10,8 +10,9 @@ from commands import refuse, succeed
 
 from collab_lab.results import prices_page
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
+
 def test_prices_of_a_stock_model(stock: Path, data: Path, tmp_path: Path) -> None:
     """Each attention and head has a price; the sum of a check is that of what was built."""
     output = succeed(
@@ -40,7 +41,6 @@ def test_prices_of_a_stock_model(stock: Path, data: Path, tmp_path: Path) -> Non
     assert (tmp_path / "prices.svg").stat().st_size > 1000
 
 
-@pytest.mark.slow
 def test_kinds_that_a_model_cannot_have(trained: Path, data: Path, tmp_path: Path) -> None:
     """Shared keys can only be narrowed; their heads have prices all the same."""
     output = succeed(
@@ -51,7 +51,6 @@ def test_kinds_that_a_model_cannot_have(trained: Path, data: Path, tmp_path: Pat
     assert all([*one["sizes"]] == ["own"] for one in content["attentions"])
 
 
-@pytest.mark.slow
 def test_layers_without_heads(stock: Path, data: Path, tmp_path: Path) -> None:
     """They have no price; the sentences are those that were read; cross-attention has to stay."""
     out = tmp_path / "some.pt"

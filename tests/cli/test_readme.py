@@ -39,6 +39,7 @@ for recipe in (REPOSITORY / "recipes").glob("*.sh"):
     SCRIPTS[recipe.name] = "\n".join(USAGE.findall(recipe.read_text()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", SCRIPTS)
 def test_commands_parse(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(REPOSITORY)  # paths in commands, and --user-dir

@@ -13,6 +13,8 @@ from data.recipe_runs import environment
 from collab_lab.runs.run import flat
 from collab_lab.runs.sweep import plan
 
+pytestmark = pytest.mark.slow
+
 
 def run_of(recipe: str, *options: str) -> dict[str, Any]:
     """The configuration, by dotted names, of the first run of a dry run."""

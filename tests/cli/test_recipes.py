@@ -17,6 +17,8 @@ from toy_heads import write_configuration
 from collab_common import ATTENTION_TYPES
 from fairseq_collab.models.options import Site, plain_options
 
+pytestmark = pytest.mark.slow
+
 RECIPES = REPOSITORY / "recipes"
 #: What recipes source, and what has no option.
 PARTS = ("common.sh", "portable.sh", "stages.sh", "setup.sh")
@@ -110,17 +112,6 @@ def test_grouped_heads(tmp_path: Path) -> None:
         assert made.head_size == source.encoder_embed_dim // source.encoder_attention_heads
 
 
-def test_head_size_table(tmp_path: Path) -> None:
-    commands = record(tmp_path, "head_size_table.sh", "multi30k")
-    heads = {"size-d-H": (1, 2, 4, 8, 16, 32)}
-    heads |= dict.fromkeys(("size-32", "size-d-H-wide"), (8, 16, 32))
-    assert [name for name, _ in jobs(commands, ".")] == [
-        f"method-{method}_encoder_attention_heads-{number}_seed-7"
-        for method, numbers in heads.items()
-        for number in numbers
-    ]
-
-
 METHODS = ("diagonal", "full", "own", "separate")
 
 
@@ -152,7 +143,6 @@ def cached(config: DictConfig) -> int:
     return sum(cfg.attention_factory(cfg, site).cached_floats_per_token())
 
 
-@pytest.mark.slow
 def test_decide(tmp_path: Path) -> None:
     """Kinds have the caches of their names; conversions start from standard heads."""
     out = tmp_path / "out"

@@ -22,6 +22,8 @@ from collab_lab.trained.attentions import attentions
 from collab_lab.trained.checkpoint import open_model, samples
 from fairseq_compat import checkpoints
 
+pytestmark = pytest.mark.slow
+
 STOCK = [o for o in MODEL if "key-dim" not in o and "arch" not in o]
 
 
@@ -55,7 +57,6 @@ def test_full_dimension_translates_alike_and_trains_on(
     )  # fmt: skip
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("to", "size", "title"),
     [
@@ -111,7 +112,6 @@ def test_the_report_comes_again(
         assert torch.allclose(first[name], second[name], rtol=1e-4, atol=1e-5), name
 
 
-@pytest.mark.slow
 def test_a_share_is_spread_and_checked(stock: Path, data: Path, tmp_path: Path) -> None:
     """The cache of the encoder is none; the reported loss is that of the written model."""
     out = tmp_path / "latent.pt"
@@ -168,10 +168,7 @@ def test_bits_of_every_kind(
     assert len(translations(out, data)) > 10
 
 
-@pytest.mark.parametrize(
-    "bits",
-    ["5", "16", "8,8,8", "auto,8", "4,", ""],
-)
+@pytest.mark.parametrize("bits", ["5", "16", "8,8,8", "auto,8", "4,", ""])
 def test_bits_that_are_none(bits: str, stock: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cache-bits"):
         run(stock, "--to=latent", "--cache=0.5", f"--cache-bits={bits}", "--out", tmp_path / "a.pt")

@@ -86,20 +86,20 @@ def test_another_checkpoint_or_choice_is_refused(
 ) -> None:
     other = tmp_path / "other.pt"
     shutil.copy(trained, other)
-    with refusing("was started with checkpoint.finetune_from_model="):
-        score(other, corpus, made, *SAID)
-    with refusing("pruned: is of "):
-        score(trained, corpus, made, *SAID[:2], *SAID[4:])
-    with refusing("was started with generation.beam=2, now 3 is asked for"):
-        score(trained, corpus, made, *SAID[:-1], "generation.beam=3")
-    with refusing("--set: the checkpoint has no option 'generation.beams'"):
-        score(trained, corpus, tmp_path / "new", "--set", "generation.beams=3")
-    with refusing("--set generation.beam: 'many' is no int"):
-        score(trained, corpus, tmp_path / "new", "--set", "generation.beam=many")
-    with refusing("there is no raw/test0.de"):
-        score(trained, corpus, tmp_path / "new", "--set", "dataset.gen_subset=test0")
-    with refusing("generation.score_reference: is not possible in a run"):
-        score(trained, corpus, tmp_path / "new", "--set", "generation.score_reference=true")
+    for checkpoint, options, place in (
+        (other, SAID, "checkpoint.finetune_from_model"),
+        (trained, [*SAID[:2], *SAID[4:]], "pruned"),
+        (trained, [*SAID[:-1], "generation.beam=3"], "generation.beam"),
+    ):
+        with refusing(place):
+            score(checkpoint, corpus, made, *options)
+    for option, place in (
+        ("generation.beams=3", "generation.beams"), ("generation.beam=many", "generation.beam"),
+        ("dataset.gen_subset=test0", "raw/test0.de"),
+        ("generation.score_reference=true", "generation.score_reference"),
+    ):  # fmt: skip
+        with refusing(place):
+            score(trained, corpus, tmp_path / "new", "--set", option)
     assert not (tmp_path / "new").exists()
 
 

@@ -172,11 +172,6 @@ def test_a_dry_run_prints_the_trainings(finished: Path, config: Path, corpus: Pa
     assert not (finished / "key_dim-4").exists()
 
 
-def test_other_options_are_refused(finished: Path, config: Path, corpus: Path) -> None:
-    line = refuse(*sweep(config, corpus, finished, "optimization.max_epoch=4"))
-    assert "was started with optimization.max_epoch=3, now 4 is asked for" in line
-
-
 def start(command: list[object], until: Any) -> subprocess.Popen:
     """Start a command and wait until something is true."""
     name, *rest = map(str, command)

@@ -43,15 +43,6 @@ def test_generate_copies_and_scores(copier: tuple[Path, str], data: Path, tmp_pa
     assert "chrF" in report
 
 
-def test_averaged_checkpoints_translate(
-    copier: tuple[Path, str], data: Path, tmp_path: Path
-) -> None:
-    average = tmp_path / "average.pt"
-    succeed("fairseq-collab", "average", copier[0], "--last", 3, "--out", average)
-    output = succeed("fairseq-generate", data, *USER_DIR, "--path", average, "--cpu")
-    assert float(re.search(r"BLEU4 = ([\d.]+),", output)[1]) >= 98
-
-
 @pytest.mark.parametrize(
     "options",
     [

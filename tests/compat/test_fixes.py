@@ -29,11 +29,6 @@ from toy_checkpoints import COPY
 from fairseq_compat import fix_table
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _fairseq():
-    import fairseq  # noqa: F401  (what is tested is what its import leaves behind)
-
-
 def unfixed(function):
     """Return what a fix has wrapped."""
     return function.__wrapped__

@@ -41,10 +41,6 @@ def test_every_interpreter_is_hooked_unless_the_environment_switches_it_off(pyth
     assert python.output("-c", IS_HOOKED, FAIRSEQ_COMPAT_OFF=off) == f"{hooked}\n"
 
 
-def test_an_isolated_interpreter_is_hooked(python):
-    assert python.output("-I", "-c", IS_HOOKED) == "True\n"
-
-
 def test_without_pth_file_importing_the_package_installs_it(python, repository):
     """As after `pip install --target`, where no .pth file is read."""
     code = (

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from commands import succeed
 from hydra_runs import command
+
+pytestmark = pytest.mark.slow
 
 QUICK = ("common.cpu=true", "dataset.num_workers=0", "optimization.max_update=1")
 

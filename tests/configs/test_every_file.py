@@ -18,6 +18,8 @@ from hydra_runs import (
     trained_jobs,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def sweep_of(config: str) -> dict[str, str]:
     """The parameters that an experiment sweeps over."""
@@ -25,7 +27,6 @@ def sweep_of(config: str) -> dict[str, str]:
     return settings.get("hydra", {}).get("sweeper", {}).get("params", {})
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("config", PRIMARY)
 def test_primary_config_trains(config: str, data: Path, monolingual: Path, tmp_path: Path) -> None:
     """An experiment with all of its methods, and one small value of all else."""
@@ -41,7 +42,6 @@ def test_primary_config_trains(config: str, data: Path, monolingual: Path, tmp_p
     assert trained_jobs(log) == len(params.get("model", "one").split(","))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("group", GROUPS)
 def test_every_choice_of_a_group_trains(group: str, data: Path, tmp_path: Path) -> None:
     choices = [choice for choice in options(group) if not choice.startswith("lm_")]

@@ -13,15 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusals import refusing
-from text_tools import (
-    error_line,
-    manifest,
-    options,
-    prepare_text,
-    replace_line,
-    run,
-    write_corpus,
-)
+from text_tools import error_line, manifest, options, prepare_text, replace_line, run, write_corpus
 
 from data_prep.check import (
     ALLOWED_LOSS,

@@ -32,18 +32,15 @@ def numbered(corpora: tuple[str, ...] = ("Europe", "Crawl", "News")) -> dict[str
     """Archives whose lines tell where they come from: 150 pairs of each corpus."""
     names = ("training/europarl-v7", "commoncrawl", "training/news-commentary-v9")
     archives = ("europarl-v7", "commoncrawl", "nc-v9")
-    return {
-        f"training-parallel-{archive}.tgz": tgz(
-            {
-                f"{name}.de-en.{lang}": text([f"{what} {i} well-known" for i in range(150)])
-                for lang in ("en", "de")
-            }
-        )
-        for archive, name, what in zip(archives, names, corpora, strict=True)
-    } | {
+    found = {
         "dev.tgz": tgz({f"dev/newstest2013.{g}": text(["„Dev“ 1"]) for g in ("en", "de")}),
         "test-full.tgz": full_test({g: [QUOTED] for g in ("en", "de")}),
     }
+    for archive, name, what in zip(archives, names, corpora, strict=True):
+        lines = text([f"{what} {i} well-known" for i in range(150)])
+        members = {f"{name}.de-en.{lang}": lines for lang in ("en", "de")}
+        found[f"training-parallel-{archive}.tgz"] = tgz(members)
+    return found
 
 
 def test_variant_wmt14(tmp_path: Path) -> None:
@@ -109,15 +106,11 @@ def test_too_long_and_too_unequal_pairs_go(tmp_path: Path, no_fairseq: None) -> 
     archives = numbered()
     english = [*["a b c"] * 99, "one two three four", *["a b c"] * 50]
     german = [*["a b c"] * 99, "one two", *["a b c"] * 49, "a " * 251]
-    archives["training-parallel-nc-v9.tgz"] = tgz(
-        {
-            "training/news-commentary-v9.de-en.en": text(english),
-            "training/news-commentary-v9.de-en.de": text(german),
-        }
-    )
-    archives["dev.tgz"] = tgz(
-        {"dev/newstest2013.en": b"a b c d e\n", "dev/newstest2013.de": b"a\n"}
-    )
+    news = "training/news-commentary-v9.de-en"
+    sides = {f"{news}.en": text(english), f"{news}.de": text(german)}
+    archives["training-parallel-nc-v9.tgz"] = tgz(sides)
+    dev = {"dev/newstest2013.en": b"a b c d e\n", "dev/newstest2013.de": b"a\n"}
+    archives["dev.tgz"] = tgz(dev)
     source = filled(tmp_path / "from", archives)
     told = manifest(data_of(corpus("wmt14").with_own_archives(), tmp_path / "out", source))
     assert told["cleaned"].keys() == {"train"}

@@ -34,11 +34,7 @@ D, H, B = 64, 4, 3
 #: Queries and keys: a few, and enough for the fused kernel, on a CPU, too.
 FEW, MANY = (48, 40), (256, 256)
 #: torch's kernels without a matrix of scores: where none can be used, these alone raise an error.
-FUSED = (
-    SDPBackend.FLASH_ATTENTION,
-    SDPBackend.EFFICIENT_ATTENTION,
-    SDPBackend.CUDNN_ATTENTION,
-)
+FUSED = (SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.CUDNN_ATTENTION)
 
 
 def checks(place: Place) -> Iterator[Check]:

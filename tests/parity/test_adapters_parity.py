@@ -198,33 +198,21 @@ def pruned() -> nn.Module:
 
 
 @pytest.mark.parametrize(
-    ("make", "key_dim", "message"),
+    ("make", "key_dim", "place"),
     [
-        (lambda: nn.TransformerEncoderLayer(D, H), 5, "no attention of a known kind in a Transfor"),
-        (
-            MODELS["bert"],
-            0,
-            "layer.0.attention.self: key width 0 is out of range; give one from 1 to 12",
-        ),
-        (
-            MODELS["bert"],
-            13,
-            "layer.0.attention.self: key width 13 is out of range; give one from 1 to 12",
-        ),
-        (not_a_number, 5, "layer.1.attention.self: its weights hold NaN or infinity"),
-        (pruned, 5, "2 heads have queries, keys and values of sizes 8, 8, 8 in all"),
+        (lambda: nn.TransformerEncoderLayer(D, H), 5, "TransformerEncoderLayer"),
+        (MODELS["bert"], 0, "layer.0.attention.self"),
+        (MODELS["bert"], 13, "layer.0.attention.self"),
+        (not_a_number, 5, "layer.1.attention.self"),
+        (pruned, 5, "2 heads"),
         # There is nothing to put other heads into.
-        (
-            lambda: MODELS["bert"]().encoder.layer[0].attention.self,
-            5,
-            "the BertSelfAttention is an attention itself; give a model that holds it",
-        ),
+        (lambda: MODELS["bert"]().encoder.layer[0].attention.self, 5, "BertSelfAttention"),
     ],
 )
-def test_models_that_are_rejected_stay_as_they_are(make: Any, key_dim: int, message: str) -> None:
+def test_models_that_are_rejected_stay_as_they_are(make: Any, key_dim: int, place: str) -> None:
     model = make()
     before = {name: type(module) for name, module in model.named_modules()}
-    with refusing(message):
+    with refusing(place):
         swap_attention(model, key_dim)
     assert {name: type(module) for name, module in model.named_modules()} == before
 

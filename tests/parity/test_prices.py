@@ -23,11 +23,7 @@ from collab_lab.conversion.converter import Converter
 from collab_lab.metrics.cost import totals
 from collab_lab.metrics.loss import summed_loss
 from collab_lab.pricing.bits import Point, cheapest, key_price, value_price
-from collab_lab.pricing.statistics import (
-    Sums,
-    collect,
-    score_gradients,
-)
+from collab_lab.pricing.statistics import Sums, collect, score_gradients
 from collab_lab.trained.attentions import Attention, HeadMaps, attentions, projections
 
 pytestmark = pytest.mark.usefixtures("float64")

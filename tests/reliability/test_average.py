@@ -31,6 +31,7 @@ def make(path: Path, updates: int = 1, **weights: Any) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_mean_is_that_of_numpy(trained: Path, tmp_path: Path) -> None:
     paths = [trained / "checkpoint1.pt", trained / "checkpoint2.pt"]
     average_checkpoints(paths, tmp_path / "mean.pt")

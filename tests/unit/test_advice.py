@@ -76,11 +76,7 @@ ALL = {"cache": 0.7, "parameters": 0.97, "multiply-adds": 0.97}
 @pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize(
     ("name", "shares"),
-    [
-        ("stock", {"cache": 0.5}),
-        ("stock", {"parameters": 0.9}),
-        *((name, ALL) for name in SOURCES),
-    ],
+    [("stock", {"cache": 0.5}), ("stock", {"parameters": 0.9}), *((name, ALL) for name in SOURCES)],
 )
 def test_candidates_meet_all_targets(name: str, shares: dict[str, float]) -> None:
     model = source(name)

@@ -51,16 +51,22 @@ def test_prices_of_a_gated_model_serve_to_prune_it(tmp_path: Path) -> None:
     assert given.price == pytest.approx(own.price)
 
 
-@pytest.mark.parametrize("first", ["pricing.bits", "conversion", "pruning.choices", "api"])
-def test_functions_are_no_rooms(first: str) -> None:
+@pytest.mark.slow
+def test_functions_are_no_rooms() -> None:
     """Whatever was imported before; and without a use there is neither torch nor fairseq."""
     names = ", ".join(collab_lab.__all__)
-    code = (
-        "import sys, collab_lab, collab_lab.cli.main, collab_lab.conversion\n"
-        "assert not {'torch', 'fairseq', 'fairseq_collab', 'transformers'} & {*sys.modules}\n"
-        f"import collab_lab.{first}\nfrom collab_lab import {names}\n"
-        f"assert all(f.__doc__ and not hasattr(f, '__path__') for f in ({names}))"
-    )
+    code = f"""
+import os, sys, collab_lab, collab_lab.cli.main, collab_lab.conversion
+assert not {{"torch", "fairseq", "fairseq_collab", "transformers"}} & {{*sys.modules}}
+import fairseq_collab  # takes seconds, once
+for first in ("pricing.bits", "conversion", "pruning.choices", "api"):
+    if os.fork() == 0:
+        __import__(f"collab_lab.{{first}}")
+        from collab_lab import {names}
+        assert all(f.__doc__ and not hasattr(f, "__path__") for f in ({names}))
+        os._exit(0)
+    assert os.wait()[1] == 0, first
+"""
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -18,14 +18,18 @@ from fairseq.data import Dictionary, indexed_dataset
 from parity.test_prune_parity import trained
 from refusals import refusing
 from torch import nn, ones
+from toy_reparametrize import TARGET, converted
 from unit.test_checkpoint import STORED, edited
 from unit.test_export import CHECKPOINT, SENTENCES, opened, run, translations
 
-from collab_lab import convert, open_model, prune
+from collab_lab import open_model
 from collab_lab.cli import export
+from collab_lab.conversion.converter import check as check_source
 from collab_lab.export import check, ct2, hf, model
 from collab_lab.export.check import compare
 from collab_lab.export.model import Vocabulary, check_engine, vocabulary
+from collab_lab.pruning.surgery import check_heads, pruned
+from collab_lab.trained.attentions import attentions
 from collab_lab.trained.checkpoint import Trained
 from fairseq_compat import checkpoints
 
@@ -81,9 +85,11 @@ def test_pruning_and_conversion_account_for_every_weight(place: str, name: str) 
     source = with_extra(place, name=name)
     nothing = {type_: [[]] * 2 for type_ in source.heads}
     with refusing(name):
-        prune(source, retained={**nothing, "cross": [[1], [2]]})
+        check_heads(source)
+        pruned(source, {**nothing, "cross": [[1], [2]]})
     with refusing(name):
-        convert(source, "collab", 8, statistics={})
+        check_source(source, TARGET)
+        converted(source, dict.fromkeys(attentions(source.model), 8))
 
 
 @pytest.mark.parametrize("format_", ["ct2", "hf"])
@@ -108,17 +114,6 @@ def test_what_options_add_is_not_dropped(
 def test_what_options_change_is_not_dropped() -> None:
     with refusing("--quant-noise-scalar"):
         check_engine(opened(toy.model("transformer", quant_noise_scalar=0.1)), "X", ("relu",))
-
-
-def test_layers_to_keep_are_loaded_as_fairseq_does(tmp_path: Path) -> None:
-    path = toy_checkpoints.write(tmp_path / "c.pt", encoder_layers=3)
-    state = checkpoints.read(path)
-    state["cfg"]["model"].encoder_layers_to_keep = "0,2"
-    state["cfg"]["model"].decoder_layers_to_keep = "1"
-    checkpoints.save(state, path)
-    expected = toy_checkpoints.log_probabilities(path)
-    run(path, "--format=fairseq", "--out", tmp_path / "out")
-    assert toy_checkpoints.log_probabilities(tmp_path / "out" / "model.pt") == expected
 
 
 # ---- dictionaries --------------------------------------------------------------------------------
@@ -199,6 +194,7 @@ def test_each_side_keeps_its_length(
     longest = min(200, target - 1)
     said = capsys.readouterr().out
     assert f"max_input_length={source}, max_decoding_length={longest}," in said
+    assert "KV cache per target token (float32): " in said
     card = (tmp_path / "hf" / "README.md").read_text()
     assert f"source {source} tokens" in card
     assert f"translation {longest} tokens" in card
@@ -233,8 +229,8 @@ def test_pruned_models_are_padded_exactly(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    pruned = prune(open_model(stock, STORED), retained=KEPT[case]).model
-    pruned.save(tmp_path / "pruned.pt")
+    smaller = pruned(open_model(stock, STORED), KEPT[case])
+    smaller.save(tmp_path / "pruned.pt")
     found = check_equal(tmp_path / "pruned.pt", tmp_path, monkeypatch)
     assert len({*map(tuple, found)}) > 10
     assert capsys.readouterr().out.count("are zeros") >= 3

@@ -22,10 +22,7 @@ def test_standard_heads_are_a_line(tmp_path: Path) -> None:
 
 
 def test_what_is_drawn() -> None:
-    series = {
-        "shared keys": {64: [-3.0, -1.0], 32: [-4.0]},
-        "separate keys": {64: [-2.1]},
-    }
+    series = {"shared keys": {64: [-3.0, -1.0], 32: [-4.0]}, "separate keys": {64: [-2.1]}}
     page = figure.draw(series, "key width", "BLEU", "Title", "standard heads")
     axes = page.axes[0]
     seeds, shared, _, separate, standard = axes.lines

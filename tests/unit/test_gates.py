@@ -104,9 +104,7 @@ def test_gates_in_evaluation() -> None:
     assert attention.gates().tolist() == [0, 1, 1, 1]
 
 
-def test_a_gate_is_sampled_once_per_batch_in_training_only(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_gate_is_sampled_once_per_batch_in_training_only(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[int] = []
     sampled = gates.sample
     monkeypatch.setattr(

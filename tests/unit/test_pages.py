@@ -13,6 +13,14 @@ from collab_lab.results import page_data, pages
 from collab_lab.results.tables import TABLES
 
 INDEX = REPOSITORY / "results" / "README.md"
+#: The most bytes of a page, or of all pages of a folder.
+BYTES = {"README.md": 7_500, "docs/choose.md": 6_000, "docs/commands.md": 12_000,
+         "docs/*.md": 55_000} | {f"results/{page.name}": 10_000 for page in RESULTS}  # fmt: skip
+
+
+@pytest.mark.parametrize(("pages", "most"), BYTES.items())
+def test_pages_are_short(pages: str, most: int) -> None:
+    assert 0 < sum(page.stat().st_size for page in REPOSITORY.glob(pages)) <= most
 
 
 def test_tables_and_figures_are_what_the_data_make() -> None:
@@ -29,7 +37,7 @@ def test_a_number_that_was_typed_is_stale(tmp_path: Path) -> None:
     """So is a figure that is not there; prose is left alone."""
     (tmp_path / "results").mkdir()
     page = tmp_path / "README.md"
-    right = f"-1 <!-- table: prices_heads -->\n\n{TABLES['prices_heads']()}\n\n<!-- end --> -1\n"
+    right = f"-1 <!-- table: refit_ladder -->\n\n{TABLES['refit_ladder']()}\n\n<!-- end --> -1\n"
     page.write_text(right)
     assert page not in pages.stale(tmp_path)
     assert tmp_path / "results" / "decide.svg" in pages.stale(tmp_path)
@@ -41,8 +49,8 @@ def test_a_number_that_was_typed_is_stale(tmp_path: Path) -> None:
     "text",
     [
         "<!-- table: nothing -->\n\n<!-- end -->",
-        "<!-- table: front -->\n\n| a |",
-        "<!-- table: front -->\n\n<!-- table: prices_heads -->\n\n<!-- end -->",
+        "<!-- table: cache_shares -->\n\n| a |",
+        "<!-- table: cache_shares -->\n\n<!-- table: refit_ladder -->\n\n<!-- end -->",
     ],
 )
 def test_faulty_marks_are_rejected(text: str) -> None:

@@ -10,8 +10,6 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from commands import REPOSITORY
-from documents import PAGES
 from refusals import refusing
 from run_folders import start_run, write_run
 
@@ -28,17 +26,6 @@ def test_circumstances() -> None:
     assert datetime.fromisoformat(found["date"]).hour == 0
     assert found["hardware"] == hardware(cpu=True)
     assert re.search(r"\S, \d+ cores, \d+ threads? a training$", found["hardware"])
-
-
-def test_no_command_replaces_the_copy_that_knows_its_commit() -> None:
-    """``pip install .`` puts a copy of the repository in place of an editable installation."""
-    code = (
-        path
-        for name in ("examples", "fairseq_collab")
-        for path in (REPOSITORY / name).rglob("*.py")
-    )
-    for path in (*PAGES, *code):
-        assert not re.search(r"pip install '?(\.|fairseq-collab)", path.read_text()), path
 
 
 def test_no_commit_of_a_repository_that_we_are_installed_in(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+import attention_cases  # noqa: F401  (registers heads of one's own)
 import pytest
 import torch
 import toy
@@ -98,6 +99,8 @@ def kind(arch: str, symbols: Any = None, **options: Any) -> Any:
         (ours, kind(COLLAB, toy.task(30)), "has 24 symbols in the checkpoint, 34 in the model"),
         (ours, kind(COLLAB, reordered(toy.task())), "encoder's dictionary has the same size (24)"),
         (kind(LM), kind(LM, reordered(task())), "decoder's dictionary has the same size (24)"),
+        (kind("transformer_tied_heads"), kind(SIZED), "kind 100 in the checkpoint, separate keys"),
+        (kind(SIZED), kind("transformer_tied_heads"), "separate keys in the checkpoint, kind 100"),
     ],
 )
 def test_other_models_and_dictionaries(saved: Any, given: Any, message: str) -> None:
