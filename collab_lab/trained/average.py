@@ -6,12 +6,14 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from collab_common.errors import UserError
+from collab_common.files import sha256
 from collab_lab.trained.configuration import known_defaults
 from fairseq_compat import checkpoints, fairseq_fixes
 
@@ -107,8 +109,12 @@ def average_checkpoints(
     model = newest.pop("model")
     mean = Mean(model)
     mean.add(model, first)
+    known = {sha256(Path(first)): first}
     for path in others:
-        state = checkpoints.read(path)
+        state, content = checkpoints.read(path), sha256(Path(path))
+        if content in known:  # checkpoint_last.pt is that of an epoch, too
+            raise UserError(f"is the same as {known[content]}", path, "give each checkpoint once")
+        known[content] = path
         for name, value in function_options(state).items():
             if value != function.get(name, value):
                 problem = f"{name} is {value}, but {function[name]} in {first}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,14 @@ def test_models_of_equal_shapes_and_other_functions(
         with refusing(f"{paths[1]}: {next(iter(options))}", str(paths[0])):
             average_checkpoints(paths, tmp_path / "mean.pt")
     average_checkpoints([first, toy_checkpoints.write(other, arch, dropout=0.3)], tmp_path / "m.pt")
+
+
+def test_a_checkpoint_given_twice(trained: Path, tmp_path: Path) -> None:
+    paths = [trained / "checkpoint1.pt", tmp_path / "checkpoint_last.pt"]
+    shutil.copy(*paths)
+    for twice in (paths, [*paths[:1], *paths[:1]]):
+        with refusing(str(twice[1]), str(paths[0])):
+            average_checkpoints(twice, tmp_path / "mean.pt")
 
 
 def test_tied_weights_stay_tied(tmp_path: Path) -> None:
