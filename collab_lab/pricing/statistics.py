@@ -117,6 +117,7 @@ class Sums:
         self.module, self.maps = module, HeadMaps.of(module)
         self.queries, self.sums = 0, dict[str, Tensor]()
         self.inputs, self.every = list[Tensor](), 1
+        self.shifts = dict[str, Tensor]()
 
     def add(
         self, x: Tensor, y: Tensor, not_padding: Tensor, gradient: Tensor, *masks: Tensor | None
@@ -148,11 +149,20 @@ class Sums:
         cached = cached.flatten(0, 1)  # (B S, H (e + h_v))
         x, z = x[not_padding.T], (a @ y)[:, not_padding.T]  # (N_q, d + 1), (H, N_q, d_y)
         h = (a @ v).permute(1, 2, 0, 3).flatten(2)[not_padding.T]  # (N_q, H h_v)
+        z, h = self._shifted("z", z), self._shifted("h", h)
         gradient = gradient.flatten(0, 1)  # (B T, d)
         self.queries += len(x)
         self._count(x=x.T @ x, z=z.sum(1), zz=z.mT @ z, h=h.sum(0), hh=h.T @ h)
         self._count(gamma=gamma.mT @ gamma, g=gradient.T @ gradient)
         self._count(cached=cached.T @ cached)
+
+    def _shifted(self, name: str, rows: Tensor) -> Tensor:
+        """Rows ``(..., N, n)`` less the mean of the first batch.
+
+        The difference of a second moment and a squared mean that are nearly equal, of inputs that
+        hardly vary, would be the noise of single precision: covariances below 0.
+        """
+        return rows - self.shifts.setdefault(name, rows.mean(-2, keepdim=True))
 
     def _keep(self, y: Tensor) -> None:
         """Keep every so many of the inputs ``(n, d_y)``: more of the tokens, the fewer of them."""
@@ -170,6 +180,7 @@ class Sums:
         gamma, output, cached = (self.sums[name] / num_targets for name in ("gamma", "g", "cached"))
         z = z - mean.unsqueeze(2) * mean.unsqueeze(1)
         heads, inputs = hh - torch.outer(h, h), torch.cat(self.inputs)
+        mean = mean + self.shifts["z"].squeeze(1)
         result = Statistics(x, gamma, z, mean, output, heads, cached, inputs)
         if not all(torch.isfinite(value).all() for value in vars(result).values()):
             raise UserError("statistics of its attentions hold NaN or infinity", where)

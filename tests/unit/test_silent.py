@@ -25,6 +25,7 @@ from collab_lab.cli.options import loss_warnings
 from collab_lab.export import model as export
 from collab_lab.metrics.loss import say_if_guessing, say_if_guessing_valid
 from collab_lab.pricing.bits import Point, cheapest
+from collab_lab.pricing.heads import head_prices
 from collab_lab.pricing.statistics import collect
 from collab_lab.pruning.choices import without_gates
 from collab_lab.trained.attentions import attentions
@@ -87,6 +88,22 @@ def test_statistics_of_another_model(use: str, tmp_path: Path) -> None:
             USES[use](model, foreign)
     with pytest.raises(UserError):
         prices(model, sentences=9).heads("encoder")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("options", [{}, {"layernorm_embedding": True}])
+def test_inputs_that_hardly_vary(options: dict[str, Any], tmp_path: Path) -> None:
+    """As those of one sentence: single precision gives the covariances of double precision."""
+    model = model_of(tmp_path / "c.pt", **options)
+    exact = Trained(model.path, model.state, copy.deepcopy(model.model).double(), model.task)
+    batches = samples(model, "train", 1)
+    found, expected = collect(model, batches), collect(exact, batches)
+    for attention, statistics in found.items():
+        for name in ("value_covariance", "value_mean", "head_covariance"):
+            value, right = (getattr(x, name) for x in (statistics, expected[attention]))
+            near = max(1e-3 * float(right.abs().max()), 1e-9)
+            torch.testing.assert_close(value, right, rtol=0, atol=near)
+        assert min(head_prices(attention.module, statistics)) >= 0
+    assert convert(model, "grouped-query", 2, statistics=found, sentences=1).model
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
