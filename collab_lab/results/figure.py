@@ -44,7 +44,7 @@ LINES = {
     "d = 256": "--",
     "d = 512": ":",
     "even": "--",
-    "alone": "--",
+    "widths alone": "--",
 }
 GREY = STYLES["standard heads"][0]
 #: Decorator of all that draws.  The salt makes the identifiers in an SVG reproducible.

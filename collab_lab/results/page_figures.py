@@ -73,10 +73,10 @@ def cache() -> Figure:
                 if (row["what"], row["bits_option"]) == of:
                     series[name][row["share"]].append(row["lost"])
         panels[f"d = {d} (n = {len({row['model'] for row in rows})})"] = series
-    (only,) = panels.values() if len(panels) == 1 else ({},)
+    [(name, only)] = panels.items() if len(panels) == 1 else [("", {})]
     return draw(
         only, "bytes, as a share of a 16-bit KV cache", "loss (bits per target token)",
-        "What a smaller KV cache costs, without training (Multi30k, 8 heads)", log_y=True,
+        f"What a smaller KV cache costs, without training: Multi30k, 8 heads, {name}", log_y=True,
         panels=panels if len(panels) > 1 else None,
         names={1 / 32: "1/32", 1 / 24: "", 1 / 16: "1/16", 0.09375: "", 1 / 8: "1/8", 0.1875: "",
                1 / 4: "1/4", 0.28125: "", 1 / 2: "1/2", 0.53125: ""},

@@ -90,20 +90,6 @@ def prices_agreement() -> Rows:
         yield [label, *cells]
 
 
-@table()
-def prices_tuned() -> Rows:
-    columns = product(("bits", "chrF", "BLEU"), ("no training", "250"))
-    yield ["converted model", "KV cache", *map(", ".join, columns)]
-
-    def both(name: str) -> list[Runs]:
-        return [where(load("prices")["tuned"], name=name, training=on) for on in (False, True)]
-
-    for name in ("latent-4", "latent-8", "own-4", "grouped-2", "grouped-4", "heads-3", "heads-2"):
-        sides = list(zip(both(name), both("plain"), strict=True))
-        cells = [difference(*side, score) for score in SCORES for side in sides]
-        yield [data.KINDS[name].split(", K")[0], data.sizes(*sides[0])[0], *cells]
-
-
 DIFFERENCES = ("loss, difference (95%)", "chrF", "BLEU")
 QUERIES = {"standard": "standard heads", "separate": "separate keys",
            "diagonal": "shared, diagonal", "full": "shared, full", "own": "shared, own",
