@@ -201,11 +201,12 @@ def test_head_pruning(tmp_path: Path) -> None:
     assert [run.criterion.gate_penalty for run in gated.values()] == [0, 0.01, 0.1]
     assert {run.checkpoint.finetune_from_model for run in gated.values()} == {whole}
     gates = [f"{out}/pruned/7/gates/model/gates-{penalty}.pt" for penalty in ("0", "0.01")]
+    data = [f"{tmp_path}/data", "--cpu"]
     assert [(one[1], one[2:]) for one in asked(recorded.commands, "prune")] == [
-        *((f"{out}/{run}/average.pt", ["--gates", "--out", gate])
+        *((f"{out}/{run}/average.pt", [*data, "--gates", "--out", gate])
           for run, gate in zip(finished, gates, strict=True)),
         *((f"{out}/{run}/{standard}/average.pt",
-           [f"{tmp_path}/data", "--cpu", "--as-many-as", gates[1],
+           [*data, "--as-many-as", gates[1],
             "--out", f"{out}/pruned/7/{way}/model/{way}-0.01.pt"])
           for run, way in (("trained", "priced"), ("begun", "early"))),
     ]  # fmt: skip

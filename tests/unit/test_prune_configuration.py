@@ -54,7 +54,8 @@ def changed(source: Trained, change: str) -> Trained:
     """The pruned or converted model."""
     if change == "prune":
         return surgery.pruned(source, {type_: [[0, 2], [3]] for type_ in ATTENTION_TYPES})
-    return collab_lab.convert(source, "latent", shares={"cache": 0.3}, sentences=9).model
+    by_type = dict.fromkeys(ATTENTION_TYPES, "8,6")
+    return collab_lab.convert(source, "latent", by_type=by_type, sentences=9).model
 
 
 @pytest.mark.parametrize("change", ["prune", "convert"])
