@@ -17,7 +17,6 @@ A budget is spread over attentions by an exact search (:func:`cheapest`).
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -97,7 +96,7 @@ def cheapest(
         limits.append(LinearConstraint([cost // unit for cost in costs], ub=budget // unit))
     prices = [point.price for _, point in pairs]
     # The solver takes sums as equal that differ by less than 1e-6.
-    scale = 1e6 / max(*prices, sys.float_info.min)
+    scale = 1e6 / (max(prices) or 1.0)
     solution = milp(
         [scale * price for price in prices],
         integrality=1,

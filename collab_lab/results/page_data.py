@@ -156,12 +156,6 @@ def priced_groups() -> dict[str, Runs]:
     return groups
 
 
-def lost(models: Runs, **row: Any) -> float | None:
-    """The mean loss of one row over the models that have it."""
-    rows = (one for model in models for one in model["rows"])
-    return mean(one["lost"] for one in rows if row.items() <= one.items())
-
-
 def query_runs(folder: str) -> Runs:
     """Runs with ``queries``: those of the page's own, and those that both questions need."""
     found = [dict(run) for run in load("shared_keys")["runs"] if run["folder"] == folder]
