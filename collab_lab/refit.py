@@ -84,7 +84,10 @@ def blocks(layer: Any) -> list[Block]:
     padding_name, mask_name = (*names, "attn_mask")[:2]
 
     def attend(x: Tensor, call: Call) -> Tensor:
-        masks = {"key_padding_mask": call.get(padding_name), "attn_mask": call.get(mask_name)}
+        padding, mask = call.get(padding_name), call.get(mask_name)
+        if mask is not None:  # as padding: torch warns of masks of two types
+            mask = mask.isinf()
+        masks = {"key_padding_mask": padding, "attn_mask": mask}
         output: Tensor = layer.self_attn(x, x, x, need_weights=False, **masks)[0]
         return output
 

@@ -287,8 +287,8 @@ def check_changed(changed: Collection[str], cfg: DictConfig, path: Path) -> None
     fairseq would ignore it, or add it to the options of an older architecture.
     """
     known = {option.name for option in fields(TransformerOptions)}
-    for part in cfg.values():
-        known |= {*part} if isinstance(part, DictConfig) else set()
+    for part in cfg.values():  # a task without a dataclass has a namespace
+        known |= {*part} if isinstance(part, DictConfig) else {*getattr(part, "__dict__", ())}
     if unknown := sorted({*changed} - known):
         raise UserError(f"has no option {unknown[0]!r}", path)
 
