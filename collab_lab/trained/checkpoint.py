@@ -288,7 +288,10 @@ def check_changed(changed: Collection[str], cfg: DictConfig, path: Path) -> None
     """
     known = {option.name for option in fields(TransformerOptions)}
     for part in cfg.values():
-        known |= {*part} if isinstance(part, DictConfig) else set()
+        if isinstance(part, Namespace):  # of tasks without a dataclass
+            known |= {*vars(part)}
+        elif isinstance(part, DictConfig):
+            known |= {*part}
     if unknown := sorted({*changed} - known):
         raise UserError(f"has no option {unknown[0]!r}", path)
 
