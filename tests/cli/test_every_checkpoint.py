@@ -58,8 +58,7 @@ def test_every_command(words: str, multilingual: Path, corpus: Path, tmp_path: P
     paths = {"MODEL": str(multilingual), "DATA": str(corpus), "OUT": str(tmp_path / "out")}
     for name, path in paths.items():
         words = words.replace(name, path)
-    output = succeed("fairseq-collab", *words.split(), PYTHONHASHSEED="1")
-    assert "Warning" not in output or "reparametrize" not in words
+    succeed("fairseq-collab", *words.split(), PYTHONHASHSEED="1")
 
 
 def test_a_direction_must_be_chosen(multilingual: Path, corpus: Path, tmp_path: Path) -> None:

@@ -13,7 +13,10 @@ from commands import REPOSITORY, USER_DIR, succeed, write_copy_task
 pytestmark = pytest.mark.slow
 
 DOCS = (REPOSITORY / "docs" / "trained_models.md").read_text().replace("\\\n", " ")
-COMMANDS = re.findall(r"^echo .* \| (fairseq-interactive .*?)(?: +#.*)?$", DOCS, re.M)
+#: The command, and in its comment the options of the other subwords.
+((COMMAND, OTHER),) = re.findall(
+    r"^echo .* \| (fairseq-interactive .*?) +# subword_nmt: (.*)$", DOCS, re.M
+)
 
 
 @pytest.mark.parametrize("subwords", ["sentencepiece", "subword_nmt"])
@@ -26,7 +29,9 @@ def test_a_line_is_segmented_and_joined(subwords: str, tmp_path: Path) -> None:
     languages = ["--source-lang=en", "--target-lang=de"]
     succeed(*prepare, *languages, "--subwords", subwords, "--vocab-size=20")
     succeed("fairseq-train", data, *USER_DIR, *MODEL, *SHORT, "--save-dir", model)
-    (command,) = (words for words in map(shlex.split, COMMANDS) if subwords in words)
+    command = shlex.split(COMMAND)
+    if subwords == "subword_nmt":
+        command[command.index("--bpe") :] = shlex.split(OTHER)
     folder = command[1]
     command = [word.replace(folder, str(data)) for word in command]
     command[command.index("model.pt")] = str(model / "checkpoint_last.pt")

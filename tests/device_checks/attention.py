@@ -78,8 +78,9 @@ def within(errors: dict[str, float], bound: float) -> str:
 def attention_errors(kind: Variant, device: torch.device, dtype: torch.dtype, bound: float) -> str:
     """Of each attention type, and with torch's fused kernel, which must be used."""
     errors = {}
-    for type_, layer, module, _ in attentions(model_of(kind.name)):
-        if layer == 0:
+    for attention in attentions(model_of(kind.name)):
+        type_, module = attention.type, attention.module
+        if attention.layer == 0:
             errors |= errors_of(module, type_, FEW, device, dtype)
     fused = mock.patch.object(base, "fused_heads", wraps=base.fused_heads)
     with fused as kernel, sdpa_kernel([*FUSED]):
