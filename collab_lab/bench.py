@@ -311,7 +311,7 @@ def decode(kind: str, preset: str, lengths: list[int], beam: int, device: Any) -
     ours = random_model(arch, preset, task, **more, max_target_positions=lengths[-1] + 2)
     model = (plain(ours) if kind == "stock fairseq" else ours).model.to(device)
     del ours
-    translator(model, task, beam, length=8)(batch)  # the first steps allocate
+    translator(model, task, beam, length=min(8, lengths[-1]))(batch)  # the first steps allocate
     translate = translator(model, task, beam, length=lengths[-1])
     records: list[Record] = []
     steps = 0

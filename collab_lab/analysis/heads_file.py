@@ -4,6 +4,7 @@
      "subset": "valid", "arch": ..., "command": ..., commit, versions, ...,
      "heads": {"encoder": [8, 8], "decoder": [8, 8], "cross": [8, 8]},
      "stages": {NAME of a finished stage: its settings, ...},
+     "resumed": {NAME of a stage measured by a later command: {"command": ..., commit, ...}, ...},
      "sentences": n,
      "measures": {NAME: {"encoder": [[x per head] per layer], "decoder": ..., "cross": ...}, ...},
      "offsets": {"offsets": [-3, ..., 3],

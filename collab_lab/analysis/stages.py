@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -76,8 +76,20 @@ def identity(checkpoint: Path, data: Path, subset: str) -> dict[str, Any]:
     }
 
 
-def run(results: dict[str, Any], stages: Iterable[Stage], trained: Trained, path: Path) -> None:
-    """Measure the stages that ``results`` lack, and write it after each."""
+def run(
+    results: dict[str, Any],
+    stages: Iterable[Stage],
+    trained: Trained,
+    path: Path,
+    origin: Mapping[str, Any],
+) -> None:
+    """Measure the stages that ``results`` lack, and write it after each.
+
+    Args:
+        origin: provenance of now; it is kept for each stage of which ``results`` has another.
+    """
+    is_first = all(results[name] == value for name, value in origin.items())
+    resumed = results.setdefault("resumed", {})
     for stage in stages:
         if results["stages"].get(stage.name) == stage.settings:
             say(f"{path}: {stage.name} is there already")
@@ -87,6 +99,10 @@ def run(results: dict[str, Any], stages: Iterable[Stage], trained: Trained, path
         results |= measured
         results["roles"] = measures.roles(results, trained.heads)
         results["stages"][stage.name] = stage.settings
+        if is_first:
+            resumed.pop(stage.name, None)
+        else:
+            resumed[stage.name] = dict(origin)
         heads_file.write(path, results)
 
 

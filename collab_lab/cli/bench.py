@@ -37,7 +37,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--lengths", nargs="+", type=positive, metavar="N",
         help="measure instead how seconds per token and memory grow with the length of "
-        "translations: 64 sentences, beam 1 and 5, d = 512, stock fairseq and six kinds of heads",
+        "translations: 64 sentences, beam 1 and 5, d = 512, stock fairseq and eight kinds of heads",
     )  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="take fewer turns, translate less")
     parser.add_argument(
@@ -116,7 +116,10 @@ def length_table(records: Sequence[dict[str, Any]]) -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-    args = build_parser().parse_args(argv)
+    parser = build_parser()
+    args = parser.parse_args(argv)
+    if args.lengths:
+        options.reject(parser, args, ("presets",), "has no effect with --lengths")
     options.check_out(args)
     options.import_models(args)
     content = measure(args)

@@ -29,9 +29,9 @@ COLUMNS = {
 def build_parser() -> argparse.ArgumentParser:
     parser = options.parser_of(
         "cost",
-        "Count parameters, KV cache per token (bytes of keys and values in float32; a latent "
-        "counts as key) and multiply-adds of translation models and language models. For shared "
-        "keys, count the model with standard heads, too.",
+        "Count parameters, KV cache per token (bytes of keys and values in float32, or in the "
+        "bits of --cache-bits; a latent counts as key) and multiply-adds of translation models and "
+        "language models. For shared keys, count the model with standard heads, too.",
     )
     parser.add_argument(
         "checkpoints", type=Path, nargs="+", metavar="CHECKPOINT", help="checkpoint of a model"

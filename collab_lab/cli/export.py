@@ -67,30 +67,34 @@ def main(argv: Sequence[str]) -> int:
             raise UserError(problem, f"--format {args.format}", f"pip install {package}")
     options.check_out(args)
     options.import_models(args)
-    from collab_lab.export import model
-    from collab_lab.metrics.loss import say_if_guessing_valid
+    from collab_lab.export import check, model
+    from collab_lab.metrics.loss import is_signed, say_if_guessing_valid
     from fairseq_compat.checkpoints import naming
 
     trained = model.load(args.checkpoint)
     if args.no_cache_bits:
         trained = model.without_rounding(trained)
-    words = model.vocabulary(trained, args.data) if args.check else None
+    words = None
+    if args.check:
+        if trained.is_language_model:
+            raise UserError("--check needs a translation model", trained.path, "leave it out")
+        words = model.vocabulary(trained, args.data)
+        check.sources_to_check(trained, words, args.check)  # a missing set fails at once
     with naming(args.checkpoint), whole_folder(args.out) as folder:
         if args.format == "fairseq":
             model.write(trained, folder)
         else:  # with packages that may be missing
             exporter = import_module(f"collab_lab.export.{args.format}")
             exporter.export(trained, args.data, folder)
-            say_if_guessing_valid(args.checkpoint, args.data)
         if args.format == "hf":
             from collab_lab.results import card
 
             card.write(trained, args.data, folder, args.out.name)
     print(f"{args.out}: {args.checkpoint} for {args.format}")
+    if args.format != "fairseq" and not is_signed(trained.model):
+        say_if_guessing_valid(args.checkpoint, args.data)
     if words is None:
         return 0
-    from collab_lab.export.check import compare
-
-    lines, are_equal = compare(trained, words, args.out, args.format, args.check)
+    lines, are_equal = check.compare(trained, words, args.out, args.format, args.check)
     print(*lines, sep="\n")
     return 0 if are_equal else 1

@@ -70,9 +70,10 @@ def main(argv: Sequence[str]) -> int:
     to_measure = planned(args, loaded)
     args.out.mkdir(parents=True, exist_ok=True)
     results = heads_file.resume(path, stages.identity(args.checkpoint, args.data, args.subset))
-    results |= {"arch": loaded.arch, "heads": heads, **options.provenance("heads", argv, args.cpu)}
+    origin = options.provenance("heads", argv, args.cpu)
+    results = {"arch": loaded.arch, "heads": heads, **origin, **results}
     try:
-        stages.run(results, to_measure, loaded, path)
+        stages.run(results, to_measure, loaded, path, origin)
     finally:  # when interrupted, of the measures that are done
         if results["stages"]:
             heads_page.write_page(results, args.out)

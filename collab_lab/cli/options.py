@@ -75,9 +75,9 @@ def check_out(args: Namespace, *more: Path) -> None:
 
 def check_model_out(args: Namespace) -> None:
     """Raise UserError unless ``--out`` can be a checkpoint, with a configuration next to it."""
-    check_out(args, args.out.with_suffix(".yaml"))
     if args.out.suffix != ".pt":
         raise UserError("is no name of a checkpoint", args.out, "give --out a name with .pt")
+    check_out(args, args.out.with_suffix(".yaml"))
 
 
 def check_new(args: Namespace, *results: Path) -> None:
@@ -184,12 +184,6 @@ def device(args: Namespace) -> torch.device:
 def provenance(command: str, argv: Sequence[str], cpu: bool = True) -> dict[str, Any]:
     """What a file of results says of its origin."""
     return {"command": shlex.join(["fairseq-collab", command, *argv]), **circumstances(cpu)}
-
-
-def given(parser: ArgumentParser, args: Namespace, *names: str) -> dict[str, Any]:
-    """The options that are not at their defaults, by name; the others are None."""
-    values = {name: getattr(args, name) for name in names}
-    return {n: None if value == parser.get_default(n) else value for n, value in values.items()}
 
 
 @contextmanager

@@ -78,7 +78,8 @@ def check_options(parser: argparse.ArgumentParser, args: argparse.Namespace) -> 
             retained=args.votes or args.keep_heads or args.gates or None,
             random=args.random,
             same_on_each_side=args.same_on_each_side,
-            **options.given(parser, args, "keep", "types"),
+            keep=args.keep,
+            types=args.types,
         )
 
 

@@ -33,6 +33,20 @@ def validation_sources(words: Vocabulary, number: int) -> list[Tensor]:
     return []
 
 
+def sources_to_check(trained: Trained, words: Vocabulary, number: int) -> list[Tensor]:
+    """The :func:`validation_sources` that the model can read.
+
+    Raises:
+        UserError: there is none.
+    """
+    longest = trained.model.max_positions()[0]
+    sources = [s for s in validation_sources(words, number) if len(s) <= longest]
+    if not sources:
+        problem = "has no validation set to check translations on"
+        raise UserError(problem, words.folder, "give its data folder")
+    return sources
+
+
 def compare(
     trained: Trained, words: Vocabulary, folder: Path, format_: str, number: int
 ) -> tuple[list[str], bool]:
@@ -41,11 +55,7 @@ def compare(
     Raises:
         UserError: there is no validation set.
     """
-    longest = trained.model.max_positions()[0]
-    sources = [s for s in validation_sources(words, number) if len(s) <= longest]
-    if not sources:
-        problem = "has no validation set to check translations on"
-        raise UserError(problem, words.folder, "give its data folder")
+    sources = sources_to_check(trained, words, number)
     ours = by_fairseq(trained.model, words, sources)
     if format_ == "fairseq":
         theirs = by_fairseq(model.load(folder / "model.pt").model, words, sources)

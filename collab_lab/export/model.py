@@ -1,7 +1,7 @@
 """The model to export: opened without its data folder, as fairseq's own model, its dictionaries.
 
 A model of fairseq's own is exact where no head needs more than the d/H dimensions of a standard
-head: see :mod:`.attention`.
+head: see :mod:`.standard_weights`.
 """
 
 from __future__ import annotations

@@ -126,7 +126,8 @@ def swap_attention(
         for name, attention in heads.items():
             if allowed_range := target.out_of_range(attention, widths[name]):
                 raise UserError(f"key width {widths[name]} is out of range", name, allowed_range)
-    prices = {} if inputs is None else collect(model, heads, inputs, loss, seed or 1)
+    seed = 1 if seed is None else seed
+    prices = {} if inputs is None else collect(model, heads, inputs, loss, seed)
     trained = {name: TrainedAttention(heads[name], prices.get(name)) for name in heads}
     if isinstance(key_dim, float):
         widths = spread(trained, key_dim, query, target)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from collab_common.errors import UserError
 from collab_lab.trained.checkpoint import Trained, in_evaluation, open_model, samples
 
 logger = logging.getLogger(__name__)
@@ -88,13 +88,18 @@ def sentence_losses(model: Any, samples: Sequence[Mapping[str, Any]]) -> tuple[T
     return torch.cat(losses), torch.cat(tokens)
 
 
+def is_signed(model: Any) -> bool:
+    """Whether a model rejects another dictionary by its signature, as models of ours do."""
+    return hasattr(model.decoder, "dictionary_signature")
+
+
 def say_if_guessing(trained: Trained, batches: Sequence[Mapping[str, Any]]) -> None:
     """Log a warning where words are predicted no better than by their frequencies in ``batches``.
 
     That is so with another dictionary of equal size.  Models of ours have a signature against it.
     """
     model, some = trained.model, batches[:: max(1, len(batches) // 4)]
-    if hasattr(model.decoder, "dictionary_signature"):
+    if is_signed(model):
         return
     targets = [s["target"][predicted(model.decoder, s["target"])] for s in some]
     counts = torch.cat(targets).bincount().double()
@@ -109,12 +114,20 @@ def say_if_guessing(trained: Trained, batches: Sequence[Mapping[str, Any]]) -> N
 
 
 def say_if_guessing_valid(checkpoint: Path, data: Path | None) -> None:
-    """:func:`say_if_guessing` on the validation set of a data folder, where that has both sides."""
-    with suppress(FileNotFoundError):
+    """:func:`say_if_guessing` on the validation set of a data folder, where that has both sides.
+
+    A set that cannot be read is a warning, too: what was made of the model is as good without.
+    """
+    try:
         trained = open_model(checkpoint, data)
         batches = samples(trained, "valid", 100)
-        if batches[0]["target"] is not None:
-            say_if_guessing(trained, batches)
+    except FileNotFoundError:  # a folder of dictionaries
+        return
+    except UserError as error:
+        logger.warning("whether the model fits its data folder was not measured: %s", error)
+        return
+    if batches[0]["target"] is not None:
+        say_if_guessing(trained, batches)
 
 
 def mean_bits(model: Any, samples: Sequence[Mapping[str, Any]]) -> float:

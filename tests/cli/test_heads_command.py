@@ -97,8 +97,16 @@ def test_an_interrupted_analysis_is_resumed(
     assert set(kept["measures"]) == MEASURES - {"relevance"}
     assert "**confidence**" in (tmp_path / "heads.md").read_text()
     monkeypatch.setattr(stages, "attention", interrupted)
-    found = run(tmp_path, *arguments)
+    found = run(tmp_path, *arguments, "--cpu")
     assert set(found["measures"]) == MEASURES
+    assert found["command"] == kept["command"]
+    assert [stage for stage, made in found["resumed"].items() if "--cpu" in made["command"]] == [
+        "relevance"
+    ]
+    assert (
+        f"Later, relevance: `{found['resumed']['relevance']['command']}`"
+        in (tmp_path / "heads.md").read_text()
+    )
     assert found["measures"]["confidence"] == kept["measures"]["confidence"]
     assert cli.main(["heads", str(stock), str(data), "--out", str(tmp_path)]) == 1  # valid
 

@@ -13,7 +13,7 @@ from collab_lab.cli.main import main
 
 #: By command: options of which one is wrong, or missing.
 USAGE = {
-    "bench": ["--presets huge"],
+    "bench": ["--presets huge", "--lengths 9 --presets tiny"],
     "average --out out.pt": ["", ". --last 0", "a b --last 2"],
     "data prepare --text t --out o --source-lang en --target-lang de": [
         "--allow-loss nan", "--allow-loss 5", "--like d --vocab-size 9",

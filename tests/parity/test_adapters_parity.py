@@ -331,6 +331,15 @@ def test_a_share_is_spread_and_not_dearer_than_even(query: str) -> None:
     again.load_state_dict(model.state_dict())
 
 
+def test_each_seed_is_another() -> None:
+    batch, found = inputs("bert"), []
+    for seed in (None, 1, 0):
+        swap_attention(model := muted(), 4, inputs=[batch], seed=seed)
+        found.append(model(**batch).last_hidden_state)
+    assert torch.equal(found[0], found[1])
+    assert not torch.equal(found[1], found[2])
+
+
 def test_the_whole_share_is_exact() -> None:
     model, batch = muted(), inputs("bert")
     expected = model(**batch).last_hidden_state

@@ -78,6 +78,11 @@ def test_ratios_are_of_the_same_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (other["low"], other["high"]) == pytest.approx((2.1, 3.9))
 
 
+def test_a_length_below_the_warm_ups() -> None:
+    (record,) = bench.decode("multi-query", "tiny", [4], 1, CPU)
+    assert record["length"] == 4
+
+
 def test_memory_is_of_one_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """The parent's peak, and those of other models, do not count."""
     waste = torch.ones(2**26)  # 256 MiB

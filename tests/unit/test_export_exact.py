@@ -28,6 +28,7 @@ from collab_lab.conversion.converter import check as check_source
 from collab_lab.export import check, ct2, hf, model
 from collab_lab.export.check import compare
 from collab_lab.export.model import Vocabulary, check_engine, vocabulary
+from collab_lab.metrics import loss
 from collab_lab.pruning.surgery import check_heads, pruned
 from collab_lab.trained.attentions import attentions
 from collab_lab.trained.checkpoint import Trained
@@ -336,9 +337,35 @@ def test_check_translates_in_both_engines(
     assert len(lines) == 3
 
 
-def test_check_needs_a_validation_set(tmp_path: Path) -> None:
+@pytest.mark.parametrize("format_", FORMATS)
+def test_check_needs_a_validation_set(format_: str, tmp_path: Path) -> None:
+    path, out = edited(tmp_path / "c.pt"), tmp_path / "out"
     with refusing(str(STORED), "validation set"):
-        run(edited(tmp_path / "c.pt"), STORED, "--format=ct2", "--check", "--out", tmp_path / "out")
+        run(path, STORED, f"--format={format_}", "--check", "--out", out)
+    assert not out.exists()
+
+
+def test_check_needs_a_translation_model(tmp_path: Path) -> None:
+    path, out = toy_checkpoints.write(tmp_path / "c.pt", "transformer_lm"), tmp_path / "out"
+    with refusing(str(path), "--check needs a translation model"):
+        run(path, "--format=fairseq", "--check", "--out", out)
+    assert not out.exists()
+
+
+def test_a_bad_validation_set_leaves_the_export(
+    stock: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It has a sentence that is too long; models with a signature are not opened for it."""
+    data = tmp_path / "data"
+    shutil.copytree(STORED, data)
+    for language in ("en", "de"):
+        words = Dictionary.load(str(data / f"dict.{language}.txt"))
+        write_set(data / f"valid.en-de.{language}", words, [["w1"] * 2000])
+    run(stock, data, "--format=ct2", "--out", tmp_path / "a")
+    assert (tmp_path / "a" / "model.bin").exists()
+    assert "was not measured" in caplog.text
+    monkeypatch.setattr(loss, "open_model", lambda *a: pytest.fail("opened a second time"))
+    run(edited(tmp_path / "c.pt"), data, "--format=ct2", "--out", tmp_path / "b")
 
 
 def test_ctranslate2s_own_converter_reads_the_export(stock: Path, tmp_path: Path) -> None:

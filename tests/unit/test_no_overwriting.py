@@ -48,6 +48,15 @@ def test_what_exists_is_not_written_over(
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.parametrize("out", [".", "..", "model"])
+@pytest.mark.parametrize("command", ["prune m.pt --keep 1", "reparametrize m.pt . --key-dim 4"])
+def test_no_name_of_a_checkpoint(
+    command: str, out: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command.split(), "--out", out]) == 1
+    assert f"error: {out}: is no name of a checkpoint; " in capsys.readouterr().err
+
+
 def test_force(folder: Path) -> None:
     assert main(["table", "runs", "--out", ".", "--force"]) == 0
     assert main(["table", "runs", "--out", "."]) == 1

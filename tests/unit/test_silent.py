@@ -127,6 +127,8 @@ def test_statistics_of_half_precision(arch: str, dtype: torch.dtype, tmp_path: P
             torch.testing.assert_close(
                 value, getattr(expected[attention], name), rtol=1e-4, atol=1e-9
             )
+    if "_lm" in arch:  # in memory, without the sentences that convert reads
+        return
     made = convert(half, size=8, statistics=found).model.model
     assert all(torch.isfinite(x).all() for x in made.state_dict().values())
 
