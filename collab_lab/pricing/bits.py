@@ -96,7 +96,7 @@ def cheapest(
         limits.append(LinearConstraint([cost // unit for cost in costs], ub=budget // unit))
     prices = [point.price for _, point in pairs]
     # The solver takes sums as equal that differ by less than 1e-6.
-    scale = 1e6 / (max(prices) or 1.0)
+    scale = 1e6 / max(*prices, 1e-12)
     solution = milp(
         [scale * price for price in prices],
         integrality=1,

@@ -128,7 +128,7 @@ def average_checkpoints(
 def function_options(state: Mapping[str, Any]) -> dict[str, str]:
     """The options of a checkpoint's model that change its function, where they are known."""
     options = (state.get("cfg") or {}).get("model") or state.get("args") or {}
-    values = options if isinstance(options, Mapping) else vars(options)
+    values: Mapping[str, Any] = options if isinstance(options, Mapping) else vars(options)
     known = known_defaults(str(values.get("_name") or values.get("arch")))
     return {
         name: str(values.get(name, default))
