@@ -320,7 +320,8 @@ class Converter:
         """An attention at all sizes of a grid and all bits, before L-BFGS; size 0: as it is."""
         target, module, trained = self.target, attention.module, self.attentions[attention]
         made = [(0, (module.state_dict(), 0.0))] if target.unchanged_size(module) == 0 else []
-        made += [(size, target.convert(trained, size, steps=0)) for size in target.grid(module)]
+        sizes = [target.largest(module)] if target.one_size else target.grid(module)
+        made += [(size, target.convert(trained, size, steps=0)) for size in sizes]
         return [
             point(attention, size, weights, price + trained.rounding_price(weights, bits), bits)
             for bits in ((0,) if attention.type == "encoder" else (0, *BITS))

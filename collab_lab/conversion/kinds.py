@@ -102,9 +102,6 @@ class Narrower(Target):
     inherited = ("v_head_size",)
     one_size = True
 
-    def grid(self, module: Any) -> list[int]:
-        return [self.largest(module)]
-
     def out_of_range(self, module: Any, size: int) -> str | None:
         if size % module.num_heads:
             return f"give a multiple of its {module.num_heads} heads"

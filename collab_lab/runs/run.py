@@ -15,6 +15,7 @@ RUN/score.json          written last and atomically: if it exists, the run is fi
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
@@ -22,7 +23,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from fairseq.utils import split_paths
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
@@ -166,7 +166,7 @@ def data_folder(config: Any) -> Path:
 
     The others have text for training alone.
     """
-    return Path(split_paths(str(config.task.data))[0])
+    return Path(str(config.task.data).split(os.pathsep)[0])
 
 
 def is_ours(user_dir: str | None) -> bool:

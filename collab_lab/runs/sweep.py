@@ -19,7 +19,6 @@ from typing import Any
 import yaml
 from fairseq.dataclass import initialize
 from fairseq.models import MODEL_REGISTRY
-from fairseq.utils import split_paths
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigLoadError, ConfigStore
 from hydra.core.global_hydra import GlobalHydra
@@ -248,7 +247,7 @@ def complete(config: DictConfig) -> DictConfig:
     with open_dict(config):
         config.merge_with(_FORCED)
         if data := config.task.get("data"):
-            folders = (str(Path(folder).resolve()) for folder in split_paths(data))
+            folders = (str(Path(folder).resolve()) for folder in data.split(os.pathsep))
             config.task.data = os.pathsep.join(folders)
         # A plug-in that is no folder here is found by its name, wherever it is installed.
         if (plugin := config.common.get("user_dir")) and Path(plugin).exists():
