@@ -286,9 +286,9 @@ def check_changed(changed: Collection[str], cfg: DictConfig, path: Path) -> None
 
     fairseq would ignore it, or add it to the options of an older architecture.
     """
-    known = {option.name for option in fields(TransformerOptions)}
-    for part in cfg.values():  # a task without a dataclass has a namespace
-        known |= {*part} if isinstance(part, DictConfig) else {*getattr(part, "__dict__", ())}
+    known = {option.name for option in fields(TransformerOptions)} | {"data"}
+    for part in cfg.values():  # a namespace, of a task without a dataclass, has taken any name
+        known |= {*part} if isinstance(part, DictConfig) else set()
     if unknown := sorted({*changed} - known):
         raise UserError(f"has no option {unknown[0]!r}", path)
 

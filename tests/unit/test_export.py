@@ -19,7 +19,6 @@ import sentencepiece
 import torch
 import toy
 import yaml
-from commands import REPOSITORY
 from fairseq import checkpoint_utils
 from fairseq.sequence_generator import SequenceGenerator
 from omegaconf import OmegaConf
@@ -133,13 +132,32 @@ def subwords_in(folder: Path) -> sentencepiece.SentencePieceProcessor:
     return sentencepiece.SentencePieceProcessor(str(folder / "spm.model"))
 
 
-def snippets() -> list[str]:
-    """Those of the docs that translate: in Python with fairseq, CTranslate2, Hugging Face."""
-    docs = (REPOSITORY / "docs" / "trained_models.md").read_text().partition("## Translate")[2]
-    return re.findall(r"```python\n(.*?)```", docs, re.S)
+#: What users write to translate: with fairseq, CTranslate2, Hugging Face.
+OF_FAIRSEQ = """
+from fairseq.models.transformer import TransformerModel
+subwords = {"bpe": "sentencepiece", "sentencepiece_model": "my-data/spm.model"}
+model = TransformerModel.from_pretrained(
+    "my-model", "average.pt", "my-data", user_dir="fairseq_collab", **subwords
+)
+print(model.translate("A dog runs.", beam=5))
+"""
+OF_CT2 = """
+import ctranslate2, sentencepiece
+pieces = sentencepiece.SentencePieceProcessor("data/multi30k/spm.model")
+tokens = pieces.encode("A dog runs.", out_type=str)
+options = {"beam_size": 1, "max_decoding_length": 200, "suppress_sequences": [["<blank>"]]}
+[found] = ctranslate2.Translator("ct2-model").translate_batch([tokens], **options)
+print(pieces.decode(found.hypotheses[0]))
+"""
+OF_HF = """
+from transformers import AutoTokenizer, MarianMTModel
+tokeniser, model = (kind.from_pretrained("hf-model") for kind in (AutoTokenizer, MarianMTModel))
+tokens = model.generate(**tokeniser("A dog runs.", return_tensors="pt"))
+print(tokeniser.decode(tokens[0], skip_special_tokens=True))
+"""
 
 
-def test_the_tokeniser_and_the_snippets_of_the_docs(
+def test_the_tokeniser_and_translations_in_python(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A dictionary of sentencepiece's pieces; CTranslate2's translation is fairseq's."""
@@ -166,19 +184,18 @@ def test_the_tokeniser_and_the_snippets_of_the_docs(
     expected = [symbols.index(p) for p in pieces.encode(sentence, out_type=str)] + [symbols.eos()]
     assert tokeniser(sentence)["input_ids"] == expected
     assert tokeniser.decode(expected, skip_special_tokens=True) == sentence
-    _, of_ct2, of_hf = snippets()
-    exec(of_ct2.replace("beam_size=5", "beam_size=1"), {})  # beams end by rules of each engine
+    exec(OF_CT2, {})  # with beam 1: beams end by rules of each engine
     source = [[*map(symbols.index, pieces.encode("A dog runs.", out_type=str)), symbols.eos()]]
     batch = {"src_tokens": torch.tensor(source), "src_lengths": torch.tensor([len(source[0])])}
     generator = SequenceGenerator([model], symbols, beam_size=1)
     best = generator.generate([model], {"net_input": batch})[0][0]["tokens"][:-1]
     assert len(best) == 200, "neither ends by itself"
     assert capsys.readouterr().out == pieces.decode([symbols[i] for i in best]) + "\n"
-    exec(of_hf, {})
+    exec(OF_HF, {})
     assert capsys.readouterr().out.count("\n") == 1
 
 
-def test_the_snippet_of_fairseqs_hub(
+def test_translation_with_fairseqs_hub(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Alignments and attention weights, too."""
@@ -188,7 +205,7 @@ def test_the_snippet_of_fairseqs_hub(
         shutil.copy(dictionary, "my-data")
     (tmp_path / "my-model").mkdir()
     edited(tmp_path / "my-model" / "average.pt")
-    exec(snippets()[0], known := {})
+    exec(OF_FAIRSEQ, known := {})
     assert capsys.readouterr().out.endswith("\n")
     model = known["model"]
     (best, *_) = model.generate(model.binarize("w1 w2 w3"), beam=4, print_alignment="hard")
