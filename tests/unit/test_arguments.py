@@ -43,6 +43,7 @@ CASES: dict[str, list[dict[str, Any]]] = {
     "convert": [
         {"size": 8, "shares": CACHE},
         {"size": 8, "by_type": BY_TYPE},
+        {"by_type": dict.fromkeys(ATTENTION_TYPES, 0)},
         {"by_type": BY_TYPE, "shares": CACHE},
         {"size": 8, "by_type": {"croos": 4}},
         {"shares": {"chache": 0.5}},
