@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
@@ -15,7 +15,7 @@ from fairseq import utils
 from fairseq.checkpoint_utils import load_checkpoint_to_cpu, load_model_ensemble_and_task
 from fairseq.data import data_utils
 from fairseq.models import FairseqLanguageModel
-from fairseq.tasks import setup_task
+from fairseq.tasks import TASK_REGISTRY, setup_task
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
@@ -286,9 +286,12 @@ def check_changed(changed: Collection[str], cfg: DictConfig, path: Path) -> None
 
     fairseq would ignore it, or add it to the options of an older architecture.
     """
-    known = {option.name for option in fields(TransformerOptions)} | {"data"}
-    for part in cfg.values():  # a namespace, of a task without a dataclass, has taken any name
+    known = {option.name for option in fields(TransformerOptions)}
+    for part in cfg.values():
         known |= {*part} if isinstance(part, DictConfig) else set()
+    if isinstance(cfg.task, Namespace):  # which has taken any name
+        TASK_REGISTRY[cfg.task.task].add_args(parser := ArgumentParser())
+        known |= {*vars(parser.parse_known_args(["."])[0])}
     if unknown := sorted({*changed} - known):
         raise UserError(f"has no option {unknown[0]!r}", path)
 

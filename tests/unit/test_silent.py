@@ -22,6 +22,8 @@ from collab_common.errors import UserError
 from collab_lab import convert, open_model, prices, prune, validation_loss
 from collab_lab.advice.advisor import candidates
 from collab_lab.cli.options import loss_warnings
+from collab_lab.conversion.base import Conversion
+from collab_lab.conversion.converter import Converter
 from collab_lab.export import model as export
 from collab_lab.metrics.loss import say_if_guessing, say_if_guessing_valid
 from collab_lab.pricing.bits import Point, cheapest
@@ -326,7 +328,8 @@ def test_options_of_the_training(
 
 def test_a_language_model_whose_option_fairseq_ignores() -> None:
     model = in_memory("transformer_lm", scale_heads=True, max_target_positions=40)
-    assert convert(model, size=16, statistics=collect(model, [lm_batch()])).model
+    converter = Converter(model, Conversion(), collect(model, [lm_batch()]))
+    assert converter.convert(dict.fromkeys(attentions(model.model), 16))
 
 
 def lm_batch() -> dict[str, Any]:
@@ -363,7 +366,7 @@ def test_a_checkpoint_without_a_signature(missing: str, tmp_path: Path) -> None:
     del state["model"][missing]
     torch.save(state, path)
     with refusing(missing):
-        open_model(path, toy_checkpoints.COPY, activation_fn="gelu")
+        open_model(path, toy_checkpoints.COPY)
 
 
 def test_results_are_short(tmp_path: Path) -> None:
