@@ -59,7 +59,8 @@ def test_costs_are_known_before_a_model_is_built(name: str) -> None:
             converter = Converter(model, conversion, statistics)
         except UserError:
             continue
-        sizes = {one: converter.target.grid(one.module)[0] for one in converter.attentions}
+        points = {one: converter.curve(one) for one in converter.attentions}
+        sizes = {one: next(p.size for p in curve if p.size) for one, curve in points.items()}
         made = totals(converter.convert(sizes)[0].model)
         for of in COSTS:
             expected = whole[of]
@@ -147,3 +148,5 @@ def test_the_interval_of_a_mean_per_token_is_the_bootstraps() -> None:
     assert found.mean == pytest.approx(gains.sum() / tokens.sum())
     assert [found.low, found.high] == pytest.approx(np.percentile(means, [2.5, 97.5]), abs=2e-3)
     assert gain_per_unit(0 * gains, tokens).low is None
+    half = 4.302653 * (7 / 3 / 3) ** 0.5  # Student's t of two degrees, sd / sqrt(n) of 1, 2, 4
+    assert gain_per_unit([1, 2, 4], [1, 1, 1]).low == pytest.approx(7 / 3 - half, abs=1e-5)
