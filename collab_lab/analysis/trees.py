@@ -9,8 +9,8 @@ data folder.  Counting characters finds the subwords of a word:
 
     word [start, end) of the text  =  characters [n(start), n(end)) of the subwords,
 
-where ``n(i)`` is the number of characters that segmenting ``text[:i]`` gives.  So normalisation may
-change characters.  Words that share a subword (``can`` + ``not`` in one piece), or characters of a
+where ``n(i)`` is the number of characters that segmenting the words before ``i`` gives, one by one.
+So normalisation may change characters.  Words that share a subword (``can`` + ``not`` in one piece), or characters of a
 multi-word token, are one *unit*: the model reads no difference.
 """
 
@@ -194,8 +194,10 @@ def align(sentence: GoldSentence, segment: Segmenter) -> Tree:
     """The tree over the subwords of a sentence."""
     text, words = sentence
     subwords = segment(text)
-    ends = {end for word in words for end in (word.start, word.end)}
-    counts = {end: sum(subword.num_characters for subword in segment(text[:end])) for end in ends}
+    cuts = sorted({0, *(end for word in words for end in (word.start, word.end))})
+    parts = (segment(text[start:end]) for start, end in pairwise(cuts))
+    lengths = (sum(subword.num_characters for subword in part) for part in parts)
+    counts = dict(zip(cuts, accumulate(lengths, initial=0), strict=True))
     spans = [(counts[word.start], counts[word.end]) for word in words]  # of subwords' characters
     *starts, _ = accumulate((subword.num_characters for subword in subwords), initial=0)
     # A word is of another unit than the one before it if a subword starts between them.

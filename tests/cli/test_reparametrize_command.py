@@ -108,8 +108,9 @@ def test_the_report_comes_again(
     report = json.loads(capsys.readouterr().out)
     assert (report["query_mixing"], report["sentences"]) == ("full", 200)
     first, second = (checkpoints.read(path)["model"] for path in (one, two))
-    for name in first:
-        assert torch.allclose(first[name], second[name], rtol=1e-4, atol=1e-5), name
+    for name in first:  # sums in another order: next to the largest weight
+        largest = float(second[name].abs().max())
+        assert torch.allclose(first[name], second[name], rtol=0.0, atol=1e-4 * largest), name
 
 
 def test_a_share_is_spread_and_checked(stock: Path, data: Path, tmp_path: Path) -> None:
