@@ -86,6 +86,7 @@ def grouped_query(draw: Draw, d: int, h: int, **options: Any) -> Case:
 def latent(draw: Draw, d: int, h: int, **options: Any) -> Case:
     qk, scale = draw(SIZE), draw(st.sampled_from(SCALES))
     options |= {"qk_head_size": qk, "v_head_size": draw(SIZE), "scale": scale}
+    options |= {"normalise": draw(st.booleans())}
     factor = scale_of(scale, d, h, qk)
     return (
         LatentAttention(d, h, draw(SIZE), **options),

@@ -83,9 +83,13 @@ def latent(
 ) -> Tensor:
     """Keys and values from one latent (DeepSeek-V2, arXiv 2405.04434, equations 9 to 11).
 
-    ``c = y C^T + bc``, ``head_i = softmax(scale (x Wq_i^T + bq_i)(c Uk_i^T)^T)(c Uv_i^T)``.
+    ``c = y C^T + bc``, ``head_i = softmax(scale (x Wq_i^T + bq_i)(c Uk_i^T)^T)(c Uv_i^T)``; or
+    ``c`` over its root mean square, times a weight.
     """
-    return heads(x, _linear(y, weights, "latent_proj"), weights, num_heads, scale, mask)
+    c = _linear(y, weights, "latent_proj")
+    if "latent_norm.weight" in weights:
+        c = weights["latent_norm.weight"] * c / (c.square().mean(-1, keepdim=True) + 1e-6).sqrt()
+    return heads(x, c, weights, num_heads, scale, mask)
 
 
 def _linear(x: Tensor, weights: dict[str, Tensor], name: str) -> Tensor:

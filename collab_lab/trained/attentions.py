@@ -105,7 +105,13 @@ def projections(module: Any) -> tuple[Projection, Projection, Projection]:
 
     ``(T, B, d) -> (B, H, T, e)``, ``(S, B, d_y) -> (B, G, S, e)``, ``(B, G, S, h_v)``.  fairseq's
     own attention has no functions for them; they are built from its projections.
+
+    Raises:
+        UserError: keys and values come from a normalised latent.
     """
+    if getattr(module, "latent_norm", None) is not None:
+        problem = "keys and values of a normalised latent are no linear maps of the inputs"
+        raise UserError(problem, todo="prices, conversions, exports and relevance support models without --latent-norm")
     if isinstance(module, HeadAttention):
         return module.project_query, module.project_key, module.project_value
     heads, scale = module.num_heads, module.scaling

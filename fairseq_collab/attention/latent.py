@@ -3,13 +3,16 @@
     c = y C^T + bc,      head_i = softmax(scale (x Wq_i^T + bq_i)(c Uk_i^T)^T) (c Uv_i^T)
 
 This is section 2.1.2, equations 9 to 11, "low-rank key-value joint compression", with full queries
-and without the rotary part: positions here are in the inputs.  Unlike the paper's models it does
-not normalise the latent, so that ``r = 2 d`` with ``C = [Wk; Wv]`` is standard attention.  (The
-softmax would ignore a bias of ``Uk_i``; one of ``Uv_i`` is part of the output's.)
+and without the rotary part: positions here are in the inputs.  Without the normalisation of the
+paper's models, ``r = 2 d`` with ``C = [Wk; Wv]`` is standard attention; with it (``normalise``),
+
+    c = w * c' / sqrt(mean(c'^2) + 1e-6),      c' = y C^T + bc.
+
+(The softmax would ignore a bias of ``Uk_i``; one of ``Uv_i`` is part of the output's.)
 
 Shapes:
     d  model size    H  heads    r  latent size    h_qk, h_v  head sizes
-    C  (r, d_y)      Wq_i  (h_qk, d)      Uk_i  (h_qk, r)      Uv_i  (h_v, r)
+    C  (r, d_y)      w  (r)      Wq_i  (h_qk, d)      Uk_i  (h_qk, r)      Uv_i  (h_v, r)
 
 **Two forms of one function.**  The *expanded* form makes keys and values of the latents.  The
 *absorbed* form moves ``Uk_i`` into the query and ``Uv_i`` into the output, and all heads attend to
@@ -25,7 +28,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fairseq_collab.attention.base import HeadAttention
 from fairseq_collab.attention.building import (
@@ -65,6 +68,7 @@ class LatentAttention(HeadAttention):
         v_head_size: ``h_v``, size of a head's value; ``d/H`` unless given.
         kdim: size of the input of keys and values, if not ``d``.
         scale: ``key`` for ``h_qk^-0.5``, ``embed`` for ``(d/H)^-0.5``.
+        normalise: divide the latent by its root mean square.
 
     Raises:
         ValueError: a size is not positive, ``d/H`` is asked for but is not whole, or an unknown
@@ -83,6 +87,7 @@ class LatentAttention(HeadAttention):
         v_head_size: int | None = None,
         kdim: int | None = None,
         scale: str = "key",
+        normalise: bool = False,
         **options: Any,
     ):
         super().__init__(embed_dim, **options)
@@ -95,6 +100,7 @@ class LatentAttention(HeadAttention):
         self.scaling = scaling(scale, embed_dim, num_heads, qk_head_size)
         kdim = kdim or embed_dim
         self.latent_proj = make_linear(kdim, latent_dim)
+        self.latent_norm = nn.RMSNorm(latent_dim, eps=1e-6) if normalise else None
         self.k_proj = make_linear(latent_dim, num_heads * qk_head_size, bias=False)
         self.v_proj = make_linear(latent_dim, num_heads * v_head_size, bias=False)
         self.q_proj = make_linear(embed_dim, num_heads * qk_head_size)
@@ -112,10 +118,10 @@ class LatentAttention(HeadAttention):
         return split_heads(self.q_proj(x) * self.scaling, self.num_heads)  # (B, H, T, h_qk)
 
     def project_key(self, y: Tensor) -> Tensor:
-        return split_heads(self.k_proj(self.latent_proj(y)), self.num_heads)  # (B, H, S, h_qk)
+        return split_heads(self.k_proj(self._latent(y)), self.num_heads)  # (B, H, S, h_qk)
 
     def project_value(self, y: Tensor) -> Tensor:
-        return split_heads(self.v_proj(self.latent_proj(y)), self.num_heads)  # (B, H, S, h_v)
+        return split_heads(self.v_proj(self._latent(y)), self.num_heads)  # (B, H, S, h_v)
 
     def project_both(self, y: Tensor) -> tuple[Tensor, Tensor]:
         latent = merge_heads(as_cached(self.project_latent(y), self.cache_bits))  # (S, B, r)
@@ -123,7 +129,11 @@ class LatentAttention(HeadAttention):
         return split_heads(k, self.num_heads), split_heads(v, self.num_heads)
 
     def project_latent(self, y: Tensor) -> Tensor:
-        return self.latent_proj(y).transpose(0, 1).unsqueeze(1)  # (B, 1, S, r)
+        return self._latent(y).transpose(0, 1).unsqueeze(1)  # (B, 1, S, r)
+
+    def _latent(self, y: Tensor) -> Tensor:
+        latent = self.latent_proj(y)  # (S, B, r)
+        return latent if self.latent_norm is None else self.latent_norm(latent)
 
     def absorb_keys(self, q: Tensor) -> Tensor:
         up = dequantized(self.k_proj.weight).unflatten(0, (self.num_heads, -1))  # (H, h_qk, r)

@@ -108,7 +108,7 @@ def grouped_query(cfg: TransformerConfig, site: Site) -> GroupedQueryAttention:
     return GroupedQueryAttention(site.embed_dim, site.num_heads, shared, kdim=site.kdim)
 
 
-@in_types("latent_dim", "latent width")
+@in_types("latent_dim", "latent width", zero="; 0 for standard heads in that layer")
 @dataclass
 class LatentOptions(HeadSizeOptions):
     """Options of ``transformer_latent`` (DeepSeek-V2, arXiv 2405.04434)."""
@@ -118,15 +118,19 @@ class LatentOptions(HeadSizeOptions):
         "width of the vector per token from which all heads make keys and values (default: half "
         "the model width, a quarter of the KV cache of standard heads)",
     )
+    latent_norm: bool = option(
+        False,
+        "normalise the latent, as in DeepSeek-V2; prices, conversions and exports do not support it",
+    )
 
 
 def latent(cfg: TransformerConfig, site: Site) -> HeadAttention:
-    """Build the heads at ``site``; without heads, those of ``..._headsize_n``."""
+    """Build the heads at ``site``; without heads or latent, those of ``..._headsize_n``."""
     heads, sizes = head_sizes(cfg, site)
-    if not heads:
-        return SeparateAttention(site.embed_dim, heads, **sizes)
     usual = site.embed_dim // 2 if cfg.latent_dim is None else cfg.latent_dim
-    latent_dim = at_layer(cfg, "latent_dim", site, 1, usual)
+    latent_dim = at_layer(cfg, "latent_dim", site, 0, usual)
+    if not heads or not latent_dim:
+        return SeparateAttention(site.embed_dim, heads, **sizes)
     # The keys and values of standard heads; a latent as wide as the input can say all.
     check_sizes(latent_dim=latent_dim, most=2 * max(site.embed_dim, site.kdim))
-    return LatentAttention(site.embed_dim, heads, latent_dim, **sizes)
+    return LatentAttention(site.embed_dim, heads, latent_dim, normalise=cfg.latent_norm, **sizes)

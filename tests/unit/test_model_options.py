@@ -55,8 +55,8 @@ WRONG: dict[str, list[dict[str, Any]]] = {
     ],
     QUERY: [{"key_value_heads": 3}, {"cache_bits": -1}],
     LATENT: [
-        {"latent_dim": 0}, {"latent_dim": 33}, {"latent_dim_in_cross": "32,4096"},
-        {"latent_dim_in_cross": "3,0"}, {"cache_bits_in_cross": "8,4,8"},
+        {"latent_dim": -1}, {"latent_dim": 33}, {"latent_dim_in_cross": "32,4096"},
+        {"latent_dim_in_cross": "3,-1"}, {"cache_bits_in_cross": "8,4,8"},
     ],
 }  # fmt: skip
 

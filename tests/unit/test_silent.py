@@ -30,7 +30,7 @@ from collab_lab.pricing.bits import Point, cheapest
 from collab_lab.pricing.heads import head_prices
 from collab_lab.pricing.statistics import collect
 from collab_lab.pruning.choices import without_gates
-from collab_lab.trained.attentions import attentions
+from collab_lab.trained.attentions import attentions, linear_maps
 from collab_lab.trained.checkpoint import Trained, samples
 from fairseq_collab.attention.gates import gated_attentions, rounded
 from fairseq_collab.models.families import TRANSLATION
@@ -147,6 +147,27 @@ def test_any_order_of_calls(arch: str, tmp_path: Path) -> None:
     assert collect(model, batches[1:])
     assert validation_loss(model) > 0
     assert prices(model, sentences=9).statistics
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda model, path: prices(model, sentences=9),
+        lambda model, path: convert(model, size=2, sentences=9),
+        lambda model, path: prune(model, 3, sentences=9),
+        lambda model, path: export.plain(model),
+        lambda model, path: linear_maps(attentions(model.model)[-1].module),
+    ],
+    ids=["prices", "convert", "prune", "export", "maps"],
+)
+def test_normalised_latents_are_no_linear_maps(
+    use: Callable[[Trained, Path], Any], tmp_path: Path
+) -> None:
+    options = {"latent_dim": 6, "latent_dim_in_encoder": "0", "latent_norm": True}
+    model = model_of(tmp_path / "c.pt", "transformer_latent", **options)
+    assert validation_loss(model) > 0
+    with refusing():
+        use(model, tmp_path / "out")
 
 
 def test_a_model_that_its_caller_trains(tmp_path: Path) -> None:
