@@ -10,8 +10,8 @@ data folder.  Counting characters finds the subwords of a word:
     word [start, end) of the text  =  characters [n(start), n(end)) of the subwords,
 
 where ``n(i)`` is the number of characters that segmenting the words before ``i`` gives, one by one.
-So normalisation may change characters.  Words that share a subword (``can`` + ``not`` in one piece), or characters of a
-multi-word token, are one *unit*: the model reads no difference.
+So normalisation may change characters.  Words that share a subword (``can`` + ``not`` in one
+piece), or characters of a multi-word token, are one *unit*: the model reads no difference.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ def projections(module: Any) -> tuple[Projection, Projection, Projection]:
     """
     if getattr(module, "latent_norm", None) is not None:
         problem = "keys and values of a normalised latent are no linear maps of the inputs"
-        raise UserError(problem, todo="prices, conversions, exports and relevance support models without --latent-norm")
+        raise UserError(problem, todo="use a model that was trained without --latent-norm")
     if isinstance(module, HeadAttention):
         return module.project_query, module.project_key, module.project_value
     heads, scale = module.num_heads, module.scaling

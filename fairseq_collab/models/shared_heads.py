@@ -120,7 +120,7 @@ class LatentOptions(HeadSizeOptions):
     )
     latent_norm: bool = option(
         False,
-        "normalise the latent, as in DeepSeek-V2; prices, conversions and exports do not support it",
+        "normalise the latent, as DeepSeek-V2 does; it cannot be priced, converted or exported",
     )
 
 
