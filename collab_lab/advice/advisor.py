@@ -24,7 +24,7 @@ from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
 from collab_common.progress import bar
 from collab_lab.conversion import check_shares
-from collab_lab.conversion.base import Conversion, point
+from collab_lab.conversion.base import Conversion, own_bits, point
 from collab_lab.conversion.converter import Converter, spelled
 from collab_lab.metrics.cost import totals
 from collab_lab.metrics.loss import sentence_losses
@@ -118,11 +118,14 @@ def advise(
         problem = f"{dict(shares)} with at most {most} bits lost is no target"
         raise UserError(problem, todo="give shares above 0 and below 1, and bits from 0 up")
     trained = without_gates(trained)
+    model_costs, now = totals(trained.model, rounded=False), totals(trained.model)
+    if all(now[name] <= share * model_costs[name] for name, share in shares.items()):
+        raise UserError(f"has {spelled(shares)} already", trained.path, "give smaller shares")
     valid = samples(trained, "valid")  # before the pass: a set that is missing fails at once
     batches = samples(trained, subset, sentences)
     proposed, rejected = candidates(trained, collect(trained, batches), shares)
     before, tokens = _bits(trained, valid)
-    model_costs, finals = totals(trained.model, rounded=False), list[Final]()
+    finals = list[Final]()
     for candidate in bar("candidates", sorted(proposed, key=lambda c: c.price)):
         if len(finals) == MEASURED:
             break
@@ -247,14 +250,18 @@ def fewer_heads(name: str, trained: Trained, statistics: Priced, shares: Shares)
     check_heads(trained)
     types = ("decoder", "cross") if shares.keys() == {"cache"} else ATTENTION_TYPES
     order = removals({a: of_it for a, of_it in statistics.items() if a.type in types})
-    costs_left, removed = totals(trained.model, rounded=False), 0
-    budgets = {resource: int(share * costs_left[resource]) for resource, share in shares.items()}
+    costs, costs_left, removed = totals(trained.model, rounded=False), totals(trained.model), 0
+    numbers = {attention: attention.module.num_heads for attention in statistics}
+    budgets = {resource: int(share * costs[resource]) for resource, share in shares.items()}
     while any(costs_left[resource] > budgets[resource] for resource in budgets):
         if removed == len(order):
             raise UserError(f"even without heads it does not have {spelled(shares)}")
         attention = order[removed].attention
-        saved, heads = costs_of_heads(attention), attention.module.num_heads
-        costs_left = {name: cost - saved.cost(name) // heads for name, cost in costs_left.items()}
+        before = costs_of_heads(attention, numbers[attention])
+        numbers[attention] -= 1
+        after = costs_of_heads(attention, numbers[attention])
+        for resource in costs_left:
+            costs_left[resource] -= before.cost(resource) - after.cost(resource)
         removed += 1
     retained, price = without(trained.heads, order[:removed])
     check_retained(trained, retained)
@@ -265,8 +272,11 @@ def fewer_heads(name: str, trained: Trained, statistics: Priced, shares: Shares)
     return Candidate(name, price, ("prune", words), lambda: (pruned(trained, retained), price))
 
 
-def costs_of_heads(attention: Attention) -> Point:
-    """The cost of all heads of an attention together."""
+def costs_of_heads(attention: Attention, number: int) -> Point:
+    """The cost of some heads of an attention together, with the bits of its cache."""
     weights = attention.module.state_dict().items()
     heads = {name: w for name, w in weights if "_proj." in name and name != "out_proj.bias"}
-    return point(attention, 0, heads, 0.0)
+    for name, w in heads.items():
+        axis = int(name.startswith("out"))  # heads are rows, of the output's map columns
+        heads[name] = w.narrow(axis, 0, w.size(axis) * number // attention.module.num_heads)
+    return point(attention, 0, heads, 0.0, own_bits(attention.module))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -159,8 +160,9 @@ def import_models(args: Namespace) -> None:
     values = vars(args)
     if values.get("checkpoint"):
         check_checkpoint(args.checkpoint)
-    if values.get("data") and not args.data.is_dir():
-        raise UserError("data folder not found", args.data, f"give the {DATA}")
+    for part in str(values.get("data") or ".").split(os.pathsep):  # fairseq takes several
+        if not Path(part).is_dir():
+            raise UserError("data folder not found", part, f"give the {DATA}")
     import_module("fairseq_collab")
     from fairseq import utils
 

@@ -66,14 +66,14 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: list[str]) -> int:
     args = build_parser().parse_args(argv)
     from collab_lab.results import figure, table_text
-    from collab_lab.results.collect import facts, warnings
+    from collab_lab.results.collect import facts
     from collab_lab.results.table import read_table
 
     table = read_table(args.runs, args.x, args.against, args.columns, args.score, args.margin)
     write = {"md": table_text.markdown, "csv": table_text.csv, "latex": table_text.latex}
     text = write[args.format](table)
     if args.format != "md":  # which has them in its text
-        for line in (*warnings(table.frame), *table.left_out):
+        for line in (*table.warnings(), *table.left_out):
             print(f"{PROG}: {line}", file=sys.stderr)
     if args.out:
         runs = json.dumps({"runs": facts(table.frame)}, indent=1, ensure_ascii=False) + "\n"

@@ -6,6 +6,7 @@ head: see :mod:`.standard_weights`.
 
 from __future__ import annotations
 
+import copy
 import math
 import re
 from argparse import Namespace
@@ -97,7 +98,7 @@ def write(trained: Trained, folder: Path) -> None:
     result = plain(trained)
     build(result, result.cfg.model, result.model.state_dict())  # fairseq takes all weights
     extra = {k: v for k, v in result.state["extra_state"].items() if k != "train_iterator"}
-    result = replace(result, state={**result.state, "extra_state": extra})
+    result = replace(result, state={**result.state, "extra_state": extra, "cfg": copy.deepcopy(result.cfg)})
     result.cfg.common.user_dir = None
     result.save(folder / "model.pt")
     report_padding(trained)

@@ -40,7 +40,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from collab_common.errors import UserError
-from collab_common.progress import bar
+from collab_common.progress import bar, say
 from collab_lab.metrics.loss import predicted, read_by_decoder, say_if_guessing, summed_loss
 from collab_lab.trained.attentions import (
     Attention,
@@ -52,6 +52,8 @@ from collab_lab.trained.attentions import (
 from collab_lab.trained.checkpoint import Trained, in_evaluation
 from fairseq_collab.attention.scores import mask_scores, over_keys
 
+#: Target tokens per number of the model's width below which prices are far too low.
+FEW = 10
 #: Share of the mean of a metric's diagonal that is added to all of it: in directions that sentences
 #: hardly show, maps must not come out arbitrarily large.
 RIDGE = 1e-3
@@ -232,6 +234,8 @@ def _collect(
                 sums[attention] = Sums(attention.module)
             sums[attention].add(call.x, call.y, tokens.ne(padding).T, gradient, *call.masks)
         num_targets += int(predicted(model.decoder, batch["target"]).sum())
+    if num_targets < FEW * (widest := max(a.module.embed_dim for a in sums)):
+        say(f"prices from {num_targets} tokens of a model of width {widest} are too low: read more")
     statistics = {a: total.result(num_targets, trained.path) for a, total in sums.items()}
     return {a: statistics[a] for a in attentions(model) if a in statistics}
 

@@ -88,6 +88,15 @@ class Table:
     columns: tuple[str, ...] = ()
     margin: float | None = None
 
+    def warnings(self) -> list[str]:
+        """What makes a comparison unfair, or its numbers doubtful."""
+        sizes = [(row, row.values("parameters")) for row in self.rows]
+        return collect.warnings(self.frame) + [
+            f"models of {row.label} have {min(found):,} to {max(found):,} parameters"
+            for row, found in sizes
+            if len(set(found)) > 1
+        ]
+
 
 def read_table(
     folders: Sequence[Path],

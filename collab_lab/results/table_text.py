@@ -9,7 +9,7 @@ import pandas as pd
 from tabulate import tabulate
 
 from collab_common.errors import UserError
-from collab_lab.results.collect import SHARES, column, distinct, warnings
+from collab_lab.results.collect import SHARES, column, distinct
 from collab_lab.results.render import grid, mean, num, render, spread
 from collab_lab.results.table import NO_X, Difference, Row, Table, differences, measure
 
@@ -40,7 +40,7 @@ def markdown(table: Table) -> str:
         "table.md.j2",
         title=title(table),
         rows=main_table(table),
-        warnings=warnings(table.frame),
+        warnings=table.warnings(),
         left_out=table.left_out,
         baseline=table.baseline,
         differences=differences_table(table),

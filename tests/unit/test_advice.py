@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 from parity.test_prune_parity import trained
+from refusals import refusing
 from toy_heads import sample
 
 from collab_common.errors import UserError
-from collab_lab.advice.advisor import Final, candidates, chosen, increase, kinds
+from collab_lab.advice.advisor import Final, advise, candidates, chosen, increase, kinds
 from collab_lab.cli.advise import parse
 from collab_lab.conversion.base import point
 from collab_lab.conversion.converter import Converter
@@ -90,6 +91,21 @@ def test_candidates_meet_all_targets(name: str, shares: dict[str, float]) -> Non
         assert 0 <= price <= 1.01 * one.price
         for of, share in shares.items():
             assert totals(made.model)[of] <= share * whole[of], one.name
+
+
+@pytest.mark.usefixtures("float64")
+def test_shares_of_a_rounded_model_are_of_its_numbers_at_16_bits() -> None:
+    model = trained("transformer_headsize_n", cache_bits="8", **POSITIONS)
+    costs, now = totals(model.model, rounded=False)["cache"], totals(model.model)["cache"]
+    share = 0.7 * now / costs
+    (found,) = [
+        one
+        for one in candidates(model, collect(model, [batch(model)]), {"cache": share})[0]
+        if one.name == "fewer heads"
+    ]
+    assert 0.5 * share * costs < totals(found.make()[0].model)["cache"] <= share * costs
+    with refusing():
+        advise(model, {"cache": 1.01 * now / costs})
 
 
 def batch(model: Trained) -> dict[str, Any]:

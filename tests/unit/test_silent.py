@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import shutil
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +22,7 @@ from toy_heads import sample
 from collab_common.errors import UserError
 from collab_lab import convert, open_model, prices, prune, validation_loss
 from collab_lab.advice.advisor import candidates
-from collab_lab.cli.options import loss_warnings
+from collab_lab.cli.options import import_models, loss_warnings
 from collab_lab.conversion.base import Conversion
 from collab_lab.conversion.converter import Converter
 from collab_lab.export import model as export
@@ -168,6 +169,20 @@ def test_normalised_latents_are_no_linear_maps(
     assert validation_loss(model) > 0
     with refusing():
         use(model, tmp_path / "out")
+
+
+def test_folders_of_shards(tmp_path: Path) -> None:
+    path, copy_ = toy_checkpoints.write(tmp_path / "c.pt"), toy_checkpoints.COPY
+    import_models(Namespace(checkpoint=path, data=Path(f"{copy_}:{copy_}")))
+    with refusing(str(tmp_path / "none")):
+        import_models(Namespace(checkpoint=path, data=Path(f"{copy_}:{tmp_path / 'none'}")))
+
+
+def test_an_export_leaves_the_model(tmp_path: Path) -> None:
+    model = export.load(toy_checkpoints.write(tmp_path / "c.pt"))
+    model.cfg.common.user_dir = "mine"
+    export.write(model, tmp_path)
+    assert model.cfg.common.user_dir == "mine"
 
 
 def test_a_model_that_its_caller_trains(tmp_path: Path) -> None:

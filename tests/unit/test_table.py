@@ -221,6 +221,7 @@ def test_seeds_may_choose_their_own_heads(tmp_path: Path) -> None:
     table = read(tmp_path)
     assert [len(row.runs) for row in table.rows] == [2]
     assert dict(zip(shown_columns(table), cells(table)[0][3:], strict=True))["parameters"] == "95"
+    assert "models of gated have 90 to 100 parameters" in table.warnings()
     write_run(tmp_path, "gated", 64, 3, heads=None, arch="other")
     with pytest.raises(UserError, match="differ in arch: "):
         read(tmp_path)
