@@ -98,8 +98,9 @@ def write(trained: Trained, folder: Path) -> None:
     result = plain(trained)
     build(result, result.cfg.model, result.model.state_dict())  # fairseq takes all weights
     extra = {k: v for k, v in result.state["extra_state"].items() if k != "train_iterator"}
-    result = replace(result, state={**result.state, "extra_state": extra, "cfg": copy.deepcopy(result.cfg)})
-    result.cfg.common.user_dir = None
+    cfg = copy.deepcopy(result.cfg)
+    cfg.common.user_dir = None
+    result = replace(result, state={**result.state, "extra_state": extra, "cfg": cfg})
     result.save(folder / "model.pt")
     report_padding(trained)
 
