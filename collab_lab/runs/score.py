@@ -66,8 +66,7 @@ def score_run(run: Run) -> Record:
     task, subset = task_of(config), check_test_set(config)
     data, started = data_folder(config), run.started()
     averaged = averaged_model(run, config)
-    if not is_ours(config.common.user_dir):
-        utils.import_user_module(config.common)
+    import_plugin(config)
     languages = {k: v for k, v in config.task.items() if k in ("source_lang", "target_lang")}
     trained = opened(run.average, read_checkpoint(run.average, data, **languages))
     numbers = model_numbers(trained)
@@ -98,6 +97,16 @@ def score_run(run: Run) -> Record:
     )
     run.finish(record)
     return record
+
+
+def import_plugin(config: DictConfig) -> None:
+    """Import the package of ``common.user_dir``, with its own kinds of heads."""
+    plugin = config.common.user_dir
+    if is_ours(plugin):
+        return
+    if not Path(plugin).is_dir():
+        raise UserError("folder not found", plugin, "give common.user_dir=FOLDER")
+    utils.import_user_module(config.common)
 
 
 def to_gpu(model: Any, config: DictConfig) -> None:

@@ -33,7 +33,7 @@ from collab_common.errors import UserError, chain, first_line
 from collab_common.progress import bar
 from collab_lab.runs import config_folder
 from collab_lab.runs.run import flat, started_from
-from collab_lab.runs.score import check_generation
+from collab_lab.runs.score import check_generation, import_plugin
 
 #: Sections of a run's configuration that fairseq does not know.
 OURS = ("method",)
@@ -206,6 +206,7 @@ def _jobs(name: str, search: list[str], overrides: list[str]) -> Iterator[Job]:
             config = compose(name, [*search, *fixed, *(f"{k}={v}" for k, v in varied.items())])
         except ValueError as error:  # a group set to null
             raise UserError(f"Hydra says: {error}") from error
+        import_plugin(config)
         check_options(config)
         check_generation(config)
         check_schedule(config)

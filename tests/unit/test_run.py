@@ -400,6 +400,19 @@ COLLAB = "defaults: [/base, {/model: collab}, _self_]\n"
 SWEPT = COLLAB + 'hydra: {sweeper: {params: {model.key_dim: "8,16"}}}\n'
 
 
+def test_a_sweep_of_own_heads(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.yaml"
+    text = "# @package _global_\ndefaults: [/base, /size: tiny, _self_]\nmodel: {_name: %s}\n"
+    mine.write_text(text % "transformer_tied_heads")
+    plugin = Path(__file__).parents[1] / "examples" / "tied_heads"
+    task = ["task.data=d", "task.source_lang=en", "task.target_lang=de"]
+    with refusing("none"):
+        plan(mine, [*task, "common.user_dir=none"])
+    (job,) = plan(mine, [*task, f"common.user_dir={plugin}"])
+    assert job.config.common.user_dir == str(plugin)
+    assert job.config.model.encoder_embed_dim == 64
+
+
 @pytest.mark.parametrize(
     ("text", "override", "said"),
     [
