@@ -11,6 +11,7 @@
 #   WIDTH=128        d of the models
 #   HEADS=8          heads of the models, with a folder OUT of their own
 #   UPDATES=4800     of each training; a tenth is added by fine-tuning
+#   EXPERIMENT=base  models of the base size on a GPU (configs/experiment/base.yaml; 10000 updates)
 #   RATES='0.001 0.002 0.003 0.005'  only compare rates, of standard heads or KINDS, with seed 1
 #
 # Stages: 1 train (OUT/scratch). 2 convert and prune each standard model (OUT/models),
@@ -24,14 +25,17 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 [ -n "${DATA:-}" ] || reject "give DATA=DIR, a folder of fairseq-collab data prepare"
 data=$DATA
-OUT=${OUT:-runs/decide}
+EXPERIMENT=${EXPERIMENT:-decide}
+OUT=${OUT:-runs/$EXPERIMENT}
 SEEDS=${SEEDS:-1,2,3}
-WIDTH=${WIDTH:-128}
 HEADS=${HEADS:-8}
-UPDATES=${UPDATES:-4800}
+case $EXPERIMENT in
+    base) WIDTH=${WIDTH:-512} UPDATES=${UPDATES:-10000} feed_forward=4 ;;
+    *) WIDTH=${WIDTH:-128} UPDATES=${UPDATES:-4800} feed_forward=2 ;;
+esac
 TUNE=${TUNE:-$((UPDATES / 10))}
 count_updates
-width=(model.encoder_embed_dim="$WIDTH" model.encoder_ffn_embed_dim=$((2 * WIDTH)))
+width=(model.encoder_embed_dim="$WIDTH" model.encoder_ffn_embed_dim=$((feed_forward * WIDTH)))
 heads=model.encoder_attention_heads=$HEADS
 enter
 
@@ -48,13 +52,14 @@ options() {
         grouped-4) echo model=grouped_query model.key_value_heads=$((HEADS / 4)) ;;
         latent-4) echo model=latent model.latent_dim=$((WIDTH / 2)) model.latent_dim_in_encoder="$WIDTH" ;;
         latent-8) echo model=latent model.latent_dim=$((WIDTH / 4)) model.latent_dim_in_encoder="$WIDTH" ;;
+        normalised-4) echo model=latent model.latent_dim=$((WIDTH / 2)) model.latent_dim_in_encoder="'0'" model.latent_norm=true ;;
     esac
 }
 
 if [ -n "${RATES:-}" ]; then
     for kind in ${KINDS:-standard}; do
         # shellcheck disable=SC2046  # several words
-        sweep decide rates method="choice($kind)" optimization.lr="choice([${RATES// /],[}])" \
+        sweep "$EXPERIMENT" rates method="choice($kind)" optimization.lr="choice([${RATES// /],[}])" \
             common.seed='choice(1)' "${width[@]}" "$heads" "$updates" $(options "$kind")
     done
     fairseq-collab table "$OUT/rates" --x none --score valid_nats --against none
@@ -63,15 +68,15 @@ fi
 
 # tune RUN-FOLDER KIND SEED MODEL OPTIONS...: a tenth more updates
 tune() {
-    sweep decide tuned method="choice($1)" common.seed="choice($2)" checkpoint.finetune_from_model="$3" \
+    sweep "$EXPERIMENT" tuned method="choice($1)" common.seed="choice($2)" checkpoint.finetune_from_model="$3" \
         "${width[@]}" "$tuned_updates" lr_scheduler.warmup_updates=0 'optimization.lr=[0.0003]' "${@:4}"
 }
 
 echo "== 1 train"
-for kind in standard own latent-4 full diagonal separate grouped-2 grouped-4 latent-8 own-xavier full-xavier; do
+for kind in standard own latent-4 normalised-4 full diagonal separate grouped-2 grouped-4 latent-8 own-xavier full-xavier; do
     wanted $kind || continue
     # shellcheck disable=SC2046  # several words
-    sweep decide scratch method="choice($kind)" common.seed="choice($SEEDS)" "${width[@]}" "$heads" "$updates" $(options $kind)
+    sweep "$EXPERIMENT" scratch method="choice($kind)" common.seed="choice($SEEDS)" "${width[@]}" "$heads" "$updates" $(options $kind)
 done
 
 echo "== 2 convert"
@@ -90,6 +95,10 @@ for seed in ${SEEDS//,/ }; do
     [ -e "$whole" ] || continue
     convert latent-4 reparametrize --to latent --cache 0.25 --cache-bits none
     convert latent-8 reparametrize --to latent --cache 0.125 --cache-bits none
+    convert bytes-8 reparametrize --to latent --cache 0.125
+    convert bytes-16 reparametrize --to latent --cache 0.0625
+    convert bits-8 reparametrize --to headsize --cache 0.53125 --cache-bits 8
+    convert bits-4 reparametrize --to headsize --cache 0.28125 --cache-bits 4
     convert even-4 reparametrize --to latent --latent-dim $((WIDTH / 2)) --latent-dim-in-encoder "$WIDTH"
     convert even-8 reparametrize --to latent --latent-dim $((WIDTH / 4)) --latent-dim-in-encoder "$WIDTH"
     convert own-4 reparametrize --cache 0.625 --cache-bits none
@@ -117,7 +126,7 @@ for seed in ${SEEDS//,/ }; do
     done
     # the sizes that prices chose, from scratch
     if wanted shape-latent-4 && [ -e "$models/$seed/model/to-latent-4.yaml" ]; then
-        sweep decide scratch method="choice(shape-latent-4)" common.seed="choice($seed)" "${width[@]}" \
+        sweep "$EXPERIMENT" scratch method="choice(shape-latent-4)" common.seed="choice($seed)" "${width[@]}" \
             "$updates" "${found[@]}" model=to-latent-4 checkpoint.finetune_from_model=null
     fi
 done

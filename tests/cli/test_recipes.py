@@ -156,10 +156,11 @@ def test_decide(tmp_path: Path) -> None:
     narrow_keys = ("own", "full", "diagonal", "separate", "own-xavier", "full-xavier")
     assert trained == {
         "standard": 256, **dict.fromkeys(narrow_keys, 160),
-        "grouped-2": 128, "grouped-4": 64, "latent-4": 64, "latent-8": 32,
+        "grouped-2": 128, "grouped-4": 64, "latent-4": 64, "normalised-4": 64,
+        "latent-8": 32,
     }  # fmt: skip
     changed = [*asked(commands, "reparametrize"), *asked(commands, "prune")]
-    assert len(changed) == 10
+    assert len(changed) == 14
     assert {command[1] for command in changed} == {str(whole)}
     tuned = {run.method: run for _, run in jobs(commands, "tuned", out)}
     assert list(tuned) == ["standard", "to-heads-2", "to-heads-3"], "those whose files are there"
@@ -178,6 +179,9 @@ def test_decide(tmp_path: Path) -> None:
     assert {run.model.encoder_attention_heads for run in runs} == {4}
     assert [cached(run) for run in runs] == [256, 160, 64]
     assert [command[0] for command in some] == ["sweep"]
+    base = Recorded(tmp_path, "decide.sh", KINDS="standard", EXPERIMENT="base").commands
+    ((_, run),) = jobs(base, "scratch")
+    assert (run.model.encoder_ffn_embed_dim, run.optimization.max_update) == (2048, 10_000)
 
 
 def test_head_pruning(tmp_path: Path) -> None:
