@@ -290,7 +290,7 @@ def kinds(d: int) -> dict[str, tuple[str, dict[str, Any]]]:
 def time_lengths(preset: str, lengths: Sequence[int], device: torch.device) -> Iterator[Record]:
     """One record per beam, kind of heads and length; stock fairseq comes first.
 
-    Each model decodes in a new process, for a peak of memory of its own.
+    Each model decodes in a new process, so that its peak of memory is not another's.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])  # imported once

@@ -167,7 +167,7 @@ class Sums:
         return rows - self.shifts.setdefault(name, rows.mean(-2, keepdim=True))
 
     def _keep(self, y: Tensor) -> None:
-        """Keep every so many of the inputs ``(n, d_y)``: more of the tokens, the fewer of them."""
+        """Keep one of :attr:`every` inputs ``(n, d_y)``; the more tokens, the larger it is."""
         self.inputs.append(y[:: self.every].double())
         while sum(map(len, self.inputs)) > KEPT:
             self.inputs, self.every = [torch.cat(self.inputs)[::2]], 2 * self.every

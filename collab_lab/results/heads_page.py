@@ -36,7 +36,7 @@ MEASURES = {
 }
 #: Measures from 0 to 1 that say what a head does: the figure names the highest.
 SHARES = ("confidence", "positional", "rare")
-#: Inches of a cell, and around a panel; the lowest price with a colour of its own, in bits.
+#: Inches of a cell, and around a panel; the lowest price that has a colour, in bits.
 CELL, AROUND, LEAST = (0.95, 0.55), 0.6, 1e-4
 #: Even in lightness, for readers with any colour vision; black letters from this share on.
 COLOURS, BRIGHT = "viridis", 0.44
