@@ -152,9 +152,12 @@ class BeamHistory:
 
     def extend(self, padding: Tensor) -> None:
         """Add the slots of a step; ``padding (rows, 1)`` is true where a row's token is padding."""
+        self._mask = torch.cat([self._mask, self._new_mask(padding)], dim=2)
+
+    def _new_mask(self, padding: Tensor) -> Tensor:
+        """The mask ``(B, beam, beam)`` of a step's slots."""
         hidden = padding.to(torch.bool).view(-1, 1, self.beam)  # (B, 1, beam)
-        new = self._new_slots.masked_fill(hidden, float("-inf"))  # (B, beam, beam)
-        self._mask = torch.cat([self._mask, new], dim=2)
+        return self._new_slots.masked_fill(hidden, float("-inf"))
 
     def per_step(self, weights: Tensor) -> Tensor:
         """Weights by slot ``(..., t * beam)`` as weights by step ``(..., t)``."""

@@ -37,6 +37,7 @@ from fairseq_collab.decoding.candidates import (
     best_candidates,
     in_order_of_torch,
 )
+from fairseq_collab.decoding.fixed_steps import explain, in_fixed_shapes
 
 #: As in fairseq: ``tokens (t)``, ``score ()``, ``positional_scores (t)``, ``attention (S, t)``, and
 #: ``alignment``, which is empty.
@@ -315,6 +316,7 @@ def max_len(generator: Any, src_tokens: Tensor) -> int:
 def search(generator: Any, sample: Any, **arguments: Any) -> list[list[Hypothesis]] | None:
     """The result of ``generator.generate([model], sample, **arguments)``; None if not plain."""
     if not is_supported(generator, sample, **arguments):
+        explain("this is no plain beam search with one model")
         return None
     net_input = sample["net_input"]
     source = net_input["src_tokens"]
@@ -322,5 +324,6 @@ def search(generator: Any, sample: Any, **arguments: Any) -> list[list[Hypothesi
     first_tokens = source.new_full((source.size(0),), generator.eos if bos is None else bos)
     model = generator.model.single_model
     with packed_weights(model):
-        decoding = ModelDecoding(model, net_input, generator.temperature)
-        return BeamSearch(decoding, first_tokens, generator, max_len(generator, source)).run()
+        ordinary = ModelDecoding(model, net_input, generator.temperature)
+        with in_fixed_shapes(ordinary) as decoding:
+            return BeamSearch(decoding, first_tokens, generator, max_len(generator, source)).run()

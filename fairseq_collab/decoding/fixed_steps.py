@@ -1,0 +1,359 @@
+"""Steps of decoding in tensors of fixed shapes, which a GPU replays as one CUDA graph.
+
+A small model's step waits for the launch of one kernel after the other.  A CUDA graph launches all
+of them at once, with the shapes, addresses and plain numbers of the step that was captured.  So all
+that changes from step to step is in tensors of fixed shapes here:
+
+    caches    have room for P positions; a step writes keys and values to slot(t, j) = t * beam + j,
+              whose index is a tensor, and a mask hides the slots that are still free
+    sources   cross-attention has room for S source tokens; a mask hides the rest
+    rows      N >= B sentences; the places of those that are done stay idle, until three quarters
+              of all are
+    numbers   the number of the step, the last tokens and the order of rows are inputs
+
+P and S are multiples of :data:`BLOCK` and N is a power of two: one graph serves the steps of a
+block in all batches of its shape.  A batch's first step is an ordinary one, whose caches are copied
+into the buffers.  Then the same decoder and attentions run with caches and a beam history that keep
+their shapes.  Scores equal those of ordinary steps up to rounding.
+
+**Off by default**: its speed on a GPU has not been measured.  ``FAIRSEQ_COLLAB_FIXED_STEPS=1``
+switches it on.  On a CPU the steps run without a graph, and take longer than ordinary ones.
+A model keeps its graphs and buffers (caches of the largest batch so far) between batches.  They are
+freed with the model, and replaced if its weights are.
+
+Shapes:
+    B  sentences that are not done    N  places for sentences    beam  hypotheses per sentence
+    rows  N * beam, by sentence    P  positions    S  source tokens    slots  P * beam, or S
+    G  heads of keys or of values    e  their size    V  vocabulary    d  model size
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import logging
+import math
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+from collab_common.errors import UserError
+from fairseq_collab.attention.cache import (
+    BeamHistory,
+    Cache,
+    IncrementalState,
+    Slots,
+    beam_history,
+)
+
+#: The environment variable that switches fixed steps on.
+FIXED_STEPS_ENV = "FAIRSEQ_COLLAB_FIXED_STEPS"
+#: Buffers have room for a multiple of so many positions, and of source tokens.
+BLOCK = 64
+#: Where a step's graph is captured.
+GRAPHS_ON = ("cuda",)
+#: In the incremental state: the embedding of a fixed step's position, ``(1, 1, d)``.
+POSITION = "position"
+#: Packages whose modules do the same in every step.
+_KNOWN = ("fairseq_collab", "fairseq", "torch")
+#: Log-probabilities ``(rows, V)`` and attention weights ``(rows, S)``, or None.
+Output = tuple[Tensor, Tensor | None]
+logger = logging.getLogger(__name__)
+
+
+class Shape(NamedTuple):
+    """N, beam, P and S."""
+
+    places: int
+    beam: int
+    positions: int
+    source: int
+
+
+# ---- a step of fixed shapes ----------------------------------------------------------------------
+
+
+class FixedSlots(Slots):
+    """Keys or values ``(N, G, slots, e)``; a step writes to the slots ``where (beam,)``."""
+
+    def __init__(self, slots: Slots, buffer: Tensor, where: Tensor):
+        vars(self).update(vars(slots))
+        self._buffer, self._filled, self._where = buffer, buffer.size(2), where
+
+    def append(self, steps: Tensor) -> None:
+        """Write ``steps (N, G, beam, e)``."""
+        self._buffer.index_copy_(2, self._where, self._stored(steps))
+
+
+class FixedHistory(BeamHistory):
+    """A history with ``mask (N, beam, slots)``; inputs are ``step (1,)`` and ``order (rows,)``.
+
+    ``step`` counts from 0; row ``i`` continues row ``order[i]``, of the same sentence.
+    """
+
+    def __init__(self, beam: int, mask: Tensor):
+        super().__init__(len(mask), beam, mask)
+        self._mask = mask
+        self._beams = torch.arange(beam, device=mask.device)
+        self.where = self._beams.clone()
+        self.step = self._beams.new_zeros(1)
+        self.order = torch.arange(len(mask) * beam, device=mask.device)
+
+    def extend(self, padding: Tensor) -> None:
+        """Follow the order, then show this step's slots."""
+        rows = self._mask.flatten(0, 1)
+        rows.copy_(rows.index_select(0, self.order))
+        self.where.copy_(self.step * self.beam + self._beams)
+        self._mask.index_copy_(2, self.where, self._new_mask(padding))
+
+
+class FixedStep:
+    """The step for a :class:`Shape`, in one batch after the other."""
+
+    def __init__(self, history: FixedHistory):
+        self.history = history
+        self.state: IncrementalState = {}
+        #: The last token of each row, ``(rows, 1)``.
+        self.tokens = torch.zeros_like(history.order).unsqueeze(1)
+        #: Embeddings ``(P, d)``, if the decoder has any.
+        self.positions: Tensor | None = None
+        self._replay: Callable[[], None] | None = None
+        self._output: Any = None
+
+    def run(self, decoding: Any, pool: Any) -> Output:
+        """The output for the present inputs, which the next run overwrites."""
+        if self.tokens.device.type not in GRAPHS_ON:
+            return self._run(decoding)
+        if self._replay is None:
+            self._replay, self._output = self._captured(decoding, pool)
+        self._replay()
+        return self._output
+
+    def _run(self, decoding: Any) -> Output:
+        if self.positions is not None:
+            position = self.positions.index_select(0, self.history.step)  # (1, d)
+            self.state[POSITION] = {"embedding": position.unsqueeze(0)}
+        return decoding.step(self.tokens)
+
+    def _captured(self, decoding: Any, pool: Any) -> tuple[Callable[[], None], Output]:
+        """A function that replays the step, and the output that it writes."""
+        order = self.history.order
+        with torch.cuda.device_of(order):
+            asked = order.clone()
+            torch.arange(len(order), out=order)  # in a first run, which changes no order,
+            side, main = torch.cuda.Stream(), torch.cuda.current_stream()
+            side.wait_stream(main)
+            with torch.cuda.stream(side):  # libraries allocate what they need
+                self._run(decoding)
+            main.wait_stream(side)
+            order.copy_(asked)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=pool):
+                output = self._run(decoding)
+        return graph.replay, output
+
+
+class Buffers:
+    """The steps of a model, and their memory: all steps use the same.
+
+    Args:
+        made_for: all that a graph does not read anew.
+    """
+
+    def __init__(self, made_for: Any):
+        self.made_for = made_for
+        #: torch's name of the memory for all that graphs compute.
+        self.pool: Any = None
+        self._steps: dict[Shape, FixedStep] = {}
+        self._memory: dict[str, Tensor] = {}
+
+    def step(self, shape: Shape, decoding: Any, sentences: Tensor, slots: int) -> FixedStep:
+        """The step of a shape, with the caches of a decoding, which gets the step's state.
+
+        Args:
+            sentences: which come first in the step, ``(B,)``.
+            slots: how many the steps so far have filled.
+        """
+        old, decoding.state = decoding.state.copy(), {}  # emptied below: memory is freed on the way
+        mask = beam_history(old).mask[:, 0, :, :slots].index_select(0, sentences)
+        sizes = (shape.places, shape.beam, shape.positions * shape.beam)
+        mask = self._filled("history", sizes, mask, float("-inf"))
+        step = self._steps.get(shape) or FixedStep(FixedHistory(shape.beam, mask))
+        decoder = decoding.model.decoder
+        if decoder.embed_positions is not None:  # looked up again: weights may have changed
+            number = min(shape.positions, decoder.max_positions())
+            words = sentences.new_full((1, number), decoder.padding_idx + 1)  # none is padding
+            table = decoder.embed_positions(words)[0]
+            step.positions = self._filled("positions", (shape.positions, table.size(1)), table)
+        for name in [*old]:
+            entry = old.pop(name)
+            if "cache" in entry:
+                fixed = self._fixed(name, entry["cache"], sentences, slots, shape, step.history)
+                step.state[name] = {"cache": fixed}
+            elif "history" in entry:
+                step.state[name] = {"history": step.history}
+        self._steps[shape] = step
+        decoding.state = step.state
+        return step
+
+    def _fixed(
+        self, name: str, cache: Cache, sentences: Tensor, slots: int, shape: Shape, history: Any
+    ) -> Cache:
+        """A copy of a cache in buffers."""
+        fixed, room = copy.copy(cache), shape.positions * shape.beam
+        if cache.mask is not None:  # of cross-attention
+            slots = room = shape.source
+            mask = cache.mask.index_select(0, sentences)
+            fixed.mask = self._filled(f"{name} mask", (shape.places, 1, 1, room), mask, True)
+            fixed.mask[len(mask) :] = False  # idle sentences attend to zeros
+        parts: dict[Slots, FixedSlots] = {}  # one, where one tensor is both
+        for part in (cache.keys, cache.values):
+            if part not in parts:
+                kept = part.filled[:, :, :slots].index_select(0, sentences)
+                sizes = (shape.places, kept.size(1), room, kept.size(3))
+                buffer = self._filled(f"{name} {len(parts)}", sizes, kept)
+                parts[part] = FixedSlots(part, buffer, history.where)
+        fixed.keys, fixed.values = parts[cache.keys], parts[cache.values]
+        return fixed
+
+    def _filled(self, name: str, sizes: tuple[int, ...], values: Tensor, rest: float = 0) -> Tensor:
+        """The memory of a name in some sizes: ``values`` first, then ``rest``, in all dimensions."""
+        number = math.prod(sizes)
+        if name not in self._memory or len(self._memory[name]) < number:
+            self._steps.clear()  # they use what is replaced
+            self.pool = torch.cuda.graph_pool_handle() if values.is_cuda else None
+            self._memory[name] = values.new_empty(number)
+        buffer = self._memory[name][:number].view(sizes).fill_(rest)
+        buffer[tuple(map(slice, values.shape))] = values
+        return buffer
+
+
+# ---- instead of ordinary steps -------------------------------------------------------------------
+
+
+class FixedDecoding:
+    """Decodes a batch as ``decoding`` does, a ``ModelDecoding``, which makes the first step."""
+
+    def __init__(self, decoding: Any, buffers: Buffers):
+        self._decoding, self._buffers = decoding, buffers
+        encoded = decoding.encoder_out["encoder_out"][0]  # (S, B, d)
+        self._source = len(encoded)
+        #: The places of the search's sentences, ``(B,)``; the beams they continue, ``(B, beam)``.
+        self._places = self._beams = torch.arange(encoded.size(1), device=encoded.device)
+        self._shape = Shape(0, 0, 0, 0)
+        self._step: FixedStep | None = None
+
+    def step(self, tokens: Tensor) -> Output:
+        """As ``ModelDecoding.step``: ``tokens (B * beam, t)``."""
+        steps = tokens.size(1)
+        if steps == 1:
+            return self._decoding.step(tokens)
+        if steps > self._shape.positions or 4 * len(self._places) <= self._shape.places:
+            self._move(steps)
+        step, beam, places = self._step, self._shape.beam, self._places
+        assert step is not None
+        order = places.unsqueeze(1) * beam + self._beams
+        step.history.order.view(-1, beam).index_copy_(0, places, order)
+        step.tokens.view(-1, beam).index_copy_(0, places, tokens[:, -1].view(-1, beam))
+        step.history.step.fill_(steps - 1)
+        log_probs, attention = step.run(self._decoding, self._buffers.pool)
+        if len(places) < self._shape.places:
+            log_probs = self._of_sentences(log_probs)
+        if attention is not None:  # a copy, as the search keeps it
+            attention = self._of_sentences(attention)[:, : self._source]
+        return log_probs, attention
+
+    def reorder(self, rows: Tensor, sentences: Tensor | None) -> None:
+        """As ``ModelDecoding.reorder``; the next step follows the order."""
+        if sentences is not None:
+            self._places = self._places.index_select(0, sentences)
+        beams = rows.unflatten(0, (len(self._places), -1))
+        self._beams = beams % beams.size(1)
+
+    def _move(self, steps: int) -> None:
+        """Change to a step with room for ``steps``, without idle places for half of the batch."""
+        sentences, beam = self._beams.shape
+        self._step = None  # its memory may be freed
+        rooms = (-(-number // BLOCK) * BLOCK for number in (steps, self._source))
+        self._shape = Shape(1 << (sentences - 1).bit_length(), beam, *rooms)
+        filled = (steps - 1) * beam
+        self._step = self._buffers.step(self._shape, self._decoding, self._places, filled)
+        # The caches have its padding.
+        self._decoding.encoder_out = {**self._decoding.encoder_out, "encoder_padding_mask": []}
+        self._places = torch.arange(sentences, device=self._places.device)
+
+    def _of_sentences(self, x: Tensor) -> Tensor:
+        """The rows of the search's sentences: ``(N * beam, n) -> (B * beam, n)``, a copy."""
+        by_place = x.unflatten(0, (self._shape.places, -1))
+        return by_place.index_select(0, self._places).flatten(0, 1)
+
+
+#: The buffers of models, between searches.
+_BUFFERS: WeakKeyDictionary[nn.Module, Buffers] = WeakKeyDictionary()
+
+
+@contextmanager
+def in_fixed_shapes(decoding: Any) -> Iterator[Any]:
+    """Exchange a ``ModelDecoding`` for a :class:`FixedDecoding`, if asked for and possible.
+
+    Raises:
+        UserError: the environment variable has an unknown value.
+    """
+    if not is_requested() or explain(_obstacle(decoding.model)):
+        yield decoding
+        return
+    # Taken out: a search in another thread makes buffers of its own, and an error leaves none.
+    buffers, made_for = _BUFFERS.pop(decoding.model, None), _made_for(decoding)
+    if buffers is None or buffers.made_for != made_for:
+        buffers = Buffers(made_for)
+    yield FixedDecoding(decoding, buffers)
+    _BUFFERS[decoding.model] = buffers
+
+
+def is_requested() -> bool:
+    """Whether the environment asks for fixed steps; UserError for an unknown value."""
+    value = os.environ.get(FIXED_STEPS_ENV) or "0"
+    if value not in ("0", "1"):
+        raise UserError(f"is {value!r}", FIXED_STEPS_ENV, "set it to 1 or 0, or unset it")
+    return value == "1"
+
+
+def explain(obstacle: str) -> bool:
+    """Whether there is an obstacle, which is reported once if fixed steps are asked for."""
+    if obstacle and is_requested():
+        _report(obstacle)
+    return bool(obstacle)
+
+
+@functools.cache
+def _report(obstacle: str) -> None:
+    logger.warning("%s is 1, but %s: ordinary steps", FIXED_STEPS_ENV, obstacle)
+
+
+def _obstacle(model: nn.Module) -> str:
+    """Why a graph may leave out something that a step does; empty if not."""
+    for module in model.modules():
+        kind = type(module)
+        if kind.__module__.partition(".")[0] not in _KNOWN:
+            return f"{kind.__qualname__} is not of {', '.join(_KNOWN)}"
+        if module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module):
+            return f"a {kind.__qualname__} has hooks"
+    device = next(model.parameters()).device.type
+    return "autocast is on" if torch.is_autocast_enabled(device) else ""
+
+
+def _made_for(decoding: Any) -> Any:
+    """What a graph holds and does not read anew: where weights are, and plain numbers."""
+    decoder = decoding.model.decoder
+    weights = (*decoder.parameters(), *decoder.buffers())
+    return (
+        [(weight.data_ptr(), weight.shape, weight.dtype, weight.device) for weight in weights],
+        [getattr(module, "cache_bits", 0) for module in decoding.attentions],
+        decoding.temperature,
+        torch.is_inference_mode_enabled(),
+    )
