@@ -37,7 +37,7 @@ from fairseq_collab.decoding.candidates import (
     best_candidates,
     in_order_of_torch,
 )
-from fairseq_collab.decoding.fixed_steps import explain, in_fixed_shapes
+from fairseq_collab.decoding.fixed_steps import explain, in_fixed_shapes, is_requested
 
 #: As in fairseq: ``tokens (t)``, ``score ()``, ``positional_scores (t)``, ``attention (S, t)``, and
 #: ``alignment``, which is empty.
@@ -316,7 +316,8 @@ def max_len(generator: Any, src_tokens: Tensor) -> int:
 def search(generator: Any, sample: Any, **arguments: Any) -> list[list[Hypothesis]] | None:
     """The result of ``generator.generate([model], sample, **arguments)``; None if not plain."""
     if not is_supported(generator, sample, **arguments):
-        explain("this is no plain beam search with one model")
+        if is_requested():
+            explain("this is no plain beam search with one model")
         return None
     net_input = sample["net_input"]
     source = net_input["src_tokens"]

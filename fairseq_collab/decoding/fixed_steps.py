@@ -4,22 +4,20 @@ A small model's step waits for the launch of one kernel after the other.  A CUDA
 of them at once, with the shapes, addresses and plain numbers of the step that was captured.  So all
 that changes from step to step is in tensors of fixed shapes here:
 
-    caches    have room for P positions; a step writes keys and values to slot(t, j) = t * beam + j,
-              whose index is a tensor, and a mask hides the slots that are still free
-    sources   cross-attention has room for S source tokens; a mask hides the rest
-    rows      N >= B sentences; the places of those that are done stay idle, until three quarters
-              of all are
-    numbers   the number of the step, the last tokens and the order of rows are inputs
+    caches   have room for P positions; a step writes keys and values to slot(t, j) = t * beam + j,
+             whose index is a tensor, and a mask hides the slots that are still free
+    source   cross-attention has room for S tokens; a mask hides the rest
+    rows     N >= B sentences; places of those that are done stay idle, until three quarters are
+    inputs   the number of the step, the last tokens, and the order of the rows
 
-P and S are multiples of :data:`BLOCK` and N is a power of two: one graph serves the steps of a
-block in all batches of its shape.  A batch's first step is an ordinary one, whose caches are copied
-into the buffers.  Then the same decoder and attentions run with caches and a beam history that keep
-their shapes.  Scores equal those of ordinary steps up to rounding.
+P and S are multiples of :data:`BLOCK`, N is a power of two: one graph serves the steps of a block
+in all batches of its shape.  A batch's first step is an ordinary one, whose caches are copied.
+Then the same decoder and attentions run, with caches and a beam history that keep their shapes.
+Scores equal those of ordinary steps up to rounding.
 
-**Off by default**: its speed on a GPU has not been measured.  ``FAIRSEQ_COLLAB_FIXED_STEPS=1``
-switches it on.  On a CPU the steps run without a graph, and take longer than ordinary ones.
-A model keeps its graphs and buffers (caches of the largest batch so far) between batches.  They are
-freed with the model, and replaced if its weights are.
+**Off by default**: its speed on a GPU was not measured.  ``FAIRSEQ_COLLAB_FIXED_STEPS=1`` turns it
+on.  Without a GPU nothing is replayed, and steps take longer than ordinary ones.  A model keeps
+graphs and buffers (caches of the largest batch so far) until it goes or its weights are replaced.
 
 Shapes:
     B  sentences that are not done    N  places for sentences    beam  hypotheses per sentence
@@ -43,13 +41,7 @@ import torch
 from torch import Tensor, nn
 
 from collab_common.errors import UserError
-from fairseq_collab.attention.cache import (
-    BeamHistory,
-    Cache,
-    IncrementalState,
-    Slots,
-    beam_history,
-)
+from fairseq_collab.attention.cache import BeamHistory, Cache, IncrementalState, Slots, beam_history
 
 #: The environment variable that switches fixed steps on.
 FIXED_STEPS_ENV = "FAIRSEQ_COLLAB_FIXED_STEPS"
@@ -153,50 +145,43 @@ class FixedStep:
             main.wait_stream(side)
             order.copy_(asked)
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=pool):
+            with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
                 output = self._run(decoding)
         return graph.replay, output
 
 
 class Buffers:
-    """The steps of a model, and their memory: all steps use the same.
-
-    Args:
-        made_for: all that a graph does not read anew.
-    """
+    """The steps of a model and their memory, which all of them use."""
 
     def __init__(self, made_for: Any):
-        self.made_for = made_for
-        #: torch's name of the memory for all that graphs compute.
-        self.pool: Any = None
+        self.made_for = made_for  # see _made_for
+        self.pool: Any = None  # torch's name of the memory for what graphs compute
         self._steps: dict[Shape, FixedStep] = {}
         self._memory: dict[str, Tensor] = {}
 
     def step(self, shape: Shape, decoding: Any, sentences: Tensor, slots: int) -> FixedStep:
         """The step of a shape, with the caches of a decoding, which gets the step's state.
 
-        Args:
-            sentences: which come first in the step, ``(B,)``.
-            slots: how many the steps so far have filled.
+        Its first places have the ``sentences (B,)`` of the decoding, with the first ``slots``.
         """
         old, decoding.state = decoding.state.copy(), {}  # emptied below: memory is freed on the way
         mask = beam_history(old).mask[:, 0, :, :slots].index_select(0, sentences)
-        sizes = (shape.places, shape.beam, shape.positions * shape.beam)
-        mask = self._filled("history", sizes, mask, float("-inf"))
-        step = self._steps.get(shape) or FixedStep(FixedHistory(shape.beam, mask))
+        places, beam, positions, _ = shape
+        mask = self._filled("history", (places, beam, positions * beam), mask, float("-inf"))
+        step = self._steps.get(shape) or FixedStep(FixedHistory(beam, mask))
         decoder = decoding.model.decoder
         if decoder.embed_positions is not None:  # looked up again: weights may have changed
-            number = min(shape.positions, decoder.max_positions())
+            number = min(positions, decoder.max_positions())
             words = sentences.new_full((1, number), decoder.padding_idx + 1)  # none is padding
             table = decoder.embed_positions(words)[0]
-            step.positions = self._filled("positions", (shape.positions, table.size(1)), table)
+            step.positions = self._filled("positions", (positions, table.size(1)), table)
         for name in [*old]:
             entry = old.pop(name)
-            if "cache" in entry:
-                fixed = self._fixed(name, entry["cache"], sentences, slots, shape, step.history)
-                step.state[name] = {"cache": fixed}
-            elif "history" in entry:
+            if "history" in entry:
                 step.state[name] = {"history": step.history}
+            elif "cache" in entry:
+                cache = self._fixed(name, entry["cache"], sentences, slots, shape, step.history)
+                step.state[name] = {"cache": cache}
         self._steps[shape] = step
         decoding.state = step.state
         return step
@@ -222,7 +207,7 @@ class Buffers:
         return fixed
 
     def _filled(self, name: str, sizes: tuple[int, ...], values: Tensor, rest: float = 0) -> Tensor:
-        """The memory of a name in some sizes: ``values`` first, then ``rest``, in all dimensions."""
+        """The memory of a name in some sizes: ``values`` first, ``rest`` beyond them."""
         number = math.prod(sizes)
         if name not in self._memory or len(self._memory[name]) < number:
             self._steps.clear()  # they use what is replaced
@@ -276,15 +261,16 @@ class FixedDecoding:
         self._beams = beams % beams.size(1)
 
     def _move(self, steps: int) -> None:
-        """Change to a step with room for ``steps``, without idle places for half of the batch."""
+        """Change to a step with room for ``steps``, and idle places for less than half of all."""
         sentences, beam = self._beams.shape
-        self._step = None  # its memory may be freed
         rooms = (-(-number // BLOCK) * BLOCK for number in (steps, self._source))
         self._shape = Shape(1 << (sentences - 1).bit_length(), beam, *rooms)
-        filled = (steps - 1) * beam
-        self._step = self._buffers.step(self._shape, self._decoding, self._places, filled)
-        # The caches have its padding.
-        self._decoding.encoder_out = {**self._decoding.encoder_out, "encoder_padding_mask": []}
+        self._step, decoding, filled = None, self._decoding, (steps - 1) * beam  # may be freed
+        self._step = self._buffers.step(self._shape, decoding, self._places, filled)
+        decoding.encoder_out = {
+            **decoding.encoder_out,
+            "encoder_padding_mask": [],
+        }  # caches have it
         self._places = torch.arange(sentences, device=self._places.device)
 
     def _of_sentences(self, x: Tensor) -> Tensor:
@@ -307,7 +293,7 @@ def in_fixed_shapes(decoding: Any) -> Iterator[Any]:
     if not is_requested() or explain(_obstacle(decoding.model)):
         yield decoding
         return
-    # Taken out: a search in another thread makes buffers of its own, and an error leaves none.
+    # Taken out: a search in another thread makes others, and after an error there are none.
     buffers, made_for = _BUFFERS.pop(decoding.model, None), _made_for(decoding)
     if buffers is None or buffers.made_for != made_for:
         buffers = Buffers(made_for)
@@ -323,16 +309,12 @@ def is_requested() -> bool:
     return value == "1"
 
 
+@functools.cache  # each once
 def explain(obstacle: str) -> bool:
-    """Whether there is an obstacle, which is reported once if fixed steps are asked for."""
-    if obstacle and is_requested():
-        _report(obstacle)
+    """Report an obstacle to the fixed steps that are asked for; whether there is one."""
+    if obstacle:
+        logger.warning("%s is 1, but %s: ordinary steps", FIXED_STEPS_ENV, obstacle)
     return bool(obstacle)
-
-
-@functools.cache
-def _report(obstacle: str) -> None:
-    logger.warning("%s is 1, but %s: ordinary steps", FIXED_STEPS_ENV, obstacle)
 
 
 def _obstacle(model: nn.Module) -> str:
@@ -349,8 +331,7 @@ def _obstacle(model: nn.Module) -> str:
 
 def _made_for(decoding: Any) -> Any:
     """What a graph holds and does not read anew: where weights are, and plain numbers."""
-    decoder = decoding.model.decoder
-    weights = (*decoder.parameters(), *decoder.buffers())
+    weights = (*decoding.model.decoder.parameters(), *decoding.model.decoder.buffers())
     return (
         [(weight.data_ptr(), weight.shape, weight.dtype, weight.device) for weight in weights],
         [getattr(module, "cache_bits", 0) for module in decoding.attentions],

@@ -118,17 +118,13 @@ class Decoder(TransformerDecoderBase):
         x = self.embed_scale * self.embed_tokens(tokens[:, -1:])
         if self.project_in_dim is not None:
             x = self.project_in_dim(x)
-        if self.embed_positions is not None:
-            x = x + self._embed_position(tokens, state)
+        if POSITION in state:
+            x = x + state[POSITION]["embedding"]
+        elif self.embed_positions is not None:
+            x = x + self.embed_positions(tokens, incremental_state=state)[:, -1:]
         if self.layernorm_embedding is not None:
             x = self.layernorm_embedding(x)
         return self.dropout_module(x)  # --retain-dropout keeps it on
-
-    def _embed_position(self, tokens: Tensor, state: IncrementalState) -> Tensor:
-        """Embedding of the last position, ``(1 or rows, 1, d)``; fixed steps give it."""
-        if POSITION in state:
-            return state[POSITION]["embedding"]
-        return self.embed_positions(tokens, incremental_state=state)[:, -1:]
 
     def _extend_history(
         self, last_tokens: Tensor, source: Tensor | None, state: IncrementalState, like: Tensor

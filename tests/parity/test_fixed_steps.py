@@ -119,7 +119,7 @@ def symbols() -> Any:
 @pytest.fixture(autouse=True)
 def asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(FIXED_STEPS_ENV, "1")
-    fixed_steps._report.cache_clear()
+    fixed_steps.explain.cache_clear()
 
 
 def model_of(name: str, symbols: Any) -> nn.Module:
@@ -217,6 +217,20 @@ def test_graphs_are_kept(
     check_steps(model, sample(symbols), 4, 9, 1e-4)
 
 
+@torch.no_grad()
+def test_a_step_waits_for_nothing(symbols: Any) -> None:
+    """Not even where sentences end, and buffers change."""
+    model = model_of("learned positions", symbols)
+    with in_fixed_shapes(ModelDecoding(model, sample(symbols)["net_input"], 1.0)) as fixed:
+        fixed.step(torch.full((12, 1), 2))
+        with Operators() as operators:
+            for steps, sentences in ((2, 6), (3, 5), (4, 2)):
+                fixed.reorder(torch.arange(2 * sentences), torch.arange(sentences))
+                fixed.step(torch.full((2 * sentences, steps), 4))
+    assert operators.ran
+    assert not operators.waits()
+
+
 def test_one_memory_for_all_steps(symbols: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is that of the largest; a model that goes takes it along."""
     monkeypatch.setattr(fixed_steps, "BLOCK", 8)
@@ -261,7 +275,8 @@ def test_finds_the_same(
     found = search(model, symbols, beam_size=beam, **SEARCHES[name])
     assert model in fixed_steps._BUFFERS
     monkeypatch.delenv(FIXED_STEPS_ENV)
-    for one, other in zip(search(model, symbols, beam_size=beam, **SEARCHES[name]), found):
+    ordinary = search(model, symbols, beam_size=beam, **SEARCHES[name])
+    for one, other in zip(ordinary, found, strict=True):
         for expected, hypothesis in zip(one, other, strict=True):
             assert hypothesis["tokens"].tolist() == expected["tokens"].tolist()
             for key in ("score", "positional_scores", "attention"):
@@ -373,7 +388,7 @@ def test_ordinary_steps_are_reported_once(
             assert len([x for x in caplog.records if FIXED_STEPS_ENV in x.getMessage()]) == 1
         caplog.clear()
         monkeypatch.delenv(FIXED_STEPS_ENV)
-        fixed_steps._report.cache_clear()
+        fixed_steps.explain.cache_clear()
         assert search(model, symbols, **options)
     assert not caplog.records
     assert not made
