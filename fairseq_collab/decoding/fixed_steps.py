@@ -157,7 +157,7 @@ class Buffers:
         self.made_for = made_for  # see _made_for
         self.pool: Any = None  # torch's name of the memory for what graphs compute
         self._steps: dict[Shape, FixedStep] = {}
-        self._memory: dict[str, Tensor] = {}
+        self.memory: dict[str, Tensor] = {}
 
     def step(self, shape: Shape, decoding: Any, sentences: Tensor, slots: int) -> FixedStep:
         """The step of a shape, with the caches of a decoding, which gets the step's state.
@@ -209,11 +209,11 @@ class Buffers:
     def _filled(self, name: str, sizes: tuple[int, ...], values: Tensor, rest: float = 0) -> Tensor:
         """The memory of a name in some sizes: ``values`` first, ``rest`` beyond them."""
         number = math.prod(sizes)
-        if name not in self._memory or len(self._memory[name]) < number:
+        if name not in self.memory or len(self.memory[name]) < number:
             self._steps.clear()  # they use what is replaced
             self.pool = torch.cuda.graph_pool_handle() if values.is_cuda else None
-            self._memory[name] = values.new_empty(number)
-        buffer = self._memory[name][:number].view(sizes).fill_(rest)
+            self.memory[name] = values.new_empty(number)
+        buffer = self.memory[name][:number].view(sizes).fill_(rest)
         buffer[tuple(map(slice, values.shape))] = values
         return buffer
 
@@ -280,7 +280,7 @@ class FixedDecoding:
 
 
 #: The buffers of models, between searches.
-_BUFFERS: WeakKeyDictionary[nn.Module, Buffers] = WeakKeyDictionary()
+BUFFERS: WeakKeyDictionary[nn.Module, Buffers] = WeakKeyDictionary()
 
 
 @contextmanager
@@ -294,11 +294,11 @@ def in_fixed_shapes(decoding: Any) -> Iterator[Any]:
         yield decoding
         return
     # Taken out: a search in another thread makes others, and after an error there are none.
-    buffers, made_for = _BUFFERS.pop(decoding.model, None), _made_for(decoding)
+    buffers, made_for = BUFFERS.pop(decoding.model, None), _made_for(decoding)
     if buffers is None or buffers.made_for != made_for:
         buffers = Buffers(made_for)
     yield FixedDecoding(decoding, buffers)
-    _BUFFERS[decoding.model] = buffers
+    BUFFERS[decoding.model] = buffers
 
 
 def is_requested() -> bool:

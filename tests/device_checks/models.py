@@ -1,14 +1,20 @@
-"""Models on the device: beam search and short trainings.
+"""Models on the device: beam search, steps of fixed shapes, and short trainings.
 
-The reference of beam search is the same model in float32 on the CPU.
+The reference of beam search is the same model in float32 on the CPU; that of fixed steps, which a
+GPU replays as graphs, are ordinary steps on the device.
 """
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator
+import os
+from argparse import Namespace
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import product
+from typing import Any
+from unittest import mock
 
 import torch
 
@@ -18,10 +24,12 @@ from collab_lab.bench import (
     loss,
     random_model,
     random_task,
+    take_turns,
     trainer,
     translator,
 )
 from collab_lab.metrics.translate import BEAM
+from fairseq_collab.decoding.fixed_steps import BUFFERS, FIXED_STEPS_ENV
 from fairseq_collab.models.families import TRANSLATION
 from fairseq_collab.models.variants import VARIANTS
 
@@ -39,6 +47,7 @@ CRITERIONS = {
 }
 #: All encoder-decoder architectures, without presets.
 ARCHITECTURES = [f"transformer_{kind.name}" for kind in VARIANTS if TRANSLATION in kind.families]
+TIMED = ("transformer_headsize_n", "transformer_collab", "transformer_latent")
 SOURCE = ("src_tokens", "src_lengths")
 FAST = ("--lr=0.005", "--warmup-updates=8", "--clip-norm=1")
 
@@ -50,6 +59,15 @@ def checks(place: Place) -> Iterator[Check]:
             yield Check(f"decoding {arch} float32, beam {beam}", partial(same, arch, beam, place))
         for dtype in SCORES if place.name == "cuda" else ():
             yield Check(f"decoding {arch} {dtype}", partial(true_scores, arch, dtype, place))
+            run = partial(in_fixed_steps, true_scores)
+            yield Check(f"fixed steps {arch} {dtype}", partial(run, arch, dtype, place))
+        for beam in (BEAM,) if place.quick else (1, BEAM):
+            run = partial(same_in_fixed_steps, arch, beam, place)
+            yield Check(f"fixed steps {arch} float32, beam {beam}", run)
+    timed = product(TIMED, ("float32", "float16"), (1, BEAM)) if place.name == "cuda" else ()
+    for arch, dtype, beam in timed:
+        run = partial(speed_of_fixed_steps, arch, dtype, beam, place)
+        yield Check(f"speed of fixed steps {arch} {dtype}, beam {beam}", run)
     for arch in ARCHITECTURES:
         for form in place.formats:
             yield Check(f"training {arch} {form or 'float32'}", partial(trained, arch, form, place))
@@ -87,6 +105,46 @@ def true_scores(arch: str, dtype: str, place: Place) -> str:
     bound = SCORES[dtype]
     expect(apart <= bound, f"a score is {apart:.2g} a word from float32's, at most {bound}")
     return f"scores at most {apart:.1g} a word from float32's, of at most {bound}"
+
+
+def in_fixed_steps(run: Callable[..., Any], *arguments: Any) -> Any:
+    """The result of a run with steps of fixed shapes."""
+    with mock.patch.dict(os.environ, {FIXED_STEPS_ENV: "1"}):
+        return run(*arguments)
+
+
+def same_in_fixed_steps(arch: str, beam: int, place: Place) -> str:
+    """Ordinary steps find the same, beyond a block; later batches replay graphs of earlier ones."""
+    preset, size, longest = ("tiny", 8, 16) if place.quick else ("multi30k", 64, 70)
+    task = random_task(preset, 3 * size - 1)
+    model = random_model(arch, preset, task).model.to(place.device)
+    with torch.no_grad():  # sentences end at different steps
+        model.decoder.output_projection.weight[task.target_dictionary.eos()] *= 8
+    options = Namespace(beam=beam, max_len_a=0, max_len_b=longest, min_len=1, lenpen=1.0)
+    generator = task.build_generator([model], options)
+    translate, ties, ends = partial(task.inference_step, generator, [model]), 0, set()
+    for batch in 2 * batches(task, place.device, max_sentences=size):
+        ordinary = translate(batch)
+        ties += count_ties(ordinary, in_fixed_steps(translate, batch))
+        ends |= {len(best["tokens"]) for best, *_ in ordinary}
+    expect(model in BUFFERS, "ordinary steps were used")
+    return f"translations of {min(ends)} to {max(ends)} tokens are equal, {ties} of them ties"
+
+
+def speed_of_fixed_steps(arch: str, dtype: str, beam: int, place: Place) -> str:
+    """Of 64 sentences, d = 512, 6 layers, 32 tokens, in turns with ordinary steps."""
+    length, task = 32, random_task("wmt_en_de", 64)
+    (batch,) = batches(task, place.device, max_sentences=64)
+    model = random_model(arch, "wmt_en_de", task).model.to(place.device, getattr(torch, dtype))
+    ordinary = translator(model, task, beam, length=length)
+    programs = {"ordinary": ordinary, "fixed": partial(in_fixed_steps, ordinary)}
+    for program in programs.values():
+        program(batch)  # warms up, and captures the graphs
+    before, after = take_turns(programs, [batch], (10, 2), pause=0)
+    expect(model in BUFFERS, "ordinary steps were used")
+    each = f"{1000 * before['seconds'] / length:.2f} to {1000 * after['seconds'] / length:.2f} ms"
+    spread = f"{after['low']:.2f} to {after['high']:.2f}"
+    return f"{after['ratio']:.2f} times as fast ({spread}), {each} a step, all told"
 
 
 def trained(arch: str, form: str, place: Place) -> str:

@@ -209,9 +209,9 @@ def test_graphs_are_kept(
         with torch.no_grad():
             for weight in model.parameters():
                 weight.mul_(0.9)
-    (buffers,) = [fixed_steps._BUFFERS[model]]
+    (buffers,) = [fixed_steps.BUFFERS[model]]
     check_steps(model.float(), sample(symbols), 4, 9, 1e-4)
-    assert fixed_steps._BUFFERS[model] is not buffers
+    assert fixed_steps.BUFFERS[model] is not buffers
     with torch.inference_mode():
         check_steps(model, sample(symbols), 4, 9, 1e-4)
     check_steps(model, sample(symbols), 4, 9, 1e-4)
@@ -237,8 +237,8 @@ def test_one_memory_for_all_steps(symbols: Any, monkeypatch: pytest.MonkeyPatch)
     model = model_of("standard", symbols)
     for sentences, steps in ((6, 14), (6, 6), (2, 30), (3, 3)):
         check_steps(model, sample(symbols, sentences), 2, steps, 1e-4)
-        buffers = fixed_steps._BUFFERS[model]
-        caches = [len(x) for name, x in buffers._memory.items() if name[-1].isdigit()]
+        buffers = fixed_steps.BUFFERS[model]
+        caches = [len(x) for name, x in buffers.memory.items() if name[-1].isdigit()]
         # Six sentences have eight places; their number falls before the second block.
         assert sorted(caches) == [8 * 8 * 16] * 4 + [8 * 2 * 8 * 16] * 4
     gone = weakref.ref(buffers)
@@ -273,7 +273,7 @@ def test_finds_the_same(
     model: nn.Module, symbols: Any, beam: int, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = search(model, symbols, beam_size=beam, **SEARCHES[name])
-    assert model in fixed_steps._BUFFERS
+    assert model in fixed_steps.BUFFERS
     monkeypatch.delenv(FIXED_STEPS_ENV)
     ordinary = search(model, symbols, beam_size=beam, **SEARCHES[name])
     for one, other in zip(ordinary, found, strict=True):
@@ -287,12 +287,12 @@ def test_a_search_with_an_error_leaves_no_buffers(model: nn.Module, symbols: Any
     search(model, symbols)
     broken = copy.deepcopy(model)
     search(broken, symbols)
-    assert broken in fixed_steps._BUFFERS
+    assert broken in fixed_steps.BUFFERS
     with torch.no_grad():
         broken.decoder.output_projection.weight.fill_(float("nan"))
     with pytest.raises(UserError, match="no word a probability"):
         search(broken, symbols)
-    assert broken not in fixed_steps._BUFFERS
+    assert broken not in fixed_steps.BUFFERS
 
 
 def test_two_searches_at_a_time_share_no_buffers(model: nn.Module, symbols: Any) -> None:
