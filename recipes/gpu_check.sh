@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Checks a GPU in some minutes: attention in float32, float16 and bfloat16, the fused kernel, beam
-# search, and training in each number format. Prints a line per check, ok or FAILED with the finding;
-# the exit status is 1 if a check fails. `fairseq-collab bench` measures speed.
+# search, steps of fixed shapes (CUDA graphs) and their speed, and training in each number format.
+# Prints a line per check, ok or FAILED with the finding; the exit status is 1 if a check fails.
+# `fairseq-collab bench` measures more of the speed.
 #
 #   bash recipes/gpu_check.sh               on the GPU
 #   DEVICE=cpu bash recipes/gpu_check.sh    the checks that a CPU can run

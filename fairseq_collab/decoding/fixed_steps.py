@@ -240,18 +240,19 @@ class FixedDecoding:
             return self._decoding.step(tokens)
         if steps > self._shape.positions or 4 * len(self._places) <= self._shape.places:
             self._move(steps)
+        assert self._step is not None
         step, beam, places = self._step, self._shape.beam, self._places
-        assert step is not None
         order = places.unsqueeze(1) * beam + self._beams
         step.history.order.view(-1, beam).index_copy_(0, places, order)
         step.tokens.view(-1, beam).index_copy_(0, places, tokens[:, -1].view(-1, beam))
         step.history.step.fill_(steps - 1)
-        log_probs, attention = step.run(self._decoding, self._buffers.pool)
-        if len(places) < self._shape.places:
-            log_probs = self._of_sentences(log_probs)
-        if attention is not None:  # a copy, as the search keeps it
-            attention = self._of_sentences(attention)[:, : self._source]
-        return log_probs, attention
+        # Copies of the rows of these sentences: the search changes and keeps what it gets.
+        log_probs, attention = (
+            None if x is None else x.unflatten(0, (-1, beam)).index_select(0, places).flatten(0, 1)
+            for x in step.run(self._decoding, self._buffers.pool)
+        )
+        assert log_probs is not None
+        return log_probs, None if attention is None else attention[:, : self._source]
 
     def reorder(self, rows: Tensor, sentences: Tensor | None) -> None:
         """As ``ModelDecoding.reorder``; the next step follows the order."""
@@ -267,16 +268,9 @@ class FixedDecoding:
         self._shape = Shape(1 << (sentences - 1).bit_length(), beam, *rooms)
         self._step, decoding, filled = None, self._decoding, (steps - 1) * beam  # may be freed
         self._step = self._buffers.step(self._shape, decoding, self._places, filled)
-        decoding.encoder_out = {
-            **decoding.encoder_out,
-            "encoder_padding_mask": [],
-        }  # caches have it
+        # The caches have its padding.
+        decoding.encoder_out = {**decoding.encoder_out, "encoder_padding_mask": []}
         self._places = torch.arange(sentences, device=self._places.device)
-
-    def _of_sentences(self, x: Tensor) -> Tensor:
-        """The rows of the search's sentences: ``(N * beam, n) -> (B * beam, n)``, a copy."""
-        by_place = x.unflatten(0, (self._shape.places, -1))
-        return by_place.index_select(0, self._places).flatten(0, 1)
 
 
 #: The buffers of models, between searches.

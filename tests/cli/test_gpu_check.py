@@ -30,6 +30,7 @@ def test_on_the_cpu(capsys: pytest.CaptureFixture[str]) -> None:
     told = "\n".join(lines)
     assert all(f"ok attention {kind.name} bfloat16: " in told for kind in VARIANTS)
     assert all(f"ok training {arch} --bf16: " in told for arch in ARCHITECTURES)
+    assert all(f"ok fixed steps {arch} float32, beam 5: " in told for arch in ARCHITECTURES)
 
 
 def test_failures_are_reported_and_the_other_checks_run(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ from toy import close
 from collab_common.errors import UserError
 from collab_lab import bench
 from collab_lab.export.model import plain
+from fairseq_collab.decoding.fixed_steps import FIXED_STEPS_ENV
 
 CPU = torch.device("cpu")
 
@@ -81,6 +82,15 @@ def test_ratios_are_of_the_same_turn(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_length_below_the_warm_ups() -> None:
     (record,) = bench.decode("multi-query", "tiny", [4], 1, CPU)
     assert record["length"] == 4
+
+
+def test_lengths_in_fixed_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the environment asks for them; stock fairseq has none."""
+    monkeypatch.setenv(FIXED_STEPS_ENV, "1")
+    for kind, name in (("multi-query", "multi-query, fixed steps"), ("stock fairseq",) * 2):
+        records = bench.decode(kind, "tiny", [4, 9], 1, CPU)
+        assert [(r["kind"], r["length"]) for r in records] == [(name, 4), (name, 9)]
+        assert all(record["cache"] > 0 and record["seconds"] > 0 for record in records)
 
 
 def test_memory_is_of_one_model(monkeypatch: pytest.MonkeyPatch) -> None:
