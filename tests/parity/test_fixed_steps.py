@@ -104,6 +104,7 @@ def captured(monkeypatch: pytest.MonkeyPatch) -> list[Tape]:
             output = step._run(decoding)
         step.history.order.copy_(asked)
         assert not tape.waits(), "a graph cannot wait for the host"
+        assert output[0].isfinite().all(), "of idle places, too"
         tapes.append(tape)
         return lambda: tape.replay(*output), output
 
