@@ -9,6 +9,7 @@ from functools import partial
 from itertools import product
 from typing import Any
 
+from collab_lab.metrics.significance import Gain, Spread, gain_of, holm, pooled
 from collab_lab.results import page_data as data
 from collab_lab.results.page_data import Runs, decided, difference, load, where
 from collab_lab.results.render import grid, mean, num
@@ -223,3 +224,65 @@ def refit_ladder() -> Rows:
             for share in shares
         ]
         yield [label, len({one["model"] for one in rows}), *(num(cell, ".3f") for cell in cells)]
+
+
+#: Changes of at_size.json: name, ``what``, shares of the bytes or of removed heads, bits.
+CHANGES = (
+    ("8 bits alone", "headsize", (17 / 32,), "auto"),
+    ("4 bits alone", "headsize", (9 / 32,), "auto"),
+    ("latents, widths and bits", "latent", (1 / 4, 1 / 8, 1 / 16), "auto"),
+    ("latents, widths alone", "latent", (1 / 4, 1 / 8), "none"),
+    ("latents by SVD", "svd", (1 / 4, 1 / 8), "none"),
+    ("grouped query, groups alone", "grouped-query", (1 / 4,), "none"),
+    ("heads removed", "heads", (1 / 3, 1 / 2, 2 / 3), None),
+)
+#: Losses below it are noise of single precision and of the text.
+NOISE = 5e-4
+
+
+@table()
+def at_size() -> Rows:
+    """Test losses: geometric means; sizes compared by ratios.
+
+    Losses of models vary in proportion: the standard deviation of their logarithms is pooled over
+    all changes.
+    """
+    rows, sizes = load("at_size")["rows"], (128, 256)
+    cells: list[tuple[str, float, dict[int, list[float]]]] = []
+    for name, what, shares, bits in CHANGES:
+        for share in shares:
+            of = [row for row in rows if (row["what"], row["bits_option"]) == (what, bits)]
+            of = [row for row in of if math.isclose(row["share"], share, rel_tol=1e-3)]
+            losses = {d: [row["lost_test"] for row in of if row["d"] == d] for d in (*sizes, 512)}
+            cells.append((name, share, losses))
+    logs = [
+        {d: [math.log(x) for x in losses[d]] if min(losses[d]) > NOISE else [] for d in sizes}
+        for *_, losses in cells
+    ]
+    spread = pooled(one[d] for one in logs for d in sizes if one[d])
+    ratios = [ratio(*(one[d] for d in reversed(sizes)), spread) for one in logs]
+    corrected = holm([one and one.p for one in ratios])
+    yield ["change", "left" , *(f"d = {d}" for d in sizes), "256 / 128", "p (Holm)", "d = 512"]
+    for (name, share, losses), one, between, p in zip(cells, logs, ratios, corrected, strict=True):
+        left = 1 - share if name == "heads removed" else share
+        yield [
+            name, f"{left:.1%}",
+            *(of_logs(gain_of(one[d], spread)) if one[d] else data.ends(losses[d], ".4f")
+              for d in sizes),
+            of_logs(between, ".2f") if between else "-", "-" if p is None else num(p, ".3f"),
+            data.ends(losses[512], ".4f") if losses[512] else "-",
+        ]  # fmt: skip
+
+
+def ratio(ours: Sequence[float], theirs: Sequence[float], spread: Spread) -> Gain | None:
+    """The difference of the means of two samples of logarithms."""
+    if not (ours and theirs):
+        return None
+    error = spread.sd * math.sqrt(1 / len(ours) + 1 / len(theirs))
+    return gain_of([mean(ours) - mean(theirs)], Spread(error, spread.freedom))
+
+
+def of_logs(gain: Gain, spec: str = ".4f") -> str:
+    """``0.0066 (0.0057 to 0.0077)`` from logarithms."""
+    middle, low, high = (num(math.exp(x or 0), spec) for x in gain[:3])
+    return middle if gain.low is None else f"{middle} ({low} to {high})"
