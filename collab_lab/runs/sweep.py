@@ -184,7 +184,10 @@ def settings(config: DictConfig) -> dict[str, Any]:
         section, _, option = name.partition(".")
         structured = _structured(section, config[section]) if option else None
         defaults: Any = OmegaConf.to_container(structured or DictConfig({}), enum_to_str=True)
-        if option == "_name" or option not in defaults or defaults[option] != value:
+        default = None if option == "_name" else defaults.get(option)
+        if refers := _REFERENCE.fullmatch(str(default)):
+            default = OmegaConf.select(config, refers[1])
+        if value != default:
             changed[name] = value
     return changed
 
