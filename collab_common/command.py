@@ -80,10 +80,7 @@ def check_splittable(path: str | os.PathLike[str]) -> None:
         raise UserError("has a colon, by which fairseq separates paths", path, "give another --out")
 
 
-def check_folder_of(path: str | os.PathLike[str], option: str) -> None:
-    """Raise UserError, with the option's name, unless a file to be written has a folder.
-
-    Also for a colon in its name.
-    """
-    check_splittable(path)
-    check_folder(Path(path).absolute().parent, f"make it, or give another {option}")
+def check_folder_of(out: Path) -> None:
+    """Raise UserError unless ``--out``, a file to be written, has a folder, and no colon."""
+    check_splittable(out)
+    check_folder(out.absolute().parent, "make it, or give another --out")

@@ -70,7 +70,7 @@ def add_force(parser: ArgumentParser) -> None:
 
 def check_out(args: Namespace, *more: Path) -> None:
     """Raise UserError unless ``--out`` and ``more`` have a folder, and nothing is written over."""
-    check_folder_of(args.out, "--out")
+    check_folder_of(args.out)
     check_new(args, args.out, *more)
 
 

@@ -16,10 +16,11 @@ from collab_common.errors import UserError
 from collab_common.progress import bar
 from collab_lab.export import model
 from collab_lab.export.model import Vocabulary
+from collab_lab.metrics.translate import BEAM
 from collab_lab.trained.checkpoint import Trained
 
-#: Sentences of a batch, and hypotheses of a sentence.
-BATCH, BEAM = 16, 5
+#: Sentences of a batch.
+BATCH = 16
 
 
 def validation_sources(words: Vocabulary, number: int) -> list[Tensor]:

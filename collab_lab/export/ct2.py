@@ -29,7 +29,7 @@ from fairseq.data import Dictionary
 from torch import Tensor, nn
 
 from collab_common.errors import UserError
-from collab_lab.export.check import BATCH, BEAM
+from collab_lab.export.check import BATCH
 from collab_lab.export.model import (
     Vocabulary,
     check_all_read,
@@ -48,6 +48,7 @@ from collab_lab.export.standard_weights import (
     smallest_size,
 )
 from collab_lab.metrics.cost import BYTES_PER_FLOAT, cached_bytes
+from collab_lab.metrics.translate import BEAM
 from collab_lab.trained.attentions import Attention, attentions
 from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.attention import HeadAttention

@@ -19,7 +19,7 @@ from safetensors.torch import save
 from torch import Tensor
 from transformers import GenerationConfig, MarianConfig, MarianMTModel
 
-from collab_lab.export.check import BEAM, batches
+from collab_lab.export.check import batches
 from collab_lab.export.model import (
     MULTILINGUAL,
     Vocabulary,
@@ -32,6 +32,7 @@ from collab_lab.export.model import (
     report_padding,
     vocabulary,
 )
+from collab_lab.metrics.translate import BEAM
 from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.models.layers import is_copy
 

@@ -183,6 +183,7 @@ def trained_heads(
     for projection, (weight, bias) in zip(("q", "k", "v", "out"), projections, strict=False):
         state[f"{projection}_proj.weight"] = weight
         state[f"{projection}_proj.bias"] = weight.new_zeros(len(weight)) if bias is None else bias
+    check_finite(state, name)
     heads.load_state_dict(state, strict=False)
     heads.scaling = scaling
     return heads
@@ -228,6 +229,3 @@ def check(name: str, projections: Sequence[Linear], num_heads: int) -> None:
             name,
             "heads that were pruned or resized cannot be swapped",
         )
-    parameters = (x for projection in projections for x in projection if x is not None)
-    if not all(torch.isfinite(parameter).all() for parameter in parameters):
-        raise UserError("its weights hold NaN or infinity", name, "load an intact model")

@@ -14,6 +14,7 @@ from fairseq.data import Dictionary
 from omegaconf import OmegaConf
 from torch import Tensor
 
+#: Hypotheses of a sentence, in this package.
 BEAM = 5
 
 

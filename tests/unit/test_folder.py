@@ -114,7 +114,7 @@ def test_names_with_a_colon(tmp_path: Path) -> None:
     with refusing("has a colon"):
         build_folder(tmp_path / "exp:1", {}, lambda folder: {})
     with refusing("has a colon"):
-        check_folder_of(tmp_path / "small:1.pt", "--out")
+        check_folder_of(tmp_path / "small:1.pt")
     (tmp_path / "my.yaml").touch()
     with refusing("has a colon"):
         sweep.main([str(tmp_path / "my.yaml"), "--out", str(tmp_path / "exp:1")])

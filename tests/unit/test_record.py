@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
-import pytest
 from refusals import refusing
 from run_folders import facts_of, some_record
 
@@ -29,20 +26,6 @@ def test_missing_fields_are_named(tmp_path: Path) -> None:
     del facts["seed"]
     write_json(tmp_path / "score.json", facts)
     with refusing("score.json", "'seed'"):
-        Run(tmp_path).score()
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("parameters", "many"), ("parameters", 1.5), ("seed", True), ("bleu", math.nan),
-        ("valid_loss", "nan"), ("task", "speech"), ("averaged", [1]), ("overrides", ["a"]),
-        ("perplexity", {"test": math.inf}), ("heads_by_type", {"encoder": 4}), ("date", None),
-    ],
-)  # fmt: skip
-def test_wrong_values_are_named(field: str, value: Any, tmp_path: Path) -> None:
-    write_json(tmp_path / "score.json", facts_of("collab", 64) | {field: value})
-    with refusing(f"score.json: {field} is "):
         Run(tmp_path).score()
 
 
