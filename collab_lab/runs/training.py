@@ -1,8 +1,7 @@
 """What a training left in its run: fairseq's log, losses and speed, the checkpoints to average.
 
 With ``common.log_format=json`` the log has lines ``... | train | {...}``, one per epoch, and
-``... | valid | {...}``, one per validation, and ``... | train_inner | {...}``, one per
-``common.log_interval`` updates.
+``... | valid | {...}``, one per validation.
 """
 
 from __future__ import annotations
@@ -26,25 +25,17 @@ from collab_lab.runs.run import Run
 from collab_lab.trained.average import average_checkpoints, last_checkpoints
 from collab_lab.trained.checkpoint import Trained, batches
 
-Kind = Literal["train", "valid", "train_inner"]
-
-_TAIL = 20_000  # bytes at the end of a log that are read
 #: An entry has no braces inside, so a kill that cuts one entry does not hide the next.
-_ENTRY = re.compile(r"\| (train|valid|train_inner) \| (\{[^{}]*\})$", re.MULTILINE)
+_ENTRY = re.compile(r"\| (train|valid) \| (\{[^{}]*\})$", re.MULTILINE)
 
 
 # ---- the log -------------------------------------------------------------------------------------
 
 
-def entries(log: Path, kind: Kind, end: int | None = None) -> list[dict[str, Any]]:
-    """The log's entries of a kind, or those in its last ``end`` bytes; [] if there is no log.
-
-    Entries that a kill cut are left out.
-    """
+def entries(log: Path, kind: Literal["train", "valid"]) -> list[dict[str, Any]]:
+    """The log's entries of a kind, without those that a kill cut; [] if there is no log."""
     try:
-        with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - end) if end else 0)
-            text = file.read().decode(errors="replace")
+        text = log.read_text(errors="replace")
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -55,18 +46,6 @@ def entries(log: Path, kind: Kind, end: int | None = None) -> list[dict[str, Any
             with contextlib.suppress(ValueError):  # cut, with a brace behind it
                 parsed.append(json.loads(entry))
     return parsed
-
-
-def progress(run: Run, config: DictConfig) -> tuple[float, float]:
-    """Epochs that a training has done, and the share of the training that they are (0 to 1)."""
-    inner, whole = (entries(run.log, kind, _TAIL)[-1:] for kind in ("train_inner", "train"))
-    epochs = max(float(e.get("update", e["epoch"])) for e in [*inner, *whole, {"epoch": 0}])
-    updates = max(
-        float(entry.get("num_updates", entry.get("train_num_updates", 0)))
-        for entry in [*inner, *whole, {}]
-    )
-    ends = (epochs, config.optimization.max_epoch), (updates, config.optimization.max_update)
-    return epochs, min(1.0, max((done / end for done, end in ends if end > 0), default=0.0))
 
 
 # ---- losses and speed ----------------------------------------------------------------------------

@@ -33,10 +33,10 @@ from collab_lab.runs.record import Outcome, Record, Started, read
 from collab_lab.runs.run import Run
 from collab_lab.runs.score import score_run
 from collab_lab.runs.sweep import OURS, Job
-from collab_lab.runs.training import Diverged, progress
+from collab_lab.runs.training import Diverged
 
 _POLL = 0.2  # seconds between looks at the trainings
-BAR_FORMAT = "{n:.1f} of {total} runs, {elapsed} elapsed, {remaining} left{postfix}"
+BAR_FORMAT = "{n} of {total} runs, {elapsed} elapsed, {remaining} left"
 
 
 class Training(NamedTuple):
@@ -160,13 +160,6 @@ class Worker:
             training.end()
             self.say(f"{training.run.name}: stopped")
 
-    def show(self, progress_bar: Any, finished: int) -> None:
-        """Move the bar to the ``finished`` runs and the shares of those that are being trained."""
-        trained = {t.run.name: progress(t.run, t.job.config) for t in self.trainings}
-        names = ", ".join(f"{name}: epoch {epochs:.1f}" for name, (epochs, _) in trained.items())
-        progress_bar.set_postfix_str(names, refresh=False)
-        progress_bar.update(finished + sum(share for _, share in trained.values()) - progress_bar.n)
-
 
 def child(run: Run, lock: int, gpus: Sequence[str]) -> subprocess.Popen[bytes]:
     """Start the training, its output appended to the log; it inherits the lock."""
@@ -239,9 +232,8 @@ def run_all(runs: Mapping[Run, Job], jobs: int, command: list[str], log: TextIO)
     """
     pending = {run: job for run, job in runs.items() if run.verdict() != "finished"}
     done = len(runs) - len(pending)
-    progress_bar: Any = bar(
-        "runs", total=len(runs), initial=done, smoothing=0, miniters=0, bar_format=BAR_FORMAT
-    )
+    options = {"smoothing": 0, "miniters": 0, "bar_format": BAR_FORMAT}
+    progress_bar: Any = bar("runs", total=len(runs), initial=done, **options)
 
     def say(text: str) -> None:
         progress_bar.write(text, file=log)
@@ -256,7 +248,7 @@ def run_all(runs: Mapping[Run, Job], jobs: int, command: list[str], log: TextIO)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # kill, as Ctrl-C, ends trainings
     try:
         while worker.step():
-            worker.show(progress_bar, sum(run.score_file.exists() for run in runs))
+            progress_bar.update(sum(run.score_file.exists() for run in runs) - progress_bar.n)
             time.sleep(_POLL)
     except BaseException as error:
         worker.stop()

@@ -35,7 +35,7 @@ from collab_lab.runs.score import (
     translation_scores,
 )
 from collab_lab.runs.sweep import Job, combinations, complete, plan, run_name, settings
-from collab_lab.runs.training import choose_checkpoints, progress, training_numbers
+from collab_lab.runs.training import choose_checkpoints, training_numbers
 from collab_lab.runs.worker import Worker, scored, train_command
 
 
@@ -379,23 +379,6 @@ def test_a_model_that_is_worse_than_guessing_has_diverged(
     assert "of a guess 4.0; lower the learning rate" in found.reason
 
 
-def test_the_share_of_a_training_that_is_done(run: Run) -> None:
-    """By epochs or updates, whichever ends it."""
-
-    def share(max_epoch: int, max_update: int) -> tuple[float, float]:
-        ends = {"max_epoch": max_epoch, "max_update": max_update}
-        return progress(run, OmegaConf.create({"optimization": ends}))
-
-    assert share(4, 0) == (0, 0)
-    run.log.write_text('| train | {"epoch": 1, "train_num_updates": "40"}\n')
-    assert share(4, 0) == (1, 0.25)
-    with run.log.open("a") as log:
-        log.write('| train_inner | {"epoch": 2, "update": 1.5, "num_updates": "60"}\n')
-    assert share(4, 0) == (1.5, 0.375)
-    assert share(0, 120) == share(6, 120) == (1.5, 0.5)
-    assert share(0, 0) == (1.5, 0)
-
-
 COLLAB = "defaults: [/base, {/model: collab}, _self_]\n"
 SWEPT = COLLAB + 'hydra: {sweeper: {params: {model.key_dim: "8,16"}}}\n'
 
@@ -525,7 +508,7 @@ def test_fine_tuning_by_a_configuration_of_ones_own(where: str, tmp_path: Path) 
     assert (config.lr_scheduler._name, config.lr_scheduler.total_num_update) == (
         "polynomial_decay", 250,
     )  # fmt: skip
-    assert settings(config)["lr_scheduler.total_num_update"] == 250
+    assert settings(config)["optimization.max_update"] == 250
     assert "model.dropout" in settings(config)
     assert "common.log_interval" not in settings(config)
 
