@@ -105,16 +105,7 @@ sweep() {
         note $?
 }
 
-# convert_heads MODEL FOLDER OPTIONS...: convert a model to FOLDER/model.pt, with its prices in fit.json.
-# Files that exist are not made again, here and below.
-convert_heads() {
-    mkdir -p "$2"
-    [ ! -e "$2/fit.json" ] || return 0
-    fairseq-collab reparametrize "$1" "$data" --out "$2/model.pt" --force --json "${@:3}" > "$2/fit.part"
-    mv "$2/fit.part" "$2/fit.json"
-}
-
-# take_out FILE MODEL OPTIONS...: prune a model to the file `pruned`/FILE.pt.
+# take_out FILE MODEL OPTIONS...: prune a model to the file `pruned`/FILE.pt, once.
 take_out() {
     [ -e "$pruned/$1.pt" ] || fairseq-collab prune "$2" "$data" "${cpu[@]}" "${@:3}" --out "$pruned/$1.pt" || note $?
 }

@@ -10,7 +10,7 @@
 #   UPDATES=N        of the fine-tuning (default: that of configs/experiment/reparametrize_finetune_multi30k.yaml)
 #   SWEEP='size=small train=multi30k_small'    overrides of that file, such as the size of the trained model
 #
-# Stages: 1 convert (OUT/METHOD-K-SEED: model.pt and fit.json) and measure (OUT/runs). 2 fine-tune
+# Stages: 1 convert (OUT/METHOD-K-SEED/model.pt) and measure (OUT/runs). 2 fine-tune
 # (OUT/tuned): converted models, and the trained one for as long. 3 the table of all (OUT/table).
 #
 # Rerun it to resume it.
@@ -36,7 +36,9 @@ measure() {
 # convert METHOD K OPTIONS...: OUT/METHOD-K-SEED/model.pt, measured
 convert() {
     local name=$1-$2-$SEED
-    convert_heads "$FROM" "$OUT/$name" --key-dim "$2" "${@:3}"
+    mkdir -p "$OUT/$name"
+    [ -e "$OUT/$name/model.pt" ] ||
+        fairseq-collab reparametrize "$FROM" "$data" --key-dim "$2" "${@:3}" "${cpu[@]}" --out "$OUT/$name/model.pt"
     measure "$1" "$OUT/$name/model.pt" "$name"
 }
 

@@ -25,7 +25,6 @@ case "$name $*" in
 esac
 printf '%s\\n' "$name" "$@" END >> "$RECORD"
 [ "$1" != "$FAILS" ] || exit "$STATUS"
-[ "$1" != reparametrize ] || cat "$LOG"
 case $1 in prune | vote) ;; *) exit 0 ;; esac
 while [ $# -gt 1 ]; do
     case $1 in
@@ -58,7 +57,6 @@ class Recorded:
             "PATH": f"{folder}:{BIN}:{os.environ['PATH']}",
             "RECORD": str(record),
             "MADE": os.devnull,
-            "LOG": os.devnull,
             "FAILS": "",
             "DATA": str(folder / "data"),
             "OUT": str(folder / "out"),

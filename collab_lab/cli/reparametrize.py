@@ -8,7 +8,6 @@ all other weights are copied.
 from __future__ import annotations
 
 import argparse
-import json
 from argparse import Namespace
 from collections.abc import Sequence
 from typing import Any
@@ -44,7 +43,6 @@ def build_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     _add_sizes(parser)
     options.add_pass(parser, check="measure the validation loss before and after")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
 
 
@@ -134,12 +132,9 @@ def reparametrize(args: Namespace) -> dict[str, Any]:
     result.model.save(args.out)
     write_configuration(result.model, args.out)
     return {
-        "checkpoint": str(args.checkpoint),
         "out": str(args.out),
         "arch": result.model.arch,
         "fine_tuning": fine_tuning(result.model, args.out),
-        "query_mixing": (args.query_mixing or "own") if args.to == "collab" else None,
-        "sentences": args.sentences,
         "price": result.price,
         **checked,
         "attentions": [
@@ -173,6 +168,5 @@ def main(argv: Sequence[str]) -> int:
     args = parser.parse_intermixed_args(argv)
     check(parser, args)
     options.check_model_out(args)
-    result = reparametrize(args)
-    print(json.dumps(result) if args.json else report(result))
+    print(report(reparametrize(args)))
     return 0

@@ -117,8 +117,7 @@ METHODS = ("diagonal", "full", "own", "separate")
 
 def test_reparametrize(tmp_path: Path) -> None:
     """Every converted model is a run, and is fine-tuned, as is the given one."""
-    (tmp_path / "fit").write_text('{"attentions": []}')
-    settings = {"FROM": "/trained.pt", "DIMS": "128 64", "LOG": str(tmp_path / "fit")}
+    settings = {"FROM": "/trained.pt", "DIMS": "128 64"}
     commands = record(tmp_path, "reparametrize.sh", UPDATES="9", **settings)
     names = [f"{method}-{dim}-1" for dim in (128, 64) for method in METHODS]
     models = [f"/out/{name}/model.pt" for name in names]
