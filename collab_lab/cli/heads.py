@@ -1,6 +1,6 @@
 """``fairseq-collab heads``: what the heads of a trained model do, and how much they matter.
 
-:mod:`collab_lab.analysis` measures; :mod:`collab_lab.results.heads_page` draws and sums up.
+:mod:`collab_lab.analysis` measures; :mod:`collab_lab.results.heads_page` writes the page.
 """
 
 from __future__ import annotations
@@ -77,7 +77,6 @@ def main(argv: Sequence[str]) -> int:
     finally:  # when interrupted, of the measures that are done
         if results["stages"]:
             heads_page.write_page(results, args.out)
-    print(heads_page.summary(results))
     print(f"{args.out}: {heads_file.NAME}, {heads_page.NAME}, {heads_page.FIGURE}")
     return 0
 

@@ -1,4 +1,4 @@
-"""The page, the figure and the summary of ``fairseq-collab heads``, from ``heads.json``.
+"""The page and the figure of ``fairseq-collab heads``, from ``heads.json``.
 
 heads.md              the page (``templates/heads.md.j2``): a row for each head
 heads.svg, heads.pdf  all heads: their prices as colours, and what they do
@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 
 from collab_common.files import write_contents
 from collab_lab.results.figure import saved, styled
-from collab_lab.results.render import TYPE_NAMES, grid, mean, num, render
+from collab_lab.results.render import TYPE_NAMES, grid, num, render
 
 Content = Mapping[str, Any]
 NAME, FIGURE = "heads.md", "heads.svg"
@@ -74,29 +74,6 @@ def value_of(content: Content, name: str, type_: str, layer: int, head: int) -> 
     """A measure of a head; None where it does not apply, or was not measured."""
     layers = (content["measures"].get(name) or {}).get(type_)
     return layers[layer][head] if layers else None
-
-
-def summary(content: Content) -> str:
-    """Means of the heads of each layer and their roles; the best head of each relation."""
-    names = ("confidence", "positional", "relevance", "price")
-    table = []
-    for type_, layers in content["heads"].items():
-        for i, heads in enumerate(layers):
-            found = {name: [value_of(content, name, type_, i, j) for j in range(heads)]
-                     for name in names}  # fmt: skip
-            means = [num(mean(x for x in found[name] if x is not None), MEASURES[name])
-                     for name in names]  # fmt: skip
-            roles = enumerate(content["roles"][type_][i])
-            named = "; ".join(f"{j}: {', '.join(some)}" for j, some in roles if some)
-            table.append([TYPE_NAMES[type_], i, *means, named or "-"])
-    lines = [grid(["attention type", "layer", *names, "roles"], table, left=(0, 6))]
-    for one in best_heads(content):
-        lines.append(
-            f"{one['relation']}: {one['accuracy']:.1%} by head {one['head']} of layer "
-            f"{one['layer']}, {one['baseline']['accuracy']:.1%} at offset "
-            f"{one['baseline']['offset']:+d}, {one['pairs']:,} pairs"
-        )
-    return "\n".join(lines)
 
 
 @styled
