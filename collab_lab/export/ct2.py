@@ -11,6 +11,7 @@ cost accordingly.  Keys and values that heads share are shared there, too (``num
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,8 +37,8 @@ from collab_lab.export.model import (
     check_engine,
     inexact,
     longest_output,
-    numbers_of_heads,
     position_table,
+    report_padding,
     vocabulary,
 )
 from collab_lab.export.standard_weights import (
@@ -69,13 +70,8 @@ def export(trained: Trained, data: Path | None, folder: Path) -> None:
     """Fill a folder for ``ctranslate2.Translator``, and print the size of the KV cache there."""
     check_engine(trained, "CTranslate2", ACTIVATIONS)
     write(trained, vocabulary(trained, data), folder)
-    for stack in ("encoder", "decoder"):
-        layers, heads, _ = layout(trained, stack)
-        total = heads * len(layers)
-        if zeros := total - sum(numbers_of_heads(trained, stack)):
-            reason = f"CTranslate2 has one number of heads in the {stack}"
-            todo = "prune --same-on-each-side keeps the saving"
-            print(f"{zeros} of {total} heads are zeros, and cost what heads cost: {reason}; {todo}")
+    advice = "; prune --same-on-each-side keeps the saving of fewer heads"
+    report_padding(trained, lambda stack: math.prod(layout(trained, stack)[1:]), advice)
     for token, (ours, in_ct2) in cache_bytes(trained).items():
         print(f"KV cache per {token} token (float32): {ours:,} bytes, in CTranslate2 {in_ct2:,}")
     search = ", ".join(f"{name}={value!r}" for name, value in search_options(trained.model).items())
@@ -167,7 +163,7 @@ def _stack(kind: Any, trained: Trained, stack: Any, side: str) -> Any:
 def layout(trained: Trained, side: str) -> tuple[list[Attention], int, int]:
     """The attentions of a stack, and the number and the size of their heads in CTranslate2."""
     layers = [a for a in attentions(trained.model) if a.name.startswith(f"{side}.")]
-    heads = max(1, *numbers_of_heads(trained, side))
+    heads = max(1, *(a.module.num_heads for a in layers))
     return layers, heads, max(head_size(trained, a) for a in layers)
 
 

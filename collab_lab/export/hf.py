@@ -55,7 +55,7 @@ def export(trained: Trained, data: Path | None, folder: Path) -> None:
     if trained.cfg.task._name == MULTILINGUAL:
         raise inexact(trained, "MarianMTModel has no symbols of languages", "give --format ct2")
     write(stock.model, vocabulary(stock, data), folder)
-    report_padding(trained)
+    report_padding(trained, lambda stack: trained.options[f"{stack}_embed_dim"])
 
 
 def write(model: Any, words: Vocabulary, folder: Path) -> None:

@@ -11,7 +11,7 @@ import math
 import re
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -102,7 +102,7 @@ def write(trained: Trained, folder: Path) -> None:
     cfg.common.user_dir = None
     result = replace(result, state={**result.state, "extra_state": extra, "cfg": cfg})
     result.save(folder / "model.pt")
-    report_padding(trained)
+    report_padding(trained, lambda stack: trained.options[f"{stack}_embed_dim"])
 
 
 def plain(trained: Trained) -> Trained:
@@ -151,30 +151,26 @@ def stock_weights(trained: Trained) -> dict[str, Tensor]:
     return weights
 
 
-def numbers_of_heads(trained: Trained, stack: str) -> list[int]:
-    """Of each attention in one stack of layers, from which engines take one number for all."""
-    every = attentions(trained.model)
-    return [a.module.num_heads for a in every if a.name.startswith(f"{stack}.")]
-
-
 def stock_heads(trained: Trained, stack: str) -> int:
     """The least number that no attention exceeds and that divides the model's size."""
     size = trained.options[f"{stack}_embed_dim"]
-    most = max(numbers_of_heads(trained, stack))
+    every = attentions(trained.model)
+    most = max(a.module.num_heads for a in every if a.name.startswith(f"{stack}."))
     return next((n for n in range(max(1, most), size + 1) if size % n == 0), most)
 
 
-def report_padding(trained: Trained) -> None:
-    """Print what fairseq's own attention, and Hugging Face's, lose of removed heads."""
+def report_padding(trained: Trained, width: Callable[[str], int], advice: str = "") -> None:
+    """Print what an engine loses of removed and smaller heads.
+
+    Args:
+        width: of the heads of each attention there, by the stack of layers.
+    """
     for stack in ("encoder", "decoder"):
-        widths = [
-            a.module.out_proj.in_features
-            for a in attentions(trained.model)
-            if a.name.startswith(f"{stack}.")
-        ]
-        total = len(widths) * trained.options[f"{stack}_embed_dim"] if widths else 0
+        every = attentions(trained.model)
+        widths = [a.module.out_proj.in_features for a in every if a.name.startswith(f"{stack}.")]
+        total = len(widths) * width(stack) if widths else 0
         if zeros := total - sum(widths):
-            reason = f"the {stack}'s attentions have the model's size here"
+            reason = f"the {stack}'s attentions have one width there{advice}"
             print(
                 f"{zeros} of {total} values of heads are zeros, and cost what heads cost: {reason}"
             )
@@ -273,57 +269,41 @@ class Vocabulary(NamedTuple):
 
 
 def vocabulary(trained: Trained, data: Path | None) -> Vocabulary:
-    """The dictionaries of a translation model, from its data folder.
+    """The dictionaries of a translation model, as its task reads them from its data folder.
 
     Args:
         data: default: the folder of the training.
     """
-    task = trained.cfg.task
-    if task._name not in ("translation", MULTILINGUAL):
-        problem = f"its task is {task._name!r}, not translation"
+    cfg = copy.copy(trained.cfg.task)
+    if cfg._name not in ("translation", MULTILINGUAL):
+        problem = f"its task is {cfg._name!r}, not translation"
         raise inexact(trained, problem, "--format fairseq keeps it")
-    folder = data or Path(split_paths(task.data)[0])  # the first has the dictionaries
+    folder = data or Path(split_paths(cfg.data)[0])  # the first has the dictionaries
     todo = f"give the folder that {trained.path} was trained on"
     check_data(folder, todo)
-    if task._name == MULTILINGUAL:
-        return _of_many_languages(trained, folder, todo)
-    langs = (task.source_lang, task.target_lang)
-    if None in langs:
-        langs = infer_language_pair(str(folder))
-    if None in langs:
-        raise UserError("the names of its files do not contain the languages", folder, todo)
-    stacks = (trained.model.encoder, trained.model.decoder)
-    source, target = (
-        _dictionary(folder / f"dict.{lang}.txt", stack, todo)
-        for lang, stack in zip(langs, stacks, strict=True)
-    )
-    subwords = folder / SUBWORDS
-    return Vocabulary(*langs, source, target, subwords if subwords.is_file() else None, folder)
-
-
-def _of_many_languages(trained: Trained, folder: Path, todo: str) -> Vocabulary:
-    """The dictionaries with the symbols of languages, which the task adds to the files' words."""
+    cfg.data, langs = str(folder), ("", "")
+    if cfg._name != MULTILINGUAL:
+        langs = (cfg.source_lang, cfg.target_lang)
+        if None in langs:
+            langs = infer_language_pair(cfg.data)
+        if None in langs:
+            raise UserError("the names of its files do not contain the languages", folder, todo)
+        cfg.source_lang, cfg.target_lang = langs
     try:
-        task = setup_task(Namespace(**{**vars(trained.cfg.task), "data": str(folder)}))
+        task = setup_task(cfg)
     except FileNotFoundError as error:
         raise UserError("dictionary not found", error.filename or folder, todo) from error
-    source, target = (
-        _checked(words, folder, stack, todo)
-        for words, stack in (
-            (task.source_dictionary, trained.model.encoder),
-            (task.target_dictionary, trained.model.decoder),
-        )
-    )
-    return Vocabulary("", "", source, target)
+    sides = zip((task.source_dictionary, task.target_dictionary), langs,
+                (trained.model.encoder, trained.model.decoder), strict=True)  # fmt: skip
+    for words, lang, stack in sides:
+        check_words(words, folder / f"dict.{lang}.txt" if lang else folder, stack, todo)
+    subwords = folder / SUBWORDS
+    found = subwords if subwords.is_file() and all(langs) else None
+    return Vocabulary(*langs, task.source_dictionary, task.target_dictionary, found, folder)
 
 
-def _dictionary(path: Path, stack: Any, todo: str) -> Dictionary:
-    if not path.is_file():
-        raise UserError("dictionary not found", path, todo)
-    return _checked(Dictionary.load(str(path)), path, stack, todo)
-
-
-def _checked(words: Dictionary, path: Path, stack: Any, todo: str) -> Dictionary:
+def check_words(words: Dictionary, path: Path, stack: Any, todo: str) -> None:
+    """Raise UserError unless a dictionary is that of a trained encoder or decoder."""
     expected = stack.embed_tokens.num_embeddings
     if len(words) != expected:
         raise UserError(f"has {len(words)} symbols, the model {expected}", path, todo)
@@ -335,7 +315,6 @@ def _checked(words: Dictionary, path: Path, stack: Any, todo: str) -> Dictionary
         register_dictionary_signature(probe, words)
         if not torch.equal(probe.get_buffer("dictionary_signature"), stack.dictionary_signature):
             raise UserError("has other symbols than the model, or another order", path, todo)
-    return words
 
 
 def position_table(stack: Any, positions: int) -> Tensor:

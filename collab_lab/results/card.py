@@ -8,11 +8,9 @@ from pathlib import Path
 
 import torch
 
-from collab_common.files import read_json, sha256
 from collab_lab.export.check import validation_sources
 from collab_lab.export.model import Vocabulary, longest_output, vocabulary
 from collab_lab.metrics.cost import cost
-from collab_lab.results import prices_page
 from collab_lab.results.render import named, render
 from collab_lab.runs.run import Run
 from collab_lab.runs.translations import manifest
@@ -38,7 +36,6 @@ def write(trained: Trained, data: Path | None, folder: Path, title: str) -> None
         sets=manifest(trained_on).get("sets"),
         score=run.score() if trained.path.name == run.average.name else None,
         nats_per_bit=math.log(2),
-        prices=prices_of(trained.path),
     )
     (folder / "README.md").write_text(text, encoding="utf-8")
 
@@ -49,12 +46,3 @@ def example(words: Vocabulary) -> str:
     some = torch.arange(first, min(first + 5, len(words.source)))
     [sentence] = validation_sources(words, 1) or [some]
     return str(words.source.string(sentence, "sentencepiece" if words.subwords else None))
-
-
-def prices_of(checkpoint: Path) -> str | None:
-    """The table of the checkpoint's ``prices.json``, in a folder next to it or to its own."""
-    for above in checkpoint.resolve().parents[:2]:
-        for path in above.glob("*/prices.json"):
-            if sha256(checkpoint) in path.read_text(errors="replace"):
-                return prices_page.summary(read_json(path))
-    return None

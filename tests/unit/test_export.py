@@ -29,7 +29,6 @@ from transformers import AutoTokenizer, GenerationConfig, MarianMTModel
 from unit.test_checkpoint import STORED, edited
 
 from collab_common.errors import UserError
-from collab_common.files import sha256
 from collab_lab.cli import export
 from collab_lab.export import ct2, hf
 from collab_lab.export.model import Vocabulary, check_engine, vocabulary
@@ -334,26 +333,18 @@ def card(checkpoint: Path, out: Path) -> tuple[dict[str, Any], str]:
 
 
 def test_the_card_repeats_what_is_recorded(tmp_path: Path) -> None:
-    """Architecture, costs, data, scores and prices; the prices of another model are left out."""
+    """Architecture, costs, data and scores."""
     data, folder = tmp_path / "copies", write_run(tmp_path / "runs", "collab", 8, valid_nats=1.2)
     data.mkdir()
     (data / "manifest.json").write_text('{"sets": {"train": {"kept": 29000}}}')
     at = {"data": str(data)}
     average = edited(folder / "average.pt", lambda state: state["cfg"]["task"].update(at))
-    sizes = {"latent": [{"size": 8, "price": 0.25, "cache": 8, "parameters": 1}]}
-    one = {"type": "encoder", "layer": 0, "heads": [0.125], "sizes": sizes}
-    for name, digest in (("others", "0"), ("prices", sha256(average))):
-        about = {"checkpoint_sha256": digest, "subset": name, "sentences": 3, "seconds": 1}
-        (tmp_path / "runs" / name).mkdir()
-        content = json.dumps({**about, "checks": [], "attentions": [one]})
-        (tmp_path / "runs" / name / "prices.json").write_text(content)
     header, text = card(average, tmp_path / "hf-model")
     assert (header["library_name"], header["language"]) == ("transformers", ["en", "de"])
     facts = (
-        *("shared keys", "--arch transformer_collab", "--key-dim 8", "encoder self-attention 0"),
-        *("`copies`", "29,000 pairs (train)", "0123abcd", "0.1250", f"{1.2 / math.log(2):.3f}"),
+        *("shared keys", "--arch transformer_collab", "--key-dim 8"),
+        *("`copies`", "29,000 pairs (train)", "0123abcd", f"{1.2 / math.log(2):.3f}"),
         *("BLEU 40.00", FACTS["bleu_signature"], "chrF 50.00", FACTS["chrf_signature"]),
-        "3 sentences of prices",
     )
     assert not [fact for fact in facts if fact not in text]
     assert f"{sum(p.numel() for p in load_architecture(average).parameters()):,}" in text
@@ -362,7 +353,7 @@ def test_the_card_repeats_what_is_recorded(tmp_path: Path) -> None:
 
 def test_the_card_says_what_is_not_recorded(trained: Path, tmp_path: Path) -> None:
     _, text = card(trained, tmp_path / "hf")
-    assert len(re.findall("not recorded", text, re.I)) == 3  # data, scores, prices
+    assert len(re.findall("not recorded", text, re.I)) == 2  # data, scores
 
 
 # ---- failures -----------------------------------------------------------------------------------
