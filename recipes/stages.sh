@@ -8,10 +8,9 @@
 # shellcheck source=recipes/portable.sh
 source "$(dirname "${BASH_SOURCE[0]}")/portable.sh"
 
-data_only=no jobs=$(cores) gpus=1 method=collab key_dim="" averaged=""
+data_only=no jobs=$(cores) gpus=1 method=collab key_dim=""
 dry_run=no source_options=() own=() extra=() cpu=()
 head_size="" gate_penalty="" papers_methods=(headsize grouped grouped_pruned gated)
-needs_disk=2 needs_memory=${needs_memory:-2}   # GiB; of text, binarised text and a training
 here=$PWD
 
 fail() {
@@ -33,7 +32,6 @@ with two of the methods also prune and fine-tune. Finished stages are skipped, a
   --data-only       make the data, train nothing
   --out DIR         where everything goes (default: $out of the repository)
   --jobs N          processes that binarise (default: all cores)
-  --average N       checkpoints to average (default: 5)
   --dry-run         print the commands, run none
   -- ...            Hydra overrides of the run, such as optimization.max_update=1000
 
@@ -56,8 +54,8 @@ parse_options() {
         esac
         [ $# -ge 2 ] || fail "$1: unknown option, or one without its value (see --help)"
         case $1 in
-            --jobs | --gpus | --average | --key-dim | --head-size)
-                [[ $2 =~ ^[0-9]+$ || ( -z $2 && $1 =~ ^--(average|key-dim|head-size)$ ) ]] || fail "$1: '$2' is no whole number"
+            --jobs | --gpus | --key-dim | --head-size)
+                [[ $2 =~ ^[0-9]+$ ]] || fail "$1: '$2' is no whole number"
                 ;;
         esac
         case $1 in
@@ -71,7 +69,6 @@ parse_options() {
             --head-size) head_size=$2 ;;
             --gate-penalty) gate_penalty=$2 ;;
             --gpus) gpus=$2 ;;
-            --average) averaged=$2 ;;
             *) fail "$1: unknown option (see --help)" ;;
         esac
         shift 2
@@ -209,30 +206,18 @@ hardware() {
     fi
 }
 
-# What later stages need, asked before the first of them: a GPU, disk, memory.
-check_machine() {
-    [ "$dry_run" = no ] || return 0
-    local found folder=$out
-    if [ "$gpus" -gt 0 ] && [ "$data_only" = no ] && [ ! -e "$out/runs/$run/score.json" ]; then
-        found=$(python -c 'import torch; print(torch.cuda.device_count())')
-        [ "$found" -ge "$gpus" ] ||
-            fail "--gpus $gpus: this machine has $found; with --gpus 0 the CPU trains"
-    fi
-    # of the published text; what a user has of his own may be smaller
-    [ "${#own[@]}" -eq 0 ] && [ ! -e "$out/data" ] || return 0
-    until [ -d "$folder" ]; do folder=$(dirname "$folder"); done
-    found=$(df -Pk "$folder" | awk 'NR == 2 { print int($4 / 1048576) }')
-    [ "$found" -ge "$needs_disk" ] ||
-        fail "$folder: $found GiB are free, $needs_disk are needed; give another --out"
-    [ -r /proc/meminfo ] || return 0
-    found=$(awk '$1 == "MemTotal:" { print int($2 / 1048576) }' /proc/meminfo)
-    [ "$found" -ge "$needs_memory" ] ||
-        fail "$found GiB of memory, $needs_memory are needed to prepare the text"
+# The GPUs of later stages, asked for before hours of text.
+check_gpus() {
+    [ "$dry_run" = no ] && [ "$data_only" = no ] && [ "$gpus" -gt 0 ] || return 0
+    [ ! -e "$out/runs/$run/score.json" ] || return 0
+    local found
+    found=$(python -c 'import torch; print(torch.cuda.device_count())')
+    [ "$found" -ge "$gpus" ] || fail "--gpus $gpus: this machine has $found; with --gpus 0 the CPU trains"
 }
 
 # all_stages CORPUS DATA: of configs/experiment/CORPUS.yaml and `fairseq-collab data DATA`.
 all_stages() {
-    check_machine
+    check_gpus
     printf '\n== data\n'
     call fairseq-collab data "$2" --variant "$variant" --pair "$pair" --out "$out/data" \
         "${own[@]}" "${source_options[@]}" --jobs "$jobs"
@@ -269,5 +254,5 @@ take_out_heads() {
 run_of() {
     call fairseq-collab sweep "configs/experiment/$1.yaml" --out "$out/runs" "${@:2}" "${machine[@]}" \
         "task.data=$out/data" "task.source_lang=${pair%-*}" "task.target_lang=${pair#*-}" \
-        ${averaged:+"checkpoint.keep_last_epochs=$averaged"} "${extra[@]}"
+        "${extra[@]}"
 }

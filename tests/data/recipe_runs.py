@@ -17,9 +17,9 @@ TINY = [
         ("layers", 1), ("embed_dim", 32), ("ffn_embed_dim", 32), ("attention_heads", 4),
     )),
     *("optimization.max_epoch=3", "optimization.max_update=0", "optimization.lr=[0.005]"),
-    *("dataset.max_tokens=1500", "lr_scheduler.warmup_updates=20"),
+    *("dataset.max_tokens=1500", "lr_scheduler.warmup_updates=20", "checkpoint.keep_last_epochs=2"),
 ]  # fmt: skip
-CHEAP = ["--gpus", "0", "--jobs", "1", "--average", "2", "--own-archives"]
+CHEAP = ["--gpus", "0", "--jobs", "1", "--own-archives"]
 
 
 def environment(**more: str) -> dict[str, str]:
