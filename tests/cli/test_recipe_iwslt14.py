@@ -84,7 +84,7 @@ def test_second_call_has_nothing_to_do(finished: Path) -> None:
         (["--gpus", "1"], "--gpus 1: this machine has 0"),
     ],
 )
-def test_wrong_usage_and_machines_without_gpus(
+def test_wrong_usage_and_too_few_gpus(
     options: list[str], message: str, tmp_path: Path
 ) -> None:
     """Rejected at the start, not after a day of data stages."""
