@@ -25,7 +25,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -124,11 +123,11 @@ def shown_weights(model: nn.Module) -> Iterator[dict[Attention, Tensor]]:
     """
     seen: dict[Attention, Tensor] = {}
 
-    def record(attention: Attention, module: Any, args: Any, output: tuple[Tensor, Tensor]) -> None:
-        seen[attention] = output[1].transpose(0, 1)  # (H, B, T, S) -> (B, H, T, S)
-
     def hook(attention: Attention) -> Any:
-        return attention.module.register_forward_hook(partial(record, attention))
+        def record(module: Any, args: Any, output: tuple[Tensor, Tensor]) -> None:
+            seen[attention] = output[1].transpose(0, 1)  # (H, B, T, S) -> (B, H, T, S)
+
+        return attention.module.register_forward_hook(record)
 
     with hooked(model, ask_for_weights), hooked(model, hook):
         yield seen
@@ -142,11 +141,11 @@ def head_outputs(model: nn.Module) -> Iterator[dict[Attention, Tensor]]:
     """
     seen: dict[Attention, Tensor] = {}
 
-    def record(attention: Attention, module: Any, args: tuple[Tensor]) -> None:
-        seen[attention] = args[0] if args[0].requires_grad else args[0].requires_grad_()
-
     def hook(attention: Attention) -> Any:
-        return attention.module.out_proj.register_forward_pre_hook(partial(record, attention))
+        def record(module: Any, args: tuple[Tensor]) -> None:
+            seen[attention] = args[0] if args[0].requires_grad else args[0].requires_grad_()
+
+        return attention.module.out_proj.register_forward_pre_hook(record)
 
     with hooked(model, ask_for_weights), hooked(model, hook):
         yield seen

@@ -42,6 +42,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -276,18 +277,13 @@ def rules(model: nn.Module) -> Iterator[None]:
                 undo.enter_context(module.register_forward_hook(_with_constant_deviation))
             if hasattr(module, "activation_fn"):
                 undo.callback(setattr, module, "activation_fn", module.activation_fn)
-                module.activation_fn = ignored(module.activation_fn)
+                module.activation_fn = partial(as_product, module.activation_fn)
         yield
 
 
-def ignored(activation: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """``activation`` as a product of its input with a constant, so that relevance passes it."""
-    return lambda x: scaled(x, activation(x))
-
-
-def scaled(x: Tensor, y: Tensor) -> Tensor:
-    """``y`` as ``x`` times a constant; where ``x`` is 0, relevance is 0 on both sides."""
-    return x * (y / x).detach().masked_fill(x == 0, 0)
+def as_product(activation: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """``activation(x)`` as ``x`` times a constant; where ``x`` is 0, relevance is 0, too."""
+    return x * (activation(x) / x).detach().masked_fill(x == 0, 0)
 
 
 def _with_constant_deviation(norm: nn.LayerNorm, inputs: tuple[Tensor], output: Tensor) -> Tensor:
