@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 from collab_common import AttentionType
 from collab_common.errors import UserError
 from collab_lab.conversion import check_arguments as conversion_arguments
-from collab_lab.conversion.base import Conversion
 from collab_lab.conversion.converter import Converter, check, chosen_bits, chosen_sizes
-from collab_lab.conversion.kinds import TARGETS
+from collab_lab.conversion.kinds import TARGETS, Collaborative, GroupedQuery, Latent, Narrower
 from collab_lab.metrics.loss import mean_bits
 from collab_lab.pricing.bits import Point
 from collab_lab.pricing.heads import head_prices
@@ -24,10 +23,10 @@ from collab_lab.trained.checkpoint import Trained, samples
 
 #: Kinds of heads that :func:`prices` tells the prices of.
 PRICED = {
-    "latent": Conversion("latent"),
-    "own": Conversion("collab"),
-    "grouped-query": Conversion("grouped-query"),
-    "headsize": Conversion("headsize"),
+    "latent": Latent(),
+    "own": Collaborative(),
+    "grouped-query": GroupedQuery(),
+    "headsize": Narrower(),
 }
 
 
@@ -52,21 +51,17 @@ class Prices(NamedTuple):
         self._check(attention)
         return head_prices(attention.module, self.statistics[attention])
 
-    def sizes(self, attention: Attention) -> dict[str, list[Point]]:
-        """By kind of heads, costs and prices at up to 16 sizes, ascending to the exact one."""
-        self._check(attention)
-        return {
-            kind: [point for point in converter.curve(attention) if not point.bits]
-            for kind, converter in self.converters.items()
-            if kind != "headsize"
-        }
+    def sizes(self, attention: Attention, bits: int = 0) -> dict[str, list[Point]]:
+        """By kind of heads, costs and prices at up to 16 sizes, ascending to the exact one.
 
-    def rounded(self, attention: Attention) -> dict[str, list[Point]]:
-        """The same with 8, then with 4 bits of a number in the KV cache, if there is one."""
+        Args:
+            bits: of a number in the KV cache: 8, 4, or 0 without rounding.
+        """
         self._check(attention)
         return {
-            kind: [point for point in converter.curve(attention) if point.bits]
+            kind: [point for point in converter.curve(attention) if point.bits == bits]
             for kind, converter in self.converters.items()
+            if bits or kind != "headsize"
         }
 
     def _check(self, attention: Attention) -> None:
@@ -92,9 +87,9 @@ def prices(model: Trained, *, subset: str = "train", sentences: int = 1000) -> P
     batches = samples(model, subset, sentences)
     statistics = collect(model, batches)
     converters, impossible = {}, {}
-    for kind, conversion in PRICED.items():
+    for kind, target in PRICED.items():
         try:
-            converters[kind] = Converter(model, conversion, statistics)
+            converters[kind] = Converter(model, target, statistics)
         except UserError as error:
             impossible[kind] = error.problem
     return Prices(statistics, converters, impossible, sum(len(b["target"]) for b in batches))
@@ -163,8 +158,7 @@ def convert(
             are of another model, or an argument has no effect.
     """
     conversion_arguments(to, size, by_type or {}, shares or {}, query_mixing, value_heads)
-    conversion = Conversion(to, query_mixing or "own", value_heads)
-    target = TARGETS[to](conversion)
+    target = TARGETS[to](query_mixing or "own", value_heads)
     check(model, target)
     bits = None if cache_bits == "auto" else chosen_bits(cache_bits, model)
     sizes = {} if shares else chosen_sizes(size, by_type or {}, model, target)
@@ -173,7 +167,7 @@ def convert(
         raise UserError("no attention is left to convert", model.path, todo)
     batches = samples(model, subset, sentences)
     found = collect(model, batches) if statistics is None else statistics
-    converter = Converter(model, conversion, matched(found, model))
+    converter = Converter(model, target, found)
     if shares:
         sizes, bits = converter.spread(shares, bits)
     elif bits is None:

@@ -13,7 +13,7 @@ from fairseq.models import build_model
 from omegaconf import OmegaConf
 
 from collab_lab.cli.reparametrize import build_parser
-from collab_lab.conversion.base import Conversion, Target
+from collab_lab.conversion.base import Target
 from collab_lab.conversion.converter import Converter, check
 from collab_lab.conversion.kinds import TARGETS, Collaborative
 from collab_lab.pricing.statistics import collect
@@ -23,18 +23,13 @@ from collab_lab.trained.checkpoint import Trained
 HERE = Path("model.pt")
 
 
-def conversion_of(*options: str) -> Conversion:
+def target_of(*options: str) -> Target:
     """What the command's options ask for."""
     args = build_parser().parse_args(["x", "--out=y", *options])
-    return Conversion(args.to, args.query_mixing or "own", args.value_heads)
+    return TARGETS[args.to](args.query_mixing or "own", args.value_heads)
 
 
-def target_of(*options: str) -> Target:
-    what = conversion_of(*options)
-    return TARGETS[what.to](what)
-
-
-TARGET = Collaborative(Conversion())
+TARGET = Collaborative()
 
 
 def trained(arch: str, target: Target | None = TARGET, **options: Any) -> Trained:
@@ -76,7 +71,7 @@ def batch(found: Trained) -> dict[str, Any]:
 def converter(found: Trained, *options: str, seen: bool = True) -> Converter:
     """With the statistics of :func:`batch`, or those that weigh all directions equally."""
     statistics = collect(found, [batch(found)]) if seen else None
-    return Converter(found, conversion_of(*options), statistics)
+    return Converter(found, target_of(*options), statistics)
 
 
 def converted(

@@ -24,8 +24,11 @@ from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
 from collab_common.progress import bar
 from collab_lab.conversion import check_shares
-from collab_lab.conversion.base import Conversion, own_bits, point
+from collab_lab.conversion.base import Target, own_bits, point
 from collab_lab.conversion.converter import Converter, spelled
+from collab_lab.conversion.kinds import Collaborative, GroupedQuery, Latent, Narrower
+from collab_lab.conversion.converter import Converter, spelled
+from collab_lab.conversion.kinds import Collaborative, GroupedQuery, Latent, Narrower
 from collab_lab.metrics.cost import totals
 from collab_lab.metrics.loss import sentence_losses
 from collab_lab.metrics.significance import Gain, gain_per_unit
@@ -186,10 +189,10 @@ def candidates(
     """A candidate of each kind of heads; and why other kinds have none."""
     proposed: list[Candidate] = []
     rejected: dict[str, str] = {}
-    for name, conversion in kinds(trained).items():
+    for name, target in kinds(trained).items():
         common = name, trained, statistics, shares
         try:
-            proposed.append(converted(conversion, *common) if conversion else fewer_heads(*common))
+            proposed.append(converted(target, *common) if target else fewer_heads(*common))
         except UserError as error:
             rejected[name] = reason_of(error)
     return proposed, rejected
@@ -200,33 +203,33 @@ def reason_of(error: UserError) -> str:
     return "; ".join(filter(None, (error.problem, error.todo)))
 
 
-def kinds(trained: Trained) -> dict[str, Conversion | None]:
+def kinds(trained: Trained) -> dict[str, Target | None]:
     """All that heads can be converted to, by name; None: some are removed."""
     heads = math.gcd(*(a.module.num_heads for a in attentions(trained.model)))
     groups = [number for number in range(1, heads) if heads % number == 0]
     return {
-        "the same heads": Conversion("headsize"),
-        "latent heads": Conversion("latent"),
-        "grouped-query heads": Conversion("grouped-query"),
-        "shared keys": Conversion(),
-        **{f"shared keys, value heads: {g}": Conversion(value_heads=g) for g in groups},
+        "the same heads": Narrower(),
+        "latent heads": Latent(),
+        "grouped-query heads": GroupedQuery(),
+        "shared keys": Collaborative(),
+        **{f"shared keys, value heads: {g}": Collaborative(value_heads=g) for g in groups},
         "fewer heads": None,
     }
 
 
 def converted(
-    conversion: Conversion, name: str, trained: Trained, statistics: Priced, shares: Shares
+    target: Target, name: str, trained: Trained, statistics: Priced, shares: Shares
 ) -> Candidate:
     """The conversion with its widths spread over attentions; UserError if it is impossible."""
-    converter = Converter(trained, conversion, statistics)
-    target, (sizes, bits) = converter.target, converter.spread(shares)
+    converter = Converter(trained, target, statistics)
+    sizes, bits = converter.spread(shares)
     chosen = {a: (sizes.get(a, 0), bits.get(a, 0)) for a in {**sizes, **bits}}
     price = sum(
         p.price for a in chosen for p in converter.curve(a) if (p.size, p.bits) == chosen[a]
     )
-    words = ["--to", conversion.to]
-    if conversion.value_heads:
-        words += ["--value-heads", str(conversion.value_heads)]
+    words = ["--to", target.to]
+    if target.value_heads:
+        words += ["--value-heads", str(target.value_heads)]
     option = f"--{target.size_option.replace('_', '-')}"
     if target.one_size:
         words += [option, str(max(sizes.values()))]

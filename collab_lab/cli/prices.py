@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from collab_common.errors import UserError
 from collab_common.files import sha256, write_json
 from collab_lab.cli import options
+from fairseq_collab.attention.rounding import BITS
 
 if TYPE_CHECKING:
     from collab_lab.api import Prices
@@ -61,7 +62,11 @@ def main(argv: Sequence[str]) -> int:
             "layer": a.layer,
             "heads": priced.heads(a),
             "sizes": points(priced.sizes(a)),
-            **({} if a.type == "encoder" else {"rounded": points(priced.rounded(a))}),
+            **{
+                f"{bits} bits": points(priced.sizes(a, bits))
+                for bits in BITS
+                if a.type != "encoder"
+            },
         }
         for a in priced.statistics
     ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -25,21 +24,6 @@ from fairseq_collab.models.base import Variant
 
 #: The state dict of a new attention without its signature, and its price in bits.
 PricedWeights = tuple[dict[str, Tensor], float]
-
-
-@dataclass(frozen=True)
-class Conversion:
-    """What trained heads are converted to.
-
-    Attributes:
-        to: a key of :data:`.conversion.kinds.TARGETS`.
-        query_mixing: of shared keys: own, full or diagonal.
-        value_heads: values of shared keys; None for one per head.
-    """
-
-    to: str = "collab"
-    query_mixing: str = "own"
-    value_heads: int | None = None
 
 
 #: Sizes of each attention that a budget is spread over.
@@ -122,9 +106,15 @@ class TrainedAttention:
 
 
 class Target:
-    """A kind of heads, with the options of a conversion."""
+    """What trained heads are converted to: a kind of heads.
 
-    #: Its architectures, the name of its heads in messages, and the name of their size.
+    Args:
+        query_mixing: of shared keys: own, full or diagonal.
+        value_heads: values of shared keys; None for one per head.
+    """
+
+    #: The value of ``--to``, architectures, the name of its heads in messages, and of their size.
+    to: ClassVar[str]
     variant: ClassVar[Variant]
     heads_name: ClassVar[str]
     size_name: ClassVar[str]
@@ -137,10 +127,10 @@ class Target:
     #: Options of the variant that are taken over from the trained model, if it has them.
     inherited: tuple[str, ...] = ()
 
-    def __init__(self, conversion: Conversion):
-        self.conversion = conversion
+    def __init__(self, query_mixing: str = "own", value_heads: int | None = None):
+        self.query_mixing, self.value_heads = query_mixing, value_heads
         #: The option of its size: ``--key-dim``, ``--key-dim-in-TYPE``.
-        self.size_option = SIZES[conversion.to]
+        self.size_option = SIZES[self.to]
 
     def largest(self, module: Any) -> int:
         """The size that is exact for an attention: of keys, all that its heads have."""

@@ -20,8 +20,7 @@ from torch import Tensor
 from collab_common import AttentionType
 from collab_common.errors import UserError, reject_unused
 from collab_common.progress import bar
-from collab_lab.conversion.base import Conversion, Target, TrainedAttention, own_bits, point
-from collab_lab.conversion.kinds import TARGETS
+from collab_lab.conversion.base import Target, TrainedAttention, own_bits, point
 from collab_lab.metrics.cost import totals
 from collab_lab.pricing.bits import Point, cheapest
 from collab_lab.pricing.statistics import Statistics, matched
@@ -127,7 +126,7 @@ def chosen_sizes(
     """
     option = f"--{target.size_option.replace('_', '-')}"
     sizes_by_type = {
-        type_: _listed(f"{option}-in-{type_}", by_type.get(type_), len(layers))
+        type_: _sizes(f"{option}-in-{type_}", by_type.get(type_), len(layers))
         for type_, layers in trained.attentions.items()
     }
     sizes = {}
@@ -162,11 +161,15 @@ def check_sizes(sizes: Mapping[Attention, int], trained: Trained, target: Target
             raise UserError(problem, trained.path, f"give a {target.size_name} for them, too")
 
 
-def _listed(option: str, text: str | int | None, layers: int) -> list[int] | None:
+def _sizes(option: str, text: str | int | None, layers: int) -> list[int] | None:
     if text is not None and not layers:
         raise UserError("the model lacks this attention", option, "leave the option out")
+    return None if text is None else _listed(option, text, layers, 0)
+
+
+def _listed(option: str, text: str | int, number: int, allowed: int | tuple[str, ...]) -> list[Any]:
     try:
-        return None if text is None else listed_values(option, str(text), layers, 0)
+        return listed_values(option, str(text), number, allowed)
     except ValueError as error:
         raise UserError(str(error)) from error
 
@@ -180,10 +183,7 @@ def chosen_bits(cache_bits: str | int | None, trained: Trained) -> dict[Attentio
     """
     cached = [attention for attention in attentions(trained.model) if attention.type != "encoder"]
     words, text = ("0", *map(str, BITS)), "0" if cache_bits in (None, "none") else str(cache_bits)
-    try:
-        numbers = listed_values("--cache-bits", text, len(cached), words)
-    except ValueError as error:
-        raise UserError(str(error)) from error
+    numbers = _listed("--cache-bits", text, len(cached), words)
     return {a: int(number) for a, number in zip(cached, numbers, strict=True) if int(number)}
 
 
@@ -205,11 +205,11 @@ class Converter:
     def __init__(
         self,
         trained: Trained,
-        conversion: Conversion,
+        target: Target,
         statistics: Mapping[Attention, Statistics] | None,
     ):
-        self.trained, self.target = trained, TARGETS[conversion.to](conversion)
-        check(trained, self.target)
+        self.trained, self.target = trained, target
+        check(trained, target)
         statistics = {} if statistics is None else matched(statistics, trained)
         self.attentions = {
             attention: TrainedAttention(attention.module, statistics.get(attention))

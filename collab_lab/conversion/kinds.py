@@ -13,13 +13,7 @@ from torch import Tensor
 
 from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
-from collab_lab.conversion.base import (
-    Conversion,
-    PricedWeights,
-    Target,
-    TrainedAttention,
-    embed_scale,
-)
+from collab_lab.conversion.base import PricedWeights, Target, TrainedAttention, embed_scale
 from collab_lab.conversion.low_rank import MIXED, separate
 from collab_lab.conversion.shared_projection import (
     STEPS,
@@ -37,23 +31,23 @@ from fairseq_collab.models.variants import COLLABORATIVE, GROUPED_QUERY, LATENT,
 class Collaborative(Target):
     """Shared keys, with the query mixing that ``--query-mixing`` names."""
 
+    to = "collab"
     variant = COLLABORATIVE
     heads_name = "shared keys"
     size_name = "key width"
     standard_sized = ("values",)
 
-    def __init__(self, conversion: Conversion):
-        super().__init__(conversion)
-        self.options = {"attention_scale": "embed", "query_mixing": conversion.query_mixing}
-        if conversion.value_heads is None:
+    def __init__(self, query_mixing: str = "own", value_heads: int | None = None):
+        super().__init__(query_mixing, value_heads)
+        self.options = {"attention_scale": "embed", "query_mixing": query_mixing}
+        if value_heads is None:
             names = [f"value_heads_in_{type_}" for type_ in ATTENTION_TYPES]
             self.inherited = ("value_heads", *names, "v_head_size")
         else:
-            self.options["value_heads"] = conversion.value_heads
+            self.options["value_heads"] = value_heads
 
     def check(self, attention: Attention, path: Path) -> None:
-        groups, module = self.conversion.value_heads, attention.module
-        mixing = self.conversion.query_mixing
+        groups, mixing, module = self.value_heads, self.query_mixing, attention.module
         if mixing not in QUERY_MIXINGS:
             raise UserError(f"{mixing!r} is none of {', '.join(QUERY_MIXINGS)}", "--query-mixing")
         if mixing != "own" and self.must_convert(module):
@@ -69,8 +63,8 @@ class Collaborative(Target):
             raise UserError(problem, path, "leave --value-heads out: they stay")
 
     def largest(self, module: Any) -> int:
-        mixing = self.conversion.query_mixing
-        return int(min(super().largest(module), widest_key(mixing, module.embed_dim, module.kdim)))
+        widest = widest_key(self.query_mixing, module.embed_dim, module.kdim)
+        return int(min(super().largest(module), widest))
 
     def unchanged_size(self, module: Any) -> int:
         return self.largest(module) if self.must_convert(module) else 0
@@ -81,10 +75,10 @@ class Collaborative(Target):
         return isinstance(module, CollaborativeAttention)
 
     def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> PricedWeights:
-        weights, price = shared_keys(trained, size, self.conversion.query_mixing, steps)
-        if self.conversion.value_heads is None:
+        weights, price = shared_keys(trained, size, self.query_mixing, steps)
+        if self.value_heads is None:
             return weights | trained.copied("v_proj", "out_proj"), price
-        values, of_values = shared_values(trained, self.conversion.value_heads, steps)
+        values, of_values = shared_values(trained, self.value_heads, steps)
         return weights | values, price + of_values
 
 
@@ -94,6 +88,7 @@ class Narrower(Target):
     A share of the cache leaves the size as it is, and chooses bits alone.
     """
 
+    to = "headsize"
     variant = SEPARATE
     heads_name = "separate keys"
     size_name = "key width"
@@ -117,6 +112,7 @@ class Narrower(Target):
 class GroupedQuery(Target):
     """Grouped-query heads: neighbours share the key and the value that lose least."""
 
+    to = "grouped-query"
     variant = GROUPED_QUERY
     heads_name = "grouped-query heads"
     size_name = "number of key/value heads"
@@ -138,6 +134,7 @@ class GroupedQuery(Target):
 class Latent(Target):
     """Latent heads.  An attention that is left as it is has its inputs as latents."""
 
+    to = "latent"
     variant = LATENT
     heads_name = "latent heads"
     size_name = "latent width"
@@ -227,9 +224,4 @@ def uneven(heads: int, groups: int) -> str | None:
 
 
 #: By the values of ``--to``.
-TARGETS: dict[str, type[Target]] = {
-    "collab": Collaborative,
-    "headsize": Narrower,
-    "grouped-query": GroupedQuery,
-    "latent": Latent,
-}
+TARGETS = {kind.to: kind for kind in (Collaborative, Narrower, GroupedQuery, Latent)}

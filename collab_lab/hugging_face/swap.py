@@ -18,8 +18,8 @@ from torch import Tensor
 
 from collab_common.errors import UserError, reject_unused
 from collab_common.progress import bar
-from collab_lab.conversion.base import Conversion, Target, TrainedAttention
-from collab_lab.conversion.kinds import TARGETS, shared_keys
+from collab_lab.conversion.base import Target, TrainedAttention
+from collab_lab.conversion.kinds import Collaborative, Narrower, shared_keys
 from collab_lab.hugging_face import adapters
 from collab_lab.hugging_face.statistics import Loss, collect, pretrained
 from collab_lab.pricing.bits import Point, cheapest
@@ -114,9 +114,7 @@ def swap_attention(
         problem = f"the {type(model).__name__} is an attention itself"
         raise UserError(problem, todo="give a model that holds it")
     heads = {name: trained_heads(name, **maps) for name, (*_, maps) in originals.items()}
-    separate = query == "separate"
-    conversion = Conversion("headsize") if separate else Conversion("collab", query)
-    target = TARGETS[conversion.to](conversion)
+    target = Narrower() if query == "separate" else Collaborative(query)
     if isinstance(key_dim, float):
         if inputs is None:
             raise UserError("a share of the key width needs inputs", todo="give them, or a width")

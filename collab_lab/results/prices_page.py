@@ -26,10 +26,6 @@ KINDS = {
     "own": ("shared key, own queries", "K"),
     "grouped-query": ("grouped query", "G"),
 }
-#: Titles of the prices of a rounded cache.
-ROUNDED = [f"{bits}-bit KV cache" for bits in BITS]
-#: Share of the largest size that the table shows.
-SHOWN = 1 / 4
 #: Inches of a panel; panels in a row; the lowest price that is drawn, in bits.
 PANEL, ACROSS, LEAST = (2.8, 2.1), 3, 1e-4
 
@@ -45,15 +41,13 @@ def write(content: Content, out: Path) -> None:
 def summary(content: Content) -> str:
     """A row per attention: kinds at a quarter of their size, bits, heads; then measured losses."""
     kinds = [kind for kind in KINDS if any(kind in one["sizes"] for one in content["attentions"])]
+    rounded = [f"{bits}-bit KV cache" for bits in BITS]
     titles = ["attention", *(f"{KINDS[kind][0]} {KINDS[kind][1]}/4" for kind in kinds)]
     rows = [
         [
             name_of(one),
-            *(num(_price_at(one["sizes"].get(kind), SHOWN), ".4f") for kind in kinds),
-            *(
-                num(_price_rounded(one.get("rounded", {}).get("headsize"), bits), ".4f")
-                for bits in BITS
-            ),
+            *(num(_price_at(one["sizes"].get(kind), 1 / 4), ".4f") for kind in kinds),
+            *(num(_price_at(one.get(f"{bits} bits", {}).get("headsize")), ".4f") for bits in BITS),
             num(min(one["heads"], default=None), ".4f"),
             num(max(one["heads"], default=None), ".4f"),
         ]
@@ -62,7 +56,7 @@ def summary(content: Content) -> str:
     lines = [
         f"Expected rise of the loss in bits per target token, from {content['sentences']} "
         f"sentences of {content['subset']}, {content['seconds']:.0f} seconds:\n",
-        grid([*titles, *ROUNDED, "cheapest head", "most expensive head"], rows),
+        grid([*titles, *rounded, "cheapest head", "most expensive head"], rows),
     ]
     if content["checks"]:
         checks = [
@@ -79,17 +73,12 @@ def name_of(one: Content) -> str:
     return f"{TYPE_NAMES[one['type']]} {one['layer']}"
 
 
-def _price_at(points: Any, share: float) -> float | None:
+def _price_at(points: Any, share: float = 1) -> float | None:
     """The price at the largest size of at most this share of all."""
     if not points:
         return None
     fitting = [one for one in points if one["size"] <= share * points[-1]["size"]]
     return fitting[-1]["price"] if fitting else None
-
-
-def _price_rounded(points: Any, bits: int) -> float | None:
-    """The price of rounding the cache of the heads as they are."""
-    return next((one["price"] for one in points or () if one["bits"] == bits), None)
 
 
 @styled

@@ -28,10 +28,9 @@ def test_prices_of_a_stock_model(stock: Path, data: Path, tmp_path: Path) -> Non
             prices = [point["price"] for point in points if point["size"]]
             assert prices == sorted(prices, reverse=True)
             assert prices[-1] < 1e-9
-        assert ("rounded" in one) == (one["type"] != "encoder")
-        for points in one.get("rounded", {}).values():
-            for whole in (points[len(points) // 2 - 1], points[-1]):  # 8 bits, 4 bits
-                assert 0 < whole["price"] < 0.1
+        for bits in ("8 bits", "4 bits"):
+            assert (bits in one) == (one["type"] != "encoder")
+            assert all(0 < points[-1]["price"] < 0.1 for points in one.get(bits, {}).values())
     assert {one["change"].split(",")[0] for one in content["checks"]} >= {"latent", "own"}
     assert {one["change"].split(": ")[-1] for one in content["checks"]} >= {"8", "4", "auto"}
     assert "4-bit KV cache" in output

@@ -84,9 +84,7 @@ def test_second_call_has_nothing_to_do(finished: Path) -> None:
         (["--gpus", "1"], "--gpus 1: this machine has 0"),
     ],
 )
-def test_wrong_usage_and_too_few_gpus(
-    options: list[str], message: str, tmp_path: Path
-) -> None:
+def test_wrong_usage_and_too_few_gpus(options: list[str], message: str, tmp_path: Path) -> None:
     """Rejected at the start, not after a day of data stages."""
     command = ["bash", "recipes/iwslt14.sh", "--out", str(tmp_path / "out"), *options]
     done = subprocess.run(command, capture_output=True, text=True, env=environment())

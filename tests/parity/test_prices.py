@@ -15,11 +15,11 @@ import torch
 import toy
 from torch import Tensor
 from torch.nn import functional
-from toy_reparametrize import batch, conversion_of, converter, inputs, trained
+from toy_reparametrize import batch, converter, inputs, target_of, trained
 
 from collab_lab.conversion import shared_projection
-from collab_lab.conversion.base import Conversion
 from collab_lab.conversion.converter import Converter
+from collab_lab.conversion.kinds import Latent
 from collab_lab.metrics.cost import totals
 from collab_lab.metrics.loss import summed_loss
 from collab_lab.pricing.bits import Point, cheapest, key_price, value_price
@@ -278,7 +278,7 @@ def test_price_of_a_rounding(option: str, size: int, bits: int) -> None:
     source, previous, target = torch.randint(4, 24, (3, 60, 6), generator=chance)
     given = {"src_tokens": source, "src_lengths": torch.full((60,), 6)}
     sentences = {"net_input": given | {"prev_output_tokens": previous}, "target": target}
-    work = Converter(found, conversion_of(option), collect(found, [sentences] * 4))
+    work = Converter(found, target_of(option), collect(found, [sentences] * 4))
     sizes = dict.fromkeys(attentions(found.model), size)
     exact, free = work.convert(sizes)
     rounds = dict.fromkeys((a for a in sizes if a.type != "encoder"), bits)
@@ -297,7 +297,7 @@ def test_the_basis_of_a_latent_loses_least_and_changes_nothing() -> None:
     found = trained("transformer")
     statistics = collect(found, [batch(found)] * 20)
     for size in (6, 16):
-        work = Converter(found, Conversion("latent"), statistics)
+        work = Converter(found, Latent(), statistics)
         sizes = dict.fromkeys(attentions(found.model), size)
         models = [work.convert(sizes)[0].model for _ in range(2)]
         assert all(
@@ -305,7 +305,7 @@ def test_the_basis_of_a_latent_loses_least_and_changes_nothing() -> None:
         )
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(shared_projection, "rounding_basis", lambda s, _: [torch.eye(len(s))] * 2)
-            plain = Converter(found, Conversion("latent"), statistics)
+            plain = Converter(found, Latent(), statistics)
             unrotated = plain.convert(sizes)[0].model
         toy.close(models[0](**inputs(found))[0], unrotated(**inputs(found))[0])
         prices = {"here": 0.0, "as it is": 0.0, "rotated": 0.0}

@@ -23,8 +23,8 @@ from collab_common.errors import UserError
 from collab_lab import convert, open_model, prices, prune, validation_loss
 from collab_lab.advice.advisor import candidates
 from collab_lab.cli.options import import_models, loss_warnings
-from collab_lab.conversion.base import Conversion
 from collab_lab.conversion.converter import Converter
+from collab_lab.conversion.kinds import Collaborative
 from collab_lab.export import model as export
 from collab_lab.metrics.loss import say_if_guessing, say_if_guessing_valid
 from collab_lab.pricing.bits import Point, cheapest
@@ -364,7 +364,7 @@ def test_options_of_the_training(
 
 def test_a_language_model_whose_option_fairseq_ignores() -> None:
     model = in_memory("transformer_lm", scale_heads=True, max_target_positions=40)
-    converter = Converter(model, Conversion(), collect(model, [lm_batch()]))
+    converter = Converter(model, Collaborative(), collect(model, [lm_batch()]))
     assert converter.convert(dict.fromkeys(attentions(model.model), 16))
 
 
