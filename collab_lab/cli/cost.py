@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from collab_common import ATTENTION_TYPES
 from collab_common.command import positive
-from collab_common.errors import UserError
 from collab_lab.cli import options
 
-PROG = "fairseq-collab cost"
 STANDARD_SUFFIX = " with standard heads"
 #: Columns, and the numbers whose sum each of them shows.
 COLUMNS = {
@@ -46,10 +43,8 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str]) -> int:
     args = build_parser().parse_args(argv)
-    checkpoints = args.checkpoints
-    valid_paths = [path for path in checkpoints if succeeds(options.check_checkpoint, path)]
-    if not valid_paths:
-        return 1
+    for path in args.checkpoints:
+        options.check_checkpoint(path)
     options.import_models(args)
     from collab_lab.metrics.cost import load_architecture
     from collab_lab.results.render import grid
@@ -57,8 +52,7 @@ def main(argv: list[str]) -> int:
     from fairseq_collab.models.variants import COLLABORATIVE
 
     costs: dict[str, dict[str, int]] = {}
-
-    def add_costs(path: Path) -> None:
+    for path in args.checkpoints:
         model = load_architecture(path)
         costs[str(path)] = costs_of(model, args.length)
         if isinstance(model, HeadTransformer) and model.variant is COLLABORATIVE:
@@ -67,26 +61,14 @@ def main(argv: list[str]) -> int:
             standard = load_architecture(path, key_dim=0, **in_types)
             costs[f"{path}{STANDARD_SUFFIX}"] = costs_of(standard, args.length)
 
-    measured_paths = [path for path in valid_paths if succeeds(add_costs, path)]
-    if costs:
-        standard = (name for name in costs if name.endswith(STANDARD_SUFFIX))
-        baseline_name = next(standard, next(iter(costs)))
-        rows = [[name, *cells(numbers, costs[baseline_name])] for name, numbers in costs.items()]
-        print(grid(["model", *COLUMNS], rows))
-        if len(costs) > 1:
-            print(f"%: of {baseline_name}")
-        print(f"multiply-adds: {args.length} tokens on each side, or in a language model's block")
-    return int(len(measured_paths) < len(checkpoints))
-
-
-def succeeds(action: Callable[[Path], None], path: Path) -> bool:
-    """Whether ``action`` can read a checkpoint; if not, an error is printed."""
-    try:
-        action(path)
-    except UserError as error:
-        print(f"{PROG}: error: {error}", file=sys.stderr)
-        return False
-    return True
+    standard = (name for name in costs if name.endswith(STANDARD_SUFFIX))
+    baseline_name = next(standard, next(iter(costs)))
+    rows = [[name, *cells(numbers, costs[baseline_name])] for name, numbers in costs.items()]
+    print(grid(["model", *COLUMNS], rows))
+    if len(costs) > 1:
+        print(f"%: of {baseline_name}")
+    print(f"multiply-adds: {args.length} tokens on each side, or in a language model's block")
+    return 0
 
 
 def costs_of(model: Any, length: int) -> dict[str, int]:
