@@ -60,9 +60,8 @@ def main(argv: list[str]) -> int:
             # Key width 0 builds standard heads: each has a key of size d/H.
             standard = load_architecture(path, key_dim=0, **in_types)
             costs[f"{path}{STANDARD_SUFFIX}"] = costs_of(standard, args.length)
-
-    standard = (name for name in costs if name.endswith(STANDARD_SUFFIX))
-    baseline_name = next(standard, next(iter(costs)))
+    named = (name for name in costs if name.endswith(STANDARD_SUFFIX))
+    baseline_name = next(named, next(iter(costs)))
     rows = [[name, *cells(numbers, costs[baseline_name])] for name, numbers in costs.items()]
     print(grid(["model", *COLUMNS], rows))
     if len(costs) > 1:

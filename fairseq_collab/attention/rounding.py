@@ -28,16 +28,16 @@ GROUP = 64
 _LEAST_SCALE = 2.0**-24
 
 
-def rounded(x: Tensor, bits: int, group: int = GROUP) -> Tensor:
+def rounded(x: Tensor, bits: int) -> Tensor:
     """Round ``x (..., n)``, straight-through in gradients (Bengio et al. 2013, arXiv 1308.3432)."""
-    values = unpack(pack(x.detach(), bits, group), x.size(-1), bits, x.dtype, group)
+    values = unpack(pack(x.detach(), bits), x.size(-1), bits, x.dtype)
     return values + (x - x.detach()) if x.requires_grad else values  # adds 0
 
 
-def pack(x: Tensor, bits: int, group: int = GROUP) -> Tensor:
+def pack(x: Tensor, bits: int) -> Tensor:
     """Round ``x (..., n)`` to bytes ``(..., 4 G + ceil(n b / 8))``."""
     width, levels = x.size(-1), 2**bits - 1
-    groups = -(-width // group)
+    groups = -(-width // GROUP)
     padding = -width % groups
     x = x.to(torch.promote_types(x.dtype, torch.float32))
     if padding:  # the last number again: no new least or greatest
@@ -54,9 +54,9 @@ def pack(x: Tensor, bits: int, group: int = GROUP) -> Tensor:
     return torch.cat([torch.cat([scale, offset], -1).flatten(-2).view(torch.uint8), codes], dim=-1)
 
 
-def unpack(packed: Tensor, width: int, bits: int, dtype: torch.dtype, group: int = GROUP) -> Tensor:
+def unpack(packed: Tensor, width: int, bits: int, dtype: torch.dtype) -> Tensor:
     """Return the rounded numbers ``(..., n)``, with ``n`` given as ``width``, contiguous."""
-    groups = -(-width // group)
+    groups = -(-width // GROUP)
     precise = torch.promote_types(dtype, torch.float32)  # s_g c_n is exact in it
     # A copy: float16 is read at even addresses only.
     scales = packed[..., : 4 * groups].clone(memory_format=torch.contiguous_format)
@@ -71,6 +71,6 @@ def unpack(packed: Tensor, width: int, bits: int, dtype: torch.dtype, group: int
     return values.mul_(scale).add_(offset).flatten(-2)[..., :width].to(dtype).contiguous()
 
 
-def cached_bits(width: int, bits: int, group: int = GROUP) -> int:
+def cached_bits(width: int, bits: int) -> int:
     """Return the bits that ``width`` numbers of a token take, scales and offsets included."""
-    return 32 * -(-width // group) + 8 * -(-width * bits // 8)
+    return 32 * -(-width // GROUP) + 8 * -(-width * bits // 8)

@@ -14,10 +14,10 @@ WIDTHS = (1, 2, 7, 16, 63, 64, 65, 96, 129, 200)
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
-def _by_equation(x, bits, group):
+def _by_equation(x, bits):
     """The module's equation, number by number."""
     width, levels = x.numel(), 2**bits - 1
-    groups = -(-width // group)
+    groups = -(-width // GROUP)
     result = []
     for chunk in x.double().split(-(-width // groups)):
         offset = chunk.min().half().double()
@@ -30,9 +30,8 @@ def _by_equation(x, bits, group):
 @pytest.mark.parametrize("width", WIDTHS)
 def test_rounded_numbers_follow_the_equation(width, bits):
     x = 3 * torch.randn(4, width, dtype=torch.float64) + 1
-    for group in (GROUP, 5):
-        expected = torch.stack([_by_equation(row, bits, group) for row in x])
-        assert torch.equal(rounded(x, bits, group), expected)
+    expected = torch.stack([_by_equation(row, bits) for row in x])
+    assert torch.equal(rounded(x, bits), expected)
 
 
 @pytest.mark.parametrize("bits", [8, 4])
@@ -40,16 +39,15 @@ def test_rounded_numbers_follow_the_equation(width, bits):
 @pytest.mark.parametrize("width", WIDTHS)
 def test_packed_numbers_are_the_rounded_ones(width, dtype, bits):
     x = torch.randn(2, 3, 5, width).to(dtype)
-    for group in (GROUP, 5):
-        packed = pack(x, bits, group)
-        assert packed.dtype == torch.uint8
-        assert 8 * packed.size(-1) == cached_bits(width, bits, group)
-        values = unpack(packed, width, bits, dtype, group)
-        assert values.dtype == dtype
-        assert torch.equal(values, rounded(x, bits, group))
-        # Parts of a cache have other strides, and any offset in memory.
-        for part in ((slice(1, None), slice(None, None, 2)), (slice(1), slice(1), slice(1, 2))):
-            assert torch.equal(unpack(packed[part], width, bits, dtype, group), values[part])
+    packed = pack(x, bits)
+    assert packed.dtype == torch.uint8
+    assert 8 * packed.size(-1) == cached_bits(width, bits)
+    values = unpack(packed, width, bits, dtype)
+    assert values.dtype == dtype
+    assert torch.equal(values, rounded(x, bits))
+    # Parts of a cache have other strides, and any offset in memory.
+    for part in ((slice(1, None), slice(None, None, 2)), (slice(1), slice(1), slice(1, 2))):
+        assert torch.equal(unpack(packed[part], width, bits, dtype), values[part])
 
 
 @pytest.mark.parametrize("bits", [8, 4])
