@@ -169,31 +169,25 @@ def refit(changed: Trained, trained: Trained, batches: Sequence[Mapping[str, Any
     without padding.  A map that a layer norm follows is fitted to the output of the trained one,
     without the difference of the streams.
     """
-    with in_evaluation(trained.model, changed.model):
-        _refit(changed, trained, batches)
-
-
-def _refit(changed: Trained, trained: Trained, batches: Sequence[Mapping[str, Any]]) -> None:
     padding, models = trained.task.source_dictionary.pad(), (trained.model, changed.model)
     sources: list[Any] = [None, None]
-    for side in ("encoder", "decoder"):
-        if not hasattr(changed.model, side):
-            continue  # of a language model
-        target, own = (
-            Stack(getattr(model, side), batches, source)
-            for model, source in zip(models, sources, strict=True)
-        )
-        tokens = [
-            read_by_decoder(batch) if side == "decoder" else batch["net_input"]["src_tokens"]
-            for batch in batches
-        ]
-        words = [read.ne(padding).T for read in tokens]
-        layers = zip(target.module.layers, own.module.layers, strict=True)
-        for pair in bar(f"refit {side}", list(layers)):
-            for of_trained, of_changed in zip(*map(blocks, pair), strict=True):
-                _refit_block(of_trained, of_changed, target, own, words)
-        if side == "encoder":
-            sources = [stack.encoded(batches) for stack in (target, own)]
+    with in_evaluation(*models):
+        for side in (side for side in ("encoder", "decoder") if hasattr(changed.model, side)):
+            target, own = (
+                Stack(getattr(model, side), batches, source)
+                for model, source in zip(models, sources, strict=True)
+            )
+            tokens = [
+                read_by_decoder(batch) if side == "decoder" else batch["net_input"]["src_tokens"]
+                for batch in batches
+            ]
+            words = [read.ne(padding).T for read in tokens]
+            layers = zip(target.module.layers, own.module.layers, strict=True)
+            for pair in bar(f"refit {side}", list(layers)):
+                for of_trained, of_changed in zip(*map(blocks, pair), strict=True):
+                    _refit_block(of_trained, of_changed, target, own, words)
+            if side == "encoder":
+                sources = [stack.encoded(batches) for stack in (target, own)]
 
 
 def _refit_block(

@@ -27,8 +27,6 @@ from collab_lab.conversion import check_shares
 from collab_lab.conversion.base import Target, own_bits, point
 from collab_lab.conversion.converter import Converter, spelled
 from collab_lab.conversion.kinds import Collaborative, GroupedQuery, Latent, Narrower
-from collab_lab.conversion.converter import Converter, spelled
-from collab_lab.conversion.kinds import Collaborative, GroupedQuery, Latent, Narrower
 from collab_lab.metrics.cost import totals
 from collab_lab.metrics.loss import sentence_losses
 from collab_lab.metrics.significance import Gain, gain_per_unit

@@ -17,9 +17,9 @@ from collab_lab.conversion.base import PricedWeights, Target, TrainedAttention, 
 from collab_lab.conversion.low_rank import MIXED, separate
 from collab_lab.conversion.shared_projection import (
     STEPS,
+    WeightedMaps,
     best_shared_key,
-    grouped_keys,
-    grouped_values,
+    grouped,
     latents,
 )
 from collab_lab.trained.attentions import Attention
@@ -125,7 +125,8 @@ class GroupedQuery(Target):
         return uneven(module.num_heads, size)
 
     def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> PricedWeights:
-        queries, keys = grouped_keys(trained.maps, trained.statistics, size, steps)
+        heads = WeightedMaps.keys(trained.maps, trained.statistics)
+        queries, keys = grouped(heads, trained.maps.queries, size, steps)
         weights, price = separate_queries(trained, queries, keys)
         values, of_values = shared_values(trained, size, steps)
         return weights | values, price + of_values
@@ -191,7 +192,8 @@ def separate_queries(trained: TrainedAttention, queries: Tensor, keys: Tensor) -
 
 def shared_values(trained: TrainedAttention, groups: int, steps: int = STEPS) -> PricedWeights:
     """Values shared by groups of neighbouring heads, an output projection for each head."""
-    values, out = grouped_values(trained.maps, trained.statistics, groups, steps)
+    heads = WeightedMaps.values(trained.maps, trained.statistics)
+    out, values = grouped(heads, trained.maps.out, groups, steps)
     of_heads = values.repeat_interleave(len(out) // groups, 0)  # (H, d_y, h_v)
     value = values.transpose(1, 2).flatten(0, 1)  # (G h_v, d_y)
     weights = {

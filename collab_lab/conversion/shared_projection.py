@@ -171,32 +171,23 @@ def best_shared_key(
     return balanced(Shared(maps.queries @ heads.refitted(key).mT, None, key))
 
 
-def grouped_keys(
-    maps: HeadMaps, statistics: Statistics, groups: int, steps: int = STEPS
+def grouped(
+    heads: WeightedMaps, others: Tensor, groups: int, steps: int = STEPS
 ) -> tuple[Tensor, Tensor]:
-    """Queries ``(H, d + 1, e)``, and a key of a head's width for each group: ``(G, d_y, e)``."""
-    queries, keys = [], []
-    parts = WeightedMaps.keys(maps, statistics).groups(groups)
-    for query, heads in zip(maps.queries.chunk(groups), parts, strict=True):
-        key = shared_projection([heads], maps.keys.size(2), steps)
-        query, key = balance(query @ heads.refitted(key).mT, key)
-        queries.append(query)
-        keys.append(key)
-    return torch.cat(queries), torch.stack(keys)
+    """One map ``(G, n, e)`` for each group of neighbouring heads, in place of their maps.
 
-
-def grouped_values(
-    maps: HeadMaps, statistics: Statistics, groups: int, steps: int = STEPS
-) -> tuple[Tensor, Tensor]:
-    """Values ``(G, d_y, h_v)`` of groups of neighbouring heads, and outputs ``(H, d, h_v)``."""
-    values, outs = [], []
-    parts = WeightedMaps.values(maps, statistics).groups(groups)
-    for out, heads in zip(maps.out.chunk(groups), parts, strict=True):
-        value = shared_projection([heads], maps.values.size(2), steps)
-        out, value = balance(out @ heads.refitted(value).mT, value)
-        outs.append(out)
-        values.append(value)
-    return torch.stack(values), torch.cat(outs)
+    Args:
+        heads: keys or values.
+        others: queries ``(H, d + 1, e)`` or outputs ``(H, d, h_v)``, which make up for it; they are
+            returned first.
+    """
+    made, maps = [], []
+    for other, part in zip(others.chunk(groups), heads.groups(groups), strict=True):
+        common = shared_projection([part], part.maps.size(2), steps)
+        other, common = balance(other @ part.refitted(common).mT, common)
+        made.append(other)
+        maps.append(common)
+    return torch.cat(made), torch.stack(maps)
 
 
 def latents(

@@ -33,7 +33,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -207,37 +207,35 @@ def collect(
     trained: Trained, batches: Sequence[dict[str, Any]], seed: int = 1
 ) -> dict[Attention, Statistics]:
     """Statistics of all attentions with heads; ``seed`` determines the labels."""
-    with in_evaluation(trained.model), at_least_float32(trained.model):
-        say_if_guessing(trained, batches)
-        return _collect(trained, batches, seed)
-
-
-def _collect(
-    trained: Trained, batches: Sequence[dict[str, Any]], seed: int
-) -> dict[Attention, Statistics]:
     model, generator = trained.model, torch.Generator(trained.device).manual_seed(seed)
     padding, num_targets = trained.task.source_dictionary.pad(), 0
     sums: dict[Attention, Sums] = {}
-    for batch in bar("prices", batches):
-        calls: dict[Attention, _Call] = {}
-        with torch.enable_grad(), hooked(model, partial(_record, calls)):
-            loss = summed_loss(model, batch, generator)
-        outputs = [call.output for call in calls.values()]
-        if not outputs:
-            raise UserError("has no heads", trained.path, "give a model that has some")
-        # Without cross-attention the encoder has no effect: its gradients are 0.
-        gradients = torch.autograd.grad(loss, outputs, allow_unused=True, materialize_grads=True)
-        for (attention, call), gradient in zip(calls.items(), gradients, strict=True):
-            is_encoder = attention.type == "encoder"
-            tokens = batch["net_input"]["src_tokens"] if is_encoder else read_by_decoder(batch)
-            if attention not in sums:
-                sums[attention] = Sums(attention.module)
-            sums[attention].add(call.x, call.y, tokens.ne(padding).T, gradient, *call.masks)
-        num_targets += int(predicted(model.decoder, batch["target"]).sum())
+    calls: dict[Attention, tuple[Any, ...]] = {}
+    with in_evaluation(model), at_least_float32(model):
+        say_if_guessing(trained, batches)
+        for batch in bar("prices", batches):
+            calls.clear()
+            with torch.enable_grad(), hooked(model, partial(_record, calls)):
+                loss = summed_loss(model, batch, generator)
+            outputs = [output for *_, output in calls.values()]
+            if not outputs:
+                raise UserError("has no heads", trained.path, "give a model that has some")
+            # Without cross-attention the encoder has no effect: its gradients are 0.
+            gradients = torch.autograd.grad(
+                loss, outputs, allow_unused=True, materialize_grads=True
+            )
+            for (attention, call), gradient in zip(calls.items(), gradients, strict=True):
+                x, y, *masks, _ = call
+                is_encoder = attention.type == "encoder"
+                tokens = batch["net_input"]["src_tokens"] if is_encoder else read_by_decoder(batch)
+                if attention not in sums:
+                    sums[attention] = Sums(attention.module)
+                sums[attention].add(x, y, tokens.ne(padding).T, gradient, *masks)
+            num_targets += int(predicted(model.decoder, batch["target"]).sum())
     if num_targets < FEW * (widest := max(a.module.embed_dim for a in sums)):
         say(f"prices from {num_targets} tokens of a model of width {widest} are too low: read more")
-    statistics = {a: total.result(num_targets, trained.path) for a, total in sums.items()}
-    return {a: statistics[a] for a in attentions(model) if a in statistics}
+    found = {a: total.result(num_targets, trained.path) for a, total in sums.items()}
+    return {a: found[a] for a in attentions(model) if a in found}
 
 
 @contextmanager
@@ -283,17 +281,11 @@ def _equal_inputs(module: Any, other: Any) -> bool:
     )
 
 
-class _Call(NamedTuple):
-    """A call of an attention: inputs of queries and of keys, the output, masks of the scores."""
+def _record(calls: dict[Attention, tuple[Any, ...]], attention: Attention) -> Any:
+    """Make an attention with heads add its next call to ``calls``.
 
-    x: Tensor
-    y: Tensor
-    output: Tensor
-    masks: tuple[Tensor | None, ...]
-
-
-def _record(calls: dict[Attention, _Call], attention: Attention) -> Any:
-    """Make an attention with heads add its next call to ``calls``."""
+    What it adds: the inputs of queries and of keys, masks of the scores, the output.
+    """
 
     def after(module: Any, args: Any, kwargs: dict[str, Any], output: tuple[Tensor, Any]) -> None:
         arguments = inspect.signature(module.forward).bind(*args, **kwargs).arguments
@@ -301,6 +293,6 @@ def _record(calls: dict[Attention, _Call], attention: Attention) -> Any:
         masks = mask, over_keys(arguments.get("key_padding_mask"), mask)
         if module.num_heads:
             x, y = arguments["query"].detach(), arguments["key"].detach()
-            calls[attention] = _Call(x, y, output[0], masks)
+            calls[attention] = (x, y, *masks, output[0])
 
     return attention.module.register_forward_hook(after, with_kwargs=True)

@@ -20,8 +20,7 @@ from collab_lab.conversion.shared_projection import (
     WeightedMaps,
     best_shared_key,
     first_projection,
-    grouped_keys,
-    grouped_values,
+    grouped,
     latents,
     shared_projection,
 )
@@ -215,7 +214,7 @@ def test_the_error_of_a_shared_projection_is_its_price() -> None:
     found = part.key_price(part.maps.queries, down @ key_up)
     found += part.value_price(down @ value_up, part.maps.out)
     assert found == pytest.approx(squared_error([keys, values], down) / bits)
-    shared_values, out = grouped_values(part.maps, part.statistics, 2)
+    out, shared_values = grouped(values, part.maps.out, 2)
     found = part.value_price(shared_values.repeat_interleave(2, 0), out)
     expected = sum(
         squared_error([group], one)
@@ -254,7 +253,8 @@ def test_the_start_of_training_is_balanced() -> None:
             toy.close(made.query.square().mean((0, 1)), made.key.square().mean(0))
         else:
             toy.close(made.mixing.square().sum(), torch.tensor(5.0))
-    values, out = grouped_values(part.maps, part.statistics, 2)
+    heads = WeightedMaps.values(part.maps, part.statistics)
+    out, values = grouped(heads, part.maps.out, 2)
     toy.close(values.square().mean(1), out.unflatten(0, (2, -1)).square().mean((1, 2)))
 
 
@@ -310,7 +310,8 @@ def test_fewer_groups_lose_more(options: list[str]) -> None:
 
 def test_groups_of_one_head_keep_their_keys() -> None:
     part = attention()
-    queries, keys = grouped_keys(part.maps, part.statistics, H)
+    heads = WeightedMaps.keys(part.maps, part.statistics)
+    queries, keys = grouped(heads, part.maps.queries, H)
     toy.close(queries @ keys.mT, part.maps.queries @ part.maps.keys.mT)
 
 
