@@ -25,25 +25,19 @@ from collab_lab.results.table_text import heading, noun, title
 Points = Mapping[Any, Sequence[float]]
 #: Colour and mark of each method, by words of its name; the first that the name contains counts.
 STYLES = {
-    "fewer": ("#8d5a3b", "P"),
     "heads removed": ("#8d5a3b", "P"),
-    "and values": ("#e0558c", "<"),
     "own": ("#0072c4", "o"),
     "diagonal": ("#c44fa8", "D"),
     "separate": ("#c98500", "s"),
     "latent": ("#cf4a00", "^"),
     "grouped query": ("#009e73", "v"),
-    "multi-query": ("#6b7a00", ">"),
     "standard heads": ("#717b84", "X"),
     "shared": ("#3896dd", "p"),  # full mixing
 }
 #: Line of a size or variant, by the last words of a name.
 LINES = {
-    "d = 64": "-.",
     "trained narrow": "--",
     "d = 256": "--",
-    "d = 512": ":",
-    "even": "--",
     "widths alone": "--",
 }
 GREY = STYLES["standard heads"][0]
