@@ -37,7 +37,6 @@ def main(argv: list[str]) -> int:
         sizes = f"{len(baseline.references)} and {len(system.references)} sentences"
         problem = f"{args.baseline} and {args.system} were scored against different references"
         raise UserError(f"{problem} ({sizes})", todo="compare translations of one set")
-    low = significance.LOW
     texts = baseline.hypotheses, system.hypotheses
     results = significance.paired(*texts, baseline.references)
     text = render(
@@ -46,7 +45,6 @@ def main(argv: list[str]) -> int:
         system=system,
         different=significance.different(*texts),
         results=results,
-        low=low if min(results[0].baseline, results[0].system) < low else None,
     )
     print(text)
     return 0

@@ -41,8 +41,6 @@ from collab_lab.metrics.bleu import tokenizer
 METRICS = ("BLEU", "chrF")
 #: Resamples of the bootstrap, as in sacreBLEU.
 SAMPLES = 1000
-#: BLEU below which systems hardly translate, and a difference says little about them.
-LOW = 5
 
 Array = NDArray[np.float64]
 

@@ -112,12 +112,3 @@ def test_references_are_no_translations(unknown: str, tmp_path: Path) -> None:
             read_system(out, reference)
     with refusing("is both translations and reference"):
         read_system(reference, reference)
-
-
-@pytest.mark.parametrize("is_low", [True, False])
-def test_low_scores_are_warned_of(
-    is_low: bool, tmp_path: Path, reference: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    a, b = files(tmp_path, ["Wort"] * ALL if is_low else spoilt(ALL), REFERENCES)
-    assert main([str(a), str(b), "--reference", str(reference)]) == 0
-    assert ("BLEU below 5" in capsys.readouterr().out) == is_low
