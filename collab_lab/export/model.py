@@ -274,7 +274,7 @@ def vocabulary(trained: Trained, data: Path | None) -> Vocabulary:
     Args:
         data: default: the folder of the training.
     """
-    cfg = copy.copy(trained.cfg.task)
+    cfg = copy.deepcopy(trained.cfg.task)
     if cfg._name not in ("translation", MULTILINGUAL):
         problem = f"its task is {cfg._name!r}, not translation"
         raise inexact(trained, problem, "--format fairseq keeps it")
