@@ -67,7 +67,8 @@ def paired(baseline: list[str], system: list[str], references: list[str]) -> lis
     weights = resamples(len(references), None if seed == "none" else int(seed))
     least, results = least_p(baseline, system), []
     for name in METRICS:
-        metric = scorer_of(name, references, references=[references])
+        of = {"references": [references]}
+        metric: Any = CHRF(**of) if name == "chrF" else BLEU(tokenize=tokenizer(references), **of)
         score = metric._compute_score_from_stats
         # What a score is computed of, to be summed: (sentences, counts) each.
         counts = [np.array(metric._extract_corpus_statistics(text, None), float)
@@ -107,13 +108,6 @@ def interval_of(sampled: Array) -> tuple[float, float]:
     """The 95% percentile interval of values ``(B)`` on resamples."""
     low, high = np.quantile(sampled, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return float(low), float(high)
-
-
-def scorer_of(metric: str, text: Sequence[str], **options: Any) -> Any:
-    """sacreBLEU's scorer of one of :data:`METRICS` for ``text``, as in :func:`.bleu.score`."""
-    if metric == "chrF":
-        return CHRF(**options)
-    return BLEU(tokenize=tokenizer(text), **options)
 
 
 def different(baseline: list[str], system: list[str]) -> int:
