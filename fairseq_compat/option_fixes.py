@@ -1,4 +1,4 @@
-"""Options and input of fairseq's commands: each fix names its fault."""
+"""Options of fairseq's commands: each fix names its fault."""
 
 from __future__ import annotations
 
