@@ -67,7 +67,7 @@ def paired(baseline: list[str], system: list[str], references: list[str]) -> lis
     weights = resamples(len(references), None if seed == "none" else int(seed))
     least, results = least_p(baseline, system), []
     for name in METRICS:
-        of = {"references": [references]}
+        of: Any = {"references": [references]}
         metric: Any = CHRF(**of) if name == "chrF" else BLEU(tokenize=tokenizer(references), **of)
         score = metric._compute_score_from_stats
         # What a score is computed of, to be summed: (sentences, counts) each.

@@ -232,7 +232,7 @@ def run_all(runs: Mapping[Run, Job], jobs: int, command: list[str], log: TextIO)
     """
     pending = {run: job for run, job in runs.items() if run.verdict() != "finished"}
     done = len(runs) - len(pending)
-    options = {"smoothing": 0, "miniters": 0, "bar_format": BAR_FORMAT}
+    options: Any = {"smoothing": 0, "miniters": 0, "bar_format": BAR_FORMAT}
     progress_bar: Any = bar("runs", total=len(runs), initial=done, **options)
 
     def say(text: str) -> None:
