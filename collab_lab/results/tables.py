@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import product
+from statistics import fmean
 from typing import Any
 
 from collab_lab.metrics.significance import Gain, Spread, gain_of, holm, pooled
@@ -260,9 +261,9 @@ def at_size() -> Rows:
         for *_, losses in cells
     ]
     spread = pooled(one[d] for one in logs for d in sizes if one[d])
-    ratios = [ratio(*(one[d] for d in reversed(sizes)), spread) for one in logs]
+    ratios = [ratio(one[256], one[128], spread) for one in logs]
     corrected = holm([one and one.p for one in ratios])
-    yield ["change", "left" , *(f"d = {d}" for d in sizes), "256 / 128", "p (Holm)", "d = 512"]
+    yield ["change", "left", *(f"d = {d}" for d in sizes), "256 / 128", "p (Holm)", "d = 512"]
     for (name, share, losses), one, between, p in zip(cells, logs, ratios, corrected, strict=True):
         left = 1 - share if name == "heads removed" else share
         yield [
@@ -279,7 +280,7 @@ def ratio(ours: Sequence[float], theirs: Sequence[float], spread: Spread) -> Gai
     if not (ours and theirs):
         return None
     error = spread.sd * math.sqrt(1 / len(ours) + 1 / len(theirs))
-    return gain_of([mean(ours) - mean(theirs)], Spread(error, spread.freedom))
+    return gain_of([fmean(ours) - fmean(theirs)], Spread(error, spread.freedom))
 
 
 def of_logs(gain: Gain, spec: str = ".4f") -> str:
