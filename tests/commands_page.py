@@ -1,4 +1,4 @@
-"""docs/commands.md, read off the parsers: ``python tests/commands_page.py`` writes it."""
+"""The rows of docs/commands.md, read off the parsers: ``python tests/commands_page.py``."""
 
 from __future__ import annotations
 
@@ -6,91 +6,61 @@ import argparse
 import dataclasses
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from commands import REPOSITORY
+from fairseq.criterions import CRITERION_DATACLASS_REGISTRY as CRITERIONS
 from parsers import OURS, parser_of
 
+from fairseq_collab.models.separate_heads import HeadSizeOptions, SeparateOptions
+from fairseq_collab.models.variants import VARIANTS
+
 PAGE = REPOSITORY / "docs" / "commands.md"
-HEADER = """\
-# Commands and options
-
-`python tests/commands_page.py` writes this page from the parsers. What an option does:
-`fairseq-collab COMMAND --help`. A command overwrites a result only with `--force`. `-in-TYPE` is
-`-in-encoder` or `-in-decoder` (self-attention) or `-in-cross` (cross-attention).
-
-| `fairseq-collab` | arguments and options | |
-|---|---|---|
-"""
-ARCHITECTURES = """
-## Options of the architectures
-
-`fairseq-train` has these options, and Hydra has them under `model.` (`model.key_dim`).
-
-| architecture or criterion, option | |
-|---|---|
-"""
+#: Options that each attention type has are listed once, as ``-in-TYPE``.
+OF_TYPES = re.compile("[-_]in[-_](encoder|decoder|cross)$")
+OTHERS = re.compile("_in_(decoder|cross)$")
 
 
-def row(*cells: str) -> str:
-    return "| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in cells) + " |\n"
+def command_rows() -> Iterator[tuple[str, ...]]:
+    """Commands, their arguments and the names of their options; brackets: may be absent."""
+    for name, about in OURS.items():
+        parser, _ = parser_of(name)
+        places, words = [], []
+        for action in parser._actions:
+            option = OF_TYPES.sub("-in-TYPE", "".join(action.option_strings[-1:]))
+            if not option:
+                places.append(parser._get_formatter()._format_args(action, action.dest.upper()))
+            elif action.help != argparse.SUPPRESS and option not in ("--help", "--force"):
+                words.append(option if action.required else f"[{option}]")
+        yield f"**{name}**", f"`{' '.join(dict.fromkeys([*places, *words]))}`", about
 
 
-def of_types(option: str) -> str:
-    """An option that each attention type has, once; of the others nothing."""
-    if re.search("[-_]in[-_](decoder|cross)$", option):
-        return ""
-    return re.sub("[-_]in[-_]encoder$", "-in-TYPE", option)
+def option_rows() -> Iterator[tuple[str, ...]]:
+    """Architectures and criteria with the options that others do not have."""
+    stock = CRITERIONS["label_smoothed_cross_entropy"]
+    names = [f"label_smoothed_cross_entropy_with_head_{part}" for part in ("groups", "gates")]
+    kinds = [(f"--arch transformer_{one.name}", one.options, SeparateOptions) for one in VARIANTS]
+    for name, kind, usual in [*kinds, *((f"--criterion {n}", CRITERIONS[n], stock) for n in names)]:
+        is_sized = issubclass(kind, HeadSizeOptions) and kind != usual
+        yield f"**`{name}`**", "and the options of `transformer_headsize_n`" * is_sized
+        known = {one.name for one in dataclasses.fields(usual) if is_sized or usual is stock}
+        for one in dataclasses.fields(kind):
+            if "help" in one.metadata and one.name not in known and not OTHERS.search(one.name):
+                said = one.metadata["help"].replace("encoder self-attention", "the attention type")
+                if one.default not in (None, dataclasses.MISSING) and "default" not in said:
+                    said += f" (default: {one.default})"
+                yield f"`--{OF_TYPES.sub('-in-TYPE', one.name).replace('_', '-')}`", said
 
 
-def command_row(name: str, about: str) -> str:
-    """A command, its arguments and the names of its options; brackets: may be absent."""
-    parser, _ = parser_of(name)
-    places, words = [], []
-    for action in parser._actions:
-        option = of_types(action.option_strings[-1]) if action.option_strings else ""
-        if action.help == argparse.SUPPRESS or option in ("--help", "--force"):
-            continue
-        if not action.option_strings:
-            places.append(parser._get_formatter()._format_args(action, action.dest.upper()))
-        elif option:
-            words.append(option if action.required else f"[{option}]")
-    return row(f"**{name}**", f"`{' '.join([*places, *words])}`", about)
-
-
-def option_rows(kind: Any, *others: Any) -> Iterator[str]:
-    """Options of a dataclass that others do not have, as rows."""
-    known = {field.name for other in others for field in dataclasses.fields(other)}
-    for field in dataclasses.fields(kind):
-        option = of_types(field.name)
-        if option and field.name not in known and "help" in field.metadata:
-            said = field.metadata["help"].replace("encoder self-attention", "the attention type")
-            if field.default not in (None, dataclasses.MISSING) and "default" not in said:
-                said += f" (default: {field.default})"
-            yield row(f"`--{option.replace('_', '-')}`", said)
+def table(rows: Iterator[tuple[str, ...]]) -> str:
+    cells = ([" ".join(cell.split()).replace("|", "\\|") for cell in row] for row in rows)
+    return "".join(f"| {' | '.join(row)} |\n" for row in cells)
 
 
 def text() -> str:
-    """The whole page."""
-    from fairseq.criterions import CRITERION_DATACLASS_REGISTRY as CRITERIONS
-
-    from fairseq_collab.models.separate_heads import HeadSizeOptions, SeparateOptions
-    from fairseq_collab.models.variants import VARIANTS
-
-    page = HEADER + "".join(command_row(*one) for one in OURS.items()) + ARCHITECTURES
-    for variant in VARIANTS:
-        name, kind = f"--arch transformer_{variant.name}", variant.options
-        known = [SeparateOptions] * (issubclass(kind, HeadSizeOptions) and kind != SeparateOptions)
-        more = "and the options of `transformer_headsize_n`" * bool(known)
-        page += row(f"**`{name}`**", more) + "".join(option_rows(kind, *known))
-    for part in ("groups", "gates"):
-        name = f"label_smoothed_cross_entropy_with_head_{part}"
-        usual = CRITERIONS["label_smoothed_cross_entropy"]
-        page += row(f"**`--criterion {name}`**", "") + "".join(option_rows(CRITERIONS[name], usual))
-    return page
+    """The page with other rows; what is around the tables was typed."""
+    first, second, rest = re.split(r"(?<=---\|\n)(?:\|.*\n)*", PAGE.read_text())
+    return first + table(command_rows()) + second + table(option_rows()) + rest
 
 
 if __name__ == "__main__":
-    import fairseq_collab  # noqa: F401  # registers
-
     PAGE.write_text(text())

@@ -94,13 +94,8 @@ def log_probabilities(path: Path) -> list[float]:
 def losses(arch: str, **options: Any) -> list[float]:
     """Of updates 1, 2 and 5 of a training on one batch, in double precision."""
     torch.manual_seed(1)
-    batch = sample()
-    if "_lm" in arch:
-        model = toy_language_models.language_model(arch, dropout=0.0, **options)
-        tokens = batch["net_input"].pop("prev_output_tokens")
-        batch["net_input"] = {"src_tokens": tokens}
-    else:
-        model = toy.model(arch, dropout=0.0, **options)
+    batch, make = sample(lm="_lm" in arch), toy_language_models.language_model
+    model = (make if "_lm" in arch else toy.model)(arch, dropout=0.0, **options)
     optimizer = torch.optim.Adam(model.double().train().parameters(), lr=0.01)
     found = []
     for _ in range(5):

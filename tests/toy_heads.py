@@ -41,8 +41,8 @@ def build(kind: str, noise: float = 0.1, **options: Any) -> Any:
     return model
 
 
-def sample(sentence: int | None = None) -> dict[str, Any]:
-    """The toy batch with targets, or one sentence of it."""
+def sample(sentence: int | None = None, lm: bool = False) -> dict[str, Any]:
+    """The toy batch with targets, or one sentence of it; of a language model, its target side."""
     net_input, symbols = toy.batch(), toy.dictionary()
     previous = net_input["prev_output_tokens"]
     target = torch.cat([previous[:, 1:], torch.full_like(previous[:, :1], symbols.pad())], 1)
@@ -50,6 +50,8 @@ def sample(sentence: int | None = None) -> dict[str, Any]:
     if sentence is not None:
         net_input = {name: x[sentence : sentence + 1] for name, x in net_input.items()}
         target = target[sentence : sentence + 1]
+    if lm:
+        net_input = {"src_tokens": net_input["prev_output_tokens"]}
     return {
         "net_input": net_input,
         "target": target,

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 import torch
 import toy
-import toy_language_models
-from fairseq.models import build_model
-from omegaconf import OmegaConf
+from parity.test_prune_parity import trained as in_memory
 
 from collab_lab.cli.reparametrize import build_parser
 from collab_lab.conversion.base import Target
@@ -34,20 +31,10 @@ TARGET = Collaborative()
 
 def trained(arch: str, target: Target | None = TARGET, **options: Any) -> Trained:
     """A model of ``arch`` in double precision, all of whose weights are random."""
-    symbols = toy_language_models.task()
-    if "_lm" in arch:
-        given = toy_language_models.language_model_options(arch, **options)
-    else:
-        given, symbols = {**toy.SIZES, **options}, toy.task()
-    torch.manual_seed(1)
-    model: Any = toy.build(arch, symbols, given).double().eval()
-    with torch.no_grad():  # biases and layer norms, too, which are zeros and ones at first
-        for parameter in model.parameters():
+    found = in_memory(arch, separate=False, **options)
+    with torch.no_grad():  # layer norms, too, which are zeros and ones at first
+        for parameter in found.model.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
-    symbols.build_model = lambda cfg: build_model(cfg, symbols)
-    cfg = {"model": Namespace(_name=arch, **given)}
-    state = {"cfg": OmegaConf.create(cfg, flags={"allow_objects": True})}
-    found = Trained(HERE, state, model, symbols)
     if target is not None:
         check(found, target)
     return found

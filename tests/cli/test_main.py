@@ -1,21 +1,27 @@
-"""``fairseq-collab`` itself: how commands end, and what needs no torch."""
+"""``fairseq-collab`` itself: how commands end, wrong options, and that nothing is written over."""
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from commands import REPOSITORY, refuse
+from commands import REPOSITORY
+from parsers import OURS, options_of
+from refusals import wrong_usage
 from run_folders import write_sweep
 
 from collab_common.command import run
 from collab_common.errors import UserError
+from collab_lab.bench import PRESETS
+from collab_lab.cli import bench
 from collab_lab.cli import main as cli
+from collab_lab.cli.main import main
 
 #: Neither fairseq nor torch can be imported.
 WITHOUT_TORCH = """
@@ -83,7 +89,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_an_unknown_command_lists_the_commands() -> None:
-    assert refuse("fairseq-collab", "nothing").endswith(", table, vote")
+    assert run_without_torch("nothing").stderr.endswith(", table, vote\n")
 
 
 def test_help_needs_no_torch_and_names_the_command_as_typed() -> None:
@@ -126,3 +132,101 @@ def test_tables_need_no_torch(tmp_path: Path) -> None:
     files = {"figure.png", "figure.svg", "runs.json", "table.md"}
     assert files <= {path.name for path in out.iterdir()}
     assert (out / "figure.png").read_bytes().startswith(b"\x89PNG")
+
+
+# ---- wrong options -------------------------------------------------------------------------------
+
+#: By command: options of which one is wrong, or missing.
+USAGE = {
+    "bench": ["--presets huge", "--lengths 9 --presets tiny"],
+    "average --out out.pt": ["", ". --last 0", "a b --last 2"],
+    "data prepare --text t --out o --source-lang en --target-lang de": [
+        "--allow-loss nan", "--allow-loss 5", "--like d --vocab-size 9",
+        "--like d --subwords subword_nmt",
+    ],
+    "heads c.pt data --out=out": ["--subwords=code", "--relevance-sentences=x"],
+    "prune c.pt --out=o.pt": [
+        "", "--random=1", "--gates --keep=1", "--random=1 --keep=1,2,3", "--gates --random=1",
+        "--random=1 --keep=1 --as-many-as=x.pt", "--keep=1 --remove-share=0",
+        "--remove-share=1.1",
+    ],
+    "reparametrize c.pt --out=out.pt": [
+        "", "--cache=0.5 --key-dim=4", "--cache=1.5", "--latent-dim=4",
+        "--to=headsize --key-dim-in-cross=4", "--key-dim=4 --sentences=0",
+    ],
+    "reparametrize c.pt --out=out.pt --to=latent": [
+        "", "--key-value-heads-in-cross=2", "--latent-dim=4 --value-heads=2",
+        "--latent-dim=4 --query-mixing=full",
+    ],
+}  # fmt: skip
+CASES = [f"{command} {given}" for command, cases in USAGE.items() for given in cases]
+
+
+@pytest.mark.parametrize("command", CASES)
+def test_usage(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with wrong_usage(capsys):
+        main(shlex.split(command))
+
+
+def test_presets_of_the_bench() -> None:
+    """The parser names them without their table, whose module imports torch."""
+    assert {*bench.PRESETS} == {*PRESETS}
+
+
+# ---- nothing is written over ---------------------------------------------------------------------
+
+#: Commands, and what they would write over.
+COMMANDS = {
+    "advise m.pt . --want cache=0.5 --out .": "cache-0.5.md",
+    "average m.pt --out m.pt": "m.pt",
+    "bench --quick --presets tiny --out m.pt": "m.pt",
+    "export m.pt . --format fairseq --out .": ".",
+    "prices m.pt . --out .": "prices.json",
+    "prune m.pt --random 1 --keep 1 --out m.pt": "m.pt",
+    "prune m.pt --random 1 --keep 1 --out new.pt": "new.yaml",
+    "reparametrize m.pt . --key-dim 4 --out m.pt": "m.pt",
+    "table runs --out .": "table.md",
+    "vote m.pt . --out m.pt": "m.pt",
+}
+#: They resume what is in their folder, and reject a folder of something else.
+RESUMING = {"heads", "sweep", *(name for name in OURS if name.startswith("data "))}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    write_sweep(tmp_path / "runs")
+    for name in ("m.pt", "new.yaml", "table.md", "cache-0.5.md", "prices.json"):
+        (tmp_path / name).write_text("a former result")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("command", "written"), COMMANDS.items(), ids=COMMANDS)
+def test_what_exists_is_not_written_over(
+    command: str, written: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert main(command.split()) == 1
+    said = capsys.readouterr().err
+    assert f"error: {written}: exists already; " in said
+    assert "give another --out" in said
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("out", [".", "..", "model"])
+@pytest.mark.parametrize("command", ["prune m.pt --keep 1", "reparametrize m.pt . --key-dim 4"])
+def test_no_name_of_a_checkpoint(
+    command: str, out: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command.split(), "--out", out]) == 1
+    assert f"error: {out}: is no name of a checkpoint; " in capsys.readouterr().err
+
+
+def test_force(folder: Path) -> None:
+    assert main(["table", "runs", "--out", ".", "--force"]) == 0
+    assert main(["table", "runs", "--out", "."]) == 1
+
+
+def test_every_command_that_writes_is_tried() -> None:
+    writing = {name for name in OURS if "--out" in options_of(name)}
+    assert writing == {command.split()[0] for command in COMMANDS} | RESUMING

@@ -1,20 +1,29 @@
-"""Recipes of experiments: which runs they ask for, what they reject, and how they fail."""
+"""Recipes: which runs they ask for, what they reject, how they fail; two corpora to scores."""
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
+import shutil
 import subprocess
+import sys
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
-from commands import REPOSITORY
+from commands import BIN, REPOSITORY, SETTINGS, succeed, warm
+from data.corpus_archives import filled, lines, small_iwslt14
+from data.text_tools import write_corpus
 from fairseq.models import ARCH_MODEL_REGISTRY
 from omegaconf import DictConfig
-from recipe_recorder import Command, Recorded, jobs, options, record
+from parsers import parser_of
 from toy_heads import write_configuration
 
-from collab_common import ATTENTION_TYPES
+from collab_lab.runs import sweep
+from collab_lab.runs.run import Run, flat, runs_under
+from collab_lab.runs.sweep import plan
 from fairseq_collab.models.options import Site, plain_options
 
 pytestmark = pytest.mark.slow
@@ -22,6 +31,53 @@ pytestmark = pytest.mark.slow
 RECIPES = REPOSITORY / "recipes"
 #: What recipes source, and what has no option.
 PARTS = ("common.sh", "portable.sh", "stages.sh", "setup.sh")
+#: In place of a command: keeps its arguments, one a line, and fails where it is told to; of `prune`
+#: and `vote` the output is a copy of MADE, and of MADE.yaml.
+RECORDER = """\
+#!/usr/bin/env bash
+case "${0##*/} $*" in
+    "python -c import sys, torch"*) exit 1 ;;   # no GPU
+    python*) exec {python} "$@" ;;
+esac
+printf '%s\\n' "$@" END >> "$RECORD"
+[ "$1" != "$FAILS" ] || exit "$STATUS"
+case $1 in prune | vote) ;; *) exit 0 ;; esac
+while [ "$1" != --out ]; do shift; done
+cp "$MADE" "$2"
+[ ! -e "$MADE.yaml" ] || cp "$MADE.yaml" "${2%.pt}.yaml"
+"""
+
+
+class Recorded:
+    """What a recipe has asked for with one seed, and how it has ended; OUT is FOLDER/out."""
+
+    def __init__(self, folder: Path, recipe: str, *arguments: str, **settings: str):
+        for name in ("fairseq-collab", "python"):
+            (folder / name).write_text(RECORDER.replace("{python}", str(warm() / "python")))
+            (folder / name).chmod(0o755)
+        (folder / "data").mkdir(exist_ok=True)
+        (folder / "data" / "manifest.json").write_text('{"origin": "none"}')
+        (record := folder / "record").write_text("")
+        environment = {"PATH": f"{folder}:{BIN}:{os.environ['PATH']}", "RECORD": str(record)}
+        environment |= {"OUT": f"{folder}/out", "DATA": f"{folder}/data", "SEEDS": "7"}
+        environment |= {"MADE": os.devnull, "FAILS": "", **settings}
+        command = ["bash", RECIPES / f"{recipe}.sh", *arguments]
+        variables = {**os.environ, **environment}
+        done = subprocess.run(command, capture_output=True, text=True, env=variables)
+        self.status, self.errors = done.returncode, done.stderr
+        self.commands = [words.splitlines() for words in record.read_text().split("END\n")[:-1]]
+        self.out = folder / "out"
+
+    def runs(self, folder: str) -> list[DictConfig]:
+        """Configurations of the runs that go to OUT/FOLDER, as sweeps compose them."""
+        found = []
+        for name, *words in self.commands:
+            if name == "sweep":
+                args = parser_of("sweep")[1](words)
+                if Path(args.out) == self.out / folder:
+                    jobs = sweep.plan(REPOSITORY / args.config, args.overrides)
+                    found += [job.config for job in jobs]
+        return found
 
 
 @pytest.mark.parametrize(
@@ -34,37 +90,30 @@ def test_help_is_printed_and_nothing_done(recipe: str, tmp_path: Path) -> None:
     assert f"recipes/{recipe}" in done.stdout
 
 
-UPDATES = "UPDATES is '{}', TUNE '{}'; they must be numbers"
-
-
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("asked", "place"),
     [
-        ("key_dim_table", "DATASET is ''; it must be one of: demo, multi30k, iwslt14"),
-        ("key_dim_table wmt14", "where is Google's wmt16_en_de archive"),
-        ("reparametrize", "give FROM=FILE, the model to convert"),
-        ("head_size_table lm1b", "DATASET is 'lm1b'; it must be one of: multi30k"),
-        ("decide", "give DATA=DIR, a folder of fairseq-collab data prepare"),
-        (
-            "grouped_heads multi30k COUNTS=8",
-            "COUNTS is '8'; it must be numbers from 1 to 7, joined by commas",
-        ),
-        ("grouped_heads multi30k UPDATES=08", UPDATES.format("08", "")),
-        ("head_pruning multi30k UPDATES=800 TUNE=0", UPDATES.format("800", "0")),
+        ("key_dim_table", "DATASET"),
+        ("key_dim_table wmt14", "FROM"),
+        ("reparametrize", "FROM"),
+        ("head_size_table lm1b", "DATASET"),
+        ("decide", "DATA"),
+        ("grouped_heads multi30k COUNTS=8", "COUNTS"),
+        ("grouped_heads multi30k UPDATES=08", "UPDATES"),
+        ("head_pruning multi30k UPDATES=800 TUNE=0", "TUNE"),
     ],
 )
-def test_settings_that_are_rejected(asked: str, message: str, tmp_path: Path) -> None:
+def test_settings_that_are_rejected(asked: str, place: str, tmp_path: Path) -> None:
     """In one line, before any command is asked for."""
     recipe, *words = shlex.split(asked)
     settings = {"DATA": "", **dict(word.split("=", 1) for word in words if "=" in word)}
-    arguments = [word for word in words if "=" not in word]
-    rejected = Recorded(tmp_path, f"{recipe}.sh", *arguments, **settings)
+    rejected = Recorded(tmp_path, recipe, *(w for w in words if "=" not in w), **settings)
     assert (rejected.status, rejected.commands) == (2, [])
     (line,) = rejected.errors.splitlines()
-    assert line.startswith(f"{recipe}: {message}")
+    assert place in line
 
 
-GROUPED = ("grouped_heads.sh", "multi30k")
+GROUPED = ("grouped_heads", "multi30k")
 
 
 @pytest.mark.parametrize("failing", ["sweep", "prune"])
@@ -75,63 +124,12 @@ def test_failures_and_interruptions(failing: str, tmp_path: Path) -> None:
     """
     ended = Recorded(tmp_path, *GROUPED, FAILS=failing, STATUS="130")
     assert ended.status == 130
-    assert [command[0] for command in ended.commands].count(failing) == 1
-    assert ended.commands[-1][0] == failing
-    failed = Recorded(tmp_path, *GROUPED, FAILS=failing, STATUS="1", OUT=f"{tmp_path}/other")
-    assert failed.status == 1
-    first, second = (record(tmp_path, *GROUPED, OUT=f"{tmp_path}/whole") for _ in range(2))
-    there = [[word.replace("/other/", "/whole/") for word in one] for one in failed.commands]
-    assert there == first
-    assert second == [command for command in first if command[0] not in ("vote", "prune")]
-
-
-def asked(commands: list[Command], name: str) -> list[Command]:
-    return [command for command in commands if command[0] == name]
-
-
-# ---- the runs of each recipe ---------------------------------------------------------------------
-
-
-def test_grouped_heads(tmp_path: Path) -> None:
-    """Pruned checkpoints have the sizes of the runs that start from them."""
-    commands = record(tmp_path, *GROUPED)
-    trained, tuned = (dict(jobs(commands, folder)) for folder in ("trained", "tuned"))
-    standard = "model-concatenated_seed-7"
-    grouped = [f"model-grouped_head_groups-{groups}_seed-7" for groups in (4, 2)]
-    assert list(trained) == [standard, *grouped]
-    whole = tuned["method-standard_seed-7"]
-    assert whole.checkpoint.finetune_from_model == f"/out/trained/{standard}/average.pt"
-    assert whole.model == trained[standard].model
-    models = {run.checkpoint.finetune_from_model: run.model for run in tuned.values()}
-    assert len(models) == len(tuned) == 7
-    for command in asked(commands, "prune"):
-        made = models[options(command)["--out"]]
-        source = trained[Path(command[1]).parent.name].model
-        count = int(options(command).get("--keep", source.get("head_groups", "")))
-        assert [int(made[f"heads_in_{type_}"]) for type_ in ATTENTION_TYPES] == [count] * 3
-        assert made.head_size == source.encoder_embed_dim // source.encoder_attention_heads
-
-
-METHODS = ("diagonal", "full", "own", "separate")
-
-
-def test_reparametrize(tmp_path: Path) -> None:
-    """Every converted model is a run, and is fine-tuned, as is the given one."""
-    settings = {"FROM": "/trained.pt", "DIMS": "128 64"}
-    commands = record(tmp_path, "reparametrize.sh", UPDATES="9", **settings)
-    names = [f"{method}-{dim}-1" for dim in (128, 64) for method in METHODS]
-    models = [f"/out/{name}/model.pt" for name in names]
-    fits = asked(commands, "reparametrize")
-    assert [options(fit)["--out"] for fit in fits] == models
-    assert [options(fit).get("--query-mixing") for fit in fits] == [*METHODS[:3], None] * 2
-    scores = [(score[1], options(score)["--run"]) for score in asked(commands, "score")]
-    runs = [f"/out/runs/{name}" for name in ("trained-1", *names)]
-    assert scores == list(zip(("/trained.pt", *models), runs, strict=True))
-    tuned = [config for _, config in jobs(commands, "tuned")]
-    starts = [config.checkpoint.finetune_from_model for config in tuned]
-    assert starts == [*models, "/trained.pt"]
-    assert [run.model.get("query_mixing") for run in tuned] == [*METHODS[:3], None] * 2 + [None]
-    assert {config.optimization.max_update for config in tuned} == {9}
+    assert [command[0] for command in ended.commands].index(failing) == len(ended.commands) - 1
+    failed = Recorded(tmp_path, *GROUPED, FAILS=failing, STATUS="1")
+    first, second = (Recorded(tmp_path, *GROUPED) for _ in range(2))
+    assert (failed.status, first.status) == (1, 0)
+    assert second.commands == [one for one in first.commands if one[0] not in ("vote", "prune")]
+    assert {one[0] for one in failed.commands} >= {"sweep", "table"}
 
 
 def cached(config: DictConfig) -> int:
@@ -143,91 +141,261 @@ def cached(config: DictConfig) -> int:
 
 
 def test_decide(tmp_path: Path) -> None:
-    """Kinds have the caches of their names; conversions start from standard heads."""
-    out = tmp_path / "out"
-    whole = out / "scratch" / "method-standard_seed-7" / "average.pt"
+    """Kinds have the caches of their names; pruned models are fine-tuned for a tenth."""
+    whole = tmp_path / "out" / "scratch" / "method-standard_seed-7" / "average.pt"
     whole.parent.mkdir(parents=True)
     whole.touch()
     made = str(write_configuration(tmp_path / "pruned.pt", "4,1", "8,2", "7,8"))
-    recorded = Recorded(tmp_path, "decide.sh", told_as=str(tmp_path), MADE=made, UPDATES="4800")
-    commands = recorded.commands
-    trained = {run.method: cached(run) for _, run in jobs(commands, "scratch", out)}
+    recorded = Recorded(tmp_path, "decide", MADE=made, UPDATES="4800")
     narrow_keys = ("own", "full", "diagonal", "separate", "own-xavier", "full-xavier")
-    assert trained == {
+    assert {run.method: cached(run) for run in recorded.runs("scratch")} == {
         "standard": 256, **dict.fromkeys(narrow_keys, 160),
         "grouped-2": 128, "grouped-4": 64, "latent-4": 64, "normalised-4": 64,
         "latent-8": 32,
     }  # fmt: skip
-    changed = [*asked(commands, "reparametrize"), *asked(commands, "prune")]
+    changed = [one for one in recorded.commands if one[0] in ("reparametrize", "prune")]
     assert len(changed) == 14
     assert {command[1] for command in changed} == {str(whole)}
-    tuned = {run.method: run for _, run in jobs(commands, "tuned", out)}
+    tuned = {run.method: run for run in recorded.runs("tuned")}
     assert list(tuned) == ["standard", "to-heads-2", "to-heads-3"], "those whose files are there"
     assert tuned["standard"].checkpoint.finetune_from_model == str(whole)
     assert {run.optimization.max_update for run in tuned.values()} == {480}
-    models = out / "models" / "7" / "model"
-    (models / "to-heads-2.yaml").rename(models / "to-latent-4.yaml")
-    shape = Recorded(tmp_path, "decide.sh", told_as=str(tmp_path), KINDS="shape-latent-4")
-    ((_, run),) = jobs(shape.commands, "scratch", out)
-    assert run.model.heads_in_encoder == "4,1", "the sizes of the configuration"
-    assert run.checkpoint.finetune_from_model is None
-    some = Recorded(tmp_path, "decide.sh", KINDS="latent-4", WIDTH="64", SEEDS="8").commands
-    assert [cached(run) for _, run in jobs(some, "scratch")] == [32]
-    few = Recorded(tmp_path, "decide.sh", KINDS="standard grouped-4 own", HEADS="4").commands
-    runs = [run for _, run in jobs(few, "scratch")]
-    assert {run.model.encoder_attention_heads for run in runs} == {4}
-    assert [cached(run) for run in runs] == [256, 160, 64]
-    assert [command[0] for command in some] == ["sweep"]
-    base = Recorded(tmp_path, "decide.sh", KINDS="standard", EXPERIMENT="base").commands
-    ((_, run),) = jobs(base, "scratch")
+    (run,) = Recorded(tmp_path, "decide", KINDS="standard", EXPERIMENT="base").runs("scratch")
     assert (run.model.encoder_ffn_embed_dim, run.optimization.max_update) == (2048, 10_000)
 
 
+@pytest.mark.parametrize(
+    ("recipe", "arguments", "settings", "sweeps"),
+    [
+        ("grouped_heads", "multi30k", {}, 6),
+        ("reparametrize", "", {"FROM": "/given.pt", "DIMS": "128", "UPDATES": "9"}, 5),
+        ("head_size_table", "multi30k", {}, 5),
+        ("key_dim_table", "multi30k", {}, 1),
+        ("key_dim_table", "wmt14", {"FROM": "/given.pt"}, 1),
+    ],
+)
+def test_sweeps_can_be_composed(
+    recipe: str,
+    arguments: str,
+    settings: dict[str, str],
+    sweeps: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first run of each, from a checkpoint that the recipe makes."""
+    every = sweep.combinations
+    monkeypatch.setattr(sweep, "combinations", lambda words: list(islice(every(words), 1)))
+    recorded = Recorded(tmp_path, recipe, *arguments.split(), **settings)
+    runs = [*recorded.runs("trained"), *recorded.runs("tuned"), *recorded.runs(".")]
+    assert len(runs) == sweeps
+    written = {word for one in recorded.commands for word in one} | {"/given.pt", None}
+    for run in runs:
+        start = run.checkpoint.get("finetune_from_model")
+        assert start in written or f"{recorded.out}/trained/" in start, start
+
+
 def test_head_pruning(tmp_path: Path) -> None:
-    """Gates start from standard heads; every finished run is pruned and trained for as long."""
+    """Every finished run is pruned and trained for as long."""
     out, standard = tmp_path / "out", "model-concatenated_seed-7"
     finished = [f"gated/gate_penalty-{penalty}_seed-7" for penalty in ("0", "0.01")]
     for run in (f"trained/{standard}", f"begun/{standard}", *finished):
         (out / run).mkdir(parents=True)
         (out / run / "score.json").touch()
-    pruned = {"qk_head_size": 16, "v_head_size": 16}
-    made = write_configuration(tmp_path / "pruned.pt", "4,1", "8,2", "7,8", **pruned)
+    made = write_configuration(tmp_path / "p.pt", "4,1", "8,2", "7,8", head_size=16)
     settings = {"MADE": str(made), "PENALTIES": "0,0.01,0.1"}
-    recorded = Recorded(tmp_path, "head_pruning.sh", "multi30k", told_as=str(tmp_path), **settings)
+    recorded = Recorded(tmp_path, "head_pruning", "multi30k", **settings)
     assert recorded.status == 1, "one run is not finished"
-    assert "gate_penalty-0.1_seed-7 is not finished" in recorded.errors
+    assert "gate_penalty-0.1_seed-7" in recorded.errors
+    folders = ("trained", "gated", "tuned", "priced", "begun", "early")
+    found = {folder: recorded.runs(folder) for folder in folders}
+    assert [*map(len, found.values())] == [1, 3, 2, 1, 1, 1]
+    for folder in ("tuned", "priced", "early"):
+        assert {run.model.heads_in_encoder for run in found[folder]} == {"4,1"}
     trained, gated, tuned, priced, begun, early = (
-        dict(jobs(recorded.commands, folder, out))
-        for folder in ("trained", "gated", "tuned", "priced", "begun", "early")
+        found[folder][0].optimization.max_update for folder in folders
     )
-    whole = f"{out}/trained/{standard}/average.pt"
-    assert [run.criterion.gate_penalty for run in gated.values()] == [0, 0.01, 0.1]
-    assert {run.checkpoint.finetune_from_model for run in gated.values()} == {whole}
-    gates = [f"{out}/pruned/7/gates/model/gates-{penalty}.pt" for penalty in ("0", "0.01")]
-    data = [f"{tmp_path}/data", "--cpu"]
-    assert [(one[1], one[2:]) for one in asked(recorded.commands, "prune")] == [
-        *((f"{out}/{run}/average.pt", [*data, "--gates", "--out", gate])
-          for run, gate in zip(finished, gates, strict=True)),
-        *((f"{out}/{run}/{standard}/average.pt",
-           [*data, "--as-many-as", gates[1],
-            "--out", f"{out}/pruned/7/{way}/model/{way}-0.01.pt"])
-          for run, way in (("trained", "priced"), ("begun", "early"))),
-    ]  # fmt: skip
-    names = ["model-gates-0.01_seed-7", "model-gates-0_seed-7"]
-    names += ["model-priced-0.01_seed-7", "model-early-0.01_seed-7"]
-    assert [*tuned, *priced, *early] == names
-    for config in (*tuned.values(), *priced.values(), *early.values()):
-        # a copy of one configuration, which names the model that it was written for
-        assert config.checkpoint.finetune_from_model == str(made)
-        assert [config.model[f"heads_in_{type_}"] for type_ in ATTENTION_TYPES] == [
-            "4,1",
-            "8,2",
-            "7,8",
-        ]
-    updates = [runs.optimization.max_update for runs in (
-        gated["gate_penalty-0.01_seed-7"], tuned[names[0]], priced[names[2]], trained[standard],
-        begun[standard], early[names[3]],
-    )]  # fmt: skip
-    assert updates[0] + updates[1] == updates[2] == updates[3]
-    assert updates[4] + updates[5] == updates[2] + updates[3]
-    assert begun[standard].lr_scheduler.total_num_update == updates[4] + updates[5]
+    assert gated + tuned == priced == trained
+    assert begun + early == trained + priced
+
+
+# ---- corpora -------------------------------------------------------------------------------------
+
+#: Of the run: small, quick, and long enough for two checkpoints to average.
+TINY = [
+    *(f"model.encoder_{name}={size}" for name, size in (
+        ("layers", 1), ("embed_dim", 32), ("ffn_embed_dim", 32), ("attention_heads", 4),
+    )),
+    *("optimization.max_epoch=3", "optimization.max_update=0", "optimization.lr=[0.005]"),
+    *("dataset.max_tokens=1500", "lr_scheduler.warmup_updates=20", "checkpoint.keep_last_epochs=2"),
+]  # fmt: skip
+CHEAP = ["--gpus", "0", "--jobs", "1", "--own-archives"]
+
+
+def environment(**more: str) -> dict[str, str]:
+    """As in an activated environment, whose commands are warm, on one thread, without a GPU."""
+    places = [str(warm()), str(BIN), os.environ["PATH"]]
+    path = {"PATH": os.pathsep.join(places), "VIRTUAL_ENV": sys.prefix}
+    return {**os.environ, **SETTINGS, **path, **more}
+
+
+def run_recipe(name: str, out: Path, *options: object) -> str:
+    """Runs recipes/NAME.sh, which must succeed; what it printed."""
+    recipe = ["bash", REPOSITORY / "recipes" / f"{name}.sh", "--out", out]
+    command = [str(part) for part in (*recipe, *CHEAP, *options, "--", *TINY)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, env=environment())
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+def trained_run(out: Path) -> Run:
+    """The only run of a recipe."""
+    (run,) = runs_under(out / "runs")
+    return run
+
+
+# ---- recipes/iwslt14.sh --------------------------------------------------------------------------
+
+FOLDERS = ("data-text", "data")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Everything, with the archive where a download would put it."""
+    folder = tmp_path_factory.mktemp("recipe")
+    text, out = write_corpus(folder / "text", train=600), folder / "out"
+    train = {lang: lines(text / f"train.{lang}") for lang in ("de", "en")}
+    six = {lang: lines(text / f"test.{lang}")[:6] for lang in train}
+    out.mkdir()
+    filled(out / "data-archives", {"de-en.tgz": small_iwslt14(train, six)})
+    told = run_recipe("iwslt14", out)
+    assert "model-vanilla" in told.partition("== the scores")[2]
+    return out
+
+
+def test_from_download_to_scores(finished: Path) -> None:
+    assert {path.name for path in finished.iterdir()} == {"data-archives", *FOLDERS, "runs"}
+    score = trained_run(finished).score()
+    assert score is not None
+    assert score.sentences == 30
+    assert score.averaged == ["checkpoint2.pt", "checkpoint3.pt"]
+    assert score.tokenised_bleu is not None
+    assert "tok:13a" in str(score.bleu_signature)
+    assert "compounds:split" in str(score.compound_split_signature)
+    assert (score.method, score.arch) == ("vanilla", "transformer")
+    table = ("fairseq-collab", "table", finished / "runs", "--x", "none", "--against", "none")
+    assert "| vanilla " in succeed(*table)
+
+
+def test_a_method_that_prunes(finished: Path, tmp_path: Path) -> None:
+    """Heads in groups are elected once, pruned and fine-tuned, next to the run that is there."""
+    for name in ("data-archives", *FOLDERS):
+        (tmp_path / name).symlink_to(finished / name)
+    shutil.copytree(finished / "runs", tmp_path / "runs")
+    again = ("--from", tmp_path / "data-archives", "--method", "grouped_pruned")
+    run_recipe("iwslt14", tmp_path, *again)
+    run = "model-grouped_head_groups-2_group_feature-output_group_alpha-0.5_group_beta-0.7"
+    found = {path.parent.name: path for path in tmp_path.glob("runs/*/score.json")}
+    assert found.keys() == {"model-vanilla", run, f"model-{run}"}
+    heads = json.loads(found[f"model-{run}"].read_text())["heads_by_type"]
+    assert heads == {"encoder": [2], "decoder": [2], "cross": [2]}
+    votes = tmp_path / "pruned" / f"{run}.votes.json"
+    before = votes.stat().st_mtime_ns
+    run_recipe("iwslt14", tmp_path, *again)
+    assert votes.stat().st_mtime_ns == before, "voted again"
+
+
+def test_second_call_has_nothing_to_do(finished: Path) -> None:
+    files = [
+        trained_run(finished).score_file,
+        *(finished / one / "manifest.json" for one in FOLDERS),
+    ]
+    before = [path.read_bytes() for path in files]
+    told = run_recipe("iwslt14", finished, "--from", finished / "data-archives")
+    assert f"{finished}/data: is up to date, nothing to do" in told
+    assert "1 runs: 1 finished, 0 to do" in told
+    assert [path.read_bytes() for path in files] == before
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--variety", "x"], "--variety: unknown option"),
+        (["--gpus", "3"], "an update is 1 batches; give a divisor"),
+        (["--method", "best"], "--method best: one of collab, concatenated, vanilla, headsize"),
+        (["--", "--max-epoch=1"], "--max-epoch=1: what follows -- is overrides of configs/"),
+        (["--gpus", "1"], "--gpus 1: this machine has 0"),
+    ],
+)
+def test_wrong_usage_and_too_few_gpus(options: list[str], message: str, tmp_path: Path) -> None:
+    """Rejected at the start, not after a day of data stages."""
+    command = ["bash", "recipes/iwslt14.sh", "--out", str(tmp_path / "out"), *options]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment())
+    assert done.returncode == 2, done.stderr
+    assert message in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+# ---- recipes/wmt14_en_{de,fr}.sh -----------------------------------------------------------------
+
+
+def run_of(recipe: str, *options: str) -> dict[str, Any]:
+    """The configuration, by dotted names, of the first run of a dry run."""
+    told = subprocess.run(
+        ["bash", f"recipes/{recipe}.sh", "--dry-run", "--out", "/o", *options],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment(VIRTUAL_ENV="/nowhere"),
+    ).stdout.replace("\\\n", " ")
+    lines = [shlex.split(line) for line in told.splitlines() if not line.startswith(("=", "#"))]
+    sweep = next(words for words in lines if words[:2] == ["fairseq-collab", "sweep"])
+    assert sweep[3:5] == ["--out", "/o/runs"]
+    (job,) = plan(REPOSITORY / sweep[2], sweep[5:])
+    return flat(job.config)
+
+
+#: arXiv 2006.16362's README.
+EN_DE = {
+    "optimizer.adam_betas": "(0.9, 0.98)",
+    "optimization.lr": [0.0007],
+    "criterion.label_smoothing": 0.1,
+    "lr_scheduler.warmup_updates": 4000,
+    "dataset.max_tokens": 3584,
+    "model._name": "transformer_collab",
+    "model.dropout": 0.1,
+    "model.encoder_embed_dim": 512,
+    "model.key_dim": 128,
+    "model.mixing_init": "xavier",
+    "task.data": "/o/data",
+}
+#: arXiv 2305.14380 for WMT14 English-French, 2 groups of 8 heads.
+EN_FR = {
+    "task.target_lang": "fr",
+    "optimization.lr": [0.0005],
+    "model._name": "transformer_grouped_heads",
+    "model.encoder_attention_heads": 8,
+    "model.dropout": 0.3,
+    "model.head_groups": 2,
+    "model.group_feature": "value",
+    "criterion.group_alpha": 0.3,
+    "criterion.group_beta": 0.3,
+    "dataset.max_tokens": 12288,
+}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "options", "gpus", "freq", "stated"),
+    [
+        ("wmt14_en_de", (), 1, 8, EN_DE),
+        ("wmt14_en_de", (), 8, 1, EN_DE),
+        ("wmt14_en_fr", ("--method", "grouped_pruned"), 2, 4, EN_FR),
+    ],
+)
+def test_training_is_the_papers(
+    recipe: str, options: tuple[str, ...], gpus: int, freq: int, stated: dict[str, Any]
+) -> None:
+    """A batch is as large on any number of GPUs."""
+    found = run_of(recipe, *options, "--gpus", str(gpus))
+    assert {name: found[name] for name in stated} == stated
+    assert found["optimization.update_freq"] == [freq]
+    assert found["distributed_training.distributed_world_size"] == gpus

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -27,20 +26,6 @@ def test_resuming_with_other_heads(trained: Path, data: Path) -> None:
     assert trained.read_bytes() == before
 
 
-@pytest.mark.parametrize("options", [
-    [*OTHER_HEADS, "--finetune-from-model"],
-    ["--activation-fn=gelu", "--reset-optimizer", "--restore-file"],
-])  # fmt: skip
-@pytest.mark.parametrize("model", ["trained", "stock"])
-def test_starting_from_another_model(
-    model: str, options: list[str], data: Path, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    path = request.getfixturevalue(model)
-    line = refuse(*train(data, *options, path, "--save-dir", tmp_path))
-    assert line.startswith("fairseq-train: error: ")
-    assert str(path) in line
-
-
 @pytest.mark.parametrize("command", ["generate", "validate"])
 def test_without_the_plug_in(command: str, trained: Path, data: Path) -> None:
     """In an interpreter of its own, which the variable starts: others have the plug-in."""
@@ -61,30 +46,6 @@ def test_validating_with_the_task_of_the_checkpoint(
     for path, folder in ((trained, data), (ordinary_lm, monolingual)):
         words = [folder, *USER_DIR, "--path", path, "--cpu"]
         assert "valid on 'valid' subset | loss" in succeed("fairseq-validate", *words)
-
-
-def test_overriding_heads_when_generating(trained: Path, data: Path) -> None:
-    line = refuse(
-        "fairseq-generate", data, *USER_DIR, "--path", trained, "--cpu",
-        "--model-overrides", "{'encoder_attention_heads': 2}",
-    )  # fmt: skip
-    assert line.startswith("fairseq-generate: error: ")
-    assert HEADS in line
-
-
-def test_rounding_the_cache_when_generating(trained: Path, data: Path) -> None:
-    """The whole pass of fairseq-validate rounds, too."""
-    words = [data, *USER_DIR, "--path", trained, "--cpu"]
-    losses = [
-        re.findall(r"loss ([\d.]+)", succeed("fairseq-validate", *words, *options))
-        for options in ([], ["--model-overrides", "{'cache_bits': 4}"])
-    ]
-    assert losses[0] != losses[1]
-    output = succeed("fairseq-generate", *words, "--model-overrides", "{'cache_bits_in_cross': 8}")
-    assert "Generate test with beam=5" in output
-    for value in ("3", "-1", "'x'"):
-        line = refuse("fairseq-generate", *words, "--model-overrides", f"{{'cache_bits': {value}}}")
-        assert "cache bits is" in line
 
 
 @pytest.fixture

@@ -1,19 +1,23 @@
-"""``fairseq-collab score CHECKPOINT --run FOLDER``: a checkpoint becomes a run like any other."""
+"""A checkpoint becomes a run like any other; multilingual ones go through every command."""
 
 from __future__ import annotations
 
-import json
+import re
 import shutil
 from pathlib import Path
 
+import ctranslate2
 import pytest
-from commands import USER_DIR, succeed
+from cli.conftest import ENDING, SIZES
+from commands import USER_DIR, refuse, succeed
 from refusals import refusing
+from reliability.test_save import CONTENTS
 
 from collab_lab.cli.score import main
 from collab_lab.runs.record import Record, read
 from collab_lab.runs.run import Run
 from collab_lab.runs.translations import read_hypotheses, read_lines
+from fairseq_compat import checkpoints
 
 pytestmark = pytest.mark.slow
 
@@ -65,22 +69,6 @@ def test_translations_are_those_of_fairseq_generate(
     assert read_hypotheses(tmp_path / "printed") == read_lines(made / "translations.txt")
 
 
-def test_the_same_command_does_what_is_missing(
-    made: Path, corpus: Path, trained: Path, tmp_path: Path
-) -> None:
-    run = tmp_path / "pruned"
-    shutil.copytree(made, run)
-    before = {path: path.stat().st_mtime_ns for path in run.iterdir() if path.name != "lock"}
-    score(trained, corpus, run, *SAID)
-    assert before == {path: path.stat().st_mtime_ns for path in before}
-    for name in ("score.json", "average.pt", "translations.txt"):
-        (run / name).unlink()
-    score(trained, corpus, run, *SAID)
-    again, first = (json.loads((path / "score.json").read_text()) for path in (run, made))
-    clock = {"sentences_per_second": 0, "command": None, "date": None}
-    assert {**again, **clock} == {**first, **clock}
-
-
 def test_another_checkpoint_or_choice_is_refused(
     made: Path, corpus: Path, trained: Path, tmp_path: Path
 ) -> None:
@@ -120,3 +108,73 @@ def test_perplexities_of_a_language_model(
     assert record.key_bytes_per_target_token == 16 * 4
     # The same in blocks, by fairseq-validate: of all tokens, in bits.
     assert record.perplexity["valid"] == pytest.approx(2**record.valid_loss, rel=0.05)
+
+
+# ---- every command -------------------------------------------------------------------------------
+
+TASK = [
+    "--task=translation_multi_simple_epoch", "--lang-pairs=en-de,de-en", "--langs=en,de",
+    "--encoder-langtok=tgt", "--decoder-langtok", "--sampling-method=temperature",
+]  # fmt: skip
+ONE = ["--source-lang=en", "--target-lang=de"]
+
+
+@pytest.fixture(scope="module")
+def multilingual(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Stock fairseq's model, with every content in its checkpoint."""
+    folder = tmp_path_factory.mktemp("multilingual")
+    model = ["--arch=transformer", *SIZES, "--share-all-embeddings"]
+    succeed("fairseq-train", corpus, *model, *ENDING, *TASK, "--save-dir", folder)
+    path = folder / "checkpoint_last.pt"
+    state = checkpoints.read(path)
+    state["extra_state"]["contents"] = CONTENTS
+    checkpoints.save(state, path)
+    return path
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "configs",
+        "doctor",
+        "cost MODEL",
+        "average MODEL --out OUT",
+        "reparametrize MODEL DATA --key-dim 8 --out OUT.pt",
+        "prune MODEL DATA --random 1 --keep 2 --out OUT.pt",
+        "heads MODEL DATA --relevance-sentences 1 --cpu --out OUT",
+        "export MODEL --format fairseq --out OUT",
+        "export MODEL DATA --format ct2 --out OUT",
+        "score MODEL DATA --cpu --run OUT --set task.source_lang=en --set task.target_lang=de",
+        "advise MODEL DATA --want cache=0.9 --max-loss 100 --sentences 20 --cpu --out OUT",
+        "prices MODEL DATA --sentences 20 --cpu --out OUT",
+    ],
+    ids=lambda words: words.split()[0],
+)
+def test_every_command(words: str, multilingual: Path, corpus: Path, tmp_path: Path) -> None:
+    """As a user starts it: the variable has it start anew, where others are forks."""
+    paths = {"MODEL": str(multilingual), "DATA": str(corpus), "OUT": str(tmp_path / "out")}
+    for name, path in paths.items():
+        words = words.replace(name, path)
+    succeed("fairseq-collab", *words.split(), PYTHONHASHSEED="1")
+
+
+def test_a_direction_must_be_chosen(multilingual: Path, corpus: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    line = refuse("fairseq-collab", "score", multilingual, corpus, "--cpu", "--run", out)
+    assert f"{multilingual}: translates en-de, de-en; choose --s" in line
+
+
+def test_ctranslate2_translates_alike(multilingual: Path, corpus: Path, tmp_path: Path) -> None:
+    out, data = tmp_path / "out", (corpus, "--path", multilingual, "--cpu", *TASK, *ONE)
+    output = succeed("fairseq-generate", *data, "--beam=3", "--max-len-a=0", "--max-len-b=20")
+    found = {
+        int(number): text.split()
+        for number, text in re.findall(r"^H-(\d+)\t\S+\t(.*)$", output, re.MULTILINE)
+    }
+    succeed("fairseq-collab", "export", multilingual, corpus, "--format=ct2", "--out", out)
+    lines = (corpus / "raw" / "test.en").read_text().splitlines()
+    results = ctranslate2.Translator(str(out)).translate_batch(
+        [["__de__", *line.split()] for line in lines],
+        target_prefix=[["__de__"]] * len(lines), beam_size=3, max_decoding_length=21,
+    )  # fmt: skip
+    assert [result.hypotheses[0][1:] for result in results] == [found[n] for n in sorted(found)]

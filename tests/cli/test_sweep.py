@@ -125,17 +125,6 @@ def table(out: Path) -> list[Any]:
     return [(row.label, row.x, *map(row.values, names)) for row in read_table([out]).rows]
 
 
-def test_ctrl_c_leaves_runs_that_go_on(config: Path, corpus: Path, tmp_path: Path) -> None:
-    out = tmp_path / "interrupted"
-    trains = (out / RUNS[0] / "checkpoints").exists
-    process = start(sweep(config, corpus, out), until=trains)
-    process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=180)
-    assert process.returncode == 130
-    assert "rerun the command to resume" in output
-    assert not (out / RUNS[0] / "failed.json").exists()
-
-
 def test_a_failed_run_is_reported_and_the_rest_goes_on(
     config: Path, corpus: Path, tmp_path: Path
 ) -> None:
@@ -146,14 +135,6 @@ def test_a_failed_run_is_reported_and_the_rest_goes_on(
     assert "key_dim is -1; it must be at least" in done.stdout
     assert json.loads((out / "key_dim--1" / "failed.json").read_text())["verdict"] == "failed"
     assert (out / "key_dim-8" / "score.json").exists()
-
-
-def test_nan_is_a_diverged_run(config: Path, corpus: Path, tmp_path: Path) -> None:
-    out = tmp_path / "diverging"
-    options = ["optimization.lr=[1e30]", "model.key_dim=8,16", "lr_scheduler.warmup_updates=1"]
-    done = run_command(*sweep(config, corpus, out, *options))
-    assert done.returncode == 1
-    assert json.loads((out / "key_dim-8" / "failed.json").read_text())["verdict"] == "diverged"
 
 
 def test_a_dry_run_checks_the_data(config: Path, corpus: Path, tmp_path: Path) -> None:

@@ -1,16 +1,20 @@
-"""Train, translate and score with the unmodified fairseq commands.
-
-Resumption, and two processes: tests/reliability.
-"""
+"""Trainings and translations by the unmodified fairseq commands, with every kind of heads."""
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
-from cli.conftest import MODEL, OPTIMISER, SHORT
-from commands import USER_DIR, succeed, train_log
+import torch
+from cli.conftest import LM, MODEL, OPTIMISER, SHORT, SIZES
+from commands import REPOSITORY, USER_DIR, succeed, train_log
+
+from collab_lab.cli import main as cli
+from collab_lab.cli import prune as command_prune
+from fairseq_collab.criterions.losses import GATES_LOGGED, GROUPS_LOGGED
+from fairseq_compat import checkpoints
 
 pytestmark = pytest.mark.slow
 
@@ -71,14 +75,119 @@ def test_options_train(options: list[str], data: Path, tmp_path: Path) -> None:
     assert all(0 < loss < 10 for loss in losses)
 
 
-@pytest.mark.parametrize(
-    "options", [["--arch=transformer_latent"], ["--store-ema", "--ema-decay=0.9"]], ids=str
-)
-def test_options_train_and_translate(options: list[str], data: Path, tmp_path: Path) -> None:
-    kept = [option for option in MODEL if not option.startswith(options[0].split("=")[0])]
-    succeed("fairseq-train", data, *USER_DIR, *kept, *SHORT, *options, "--save-dir", tmp_path)
-    output = succeed(
-        "fairseq-generate", data, *USER_DIR, "--path", tmp_path / "checkpoint_last.pt", "--cpu",
-        "--beam=3", "--max-len-b=5", "--max-len-a=0",
+# ---- language models -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def language_model(monolingual: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("lm")
+    succeed(
+        "fairseq-train", monolingual, *USER_DIR, *LM, "--arch=transformer_lm_collab", "--key-dim=6",
+        "--query-mixing=diagonal", *SHORT, "--criterion=cross_entropy", "--save-dir", folder,
     )  # fmt: skip
-    assert output.count("\nH-") > 10
+    return folder / "checkpoint_last.pt"
+
+
+def test_cost_of_language_models(
+    language_model: Path, ordinary_lm: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Shares are of the first."""
+    paths = [ordinary_lm, language_model]
+    assert cli.main(["cost", *map(str, paths), "--length", "10"]) == 0
+    *_, standard, row, of, _ = capsys.readouterr().out.splitlines()
+    cells = [[cell.strip() for cell in line.split("|")[4:-1]] for line in (standard, row)]
+    assert cells[0][:2] == ["128 = 64 + 64", "-"]
+    assert cells[1][:2] == ["88 = 24 + 64 (69%)", "-"]
+    numbers = [int(found[2].split()[0].replace(",", "")) for found in cells]
+    assert f"({numbers[1] / numbers[0]:.0%})" in cells[1][2]
+    assert of == f"%: of {ordinary_lm}"
+
+
+def test_heads_of_a_language_model(
+    language_model: Path, monolingual: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    heads = ["heads", str(language_model), str(monolingual), "--out", str(tmp_path), "--cpu"]
+    assert cli.main([*heads, "--subset=test"]) == 0
+    output = capsys.readouterr().out
+    assert "a language model: no cross-attention, syntax, rare source tokens or relevance" in output
+    found = json.loads((tmp_path / "heads.json").read_text())
+    assert found["heads"] == {"encoder": [], "decoder": [4], "cross": []}
+    applies = {"confidence", "positional", "importance", "price"}
+    assert applies <= {name for name, of in found["measures"].items() if of["decoder"]}
+    assert not any(of["encoder"] or of["cross"] for of in found["measures"].values())
+    assert cli.main([*heads, "--conllu", "trees"]) == 1
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert "--conllu: a language model has no encoder" in line
+
+
+# ---- a variant of one's own ----------------------------------------------------------------------
+
+PLUG_IN = ("--user-dir", REPOSITORY / "tests" / "examples" / "tied_heads")
+ARCH = "--arch=transformer_tied_heads_multi30k"
+
+
+@pytest.fixture(scope="module")
+def checkpoint(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three updates of the variant."""
+    folder = tmp_path_factory.mktemp("tied_heads")
+    log = succeed("fairseq-train", data, *PLUG_IN, ARCH, *SIZES, *SHORT, "--save-dir", folder)
+    assert len(train_log(log)) == 3
+    return folder / "checkpoint_last.pt"
+
+
+def test_its_cost_is_counted(checkpoint: Path) -> None:
+    """d = 32, one layer: 32 numbers of 4 bytes, which are keys and values."""
+    report = succeed("fairseq-collab", "cost", *PLUG_IN, checkpoint)
+    row = [cell.strip() for cell in report.splitlines()[-2].split("|")]
+    assert row[4:6] == ["128 = 128 + 0"] * 2
+
+
+# ---- groups and gates ----------------------------------------------------------------------------
+
+CRITERION = "--criterion=label_smoothed_cross_entropy_with_head_"
+GROUPED = ["--arch=transformer_grouped_heads", "--head-groups=2", f"{CRITERION}groups"]
+GATED = ["--arch=transformer_gated_heads", "--gated-types=encoder", "--freeze-decoder"]
+GATED += ["--gate-speed=10000", "--gate-penalty=0.5", f"{CRITERION}gates"]
+
+
+def train(data: Path, folder: Path, *options: object) -> list[dict]:
+    """The log."""
+    model = [*SIZES, "--share-all-embeddings", *SHORT, *options]
+    return train_log(succeed("fairseq-train", data, *USER_DIR, *model, "--save-dir", folder))
+
+
+def test_groups_are_logged_and_kept(data: Path, tmp_path: Path) -> None:
+    """Over a resumption; recipes vote and prune (test_recipes.py)."""
+    train(data, tmp_path, *GROUPED, "--max-update=1")
+    entries = train(data, tmp_path, *GROUPED, "--max-update=3")
+    assert len(entries) == 2
+    assert all(entry.keys() >= {*GROUPS_LOGGED} for entry in entries)
+    weights = checkpoints.read(tmp_path / "checkpoint_last.pt")["model"]
+    assert weights["decoder.layers.0.encoder_attn.membership"].sum(dim=1).tolist() == [1] * 4
+
+
+def test_gates_go_on_from_a_converged_model_which_is_pruned(
+    stock: Path, data: Path, tmp_path: Path
+) -> None:
+    """The encoder, and only it, has moved; the smaller model translates as closed gates do."""
+    entries = train(data, tmp_path, *GATED, "--finetune-from-model", stock)
+    assert all(entry.keys() >= {*GATES_LOGGED} for entry in entries)
+    assert float(entries[-1]["gates_l0"]) < float(entries[0]["gates_l0"]) <= 4
+    state = checkpoints.read(tmp_path / "checkpoint_last.pt")
+    before, after = checkpoints.read(stock)["model"], state["model"]
+    moved = {n for n in before.keys() & after.keys() if not before[n].equal(after[n])}
+    assert "encoder.layers.0.fc1.weight" in moved
+    assert not any(name.startswith("decoder.layers") for name in moved)
+    # As after a longer training.
+    after["encoder.layers.0.self_attn.theta"] = torch.tensor([4e-4, -4e-4, -4e-4, 4e-4])
+    whole, pruned = tmp_path / "whole.pt", tmp_path / "pruned.pt"
+    checkpoints.save(state, whole)
+    assert command_prune.main([str(whole), "--gates", f"--out={pruned}"]) == 0
+    assert checkpoints.read(pruned)["cfg"]["model"]["heads_in_encoder"] == "2"
+    found = []
+    for path in (whole, pruned):
+        output = succeed("fairseq-generate", data, *USER_DIR, "--path", path, "--cpu")
+        lines = [line.split("\t") for line in output.splitlines() if line.startswith("H-")]
+        found.append([(line[0], line[2]) for line in lines])
+    assert len(found[0]) == 50
+    assert found[0] == found[1]

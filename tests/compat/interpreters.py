@@ -7,58 +7,43 @@ import subprocess
 import sys
 from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+from commands import REPOSITORY
 
 
 class Interpreter:
-    """Runs code in a fresh interpreter."""
+    """Runs code in a fresh interpreter: the one that runs the tests, or another."""
 
     def __init__(self, executable: str | Path = sys.executable) -> None:
         self.executable = Path(executable)
 
     def run(
-        self, *arguments: str | Path, cwd: Path | None = None, **environment: str
+        self, *arguments: object, script: str = "", cwd: Path | None = None, **environment: str
     ) -> subprocess.CompletedProcess[str]:
-        """Run the interpreter with these arguments and additions to the environment."""
-        return self.run_command(self.executable, *arguments, cwd=cwd, **environment)
-
-    def run_script(
-        self, name: str, *arguments: str | Path, cwd: Path | None = None, **environment: str
-    ) -> subprocess.CompletedProcess[str]:
-        """Run a command that is installed beside the interpreter."""
-        script = self.executable.with_name(name)
-        return self.run_command(script, *arguments, cwd=cwd, **environment)
-
-    @staticmethod
-    def run_command(
-        *command: str | Path, cwd: Path | None = None, **environment: str
-    ) -> subprocess.CompletedProcess[str]:
-        """Run a command as from a shell in which nothing was set or activated."""
+        """Run it, or a command next to it, as from a shell in which nothing was set."""
+        command = self.executable.with_name(script) if script else self.executable
         private = ("FAIRSEQ_COMPAT_OFF", "PYTHONPATH", "PYTHONSAFEPATH", "VIRTUAL_ENV")
         inherited = {key: value for key, value in os.environ.items() if key not in private}
         return subprocess.run(
-            [str(part) for part in command],
+            [*map(str, (command, *arguments))],
             cwd=cwd or "/",  # not in the checkout, whose packages could then be imported
             env={**inherited, "OMP_NUM_THREADS": "1", **environment},
             capture_output=True,
             text=True,
-            check=False,
         )
 
-    def output(self, *arguments: str | Path, cwd: Path | None = None, **environment: str) -> str:
-        """Return standard output of a run that has to succeed."""
-        return succeeded(self.run(*arguments, cwd=cwd, **environment)).stdout
+    def output(self, *arguments: object, **options: object) -> str:
+        """Standard output of a run that has to succeed."""
+        done = self.run(*arguments, **options)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
 
 
-def succeeded(done: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
-    """Return a finished command, after making sure that it did not fail."""
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done
+PYTHON = Interpreter()
 
 
-def pip(*arguments: str | Path) -> None:
+def pip(*arguments: object) -> None:
     """Run this environment's pip."""
-    succeeded(Interpreter().run("-m", "pip", "--disable-pip-version-check", *arguments))
+    PYTHON.output("-m", "pip", "--disable-pip-version-check", *arguments)
 
 
 def empty_environment(folder: Path) -> Interpreter:
@@ -67,7 +52,7 @@ def empty_environment(folder: Path) -> Interpreter:
     return Interpreter(folder / "bin" / "python")
 
 
-def built(kind: str, folder: Path, repository: Path) -> Path:
+def built(kind: str, folder: Path) -> Path:
     """What the build backend makes of a checkout: its "sdist" or its "editable" wheel."""
     build = f"import hatchling.build; print(hatchling.build.build_{kind}({str(folder)!r}))"
-    return folder / Interpreter().output("-c", build, cwd=repository).split()[-1]
+    return folder / PYTHON.output("-c", build, cwd=REPOSITORY).split()[-1]

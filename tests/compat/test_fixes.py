@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import contextlib
 import dataclasses
@@ -19,9 +20,10 @@ import pytest
 import sacrebleu
 import torch
 import toy
-from fairseq import checkpoint_utils, data, models, tasks
-from fairseq.data import data_utils, token_block_dataset
+from commands import succeed
+from fairseq import checkpoint_utils, models, tasks, utils
 from fairseq.modules import SinusoidalPositionalEmbedding
+from interpreters import PYTHON
 from omegaconf import OmegaConf
 from refusals import refusing
 from toy_checkpoints import COPY
@@ -67,8 +69,8 @@ def test_a_fix_that_does_not_fit_names_itself_and_the_versions(monkeypatch):
 
 
 @pytest.mark.slow
-def test_fairseq_cannot_be_imported_without_the_fixes(python):
-    done = python.run("-c", "import fairseq", FAIRSEQ_COMPAT_OFF="1")
+def test_fairseq_cannot_be_imported_without_the_fixes():
+    done = PYTHON.run("-c", "import fairseq", FAIRSEQ_COMPAT_OFF="1")
     assert done.returncode == 1
     assert "mutable default" in done.stderr
 
@@ -236,44 +238,86 @@ def test_fairseq_uses_nothing_that_was_removed() -> None:
     assert [line for line in removed if "TOKENIZERS" not in line] == []  # of sacreBLEU 1's branch
 
 
-def one_sentence_a_line() -> list[list[int]]:
-    given = {"block_size": None, "pad": 1, "eos": 2, "break_mode": "eos"}
-    lines = [torch.tensor([5, 6, 2]), torch.tensor([7, 2])]
-    return [line.tolist() for line in data.TokenBlockDataset(lines, [3, 2], **given)]
-
-
-def sizes_in_buckets() -> list[int]:
-    sizes = numpy.array([1, 2, 3, 4, 9])
-    return data_utils.get_bucketed_sizes(sizes, data_utils.get_buckets(sizes, 2)).tolist()
-
-
-def masked_spans() -> int:
-    given = {"mask_prob": 0.5, "mask_length": 2, "no_overlap": True, "min_masks": 1}
-    return int(data_utils.compute_mask_indices((2, 20), None, **given).sum() > 0)
-
-
 def score_of_files() -> float:
     text = "a b c d e\n"
     return round(sacrebleu.corpus_bleu(io.StringIO(text), [io.StringIO(text)]).score)
 
 
-@pytest.mark.parametrize(
-    ("used", "module", "expected"),
-    [
-        (one_sentence_a_line, token_block_dataset, [[5, 6, 2], [7, 2]]),
-        (sizes_in_buckets, data_utils, [3, 3, 3, 9, 9]),
-        (masked_spans, data_utils, 1),
-        (score_of_files, None, 100),
-    ],
-)
-def test_what_was_removed(used: Any, module: Any, expected: Any, monkeypatch: Any) -> None:
-    """Each use fails without the fix (with NumPy 1, none of NumPy's does)."""
-    assert used() == expected
-    if module:
-        monkeypatch.setattr(module, "np", numpy)
-        if numpy.__version__.startswith("1."):
-            return
-    else:
-        monkeypatch.setattr(sacrebleu, "corpus_bleu", unfixed(sacrebleu.corpus_bleu))
+def test_scores_of_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert score_of_files() == 100
+    monkeypatch.setattr(sacrebleu, "corpus_bleu", unfixed(sacrebleu.corpus_bleu))
     with pytest.raises((AttributeError, TypeError)):
-        used()
+        score_of_files()
+
+
+# ---- --user-dir ----------------------------------------------------------------------------------
+
+
+def import_plug_in(function) -> None:
+    function(argparse.Namespace(user_dir="a_plug_in"))
+
+
+def make_package(folder: Path) -> Path:
+    package = folder / "a_plug_in"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    return package
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The folder of an importable package; the current folder is another one."""
+    package = make_package(tmp_path / "site")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "site"), *sys.path])
+    yield package
+    sys.modules.pop("a_plug_in", None)
+
+
+def test_an_installed_package_is_found(installed: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        import_plug_in(utils.import_user_module.__wrapped__)
+    import_plug_in(utils.import_user_module)
+    assert sys.modules["a_plug_in"].__file__ == str(installed / "__init__.py")
+
+
+def test_a_folder_comes_first(installed: Path, tmp_path: Path) -> None:
+    here = make_package(tmp_path / "elsewhere")
+    import_plug_in(utils.import_user_module)
+    assert sys.modules["a_plug_in"].__file__ == str(here / "__init__.py")
+
+
+def test_a_file_that_the_package_lacks(installed: Path) -> None:
+    (installed / "__init__.py").write_text("open('no_file')")
+    with pytest.raises(FileNotFoundError, match="no_file"):
+        import_plug_in(utils.import_user_module)
+
+
+def test_what_does_not_exist(installed: Path) -> None:
+    for name in ("no_plug_in", "no/plug_in"):
+        with refusing(f"--user-dir {name}"):
+            utils.import_user_module(argparse.Namespace(user_dir=name))
+
+
+# ---- threads that load batches -------------------------------------------------------------------
+
+SCRIPT = """
+import atexit, itertools, sys
+atexit.register(lambda: print("alive" if batches._consumer.is_alive() else "ended"))
+from fairseq.data.iterators import BufferedIterator
+
+class Endless:
+    def __len__(self):
+        return 10**9
+    def __iter__(self):
+        return itertools.count()
+
+batches = BufferedIterator(2, Endless())
+assert [next(batches), next(batches)] == [0, 1]
+"""
+
+
+@pytest.mark.slow
+def test_the_thread_ends_before_the_interpreter() -> None:
+    assert succeed("python", "-c", SCRIPT).splitlines()[0] == "ended"

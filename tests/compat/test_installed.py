@@ -15,30 +15,29 @@ from pathlib import Path
 
 import pytest
 from cli.conftest import MODEL, OPTIMISER
-from commands import write_copy_task
-from configs.hydra_runs import TINY, TWO_UPDATES
-from interpreters import Interpreter, built, empty_environment, pip, succeeded
+from commands import REPOSITORY, write_copy_task
+from configs.test_configs import TINY, TWO_UPDATES
+from interpreters import Interpreter, built, empty_environment, pip
 
 pytestmark = pytest.mark.slow
 
 PACKAGES = ("fairseq_collab", "collab_lab", "fairseq_compat", "collab_common", "data_prep")
 SCRIPT = "#!{0}\nimport sys\nfrom {1} import {2}\nsys.exit({2}())\n"
-ON_THE_CPU = {"CUDA_VISIBLE_DEVICES": ""}
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Path:
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel that pip makes of the source distribution, without the checkout."""
     folder = tmp_path_factory.mktemp("wheel")
-    sdist = built("sdist", tmp_path_factory.mktemp("sdist"), repository)
+    sdist = built("sdist", tmp_path_factory.mktemp("sdist"))
     pip("wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", folder, sdist)
     return next(folder.glob("*.whl"))
 
 
 @pytest.fixture(scope="module")
-def editable_wheel(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Path:
+def editable_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel that `pip install --editable` makes and installs."""
-    return built("editable", tmp_path_factory.mktemp("editable"), repository)
+    return built("editable", tmp_path_factory.mktemp("editable"))
 
 
 def install(wheel: Path, python: Interpreter) -> None:
@@ -78,20 +77,20 @@ def files_below(folder: Path) -> set[str]:
     }
 
 
-def test_the_wheel_has_every_file_of_the_packages(wheel: Path, repository: Path) -> None:
+def test_the_wheel_has_every_file_of_the_packages(wheel: Path) -> None:
     """Style sheets, lexica and marks of typed packages; configurations inside ``collab_lab``."""
-    expected = {f"collab_lab/{name}" for name in files_below(repository / "configs")}
+    expected = {f"collab_lab/{name}" for name in files_below(REPOSITORY / "configs")}
     for package in PACKAGES:
-        expected |= files_below(repository / package)
+        expected |= files_below(REPOSITORY / package)
     names = {name for name in contents(wheel) if ".dist-info" not in name}
     assert names == expected | {"fairseq_compat.pth"}
     assert {f"{package}/py.typed" for package in PACKAGES} <= names
 
 
-def test_the_wheel_asks_for_everything_but_fairseq(wheel: Path, repository: Path) -> None:
+def test_the_wheel_asks_for_everything_but_fairseq(wheel: Path) -> None:
     """Its version is the one to cite."""
     (metadata,) = (text for name, text in contents(wheel).items() if name.endswith("/METADATA"))
-    cited = re.search(r"^version: .*$", (repository / "CITATION.cff").read_text(), re.M)
+    cited = re.search(r"^version: .*$", (REPOSITORY / "CITATION.cff").read_text(), re.M)
     assert cited
     assert f"\n{cited[0].capitalize()}\n" in metadata.decode()
     required = re.findall(r"^Requires-Dist: (\w+)", metadata.decode(), re.M)
@@ -122,11 +121,9 @@ def test_uninstalling_leaves_nothing(
 def test_from_text_to_score(environment: Interpreter, tmp_path: Path) -> None:
     """Every command as in the README, in a folder of the user's own."""
 
-    def run(*command: object) -> str:
-        name, *arguments = map(str, command)
-        return succeeded(
-            environment.run_script(name, *arguments, cwd=tmp_path, **ON_THE_CPU)
-        ).stdout
+    def run(name: str, *arguments: object) -> str:
+        options = {"script": name, "cwd": tmp_path, "CUDA_VISIBLE_DEVICES": ""}
+        return environment.output(*arguments, **options)
 
     write_copy_task(tmp_path / "text", train=100)
     splits = [f"--{split}pref=text/{split}" for split in ("train", "valid", "test")]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import torch
@@ -43,24 +43,18 @@ for out, name, *options in json.load(sys.stdin):
 """
 
 
-class Job:
-    """A command in one of the modes; the commands without fixes share one process."""
+#: A mode, the file of what is printed, and a command.
+Job = tuple[str, Path, list[object]]
 
-    waiting: ClassVar[list[list[str]]] = []
 
-    @classmethod
-    def run(cls, mode: str, out: Path, *command: object) -> None:
-        words = list(map(str, command))
-        if mode == "without":
-            cls.waiting.append([str(out), *words])
-        else:
+def run(jobs: list[Job]) -> None:
+    """Commands without fixes share one process, and are first."""
+    unfixed = [[str(out), *map(str, words)] for mode, out, words in jobs if mode == "without"]
+    loads = {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}  # torch rejects any checkpoint, else
+    succeed("python", "-c", SCRIPT, stdin=json.dumps(unfixed), **loads)
+    for mode, out, words in jobs:
+        if mode != "without":
             out.write_text(succeed(*words))
-
-    @classmethod
-    def finish(cls) -> None:
-        loads = {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}  # torch rejects any checkpoint, else
-        succeed("python", "-c", SCRIPT, stdin=json.dumps(cls.waiting), **loads)
-        cls.waiting.clear()
 
 
 def pair(folder: Path, name: str, **options: Any) -> dict[str, Path]:
@@ -83,7 +77,6 @@ COMMON = ["--cpu", "--max-len-b=9", "--source-lang=en", "--target-lang=de"]
 GENERATION = {
     "ensemble with prefixes": "--prefix-size=2 --beam=3",
     "sampling": "--sampling --sampling-topk=5 --beam=2 --nbest=2 --seed=3",
-    "diverse beams": "--diverse-beam-groups=2 --beam=4 --diverse-beam-strength=0.7",
     "shallow fusion": "--lm-weight=0.4 --beam=4 --nbest=2 --lenpen=0.6 --no-repeat-ngram-size=2",
     "alignments": "--print-alignment=hard --beam=3",
     "references": "--score-reference",
@@ -99,6 +92,7 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lm = toy_checkpoints.write(folder / "lm.pt", "transformer_lm")
     text = folder / "text"
     text.write_text("".join(f"w{i} w{i % 5} w7\tw{i % 3}\tw{i % 4} w9\n" for i in range(8)))
+    jobs: list[Job] = []
     for name, options in GENERATION.items():
         for mode in MODES:
             path = f"{first[mode]}:{second[mode]}" if name.startswith("ensemble") else first[mode]
@@ -106,8 +100,8 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
             command = "fairseq-interactive" if name == "constraints" else "fairseq-generate"
             own = [*more.get(name, []), *(map(str, USER_DIR) if mode == "twin" else [])]
             words = [command, COPY, "--path", path, *COMMON, *options.split(), *own]
-            Job.run(mode, folder / f"{name} {mode}", *words)
-    Job.finish()
+            jobs.append((mode, folder / f"{name} {mode}", words))
+    run(jobs)
     return folder
 
 
@@ -154,12 +148,6 @@ TRAINING: dict[str, tuple[dict[str, Any], str]] = {
         {},
         "--store-ema --ema-decay=0.9 --optimizer=adadelta --lr-scheduler=reduce_lr_on_plateau",
     ),
-    "adafactor": ({}, "--optimizer=adafactor"),
-    "layerdrop": (
-        {"encoder_layerdrop": 0.5, "decoder_layerdrop": 0.5},
-        "--encoder-layerdrop=0.5 --decoder-layerdrop=0.5 --optimizer=adamax "
-        "--lr-scheduler=triangular --max-lr=0.02 --lr-period-updates=3",
-    ),
     "bf16": (
         {},
         "--bf16 --optimizer=adam --lr-scheduler=tri_stage --warmup-steps=1 --hold-steps=1 "
@@ -178,22 +166,22 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("trained")
     starts = {name: pair(folder, name, **model) for name, (model, _) in TRAINING.items()}
 
-    def train(mode: str, name: str, arch: list[str], start: Path, out: str, updates: int) -> None:
+    def train(mode: str, name: str, arch: list[str], start: Path, out: str, updates: int) -> Job:
         option = "--finetune-from-model" if start in starts[name].values() else "--restore-file"
         words = [*TRAIN, *arch, *TRAINING[name][1].split(), f"--max-update={updates}"]
-        Job.run(mode, folder / "log", *words, option, start, "--save-dir", folder / name / out)
+        return mode, folder / "log", [*words, option, start, "--save-dir", folder / name / out]
 
     stock, twin = ["--arch=transformer"], ["--arch=transformer_headsize_n", *map(str, USER_DIR)]
     half = {name: folder / name / "half" / "checkpoint_last.pt" for name in TRAINING}
+    first, then = list[Job](), list[Job]()
     for name in TRAINING:
         mode = "with" if name == "bf16" else "without"  # fairseq alone asks for a TPU
-        train(mode, name, stock, starts[name][mode], "half", 2)
+        first.append(train(mode, name, stock, starts[name][mode], "half", 2))
         if mode == "without":
-            train(mode, name, stock, half[name], mode, 4)
-    Job.finish()
-    for name in TRAINING:
-        train("with", name, stock, half[name], "with", 4)
-        train("twin", name, twin, starts[name]["twin"], "twin", 4)
+            first.append(train(mode, name, stock, half[name], mode, 4))
+        then.append(train("with", name, stock, half[name], "with", 4))
+        then.append(train("twin", name, twin, starts[name]["twin"], "twin", 4))
+    run([*first, *then])
     return folder
 
 

@@ -106,26 +106,13 @@ def google() -> dict[str, bytes]:
 TED_SETS = ("TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012")
 
 
-def iwslt14(shared: Path, size: int = 600) -> dict[str, bytes]:
-    """The archive of IWSLT14's German-English, by its name, with captions of Multi30k."""
-    members = {}
-    for lang in ("en", "de"):
-        with gzip.open(shared / f"multi30k/train.{lang}.gz", "rt", encoding="utf-8") as stream:
-            lines = [line.rstrip("\n") for line, _ in zip(stream, range(size + 36), strict=False)]
-        members[f"de-en/train.tags.de-en.{lang}"] = ted_tags(lines[:size])
-        for number, chosen in enumerate((*TED_SETS, "TED.tst2013")):
-            six = lines[size + 6 * number :][:6]
-            members[f"de-en/IWSLT14.{chosen}.de-en.{lang}.xml"] = ted_xml(six, lang)
-    return {"de-en.tgz": tgz(members)}
-
-
 def small_iwslt14(
     train: dict[str, list[str]],
-    test: dict[str, str],
+    test: dict[str, list[str]],
     pair: str = "de-en",
     without: tuple[str, ...] = (),
 ) -> bytes:
-    """An archive with this training text, and one sentence, the same, in each test set."""
+    """An archive with this training text, and these sentences in each test set."""
     tedx = "TEDX.dev2014" if "it" in pair else "TEDX.dev2012"
     sets = [tedx if "TEDX" in chosen else chosen for chosen in TED_SETS if chosen not in without]
     members = {
@@ -133,8 +120,8 @@ def small_iwslt14(
     }
     for chosen in sets:
         members |= {
-            f"{pair}/IWSLT14.{chosen}.{pair}.{lang}.xml": ted_xml([sentence], lang)
-            for lang, sentence in test.items()
+            f"{pair}/IWSLT14.{chosen}.{pair}.{lang}.xml": ted_xml(sentences, lang)
+            for lang, sentences in test.items()
         }
     return tgz(members)
 
@@ -144,8 +131,8 @@ ENGLISH = [f"Sentence {i} is well-known." for i in range(1, 101)]
 GERMAN = [f"Satz {i} kennt man." if i % 20 else f"Satz {i}." for i in range(1, 101)]
 TRAIN = {"de": GERMAN, "en": ENGLISH}
 TEST = {
-    "de": "Das ist Bär\u2019s E-Mail &amp; mehr.",
-    "en": "That\u2019s Bear's e-mail &amp; more.",
+    "de": ["Das ist Bär\u2019s E-Mail &amp; mehr."],
+    "en": ["That\u2019s Bear's e-mail &amp; more."],
 }
 
 

@@ -1,4 +1,4 @@
-"""The validator: each fault found where it is; dropped from training text, an error elsewhere."""
+"""Texts line by line: each fault is found where it is; pairs that go for their length."""
 
 from __future__ import annotations
 
@@ -7,23 +7,22 @@ import subprocess
 import tempfile
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from refusals import refusing
 from text_tools import error_line, manifest, options, prepare_text, replace_line, run, write_corpus
 
 from data_prep.check import (
-    ALLOWED_LOSS,
     HeldOut,
     SetReport,
-    check_losses,
     check_set,
     inspect,
     report_lines,
 )
+from data_prep.clean_pairs import LONGEST_WORD, clean_pairs, reason_to_drop
+from data_prep.parallel_text import lines_of, write_lines
 
 Pair = Callable[[bytes, bytes], tuple[Path, Path]]
 GOOD = b"one\ntwo\nthree\n"
@@ -33,13 +32,9 @@ FAULTS = {
     "crlf": (b"eins\r\nzwei\r\ndrei\r\n", 1, "carriage return", "U+000D at character 5"),
     "nul": (b"eins\nzwei\ndr\0ei\n", 3, "NUL", "U+0000 at character 3"),
     "u+2028": ("eins\nzw\u2028ei\ndrei\n".encode(), 2, "line separator", "U+2028"),
-    "u+0085": ("eins\nzw\x85ei\ndrei\n".encode(), 2, "line separator", "U+0085"),
-    "ff": (b"eins\nzw\x0cei\ndrei\n", 2, "line separator", "U+000C"),
     "windows-1252": (b"eins\nzwei\nd\xe4ei\n", 3, "invalid UTF-8", "byte 0xE4 at byte 2"),
-    "cut utf-8": (b"eins\nzwei\ndrei\xc3\n", 3, "invalid UTF-8", "byte 0xC3"),
     "bom": (b"\xef\xbb\xbfeins\nzwei\ndrei\n", 1, "byte order mark", ""),
     "empty": (b"eins\n\ndrei\n", 2, "empty", ""),
-    "blank": ("eins\n \u00a0\ndrei\n".encode(), 2, "empty", ""),
     "words": (b"eins\nzwei\n" + b"d " * 1001 + b"\n", 3, "too long", "1,001 words"),
     "characters": (b"eins\n" + b"z" * 20_001 + b"\ndrei\n", 2, "too long", "20,001 characters"),
 }
@@ -93,14 +88,6 @@ def test_advice_removes_the_fault(name: str, pair: Pair) -> None:
         checked(paths, "test")
     lines = followed(str(refusal.value), paths[1]).splitlines(keepends=True)
     assert [inspect(line, number == 0)[0] for number, line in enumerate(lines)] == ["", "", ""]
-
-
-@pytest.mark.parametrize("side", [0, 1])
-def test_looks_at_both_sides(side: int, pair: Pair) -> None:
-    texts = [GOOD, b"eins\nzwei\ndrei\n"]
-    texts[side] = texts[side].replace(b"\n", b"\r\n", 1)
-    paths = pair(*texts)
-    assert checked(paths).first["carriage return"].startswith(f"{paths[side]}:1 ")
 
 
 @pytest.mark.parametrize("side", [0, 1])
@@ -168,17 +155,6 @@ def test_pairs_of_the_training_text(pair: Pair, tmp_path: Path) -> None:
     assert warning.startswith("warning: 2 of 4 pairs of the set test occur in the training text")
 
 
-@pytest.mark.parametrize(("lost", "fails"), [(5, False), (6, True)])
-def test_losses(lost: int, fails: bool) -> None:
-    report = SetReport(read=100)
-    for _ in range(lost):
-        report.drop("carriage return", "F:1")
-    if fails:
-        with refusing("train", "F:1", "0.07"):
-            check_losses({"train": report}, ALLOWED_LOSS)
-    check_losses({"train": report}, 0.06)
-
-
 def test_prepare_reports_every_set(tmp_path: Path, no_fairseq: None) -> None:
     """On standard output and in the manifest; too much lost is an error unless allowed."""
     text, out = write_corpus(tmp_path / "text"), tmp_path / "bin"
@@ -201,33 +177,88 @@ def test_prepare_reports_every_set(tmp_path: Path, no_fairseq: None) -> None:
         prepare_text(text, out, force=True, allowed_loss=0.07)
 
 
-LINES = st.lists(
-    st.tuples(
-        st.sampled_from([b"", b" ", b"\r", b"a\rb", b"\0", b"\xff", b"w w", "\u2028".encode()]),
-        st.sampled_from([b"", b"\x0c", b"ok", b"\xc3", b"w w w", b"\xef\xbb\xbf"]),
-    ),
-    min_size=1,
-    max_size=12,
+def test_pairs_stay_aligned(pair: Pair, tmp_path: Path) -> None:
+    """Both sides of a pair go, whichever has a fault."""
+    paths, out = pair(b"a\nb\rb\nc\nd\n", b"A\nB\n\xff\nD\n"), (tmp_path / "s", tmp_path / "t")
+    assert check_set("train", paths, out, {}).kept == 2
+    assert [path.read_bytes() for path in out] == [b"a\nd\n", b"A\nD\n"]
+
+
+# ---- pairs that go for their length --------------------------------------------------------------
+
+
+def outputs(folder: Path) -> tuple[Path, Path]:
+    return folder / "clean.en", folder / "clean.de"
+
+
+def words(number: int) -> list[str]:
+    return ["x"] * number
+
+
+#: Words of each side by the reason, for 2 to 9 words and a ratio of 1.5; the first that applies.
+RULES = {
+    "": [(4, 4), (4, 6), (6, 4), (9, 9), (2, 2)],  # exactly the ratio, too
+    "ratio": [(4, 7), (7, 4)],
+    "too_long": [(10, 9), (9, 10), (10, 1)],
+    "too_short": [(1, 2), (2, 1), (1, 9)],
+    "empty": [(0, 2), (2, 0), (0, 0)],
+}
+
+
+@pytest.mark.parametrize("reason", RULES)
+def test_rules(reason: str) -> None:
+    limits = {"ratio": 1.5, "shortest": 2, "longest": 9}
+    for source, target in RULES[reason]:
+        assert reason_to_drop(words(source), words(target), **limits) == reason
+
+
+def test_long_words() -> None:
+    rule = partial(reason_to_drop, ratio=9, shortest=1, longest=9)
+    assert rule(["x" * LONGEST_WORD], ["y"]) == ""
+    assert rule(["x" * (LONGEST_WORD + 1)], ["y"]) == "long_word"
+    assert rule(["y"], ["é" * (LONGEST_WORD + 1)]) == "long_word"
+
+
+def test_counts_and_texts(pair: Pair, tmp_path: Path) -> None:
+    source = "a b c\n \u00a0\na\n" + "a " * 8 + "\na b c d\nä\u3000 ö"
+    target = "x y z\nx\nx y\nx\nx\n u v\x0b w\n"
+    sources, out = pair(source.encode(), target.encode()), outputs(tmp_path)
+    counts = clean_pairs(sources, out, ratio=3, shortest=1, longest=7)
+    expected = {"read": 6, "kept": 3, "empty": 1, "too_long": 1, "too_short": 0, "ratio": 1}
+    assert counts == {**expected, "long_word": 0, "tokens": 14}
+    assert out[0].read_text() == "a b c\na\nä ö\n"
+    assert out[1].read_text() == "x y z\nx y\nu v w\n"
+
+
+@pytest.mark.parametrize("longer", [0, 1])
+def test_unequal_lengths(longer: int, pair: Pair, tmp_path: Path) -> None:
+    sides = [b"1 .\n2 ?\n", b"1 .\n2 ?\n"]
+    sides[longer] += b"3 !\n"
+    sources = pair(sides[0], sides[1])
+    with refusing(str(sources[0])):
+        clean_pairs(sources, outputs(tmp_path), ratio=9, shortest=1, longest=9)
+
+
+# ---- lines ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"", b""),
+        (b"a", b"a\n"),
+        (b"\n\na\n\n", b"\n\na\n\n"),
+        ("a\u2028b\x85c\rd\x0b\n".encode(), "a\u2028b\x85c\rd\x0b\n".encode()),
+    ],
 )
+def test_a_line_ends_at_lf_only(content: bytes, expected: bytes, tmp_path: Path) -> None:
+    (tmp_path / "text").write_bytes(content)
+    lines = write_lines(tmp_path / "out", lines_of(tmp_path / "text"))
+    assert (tmp_path / "out").read_bytes() == expected
+    assert lines == expected.count(b"\n")
 
 
-@settings(max_examples=100, deadline=None)
-@given(faults=LINES)
-def test_drop_keeps_pairs_aligned(
-    faults: list[tuple[bytes, bytes]], tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    """What is left is a subsequence of the pairs, without a fault, and its size is reported."""
-    folder = tmp_path_factory.mktemp("drop")
-    pairs = [(b"%d %s" % (i, s), b"%d %s" % (i, t)) for i, (s, t) in enumerate(faults)]
-    pairs[1::2] = faults[1::2]  # every other pair is the fault alone
-    pairs.append((b"one", b"eins"))  # not all are copies
-    paths = [folder / name for name in ("s", "t", "s.out", "t.out")]
-    for side in (0, 1):
-        paths[side].write_bytes(b"".join(pair[side] + b"\n" for pair in pairs))
-    report = check_set("train", (paths[0], paths[1]), (paths[2], paths[3]), {})
-    kept = [path.read_bytes().split(b"\n")[:-1] for path in paths[2:]]
-    assert len(kept[0]) == len(kept[1]) == report.kept
-    assert report.read == len(pairs) == report.kept + sum(report.dropped.values())
-    remaining = iter(pairs)
-    assert all(pair in remaining for pair in zip(*kept, strict=True))
-    assert not any(inspect(line)[0] for side in kept for line in side)
+def test_invalid_utf8(tmp_path: Path) -> None:
+    (tmp_path / "text").write_bytes(b"fine\n\xe9\n")
+    with refusing(f"{tmp_path}/text:2"):
+        list(lines_of(tmp_path / "text"))

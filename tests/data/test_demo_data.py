@@ -10,7 +10,7 @@ from text_tools import manifest, names
 
 from data_prep import demo_data
 from data_prep.demo_data import generate
-from data_prep.demo_grammar import ADVERBS, VERBS, Clause, Grammar, Phrase, english, german
+from data_prep.demo_grammar import VERBS, Clause, Grammar, Phrase, english, german
 
 SMALL = ["--train", "300", "--valid", "20", "--test", "20", "--vocab-size", "200"]
 SHE = Phrase(("she", "her"), {"nom": "sie", "acc": "sie", "dat": "ihr"}, "3sg", True)
@@ -43,46 +43,10 @@ def test_clauses(
         assert " ".join(german(clause, "final")) == final
 
 
-def test_word_order() -> None:
-    """Pronouns before the adverb, nouns behind it, dative before accusative; inversion."""
-    entry = next(one for one in VERBS if one[0][0] == "give")
-    man = Phrase(("the man",) * 2, dict.fromkeys(("nom", "acc", "dat"), "MANN"), "3sg")
-    book = Phrase(("a book",) * 2, dict.fromkeys(("nom", "acc", "dat"), "BUCH"), "3sg")
-    objects = [(man, "", "", "dat"), (book, "", "", "acc")]
-    clause = Clause(SHE, entry, "future", True, objects, ADVERBS[0])
-    assert " ".join(english(clause, question=True)) == "will she not give  the man  a book today"
-    wanted = "wird sie heute MANN BUCH nicht geben"
-    assert " ".join(german(clause, "question")).strip() == wanted
-    clause.objects[0] = (THEY, "", "", "dat")
-    clause.adverb = None
-    wanted = "heute wird sie ihnen BUCH nicht geben"
-    assert " ".join(german(clause, "main", ["heute"])).strip() == wanted
-
-
-def test_noun_phrases() -> None:
-    """Every case of what the grammar draws of some nouns is known right by hand."""
-    grammar, found = Grammar(1), set[tuple[str, ...]]()
-    for _ in range(6000):
-        for noun in ("table", "lamp", "book", "boy", "child/children"):
-            phrase = grammar.noun_phrase([noun])
-            found.add((phrase.english[0], *phrase.german.values()))
-    assert {
-        ("the old table", "der alte Tisch", "den alten Tisch", "dem alten Tisch"),
-        ("a new lamp", "eine neue Lampe", "eine neue Lampe", "einer neuen Lampe"),
-        ("a good book", "ein gutes Buch", "ein gutes Buch", "einem guten Buch"),
-        ("my young boy", "mein junger Junge", "meinen jungen Jungen", "meinem jungen Jungen"),
-        ("this child", "dieses Kind", "dieses Kind", "diesem Kind"),
-        ("the children", "die Kinder", "die Kinder", "den Kindern"),
-        ("two small tables", "zwei kleine Tische", "zwei kleine Tische", "zwei kleinen Tischen"),
-        ("many books", "viele Bücher", "viele Bücher", "vielen Büchern"),
-        ("an old book", "ein altes Buch", "ein altes Buch", "einem alten Buch"),
-    } <= found
-
-
 def test_pairs() -> None:
-    pairs = [*generate(3000, 1)]
-    assert pairs == [*generate(3000, 1)] != [*generate(3000, 2)]
-    assert len({source for source, _ in pairs}) == 3000
+    pairs = [*generate(1000, 1)]
+    assert pairs == [*generate(1000, 1)] != [*generate(1000, 2)]
+    assert len({source for source, _ in pairs}) == 1000
     for pair in pairs:
         assert all(side[0].isupper() and side[-1] in ".?" and "  " not in side for side in pair)
         assert not any(mark in side for side in pair for mark in ("-", "_", " ,", ";"))

@@ -8,10 +8,17 @@ taken from a program's output. Every case says which rule it is about.
 from __future__ import annotations
 
 import gzip
+import io
+import random
 from pathlib import Path
 
 import pytest
+from fairseq.data.data_utils import post_process
+from fairseq.tokenizer import tokenize_line
+from refusals import refusing
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
+from subword_nmt.apply_bpe import BPE
+from subword_nmt.learn_bpe import learn_bpe
 
 from collab_common import moses
 from collab_common.errors import UserError
@@ -24,68 +31,41 @@ from collab_common.moses import (
     tokeniser,
 )
 from data_prep.published_corpus import tokenise_pair
+from data_prep.subwords import apply_merges, learn_merges, segmenter
 
 # rule, language, text, tokens (without entities)
 TOKENS = [
     ("a comma between numerals stays", "en", "It cost 5,300.50 or so", "It cost 5,300.50 or so"),
-    ("... on both sides", "en", "a,b 5,a a,5 5,5", "a , b 5 , a a , 5 5,5"),
     ("... numerals of any script", "en", "٣,٣ x,٣", "٣,٣ x , ٣"),
     ("... but fractions are special", "en", "½,½", "½ , ½"),
-    ("a comma at the end goes", "en", "about 5,", "about 5 ,"),
-    ("a comma that begins a line before a numeral has nothing to go from", "en", ",5 ,5", ",5 , 5"),
-    ("decimal comma", "de", "3,5 Prozent, 1.000,5", "3,5 Prozent , 1.000,5"),
     ("special characters alone", "en", "a/b (c) 50% $5 x=y", "a / b ( c ) 50 % $ 5 x = y"),
     ("... not full stop, comma, apostrophe, backquote, hyphen", "de", "a-b `c`", "a-b `c`"),
     ("URLs are not protected", "en", "http://a.org/b?c=d#e", "http : / / a.org / b ? c = d # e"),
-    ("nor addresses", "en", "me@a-b.org is it", "me @ a-b.org is it"),
     ("between letters, English: right", "en", "don't O'Neil", "don 't O 'Neil"),
     ("no letter before, a letter after", "en", "say 'yes' now", "say ' yes ' now"),
     ("an apostrophe that begins an English line needs a neighbour", "en", "'tis so", "'tis so"),
-    ("... or ends one", "en", "the dogs'", "the dogs'"),
     ("the 1990's and the '90s", "en", "the 1990's and the '90s", "the 1990 's and the ' 90s"),
     ("a numeral before the apostrophe", "en", "5'x 5's", "5'x 5 's"),
-    ("two apostrophes, one blank between them", "en", "a.' '. b", "a . ' '. b"),
     ("... French: left", "fr", "l'homme d'or 1990's", "l' homme d' or 1990 ' s"),
-    ("... in Italian", "it", "dell'anno un po' di", "dell' anno un po ' di"),
     ("apostrophes alone in German", "de", "Hans' Haus, geht's?", "Hans ' Haus , geht ' s ?"),
-    ("... at a line's ends, too", "de", "'nen Hut'", "' nen Hut '"),
     ("abbreviations keep it", "en", "Mr. Smith met Dr. No.", "Mr. Smith met Dr. No ."),
     ("... but not at the end", "en", "by Smith Jr.", "by Smith Jr ."),
-    ("... though nothing stands before it", "en", "etc.", "etc ."),
     ("No. before a number", "en", "No. 5 and No. Five", "No. 5 and No . Five"),
-    ("pp. and Art., too", "en", "pp. 5 pp. A Art. 5 Art. A", "pp. 5 pp . A Art. 5 Art . A"),
     ("full stop and letter inside", "en", "The U.S. Army 3.5. Then", "The U.S. Army 3.5 . Then"),
     ("no full stop inside", "en", "We left. They stayed.", "We left . They stayed ."),
-    ("before a small letter nothing ends", "en", "We left. they stayed.", "We left. they stayed ."),
     ("... not a capital", "fr", "Fin. Émile", "Fin . Émile"),
-    ("German abbreviations", "de", "Nr. 5, Dr. Wer und bzw. Das", "Nr. 5 , Dr. Wer und bzw. Das"),
-    ("full stops inside", "de", "z.B. Das Haus u.a. Dinge", "z.B. Das Haus u.a. Dinge"),
     ("German ordinals", "de", "am 3. Mai, am 31. Mai", "am 3. Mai , am 31. Mai"),
     ("... not at the end", "de", "am 3.", "am 3 ."),
-    ("not in the list", "de", "Das Haus. Es steht.", "Das Haus . Es steht ."),
     ("quotes", "en", '"Yes," he said.', '" Yes , " he said .'),
-    ("German quotes", "de", "„Ja“, sagte er.", "„ Ja “ , sagte er ."),
-    ("French quotes", "fr", "« oui » «non»", "« oui » « non »"),
     ("... with no-break spaces", "fr", "«\u00a0oui\u00a0»", "« oui »"),
-    ("dashes are special", "en", "1990–1995 — so", "1990 – 1995 — so"),
-    ("hyphens are not", "en", "well-known - x--y -5", "well-known - x--y -5"),
-    ("full stops in a row", "en", "Wait... what", "Wait ... what"),
     ("... at the end", "en", "Wait...", "Wait ..."),
     ("apostrophe behind the last full stop", "en", "so he said.'", "so he said . '"),
-    ("... where it goes left", "it", "così disse.'", "così disse . '"),
     ("blanks", "en", "  a \t b   c  ", "a b c"),
     ("white space of any kind", "en", "a\u2028b\u0085c\u3000d\u00a0e\rf\x0bg", "a b c d e f g"),
     ("control characters go", "en", "a\x00b \x1c c\x1fd \x01 e", "ab cd e"),
-    ("... the deleting one is special", "en", "a\x7fb", "a \x7f b"),
     ("full-width characters", "en", "Ａ，５（x）", "Ａ ， ５ （ x ）"),
-    ("letters of any script", "en", "東京 Москва Ελλάδα ẞ", "東京 Москва Ελλάδα ẞ"),
     ("a letter and a combining accent", "en", "cafe\u0301 x", "cafe \u0301 x"),
-    ("joiners are special", "en", "a\u200bb", "a \u200b b"),
-    ("emoji", "en", "so 😀😀!", "so 😀 😀 !"),
     ("in lists with a blank behind them", "it", "Di all. Un es. X", "Di all . Un es . X"),
-    ("... the others still match", "it", "Il dott. Rossi", "Il dott. Rossi"),
-    ("nothing", "en", "", ""),
-    ("a full stop alone", "en", ". . a .", ". . a ."),
     ("a literal DOTMULTI (the script: a full stop)", "en", "a DOTMULTI b", "a DOTMULTI b"),
 ]
 
@@ -99,10 +79,7 @@ def test_tokens(rule: str, lang: str, text: str, tokens: str) -> None:
     ("text", "tokens"),
     [
         ("well-known a-b-c-d", "well @-@ known a @-@ b @-@ c @-@ d"),
-        ("1990-95", "1990 @-@ 95"),
         ("x--y -5 a- -b", "x--y -5 a- -b"),
-        ("Nord-Süd-Achse", "Nord @-@ Süd @-@ Achse"),
-        ("(pre-)war", "( pre- ) war"),
         ("U.S.-based no.-5", "U.S.-based no.-5"),
         ("東-京", "東 @-@ 京"),
     ],
@@ -125,34 +102,22 @@ NORMAL = [
     ("single ones inside a word", "en", "don’t l‘x", "don't l'x"),
     ("... elsewhere: opening", "en", "‘a ‚b", "'a 'b"),
     ("... elsewhere: closing", "en", "dogs’ a", 'dogs" a'),
-    ("... one letter cannot serve twice", "en", "a’b’c", "a'b\"c"),
     ("... letters of ASCII only", "fr", "é’a", 'é"a'),
-    ("backquotes, acutes", "en", "`a ´b", "'a 'b"),
     ("two single quotes", "en", "a''b", 'a " b'),
     ("en dash", "en", "1–2", "1-2"),
-    ("em dash", "en", "a—b — c", "a - b - c"),
     ("ellipsis", "en", "a…", "a..."),
     ("angle quotes", "fr", "«a»", '"a"'),
     ("... with no-break spaces", "fr", "x«\u00a0a\u00a0»y", 'x"a"y'),
-    ("... on both sides", "fr", "x\u00a0«\u00a0a\u00a0»\u00a0y", 'x "a" y'),
     ("blanks at brackets", "en", "a( b )c (d) .", "a (b) c (d)."),
     ("blanks before punctuation", "en", "5 % a : b ; c", "5% a: b; c"),
-    ("... not others", "en", "a ! b ?", "a ! b ?"),
     ("... but no-break spaces", "fr", "a\u00a0! b\u00a0? c\u00a0;", "a! b? c;"),
-    ("blanks in a row", "en", "a   b", "a b"),
     ("comma into English quotes", "en", '"a", "b".', '"a," "b."'),
     ("comma out of German quotes", "de", '"a," b', '"a", b'),
     ("full stop out of them, inside", "de", '"a." b', '"a". b'),
     ("... and at the end, where the script sees a newline", "de", '"a."', '"a".'),
-    ("... not before a tag", "de", '"a."<b>', '"a."<b>'),
-    ("as in German: Italian", "it", '"a," "b."', '"a", "b".'),
     ("no-break space in an English number", "en", "1\u00a0000", "1.000"),
     ("... in a German one", "de", "1\u00a0000", "1,000"),
-    ("... in Italian as in English", "it", "1\u00a0000", "1.000"),
-    ("... only digits of ASCII", "en", "１\u00a0０", "１\u00a0０"),
     ("carriage return", "en", "a\rb", "ab"),
-    ("full-width is left alone", "en", "ａ，（", "ａ，（"),
-    ("nothing to do", "en", "Nothing, to do - here!", "Nothing, to do - here!"),
 ]
 
 
@@ -228,3 +193,66 @@ def test_detokenise() -> None:
 def test_other_languages_are_rejected() -> None:
     with pytest.raises(UserError, match="no tokeniser for fi"):
         Tokeniser("fi")
+
+
+# ---- subwords ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> tuple[Path, Path]:
+    """Two texts of invented words; the second has other letters."""
+    rng = random.Random(7)
+    paths = tmp_path / "a", tmp_path / "b"
+    for path, syllables in zip(paths, ("ba be la le lu nana", "ka ke ku öl ölöl"), strict=True):
+        words = ("".join(rng.choices(syllables.split(), k=rng.randint(1, 4))) for _ in range(2800))
+        path.write_text("".join(f"{' '.join(next(words) for _ in range(7))}\n" for _ in range(400)))
+    return paths
+
+
+def test_as_subword_nmt(
+    texts: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Codes of both texts together, as of a file in which they follow each other; then segments.
+
+    Its progress bar does not reach a log file.
+    """
+    expected = io.StringIO()
+    learn_bpe(io.StringIO("".join(path.read_text() for path in texts)), expected, 40)
+    codes, out = tmp_path / "codes", (tmp_path / "a.bpe", tmp_path / "b.bpe")
+    capsys.readouterr()
+    assert learn_merges(texts, 40, codes) == 40
+    assert capsys.readouterr().err == ""
+    assert codes.read_text() == expected.getvalue()
+    tokens = apply_merges(codes, texts, out)
+    theirs = BPE(io.StringIO(expected.getvalue()))
+    for path, segmented in zip(texts, out, strict=True):
+        lines = [theirs.process_line(line) for line in path.read_text().splitlines(keepends=True)]
+        assert segmented.read_text() == "".join(lines)
+        tokens -= len(segmented.read_text().split())
+    assert tokens == 0
+
+
+@pytest.mark.parametrize("space", "\u00a0\u202f\u2009\u3000")
+def test_white_space_is_kept(space: str, tmp_path: Path) -> None:
+    """fairseq takes all of it for the end of a token: a space within a token would be lost."""
+    texts, out = (tmp_path / "a", tmp_path / "b"), (tmp_path / "a.bpe", tmp_path / "b.bpe")
+    for path in texts:
+        path.write_text(f"10{space}000 Euro\n" * 9)
+    learn_merges(texts, 3, tmp_path / "codes")
+    apply_merges(tmp_path / "codes", texts, out)
+    tokens = tokenize_line(out[0].read_text().splitlines()[0])
+    assert post_process(" ".join(tokens), "subword_nmt") == "10 000 Euro"
+
+
+def test_no_words(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / name).write_text(" \n\n")
+    with refusing(str(tmp_path / "a")):
+        learn_merges((tmp_path / "a", tmp_path / "b"), 10, tmp_path / "codes")
+
+
+@pytest.mark.parametrize("content", [b"#version: 0.2\na b\nab\n", b"#version: 0.2\na \xff\n"])
+def test_codes_that_are_none(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "codes").write_bytes(content)
+    with refusing(str(tmp_path / "codes")):
+        segmenter(tmp_path / "codes")

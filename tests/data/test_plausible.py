@@ -101,15 +101,3 @@ def test_prepare_warns(
     assert len(warnings) == 2
     printed = capsys.readouterr().out.splitlines()
     assert {f"warning: {text}" for text in warnings} <= {*printed}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["multi30k", "manuals_en_de", "tatoeba_en_de"])
-def test_real_text(name: str, shared_data: Path) -> None:
-    folder, sound = shared_data / name, {"train": "train", "valid": "valid"}
-    if name == "multi30k":
-        sound["valid"] = "val"
-    texts = find_files(folder, sound, LANGUAGES)
-    assert not [*suspicions(texts, LANGUAGES)]
-    source, target = texts["train"]
-    assert len([*suspicions(texts | {"train": (target, source)}, LANGUAGES)]) == 2

@@ -12,10 +12,8 @@ import pytest
 import sentencepiece
 from commands import BIN
 from fairseq.data import indexed_dataset
-from processes import wait_for
 from refusals import refusing
 from text_tools import (
-    VOCAB_SIZE,
     error_line,
     manifest,
     names,
@@ -23,6 +21,7 @@ from text_tools import (
     prepare_text,
     replace_line,
     run,
+    wait_for,
     write_corpus,
 )
 
@@ -58,30 +57,7 @@ def test_folder(prepared: Path, corpus: Path) -> None:
         assert str(prepared.parent).encode() not in (prepared / name).read_bytes(), name
 
 
-def test_same_as_fairseq_and_sentencepiece_by_hand(
-    prepared: Path, corpus: Path, tmp_path: Path
-) -> None:
-    """The model equals one trained from the files' names, and the pieces are its pieces."""
-    sentencepiece.SentencePieceTrainer.train(
-        input=[str(corpus / "train.en"), str(corpus / "train.de")],
-        model_prefix=str(tmp_path / "m"), model_type="bpe", vocab_size=VOCAB_SIZE,
-        character_coverage=1.0, num_threads=1, minloglevel=1,
-    )  # fmt: skip
-    ours, theirs = (
-        sentencepiece.SentencePieceProcessor(model_file=str(path))
-        for path in (prepared / "spm.model", tmp_path / "m.model")
-    )
-    pieces = [[m.id_to_piece(i) for i in range(m.get_piece_size())] for m in (ours, theirs)]
-    assert pieces[0] == pieces[1]
-    counts: dict[str, int] = {}
-    for lang in ("en", "de"):
-        for line in (corpus / f"train.{lang}").read_text().splitlines():
-            for piece in theirs.encode(line, out_type=str):
-                counts[piece] = counts.get(piece, 0) + 1
-    rows = [line.split() for line in (prepared / "dict.en.txt").read_text().splitlines()]
-    assert {word: int(n) for word, n in rows if not word.startswith("madeupword")} == counts
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [SENTENCEPIECE, SUBWORD_NMT])
 def test_like_another_folder(kind: str, corpus: Path, tmp_path: Path) -> None:
     """Other text in its subwords and symbols: of all sets, or of one."""
@@ -106,33 +82,6 @@ def test_like_another_folder(kind: str, corpus: Path, tmp_path: Path) -> None:
 
 
 # --- skipping and refusing -----------------------------------------------------------------
-
-
-def test_finished_is_skipped(
-    prepared: Path,
-    corpus: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr(prepare_module, "_build", lambda *_: pytest.fail("built again"))
-    prepare_text(corpus, prepared, jobs=2)  # makes no difference to the result
-    assert "up to date" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"vocab_size": 90}, "options.vocab_size"),
-        ({"languages": ("de", "en")}, "options.source_lang"),
-        ({"origin": {"seed": 2}}, "origin.seed"),
-        ({"splits": {"train": "train", "valid": "test"}}, "options.splits.valid"),
-    ],
-)
-def test_changed_options_are_refused(
-    change: dict[str, Any], words: str, corpus: Path, prepared: Path
-) -> None:
-    with refusing(words):
-        prepare_text(corpus, prepared, **change)
 
 
 @pytest.mark.usefixtures("no_fairseq")

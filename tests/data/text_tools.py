@@ -1,16 +1,19 @@
-"""Helpers of the tests on corpora: tiny texts, and the commands in a subprocess."""
+"""Helpers of the tests on corpora: tiny texts, the commands, and waiting for processes."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import random
 import subprocess
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from commands import run_command
-
 from collab_common.folder import MANIFEST
+from collab_lab.cli.main import main
 from data_prep.corpus import Corpus
 from data_prep.prepare import prepare
 
@@ -19,8 +22,11 @@ VOCAB_SIZE = 100
 
 
 def run(name: str, *arguments: object) -> Completed:
-    """`fairseq-collab data NAME`."""
-    return run_command("fairseq-collab", "data", name, *arguments)
+    """`fairseq-collab data NAME`, in this process."""
+    out, errors = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
+        status = main(["data", name, *map(str, arguments)])
+    return Completed([], status, out.getvalue(), errors.getvalue())
 
 
 def error_line(done: Completed, name: str) -> str:
@@ -76,3 +82,19 @@ def names(folder: Path) -> set[str]:
 def options(text: Path, out: Path) -> list[object]:
     langs = ["--source-lang", "en", "--target-lang", "de"]
     return ["--text", text, "--out", out, *langs, "--vocab-size", VOCAB_SIZE]
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 120.0) -> bool:
+    """Whether the condition came true in time."""
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.01)
+    return bool(condition())
+
+
+def is_running(pid: int) -> bool:
+    """Whether there is such a process, other than as a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

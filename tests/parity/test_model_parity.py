@@ -1,4 +1,4 @@
-"""Whole models in the limit where they are fairseq's transformer, in double precision."""
+"""Whole models in the limit where they are fairseq's, in double precision."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from fairseq.criterions.label_smoothed_cross_entropy_with_alignment import (
     LabelSmoothedCrossEntropyCriterionWithAlignment,
 )
 from fairseq.dataclass.configs import FairseqConfig
+from fairseq.models.fairseq_incremental_decoder import FairseqIncrementalDecoder
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
-from fairseq.sequence_scorer import SequenceScorer
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 from toy import close
 from toy_heads import sample
+from toy_language_models import language_model, task
 
 from collab_common.provenance import MATMUL_ENV
 from collab_lab.metrics.cost import used_parameters
@@ -72,13 +73,10 @@ def no_copies(stock: nn.Module) -> dict[str, Tensor]:
     return {name: p for name, p in stock.named_parameters() if id(p) in used}
 
 
-#: With another encoder size, the limit K = d would be another K at each type.
-CASES = [
-    (limit, options)
-    for limit in LIMITS
-    for options in OPTIONS
-    if options != "other encoder size" or limit in ("ordinary", "head size")
-]
+#: Each limit, and each option with two of them, of which K = d has no other encoder size.
+CASES = [(limit, "plain") for limit in LIMITS]
+CASES += [("head size", options) for options in OPTIONS if options != "plain"]
+CASES += [("collaborative", one) for one in OPTIONS if one not in ("plain", "other encoder size")]
 
 
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
@@ -145,52 +143,6 @@ def test_beam_search_equals_fairseq(
             assert one["tokens"].tolist() == other["tokens"].tolist()
             torch.testing.assert_close(one["score"], other["score"], rtol=0, atol=1e-6)
             torch.testing.assert_close(one["attention"], other["attention"], rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"arch": COLLAB, "key_dim": 5, "query_mixing": "diagonal"},
-        {"arch": HEADSIZE, "qk_head_size": 3, "v_head_size": 7, "heads_in_decoder": "3,1"},
-        {"arch": COLLAB, "key_dim": 6, "query_mixing": "own", "query_mixing_in_decoder": "full"},
-        {"arch": "transformer_latent", "latent_dim": 6},
-    ],
-    ids=["diagonal", HEADSIZE, "mixing", "latent"],
-)
-def test_beam_search_with_reduced_keys_equals_rescoring(options: dict[str, Any]) -> None:
-    """No limit case: the score of every hypothesis equals that of one teacher-forced pass."""
-    symbols = toy.task()
-    model = toy.model(**options).eval()
-    batch = toy.batch(symbols)
-    hypotheses = generator(model, symbols, beam=4).generate([model], {"net_input": batch})
-    for i, candidates in enumerate(hypotheses):
-        for hypothesis in candidates:
-            tokens = hypothesis["tokens"]
-            shifted = tokens.roll(1)[None]
-            source = batch["src_tokens"][i : i + 1]
-            net_output = model(source, batch["src_lengths"][i : i + 1], shifted)
-            scores = model.get_normalized_probs(net_output, log_probs=True)[0]
-            total = scores.gather(1, tokens[:, None]).sum()
-            # fairseq's search keeps its scores in single precision
-            assert hypothesis["score"] * len(tokens) == pytest.approx(total.item(), abs=1e-4)
-
-
-def test_targets_may_be_padded_on_the_left() -> None:
-    """As with --left-pad-target: the same output at each word, and the same gradients."""
-    model = toy.model(COLLAB, key_dim=5, dropout=0.0)
-    right = toy.batch()
-    tokens = right["prev_output_tokens"]
-    words = tokens.ne(toy.task().source_dictionary.pad())  # all of them on the left
-    left = torch.stack(
-        [row.roll(int((~own).sum())) for row, own in zip(tokens, words, strict=True)]
-    )
-    outputs = [
-        model(**right)[0][words],
-        model(**{**right, "prev_output_tokens": left})[0][words.flip(1)],
-    ]
-    close(*outputs)
-    gradients = [torch.autograd.grad(x.square().sum(), model.parameters()) for x in outputs]
-    close(*gradients)
 
 
 #: How fairseq makes a generator; the first is searched by our own loop.
@@ -270,23 +222,6 @@ def test_alignments_are_fairseqs() -> None:
         torch.testing.assert_close(one["attention"], other["attention"], rtol=0, atol=1e-6)
 
 
-def test_references_are_scored_by_an_ensemble_with_fairseqs_own() -> None:
-    """As --score-reference does it, which adds up attention weights of those that return some."""
-    ours, stock = (model.eval() for model in pair("head size"))
-    symbols = toy.task()
-    for model in (ours, stock):
-        model.make_generation_fast_(need_attn=False)
-    batch = toy.batch(symbols)
-    target = batch["prev_output_tokens"].roll(-1, dims=1)
-    scorer = SequenceScorer(symbols.target_dictionary)
-    mixed, expected = (
-        scorer.generate([stock, other], {"net_input": batch, "target": target})
-        for other in (ours, stock)
-    )
-    for one, two in zip(mixed, expected, strict=True):
-        close(one[0]["positional_scores"], two[0]["positional_scores"])
-
-
 def test_the_alignment_loss_is_fairseqs() -> None:
     """It reads the attention weights in training, where nobody else pays for them."""
     symbols = toy.task()
@@ -303,3 +238,103 @@ def test_the_alignment_loss_is_fairseqs() -> None:
         output.backward()
     own, theirs = (model.decoder.layers[-1].encoder_attn.k_proj.weight.grad for model in models)
     close(own, theirs)
+
+
+# ---- language models in the limit ----------------------------------------------------------------
+
+#: The options by which a variant becomes fairseq's model.
+LM_LIMITS: dict[str, dict[str, Any]] = {
+    "collab": {"key_dim": 16, "mixing_init": "block"},
+    "headsize_n": {},
+}
+CUTOFFS = {"adaptive_input_cutoff": "8,16", "adaptive_softmax_cutoff": "8,16"}
+LM_OPTIONS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "pre-norm": {"decoder_normalize_before": True},
+    "no final norm": {"decoder_normalize_before": True, "no_decoder_final_norm": True},
+    "shared": {"share_decoder_input_output_embed": True},
+    "learned positions": {"decoder_learned_pos": True, "layernorm_embedding": True},
+    "input and output size": {"decoder_input_dim": 8, "decoder_output_dim": 12},
+    "adaptive": {"adaptive_input": True, **CUTOFFS},
+    "adaptive, tied": {
+        "adaptive_input": True,
+        "tie_adaptive_weights": True,
+        "tie_adaptive_proj": True,
+        **CUTOFFS,
+    },
+    "adaptive softmax": {"adaptive_softmax_cutoff": "8,16"},
+    "gelu": {"activation_fn": "gelu"},
+}
+
+
+def tokens() -> Tensor:
+    """Sentences padded right, as both tasks pad them."""
+    symbols = task().source_dictionary
+    pad, eos = symbols.pad(), symbols.eos()
+    return torch.tensor([[eos, 5, 6, 7, 8], [eos, 9, 5, pad, pad], [eos, 11, 6, 22, pad]])
+
+
+def with_weights_of(stock: nn.Module, ours: nn.Module) -> tuple[nn.Module, nn.Module]:
+    """Give fairseq's model our weights."""
+    weights = {k: v for k, v in ours.state_dict().items() if k in stock.state_dict()}
+    stock.load_state_dict(weights)
+    return ours.double(), stock.double()  # adaptive inputs have a buffer that is always single
+
+
+def check_equal(ours: nn.Module, stock: nn.Module, outputs: tuple[Tensor, Tensor]) -> None:
+    """The same outputs, and the same gradients of every weight."""
+    close(*outputs)
+    direction = torch.linspace(-1, 1, outputs[0].numel()).view_as(outputs[0])
+    for output in outputs:
+        (output * direction).sum().backward()
+    own = dict(ours.named_parameters())
+    for name, parameter in stock.named_parameters():
+        close(own[name].grad, parameter.grad, msg=name)
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+@pytest.mark.parametrize(
+    ("variant", "options"), [("collab", "plain"), *(("headsize_n", one) for one in LM_OPTIONS)]
+)
+def test_language_model_in_the_limit_is_fairseqs(
+    variant: str, options: str, training: bool
+) -> None:
+    chosen = {"dropout": 0.0, **LM_OPTIONS[options]}
+    ours, stock = with_weights_of(
+        language_model("transformer_lm", **chosen),
+        language_model(f"transformer_lm_{variant}", **chosen, **LM_LIMITS[variant]),
+    )
+    found, expected = (model.train(training)(tokens()) for model in (ours, stock))
+    sample = {"target": tokens().roll(-1, 1)}
+    probabilities = [
+        model.get_normalized_probs(output, log_probs=True, sample=sample)
+        for model, output in ((ours, found), (stock, expected))
+    ]
+    torch.testing.assert_close(*probabilities, rtol=0, atol=1e-5)  # fairseq: single precision
+    check_equal(ours, stock, (found[0], expected[0]))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"arch": "transformer_lm_collab", "key_dim": 5},
+        {"arch": "transformer_lm_collab", "key_dim": 5, "query_mixing": "own"},
+        {"arch": "transformer_lm_headsize_n", "head_size": 3, "heads_in_decoder": "5,2"},
+        {"arch": "transformer_lm_latent", "latent_dim": 6},
+        {"arch": "transformer_lm_latent", "latent_dim": 6, "cache_bits": 4},
+        {"arch": "transformer_lm_grouped_query", "cache_bits_in_decoder": "8,4"},
+    ],
+    ids=lambda options: "-".join(map(str, options.values())),
+)
+def test_step_by_step_equals_all_at_once_under_reorders(options: dict[str, Any]) -> None:
+    model = language_model(**options).eval()
+    history = torch.randint(4, 24, (6, 1))
+    state: dict = {}
+    for _ in range(6):
+        logits, _ = model(history, incremental_state=state)
+        whole, _ = model(history)
+        close(logits[:, -1], whole[:, -1])
+        order = torch.randint(6, (6,))
+        decoder: FairseqIncrementalDecoder = model.decoder
+        decoder.reorder_incremental_state_scripting(state, order)
+        history = torch.cat([history[order], torch.randint(4, 24, (6, 1))], dim=1)

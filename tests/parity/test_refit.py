@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-import toy
 import toy_checkpoints
 from parity.test_prune_parity import HEADSIZE, KEPT, LM, LM_HEADSIZE, SCALED, inputs, trained
 from torch import Tensor
@@ -17,7 +16,6 @@ from torch import Tensor
 from collab_lab import convert, open_model, prune
 from collab_lab.metrics.loss import mean_bits
 from collab_lab.pruning import surgery
-from collab_lab.pruning.choices import all_heads
 from collab_lab.refit import BIAS_RIDGE, refit
 from collab_lab.trained.attentions import hooked
 from collab_lab.trained.checkpoint import Trained, samples
@@ -142,18 +140,6 @@ def refit_naively(changed: Trained, whole: Trained, batches: list[dict[str, Any]
         new = torch.linalg.lstsq(rows, torch.cat([target, pulls @ old])).solution
         last.weight.copy_(new[:-1].T)
         last.bias.copy_(new[-1])
-
-
-@pytest.mark.usefixtures("float64")
-@pytest.mark.parametrize("source", SOURCES)
-def test_a_model_without_a_change_stays_as_it_is(source: str) -> None:
-    arch, options = SOURCES[source]
-    whole = trained(arch, **options)
-    same = surgery.pruned(whole, all_heads(whole.heads))
-    before = copy.deepcopy(same.model.state_dict())
-    refit(same, whole, batches(whole))
-    for name, weight in same.model.state_dict().items():
-        toy.close(weight, before[name])
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

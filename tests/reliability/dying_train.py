@@ -1,4 +1,4 @@
-"""Runs fairseq-train, tells the exact loss of every update, and dies where it is told to.
+"""Runs fairseq-train, tells each update's exact loss and the weights, and dies where it is told to.
 
     python dying_train.py MOMENT WHAT COUNT [fairseq-train's arguments]
 
@@ -9,6 +9,8 @@
 `never`: not at all
 """
 
+import atexit
+import hashlib
 import io
 import os
 import signal
@@ -25,12 +27,18 @@ from fairseq.tasks.fairseq_task import FairseqTask  # noqa: E402
 from fairseq.trainer import Trainer  # noqa: E402
 
 times = 0
+create, step, clip = Trainer.__init__, FairseqTask.train_step, Trainer.clip_grad_norm
+save, replace = torch.save, os.replace
 
 
-def due() -> bool:
+def tell(word: str, value: object) -> None:
+    os.write(1, f"\n{word} {value}\n".encode())  # at once: another process may print there, too
+
+
+def due(*moments: str) -> bool:
     global times
-    times += 1
-    return times == int(count)
+    times += moment in moments
+    return moment in moments and times == int(count)
 
 
 def die() -> None:
@@ -38,65 +46,50 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGINT if moment == "interrupt" else signal.SIGKILL)
 
 
-def tell_losses() -> None:
-    step = FairseqTask.train_step
+def create_and_tell(self, *args, **kwargs):
+    create(self, *args, **kwargs)
 
-    def train_step(self, sample, model, criterion, optimizer, update_num, *rest, **kwargs):
-        result = step(self, sample, model, criterion, optimizer, update_num, *rest, **kwargs)
-        # In one write: another process may print into the same pipe.
-        os.write(1, f"\nLOSS {update_num} {float(result[0]).hex()}\n".encode())
-        return result
+    def tell_weights():
+        tensors = self.model.state_dict().values()
+        tell("WEIGHTS", hashlib.sha256(b"".join(t.numpy().tobytes() for t in tensors)).hexdigest())
 
-    FairseqTask.train_step = train_step
+    atexit.register(tell_weights)
 
 
-def die_in_update() -> None:
-    clip = Trainer.clip_grad_norm
-
-    def clip_grad_norm(self, *args, **kwargs):
-        if due():
-            die()
-        return clip(self, *args, **kwargs)
-
-    Trainer.clip_grad_norm = clip_grad_norm
+def step_and_tell(self, sample, model, criterion, optimizer, update_num, *rest, **kwargs):
+    result = step(self, sample, model, criterion, optimizer, update_num, *rest, **kwargs)
+    tell(f"LOSS {update_num}", float(result[0]).hex())
+    return result
 
 
-def die_in_write() -> None:
-    save = torch.save
-
-    def save_half(obj, file, *args, **kwargs):
-        if not due():
-            return save(obj, file, *args, **kwargs)
-        whole = io.BytesIO()
-        save(obj, whole)
-        file.write(whole.getvalue()[: whole.tell() // 2])
-        file.flush()
-        os.fsync(file.fileno())
-        return die()
-
-    torch.save = save_half
+def clip_or_die(self, *args, **kwargs):
+    if due("update", "interrupt"):
+        die()
+    return clip(self, *args, **kwargs)
 
 
-def die_at_name() -> None:
-    replace = os.replace
-
-    def replace_or_die(source, target, **kwargs):
-        here = os.path.basename(target) == what and due()
-        if here and moment == "before":
-            die()
-        replace(source, target, **kwargs)
-        if here:
-            die()
-
-    os.replace = replace_or_die
+def save_half(obj, file, *args, **kwargs):
+    if not due("write"):
+        return save(obj, file, *args, **kwargs)
+    whole = io.BytesIO()
+    save(obj, whole)
+    file.write(whole.getvalue()[: whole.tell() // 2])
+    file.flush()
+    os.fsync(file.fileno())
+    return die()
 
 
-tell_losses()
-if moment in ("update", "interrupt"):
+def replace_or_die(source, target, **kwargs):
+    here = os.path.basename(target) == what and due("before", "after")
+    if here and moment == "before":
+        die()
+    replace(source, target, **kwargs)
+    if here:
+        die()
+
+
+Trainer.__init__, Trainer.clip_grad_norm = create_and_tell, clip_or_die
+FairseqTask.train_step, torch.save, os.replace = step_and_tell, save_half, replace_or_die
+if moment == "interrupt":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
-    die_in_update()
-elif moment == "write":
-    die_in_write()
-elif moment in ("before", "after"):
-    die_at_name()
 cli_main()

@@ -7,7 +7,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import toy_checkpoints
@@ -30,19 +29,6 @@ def make(path: Path, updates: int = 1, **weights: Any) -> Path:
     }
     torch.save(state, path)
     return path
-
-
-@pytest.mark.slow
-def test_mean_is_that_of_numpy(trained: Path, tmp_path: Path) -> None:
-    paths = [trained / "checkpoint1.pt", trained / "checkpoint2.pt"]
-    average_checkpoints(paths, tmp_path / "mean.pt")
-    mean = checkpoints.read(tmp_path / "mean.pt")["model"]
-    models = [checkpoints.read(path)["model"] for path in paths]
-    assert list(mean) == list(models[0])
-    for name, value in mean.items():
-        expected = np.mean([model[name].numpy().astype(np.float64) for model in models], axis=0)
-        assert value.dtype == models[0][name].dtype
-        assert np.array_equal(value.numpy(), expected.astype(np.float32)), name
 
 
 def test_sum_is_in_double_precision(tmp_path: Path) -> None:
@@ -84,7 +70,6 @@ def test_models_that_share_other_embeddings(first: bool, tmp_path: Path) -> None
     [
         ("transformer", {"decoder_attention_heads": 2}),
         ("transformer", {"activation_fn": "gelu"}),
-        ("transformer", {"no_scale_embedding": True}),
         ("transformer_lm", {"decoder_attention_heads": 2}),
         ("transformer_latent", {"cache_bits": "8"}),
         ("transformer_headsize_n", {"cache_bits_in_cross": "4,0"}),

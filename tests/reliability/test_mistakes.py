@@ -66,14 +66,6 @@ def test_bad_checkpoint_to_translate_with(name: str, bad: Path, data: Path) -> N
     assert not (bad / "marker").exists()
 
 
-def test_bad_checkpoint_to_resume(bad: Path, train_args: list[str], tmp_path: Path) -> None:
-    resume = ("--save-dir", tmp_path, "--restore-file", bad / "system.pt")
-    line = refuse("fairseq-train", *train_args, *resume)
-    assert line.startswith(f"fairseq-train: error: {bad / 'system.pt'}: ")
-    assert not (bad / "marker").exists()
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_second_training_in_one_folder(train_args: list[str], tmp_path: Path) -> None:
     """It names the process of the first; the lock can be switched off."""
     train = ("fairseq-train", *train_args, "--save-dir", tmp_path, "--max-update=1")
@@ -99,15 +91,6 @@ def test_what_a_training_cannot_have(option: str, train_args: list[str], tmp_pat
     """Else it is a traceback."""
     line = refuse("fairseq-train", *train_args, "--save-dir", tmp_path / "none", option)
     assert line.startswith(f"fairseq-train: error: {option.rpartition('=')[2]}")
-
-
-def test_hydra(bad: Path, data: Path, tmp_path: Path) -> None:
-    """Hydra would end with advice about HYDRA_FULL_ERROR."""
-    settings = ["task=translation", f"task.data={data}", "+model._name=transformer"]
-    settings += ["optimizer=adam", "criterion=cross_entropy", "dataset.batch_size=8"]
-    settings += ["lr_scheduler=fixed", "common.cpu=true", f"hydra.run.dir={tmp_path}"]
-    line = refuse("fairseq-hydra-train", *settings, f"checkpoint.restore_file={bad / 'cut.pt'}")
-    assert line.startswith(f"fairseq-hydra-train: error: {bad / 'cut.pt'}: ")
 
 
 @pytest.mark.parametrize(

@@ -17,11 +17,10 @@ from commands import run_command as run
 from fairseq_compat import checkpoints
 
 from .conftest import SIZES, TRAINING
-from .test_kill import assert_same
+from .test_kill import DYING_TRAIN, assert_same
 
 pytestmark = pytest.mark.slow
 
-TELL_WEIGHTS = Path(__file__).parent / "tell_weights.py"
 TORCHRUN = ("torchrun", "--standalone", "--nproc-per-node=2", "--no-python")
 # Unbuffered, a print comes in pieces, which mix with those of the other process.
 BUFFERED = {"PYTHONUNBUFFERED": ""}
@@ -49,7 +48,7 @@ def uninterrupted(
 
 def train() -> tuple[object, ...]:
     """The command of two processes that say what their weights are."""
-    return (*TORCHRUN, warm() / "python", TELL_WEIGHTS)
+    return (*TORCHRUN, warm() / "python", DYING_TRAIN)
 
 
 def losses(done: CompletedProcess[str]) -> dict[int, list[str]]:
@@ -103,7 +102,7 @@ def train_in_groups(
     criterion = ["--criterion=label_smoothed_cross_entropy_with_head_groups"]
     options = [*USER_DIR, *model, *TRAINING, *criterion, *more, "--train-subset=valid"]
     options += [f"--batch-size={batch}", "--max-epoch=1", "--disable-validation"]
-    command = [*launcher, TELL_WEIGHTS, *NEVER, data, *options, "--save-dir", folder]
+    command = [*launcher, DYING_TRAIN, *NEVER, data, *options, "--save-dir", folder]
     done = run(*command, **BUFFERED)
     assert done.returncode == 0, done.stderr
     saved = checkpoints.read(folder / "checkpoint_last.pt")["model"]

@@ -49,10 +49,12 @@ def test_targets() -> None:
 
 
 @pytest.mark.usefixtures("float64")
-@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize(
+    "name", ["stock", *(pytest.param(name, marks=pytest.mark.slow) for name in [*SOURCES][1:])]
+)
 def test_costs_are_known_before_a_model_is_built(name: str) -> None:
     model = source(name)
-    statistics, whole = collect(model, [batch(model)]), totals(model.model)
+    statistics, whole = collect(model, [sample(lm=model.is_language_model)]), totals(model.model)
     for kind, conversion in kinds(model).items():
         if conversion is None:
             continue
@@ -78,12 +80,20 @@ ALL = {"cache": 0.7, "parameters": 0.97, "multiply-adds": 0.97}
 @pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize(
     ("name", "shares"),
-    [("stock", {"cache": 0.5}), ("stock", {"parameters": 0.9}), *((name, ALL) for name in SOURCES)],
+    [
+        ("stock", {"parameters": 0.9}),
+        *(
+            pytest.param(name, shares, marks=pytest.mark.slow)
+            for name, shares in (("stock", {"cache": 0.5}), *((name, ALL) for name in SOURCES))
+        ),
+    ],
 )
 def test_candidates_meet_all_targets(name: str, shares: dict[str, float]) -> None:
     model = source(name)
     whole = totals(model.model)
-    found, rejected = candidates(model, collect(model, [batch(model)]), shares)
+    found, rejected = candidates(
+        model, collect(model, [sample(lm=model.is_language_model)]), shares
+    )
     assert found
     assert {one.name for one in found} | {*rejected} == {*kinds(model)}
     for one in found:
@@ -100,19 +110,12 @@ def test_shares_of_a_rounded_model_are_of_its_numbers_at_16_bits() -> None:
     share = 0.7 * now / costs
     (found,) = [
         one
-        for one in candidates(model, collect(model, [batch(model)]), {"cache": share})[0]
+        for one in candidates(model, collect(model, [sample()]), {"cache": share})[0]
         if one.name == "fewer heads"
     ]
     assert 0.5 * share * costs < totals(found.make()[0].model)["cache"] <= share * costs
     with refusing():
         advise(model, {"cache": 1.01 * now / costs})
-
-
-def batch(model: Trained) -> dict[str, Any]:
-    made = sample()
-    if model.is_language_model:
-        made["net_input"] = {"src_tokens": made["net_input"]["prev_output_tokens"]}
-    return made
 
 
 # ---- the choice ----------------------------------------------------------------------------------

@@ -1,21 +1,41 @@
-"""The laboratory's functions, without the command line."""
+"""The laboratory's functions, without the command line, and examples in docstrings."""
 
 from __future__ import annotations
 
+import doctest
 import importlib
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import toy_checkpoints
+import toy_language_models
 from refusals import refusing
+from transformers import BertConfig, BertModel
 
 import collab_lab
-from collab_lab import api, convert, open_model, prices, prune, validation_loss
+from collab_common import ATTENTION_TYPES
+from collab_common.errors import UserError
+from collab_lab import (
+    advise,
+    api,
+    convert,
+    multiply_adds,
+    open_model,
+    prices,
+    prune,
+    swap_attention,
+    validation_loss,
+)
 from collab_lab.advice import advisor
+from collab_lab.hugging_face import swap
 from collab_lab.trained.attentions import attentions
+from collab_lab.trained.checkpoint import Trained
+from fairseq_collab.attention import collaborative
 
 
 def test_a_model_is_priced_converted_pruned_and_saved(tmp_path: Path) -> None:
@@ -91,3 +111,147 @@ def test_a_validation_set_that_is_missing_fails_at_once(
     name, *argv = command.split()
     with pytest.raises(FileNotFoundError, match="valid"):
         importlib.import_module(f"collab_lab.cli.{name}").main([*argv, "--cpu"])
+
+
+# ---- examples ------------------------------------------------------------------------------------
+
+MODULES = (collaborative, swap)
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
+def test_examples(module: object) -> None:
+    failed, attempted = doctest.testmod(module)
+    assert attempted
+    assert not failed
+
+
+# ---- arguments -----------------------------------------------------------------------------------
+
+HEADS: Any = {type_: [[0], [0]] for type_ in ATTENTION_TYPES}
+BY_TYPE: Any = dict.fromkeys(ATTENTION_TYPES, 8)
+CACHE = {"cache": 0.5}
+
+
+def bert() -> Any:
+    sizes = {"vocab_size": 9, "hidden_size": 8, "num_hidden_layers": 1, "intermediate_size": 8}
+    return BertModel(BertConfig(num_attention_heads=2, **sizes))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    path = toy_checkpoints.write(tmp_path_factory.mktemp("model") / "c.pt")
+    return open_model(path, toy_checkpoints.COPY)
+
+
+@pytest.fixture(scope="module")
+def statistics(model: Trained) -> Any:
+    return prices(model, sentences=9).statistics
+
+
+#: By function: arguments of which one has no effect, or that leave nothing.
+CASES: dict[str, list[dict[str, Any]]] = {
+    "convert": [
+        {"size": 8, "shares": CACHE},
+        {"size": 8, "by_type": BY_TYPE},
+        {"by_type": dict.fromkeys(ATTENTION_TYPES, 0)},
+        {"by_type": BY_TYPE, "shares": CACHE},
+        {"size": 8, "by_type": {"croos": 4}},
+        {"shares": {"chache": 0.5}},
+        {"shares": {"cache": 1.5}},
+        {"shares": {"cache": float("nan")}},
+        {"shares": {}},
+        {},
+        {"to": "none", "size": 8},
+        *({"to": to, "size": 8, "query_mixing": "own"} for to in ("headsize", "latent")),
+        *({"to": to, "size": 2, "value_heads": 2} for to in ("latent", "grouped-query")),
+        {"to": "headsize", "shares": {"parameters": 0.9}},
+        {"to": "headsize", "by_type": {"cross": 8}},
+        {"size": 8, "sentences": 0},
+    ],
+    "prune": [
+        {},
+        {"number": 100},
+        {"number": -3},
+        {"number": 24, "random": 3},
+        {"number": 8, "types": ["cross"], "random": 3},
+        {"number": 3, "keep": 1},
+        {"keep": 1, "same_on_each_side": True},
+        {"number": 3, "types": ["cross"], "same_on_each_side": True},
+        {"retained": HEADS, "same_on_each_side": True},
+        {"keep": 0},
+        {"keep": -1},
+        {"keep": 5},
+        {"number": 1, "types": ["croos"]},
+        {"number": 1, "types": []},
+        {"number": 9, "types": ["cross"]},
+        {"number": 1, "sentences": 0},
+        {"retained": {**HEADS, "cross": [[], []]}},
+        {"retained": {type_: [[], []] for type_ in ATTENTION_TYPES}},
+        {"retained": {"encoder": [[0], [0]]}},
+        {"retained": {**HEADS, "croos": [[0], [0]]}},
+        *(
+            {"retained": HEADS, **more}
+            for more in (
+                {"number": 1}, {"keep": 1}, {"types": ["cross"]}, {"random": 3},
+                {"statistics": ...},
+            )
+        ),
+        {"number": 1, "random": 3, "statistics": ...},
+    ],
+    "prices": [{"sentences": 0}, {"sentences": -1}],
+    "advise": [
+        {"shares": {"chache": 0.5}},
+        {"shares": {"cache": 1.0}},
+        {"shares": {}},
+        {"shares": CACHE, "most": -1.0},
+        {"shares": CACHE, "sentences": 0},
+    ],
+}  # fmt: skip
+CALLS = [(name, arguments) for name, cases in CASES.items() for arguments in cases]
+
+
+@pytest.mark.parametrize(("name", "arguments"), CALLS)
+def test_of_a_model(name: str, arguments: dict[str, Any], model: Trained, statistics: Any) -> None:
+    given = {k: statistics if value is ... else value for k, value in arguments.items()}
+    function: Callable[..., Any] = getattr(collab_lab, name)
+    with pytest.raises(UserError):
+        function(model, **given)
+
+
+OTHERS: dict[str, list[Callable[[Path], Any]]] = {
+    "open_model": [lambda path: open_model(path, toy_checkpoints.COPY, kye_dim=8)],
+    "multiply_adds": [
+        lambda _: multiply_adds(toy_language_models.language_model("transformer_lm"), 9, 9)
+    ],
+    "swap_attention": [
+        lambda _: swap_attention(bert(), 4, loss=lambda output: output[0].sum()),
+        lambda _: swap_attention(bert(), 4, seed=3),
+        lambda _: swap_attention(bert(), 4, inputs=[], loss=lambda output: output, seed=3),
+        lambda _: swap_attention(bert(), {"encoder.layer.0.attention.self": 4, "layer.1": 4}),
+        lambda _: swap_attention(
+            bert(), {"encoder.layer.0.attention.self": 4}, select=lambda name: True
+        ),
+    ],
+    # What they take has an effect, whatever it is.
+    **{name: [] for name in ("average_checkpoints", "cost", "validation_loss")},
+}
+
+
+@pytest.mark.parametrize("call", [call for calls in OTHERS.values() for call in calls])
+def test_of_others(call: Callable[[Path], Any], tmp_path: Path) -> None:
+    with pytest.raises(UserError):
+        call(toy_checkpoints.write(tmp_path / "c.pt"))
+
+
+def test_every_function_is_tried() -> None:
+    assert {*CASES, *OTHERS} == {*collab_lab.__all__}
+
+
+def test_an_attention_may_lose_all_heads(model: Trained) -> None:
+    """Arguments that fit each other are accepted."""
+    retained: Any = {**HEADS, "cross": [[], [0, 1, 2, 3]]}
+    assert prune(model, retained=retained, sentences=9).model.heads["cross"] == [0, 4]
+    assert prune(model, 0, sentences=9).model.heads == model.heads
+    sizes = convert(model, size=8, by_type={"cross": "4,0"}, sentences=9).sizes
+    assert sorted(sizes.values()) == [4, 8, 8, 8, 8]
+    assert advise(model, {"cache": 0.9}, 9, sentences=9).finals

@@ -1,10 +1,12 @@
-"""One enumeration finds the attentions of every family of models, stock and ours."""
+"""Attentions of every family are found, and make tensors on the device of their inputs."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 import toy
 import toy_language_models
 from fairseq.modules import MultiheadAttention
@@ -13,6 +15,8 @@ from torch import nn
 from collab_lab.trained.attentions import attentions, by_type
 from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.attention import HeadAttention
+from fairseq_collab.attention.cache import start_beam_history
+from fairseq_collab.models.variants import VARIANTS
 
 TRANSLATION = ["encoder 0", "encoder 1", "decoder 0", "decoder 1", "cross 0", "cross 1"]
 
@@ -49,3 +53,29 @@ def test_a_type_that_a_model_lacks_is_empty() -> None:
     assert heads == {"encoder": [4, 4], "decoder": [1, 2], "cross": [4, 4]}
     assert by_type(build("transformer_lm"))["cross"] == []
     assert attentions(nn.Linear(2, 2)) == []
+
+
+# ---- devices -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda one: one.name)
+@pytest.mark.parametrize("training", [True, False])
+def test_on_one_device(variant: Any, training: bool) -> None:
+    model = toy.model(f"transformer_{variant.name}", attention_dropout=0.1).to("meta")
+    x, context = torch.ones(3, 2, 16, device="meta"), torch.ones(5, 2, 16, device="meta")
+    causal = torch.zeros(3, 3, device="meta")
+    for one in attentions(model.train(training)):
+        keys = context if one.type == "cross" else x
+        padding = torch.zeros(2, len(keys), dtype=torch.bool, device="meta")
+        mask = causal if one.type == "decoder" else None
+        for wanted in (True, False):
+            output, _ = one.module(
+                x, keys, keys, key_padding_mask=padding, attn_mask=mask, need_head_weights=wanted
+            )
+            assert output.is_meta
+        output.sum().backward()
+        if one.type != "encoder" and not training:
+            state: dict[str, Any] = {}
+            start_beam_history(state, 2, 2, x).extend(torch.zeros(2, 1, device="meta"))
+            step = {"incremental_state": state, "static_kv": one.type == "cross"}
+            assert one.module(x[:1], keys, keys, **step)[0].is_meta

@@ -1,7 +1,9 @@
-"""The benchmark's models, turns and checks; no test looks at a time."""
+"""The benchmark's models, turns and checks, and its command; no test looks at a time."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,8 @@ from toy import close
 
 from collab_common.errors import UserError
 from collab_lab import bench
+from collab_lab.bench import CTRANSLATE2, TIMED
+from collab_lab.cli import bench as command
 from collab_lab.export.model import plain
 from fairseq_collab.decoding.fixed_steps import FIXED_STEPS_ENV
 
@@ -79,11 +83,6 @@ def test_ratios_are_of_the_same_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (other["low"], other["high"]) == pytest.approx((2.1, 3.9))
 
 
-def test_a_length_below_the_warm_ups() -> None:
-    (record,) = bench.decode("multi-query", "tiny", [4], 1, CPU)
-    assert record["length"] == 4
-
-
 def test_lengths_in_fixed_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """If the environment asks for them; stock fairseq has none."""
     monkeypatch.setenv(FIXED_STEPS_ENV, "1")
@@ -93,6 +92,7 @@ def test_lengths_in_fixed_steps(monkeypatch: pytest.MonkeyPatch) -> None:
         assert all(record["cache"] > 0 and record["seconds"] > 0 for record in records)
 
 
+@pytest.mark.slow
 def test_memory_is_of_one_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """The parent's peak, and those of other models, do not count."""
     waste = torch.ones(2**26)  # 256 MiB
@@ -104,3 +104,27 @@ def test_memory_is_of_one_model(monkeypatch: pytest.MonkeyPatch) -> None:
     records = [*bench.time_lengths("tiny", [4, 9], CPU)]
     assert [(r["kind"], r["length"]) for r in records] == [(k, n) for k in some for n in (4, 9)]
     assert all(0 < record["memory"] < 200 for record in records)
+
+
+# ---- the command ---------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Translation by all engines; training by fairseq's model and ours."""
+    pytest.importorskip("ctranslate2")
+    engines = ["fairseq", "ours", *CTRANSLATE2]
+    out = tmp_path / "bench.json"
+    options = ["--presets", "tiny", "--quick", "--threads", "1", "--cpu", "--out", str(out)]
+    assert command.main(options) == 0
+    content = json.loads(out.read_text())
+    found = [tuple(r[name] for name in ("heads", "task", "engine")) for r in content["records"]]
+    tasks = {"translation": engines, "training": engines[:2]}
+    assert found == [(heads, t, engine) for heads in TIMED for t in tasks for engine in tasks[t]]
+    for record in content["records"]:
+        assert 0 < record["low"] <= record["ratio"] <= record["high"]
+        assert record["turns"] >= 2
+        assert record["work"] / record["seconds"] > 0
+    assert content["commit"]
+    assert content["hardware"].endswith("1 thread a training")
+    assert capsys.readouterr().out.count("| tiny ") == 2 * len(TIMED)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import math
 import os
 import random
@@ -20,12 +19,13 @@ import torch
 import toy
 import yaml
 from fairseq import checkpoint_utils
+from fairseq.models.transformer import TransformerModel
 from fairseq.sequence_generator import SequenceGenerator
 from omegaconf import OmegaConf
 from refusals import refusing
 from run_folders import FACTS, write_run
 from toy_language_models import language_model
-from transformers import AutoTokenizer, GenerationConfig, MarianMTModel
+from transformers import AutoTokenizer, MarianMTModel
 from unit.test_checkpoint import STORED, edited
 
 from collab_common.errors import UserError
@@ -34,7 +34,6 @@ from collab_lab.export import ct2, hf
 from collab_lab.export.model import Vocabulary, check_engine, vocabulary
 from collab_lab.metrics.cost import load_architecture
 from collab_lab.trained.checkpoint import Trained
-from fairseq_compat import checkpoints
 
 CHECKPOINT = STORED / "checkpoint.pt"
 CHANCE = random.Random(3)
@@ -78,20 +77,6 @@ def translations(checkpoint: Path, beam: int = 5) -> list[list[str]]:
     return found
 
 
-def test_fairseqs_own_transformer_translates_alike(trained: Path, tmp_path: Path) -> None:
-    """Without the plug-in; the other formats: test_export_exact.py."""
-    expected = translations(CHECKPOINT)
-    assert len({tuple(sentence) for sentence in expected}) > 30  # a model that has learnt to copy
-    run(trained, "--format=fairseq", "--out", tmp_path / "plain")
-    out = tmp_path / "plain" / "model.pt"
-    state = checkpoints.read(out)
-    assert state["cfg"]["model"].arch == "transformer"
-    assert state["cfg"]["common"]["user_dir"] is None
-    assert not [name for name in state["model"] if "signature" in name or "mixing" in name]
-    assert "last_optimizer_state" not in state
-    assert translations(out) == expected
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -131,82 +116,30 @@ def subwords_in(folder: Path) -> sentencepiece.SentencePieceProcessor:
     return sentencepiece.SentencePieceProcessor(str(folder / "spm.model"))
 
 
-#: What users write to translate: with fairseq, CTranslate2, Hugging Face.
-OF_FAIRSEQ = """
-from fairseq.models.transformer import TransformerModel
-subwords = {"bpe": "sentencepiece", "sentencepiece_model": "my-data/spm.model"}
-model = TransformerModel.from_pretrained(
-    "my-model", "average.pt", "my-data", user_dir="fairseq_collab", **subwords
-)
-print(model.translate("A dog runs.", beam=5))
-"""
-OF_CT2 = """
-import ctranslate2, sentencepiece
-pieces = sentencepiece.SentencePieceProcessor("data/multi30k/spm.model")
-tokens = pieces.encode("A dog runs.", out_type=str)
-options = {"beam_size": 1, "max_decoding_length": 200, "suppress_sequences": [["<blank>"]]}
-[found] = ctranslate2.Translator("ct2-model").translate_batch([tokens], **options)
-print(pieces.decode(found.hypotheses[0]))
-"""
-OF_HF = """
-from transformers import AutoTokenizer, MarianMTModel
-tokeniser, model = (kind.from_pretrained("hf-model") for kind in (AutoTokenizer, MarianMTModel))
-tokens = model.generate(**tokeniser("A dog runs.", return_tensors="pt"))
-print(tokeniser.decode(tokens[0], skip_special_tokens=True))
-"""
-
-
-def test_the_tokeniser_and_translations_in_python(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A dictionary of sentencepiece's pieces; CTranslate2's translation is fairseq's."""
-    monkeypatch.chdir(tmp_path)
-    pieces = subwords_in(tmp_path / "data" / "multi30k")
-    for folder in ("ct2-model", "hf-model"):
-        (tmp_path / folder).mkdir()
-    symbols = toy.dictionary(0)
+def test_the_tokeniser_is_the_subword_model(tmp_path: Path) -> None:
+    """A dictionary of sentencepiece's pieces."""
+    pieces, symbols = subwords_in(tmp_path / "data"), toy.dictionary(0)
     for i in range(3, pieces.get_piece_size()):
         symbols.add_symbol(pieces.id_to_piece(i))
     task = Namespace(source_dictionary=symbols, target_dictionary=symbols)
-    torch.manual_seed(1)
-    model = toy.model("transformer", task, share_all_embeddings=True).eval()
-    with torch.no_grad():
-        embedding = model.decoder.embed_tokens.weight
-        embedding[4:] *= 4  # so that nothing ends by itself
-        embedding[symbols.pad()] = embedding[13] * 2  # likely: an undertrained model
-    spm = tmp_path / "data" / "multi30k" / "spm.model"
-    words = Vocabulary("en", "de", symbols, symbols, spm)
-    ct2.write(opened(model), words, tmp_path / "ct2-model")
-    hf.write(model, words, tmp_path / "hf-model")
-    sentence = " ".join(SENTENCES[0])
-    tokeniser = AutoTokenizer.from_pretrained(tmp_path / "hf-model")
+    model = toy.model("transformer", task, share_all_embeddings=True)
+    words = Vocabulary("en", "de", symbols, symbols, tmp_path / "data" / "spm.model")
+    (tmp_path / "hf").mkdir()
+    hf.write(model, words, tmp_path / "hf")
+    sentence, tokeniser = " ".join(SENTENCES[0]), AutoTokenizer.from_pretrained(tmp_path / "hf")
     expected = [symbols.index(p) for p in pieces.encode(sentence, out_type=str)] + [symbols.eos()]
     assert tokeniser(sentence)["input_ids"] == expected
     assert tokeniser.decode(expected, skip_special_tokens=True) == sentence
-    exec(OF_CT2, {})  # with beam 1: beams end by rules of each engine
-    source = [[*map(symbols.index, pieces.encode("A dog runs.", out_type=str)), symbols.eos()]]
-    batch = {"src_tokens": torch.tensor(source), "src_lengths": torch.tensor([len(source[0])])}
-    generator = SequenceGenerator([model], symbols, beam_size=1)
-    best = generator.generate([model], {"net_input": batch})[0][0]["tokens"][:-1]
-    assert len(best) == 200, "neither ends by itself"
-    assert capsys.readouterr().out == pieces.decode([symbols[i] for i in best]) + "\n"
-    exec(OF_HF, {})
-    assert capsys.readouterr().out.count("\n") == 1
 
 
-def test_translation_with_fairseqs_hub(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_translation_with_fairseqs_hub(trained: Path, tmp_path: Path) -> None:
     """Alignments and attention weights, too."""
-    monkeypatch.chdir(tmp_path)
-    subwords_in(tmp_path / "my-data")
-    for dictionary in STORED.glob("dict.*"):
-        shutil.copy(dictionary, "my-data")
-    (tmp_path / "my-model").mkdir()
-    edited(tmp_path / "my-model" / "average.pt")
-    exec(OF_FAIRSEQ, known := {})
-    assert capsys.readouterr().out.endswith("\n")
-    model = known["model"]
+    subwords_in(tmp_path / "data")
+    subwords = {"bpe": "sentencepiece", "sentencepiece_model": str(tmp_path / "data" / "spm.model")}
+    options = {"user_dir": "fairseq_collab", **subwords}
+    model = TransformerModel.from_pretrained(
+        str(trained.parent), trained.name, str(STORED), **options
+    )
     (best, *_) = model.generate(model.binarize("w1 w2 w3"), beam=4, print_alignment="hard")
     assert best["alignment"] == [(0, 0), (1, 1), (2, 2)]
     assert best["attention"].shape == (4, 4)
@@ -274,52 +207,6 @@ def test_the_cache_of_ctranslate2_is_printed(
     rows = sum(len(layer.self_attention.linear[0].weight) - heads * size for layer in layers)
     assert rows == there * len(layers)
     assert ct2.cache_bytes(source)["target"] == (4 * own * len(layers), 4 * rows)
-
-
-@pytest.mark.parametrize(
-    ("arch", "options"),
-    [
-        ("transformer_grouped_query", {"key_value_heads": 2, "key_value_heads_in_cross": "1"}),
-        ("transformer_collab", {"key_dim": 6, "value_heads": 1}),
-        ("transformer_latent", {"latent_dim": 6}),
-    ],
-)
-def test_ctranslate2_continues_from_shared_keys_and_values(
-    arch: str, options: dict[str, Any], tmp_path: Path
-) -> None:
-    """Word for word, from its own cache; greedily, as engines end their beam searches otherwise."""
-    torch.manual_seed(1)
-    model = toy.model(arch, **options).eval()
-    for parameter in model.parameters():
-        if parameter.ndim > 1:
-            parameter.data.mul_(2.5)  # so that words differ in probability
-    symbols = toy.dictionary()
-    sources = torch.randint(20, (20, 6)).tolist()
-    search = SequenceGenerator([model], symbols, beam_size=1, max_len_a=0, max_len_b=10)
-    tokens = torch.tensor([[*(4 + word for word in source), symbols.eos()] for source in sources])
-    batch = {"src_tokens": tokens, "src_lengths": torch.full((20,), 7)}
-    hypotheses = search.generate([model], {"net_input": batch})
-    expected = [[symbols[i] for i in best[0]["tokens"][:-1]] for best in hypotheses]
-    found = engine(model, tmp_path).translate_batch(
-        [[f"w{word}" for word in source] for source in sources],
-        beam_size=1,
-        max_decoding_length=10,
-        suppress_sequences=[["<blank>"]],
-    )
-    assert [result.hypotheses[0] for result in found] == expected
-    assert len({*map(tuple, expected)}) > 3
-
-
-def test_the_subword_model_of_the_data_folder_is_taken(trained: Path, tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    shutil.copytree(STORED, data)
-    (data / "spm.model").write_text("pieces")
-    run(trained, data, "--format=hf", "--out", tmp_path / "hf")
-    assert (tmp_path / "hf" / "target.spm").read_text() == "pieces"
-    config = json.loads((tmp_path / "hf" / "tokenizer_config.json").read_text())
-    assert (config["source_lang"], config["target_lang"]) == ("en", "de")
-    generation = GenerationConfig.from_pretrained(tmp_path / "hf")
-    assert (generation.num_beams, generation.min_new_tokens) == (5, 1)
 
 
 # ---- the model card ------------------------------------------------------------------------------

@@ -180,7 +180,13 @@ def check_equal(checkpoint: Path, folder: Path, monkeypatch: pytest.MonkeyPatch)
     return expected
 
 
-@pytest.mark.parametrize(("source", "target"), [(12, 6), (64, 5), (1024, 9), (10, 1024)])
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        (12, 6),
+        *(pytest.param(*x, marks=pytest.mark.slow) for x in ((64, 5), (1024, 9), (10, 1024))),
+    ],
+)
 def test_each_side_keeps_its_length(
     source: int,
     target: int,

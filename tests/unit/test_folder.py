@@ -1,12 +1,14 @@
-"""Folders that are made as a whole: what is there when a process fails, is killed, or not alone."""
+"""Folders that are made as a whole, whatever happens to the process; and its progress."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 from refusals import refusing
 
+from collab_common import progress
 from collab_common.command import check_folder_of
 from collab_common.errors import UserError
 from collab_common.folder import build_folder, whole_folder
@@ -55,20 +57,6 @@ def test_what_was_there_outlives_a_killed_process_and_a_failed_one(tmp_path: Pat
     assert (out / "whole").read_text() == "whole"
 
 
-def test_a_finished_folder_outlives_them_too(tmp_path: Path) -> None:
-    """A rebuild of other inputs was killed; the same request as before finds its folder."""
-
-    def build(folder: Path) -> dict[str, str]:
-        (folder / "file").write_text("content")
-        return {}
-
-    out = tmp_path / "out"
-    assert build_folder(out, {"inputs": "one"}, build)
-    killed_between_its_renames(out)
-    assert not build_folder(out, {"inputs": "one"}, build), "it is there"
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
-
-
 def test_what_was_there_comes_back_if_it_cannot_be_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,12 +83,6 @@ def test_a_manifest_of_something_else(tmp_path: Path) -> None:
         build_folder(tmp_path, {}, lambda _: {}, force=True)
 
 
-def test_links_that_lead_nowhere_stay(tmp_path: Path) -> None:
-    with whole_folder(tmp_path / "out") as folder:
-        (folder / "link").symlink_to("nowhere")
-    assert (tmp_path / "out" / "link").is_symlink()
-
-
 def test_two_at_one_place(tmp_path: Path) -> None:
     with whole_folder(tmp_path / "out") as folder:
         (folder / "whole").write_text("whole")
@@ -115,7 +97,28 @@ def test_names_with_a_colon(tmp_path: Path) -> None:
         build_folder(tmp_path / "exp:1", {}, lambda folder: {})
     with refusing("has a colon"):
         check_folder_of(tmp_path / "small:1.pt")
+    with refusing(str(tmp_path / "none")):
+        check_folder_of(tmp_path / "none" / "small.pt")
     (tmp_path / "my.yaml").touch()
     with refusing("has a colon"):
         sweep.main([str(tmp_path / "my.yaml"), "--out", str(tmp_path / "exp:1")])
     assert [path.name for path in tmp_path.iterdir()] == ["my.yaml"]
+
+
+# ---- progress ------------------------------------------------------------------------------------
+
+
+def test_bars_within_bars_in_a_log(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Plain lines, of which the last has every item, however seldom a line is drawn."""
+    monkeypatch.setattr(progress.sys.stderr, "isatty", lambda: False)
+    monkeypatch.setattr(progress, "EVERY", 0.03)
+    for _ in progress.bar("runs", range(3)):
+        for _ in progress.bar("batches", range(7)):
+            time.sleep(0.02)
+    lines = capsys.readouterr().err.splitlines()
+    assert all(line.startswith(("runs: ", "batches: ")) for line in lines)
+    assert sum("7/7" in line for line in lines) == 3
+    assert "3/3" in lines[-1]
+    assert not [line for line in lines if "\x1b" in line or "[A" in line]

@@ -1,4 +1,4 @@
-"""Hard-concrete gates, ``transformer_gated_heads`` and its criterion."""
+"""Hard-concrete gates, ``transformer_gated_heads`` and its criterion; a closed gate is no head."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ from typing import Any
 import pytest
 import torch
 import toy
+from parity.test_prune_parity import built, masked, trained, translations
 from refusals import refusing
-from torch import nn
+from torch import Tensor, nn
 from toy import close
 from toy_heads import sample
 
+from collab_lab.pruning.choices import open_heads, without_gates
+from collab_lab.pruning.surgery import Retained, heads_by_attention, pruned
+from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.attention import gates
 from fairseq_collab.attention.gates import GatedAttention, gated_attentions
 from fairseq_collab.criterions.losses import LabelSmoothedCrossEntropyWithHeadGates
@@ -79,29 +83,7 @@ def test_a_rounded_gate_is_its_likelier_end() -> None:
     assert gates.rounded(log_alpha).tolist() == (open_ >= closed - 1e-12).double().tolist()
 
 
-def test_samples_have_a_gradient() -> None:
-    """That of the same sample moved a little, by central differences."""
-    log_alpha, step = torch.linspace(-1, 1, 9).requires_grad_(), 1e-6
-
-    def drawn(offset: float) -> torch.Tensor:
-        torch.manual_seed(2)
-        return gates.sample(log_alpha + offset)
-
-    drawn(0.0).sum().backward()
-    expected = (drawn(step) - drawn(-step)) / (2 * step)
-    torch.testing.assert_close(log_alpha.grad, expected.detach(), rtol=1e-6, atol=1e-8)
-    assert log_alpha.grad.count_nonzero() > 2
-
-
 # ---- the heads -----------------------------------------------------------------------------------
-
-
-def test_gates_in_evaluation() -> None:
-    """Gates start open."""
-    attention = GatedAttention(16, 4).eval()
-    assert attention.gates().tolist() == [1] * 4
-    attention.theta.data[0] = -0.1
-    assert attention.gates().tolist() == [0, 1, 1, 1]
 
 
 def test_a_gate_is_sampled_once_per_batch_in_training_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,3 +209,56 @@ def test_what_the_criterion_rejects() -> None:
             criterion(penalty)
     with refusing("--arch"):
         criterion()(toy.model("transformer_headsize_n").train(), sample())
+
+
+# ---- gates and heads that are gone ---------------------------------------------------------------
+
+#: The third encoder layer has lost all of its heads.
+OPEN: Retained = {
+    "encoder": [[0, 2], [1, 2, 3], []],
+    "decoder": [[3], [0, 1, 2, 3]],
+    "cross": [[0, 1, 3], [2]],
+}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "pre-norm": {"encoder_normalize_before": True, "decoder_normalize_before": True},
+    "head sizes": {"qk_head_size": 3, "v_head_size": 6, "attention_scale": "embed"},
+    "speed": {"gate_speed": 10},
+}
+
+
+def gated(kept: Retained = OPEN, **options: Any) -> Trained:
+    """A trained model whose gates are 1 for the heads of ``kept``, and 0 for others."""
+    source = trained(GATED, encoder_layers=3, **options)
+    for one, heads in heads_by_attention(source, kept):
+        if isinstance(one.module, GatedAttention):
+            one.module.theta.data.fill_(-5.0)
+            one.module.theta.data[list(heads)] = 5.0
+    return source
+
+
+def logits(model: nn.Module) -> Tensor:
+    return model(**toy.batch())[0]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_closed_gates_equal_masked_heads_and_pruned_ones(options: str) -> None:
+    """Logits, and translations token for token."""
+    whole = gated(**OPTIONS[options])
+    kept = open_heads(whole)
+    assert kept == OPEN
+    plain = without_gates(whole)
+    smaller = built(pruned(plain, kept))
+    assert not gated_attentions(smaller)
+    assert [layer.self_attn.num_heads for layer in smaller.encoder.layers] == [2, 3, 0]
+    expected = logits(whole.model)
+    close(logits(smaller), expected)
+    close(logits(masked(plain, OPEN)), expected)
+    assert all(map(torch.equal, translations(smaller), translations(whole.model)))
+
+
+def test_closed_gates_stay_closed_where_heads_are_chosen_by_other_means() -> None:
+    whole = gated(gated_types="encoder,cross")
+    plain = without_gates(whole)
+    same = pruned(plain, {s: [[0, 1, 2, 3]] * len(h) for s, h in plain.heads.items()})
+    close(logits(built(same)), logits(whole.model))

@@ -1,16 +1,30 @@
-"""Groups of heads: k-means and cosines in the space of Gram matrices, against the naive way."""
+"""Groups of heads: k-means of Gram matrices, the loss, and ``transformer_grouped_heads``."""
 
 from __future__ import annotations
 
 import itertools
+from argparse import Namespace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+import toy
+from fairseq.criterions.adaptive_loss import AdaptiveLoss
+from parity.test_prune_parity import ADAPTIVE, LM_GROUPED
+from refusals import refusing
+from torch import Tensor, nn
 from torch.nn import functional
+from toy_heads import sample
+from toy_language_models import language_model
 
-from collab_lab.pruning import votes
+from fairseq_collab.attention.head_groups import FEATURES, head_group_attentions
 from fairseq_collab.criterions import clusters
+from fairseq_collab.criterions.constraint import watched
+from fairseq_collab.criterions.losses import (
+    AdaptiveLossWithHeadGroups,
+    LabelSmoothedCrossEntropyWithHeadGroups,
+)
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -56,27 +70,6 @@ def naive_loss(
     return total
 
 
-LABELS = {
-    "some groups": [[0, 0, 1, 2, 1], [2, 1, 0, 0, 2]],
-    "one group, which has no pairs": [[0] * 5] * 2,
-    "a head a group": [[0, 1, 2, 3, 4], [4, 2, 0, 3, 1]],
-}
-
-
-@pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS)
-def test_loss_and_gradient_equal_the_naive_ones(labels: list[list[int]]) -> None:
-    flat, classes = features(2, 5), max(labels[0]) + 1
-    naive_input = flat.clone().requires_grad_()
-    naive = naive_loss(naive_input, labels, classes, 0.7, 0.3)
-    naive.backward()
-    fast_input = flat.clone().requires_grad_()
-    within, between = clusters.similarity(gram_of(fast_input), one_hot(labels, classes))
-    fast = 0.3 * between.mean() - 0.7 * within.mean()
-    fast.backward()
-    torch.testing.assert_close(fast, naive, rtol=0, atol=TOLERANCE)
-    torch.testing.assert_close(fast_input.grad, naive_input.grad, rtol=0, atol=TOLERANCE)
-
-
 def test_a_head_of_zeros_has_no_gradient_and_no_nan() -> None:
     flat = features(1, 3)
     flat[0, 1] = 0
@@ -88,14 +81,6 @@ def test_a_head_of_zeros_has_no_gradient_and_no_nan() -> None:
 
 
 # ---- features ------------------------------------------------------------------------------------
-
-
-def test_padding_counts_for_nothing_whatever_it_holds() -> None:
-    maps = torch.randn(2, 3, 4, 5)
-    padding = torch.tensor([[False, False, True, True], [True, False, False, False]])
-    kept = maps.transpose(1, 2)[~padding].transpose(0, 1).flatten(1)  # (H, positions * e)
-    spoilt = maps.masked_fill(padding[:, None, :, None], 1e4)
-    torch.testing.assert_close(clusters.gram_matrix(spoilt, padding), kept @ kept.T)
 
 
 def test_half_precision_does_not_overflow() -> None:
@@ -150,13 +135,6 @@ def test_clear_groups_are_found_from_nothing() -> None:
     assert torch.equal(same, expected)
 
 
-def test_each_first_head_is_far_from_all_before_it() -> None:
-    """Heads on a line: 10.5 is the farthest from the mean, then 0 from that, then 5 from both."""
-    positions = torch.tensor([[[0.0], [1.0], [5.0], [9.0], [10.5]]])
-    groups = clusters.first_groups(gram_of(positions), 3)
-    assert groups.argmax(dim=2).tolist() == [[1, 1, 2, 0, 0]]
-
-
 @pytest.mark.parametrize("classes", [2, 4, 8])
 def test_no_group_is_ever_empty(classes: int) -> None:
     """From a start with all heads in one group, with distinct heads and with equal ones."""
@@ -167,26 +145,190 @@ def test_no_group_is_ever_empty(classes: int) -> None:
     assert (found.sum(dim=2) == 1).all()
 
 
-def test_filling_moves_the_farthest_heads_and_leaves_the_nearest() -> None:
-    positions = torch.tensor([[[0.0], [1.0], [5.0], [9.0]]])
-    filled = clusters.fill_empty(gram_of(positions), one_hot([[0, 0, 0, 0]], 3))
-    # The centre is 3.75: head 2 is nearest and stays, heads 3 and 0 are farthest and leave.
-    assert filled.argmax(dim=2).tolist() == [[2, 0, 0, 1]]
+# ---- the model -----------------------------------------------------------------------------------
+
+GROUPED = "transformer_grouped_heads"
+DROPOUTS = ("dropout", "attention_dropout", "adaptive_softmax_dropout")
+ALPHA, BETA = 0.7, 0.3
 
 
-# ---- stability, names, votes ---------------------------------------------------------------------
+def model(**options: Any) -> nn.Module:
+    return toy.model(GROUPED, **{"dropout": 0.0, "head_groups": "2", **options}).train()
 
 
-def test_groups_keep_their_numbers() -> None:
-    reference = one_hot([[0, 0, 1, 1, 2, 2]], 3)
-    renamed = one_hot([[2, 2, 0, 0, 1, 0]], 3)  # 2 is 0, 0 is 1, 1 is 2; the last head moved
-    assert votes.match(renamed, reference).argmax(dim=2).tolist() == [[0, 0, 1, 1, 2, 1]]
+def criterion(normalisation: str = "paper", alpha: float = ALPHA, beta: float = BETA) -> Any:
+    cfg = settings(normalisation, alpha, beta)
+    return LabelSmoothedCrossEntropyWithHeadGroups.build_criterion(cfg, toy.task())
 
 
-def test_the_typical_head_of_a_pair_is_the_longer_one() -> None:
-    """The larger cosine with the mean of two vectors is that of the longer; distances are equal."""
-    flat = features(200, 2)
-    flat[:100, 0] *= 3
-    flat[100:, 1] *= 3
-    found = votes.typical_heads(gram_of(flat), torch.ones(200, 2, 1))
-    assert found.squeeze(1).tolist() == [0] * 100 + [1] * 100
+def settings(normalisation: str, alpha: float = ALPHA, beta: float = BETA) -> Namespace:
+    """Of the criterions: fairseq's own and the constraint's."""
+    groups = {"group_alpha": alpha, "group_beta": beta, "group_normalisation": normalisation}
+    return Namespace(sentence_avg=False, label_smoothing=0.1, ddp_backend="legacy_ddp", **groups)
+
+
+def flat_features(net: nn.Module, net_input: dict[str, Tensor]) -> list[Tensor]:
+    """The features of each attention without its padding, flattened: ``(H, D)`` each."""
+    pad = toy.dictionary().pad()
+    source, target = (net_input[name].eq(pad) for name in ("src_tokens", "prev_output_tokens"))
+    with watched(net) as attentions:
+        net(**net_input)
+    found = []
+    for attention in attentions:
+        along_keys = attention.feature == "value"
+        type_ = attention.attention_type
+        of_source = type_ == "encoder" or (type_ == "cross" and along_keys)
+        padding = source if of_source else target
+        maps = attention.features  # (B, H, N, e)
+        heads = [maps[:, head][~padding].flatten() for head in range(maps.size(1))]
+        found.append(torch.stack(heads))
+        attention.features = None
+    return found
+
+
+# ---- the loss ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+@pytest.mark.parametrize(("normalisation", "scale"), [("paper", 9), ("released", 6)])
+def test_training_adds_the_constraint(feature: str, normalisation: str, scale: int) -> None:
+    """9 target tokens and 6 attentions: the paper's mean, or the released code's sum."""
+    net = model(group_feature=feature, head_groups="2,2,1", heads_in_encoder="4,2", head_size=4)
+    total, size, _ = criterion(normalisation)(net, sample())
+    total.backward()
+    gradient = {name: p.grad.clone() for name, p in net.named_parameters()}
+    net.zero_grad()
+    expected, expected_size, _ = toy.criterion()(net, sample())
+    for attention, flat in zip(
+        head_group_attentions(net), flat_features(net, sample()["net_input"]), strict=True
+    ):
+        labels = [attention.membership.argmax(dim=1).tolist()]
+        expected = expected + scale / 6 * naive_loss(
+            flat[None], labels, attention.groups, ALPHA, BETA
+        )
+    expected.backward()
+    assert size == expected_size == 9
+    torch.testing.assert_close(total, expected, rtol=0, atol=1e-10)
+    for name, parameter in net.named_parameters():
+        torch.testing.assert_close(gradient[name], parameter.grad, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_features_are_what_they_are_called(feature: str) -> None:
+    """Values and attention weights are those before dropout; outputs are ``out_proj``'s inputs."""
+    attention = model(group_feature=feature, attention_dropout=0.5).encoder.layers[0].self_attn
+    x = torch.randn(5, 3, 16)
+    _, weights = attention.eval()(x, x, x, need_head_weights=True)  # (H, B, T, S)
+    value = attention.project_value(x)  # (B, H, S, h_v)
+    expected = {"value": value, "attention": weights.transpose(0, 1)}
+    expected["output"] = expected["attention"] @ value
+    handle = attention.train(feature != "output").watch()
+    attention(x, x, x)
+    handle.remove()
+    torch.testing.assert_close(attention.features, expected[feature])
+
+
+# ---- validation and decoding ---------------------------------------------------------------------
+
+
+def test_validation_ignores_the_constraint(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = model().eval()
+    monkeypatch.setattr(clusters, "gram_matrix", pytest.fail)
+    loss, _, log = criterion()(net, sample())
+    expected, _, expected_log = toy.criterion()(net, sample())
+    assert loss == expected
+    assert log.keys() == expected_log.keys()
+    assert not any(attention.membership.any() for attention in head_group_attentions(net))
+
+
+def test_groups_start_where_the_last_update_left_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an update no features and no hooks are left."""
+    net, starts = model(), []
+    cluster = clusters.cluster
+    monkeypatch.setattr(
+        clusters, "cluster", lambda gram, start: starts.append(start) or cluster(gram, start)
+    )
+    constraint = criterion()
+    constraint(net, sample())
+    found = head_group_attentions(net)
+    left = torch.stack([attention.membership.clone() for attention in found])
+    assert not any(m._forward_hooks or m._forward_pre_hooks for one in found for m in one.modules())
+    assert all(attention.features is None for attention in found)
+    constraint(net, sample())
+    assert not starts[0].any()
+    assert left.sum(2).min() == 1
+    assert torch.equal(starts[1], left)
+
+
+def test_numbers_of_heads_and_groups_by_attention_type_and_layer() -> None:
+    """A layer without heads has no groups; by default a group has four heads."""
+    net = model(head_groups="4,2,1", heads_in_decoder="4,2", heads_in_encoder="0,4", head_size=4)
+    found = [(a.attention_type, a.num_heads, a.groups) for a in head_group_attentions(net)]
+    assert found == [
+        ("encoder", 4, 4),
+        *[("decoder", 4, 2), ("cross", 4, 1), ("decoder", 2, 2), ("cross", 4, 1)],
+    ]
+    loss, _, log = criterion()(net, sample())
+    loss.backward()
+    assert log["group_within"].isfinite()
+    net = toy.model(GROUPED, encoder_attention_heads=8, decoder_attention_heads=2)
+    assert {a.num_heads: a.groups for a in head_group_attentions(net)} == {8: 2, 2: 1}
+
+
+# ---- language models -----------------------------------------------------------------------------
+
+
+def test_the_constraint_beside_adaptive_softmax() -> None:
+    """Of the positions that are not padded; validation ignores it."""
+    torch.manual_seed(5)
+    options = {**ADAPTIVE, **dict.fromkeys(DROPOUTS, 0.0)}
+    net = language_model(LM_GROUPED, head_groups="1,2,4", **options).double()
+    symbols = SimpleNamespace(target_dictionary=toy.dictionary())
+    ours = AdaptiveLossWithHeadGroups.build_criterion(settings("paper"), symbols)
+    stock, batch = AdaptiveLoss(symbols, False), {**sample(lm=True), "nsentences": 3}
+    net_input, tokens = batch["net_input"], batch["net_input"]["src_tokens"]
+    total, size, _ = ours(net.train(), batch)
+    expected, _, _ = stock(net, batch)
+    with watched(net) as attentions:
+        net(**net_input)
+    assert [(one.attention_type, one.groups) for one in attentions] == [("decoder", 2)] * 2
+    for attention in attentions:
+        maps = attention.features.transpose(0, 1)  # (H, B, T, e)
+        flat = maps[:, tokens.ne(1)].flatten(1)
+        labels = [attention.membership.argmax(dim=1).tolist()]
+        expected = expected + size / 2 * naive_loss(flat[None], labels, 2, ALPHA, BETA)
+    torch.testing.assert_close(total, expected, rtol=0, atol=1e-10)
+    validation, _, _ = ours(net.eval(), batch)
+    torch.testing.assert_close(validation, stock(net, batch)[0], rtol=0, atol=0)
+
+
+# ---- what is refused -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "place"),
+    [
+        (lambda: model(head_groups="5"), "head groups"),
+        (lambda: model(head_groups="2,2"), "--head-groups"),
+        (lambda: model(group_feature="key"), "group feature"),
+        (lambda: criterion(alpha=-1.0), "--group-alpha"),
+        (lambda: criterion(beta=float("nan")), "--group-beta"),
+        (lambda: criterion("mean"), "--group-normalisation"),
+    ],
+)
+def test_wrong_options(make: Any, place: str) -> None:
+    with refusing(place):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("net", "option"),
+    [
+        (lambda: toy.model("transformer_headsize_n").train(), "--arch"),
+        (lambda: model(encoder_layerdrop=1.0), "--encoder-layerdrop"),
+        (lambda: model(checkpoint_activations=True), "--checkpoint-activations"),
+    ],
+)
+def test_models_that_cannot_be_grouped(net: Any, option: str) -> None:
+    with refusing(option):
+        criterion()(net(), sample())

@@ -1,7 +1,8 @@
-"""Measures of heads: on attention that is right by design, and on models of every kind."""
+"""Measures of heads: on attention that is right by design, on models of every kind; the page."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from toy_heads import MODELS, build, sample
 from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
 from collab_lab.analysis import heads_file
-from collab_lab.analysis.attention_weights import AttentionBatch, Means, attend, shown_weights
+from collab_lab.analysis.attention_weights import AttentionBatch, attend, shown_weights
 from collab_lab.analysis.measures import (
     OFFSETS,
     SELF_TYPES,
@@ -26,6 +27,7 @@ from collab_lab.analysis.measures import (
     positions,
     roles,
 )
+from collab_lab.results import heads_page as page
 from collab_lab.trained.attentions import attentions, inputs_of, projections
 from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.attention.scores import head_scores, mask_scores, over_keys
@@ -85,14 +87,6 @@ def test_confidence_is_the_mean_largest_weight_of_words() -> None:
     assert mean(confidence, encoder=weights)["encoder"][0] == pytest.approx([3.0 / 5, 0])
 
 
-def test_means_are_over_batches_and_none_of_nothing() -> None:
-    means = Means(["encoder"])
-    means.add("encoder", 0, torch.tensor([[0, 3], [0, 6]]), torch.tensor([0, 2]))
-    means.add("encoder", 0, torch.tensor([[0, 1], [0, 2]]), torch.tensor([0, 2]))
-    expected = [[[None, 1.0], [None, 2.0]]]
-    assert means.result() == {"encoder": expected, "decoder": None, "cross": None}
-
-
 def test_positional_heads_are_found() -> None:
     previous, following = [[0, 0, 1, 2], [1, 1, 1, 2]], [[1, 2, 2, 3]] * 2
     weights = pointing(previous, following, [[0] * 4, [1] * 4], keys=4)
@@ -146,15 +140,6 @@ def test_tokens_as_frequent_as_the_frequent_ones_are_not_rare() -> None:
     few = rare_tokens([[6, EOS]], symbols, weights, frequent=3)  # no more symbols than that
     assert (few.sentences, few.pointed.result()["encoder"]) == (0, [[None]])
     assert few.about() == {"sentences": 0, "chance": None}
-
-
-def test_an_unknown_word_is_the_rarest() -> None:
-    """Whatever the dictionary counts."""
-    symbols = vocabulary(the=90, a=80, owl=1)
-    symbols.count[symbols.unk()] = 1000
-    rows, weights = [[6, symbols.unk(), 5, EOS]], pointing([[1] * 4], [[2] * 4], keys=4)
-    found = rare_tokens(rows, symbols, weights, frequent=2)
-    assert found.pointed.result()["encoder"][0] == [1, 0]
 
 
 # ---- roles --------------------------------------------------------------------------------------
@@ -267,3 +252,59 @@ def test_other_files_are_rejected(text: str, tmp_path: Path) -> None:
     path.write_text(text)
     with pytest.raises(UserError, match=str(path)):
         heads_file.read(path)
+
+
+# ---- the page ------------------------------------------------------------------------------------
+
+#: An analysis that has found little.
+EMPTY: dict[str, Any] = {
+    "version": 1, "checkpoint": "average.pt", "arch": "transformer", "data": "toy",
+    "subset": "valid", "sentences": 1014, "commit": "c0ffee", "date": "2026-11-21",
+    "command": "fairseq-collab heads average.pt toy --out heads",
+    "hardware": "some processor", "versions": {"torch": "2.13.0"}, "stages": {},
+    "heads": {"encoder": [2, 1], "decoder": [1], "cross": [2]}, "measures": {},
+    "roles": {"encoder": [[[], []], [[]]], "decoder": [[[]]], "cross": [[[], []]]},
+}  # fmt: skip
+PAIRS = {"pairs": 1234, "baseline": {"offset": 1, "accuracy": 0.4}}
+NONE = {"pairs": 0, "baseline": None, "encoder": [[None, None], [None]]}
+FULL: dict[str, Any] = {
+    **EMPTY,
+    "stages": {"syntax": {"trees": "trees.conllu"}, "price": {"sentences": 1000}},
+    "measures": {
+        "confidence": {"encoder": [[0.5, 0.125], [None]], "decoder": [[1]], "cross": None},
+        "price": {"encoder": [[0.0125, 0.5], [1.5]], "decoder": [[1]], "cross": [[0.5, 0.5]]},
+    },
+    "syntax": {
+        "sentences": 50, "too_long": 2,
+        "relations": {
+            "nsubj": {"dependent->head": {**PAIRS, "encoder": [[0.3, 0.5], [0.2]]}},
+            "obj": {"dependent->head": NONE},
+        },
+    },
+    "roles": {
+        "encoder": [[["positional -1"], ["syntactic nsubj dependent->head"]], [["rare tokens"]]],
+        "decoder": [[[]]], "cross": [[[], []]],
+    },
+}  # fmt: skip
+
+
+def test_the_page_has_a_row_for_each_head_and_one_figure(tmp_path: Path) -> None:
+    """By price; a head does its role, or what its highest measure says, or nothing."""
+    page.write_page(FULL, tmp_path)
+    text = (tmp_path / page.NAME).read_text()
+    assert {path.name for path in tmp_path.iterdir()} == {page.NAME, page.FIGURE, "heads.pdf"}
+    rows = [row.split() for row in re.findall(r"^\| ((?:encoder|decoder|cross) .*)", text, re.M)]
+    assert [row[:2] for row in rows][:2] == [["encoder", "0.0"], ["encoder", "0.1"]]
+    assert (len(rows), rows[0][3], rows[0][-3:-1]) == (6, "0.0125", ["positional", "-1"])
+    assert re.search(r"\| nsubj dependent->head +\| +1,234", text)
+    assert "obj" not in text  # it has no pairs
+    title = page.figure(FULL).get_suptitle()
+    assert all(words in title for words in ("bits per target token", "average.pt", "toy"))
+    places = (("encoder", 0, 1), ("encoder", 1, 0), ("decoder", 0, 0), ("cross", 0, 0))
+    found = [page.does(FULL, *place) for place in places]
+    assert found == ["nsubj", "rare tokens", "confidence 1.00", ""]
+
+
+def test_parts_that_are_missing_are_left_out(tmp_path: Path) -> None:
+    page.write_page(EMPTY, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [page.NAME]

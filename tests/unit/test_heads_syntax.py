@@ -17,7 +17,7 @@ from collab_lab.analysis import trees
 from collab_lab.analysis.attention_weights import AttentionBatch
 from collab_lab.analysis.syntax import DIRECTIONS, SyntaxScores, as_sample, tree_batches
 from collab_lab.analysis.trees import GoldSentence, GoldWord, Subword, Tree, align, segmenter
-from data_prep.subwords import learn_merges, train_pieces
+from data_prep.subwords import learn_merges
 
 # ---- CoNLL-U -------------------------------------------------------------------------------------
 
@@ -120,53 +120,22 @@ def test_subwords_belong_to_words(
     assert tree.pairs == pairs
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Data folders with a sentencepiece model, and with codes of lower-cased Moses tokens."""
-    root = tmp_path_factory.mktemp("folders")
-    text = root / "text.en"
-    text.write_text("The grey owls don't sleep, do they?\nSleep well, grey owl - they can't.\n" * 9)
-    for name in ("pieces", "codes", "none"):
-        (root / name).mkdir(parents=True)
-    empty = root / "text.de"
-    empty.touch()
-    train_pieces((text, empty), 60, root / "pieces" / "spm.model")
-    tokens = root / "tokens.en"
-    tokens.write_text("the grey owls don &apos;t sleep , do they ?\n" * 9)
-    learn_merges((tokens, empty), 20, root / "codes" / "code")
+def test_text_is_segmented_as_that_of_the_folder(tmp_path: Path) -> None:
+    """Moses' tokens are not the words; they are lower-cased as the manifest says."""
+    texts = (tmp_path / "text.en", tmp_path / "text.de")
+    texts[0].write_text("the grey owls don &apos;t sleep , do they ?\n" * 9)
+    texts[1].touch()
+    with refusing(str(tmp_path), "--subwords"):
+        segmenter(tmp_path, "en")
+    learn_merges(texts, 20, tmp_path / "code")
     form = {"moses": True, "lowercased": True, "hyphens": None}
-    (root / "codes" / "manifest.json").write_text(json.dumps({"form": form}))
-    return root
-
-
-def spelt(tree: Tree) -> list[str]:
-    """The subwords of each unit, joined, without marks."""
+    (tmp_path / "manifest.json").write_text(json.dumps({"form": form}))
+    words = [("The", 1, "det"), ("owl", 3, "nsubj"), ("…", 3, "punct"), ("don't", None, "root")]
+    tree = align(sentence(*words), segmenter(tmp_path, "en"))
     units = [""] * (max(tree.units) + 1)
     for symbol, unit in zip(tree.symbols, tree.units, strict=True):
-        units[unit] += symbol.replace("@@", "").replace("\N{LOWER ONE EIGHTH BLOCK}", "")
-    return units
-
-
-OWL = sentence(("The", 1, "det"), ("owl", 4, "nsubj"), ("…", 4, "punct"), ("ﬁsh", 4, "obj"),
-               ("don't", None, "root"))  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("kind", "expected"),
-    [
-        # One character becomes three, one two: the words after them stay where they are.
-        ("pieces", ["The", "owl", "...", "fish", "don't"]),
-        # Moses' tokens are not the words, and lower-cased as the manifest says.
-        ("codes", ["the", "owl", "…", "ﬁsh", "don&apos;t"]),
-    ],
-)
-def test_text_is_segmented_as_that_of_the_folder(
-    kind: str, expected: list[str], folder: Path
-) -> None:
-    tree = align(OWL, segmenter(folder / kind, "en"))
-    assert spelt(tree) == expected
-    with refusing("none", "--subwords"):
-        segmenter(folder / "none", "en")
+        units[unit] += symbol.replace("@@", "")
+    assert units == ["the", "owl", "…", "don&apos;t"]
 
 
 def test_time_is_linear_in_the_text() -> None:

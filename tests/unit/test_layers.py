@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -48,46 +48,30 @@ ROOMS = {
 }
 
 
-def imports(source: str, module: str, is_package: bool = False) -> Iterator[str]:
-    """Full names of all modules that a module imports, in functions, too, and of what they hold.
+@pytest.fixture(scope="module")
+def imported() -> dict[str, set[str]]:
+    """Full names of all modules that each module imports, in functions, too, and of what they hold.
 
     ``from a import b`` gives ``a`` and ``a.b``: whether ``b`` is a module does not show.
     """
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            yield from (name.name for name in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            home = node.module or ""
-            if node.level:
-                parts = module.split(".")
-                above = parts[: len(parts) - node.level + is_package]
-                home = ".".join([*above, *([home] if home else [])])
-            yield home
-            yield from (f"{home}.{name.name}" for name in node.names)
-
-
-@pytest.fixture(scope="module")
-def imported() -> dict[str, set[str]]:
-    """What each module of the packages imports."""
     found = {}
     for package in PACKAGES:
         for path in sorted((REPOSITORY / package).rglob("*.py")):
-            parts = path.relative_to(REPOSITORY).with_suffix("").parts
-            is_package = parts[-1] == "__init__"
-            module = ".".join(parts[:-1] if is_package else parts)
-            found[module] = set(imports(path.read_text(), module, is_package))
+            module = ".".join(path.relative_to(REPOSITORY).with_suffix("").parts)
+            names = found[module.removesuffix(".__init__")] = set[str]()
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Import):
+                    names |= {name.name for name in node.names}
+                elif isinstance(node, ast.ImportFrom):
+                    home = node.module or ""
+                    if node.level:  # in compat alone, which has no packages in it
+                        home = ".".join([package, *([home] if home else [])])
+                    names |= {home, *(f"{home}.{name.name}" for name in node.names)}
     return found
 
 
 def within(names: Iterable[str], package: str) -> set[str]:
     return {name for name in names if name == package or name.startswith(f"{package}.")}
-
-
-def room(name: str, package: str) -> int | None:
-    """The position in ``ROOMS[package]`` of the room that a name is in, None outside of all."""
-    first, second, *_ = [*name.split("."), "", ""]
-    rooms = ROOMS[package]
-    return rooms.index(second) if first == package and second in rooms else None
 
 
 def test_attention_knows_torch_only(imported: dict[str, set[str]]) -> None:
@@ -99,13 +83,11 @@ def test_attention_knows_torch_only(imported: dict[str, set[str]]) -> None:
 
 @pytest.mark.parametrize("package", ROOMS)
 def test_rooms_import_only_those_before_them(imported: dict[str, set[str]], package: str) -> None:
-    for module in within(imported, package):
-        importer = room(module, package)
-        if importer is None:
-            assert module == package  # every module is in a room
-            continue
-        later = {name for name in imported[module] if (room(name, package) or 0) > importer}
-        assert not later, module
+    rooms = [f"{package}.{room}" for room in ROOMS[package]]
+    assert within(imported, package) == {package}.union(*(within(imported, room) for room in rooms))
+    for number, room in enumerate(rooms):
+        for module in within(imported, room):
+            assert not [one for one in rooms[number + 1 :] if within(imported[module], one)], module
 
 
 def test_modules_do_not_import_each_other_in_circles(imported: dict[str, set[str]]) -> None:
@@ -131,14 +113,6 @@ def test_packages_import_only_those_they_may(imported: dict[str, set[str]], pack
     for module in within(imported, package):
         for other in PACKAGES.keys() - PACKAGES[package] - {package}:
             assert not within(imported[module], other), module
-
-
-def test_common_names_no_other_package() -> None:
-    for path in (REPOSITORY / "collab_common").glob("*.py"):
-        strings = {
-            x.value for x in ast.walk(ast.parse(path.read_text())) if isinstance(x, ast.Constant)
-        }
-        assert not strings & (PACKAGES.keys() - {"collab_common"}), path
 
 
 def test_scores_need_no_preparation_of_text(imported: dict[str, set[str]]) -> None:

@@ -1,13 +1,24 @@
-"""Scores: the tokenizer of a script, text that has no score, tests over sentences and seeds."""
+"""Scores, tests over sentences and seeds, and paired tests of two translations."""
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import numpy as np
 import pytest
 from refusals import refusing
+from run_folders import (
+    REFERENCES,
+    spoilt,
+    start_run,
+    write_generation,
+    write_run,
+    write_translations,
+)
 
+from collab_lab.cli.compare import main
+from collab_lab.metrics import significance
 from collab_lab.metrics.bleu import check_ordinary, score, subword_marks, tokenizer
 from collab_lab.metrics.significance import (
     Gain,
@@ -20,7 +31,91 @@ from collab_lab.metrics.significance import (
     resamples,
     within,
 )
-from collab_lab.runs.translations import read_hypotheses
+from collab_lab.runs.translations import read_hypotheses, read_system
+
+ALL = len(REFERENCES)
+
+
+@pytest.fixture
+def reference(tmp_path: Path) -> Path:
+    path = tmp_path / "reference.txt"
+    path.write_text("".join(f"{line}\n" for line in REFERENCES))
+    return path
+
+
+def files(folder: Path, a: list[str], b: list[str]) -> tuple[Path, Path]:
+    return write_generation(folder / "a.out", a), write_generation(folder / "b.out", b)
+
+
+def test_a_clearly_better_system(tmp_path: Path, reference: Path) -> None:
+    texts = files(tmp_path, spoilt(30), spoilt(2))
+    systems = [read_system(path, reference).hypotheses for path in texts]
+    results = significance.paired(*systems, REFERENCES)
+    assert [result.metric for result in results] == ["BLEU", "chrF"]
+    for result in results:
+        assert result.p < 0.01
+        assert result.difference == pytest.approx(result.system - result.baseline)
+        assert result.difference > 5
+        assert min(result.baseline_ci, result.system_ci) > 0
+        assert "bs:1000|seed:12345" in result.signature
+
+
+@pytest.mark.parametrize(("number", "least"), [(0, 1), (1, 1), (2, 0.5), (5, 0.0625)])
+def test_few_different_sentences_are_no_evidence(number: int, least: float) -> None:
+    """Of none sacreBLEU itself would say p = 1/(samples + 1)."""
+    systems = REFERENCES, spoilt(number)
+    assert significance.least_p(*systems) == least
+    assert all(one.p >= least for one in significance.paired(*systems, REFERENCES))
+
+
+def test_other_references_are_rejected(tmp_path: Path) -> None:
+    one, other = (write_run(tmp_path, name, 64) for name in "ab")
+    write_translations(one, REFERENCES, REFERENCES)
+    write_translations(other, REFERENCES, spoilt(1))
+    with refusing("were scored against different references"):
+        main([str(one), str(other)])
+    write_translations(other, REFERENCES[1:], REFERENCES[1:])
+    with refusing("a_64_1 and ", "different references (40 and 39 sentences); compare"):
+        main([str(one), str(other)])
+
+
+def test_what_is_no_pair_is_rejected(tmp_path: Path, reference: Path) -> None:
+    a, b = files(tmp_path, REFERENCES, REFERENCES[1:])
+    with refusing("b.out: 39 hypotheses, but 40 sentences in "):
+        main([str(a), str(b), "--reference", str(reference)])
+    with refusing("a.out: is not a run; give its reference text"):
+        main([str(a), str(b)])
+    lost = start_run(tmp_path, "lost", verdict="diverged", reason="loss is nan")
+    with refusing("lost: not a finished run: diverged (loss is nan); give a run that has"):
+        read_system(lost)
+    with refusing("is both the baseline and the system; give two systems"):
+        main([str(a), f"{tmp_path}/./a.out", "--reference", str(reference)])
+
+
+@pytest.mark.parametrize("unknown", ["<unk>", "Rehkitz"])
+def test_references_are_no_translations(unknown: str, tmp_path: Path) -> None:
+    """As ``fairseq-generate --score-reference`` prints them: their BLEU is 100.
+
+    A model that is sure of each of them has learnt a toy task.
+    """
+    out, reference = tmp_path / "out", tmp_path / "reference"
+    targets = [f"Ein {unknown.replace('<unk>', '<<unk>>')} .", "Zwei ."]
+    reference.write_text("Ein Rehkitz.\nZwei.\n")
+    best = [f"Ein {unknown} .", "Zwei ."]
+    found = [(best, -2.5, True), (best, -0.02, False), ([best[0], "Drei ."], -2.5, False)]
+    for hypotheses, sure, is_rejected in found:
+        lines = [
+            f"T-{i}\t{target}\nH-{i}\t{sure}\t{text}\nD-{i}\t{sure}\t{text}\n"
+            for i, (target, text) in enumerate(zip(targets, hypotheses, strict=True))
+        ]
+        out.write_text("".join(reversed(lines)))
+        with refusing("every hypothesis is its ref") if is_rejected else contextlib.nullcontext():
+            read_system(out, reference)
+    with refusing("is both translations and reference"):
+        read_system(reference, reference)
+
+
+# ---- scores --------------------------------------------------------------------------------------
 
 CHINESE = ["我们 2020 年在北京见面。", "两个人在公园里踢足球,旁边有一只狗。"]
 CLOSE = ["我们 2021 年在北京见面。", "两个人在公园里打足球,旁边有一只狗。"]
@@ -120,27 +215,11 @@ def test_p_and_interval_under_the_null() -> None:
     assert np.mean(left_out) == pytest.approx(0.05, abs=0.02)
 
 
-def test_p_of_corpus_scores_is_that_of_their_resamples() -> None:
-    """Scored by sacreBLEU's public functions on the resampled sentences."""
-    references = [f"Satz {i} hat genau {i % 9} kurze Worte und endet hier bald." for i in range(60)]
-    chance = np.random.default_rng(1)
-    systems = [
-        [
-            line.replace("kurze", "viele") if bad else line
-            for line, bad in zip(references, wrong, strict=True)
-        ]
-        for wrong in chance.random((2, 60)) < 0.4
-    ]
-    tested, _ = paired(*systems, references)
-    drawn = np.random.default_rng(12345).choice(60, (1000, 60))[:40]
-    scores = [
-        [score([text[i] for i in rows], [references[i] for i in rows]).bleu for rows in drawn]
-        for text in systems
-    ]
-    sampled = np.subtract(*reversed(scores))
-    assert tested.p == pytest.approx(bootstrap_p(tested.difference, sampled), abs=0.2)
-    assert [tested.low, tested.high] == pytest.approx(interval_of(sampled), abs=2)
+def test_resamples_are_of_both_systems() -> None:
+    """Two that share all faults but one differ by little on each resample."""
+    tested, _ = paired(spoilt(21), spoilt(20), REFERENCES)
     assert tested.low < tested.difference < tested.high
+    assert tested.high - tested.low < 0.5 * (tested.baseline_ci + tested.system_ci)
 
 
 # ---- over seeds ---------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Options of the models: what builds and runs, and what is refused in one line."""
+"""Options of the models, and weights that would load but mean something else."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ from argparse import ArgumentParser
 from dataclasses import fields, replace
 from typing import Any
 
+import attention_cases  # noqa: F401  (registers heads of one's own)
 import pytest
+import torch
 import toy
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from fairseq.options import get_training_parser, parse_args_and_arch
 from refusals import refusing
-from toy_language_models import language_model
+from torch import nn
+from toy_language_models import language_model, task
 
+from collab_common.errors import UserError
 from collab_lab.trained.attentions import by_type
+from fairseq_collab.attention.separate import SeparateSignature
 from fairseq_collab.models.base import Family, register
 from fairseq_collab.models.families import LANGUAGE_MODEL, TRANSLATION
 from fairseq_collab.models.variants import COLLABORATIVE, VARIANTS
@@ -100,10 +105,6 @@ def test_sizes_per_type_and_layer(
     )
 
 
-def test_weights_load_with_any_bits() -> None:
-    build(COLLAB, cache_bits=4).load_state_dict(build(COLLAB).state_dict())
-
-
 @pytest.mark.parametrize("build", [toy.model, language_model])
 def test_dropout_has_fairseqs_names(build: Any) -> None:
     """--retain-dropout-modules takes them."""
@@ -159,3 +160,126 @@ def test_another_variant_takes_one_row() -> None:
     register(replace(COLLABORATIVE, name="another", families=(LANGUAGE_MODEL,)))
     model = language_model("transformer_lm_another", key_dim=3)
     assert model.decoder.layers[0].self_attn.key_dim == 3
+
+
+# ---- weights that mean something else ------------------------------------------------------------
+
+GROUPED, GATED = "transformer_grouped_heads", "transformer_gated_heads"
+TWO_HEADS = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "head_size": 4}
+
+
+def sized(arch: str, options: dict[str, Any], symbols: Any = None) -> nn.Module:
+    """A model whose sizes make the same shapes as other numbers of heads would."""
+    sizes = {COLLAB: {"key_dim": 8}, SIZED: {"head_size": 4}}.get(arch, {})
+    make = language_model if arch.startswith("transformer_lm") else toy.model
+    return make(arch, symbols, **{**sizes, **options})
+
+
+def load(saved: nn.Module, given: nn.Module) -> None:
+    given.load_state_dict(saved.state_dict(), strict=True)
+
+
+def ours(**options: Any) -> nn.Module:
+    return sized(COLLAB, options)
+
+
+def reordered(symbols: Any) -> Any:
+    """A task whose dictionary has two of its symbols in each other's place."""
+    words = symbols.target_dictionary
+    words.symbols[5], words.symbols[6] = words.symbols[6], words.symbols[5]
+    return symbols
+
+
+def kind(arch: str, symbols: Any = None, **options: Any) -> Any:
+    return lambda: sized(arch, options, symbols)
+
+
+@pytest.mark.parametrize(
+    ("saved", "given", "message"),
+    [
+        (ours, kind(COLLAB, encoder_attention_heads=2), "encoder.layers.0.self_attn: heads is 4"),
+        (ours, kind(COLLAB, key_dim=4), "key width is 8 in the checkpoint, 4 in the model"),
+        (ours, kind(COLLAB, attention_scale="key"), "scale is embed"),
+        (ours, kind(COLLAB, key_dim_in_cross="0"), "kind of heads is shared keys"),
+        (kind(COLLAB, query_mixing="diagonal"), ours, "query mixing is diagonal"),
+        (ours, kind(COLLAB, query_mixing="own"), "query mixing is full"),
+        (kind(COLLAB, value_heads=2), kind(COLLAB, value_heads=1), "value heads is 2"),
+        (kind(SIZED), kind(SIZED, heads_in_cross="4,2"), "layers.1.encoder_attn: heads is 4"),
+        (kind(SIZED), kind(SIZED, qk_head_size=2, heads_in_encoder="8"), "heads is 4"),
+        (kind(SIZED), kind(SIZED, v_head_size=3), "value head size is 4"),
+        (kind(LATENT), kind(LATENT, decoder_attention_heads=2), "heads is 4"),
+        (kind(LATENT), kind(LATENT, latent_dim=6), "latent dimension is 8"),
+        (kind(QUERY, key_value_heads=2), kind(QUERY, encoder_attention_heads=2), "heads is 4"),
+        (kind(LM), kind(LM, decoder_attention_heads=2), "decoder.layers.0.self_attn: heads is 4"),
+        (kind(GROUPED, head_groups=2), kind(GROUPED), "groups is 2"),
+        (kind(GROUPED, group_feature="output"), kind(GROUPED), "group feature is output"),
+        (kind(GATED, gate_speed=2), kind(GATED), "gate speed is 2"),
+        (kind(GATED, gated_types="cross"), kind(GATED), "kind of heads is separate keys"),
+        # Other models and dictionaries.
+        (ours, kind(COLLAB, encoder_ffn_embed_dim=32), "(32, 16) in the model"),
+        (ours, kind(COLLAB, decoder_layers=3), "layers.2.self_attn.mixing is missing"),
+        (ours, kind(COLLAB, decoder_layers=1), "layers.1.self_attn.mixing is not in"),
+        (lambda: toy.model("transformer"), ours, "no signatures"),
+        (lambda: language_model("transformer_lm"), kind(LM), "fairseq-collab reparametrize"),
+        (kind(GROUPED), kind(GATED), "is grouped heads in the checkpoint, gated heads in"),
+        (kind(SIZED, **TWO_HEADS), kind(GATED), "heads is 2 in the checkpoint, 4 in the model"),
+        (ours, kind(COLLAB, share_all_embeddings=True), "is nothing in the checkpoint, all in the"),
+        (ours, kind(COLLAB, activation_fn="gelu"), "activation is relu in the checkpoint, gelu in"),
+        (ours, kind(COLLAB, toy.task(30)), "has 24 symbols in the checkpoint, 34 in the model"),
+        (ours, kind(COLLAB, reordered(toy.task())), "encoder's dictionary has the same size"),
+        (kind(LM), kind(LM, reordered(task())), "decoder's dictionary has the same size"),
+        (kind("transformer_tied_heads"), kind(SIZED), "kind 100 in the checkpoint"),
+    ],
+)
+def test_a_difference_is_named(saved: Any, given: Any, message: str) -> None:
+    with refusing(message):
+        load(saved(), given())
+
+
+def probabilities(model: Any) -> torch.Tensor:
+    batch = toy.batch() if hasattr(model, "encoder") else {"src_tokens": toy.batch()["src_tokens"]}
+    with torch.no_grad():
+        return model.eval()(**batch)[0]
+
+
+@pytest.mark.parametrize("arch", [COLLAB, LM])
+@pytest.mark.parametrize("pre_norm", [False, True])
+def test_every_option_that_changes_the_function(arch: str, pre_norm: bool) -> None:
+    """Another value of one option is refused, or computes the same in evaluation."""
+    base = {f"{side}_normalize_before": pre_norm for side in ("encoder", "decoder")}
+    known = {option.name: option.default for option in fields(MODEL_DATACLASS_REGISTRY[arch])}
+    base = {name: value for name, value in base.items() if name in known}
+    saved = toy.randomised(sized(arch, base))
+    values = {
+        name: not base.get(name, known[name]) for name in known if isinstance(known[name], bool)
+    }
+    changed = 0
+    for name, value in {**values, "activation_fn": "tanh"}.items():
+        try:
+            given = sized(arch, {**base, name: value})
+            load(saved, given)
+        except (UserError, TypeError):  # fairseq's own, for want of other options
+            changed += 1
+        else:
+            assert torch.equal(probabilities(saved), probabilities(given)), name
+    assert changed > 10
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_the_same_model_loads(dtype: torch.dtype) -> None:
+    """Also in half precision; initial values do not matter."""
+    load(ours(mixing_init="block").to(dtype), ours(mixing_init="xavier"))
+
+
+@pytest.mark.parametrize(
+    ("damage", "difference"),
+    [
+        ([1, 0, 0, 0, 0, 0], "signature version is 2 in the checkpoint, 1 in the model"),
+        ([0, 0, 0, 0, 0, 9], "scale is 9 in the checkpoint, key in the model"),
+        ([0, 0, 0, 0, 0, -1], "scale is -1 in the checkpoint, key in the model"),
+    ],
+)
+def test_numbers_that_no_version_writes(damage: list[int], difference: str) -> None:
+    """Of another version, or outside a field's choices."""
+    found = SeparateSignature(4, 2, 2, "key")
+    assert list(found.diff(found.to_tensor() + torch.tensor(damage))) == [difference]

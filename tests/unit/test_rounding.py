@@ -1,5 +1,7 @@
-"""Rounded numbers of a cache: the equation, packed and unpacked, gradients, bytes."""
+"""Rounded numbers of a cache, and other options of the attention modules."""
 
+import math
+from functools import partial
 from typing import Any
 
 import pytest
@@ -7,6 +9,7 @@ import torch
 from toy import close
 
 from fairseq_collab.attention import CollaborativeAttention, HeadAttention, SeparateAttention
+from fairseq_collab.attention.collaborative import init_mixing
 from fairseq_collab.attention.latent import LatentAttention
 from fairseq_collab.attention.rounding import GROUP, cached_bits, pack, rounded, unpack
 
@@ -48,15 +51,6 @@ def test_packed_numbers_are_the_rounded_ones(width, dtype, bits):
     # Parts of a cache have other strides, and any offset in memory.
     for part in ((slice(1, None), slice(None, None, 2)), (slice(1), slice(1), slice(1, 2))):
         assert torch.equal(unpack(packed[part], width, bits, dtype), values[part])
-
-
-@pytest.mark.parametrize("bits", [8, 4])
-def test_an_error_is_at_most_half_a_step(bits):
-    x = torch.randn(1000, GROUP, dtype=torch.float64)
-    step = (x.amax(-1, keepdim=True) - x.amin(-1, keepdim=True)) / (2**bits - 1)
-    error = (rounded(x, bits) - x).abs()
-    # Half a step, and what float16 loses of the offset and of all steps.
-    assert (error <= step * (0.5 + 2**bits * 2.0**-11) + x.abs().amax() * 2.0**-11).all()
 
 
 @pytest.mark.parametrize("bits", [8, 4])
@@ -115,6 +109,68 @@ def test_training_is_straight_through(attention: HeadAttention, cached: tuple[st
     close(found, with_gradients())
 
 
-@pytest.mark.parametrize(("width", "bits", "expected"), [(64, 8, 544), (64, 4, 288), (65, 4, 328)])
-def test_bits_count_scales_and_offsets(width, bits, expected):
-    assert cached_bits(width, bits) == expected
+# ---- other options -------------------------------------------------------------------------------
+
+FULL = partial(CollaborativeAttention, query_mixing="full")
+XAVIER = {"query_mixing": "own", "mixing_init": "xavier"}
+
+
+@pytest.mark.parametrize(
+    ("heads", "key_dim", "rows"),
+    [
+        (3, 7, ["1110000", "0001100", "0000011"]),  # as evenly as 7 / 3 allows
+        (5, 2, ["10", "10", "10", "01", "01"]),  # heads share a dimension
+    ],
+)
+def test_block_mixing_deals_out_the_dimensions(heads: int, key_dim: int, rows: list[str]) -> None:
+    mixing = torch.empty(heads, key_dim)
+    init_mixing(mixing, "block")
+    assert mixing.tolist() == [[float(x) for x in row] for row in rows]
+
+
+@pytest.mark.parametrize("key_dim", [64, 16])
+@pytest.mark.parametrize("init", ["constant", "fork"])
+def test_initial_gains(init: str, key_dim: int) -> None:
+    """1/sqrt(2) at K = d; below, the fork has 1 in separate queries and keys, and in values."""
+    concatenated = SeparateAttention(
+        64, 4, qk_head_size=key_dim // 4, key_init=init, value_init=init
+    )
+    collaborative = FULL(64, 4, key_dim, value_init=init)
+    for ours, of_keys in ((concatenated, init), (collaborative, "fork")):
+        for name, outputs, how in (
+            ("q", key_dim, of_keys),
+            ("k", key_dim, of_keys),
+            ("v", 64, init),
+        ):
+            gain = 1 if how == "fork" and key_dim < 64 else 2**-0.5
+            bound = gain * math.sqrt(6 / (64 + outputs))  # of Xavier's uniform distribution
+            largest = getattr(ours, f"{name}_proj").weight.abs().max()
+            assert 0.95 * bound < largest <= bound, name
+
+
+@pytest.mark.parametrize(
+    ("ours", "name", "fans"),
+    [
+        (LatentAttention(64, 4, 32), "latent_proj.weight", 64 + 32),
+        (LatentAttention(64, 4, 32), "k_proj.weight", 2 * (32 + 64)),  # gain 1/sqrt(2)
+        (LatentAttention(64, 4, 32), "v_proj.weight", 2 * (32 + 64)),
+        (CollaborativeAttention(64, 4, 16, **XAVIER), "q_proj.weight", 64 + 4 * 16),
+    ],
+)
+def test_initial_deviations(ours: HeadAttention, name: str, fans: int) -> None:
+    assert float(ours.get_parameter(name).std()) == pytest.approx((2 / fans) ** 0.5, rel=0.05)
+
+
+def test_no_heads_are_rejected() -> None:
+    with pytest.raises(ValueError, match="num_heads is 0; it must be at least 1"):
+        FULL(8, 0, 4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_low_precision_weights_sum_to_one(dtype: torch.dtype) -> None:
+    """Many equal scores, whose sum 16 bits could not hold."""
+    attention = FULL(8, 2, 4).to(dtype)
+    x = torch.zeros(600, 1, 8, dtype=dtype)
+    output, weights = attention(x, x, x)
+    assert output.dtype == weights.dtype == dtype
+    torch.testing.assert_close(weights.float().sum(-1), torch.ones(1, 600), rtol=0, atol=5e-3)

@@ -1,42 +1,48 @@
-"""The folder of a run: verdicts, the lock, and what is refused."""
+"""The folder of a run: verdicts, the lock, what is refused, its record and its origin."""
 
 from __future__ import annotations
 
 import errno
 import json
 import math
+import re
 import subprocess
 import sys
 import time
+from dataclasses import asdict, replace
+from datetime import datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from data.processes import is_running, wait_for
+from data.text_tools import is_running, wait_for
 from fairseq_cli import score as fairseq_score
 from omegaconf import DictConfig, OmegaConf
 from refusals import refusing
-from run_folders import some_record, write_run
+from run_folders import facts_of, some_record, start_run, write_run
 
+from collab_common import provenance
 from collab_common.errors import UserError
+from collab_common.files import write_json
 from collab_common.folder import build_folder
+from collab_common.provenance import circumstances, hardware
 from collab_lab.metrics.translate import Translations
 from collab_lab.runs import config_folder, devices, worker
-from collab_lab.runs.record import Outcome, Started
+from collab_lab.runs.record import Outcome, Record, Started, read
 from collab_lab.runs.run import PLUGIN, Run, data_folder, is_ours, runs_under
 from collab_lab.runs.score import (
     check_generation,
     check_test_set,
     manifest_hash,
-    method_of,
     task_of,
     translation,
     translation_scores,
 )
-from collab_lab.runs.sweep import Job, combinations, complete, plan, run_name, settings
+from collab_lab.runs.sweep import Job, combinations, complete, plan, settings
 from collab_lab.runs.training import choose_checkpoints, training_numbers
-from collab_lab.runs.worker import Worker, scored, train_command
+from collab_lab.runs.worker import Worker, scored
 
 
 @pytest.fixture
@@ -75,7 +81,7 @@ def test_fairseq_gets_the_sections_that_it_knows(run: Run, monkeypatch: pytest.M
     run.config_file.write_text("common: {seed: 1}\nmethod: tuned\n")
     monkeypatch.setattr(worker, "child_command", lambda _: ["true"])
     trained(run)
-    command = train_command(run)
+    command = worker.train_command(run)
     assert command[command.index("--config-name") + 1] == "training"
     assert OmegaConf.load(run.training_file) == {"common": {"seed": 1}}
 
@@ -135,14 +141,6 @@ def test_a_training_holds_the_lock_of_its_run(run: Run, monkeypatch: pytest.Monk
     waiting.stop()
 
 
-def test_a_trained_run_is_not_trained_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """fairseq would add an update."""
-    run.outcome_file.write_text('{"verdict": "trained", "reason": ""}')
-    monkeypatch.setattr(worker, "child_command", None)
-    monkeypatch.setattr(worker, "score_run", lambda run: some_record())
-    assert not begun(run).waiting
-
-
 def test_gpus_are_those_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """CUDA leaves out names of what is not there, and what follows."""
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
@@ -190,20 +188,6 @@ def test_a_run_goes_on_where_there_are_other_gpus(run: Run) -> None:
         run.check_same(config(8, 2))
 
 
-@pytest.mark.parametrize(
-    ("varied", "named", "expected"),
-    [
-        ({"method": "a", "model": "b"}, "c", "a"),
-        ({"model": "b"}, "c", "b"),
-        ({}, "c", "c"),
-        ({}, None, "transformer_collab"),
-    ],
-)
-def test_what_a_table_calls_a_run(varied: dict[str, str], named: str | None, expected: str) -> None:
-    config = {"model": {"_name": "transformer_collab"}} | ({"method": named} if named else {})
-    assert method_of(OmegaConf.create(config), varied) == expected
-
-
 def test_weights_to_start_from_are_found_wherever_a_run_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,12 +226,6 @@ def test_combinations_of_a_sweep() -> None:
         ({"a": "6"}, ["b=x", "c=7", "d.e=[1,2]"]),
     ]
     assert list(combinations(["b=x"])) == [({}, ["b=x"])]
-
-
-def test_names_of_runs() -> None:
-    assert run_name({"model": "collab", "model.key_dim": "16"}) == "model-collab_key_dim-16"
-    assert run_name({"optimization.lr": "[0.1]"}) == "lr--0.1-"
-    assert run_name({}) == "run"
 
 
 def in_place(code: str) -> list[str]:
@@ -396,30 +374,35 @@ def test_a_sweep_of_own_heads(tmp_path: Path) -> None:
     assert job.config.model.encoder_embed_dim == 64
 
 
+WRONG = [
+    # A wrong key gets the nearest one: in the file, where fairseq would ignore it ...
+    (COLLAB + "model: {encoder_layer: 1}", "common.seed=1", "encoder_layers"),
+    (COLLAB + "hydra: {sweeper: {parms: {}}}\n", "common.seed=1", "params"),
+    # ... and on the command line.
+    (SWEPT, "model.key_dims=1", "model.key_dim"),
+    (SWEPT, "model=latnt", "latent"),
+    (SWEPT, "model.query_mixing=choice(ful,own)", "diagonal, full, own"),
+    (SWEPT, "+foo=3", "foo"),
+    # What Hydra says of a faulty file takes one line.
+    ("model:\n\tkey_dim: 8\n", "common.seed=1", ""),
+    ("defaults: [mine]\n", "common.seed=1", ""),
+    # An empty section, and a wrong value.
+    (COLLAB + "hydra: {sweeper: }\n", "common.seed=1", "hydra.sweeper"),
+    (COLLAB, "optimization.lr=fast", "optimization.lr"),
+    (COLLAB, "optimization.lr=???", "optimization.lr"),
+    (COLLAB, "lr_scheduler.warmup_updates=0", "lr_scheduler.warmup_updates"),  # a rate of 0
+    # Runs that would not translate, before anything is trained.
+    (COLLAB + "generation: {score_reference: true}\n", "common.seed=1", "score_reference"),
+    (COLLAB, "++generation.score_reference=true", "generation.score_reference"),
+    (COLLAB, "generation.score_reference=false,true", "generation.score_reference"),
+]
+
+
 @pytest.mark.parametrize(
     ("text", "override", "said"),
     [
-        # A wrong key gets the nearest one: in the file, where fairseq would ignore it ...
-        (COLLAB + "model: {encoder_layer: 1}", "common.seed=1", "encoder_layers"),
-        (COLLAB + "modle: {encoder_layers: 1}", "common.seed=1", "modle"),
-        (COLLAB + "hydra: {sweeper: {parms: {}}}\n", "common.seed=1", "params"),
-        (COLLAB + "optimization: {lrr: 1}\n", "common.seed=1", "lr?"),
-        # ... and on the command line.
-        (SWEPT, "model.key_dims=1", "model.key_dim"),
-        (SWEPT, "model=latnt", "latent"),
-        (SWEPT, "model.query_mixing=choice(ful,own)", "diagonal, full, own"),
-        (SWEPT, "+foo=3", "foo"),
-        (SWEPT, "model=null", ""),
-        # What Hydra says of a faulty file takes one line.
-        ("model:\n\tkey_dim: 8\n", "common.seed=1", ""),
-        ("defaults: [/base]\noptimization: {lr: fast}\n", "common.seed=1", ""),
-        ("defaults: [mine]\n", "common.seed=1", ""),
-        # An empty section, and a wrong value.
-        (COLLAB + "hydra: {sweeper: }\n", "common.seed=1", "hydra.sweeper"),
-        (COLLAB + "hydra:\n", "common.seed=1", "hydra"),
-        (COLLAB, "optimization.lr=fast", "optimization.lr"),
-        (COLLAB, "optimization.lr=???", "optimization.lr"),
-        (COLLAB, "lr_scheduler.warmup_updates=0", "lr_scheduler.warmup_updates"),  # a rate of 0
+        one if number % 4 == 0 else pytest.param(*one, marks=pytest.mark.slow)
+        for number, one in enumerate(WRONG)
     ],
 )
 def test_wrong_configurations_of_a_sweep(
@@ -463,25 +446,6 @@ def test_options_with_which_a_run_would_not_translate(option: str, value: object
         check_generation(OmegaConf.create({"generation": {**search, option: value}}))
 
 
-@pytest.mark.parametrize(
-    ("text", "overrides"),
-    [
-        ("generation: {score_reference: true}\n", []),
-        ("", ["generation.score_reference=true"]),
-        ("", ["++generation.score_reference=true"]),
-        ("", ["generation.score_reference=false,true"]),
-    ],
-)
-def test_a_sweep_whose_runs_would_not_translate(
-    text: str, overrides: list[str], tmp_path: Path
-) -> None:
-    """Before anything is trained, however the option is given."""
-    mine = tmp_path / "mine.yaml"
-    mine.write_text(f"# @package _global_\n{COLLAB}{text}")
-    with refusing("generation.score_reference: is not possible in a run"):
-        plan(mine, overrides)
-
-
 @pytest.mark.parametrize("where", ["override", "word", "file"])
 def test_fine_tuning_by_a_configuration_of_ones_own(where: str, tmp_path: Path) -> None:
     """Its models are found next to those of this project, wherever the search path is given."""
@@ -511,12 +475,6 @@ def test_fine_tuning_by_a_configuration_of_ones_own(where: str, tmp_path: Path) 
     assert settings(config)["optimization.max_update"] == 250
     assert "model.dropout" in settings(config)
     assert "common.log_interval" not in settings(config)
-
-
-def test_stock_transformers_are_planned() -> None:
-    """Their options are in no list of fairseq's."""
-    (job,) = plan(config_folder() / "experiment" / "iwslt14.yaml", ["model=vanilla"])
-    assert job.config.model._name == "transformer"
 
 
 @pytest.mark.parametrize(
@@ -604,3 +562,79 @@ def test_moses_tokens_have_two_further_scores(
     assert f"BLEU4 = {facts['compound_split_bleu']:.2f}," in capsys.readouterr().out
     assert 20 < facts["compound_split_bleu"] < 99
     assert "tok:none" in facts["tokenised_signature"]
+
+
+# ---- records -------------------------------------------------------------------------------------
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    """Unknown fields are left out, and missing ones have their default."""
+    record = replace(some_record(seed=3), heads_by_type={"encoder": [4, 2]}, key_dim=None)
+    write_json(tmp_path / "score.json", {**asdict(record), "unknown": "field"})
+    assert read(Record, tmp_path / "score.json") == record
+    assert (record.seed, record.command) == (3, None)
+
+
+def test_missing_fields_are_named(tmp_path: Path) -> None:
+    facts = facts_of("collab", 64)
+    del facts["seed"]
+    write_json(tmp_path / "score.json", facts)
+    with refusing("score.json", "'seed'"):
+        Run(tmp_path).score()
+
+
+def test_how_a_run_was_started_and_why_it_failed(tmp_path: Path) -> None:
+    path = tmp_path / "file.json"
+    assert read(Started, path) is None
+    path.write_text('{"overrides": {"model.key_dim": "8"}, "date": "2026-11-21"}')
+    started = read(Started, path)
+    assert started == Started({"model.key_dim": "8"}, date="2026-11-21")
+    path.write_text('{"verdict": "failed"}')
+    with refusing("file.json", "'reason'"):
+        read(Outcome, path)
+
+
+# ---- origins -------------------------------------------------------------------------------------
+
+
+def test_circumstances() -> None:
+    found = circumstances(cpu=True)
+    assert found.keys() == {"commit", "versions", "hardware", "date"}
+    assert found["versions"]["torch"] == version("torch")
+    assert re.match(r"3\.\d+\.\d+", found["versions"]["python"])
+    assert datetime.fromisoformat(found["date"]).hour == 0
+    assert found["hardware"] == hardware(cpu=True)
+    assert re.search(r"\S, \d+ cores, \d+ threads? a training$", found["hardware"])
+
+
+def test_no_commit_of_a_repository_that_we_are_installed_in(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for command in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "theirs"]):
+        identity = ["-c", "user.name=n", "-c", "user.email=e"]
+        subprocess.run(["git", *identity, *command], cwd=tmp_path, check=True)
+    for folder, known in (("collab_common", True), ("env/collab_common", False)):
+        (tmp_path / folder).mkdir(parents=True)
+        monkeypatch.setattr(provenance, "__file__", str(tmp_path / folder / "provenance.py"))
+        assert (provenance.commit() is not None) == known
+
+
+def test_no_reference_before_the_score(tmp_path: Path) -> None:
+    with refusing("new"):
+        Run(start_run(tmp_path, "new")).reference()
+
+
+@pytest.mark.parametrize("content", [b"a: [1", b"- 1"])
+def test_a_faulty_configuration_is_one_line(tmp_path: Path, content: bytes) -> None:
+    run = Run(start_run(tmp_path, "run"))
+    run.config_file.write_bytes(content)
+    with refusing(str(run.config_file)):
+        run.config()
+
+
+def test_an_unreadable_score_is_named(tmp_path: Path) -> None:
+    run = Run(start_run(tmp_path, "run"))
+    assert run.score() is None
+    run.score_file.write_text(json.dumps({"bleu": 1.0})[:-1])
+    with refusing(str(run.score_file)):
+        run.score()

@@ -27,7 +27,6 @@ from collab_lab.conversion.converter import Converter
 from collab_lab.conversion.kinds import Collaborative
 from collab_lab.export import model as export
 from collab_lab.metrics.loss import say_if_guessing, say_if_guessing_valid
-from collab_lab.pricing.bits import Point, cheapest
 from collab_lab.pricing.heads import head_prices
 from collab_lab.pricing.statistics import collect
 from collab_lab.pruning.choices import without_gates
@@ -113,10 +112,7 @@ def test_inputs_that_hardly_vary(options: dict[str, Any], tmp_path: Path) -> Non
 @pytest.mark.parametrize("arch", ["transformer", "transformer_lm", "transformer_headsize_n"])
 def test_statistics_of_half_precision(arch: str, dtype: torch.dtype, tmp_path: Path) -> None:
     if "_lm" in arch:
-        whole = in_memory(arch)
-        batch = sample()
-        batch["net_input"] = {"src_tokens": batch["net_input"].pop("prev_output_tokens")}
-        batches = [batch]
+        whole, batches = in_memory(arch), [sample(lm=True)]
     else:
         whole = model_of(tmp_path / "c.pt", arch)
         batches = samples(whole, "train", 9)
@@ -250,24 +246,6 @@ def test_the_callers_gates_stay(tmp_path: Path) -> None:
     assert all(torch.equal(x, before[name]) for name, x in model.model.state_dict().items())
 
 
-@pytest.mark.parametrize("scale", [1e-9, 1e-6, 1e-3, 1.0, 1e3])
-def test_the_cheapest_sizes_at_any_size_of_prices(scale: float) -> None:
-    torch.manual_seed(1)
-    for _ in range(20):
-        curves = {
-            name: [Point(i, i, 0, 0, scale * price) for i, price in enumerate(curve)]
-            for name, curve in enumerate(torch.rand(4, 5).sort(descending=True)[0].tolist())
-        }
-        found = cheapest(curves, {"cache": 8})
-        assert found is not None
-        least = {0: 0.0}  # by cost, of all choices
-        for curve in curves.values():
-            sums = [(c + p.cache, x + p.price) for c, x in least.items() for p in curve]
-            least = {c: min(x for d, x in sums if d == c) for c, _ in sums}
-        best = min(price for cost, price in least.items() if cost <= 8)
-        assert sum(p.price for p in found.values()) == pytest.approx(best, rel=1e-9)
-
-
 # ---- what a command says -------------------------------------------------------------------------
 
 
@@ -364,14 +342,8 @@ def test_options_of_the_training(
 
 def test_a_language_model_whose_option_fairseq_ignores() -> None:
     model = in_memory("transformer_lm", scale_heads=True, max_target_positions=40)
-    converter = Converter(model, Collaborative(), collect(model, [lm_batch()]))
+    converter = Converter(model, Collaborative(), collect(model, [sample(lm=True)]))
     assert converter.convert(dict.fromkeys(attentions(model.model), 16))
-
-
-def lm_batch() -> dict[str, Any]:
-    batch = sample()
-    batch["net_input"] = {"src_tokens": batch["net_input"].pop("prev_output_tokens")}
-    return batch
 
 
 def test_layers_to_keep_of_a_checkpoint(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from refusals import refusing
 from collab_common import ATTENTION_TYPES
 from collab_lab.pruning import votes as votes_file
 from collab_lab.pruning.surgery import pruned
-from collab_lab.pruning.votes import Count, cast, count_votes, elected, hard
+from collab_lab.pruning.votes import Count, cast, count_votes, elected
 from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.attention.head_groups import head_group_attentions
 
@@ -61,32 +61,6 @@ def test_groups_that_a_batch_numbers_otherwise_vote_for_the_trained_ones() -> No
     reference = torch.eye(2)[torch.tensor([0, 0, 0, 1, 1, 1])]
     found = cast(torch.outer(places, places)[None], reference[None])
     assert found.votes.tolist() == [[[0, 0, 0, 0, 0, 1], [1, 0, 0, 0, 0, 0]]]
-
-
-def test_attentions_of_several_sizes_vote_together_as_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    source = trained(GROUPED, heads_in_encoder="6,4", head_size=4, head_groups="2")
-    together = votes(source)
-    monkeypatch.setattr(
-        votes_file, "equal_sizes", lambda found: [[place] for place in range(len(found))]
-    )
-    alone = votes(source)
-    assert together == alone
-
-
-def test_trained_groups_keep_their_numbers() -> None:
-    source = known()
-    for attention in head_group_attentions(source.model):
-        attention.membership.copy_(torch.tensor([[0.0, 1], [0, 1], [1, 0], [0, 1]]))
-    for layers in votes(source).votes.values():
-        assert layers == [[[0, 0, 3, 0], [0, 0, 0, 3]]] * 2
-
-
-def test_an_average_of_groups_votes_by_majority() -> None:
-    membership = torch.tensor([[0.2, 0.8], [0, 1], [1, 0], [0, 1]])
-    assert hard(membership).tolist() == [[0, 1], [0, 1], [1, 0], [0, 1]]
-    assert not hard(torch.zeros(4, 2)).any()
 
 
 def test_a_model_without_groups_is_rejected() -> None:

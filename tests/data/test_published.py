@@ -1,16 +1,21 @@
-"""WMT14: what each variant makes of the published layout, and what it refuses."""
+"""IWSLT14 and WMT14: what each variant makes of the published layout, and what it refuses."""
 
 from __future__ import annotations
 
 import tarfile
 from pathlib import Path
 
+import pytest
 from corpus_archives import (
+    ENGLISH,
+    TEST,
+    TRAIN,
     data_of,
     filled,
     full_test,
     google,
     lines,
+    small_iwslt14,
     text,
     text_of,
     tgz,
@@ -19,13 +24,87 @@ from corpus_archives import (
 from refusals import refusing
 from text_tools import error_line, manifest, run
 
-from data_prep.wmt14 import corpus
+from data_prep import wmt14
+from data_prep.iwslt14 import corpus
+
+
+def made(out: Path, source: Path, variant: str, pair: tuple[str, str] = ("de", "en")) -> Path:
+    return text_of(corpus(variant, pair), out, source)
+
+
+def test_as_fairseqs_script(source: Path, tmp_path: Path) -> None:
+    text = made(tmp_path / "out", source, "fairseq")
+    kept = [i for i in range(1, 101) if i % 20]  # 3 tokens are too few for the 5 of the other side
+    valid = [i for at, i in enumerate(kept, 1) if at % 23 == 0]
+    train = [i for at, i in enumerate(kept, 1) if at % 23]
+    assert lines(text / "train.en") == [f"sentence {i} is well-known ." for i in train]
+    assert lines(text / "train.de") == [f"satz {i} kennt man ." for i in train]
+    assert lines(text / "valid.en") == [f"sentence {i} is well-known ." for i in valid]
+    # nothing is unescaped, the typographic apostrophe is replaced, and all is escaped once more
+    assert lines(text / "test.en") == ["that &apos;s bear &apos;s e-mail &amp; amp ; more ."] * 5
+    assert lines(text / "raw" / "test.en") == [TEST["en"][0].lower()] * 5
+    assert lines(text / "raw" / "test.cased.en") == TEST["en"] * 5
+    told = manifest(text)
+    assert told["steps"]["cleaned"]["ratio"] == 5
+    assert told["steps"]["carved"] == {"read": 95, "carved": 4}
+    assert corpus("fairseq", ("de", "en")).form == {
+        "subwords": "subword_nmt",
+        "moses": True,
+        "lowercased": True,
+        "hyphens": None,
+    }
+
+
+def test_paper3_splits_hyphens_everywhere(source: Path, tmp_path: Path) -> None:
+    text = made(tmp_path / "out", source, "paper3")
+    assert lines(text / "train.en")[0] == "sentence 1 is well ##at##-##at## known ."
+    assert lines(text / "valid.en")[0].endswith("is well ##at##-##at## known .")
+    assert "e ##at##-##at## mail" in lines(text / "test.en")[0]
+    assert "comparable with arXiv 2305.14380 only" in manifest(text)["options"]["note"]
+
+
+@pytest.mark.parametrize("pair", [("en", "it"), ("it", "en"), ("en", "fr"), ("en", "de")])
+def test_other_pairs(pair: tuple[str, str], tmp_path: Path) -> None:
+    """Each has its own archive; Italian has another of the five test sets."""
+    train = {pair[0]: ENGLISH, pair[1]: [sentence.title() for sentence in ENGLISH]}
+    name = "de-en" if "de" in pair else "-".join(pair)  # the only one that is served
+    content = small_iwslt14(train, {lang: ["One."] for lang in pair}, name)
+    source = filled(tmp_path / "from", {f"{name}.tgz": content})
+    text = made(tmp_path / "out", source, "fairseq", pair)
+    assert len(lines(text / f"test.{pair[1]}")) == 5
+
+
+def test_french_archive_without_a_set(tmp_path: Path) -> None:
+    """Two public listings lack TEDX.dev2012: it is taken where it is there."""
+    train = {"en": ENGLISH, "fr": [sentence.title() for sentence in ENGLISH]}
+    content = small_iwslt14(
+        train, {"en": ["One."], "fr": ["Un."]}, "en-fr", without=("TEDX.dev2012",)
+    )
+    source = filled(tmp_path / "from", {"en-fr.tgz": content})
+    text = made(tmp_path / "out", source, "fairseq", ("en", "fr"))
+    assert len(lines(text / "test.fr")) == 4
+
+
+def test_unequal_lengths(tmp_path: Path) -> None:
+    train = TRAIN | {"en": [*ENGLISH, "One more."]}
+    source = filled(tmp_path / "from", {"de-en.tgz": small_iwslt14(train, TEST)})
+    with refusing("train.tags.de has 100 lines of text, ", "train.tags.en has 101;"):
+        made(tmp_path / "out", source, "fairseq")
+    assert not (tmp_path / "out-text").exists()
+
+
+def test_no_archive(tmp_path: Path) -> None:
+    with refusing("absent/de-en.tgz"):
+        made(tmp_path / "out", tmp_path / "absent", "fairseq")
+
+
+# ---- WMT14 ---------------------------------------------------------------------------------------
 
 QUOTED = "\u201eTest\u2019s\u201c 1"  # typographic quotes and apostrophe
 
 
-def made(out: Path, source: Path, variant: str, languages: tuple[str, str] = ("en", "de")) -> Path:
-    return text_of(corpus(variant, languages).with_own_archives(), out, source)
+def wmt(out: Path, source: Path, variant: str, languages: tuple[str, str] = ("en", "de")) -> Path:
+    return text_of(wmt14.corpus(variant, languages).with_own_archives(), out, source)
 
 
 def numbered(corpora: tuple[str, ...] = ("Europe", "Crawl", "News")) -> dict[str, bytes]:
@@ -44,7 +123,7 @@ def numbered(corpora: tuple[str, ...] = ("Europe", "Crawl", "News")) -> dict[str
 
 
 def test_variant_wmt14(tmp_path: Path) -> None:
-    out = made(tmp_path / "out", filled(tmp_path / "from", numbered()), "wmt14")
+    out = wmt(tmp_path / "out", filled(tmp_path / "from", numbered()), "wmt14")
     corpora = [("Europe", i) for i in range(150)] + [("Crawl", i) for i in range(150)]
     corpora += [("News", i) for i in range(150)]
     assert lines(out / "train.en") == [f"{what} {i} well @-@ known" for what, i in corpora]
@@ -56,7 +135,7 @@ def test_variant_wmt14(tmp_path: Path) -> None:
 
 def test_variant_fairseq(tmp_path: Path) -> None:
     """Every 100th of all pairs together validates; the test set is not normalised."""
-    out = made(tmp_path / "out", filled(tmp_path / "from", numbered()), "fairseq")
+    out = wmt(tmp_path / "out", filled(tmp_path / "from", numbered()), "fairseq")
     assert lines(out / "valid.en") == [
         "Europe 99 well @-@ known",
         "Crawl 49 well @-@ known",
@@ -66,8 +145,8 @@ def test_variant_fairseq(tmp_path: Path) -> None:
     assert len(lines(out / "train.en")) == 446
     assert lines(out / "test.de") == ["„ Test &apos; s “ 1"]
     assert manifest(out)["steps"]["carved"] == {"read": 450, "carved": 4}
-    assert corpus("fairseq").vocab_size == 40_000
-    assert "dev.tgz" not in {one.name for one in corpus("fairseq").archives}
+    assert wmt14.corpus("fairseq").vocab_size == 40_000
+    assert "dev.tgz" not in {one.name for one in wmt14.corpus("fairseq").archives}
 
 
 FRENCH = ("en", "fr")
@@ -81,7 +160,7 @@ def test_english_french(tmp_path: Path) -> None:
         for name in names
     }
     source = filled(tmp_path / "from", wmt14_en_fr(corpora, {g: [QUOTED] for g in FRENCH}))
-    out = made(tmp_path / "out", source, "fairseq", FRENCH)
+    out = wmt(tmp_path / "out", source, "fairseq", FRENCH)
     assert lines(out / "valid.fr") == ["giga 132 l&apos; eau d&apos; or"], "the 1333rd pair"
     assert lines(out / "valid.en") == ["giga 132 l &apos;eau d &apos;or"]
     train = lines(out / "train.fr")
@@ -89,16 +168,16 @@ def test_english_french(tmp_path: Path) -> None:
     assert [line.split()[0] for line in train[::300]] == list(names)
     assert lines(out / "test.fr") == ["„ Test&apos; s “ 1"]
     assert manifest(out)["options"]["valid"] == "every 1333rd training pair"
-    options = corpus("fairseq", FRENCH).dictionaries
+    options = wmt14.corpus("fairseq", FRENCH).dictionaries
     assert options == [], "dictionaries are not joined"
-    assert [one.name for one in corpus("fairseq", FRENCH).archives] == list(
+    assert [one.name for one in wmt14.corpus("fairseq", FRENCH).archives] == list(
         wmt14_en_fr(corpora, {g: [] for g in FRENCH})
     )
 
 
 def test_variant_of_english_german_alone() -> None:
     with refusing("--variant google"):
-        corpus("google", FRENCH)
+        wmt14.corpus("google", FRENCH)
 
 
 def test_too_long_and_too_unequal_pairs_go(tmp_path: Path, no_fairseq: None) -> None:
@@ -112,7 +191,7 @@ def test_too_long_and_too_unequal_pairs_go(tmp_path: Path, no_fairseq: None) -> 
     dev = {"dev/newstest2013.en": b"a b c d e\n", "dev/newstest2013.de": b"a\n"}
     archives["dev.tgz"] = tgz(dev)
     source = filled(tmp_path / "from", archives)
-    told = manifest(data_of(corpus("wmt14").with_own_archives(), tmp_path / "out", source))
+    told = manifest(data_of(wmt14.corpus("wmt14").with_own_archives(), tmp_path / "out", source))
     assert told["cleaned"].keys() == {"train"}
     train = told["cleaned"]["train"]
     assert train["read"] - train["kept"] == 2
@@ -125,7 +204,7 @@ def test_variant_google(tmp_path: Path, no_fairseq: None) -> None:
     """Nothing is changed; the dictionary has 32,768 symbols; the reference is WMT's."""
     archives = google()
     source = filled(tmp_path / "from", archives)
-    google_corpus = corpus("google").with_own_archives()
+    google_corpus = wmt14.corpus("google").with_own_archives()
     data = data_of(google_corpus, tmp_path / "out", source)
     taken = extracted(source / "wmt16_en_de.tar.gz", tmp_path)
     for split, stem in (("train", "train.tok.clean"), ("test", "newstest2014.tok")):
@@ -139,7 +218,7 @@ def test_variant_google(tmp_path: Path, no_fairseq: None) -> None:
     assert options == ["--joined-dictionary", "--nwordssrc=32768", "--nwordstgt=32768"]
     filled(source, {"test-full.tgz": full_test({"en": ["one"], "de": ["eins"]})})
     with refusing("test.de", "2014.de.sgm"):
-        made(tmp_path / "other", source, "google")
+        wmt(tmp_path / "other", source, "google")
 
 
 def extracted(archive: Path, folder: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Which of torch's kernels runs; that it computes the equation is in test_attention_parity.py."""
+"""Which of torch's kernels runs, and our dropout; test_attention_parity.py has the equations."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import contextlib
 
 import pytest
 import torch
+from fairseq.modules.fairseq_dropout import FairseqDropout
 from operators import Operators, aten
+from toy_language_models import FAMILIES
 
 from fairseq_collab.attention import CollaborativeAttention, HeadAttention, SeparateAttention
 from fairseq_collab.attention.head_groups import HeadGroupAttention
 from fairseq_collab.attention.scores import F, fused_heads
+from fairseq_collab.cpu_kernels.dropout import LEVELS, Dropout
 
 D, H, MANY = 64, 4, 256
 FUSED = aten._scaled_dot_product_flash_attention_for_cpu
@@ -95,3 +98,51 @@ def test_masks_have_the_type_of_queries(
     masks = [forbidden if t == "bool" else forbidden.to(getattr(torch, t)) * -9 for t in types]
     heads = fused_heads(q, q, q, *masks)
     assert (given, heads.dtype) == ([dtype], dtype)
+
+
+# ---- dropout -------------------------------------------------------------------------------------
+
+NUMBERS = 2**20
+
+
+@pytest.mark.parametrize("p", [0.1, 0.3, 0.5])
+def test_elements_are_dropped_independently_at_the_rate(p: float) -> None:
+    """Within five standard deviations, for each of the four that share a word, and for pairs."""
+    torch.manual_seed(1)
+    y = Dropout(p)(torch.ones(NUMBERS, dtype=torch.float64))
+    dropped = (y == 0).double()
+    rows = dropped.view(-1, 4)
+    deviation = (p * (1 - p) / len(rows)) ** 0.5
+    assert torch.allclose(rows.mean(0), torch.tensor(p).double(), atol=5 * deviation)
+    pairs = rows[:, :-1] * rows[:, 1:]
+    assert torch.allclose(pairs.mean(0), torch.tensor(p * p).double(), atol=5 * deviation)
+    kept = round((1 - p) * LEVELS)
+    assert torch.equal(y.unique(), torch.tensor([0, LEVELS / kept], dtype=torch.float64))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_dropped_elements_have_no_gradient(dtype: torch.dtype) -> None:
+    x = torch.randn(7, 5, 3, dtype=dtype).transpose(0, 1).requires_grad_()  # 105: no multiple of 4
+    y = Dropout(0.4)(x)
+    y.sum().backward()
+    assert y.dtype == dtype
+    assert y.shape == x.shape
+    assert x.grad is not None
+    assert 0 < (x.grad == 0).sum() < x.numel()
+    torch.testing.assert_close(y, x * x.grad)
+
+
+@pytest.mark.parametrize("p", [0.0, 1e-6, 1 - 1e-6, 1.0])
+def test_rates_beyond_sixteen_bits_use_torch(p: float) -> None:
+    x = torch.randn(1000)
+    torch.manual_seed(1)
+    expected = FairseqDropout(p)(x)
+    torch.manual_seed(1)
+    assert torch.equal(Dropout(p)(x), expected)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_all_dropout_of_a_model_is_ours(family: str) -> None:
+    modules = FAMILIES[family]().modules()
+    kinds = {type(module) for module in modules if isinstance(module, FairseqDropout)}
+    assert kinds == {Dropout}

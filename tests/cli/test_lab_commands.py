@@ -1,0 +1,350 @@
+"""``fairseq-collab prices``, ``reparametrize``, ``advise`` and ``heads`` on real checkpoints."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import toy_checkpoints
+from cli.conftest import MODEL, SHORT
+from commands import USER_DIR, refuse, succeed
+from refusals import refusing
+
+from collab_common.errors import UserError
+from collab_lab.advice import advisor
+from collab_lab.analysis import stages
+from collab_lab.cli import advise
+from collab_lab.cli import main as cli
+from collab_lab.cli import reparametrize as command
+from collab_lab.cli.main import main
+from collab_lab.metrics.cost import totals
+from collab_lab.metrics.loss import mean_bits
+from collab_lab.results import prices_page
+from collab_lab.trained.checkpoint import open_model, samples
+from fairseq_compat.fairseq_fixes import UNDEFINED
+
+pytestmark = pytest.mark.slow
+
+
+def test_prices_of_a_stock_model(stock: Path, data: Path, tmp_path: Path) -> None:
+    """Each attention and head has a price; the sum of a check is that of what was built."""
+    output = succeed(
+        "fairseq-collab", "prices", stock, data, "--sentences=50", "--check", "--cpu",
+        "--out", tmp_path,
+    )  # fmt: skip
+    content = json.loads((tmp_path / "prices.json").read_text())
+    assert [one["type"] for one in content["attentions"]] == ["encoder", "decoder", "cross"]
+    for one in content["attentions"]:
+        assert len(one["heads"]) == 4
+        assert all(price > 0 for price in one["heads"])
+        for points in one["sizes"].values():
+            prices = [point["price"] for point in points if point["size"]]
+            assert prices == sorted(prices, reverse=True)
+            assert prices[-1] < 1e-9
+        for bits in ("8 bits", "4 bits"):
+            assert (bits in one) == (one["type"] != "encoder")
+            assert all(0 < points[-1]["price"] < 0.1 for points in one.get(bits, {}).values())
+    assert {one["change"].split(",")[0] for one in content["checks"]} >= {"latent", "own"}
+    assert {one["change"].split(": ")[-1] for one in content["checks"]} >= {"8", "4", "auto"}
+    assert "4-bit KV cache" in output
+    assert all(one["price"] > 0 for one in content["checks"])
+    assert "cross-attention 0" in output
+    assert prices_page.summary(content) in (tmp_path / "prices.md").read_text()
+    assert (tmp_path / "prices.svg").stat().st_size > 1000
+
+
+def test_layers_without_heads(stock: Path, data: Path, tmp_path: Path) -> None:
+    """They have no price; the sentences are those that were read; cross-attention has to stay."""
+    out = tmp_path / "some.pt"
+    prune = ("fairseq-collab", "prune", stock, data, "--out", out)
+    for choice in (["--keep-heads", "cross:-"], ["--types", "cross", "--remove-share=1"]):
+        assert "no head of cross-attention is left" in refuse(*prune, *choice)
+    succeed(*prune, "--keep-heads", "encoder:-")
+    prices = ("fairseq-collab", "prices", out, data, "--sentences=100000", "--cpu")
+    succeed(*prices, "--out", tmp_path)
+    content = json.loads((tmp_path / "prices.json").read_text())
+    assert [one["type"] for one in content["attentions"]] == ["decoder", "cross"]
+    assert content["sentences"] < 100_000
+
+
+# ---- reparametrize -------------------------------------------------------------------------------
+
+STOCK = [o for o in MODEL if "key-dim" not in o and "arch" not in o]
+
+
+def run(*arguments: object) -> dict[str, Any]:
+    """The command, in this process; its report."""
+    args = command.build_parser().parse_args([*map(str, arguments), "--cpu"])
+    return command.reparametrize(args)
+
+
+def translations(checkpoint: Path, data: Path) -> list[str]:
+    output = succeed(
+        "fairseq-generate", data, *USER_DIR, "--path", checkpoint, "--beam=3", "--cpu",
+        "--max-tokens=2000",
+    )  # fmt: skip
+    return sorted(re.findall(r"^H-\d+\t.*", output, re.MULTILINE))
+
+
+@pytest.mark.parametrize(
+    ("to", "size", "title"),
+    [
+        ("grouped-query", "key-value-heads=2", "G"),
+        ("latent", "latent-dim=24", "r"),
+        ("headsize", "key-dim=16", "K"),
+    ],
+)
+def test_shared_keys_and_values_translate_and_train_on(
+    to: str, size: str, title: str, stock: Path, data: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "shared.pt"
+    report = run(stock, f"--to={to}", f"--{size}", "--sentences=50", "--out", out)
+    arch = report["arch"]
+    assert arch == f"transformer_{to.replace('-', '_')}" + "_n" * (to == "headsize")
+    assert all(0 < one["price"] < 1 for one in report["attentions"])
+    assert command.report(report).split()[:2] == ["attention", title]
+    assert len(translations(out, data)) > 10
+    scale = ["--attention-scale=embed"] * (to == "headsize")
+    succeed(
+        "fairseq-train", data, *USER_DIR, f"--arch={arch}", *STOCK, *SHORT, f"--{size}", *scale,
+        "--finetune-from-model", out, "--save-dir", tmp_path / "tuned",
+    )  # fmt: skip
+
+
+def test_a_share_is_spread_and_checked(stock: Path, data: Path, tmp_path: Path) -> None:
+    """The cache of the encoder is none; the reported loss is that of the written model."""
+    out = tmp_path / "latent.pt"
+    run_ = partial(run, stock, "--to=latent", "--sentences=50", "--check", "--out")
+    numbers = run_(tmp_path / "numbers.pt", "--cache=0.125", "--cache-bits=none")
+    widths = [one["latent_dim"] for one in numbers["attentions"]]
+    assert [one["type"] for one in numbers["attentions"]] == ["decoder", "cross"]
+    assert sum(widths) <= 0.125 * 4 * 32
+    assert "cache-bits" not in numbers["fine_tuning"]
+    assert {one["bits"] for one in numbers["attentions"]} == {None}
+    report = run_(out, "--cache=0.125")
+    assert 0 < report["price"] < numbers["price"]
+    for one in report["attentions"]:
+        assert one["bits"] in (8, 4)
+        assert f"--cache-bits-in-{one['type']} {one['bits']}" in report["fine_tuning"]
+        assert f"--latent-dim-in-{one['type']} {one['latent_dim']}" in report["fine_tuning"]
+    assert "cache bits" in command.report(report)
+    trained = open_model(out, data)
+    bits = mean_bits(trained.model, samples(trained, "valid", 1000))
+    assert report["valid_bits"] == pytest.approx(bits, abs=1e-4)
+    assert report["valid_bits"] != report["valid_bits_before"]
+    assert "validation loss" in command.report(report)
+    assert totals(trained.model)["cache"] <= 0.125 * 16 * 4 * 32
+    with pytest.raises(UserError, match="the least is"):
+        run(stock, "--to=latent", "--parameters=0.1", "--sentences=50", "--out", out)
+
+
+@pytest.mark.parametrize("bits", ["5", "16", "8,8,8", "auto,8", "4,", ""])
+def test_bits_that_are_none(bits: str, stock: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cache-bits"):
+        run(stock, "--to=latent", "--cache=0.5", f"--cache-bits={bits}", "--out", tmp_path / "a.pt")
+
+
+# ---- advise --------------------------------------------------------------------------------------
+
+
+def advised(checkpoint: Path, data: Path, out: Path, *options: str) -> int:
+    command = [str(checkpoint), str(data), "--out", str(out), "--sentences=12", *options]
+    return advise.main(command)
+
+
+def test_an_answer_and_other_targets_in_its_folder(
+    stock: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "advice"
+    assert advised(stock, data, out, "--want", "cache=0.6", "--max-loss=9") == 0
+    found = json.loads((out / "cache-0.6.json").read_text())
+    (answer,) = [one for one in found["candidates"] if one["name"] == found["answer"]]
+    assert answer["shares"]["cache"] <= 0.6
+    # The numbers of sentences that there were, not those that were asked for.
+    valid = (data.parent / "text" / "valid.en").read_text().count("\n")
+    assert found["sentences"] == {"predicted": 12, "measured": valid}
+    assert open_model(out / "cache-0.6.pt", data).arch != "transformer"
+    # Nothing of the first target is lost, neither by a second one nor by the same again.
+    before = {path: path.read_bytes() for path in out.iterdir()}
+    monkeypatch.setattr(advisor, "chosen", lambda *_: None)
+    assert advised(stock, data, out, "--want", "multiply-adds=0.9", "cache=0.9") == 1
+    with refusing("cache-0.6.pt", "--force"):
+        advised(stock, data, out, "--want", "cache=0.6")
+    assert all(path.read_bytes() == content for path, content in before.items())
+    other = json.loads((out / "multiply-adds-0.9_cache-0.9.json").read_text())
+    assert (other["want"], other["answer"]) == ({"multiply-adds": 0.9, "cache": 0.9}, None)
+
+
+@pytest.mark.parametrize("wanted", ["cache=0.6", "parameters=0.95"])
+@pytest.mark.parametrize("model", ["stock", "trained", "ordinary_lm"])
+def test_the_printed_commands_make_the_same_models(
+    model: str,
+    wanted: str,
+    data: Path,
+    monolingual: Path,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    checkpoint: Path = request.getfixturevalue(model)
+    text = monolingual if model == "ordinary_lm" else data
+    monkeypatch.setattr(advisor, "MEASURED", 9)
+    built: list[advisor.Final] = []
+    choose = advisor.chosen
+
+    def recorded(finals: list[advisor.Final], *args: Any) -> advisor.Final | None:
+        built.extend(finals)
+        return choose(finals, *args)
+
+    monkeypatch.setattr(advisor, "chosen", recorded)
+    assert advised(checkpoint, text, tmp_path, "--want", wanted, "--max-loss=9") == 0
+    lines = capsys.readouterr().out.splitlines()
+    commands = [shlex.split(line) for line in lines if line.startswith("    fairseq-collab ")]
+    assert len(commands) == len(built) > 0
+    for words, one in zip(commands, built, strict=True):
+        assert main(words[1:]) == 0
+        made = open_model(Path(words[-1]), text)
+        assert made.arch == one.model.arch
+        for name, weight in one.model.model.state_dict().items():
+            if not name.endswith(UNDEFINED):
+                torch.testing.assert_close(made.model.state_dict()[name], weight, msg=name)
+
+
+def test_refusals(stock: Path, data: Path, tmp_path: Path) -> None:
+    with refusing("parameters=0.01", "the least is parameters=0."):
+        advised(stock, data, tmp_path / "a", "--want", "parameters=0.01")
+    with refusing(str(tmp_path / "gone")):
+        advised(stock, tmp_path / "gone", tmp_path / "b", "--want", "cache=0.5")
+
+
+# ---- heads ---------------------------------------------------------------------------------------
+
+MEASURES = {"confidence", "positional", "rare", "importance", "price", "relevance"}
+ATTENTION_TYPES = ("encoder", "decoder", "cross")
+CROSS_SELF = {"cross_self_attention": True, "no_cross_attention": True}
+
+
+@pytest.fixture(scope="module")
+def codes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Codes that make whole words of the copy task's, as its dictionary has them."""
+    path = tmp_path_factory.mktemp("codes") / "code"
+    merges = [f"w {i}</w>" for i in range(10)] + ["w 1", "w1 0</w>", "w1 1</w>"]
+    path.write_text("\n".join(["#version: 0.2", *merges]) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def trees(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Words that all depend on the next one, in two sentences; and a sentence that is too long."""
+
+    def tree(length: int) -> str:
+        rows = [
+            f"{i}\tw{i % 12}\tw\tX\t_\t_\t{i + 1 if i < length else 0}\tobj\t_\t_"
+            for i in range(1, length + 1)
+        ]
+        return "\n".join(rows) + "\n\n"
+
+    path = tmp_path_factory.mktemp("trees") / "trees.conllu"
+    path.write_text(tree(5) + tree(8) + tree(2000))
+    return path
+
+
+def analysis(out: Path, *arguments: object) -> dict[str, Any]:
+    """The analysis that the command, which succeeds, has written."""
+    assert cli.main(["heads", *map(str, arguments), "--out", str(out)]) == 0
+    return json.loads((out / "heads.json").read_text())
+
+
+def test_a_collaborative_model(
+    trained: Path, data: Path, codes: Path, trees: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "new" / "folder"
+    found = analysis(
+        out, trained, data, "--conllu", trees, "--subwords", codes, "--relevance-sentences", 4
+    )  # fmt: skip
+    about = [found[name] for name in ("arch", "subset", "sentences")]
+    assert about == ["transformer_collab", "valid", 50]
+    assert found["heads"] == {type_: [4] for type_ in ATTENTION_TYPES}
+    assert {"commit", "versions", "hardware", "date", "command"} < set(found)
+    assert set(found["measures"]) == MEASURES
+    assert found["relevance"]["sentences"] == 4
+    for name, measure in found["measures"].items():
+        for type_ in ATTENTION_TYPES:
+            applies = (
+                type_ == "encoder" if "rare" in name else type_ != "cross" or "pos" not in name
+            )
+            assert (measure[type_] is not None) == applies, (name, type_)
+            assert not applies or [len(layer) for layer in measure[type_]] == [4]
+    syntax = found["syntax"]
+    assert (syntax["sentences"], syntax["too_long"]) == (2, 1)
+    up = syntax["relations"]["obj"]["dependent->head"]
+    assert (up["pairs"], up["baseline"]) == (11, {"offset": 1, "accuracy": 1})
+    assert "(heads.svg)" in (out / "heads.md").read_text()
+    assert (out / "heads.pdf").read_bytes().startswith(b"%PDF")
+    assert "| obj dependent->head |" in (out / "heads.md").read_text()
+
+
+def test_an_interrupted_analysis_is_resumed(
+    stock: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each measure is kept; the same command measures the others; another model is rejected."""
+    arguments = [stock, data, "--relevance-sentences=2", "--subset=test"]
+
+    def interrupted(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stages, "relevance", interrupted)
+        assert cli.main(["heads", *map(str, arguments), "--out", str(tmp_path)]) == 130
+    kept = json.loads((tmp_path / "heads.json").read_text())
+    assert set(kept["measures"]) == MEASURES - {"relevance"}
+    assert "**confidence**" in (tmp_path / "heads.md").read_text()
+    monkeypatch.setattr(stages, "attention", interrupted)
+    found = analysis(tmp_path, *arguments, "--cpu")
+    assert set(found["measures"]) == MEASURES
+    assert found["command"] == kept["command"]
+    assert [stage for stage, made in found["resumed"].items() if "--cpu" in made["command"]] == [
+        "relevance"
+    ]
+    assert (
+        f"Later, relevance: `{found['resumed']['relevance']['command']}`"
+        in (tmp_path / "heads.md").read_text()
+    )
+    assert found["measures"]["confidence"] == kept["measures"]["confidence"]
+    assert cli.main(["heads", str(stock), str(data), "--out", str(tmp_path)]) == 1  # valid
+
+
+@pytest.mark.parametrize(
+    ("arch", "options", "said"),
+    [
+        ("transformer", {"cross_self_attention": True}, "--cross-self-attention"),
+        ("transformer", CROSS_SELF, "--cross-self-attention"),
+        ("transformer_align", {"full_context_alignment": True}, "--full-context-alignment"),
+        ("transformer", {"no_cross_attention": True}, None),
+        ("transformer_align", {}, None),
+    ],
+)
+def test_other_stock_models(
+    arch: str, options: dict[str, Any], said: str | None, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """One line, or the measures of every attention."""
+    path, out = toy_checkpoints.write(tmp_path / "model.pt", arch, **options), tmp_path / "out"
+    if said is None:
+        found = analysis(out, path, toy_checkpoints.COPY, "--cpu", "--relevance-sentences", 2)
+        assert set(found["measures"]) >= MEASURES - {"rare"}
+        assert {k for k, v in found["measures"]["relevance"].items() if v} == {
+            k for k, v in found["heads"].items() if v
+        }
+        return
+    arguments = [str(path), str(toy_checkpoints.COPY), "--out", str(out)]
+    assert cli.main(["heads", *arguments]) == 1
+    assert said in capsys.readouterr().err
+    assert not out.exists()
