@@ -11,11 +11,12 @@ import operator
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from collab_common.errors import UserError
 from collab_common.files import read_json
-from collab_lab.metrics.significance import gain_of
+from collab_lab.metrics.significance import Gain, Spread, gain_of
 from collab_lab.results.render import interval, mean, num
 
 TODO = "correct the table's function"
@@ -111,6 +112,20 @@ def average(found: Iterable[Json], score: str, spec: str = ".3f") -> str:
 def ends(numbers: Sequence[float], spec: str = ".2f") -> str:
     """``0.94 to 0.99``, or the one number."""
     return " to ".join(dict.fromkeys(num(end(numbers), spec) for end in (min, max)))
+
+
+def ratio(ours: Sequence[float], theirs: Sequence[float], spread: Spread) -> Gain | None:
+    """The difference of the means of two samples of logarithms."""
+    if not (ours and theirs):
+        return None
+    error = spread.sd * math.sqrt(1 / len(ours) + 1 / len(theirs))
+    return gain_of([fmean(ours) - fmean(theirs)], Spread(error, spread.freedom))
+
+
+def of_logs(gain: Gain, spec: str = ".4f") -> str:
+    """``0.0066 (0.0057 to 0.0077)`` from logarithms."""
+    middle, low, high = (num(math.exp(x or 0), spec) for x in gain[:3])
+    return middle if gain.low is None else f"{middle} ({low} to {high})"
 
 
 def cache_of(run: Json) -> int:

@@ -7,10 +7,9 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import product
-from statistics import fmean
 from typing import Any
 
-from collab_lab.metrics.significance import Gain, Spread, gain_of, holm, pooled
+from collab_lab.metrics.significance import gain_of, holm, pooled
 from collab_lab.results import page_data as data
 from collab_lab.results.page_data import Runs, decided, difference, load, where
 from collab_lab.results.render import grid, mean, num
@@ -204,6 +203,15 @@ def cache_shares() -> Rows:
         yield [f"{share:.1%}", *cells]
 
 
+#: Shares of heads that are removed.
+SHARES = {1 / 6: "1/6", 1 / 3: "1/3", 1 / 2: "1/2", 2 / 3: "2/3", 5 / 6: "5/6"}
+
+
+def at_share(rows: Runs, share: float, loss: str = "lost") -> list[float]:
+    """The losses of the rows that have this share."""
+    return [row[loss] for row in rows if math.isclose(row["share"], share, rel_tol=1e-3)]
+
+
 #: Steps of the refit, each with those before it, by their names in cache.json.
 STEPS = {"plain": "removed", "mean": "removed, their mean in the bias",
          "local refit": "each attention refitted by itself", "in order": "in the order of data",
@@ -213,17 +221,13 @@ STEPS = {"plain": "removed", "mean": "removed, their mean in the bias",
 
 @table()
 def refit_ladder() -> Rows:
-    shares = {1 / 6: "1/6", 1 / 3: "1/3", 1 / 2: "1/2", 2 / 3: "2/3", 5 / 6: "5/6"}
-    yield ["", "models", *shares.values()]
+    yield ["", "models", *SHARES.values()]
     ways = [(step, "obs", label) for step, label in STEPS.items()]
     ways += [("and fc2", one, f"{one} instead of prices") for one in ("pairs", "importance")]
     for step, choice, label in ways:
         of = {"kind": "heads", "what": step, "choice": choice, "ridge": 0.01, "sentences": 1000}
         rows = where(load("cache")["ladder"], **of)
-        cells = [
-            mean(one["lost"] for one in rows if math.isclose(one["share"], share, rel_tol=1e-3))
-            for share in shares
-        ]
+        cells = [mean(at_share(rows, share)) for share in SHARES]
         yield [label, len({one["model"] for one in rows}), *(num(cell, ".3f") for cell in cells)]
 
 
@@ -251,39 +255,45 @@ def at_size() -> Rows:
     rows, sizes = load("at_size")["rows"], (128, 256)
     cells: list[tuple[str, float, dict[int, list[float]]]] = []
     for name, what, shares, bits in CHANGES:
+        of = [row for row in rows if (row["what"], row["bits_option"]) == (what, bits)]
         for share in shares:
-            of = [row for row in rows if (row["what"], row["bits_option"]) == (what, bits)]
-            of = [row for row in of if math.isclose(row["share"], share, rel_tol=1e-3)]
-            losses = {d: [row["lost_test"] for row in of if row["d"] == d] for d in (*sizes, 512)}
+            losses = {d: at_share([row for row in of if row["d"] == d], share, "lost_test")
+                      for d in (*sizes, 512)}  # fmt: skip
             cells.append((name, share, losses))
     logs = [
         {d: [math.log(x) for x in losses[d]] if min(losses[d]) > NOISE else [] for d in sizes}
         for *_, losses in cells
     ]
     spread = pooled(one[d] for one in logs for d in sizes if one[d])
-    ratios = [ratio(one[256], one[128], spread) for one in logs]
+    ratios = [data.ratio(one[256], one[128], spread) for one in logs]
     corrected = holm([one and one.p for one in ratios])
     yield ["change", "left", *(f"d = {d}" for d in sizes), "256 / 128", "p (Holm)", "d = 512"]
     for (name, share, losses), one, between, p in zip(cells, logs, ratios, corrected, strict=True):
         left = 1 - share if name == "heads removed" else share
         yield [
             name, f"{left:.1%}",
-            *(of_logs(gain_of(one[d], spread)) if one[d] else data.ends(losses[d], ".4f")
+            *(data.of_logs(gain_of(one[d], spread)) if one[d] else data.ends(losses[d], ".4f")
               for d in sizes),
-            of_logs(between, ".2f") if between else "-", "-" if p is None else num(p, ".3f"),
+            data.of_logs(between, ".2f") if between else "-",
+            "-" if p is None else num(p, ".3f").replace("0.000", "< 0.001"),
             data.ends(losses[512], ".4f") if losses[512] else "-",
         ]  # fmt: skip
 
 
-def ratio(ours: Sequence[float], theirs: Sequence[float], spread: Spread) -> Gain | None:
-    """The difference of the means of two samples of logarithms."""
-    if not (ours and theirs):
-        return None
-    error = spread.sd * math.sqrt(1 / len(ours) + 1 / len(theirs))
-    return gain_of([fmean(ours) - fmean(theirs)], Spread(error, spread.freedom))
-
-
-def of_logs(gain: Gain, spec: str = ".4f") -> str:
-    """``0.0066 (0.0057 to 0.0077)`` from logarithms."""
-    middle, low, high = (num(math.exp(x or 0), spec) for x in gain[:3])
-    return middle if gain.low is None else f"{middle} ({low} to {high})"
+@table()
+def at_size_trained() -> Rows:
+    runs = load("at_size")["trained"]
+    yield ["trained from the start", "d", "n", "valid bits", "difference", "test bits", "BLEU"]
+    base: dict[int, Any] = {}
+    for kind in dict.fromkeys(run["kind"] for run in runs):
+        ours = where(runs, kind=kind)
+        first = base.setdefault(ours[0]["d"], ours)
+        change = "" if ours == first else difference(ours, first, "valid_bits")
+        tested = data.average(ours, "test_bits") if "test_bits" in ours[0] else "-"
+        scores = [
+            data.average(ours, "valid_bits"),
+            change,
+            tested,
+            data.average(ours, "bleu", ".1f"),
+        ]
+        yield [kind, ours[0]["d"], len(ours), *scores]
