@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,16 +36,6 @@ def pytest_collection_finish() -> None:
     """What is imported by now stays: the collector need not look at it after every other test."""
     gc.collect()
     gc.freeze()
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """A test of more than ten seconds of the processor must be marked."""
-    start = time.process_time()
-    result = yield
-    is_slow = item.get_closest_marker("slow") or item.get_closest_marker("gpu")
-    assert is_slow or time.process_time() - start < 10, "mark it: @pytest.mark.slow"
-    return result
 
 
 @pytest.fixture(scope="session")
