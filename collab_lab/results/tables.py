@@ -238,7 +238,8 @@ CHANGES = (
     ("latents, widths and bits", "latent", (1 / 4, 1 / 8, 1 / 16), "auto"),
     ("latents, widths alone", "latent", (1 / 4, 1 / 8), "none"),
     ("latents by SVD", "svd", (1 / 4, 1 / 8), "none"),
-    ("grouped query, groups alone", "grouped-query", (1 / 4,), "none"),
+    ("grouped query, groups and bits", "grouped-query", (1 / 4,), "auto"),
+    ("grouped query, groups alone", "grouped-query", (1 / 2, 1 / 4), "none"),
     ("heads removed", "heads", (1 / 3, 1 / 2, 2 / 3), None),
 )
 #: Losses below it are noise of single precision and of the text.
@@ -247,11 +248,7 @@ NOISE = 5e-4
 
 @table()
 def at_size() -> Rows:
-    """Test losses: geometric means; sizes compared by ratios.
-
-    Losses of models vary in proportion: the standard deviation of their logarithms is pooled over
-    all changes.
-    """
+    """Test losses: geometric means, the spread of logarithms pooled; ratios of sizes."""
     rows, sizes = load("at_size")["rows"], (128, 256)
     cells: list[tuple[str, float, dict[int, list[float]]]] = []
     for name, what, shares, bits in CHANGES:
