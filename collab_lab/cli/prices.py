@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from collab_common.errors import UserError
 from collab_common.files import sha256, write_json
 from collab_lab.cli import options
-from fairseq_collab.attention.rounding import BITS
 
 if TYPE_CHECKING:
     from collab_lab.api import Prices
@@ -49,6 +48,7 @@ def main(argv: Sequence[str]) -> int:
     from collab_lab import prices
     from collab_lab.results import prices_page
     from collab_lab.trained.checkpoint import samples
+    from fairseq_collab.attention.rounding import BITS
 
     valid = samples(model, "valid") if args.check else []
     args.out.mkdir(parents=True, exist_ok=True)

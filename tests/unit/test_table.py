@@ -275,12 +275,12 @@ def test_standard_heads_are_a_line(tmp_path: Path) -> None:
 
 
 def test_a_method_looks_the_same_in_every_figure() -> None:
-    own, even, unknown = figure.styles(["shared keys, own queries", "latent, even", "mine"])
+    own, unknown = figure.styles(["shared keys, own queries", "mine"])
     assert [own] == [*figure.styles(["shared key, own queries, d = 128"])]
     latent, small = figure.styles(["latent", "latent, d = 256"])
-    assert latent[:2] == even[:2] == small[:2]
-    assert (latent[2], even[2], small[2]) == ("-", "--", "--")
-    assert len({own[:2], even[:2], unknown[:2]}) == 3
+    assert latent[:2] == small[:2]
+    assert (latent[2], small[2]) == ("-", "--")
+    assert len({own[:2], small[:2], unknown[:2]}) == 3
 
 
 def test_a_figure_is_reproducible_and_needs_no_font(tmp_path: Path) -> None:
