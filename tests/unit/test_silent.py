@@ -174,6 +174,11 @@ def test_folders_of_shards(tmp_path: Path) -> None:
         import_models(Namespace(checkpoint=path, data=Path(f"{copy_}:{tmp_path / 'none'}")))
 
 
+def test_prices_of_few_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prices(model_of(tmp_path / "c.pt"), sentences=9)
+    assert "are too low" in capsys.readouterr().err
+
+
 def test_an_export_leaves_the_model(tmp_path: Path) -> None:
     model = export.load(toy_checkpoints.write(tmp_path / "c.pt"))
     model.cfg.common.user_dir = "mine"
