@@ -68,6 +68,7 @@ FIXES = (
     Fix("checkpoints name their languages", fairseq_fixes.save_languages),
     Fix("a training locks its --save-dir", fairseq_fixes.lock_save_dir),
     Fix("devices are checked first", option_fixes.check_devices),
+    Fix("interactive input may be invalid", option_fixes.replace_invalid_bytes),
     Fix("a translation has the model's direction", option_fixes.check_direction),
     Fix("errors under hydra take one line", messages.shorten_hydras_errors),
 )

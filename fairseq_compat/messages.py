@@ -26,7 +26,7 @@ def program() -> str | None:
 
 
 def report(error: BaseException) -> bool:
-    """Print the line of an interruption, a UserError, an unreadable file or text; else False.
+    """Print the line of an interruption, a UserError or an unreadable file; False for others.
 
     Other errors keep their traceback.  A closed pipe, as of ``| head``, ends in silence.
     """
@@ -41,9 +41,6 @@ def report(error: BaseException) -> bool:
     user_error: BaseException | None = find(error)
     if user_error is None and isinstance(error, OSError) and error.errno and error.filename:
         user_error = UserError(error.strerror or str(error), error.filename)
-    if user_error is None and isinstance(error, UnicodeDecodeError):
-        problem = f"a text is invalid UTF-8: byte 0x{error.object[error.start]:02X}"
-        user_error = UserError(problem, todo="convert it to UTF-8")
     if user_error is None or any(os.environ.get(name) == "1" for name in TRACEBACK_WANTED):
         return False
     _say(f"error: {' '.join(str(user_error).split())}")

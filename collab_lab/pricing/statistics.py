@@ -232,7 +232,7 @@ def collect(
                     sums[attention] = Sums(attention.module)
                 sums[attention].add(x, y, tokens.ne(padding).T, gradient, *masks)
             num_targets += int(predicted(model.decoder, batch["target"]).sum())
-    if num_targets < FEW * (widest := max(a.module.embed_dim for a in sums)):
+    if num_targets < FEW * (widest := max((a.module.embed_dim for a in sums), default=0)):
         say(f"prices from {num_targets} tokens of a model of width {widest} are too low: read more")
     found = {a: total.result(num_targets, trained.path) for a, total in sums.items()}
     return {a: found[a] for a in attentions(model) if a in found}

@@ -45,7 +45,7 @@ from fairseq_collab.attention.cache import BeamHistory, Cache, IncrementalState,
 
 #: The environment variable that switches fixed steps on.
 FIXED_STEPS_ENV = "FAIRSEQ_COLLAB_FIXED_STEPS"
-#: Buffers have room for a multiple of so many positions, and of source tokens.
+#: Buffers have room for a multiple of this number of positions, and of source tokens.
 BLOCK = 64
 #: Where a step's graph is captured.
 GRAPHS_ON = ("cuda",)

@@ -31,8 +31,8 @@ pytestmark = pytest.mark.slow
 RECIPES = REPOSITORY / "recipes"
 #: What recipes source, and what has no option.
 PARTS = ("common.sh", "portable.sh", "stages.sh", "setup.sh")
-#: In place of a command: keeps its arguments, one a line, and fails where it is told to; of `prune`
-#: and `vote` the output is a copy of MADE, and of MADE.yaml.
+#: In place of a command: keeps its arguments, one a line, and fails where a test asks for it; of
+#: `prune` and `vote` the output is a copy of MADE, and of MADE.yaml.
 RECORDER = """\
 #!/usr/bin/env bash
 case "${0##*/} $*" in

@@ -113,7 +113,7 @@ def test_another_version_of_fairseq(monkeypatch):
 
 
 def setup(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the script on an environment of its own, offline."""
+    """Run the script on a new environment, offline."""
     variables = {**os.environ, "VENV": str(folder / "env"), "PYTHON": sys.executable}
     variables |= {"PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull, **environment}
     variables.pop("PIP_FIND_LINKS", None)

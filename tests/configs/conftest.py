@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-from cli.conftest import data, monolingual  # noqa: F401
+from cli.conftest import data, monolingual  # noqa: F401  (fixtures, which pytest finds by name)

@@ -131,7 +131,7 @@ QUICK = ("common.cpu=true", "dataset.num_workers=0", "optimization.max_update=1"
 
 @pytest.mark.slow
 def test_a_run_has_the_same_folder_alone_and_in_a_sweep(data: Path, tmp_path: Path) -> None:
-    """So that the same command goes on with its own checkpoints, and no other's."""
+    """So that the same command resumes from its own checkpoints, and no other's."""
     overrides = [f"task.data={data}", *QUICK]
     succeed(*command("experiment/demo", *overrides, "model.key_dim=8,16", sweep=True), cwd=tmp_path)
     folders = {path.parent.parent.name for path in tmp_path.rglob("checkpoint_last.pt")}

@@ -42,7 +42,7 @@ def moved(sentences: int) -> Tensor:
 
 
 def within_sentences(sentences: Tensor, beam: int) -> Tensor:
-    """An order of rows: these sentences, each with any of its own beams."""
+    """An order of rows: these sentences, each with any of its beams."""
     beams = torch.randint(beam, (len(sentences), beam))
     return (sentences[:, None] * beam + beams).flatten()
 

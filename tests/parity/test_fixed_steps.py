@@ -18,6 +18,7 @@ import torch
 import toy
 from fairseq.sequence_generator import SequenceGenerator
 from operators import Operators
+from parity.test_search import OTHERS
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map
 
@@ -284,12 +285,15 @@ SEARCHES: dict[str, dict[str, Any]] = {
     "default": {},
     "minimum length": {"min_len": 6},
     "beyond a block": {"min_len": 66, "max_len_b": 70},
-    "maximum length 0": {"min_len": 0, "max_len_b": 0},
-    "maximum length by the source": {"max_len_a": 0.5, "max_len_b": 2},
     "longer are better": {"len_penalty": 1.4},
-    "unknown words are worse": {"unk_penalty": 2.0},
-    "temperature": {"temperature": 1.5},
 }
+SHARED = (
+    "maximum length 0",
+    "maximum length by the source",
+    "unknown words are worse",
+    "temperature",
+)
+SEARCHES |= {name: OTHERS[name] for name in SHARED}
 
 
 def search(model: nn.Module, symbols: Any, **options: Any) -> Any:

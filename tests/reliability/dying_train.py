@@ -1,4 +1,4 @@
-"""Runs fairseq-train, tells each update's exact loss and the weights, and dies where it is told to.
+"""Runs fairseq-train, tells each update's exact loss and the weights, and dies where MOMENT says.
 
     python dying_train.py MOMENT WHAT COUNT [fairseq-train's arguments]
 
