@@ -3,7 +3,7 @@
 #
 #   bash recipes/setup.sh          what trains and translates
 #   bash recipes/setup.sh --dev    the tools of the tests and checks, and the encoder of examples/, too
-#   PYTHON=python3.12 bash recipes/setup.sh    another interpreter (3.11 to 3.13)
+#   PYTHON=python3.12 bash recipes/setup.sh    another interpreter (3.11.4 to 3.13)
 #   VENV=/elsewhere/env bash recipes/setup.sh  another place
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -25,15 +25,16 @@ case "${1:-}" in
     *) fail "unknown argument '$1' (only --dev is known)" ;;
 esac
 
+# Before 3.11.4, tarfile has no filter against archives that write outside of their folder.
 is_supported() {
-    "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null
+    "$1" -c 'import sys; sys.exit(not (3, 11, 4) <= sys.version_info[:3] < (3, 14))' 2>/dev/null
 }
 
 find_python() {
     local candidate
     if [ -n "${PYTHON:-}" ]; then
         command -v "$PYTHON" >/dev/null || fail "PYTHON=$PYTHON: no such command"
-        is_supported "$PYTHON" || fail "PYTHON=$PYTHON is not one of Python 3.11 to 3.13"
+        is_supported "$PYTHON" || fail "PYTHON=$PYTHON is not one of Python 3.11.4 to 3.13"
         command -v "$PYTHON"
         return
     fi
@@ -43,7 +44,7 @@ find_python() {
             return
         fi
     done
-    fail "no Python 3.11 to 3.13 on the PATH; install one, or name it with PYTHON=..."
+    fail "no Python 3.11.4 to 3.13 on the PATH; install one, or name it with PYTHON=..."
 }
 
 # fairseq comes as source: three small extension modules are compiled.

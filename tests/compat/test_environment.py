@@ -170,7 +170,7 @@ def test_an_environment_of_another_python_is_not_touched(tmp_path: Path) -> None
     ("environment", "told"),
     [
         ({"PYTHON": "no-such-python"}, "PYTHON=no-such-python: no such command"),
-        ({"PYTHON": "false"}, "PYTHON=false is not one of Python 3.11 to 3.13"),
+        ({"PYTHON": "false"}, "PYTHON=false is not one of Python 3.11.4 to 3.13"),
         ({"CXX": "no-such-compiler"}, "no C++ compiler (c++, g++, clang++); on Debian"),
     ],
 )
