@@ -44,7 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--format", required=True, choices=PACKAGES_OF_FORMAT,
         help="checkpoint model.pt for stock fairseq (fairseq), folder for ctranslate2.Translator "
-        "(ct2), or MarianMTModel with a model card for Hugging Face (hf)",
+        "(ct2), or MarianMTModel for Hugging Face (hf)",
     )  # fmt: skip
     parser.add_argument(
         "--check", nargs="?", type=positive, const=200, metavar="N",
@@ -86,10 +86,6 @@ def main(argv: Sequence[str]) -> int:
         else:  # with packages that may be missing
             exporter = import_module(f"collab_lab.export.{args.format}")
             exporter.export(trained, args.data, folder)
-        if args.format == "hf":
-            from collab_lab.results import card
-
-            card.write(trained, args.data, folder, args.out.name)
     print(f"{args.out}: {args.checkpoint} for {args.format}")
     if args.format != "fairseq" and not is_signed(trained.model):
         say_if_guessing_valid(args.checkpoint, args.data)

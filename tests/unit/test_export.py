@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import errno
-import math
 import os
 import random
-import re
 import shutil
 from argparse import Namespace
 from pathlib import Path
@@ -17,13 +15,11 @@ import pytest
 import sentencepiece
 import torch
 import toy
-import yaml
 from fairseq import checkpoint_utils
 from fairseq.models.transformer import TransformerModel
 from fairseq.sequence_generator import SequenceGenerator
 from omegaconf import OmegaConf
 from refusals import refusing
-from run_folders import FACTS, write_run
 from toy_language_models import language_model
 from transformers import AutoTokenizer, MarianMTModel
 from unit.test_checkpoint import STORED, edited
@@ -32,7 +28,6 @@ from collab_common.errors import UserError
 from collab_lab.cli import export
 from collab_lab.export import ct2, hf
 from collab_lab.export.model import Vocabulary, check_engine, vocabulary
-from collab_lab.metrics.cost import load_architecture
 from collab_lab.trained.checkpoint import Trained
 
 CHECKPOINT = STORED / "checkpoint.pt"
@@ -207,40 +202,6 @@ def test_the_cache_of_ctranslate2_is_printed(
     rows = sum(len(layer.self_attention.linear[0].weight) - heads * size for layer in layers)
     assert rows == there * len(layers)
     assert ct2.cache_bytes(source)["target"] == (4 * own * len(layers), 4 * rows)
-
-
-# ---- the model card ------------------------------------------------------------------------------
-
-
-def card(checkpoint: Path, out: Path) -> tuple[dict[str, Any], str]:
-    """The header and the text of the card that an export writes."""
-    run(checkpoint, STORED, "--format=hf", "--out", out)
-    _, header, text = (out / "README.md").read_text().split("---\n", 2)
-    return yaml.safe_load(header), text
-
-
-def test_the_card_repeats_what_is_recorded(tmp_path: Path) -> None:
-    """Architecture, costs, data and scores."""
-    data, folder = tmp_path / "copies", write_run(tmp_path / "runs", "collab", 8, valid_nats=1.2)
-    data.mkdir()
-    (data / "manifest.json").write_text('{"sets": {"train": {"kept": 29000}}}')
-    at = {"data": str(data)}
-    average = edited(folder / "average.pt", lambda state: state["cfg"]["task"].update(at))
-    header, text = card(average, tmp_path / "hf-model")
-    assert (header["library_name"], header["language"]) == ("transformers", ["en", "de"])
-    facts = (
-        *("shared keys", "--arch transformer_collab", "--key-dim 8"),
-        *("`copies`", "29,000 pairs (train)", "0123abcd", f"{1.2 / math.log(2):.3f}"),
-        *("BLEU 40.00", FACTS["bleu_signature"], "chrF 50.00", FACTS["chrf_signature"]),
-    )
-    assert not [fact for fact in facts if fact not in text]
-    assert f"{sum(p.numel() for p in load_architecture(average).parameters()):,}" in text
-    assert str(tmp_path) not in text, "no path of this machine"
-
-
-def test_the_card_says_what_is_not_recorded(trained: Path, tmp_path: Path) -> None:
-    _, text = card(trained, tmp_path / "hf")
-    assert len(re.findall("not recorded", text, re.I)) == 2  # data, scores
 
 
 # ---- failures -----------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import Any
 
 import ctranslate2
 import pytest
-import sentencepiece
 import toy
 import toy_checkpoints
 from ctranslate2.converters import FairseqConverter
@@ -32,7 +30,6 @@ from collab_lab.metrics import loss
 from collab_lab.pruning.surgery import check_heads, pruned
 from collab_lab.trained.attentions import attentions
 from collab_lab.trained.checkpoint import Trained
-from fairseq_compat import checkpoints
 
 FORMATS = ("fairseq", "ct2", "hf")
 SYMBOLS = toy.dictionary()
@@ -202,9 +199,6 @@ def test_each_side_keeps_its_length(
     said = capsys.readouterr().out
     assert f"max_input_length={source}, max_decoding_length={longest}," in said
     assert "KV cache per target token (float32): " in said
-    card = (tmp_path / "hf" / "README.md").read_text()
-    assert f"source {source} tokens" in card
-    assert f"translation {longest} tokens" in card
     read = hf.MarianMTModel.from_pretrained(tmp_path / "hf")
     assert read.generation_config.max_length <= read.config.max_position_embeddings
 
@@ -248,62 +242,6 @@ def test_a_language_model_is_advised_no_engine_that_refuses_it() -> None:
     with refusing("scores by 6 dimensions") as refusal:
         model.plain(source)
     assert "ct2" not in str(refusal.value)
-
-
-# ---- the model card ------------------------------------------------------------------------------
-
-OPTIONS = {
-    **toy.SIZES,
-    "encoder_learned_pos": True,
-    "no_scale_embedding": True,
-    "share_decoder_input_output_embed": True,
-    "activation_fn": "gelu",
-    "max_source_positions": 64,
-    "max_target_positions": 30,
-    "dropout": 0.2,
-}
-
-
-@pytest.mark.parametrize("arch", ["transformer", "transformer_iwslt_de_en"])
-@pytest.mark.parametrize("has_set", [True, False])
-def test_the_card_has_all_options_and_an_example_that_runs(
-    arch: str,
-    has_set: bool,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """From German: the example is from the validation set, or of words of the dictionary."""
-    monkeypatch.chdir(tmp_path)
-    (data := tmp_path / "data").mkdir()
-    (data / "text").write_text("ab ba aab bba\n" * 20)
-    sentencepiece.SentencePieceTrainer.train(
-        input=str(data / "text"), model_prefix=str(data / "spm"), vocab_size=15,
-        hard_vocab_limit=False, minloglevel=2,
-    )  # fmt: skip
-    pieces, words = sentencepiece.SentencePieceProcessor(str(data / "spm.model")), Dictionary()
-    for i in range(3, pieces.get_piece_size()):
-        words.add_symbol(pieces.id_to_piece(i))
-    for i in range(16 - len(words)):
-        words.add_symbol(f"madeupword{i}")
-    for language in ("de", "en"):
-        words.save(str(data / f"dict.{language}.txt"))
-    if has_set:
-        write_set(data / "valid.de-en.de", words, [pieces.encode("bba ab", out_type=str)])
-    path = toy_checkpoints.write(tmp_path / "c.pt", arch, **OPTIONS)
-    state = checkpoints.read(path)
-    state["cfg"]["task"] |= {"source_lang": "de", "target_lang": "en"}
-    checkpoints.save(state, path)
-    run(path, data, "--format=hf", "--out", "model")
-    card = (tmp_path / "model" / "README.md").read_text()
-    assert ["--arch transformer " in card, "'bba ab'" in card] == [True, has_set]
-    for name, value in OPTIONS.items():
-        option = f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
-        assert option in card or value == 0.1, option
-    capsys.readouterr()
-    [snippet] = re.findall(r"```python\n(.*?)```", card, re.S)
-    exec(snippet, {})
-    assert capsys.readouterr().out.count("\n") == 1
 
 
 # ---- --check, CTranslate2's converter ------------------------------------------------------------
