@@ -57,7 +57,7 @@ def build_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--out", type=Path,
-        help="folder for the table, runs.json, figure.png and figure.svg",
+        help="folder for the table, runs.json and figure.svg",
     )  # fmt: skip
     options.add_force(parser)
     return parser
@@ -78,7 +78,7 @@ def main(argv: list[str]) -> int:
     if args.out:
         runs = json.dumps({"runs": facts(table.frame)}, indent=1, ensure_ascii=False) + "\n"
         files: dict[str, bytes | str] = {FILES[args.format]: text, "runs.json": runs}
-        files |= figure.of_table(table)
+        files["figure.svg"] = figure.of_table(table)
         options.check_new(args, *(args.out / name for name in files))
         write_contents(args.out, files)
     print(text, end="")

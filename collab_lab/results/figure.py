@@ -17,8 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.optimize import isotonic_regression
 
-from collab_lab.results.render import named
-from collab_lab.results.table import NO_X, Table, paired, standard_row
+from collab_lab.results.table import NO_X, Table
 from collab_lab.results.table_text import heading, noun, title
 
 #: Values over seeds, by x.
@@ -53,7 +52,6 @@ styled = rc_context({
 })  # fmt: skip
 #: Left out of files, so that they depend on the drawing alone: the software's name, the date.
 _METADATA = {
-    "png": ["Software"],
     "svg": ["Creator", "Date", "Format", "Type"],
     "pdf": ["Creator", "Producer", "CreationDate"],
 }
@@ -61,52 +59,40 @@ INCHES = (8.6, 4.4)  # 826 pixels wide in a browser
 LINE = 14  # points between two names at the right
 
 
-def of_table(table: Table) -> dict[str, bytes]:
-    """``figure.png`` and ``figure.svg`` of a table: its score against ``x``, or parameters.
-
-    Scores are differences from standard heads where these have seeds of every row.
-    """
-    standard = standard_row(table.rows)
-    rows = [row for row in table.rows if len(row.runs)]
-    gains = [[*paired(row, standard, table.score).values()] for row in rows]
+def of_table(table: Table) -> bytes:
+    """``figure.svg`` of a table: its score against ``x``, or parameters."""
     series: dict[str, dict[Any, list[float]]] = {}
-    for row, scores in zip(rows, gains, strict=True):
-        where = fmean(row.values("parameters")) / 1e6 if table.x == NO_X else row.x
-        points = series.setdefault(named(row.label), {})
-        points[where] = scores if all(gains) else row.values(table.score)
-    x, zero = noun(table) or "million parameters", "standard heads" * all(gains)
-    page = draw(series, x, heading(table.score), title(table), zero, log=table.x != NO_X)
-    return {f"figure.{form}": saved(page, form) for form in ("png", "svg")}
+    for row in (row for row in table.rows if len(row.runs)):
+        at = fmean(row.values("parameters")) / 1e6 if table.x == NO_X else row.x
+        series.setdefault(row.label, {})[at] = row.values(table.score)
+    x, y = noun(table) or "million parameters", heading(table.score)
+    return saved(draw({"": series}, x, y, title(table), log=table.x != NO_X), "svg")
 
 
 @styled
 def draw(
-    series: Mapping[str, Points],
+    panels: Mapping[str, Mapping[str, Points]],
     x: str,
     y: str,
     title: str,
     zero: str = "",
     *,
-    panels: Mapping[str, Mapping[str, Points]] | None = None,
     log: bool = True,
     log_y: bool = False,
     names: Mapping[Any, str] | None = None,
     scatter: bool = False,
-    bars: bool = False,
 ) -> Figure:
     """The figure.
 
     Args:
-        series: by name: a method of ``STYLES``, then maybe a variant of ``LINES``
+        panels: by title: series, by name: a method of ``STYLES``, then maybe a variant of
+            ``LINES``.  Several panels are in two columns; a legend replaces names at the lines.
         title: what is plotted
         zero: what values are differences from, a line at 0
-        panels: series by panel, in two columns; a legend then replaces names at the lines
         log: draw a numeric x on a scale of octaves
         names: what the axis says at each x, where it is not the number
         scatter: draw marks alone, on logarithmic axes with the line y = x, and a legend
-        bars: values are not seeds but a mean and the ends of its interval
     """
-    panels = panels or {"": series}
     values = dict.fromkeys(at for of in panels.values() for one in of.values() for at in one)
     numeric = all(isinstance(at, (int, float)) and at > 0 for at in values)
     places = {at: at if numeric else place for place, at in enumerate(values)}
@@ -116,7 +102,7 @@ def draw(
     grid = page.subplots(down, min(len(panels), 2), sharex=True, sharey=True, squeeze=False)
     for axes, (name, of) in zip(grid.flat, panels.items(), strict=False):
         axes.set_title(name)
-        ends = _plot(axes, of, places, "" if scatter or not numeric else "-", bars)
+        ends = _plot(axes, of, places, joined=numeric and not scatter)
         axes.grid(axis="y")
         axes.margins(x=0.04, y=0.08)
         if numeric and log:
@@ -154,21 +140,16 @@ End = tuple[float, float, str, str]
 
 
 def _plot(
-    axes: Axes, series: Mapping[str, Points], places: Mapping[Any, float], joined: str, bars: bool
+    axes: Axes, series: Mapping[str, Points], places: Mapping[Any, float], joined: bool
 ) -> list[End]:
     """Draw the series; where each line ends, its name and colour."""
     ends = []
-    for number, (name, (colour, mark, line)) in enumerate(zip(series, styles(series), strict=True)):
+    for name, (colour, mark, line) in zip(series, styles(series), strict=True):
         points = sorted((places[at], [*scores]) for at, scores in series[name].items())
-        aside = 2 ** (0.04 * number - 0.02 * len(series) + 0.02) if bars else 1  # side by side
-        at = [x * aside for x, _ in points]
-        means = [scores[0] if bars else fmean(scores) for _, scores in points]
-        if bars:
-            axes.vlines(at, *zip(*(scores[1:] for _, scores in points), strict=True), color=colour)
-        else:
-            seeds = [(x, score) for x, scores in points for score in scores]
-            axes.plot(*zip(*seeds, strict=True), mark, color=colour, markersize=4, alpha=0.5)
-        line, size = joined and line, 7 if joined else 5
+        at, means = [x for x, _ in points], [fmean(scores) for _, scores in points]
+        seeds = [(x, score) for x, scores in points for score in scores]
+        axes.plot(*zip(*seeds, strict=True), mark, color=colour, markersize=4, alpha=0.5)
+        line, size = (line, 7) if joined else ("", 5)
         axes.plot(at, means, color=colour, marker=mark, ls=line, markersize=size, label=name)
         ends.append((at[-1], means[-1], name, colour))
     return ends
@@ -192,8 +173,8 @@ def _label(axes: Axes, ends: list[End]) -> None:
 
 
 @styled
-def saved(figure: Figure, form: str, dots_per_inch: int = 200) -> bytes:
-    """The file of a figure: "png", "svg" or "pdf"."""
+def saved(figure: Figure, form: str) -> bytes:
+    """The file of a figure: "svg" or "pdf"."""
     content = io.BytesIO()
-    figure.savefig(content, format=form, dpi=dots_per_inch, metadata=dict.fromkeys(_METADATA[form]))
+    figure.savefig(content, format=form, metadata=dict.fromkeys(_METADATA[form]))
     return content.getvalue()

@@ -15,9 +15,8 @@ from collab_common.command import run
 from collab_common.errors import UserError
 from collab_common.files import write_atomic
 from collab_lab.results.figure import saved
-from collab_lab.results.page_data import ROOT
 from collab_lab.results.page_figures import FIGURES
-from collab_lab.results.tables import TABLES
+from collab_lab.results.tables import ROOT, TABLES
 
 BLOCK = re.compile(r"<!-- table: (\w+) -->\n(?:(?!<!--).)*(<!-- end -->)?", re.S)
 

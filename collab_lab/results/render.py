@@ -18,28 +18,6 @@ TYPE_NAMES = {
     "decoder": "decoder self-attention",
     "cross": "cross-attention",
 }
-#: Methods in the field's words; run folders have short names.
-METHODS = {
-    "collab": "shared keys",
-    "collab_diagonal": "shared keys, diagonal",
-    "concatenated": "separate keys",
-    "fork_collab": "shared keys, the authors' settings",
-    "fork_concatenated": "separate keys, the authors' settings",
-    "grouped": "grouped heads",
-    "latent": "latent attention",
-    "plain": "standard heads",
-    "size-d/H": "head size d/H",
-    "size-d/H-wide": "head size d/H, wider feed-forward",
-    "size-32": "head size 32",
-    "transformer": "standard heads",
-    "transformer_collab": "shared keys",
-    "transformer_gated_heads": "gated heads",
-    "transformer_grouped_heads": "grouped heads",
-    "transformer_grouped_query": "grouped query",
-    "transformer_headsize_n": "separate heads",
-    "transformer_latent": "latent attention",
-    "vanilla": "standard heads",
-}
 
 
 def num(value: float | None, spec: str = ",", nothing: str = "-") -> str:
@@ -80,19 +58,6 @@ def interval(gain: Gain, spec: str = "+.2f") -> str:
     """
     ends = "" if gain.low is None else f" ({gain.low:{spec}} to {gain.high:{spec}})"
     return num(gain.mean, spec) + ends
-
-
-def named(label: str) -> str:
-    """A row's label in words: its method, then the choices of the sweep.
-
-    >>> named("collab, key_dim=32, query_mixing=full")
-    'shared keys, key width 32, query mixing full'
-    """
-    method, *choices = label.split(", ")
-    words = (
-        word.replace("key_dim", "key_width").replace("_", " ").replace("=", " ") for word in choices
-    )
-    return ", ".join([METHODS.get(method, method), *words])
 
 
 def render(name: str, **content: object) -> str:

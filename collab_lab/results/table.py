@@ -241,17 +241,3 @@ def paired(row: Row, base: Row | None, score: str) -> dict[int, float]:
         for side in (row, base)
     ]
     return {seed: sides[0][seed] - sides[1][seed] for seed in sides[0] if seed in sides[1]}
-
-
-def standard_row(rows: Sequence[Row]) -> Row | None:
-    """The one row of standard heads: separate keys, H heads of size d/H; None if not just one."""
-    standard = [
-        row
-        for row in rows
-        if len(row.runs)
-        and row.runs["arch"].iloc[0].startswith(("transformer_headsize_n", "transformer_lm_head"))
-        and row.values("key_bytes_per_target_token") == row.values("value_bytes_per_target_token")
-        and row.values("key_dim")
-        and row.values("key_dim") == row.values("model_dim")
-    ]
-    return standard[0] if len(standard) == 1 else None

@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from refusals import refusing
-from run_folders import MODEL_DIM, facts_of, start_run, write_run
+from run_folders import facts_of, start_run, write_run
 
 from collab_common.errors import UserError
 from collab_lab.cli.table import main
@@ -21,7 +21,6 @@ from collab_lab.results.table import (
     Table,
     differences,
     read_table,
-    standard_row,
     table_of,
 )
 from collab_lab.results.table_text import main_table, markdown, shown_columns
@@ -263,17 +262,6 @@ def test_runs_as_json_make_the_table_again(tmp_path: Path) -> None:
 # ---- figures -------------------------------------------------------------------------------------
 
 
-def test_standard_heads_are_a_line(tmp_path: Path) -> None:
-    """They are the separate keys that are as wide as the model."""
-    separate = {"arch": "transformer_headsize_n", "model_dim": MODEL_DIM}
-    write_run(tmp_path, "concatenated", MODEL_DIM, **separate)
-    write_run(tmp_path, "concatenated", 64, **separate)
-    write_run(tmp_path, "collab", MODEL_DIM, arch="transformer_collab", model_dim=MODEL_DIM)
-    row = standard_row(read_table([tmp_path]).rows)
-    assert row is not None
-    assert (row.label, row.x) == ("concatenated", MODEL_DIM)
-
-
 def test_a_method_looks_the_same_in_every_figure() -> None:
     own, unknown = figure.styles(["shared keys, own queries", "mine"])
     assert [own] == [*figure.styles(["shared key, own queries, d = 128"])]
@@ -285,6 +273,6 @@ def test_a_method_looks_the_same_in_every_figure() -> None:
 
 def test_a_figure_is_reproducible_and_needs_no_font(tmp_path: Path) -> None:
     write_run(tmp_path, "collab", 64)
-    files = figure.of_table(read_table([tmp_path]))
-    assert files == figure.of_table(read_table([tmp_path]))
-    assert b"<text" not in files["figure.svg"]
+    file = figure.of_table(read_table([tmp_path]))
+    assert file == figure.of_table(read_table([tmp_path]))
+    assert b"<text" not in file
