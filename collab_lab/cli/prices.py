@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from collab_common.errors import UserError
-from collab_common.files import sha256, write_json
+from collab_common.files import sha256, write_atomic, write_json
 from collab_lab.cli import options
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collab_lab.pricing.bits import Point
     from collab_lab.trained.checkpoint import Trained
 
-NUMBERS = "prices.json"
+NUMBERS, PAGE = "prices.json", "prices.md"
 #: What ``--check`` builds: a kind of heads, the share of a 16-bit KV cache, ``--cache-bits``.
 CHECKED = (
     *(("latent", 0.25, "none"), ("latent", 0.125, "none"), ("latent", 0.125, "auto")),
@@ -32,7 +32,7 @@ def build_parser() -> argparse.ArgumentParser:
         "prices",
         "Predict what every narrower key, latent, group and missing head of a trained transformer "
         "costs: the expected increase of the loss in bits per target token, from one forward and "
-        "backward pass. Writes prices.json, prices.md and prices.svg.",
+        "backward pass. Writes prices.json and prices.md.",
         "example: fairseq-collab prices average.pt data-bin --check --out prices",
     )
     options.add_model(parser)
@@ -87,9 +87,10 @@ def main(argv: Sequence[str]) -> int:
         losses = ((c["change"], c["price"], c["measured"]) for c in content["checks"])
         content["warnings"] = options.loss_warnings(args, losses)
     write_json(args.out / NUMBERS, content)
-    prices_page.write(content, args.out)
-    print("\n".join([prices_page.summary(content), *content["warnings"]]))
-    print(f"{args.out}: {NUMBERS}, {prices_page.NAME} and {prices_page.FIGURE}")
+    summary = prices_page.summary(content)
+    write_atomic(args.out / PAGE, f"# Prices of {args.checkpoint.name}\n\n{summary}\n")
+    print("\n".join([summary, *content["warnings"]]))
+    print(f"{args.out}: {NUMBERS} and {PAGE}")
     return 0
 
 

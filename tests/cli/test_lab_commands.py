@@ -56,7 +56,6 @@ def test_prices_of_a_stock_model(stock: Path, data: Path, tmp_path: Path) -> Non
     assert all(one["price"] > 0 for one in content["checks"])
     assert "cross-attention 0" in output
     assert prices_page.summary(content) in (tmp_path / "prices.md").read_text()
-    assert (tmp_path / "prices.svg").stat().st_size > 1000
 
 
 def test_layers_without_heads(stock: Path, data: Path, tmp_path: Path) -> None:
