@@ -134,5 +134,5 @@ done
 [ -z "${KINDS:-}" ] || exit "$failed"
 echo "== 4 table"
 fairseq-collab table "$OUT"/{scratch,converted,tuned} --x none --score valid_nats --against standard \
-    --margin 0.0139 --out "$OUT/table" --force --columns valid_nats,chrf,bleu,parameters || note $?
+    --out "$OUT/table" --force --columns valid_nats,chrf,bleu,parameters || note $?
 exit "$failed"

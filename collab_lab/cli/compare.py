@@ -29,7 +29,7 @@ def main(argv: list[str]) -> int:
     if args.baseline.resolve() == args.system.resolve():
         raise UserError("is both the baseline and the system", args.system, "give two systems")
     from collab_lab.metrics import significance
-    from collab_lab.results.render import render
+    from collab_lab.results.render import grid, num
     from collab_lab.runs.translations import read_system
 
     baseline, system = (read_system(path, args.reference) for path in (args.baseline, args.system))
@@ -39,12 +39,24 @@ def main(argv: list[str]) -> int:
         raise UserError(f"{problem} ({sizes})", todo="compare translations of one set")
     texts = baseline.hypotheses, system.hypotheses
     results = significance.paired(*texts, baseline.references)
-    text = render(
-        "compare.md.j2",
-        baseline=baseline,
-        system=system,
-        different=significance.different(*texts),
-        results=results,
-    )
-    print(text)
+    rows = [
+        [
+            one.metric,
+            f"{one.baseline:.2f} ± {one.baseline_ci:.2f}",
+            f"{one.system:.2f} ± {one.system_ci:.2f}",
+            num(one.difference, "+.2f"),
+            f"{num(one.low, '+.2f')} to {num(one.high, '+.2f')}",
+            f"{one.p:.4f}",
+        ]
+        for one in results
+    ]
+    different = significance.different(*texts)
+    print(f"baseline: {baseline.path}\nsystem:   {system.path}")
+    print(f"{different} of {len(system.hypotheses)} sentences translated differently\n")
+    print("paired bootstrap\n")
+    print(grid(["", "baseline", "system", "difference", "95% interval", "p"], rows), end="\n\n")
+    print(*(f"{one.metric}: {one.signature}" for one in results), sep="\n", end="\n\n")
+    print("±: half of a 95% bootstrap interval. 95% interval: of the difference. p: two-sided, of")
+    print("these two outputs, from the same resamples; it says nothing about other trainings of")
+    print("the same models.")
     return 0

@@ -48,10 +48,6 @@ def build_parser() -> argparse.ArgumentParser:
         "(default: concatenated, if present); none for no tests",
     )  # fmt: skip
     parser.add_argument(
-        "--margin", type=float, metavar="M",
-        help="also test whether differences are within M; 0.014 nats are 0.02 bits",
-    )  # fmt: skip
-    parser.add_argument(
         "--format", choices=("md", "csv", "latex"), default="md",
         help="Markdown, CSV of numbers, or LaTeX with the package booktabs (default: md)",
     )  # fmt: skip
@@ -69,7 +65,7 @@ def main(argv: list[str]) -> int:
     from collab_lab.results.collect import facts
     from collab_lab.results.table import read_table
 
-    table = read_table(args.runs, args.x, args.against, args.columns, args.score, args.margin)
+    table = read_table(args.runs, args.x, args.against, args.columns, args.score)
     write = {"md": table_text.markdown, "csv": table_text.csv, "latex": table_text.latex}
     text = write[args.format](table)
     if args.format != "md":  # which has them in its text

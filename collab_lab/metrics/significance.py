@@ -14,8 +14,6 @@ Over seeds, two methods are trained with equal seeds, with gains
 g_s = score(system, s) - score(baseline, s) and mean g over S seeds:
 
     t-interval   g -+ t(S - 1) sd(g_s) / sqrt(S)    other seeds, same test set
-    equivalence  both of g > -m and g < m, each by a one-sided t-test, for a margin m said before
-                 (Schuirmann 1987)
 
 Several kinds with few seeds each share one standard deviation, whose variance is pooled, with as
 many degrees of freedom as all of them have together.
@@ -181,22 +179,6 @@ def gain_of(gains: Sequence[float], spread: Spread | None = None) -> Gain:
     error = sd / np.sqrt(len(gains))
     low, high = stats.t.interval(CONFIDENCE, freedom, mean, error)
     return Gain(mean, float(low), float(high), float(2 * stats.t.sf(abs(mean) / error, freedom)))
-
-
-def within(gains: Sequence[float], margin: float, spread: Spread | None = None) -> float | None:
-    """p of two one-sided t-tests that the mean gain is between ``-margin`` and ``margin``.
-
-    Args:
-        spread: as in :func:`gain_of`.
-
-    Returns:
-        the larger p of the two; None for fewer than two gains, and where all gains are equal.
-    """
-    sd, freedom = spread or pooled([gains])
-    if sd < ROUNDING:
-        return None
-    error = sd / np.sqrt(len(gains))
-    return float(stats.t.sf((margin - abs(np.mean(gains))) / error, freedom))
 
 
 def gain_per_unit(gains: ArrayLike, units: ArrayLike) -> Gain:

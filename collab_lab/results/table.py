@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from collab_common.errors import UserError
-from collab_lab.metrics.significance import Gain, gain_of, holm, pooled, within
+from collab_lab.metrics.significance import Gain, gain_of, holm, pooled
 from collab_lab.results import collect
 from collab_lab.results.collect import SEED, check_same, check_seeds, column, numeric
 
@@ -56,7 +56,6 @@ class Difference(NamedTuple):
 
     Attributes:
         freedom: degrees of freedom of the standard deviation, which all rows share.
-        p_within: p that the difference exceeds the table's margin.
     """
 
     row: Row
@@ -64,7 +63,6 @@ class Difference(NamedTuple):
     gain: Gain | None
     freedom: int
     p_holm: float | None = None
-    p_within: float | None = None
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,6 @@ class Table:
     Attributes:
         score: the column that is tested and drawn; by default the task's measure.
         baseline: a method or a row's label; None for no tests.
-        margin: a difference within it counts as none; None for no such test.
         left_out: a line for each run that is in no row.
     """
 
@@ -86,7 +83,6 @@ class Table:
     left_out: Sequence[str] = ()
     command: str = ""
     columns: tuple[str, ...] = ()
-    margin: float | None = None
 
     def warnings(self) -> list[str]:
         """What makes a comparison unfair, or its numbers doubtful."""
@@ -104,16 +100,13 @@ def read_table(
     against: str | None = None,
     columns: tuple[str, ...] = (),
     score: str | None = None,
-    margin: float | None = None,
 ) -> Table:
     """The table of the runs in some folders; the arguments are the command's options."""
     frame, unfinished = collect.read_runs(folders)
-    options = {"--x": x, "--against": against}
-    options |= {"--columns": ",".join(columns), "--score": score}
-    options |= {"--margin": None if margin is None else str(margin)}
+    options = {"--x": x, "--against": against, "--columns": ",".join(columns), "--score": score}
     chosen = [word for name, value in options.items() if value for word in (name, value)]
     command = shlex.join(["fairseq-collab", "table", *sorted(map(str, folders)), *chosen])
-    return table_of(frame, x, against, columns, score, unfinished, command, margin)
+    return table_of(frame, x, against, columns, score, unfinished, command)
 
 
 def table_of(
@@ -124,7 +117,6 @@ def table_of(
     score: str | None = None,
     unfinished: Sequence[str] = (),
     command: str = "",
-    margin: float | None = None,
 ) -> Table:
     """Group runs to rows.
 
@@ -142,7 +134,7 @@ def table_of(
     without = [f"{Path(run).name}: has no {x}" for run in frame.drop(placed.index)["folder"]]
     baseline = choose_baseline(rows, against)
     left_out = [*unfinished, *without]
-    return Table(placed, x, score, baseline, rows, left_out, command, columns, margin)
+    return Table(placed, x, score, baseline, rows, left_out, command, columns)
 
 
 def measure(frame: pd.DataFrame) -> str:
@@ -219,11 +211,8 @@ def differences(table: Table, baseline: str | None = None) -> list[Difference]:
     tested = [gain_of(one, spread) if one else None for one in gains]
     corrected = holm([gain and gain.p for gain in tested])
     return [
-        Difference(
-            *(row, seeds, gain, spread.freedom, p),
-            within(one, table.margin, spread) if one and table.margin is not None else None,
-        )
-        for row, seeds, one, gain, p in zip(rows, by_seed, gains, tested, corrected, strict=True)
+        Difference(row, seeds, gain, spread.freedom, p)
+        for row, seeds, gain, p in zip(rows, by_seed, tested, corrected, strict=True)
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from statistics import stdev
 from typing import Any
 
@@ -10,7 +11,7 @@ from tabulate import tabulate
 
 from collab_common.errors import UserError
 from collab_lab.results.collect import SHARES, column, distinct
-from collab_lab.results.render import grid, mean, num, render, spread
+from collab_lab.results.render import grid, mean, num, spread
 from collab_lab.results.table import NO_X, Difference, Row, Table, differences, measure
 
 #: The columns of a table, where they are in ``score.json``, after the task's measure.
@@ -18,6 +19,17 @@ COLUMNS = (
     "chrf", "compound_split_bleu", "valid_loss", "parameters", "cache_bytes_per_target_token",
     "cache_bytes_per_source_token", "multiply_adds", "train_tokens_per_second",
 )  # fmt: skip
+#: What a table says of its runs at the end: scores, and fields in which they may differ.
+SIGNATURES = {
+    "BLEU": "bleu_signature",
+    "chrF": "chrf_signature",
+    "tokenised compound-split BLEU": "compound_split_signature",
+}
+SOURCES = {
+    "decoding (beam, length penalty)": ("beam", "lenpen"),
+    "trained at commit": ("trained_at_commit",),
+    "hardware": ("hardware",),
+}
 #: Headings of fields whose names do not say enough.
 HEADINGS = {
     "key_dim": "key width",
@@ -35,23 +47,39 @@ HEADINGS = {
 
 def markdown(table: Table) -> str:
     """The whole of ``table.md``."""
-    tested = differences(table)
-    return render(
-        "table.md.j2",
-        title=title(table),
-        rows=main_table(table),
-        warnings=table.warnings(),
-        left_out=table.left_out,
-        baseline=table.baseline,
-        differences=differences_table(table),
-        freedom=tested[0].freedom if tested else 0,
-        noun=noun(table),
-        command=table.command,
-        first=table.frame.iloc[0].dropna(),
-        decoding=distinct(table.frame, "beam", "lenpen"),
-        commits=distinct(table.frame, "trained_at_commit"),
-        hardware=distinct(table.frame, "hardware"),
-    )
+    first, tested = table.frame.iloc[0].dropna(), differences(table)
+    sides = " on each side" if first["task"] == "translation" else ""
+    parts = [
+        f"# {title(table)}",
+        main_table(table),
+        "±: standard deviation over seeds (n - 1). BLEU, chrF: sacreBLEU on detokenised, cased "
+        f"text. Multiply-adds: one forward pass of {first['multiply_adds_length']} tokens{sides}. "
+        "KV cache: float32, all decoder layers; in brackets its share of that of standard heads "
+        "with these layers and this width.",
+        *listed("Warnings", table.warnings()),
+        *listed("Not in the table", table.left_out),
+    ]
+    if tested:
+        at_x = "" if table.x == NO_X else f" at the same {noun(table)}"
+        parts += [
+            f"## Against {table.baseline}",
+            differences_table(table, tested),
+            f"Differences are paired by seed{at_x}: mean, 95% t-interval and its t-test, corrected "
+            "for the number of rows (Holm 1979). All rows share one standard deviation of "
+            f"differences, pooled, with {tested[0].freedom} degrees of freedom; with 0 there is no "
+            "interval. `fairseq-collab compare` tests two translations on other sentences.",
+        ]
+    sources = [f"command: `{table.command}`; every run is in `runs.json`"]
+    sources += [f"{name}: `{first[of]}`" for name, of in SIGNATURES.items() if of in first]
+    sources += [f"data: {first['data']}, SHA-256 {first.get('data_sha256', 'unknown')}"]
+    for name, fields in SOURCES.items():
+        sources += [f"{name}: {'; '.join(distinct(table.frame, *fields)) or 'unknown'}"]
+    return "\n\n".join([*parts, *listed("Sources", sources)]) + "\n"
+
+
+def listed(title: str, items: Sequence[str]) -> list[str]:
+    """A section that lists items; none without items."""
+    return [f"## {title}", "\n".join(f"- {item}" for item in items)] if items else []
 
 
 def csv(table: Table) -> str:
@@ -73,9 +101,8 @@ def csv(table: Table) -> str:
             if len(values) > 1 and isinstance(values[0], float):
                 line[f"{name}_sd"] = stdev(values)
         if (one := tested.get(id(row))) and one.gain:
-            fields = {"": one.gain.mean, "_low": one.gain.low, "_high": one.gain.high}
-            line |= {f"difference{end}": value for end, value in fields.items()}
-            line |= {"p_holm": one.p_holm} | dict(_margin(table, ("p_within", one.p_within)))
+            fields = ("difference", "difference_low", "difference_high", "p_holm")
+            line |= dict(zip(fields, (*one.gain[:3], one.p_holm), strict=True))
         lines.append(line)
     return pd.DataFrame(lines).to_csv(index=False)
 
@@ -156,41 +183,34 @@ def main_cells(table: Table) -> tuple[list[Any], list[list[Any]]]:
     return head, lines
 
 
-def differences_table(table: Table) -> str:
-    """What each row has more than the baseline, as Markdown; "" where nothing is tested."""
+def differences_table(table: Table, tested: Sequence[Difference]) -> str:
+    """What each row has more than the baseline, as Markdown."""
     lines = [
         [one.row.label, *_x(table, one.row.x), len(one.gains), *difference_cells(table, one)]
-        for one in differences(table)
+        for one in tested
     ]
     head = ["method", *_x(table, noun(table)), "common seeds", *difference_heads(table)]
-    return grid(head, lines) if lines else ""
+    return grid(head, lines)
 
 
 def difference_heads(table: Table) -> list[str]:
     """Headings of :func:`difference_cells`."""
-    head = [f"{heading(table.score)}, difference", "95% interval", "p (Holm)"]
-    return head + _margin(table, f"p (within {table.margin})")
+    return [f"{heading(table.score)}, difference", "95% interval", "p (Holm)"]
 
 
 def difference_cells(table: Table, one: Difference) -> list[str]:
     """Mean difference, interval and p."""
     if one.gain is None:
-        return ["no common seed", "-", "-", *_margin(table, "-")]
+        return ["no common seed", "-", "-"]
     gain, interval, spec = one.gain, "-", "+" + _spec(table.score)
     if gain.low is not None:
         interval = f"{num(gain.low, spec)} to {num(gain.high, spec)}"
-    p = [num(value, ".3f") for value in (one.p_holm, one.p_within)]
-    return [num(gain.mean, spec), interval, p[0], *_margin(table, p[1])]
+    return [num(gain.mean, spec), interval, num(one.p_holm, ".3f")]
 
 
 def _spec(name: str) -> str:
     """Decimals of a column: losses of seeds differ by thousandths."""
     return ".4f" if name.startswith("valid_") else ".2f"
-
-
-def _margin(table: Table, value: Any) -> list[Any]:
-    """A cell where there is a margin, else none."""
-    return [] if table.margin is None else [value]
 
 
 def _x(table: Table, value: Any) -> list[Any]:

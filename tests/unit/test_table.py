@@ -88,17 +88,15 @@ def test_the_cache_and_its_share(tmp_path: Path, key: int, value: int, cell: str
     assert not [name for name in found if name.startswith("key")]
 
 
-@pytest.mark.parametrize("margin", [None, 1.0])
-def test_formats(tmp_path: Path, margin: float | None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_formats(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """All have the cache, and the interval of the difference; what is left out is said."""
     for seed in (1, 2, 3):
         write_run(tmp_path, "concatenated", 128, seed, 30.0)
         write_run(tmp_path, "collab", 128, seed, 30.0 + seed)
     start_run(tmp_path, "late")
-    more = [] if margin is None else ["--margin", str(margin)]
     printed = {}
     for form in ("md", "csv", "latex"):
-        assert main([str(tmp_path), "--format", form, "--out", str(tmp_path / form), *more]) == 0
+        assert main([str(tmp_path), "--format", form, "--out", str(tmp_path / form)]) == 0
         printed[form] = capsys.readouterr()
         assert "late: incomplete" in printed[form].out + printed[form].err
     assert {path.name for path in tmp_path.glob("*/table.*")} == {
@@ -110,7 +108,6 @@ def test_formats(tmp_path: Path, margin: float | None, capsys: pytest.CaptureFix
     assert row["cache_bytes_per_target_token"] == 2 * 12 * 128
     assert row["cache_share_per_target_token"] == 1
     assert [row["difference_low"], row["difference_high"]] == pytest.approx([2 - half, 2 + half])
-    assert ("p_within" in rows) == (margin is not None)
     assert rows["difference_low"].isna()["concatenated"]
     tex = printed["latex"].out
     assert tex.startswith("\\begin{tabular}")
