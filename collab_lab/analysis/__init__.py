@@ -6,6 +6,5 @@ trees              gold trees, over the subwords of the model
 syntax             the encoder's heads against the trees
 importance         how much the loss depends on a head
 relevance          how much the prediction depends on a head
-stages             all measures on one model and one subset, one after the other
-heads_file         heads.json, which holds them
+stages             all measures on one model and one subset, as heads.json holds them
 """

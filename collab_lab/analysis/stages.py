@@ -1,4 +1,4 @@
-"""All measures of a model's heads on one subset, cheapest first; each is written when it is done.
+"""All measures of a model's heads on one subset: the parts of ``heads.json``.
 
 | stage      | work                                                 |
 |------------|------------------------------------------------------|
@@ -7,23 +7,37 @@
 | importance | one forward and backward pass                        |
 | price      | the same, on a number of sentences                   |
 | relevance  | a backward pass for each target token                |
+
+    {"checkpoint": NAME, "checkpoint_sha256": ..., "data": NAME, "subset": "valid", "arch": ...,
+     "command": ..., commit, versions, ...,
+     "heads": {"encoder": [8, 8], "decoder": [8, 8], "cross": [8, 8]},
+     "sentences": n,
+     "measures": {NAME: {"encoder": [[x per head] per layer], "decoder": ..., "cross": ...}, ...},
+     "offsets": {"offsets": [-3, ..., 3],
+                 "encoder": [[[share per offset] per head] per layer], "decoder": ...},
+     "rare": {"frequent": 500, "sentences": n, "chance": x},
+     "syntax": {"trees": FILE, "sentences": n, "too_long": n, "relations":
+         {"nsubj": {"dependent->head": {"pairs": n, "baseline": {"offset": 1, "accuracy": x},
+                                        "encoder": [[accuracy per head] per layer]}, ...}, ...}},
+     "price": {"sentences": n at most},
+     "relevance": {"sentences": n, "lost": share},
+     "roles": {"encoder": [[[names] per head] per layer], ...}}
+
+Where a measure does not apply there is null: in place of an attention type, or of a head.  A
+language model has no heads in ``encoder`` and ``cross``, and blocks of text for sentences.
 """
 
 from __future__ import annotations
 
-import hashlib
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import torch
-from fairseq import utils
 
 from collab_common.errors import UserError
-from collab_common.files import sha256
-from collab_common.progress import bar, say
-from collab_lab.analysis import heads_file, measures
+from collab_common.progress import bar
+from collab_lab.analysis import measures
 from collab_lab.analysis.attention_weights import attend
 from collab_lab.analysis.importance import importance as gradient_importance
 from collab_lab.analysis.measures import SELF_TYPES, Measure
@@ -40,14 +54,6 @@ from collab_lab.trained.checkpoint import MAX_TOKENS, Trained, batches, fitting,
 SECONDS = 600.0
 
 
-class Stage(NamedTuple):
-    """A part of the analysis; ``settings`` of JSON's types change its numbers."""
-
-    name: str
-    settings: dict[str, Any]
-    measure: Callable[[], dict[str, Any]]
-
-
 def check(trained: Trained) -> None:
     """Raise UserError for an attention without heads, and for models with other passes."""
     todo = "train a model without it"
@@ -61,49 +67,6 @@ def check(trained: Trained) -> None:
     if getattr(trained.model, "full_context_alignment", False):
         problem = "--full-context-alignment reads each target twice, once without a mask"
         raise UserError(problem, trained.path, todo)
-
-
-def identity(checkpoint: Path, data: Path, subset: str) -> dict[str, Any]:
-    """The values that an analysis must share to be continued."""
-    folders = [Path(folder) for folder in utils.split_paths(str(data))]
-    files = [path for folder in folders for path in sorted(folder.glob(f"{subset}.*"))]
-    return {
-        "checkpoint": checkpoint.name,
-        "checkpoint_sha256": sha256(checkpoint),
-        "data": data.resolve().name,
-        "data_sha256": hashlib.sha256("".join(map(sha256, files)).encode()).hexdigest(),
-        "subset": subset,
-    }
-
-
-def run(
-    results: dict[str, Any],
-    stages: Iterable[Stage],
-    trained: Trained,
-    path: Path,
-    origin: Mapping[str, Any],
-) -> None:
-    """Measure the stages that ``results`` lack, and write it after each.
-
-    Args:
-        origin: provenance of now; it is kept for each stage of which ``results`` has another.
-    """
-    is_first = all(results[name] == value for name, value in origin.items())
-    resumed = results.setdefault("resumed", {})
-    for stage in stages:
-        if results["stages"].get(stage.name) == stage.settings:
-            say(f"{path}: {stage.name} is there already")
-            continue
-        measured = stage.measure()
-        results["measures"] |= measured.pop("measures", {})
-        results |= measured
-        results["roles"] = measures.roles(results, trained.heads)
-        results["stages"][stage.name] = stage.settings
-        if is_first:
-            resumed.pop(stage.name, None)
-        else:
-            resumed[stage.name] = dict(origin)
-        heads_file.write(path, results)
 
 
 # ---- the stages ----------------------------------------------------------------------------------
@@ -133,7 +96,7 @@ def attention(trained: Trained, subset: str) -> dict[str, Any]:
     }
 
 
-def syntax(trained: Trained, trees: Sequence[Tree]) -> dict[str, Any]:
+def syntax(trained: Trained, trees: Sequence[Tree], name: str) -> dict[str, Any]:
     """Accuracies of syntactic relations: the encoder alone reads the sentences of ``trees``."""
     model, dictionary = trained.model, trained.task.source_dictionary
     longest = min(trained.task.max_positions()[0], model.max_positions()[0])
@@ -147,7 +110,7 @@ def syntax(trained: Trained, trees: Sequence[Tree]) -> dict[str, Any]:
         sample = to_device(as_sample(batch, dictionary), trained.device)
         scores.add(attend(model, sample), batch)
     counts = {"sentences": len(fitting), "too_long": len(read) - len(fitting)}
-    return {"syntax": {**counts, "relations": scores.result()}}
+    return {"syntax": {"trees": name, **counts, "relations": scores.result()}}
 
 
 def importance(trained: Trained, subset: str) -> dict[str, Any]:
@@ -163,12 +126,13 @@ def price(trained: Trained, subset: str, sentences: int) -> dict[str, Any]:
         type_: [head_prices(attention.module, statistics[attention]) for attention in layers]
         for type_, layers in trained.attentions.items()
     }
-    return {"measures": {"price": prices}}
+    return {"measures": {"price": prices}, "price": {"sentences": sentences}}
 
 
-def relevance(trained: Trained, subset: str, number: int | None) -> dict[str, Any]:
+def relevance(
+    total: Relevance, trained: Trained, subset: str, number: int | None
+) -> dict[str, Any]:
     """Relevance on ``number`` random sentences of a subset, or for :data:`SECONDS` if None."""
-    total = Relevance(trained.model)
     indices = fitting(trained, subset)
     # In random order, so that the sentences read by any moment are a fair sample.
     generator = torch.Generator().manual_seed(1)

@@ -5,36 +5,37 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Sequence
+import json
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from collab_common.command import not_negative
 from collab_common.errors import UserError
-from collab_common.files import sha256
+from collab_common.files import sha256, write_contents
 from collab_lab.cli import options
 
 if TYPE_CHECKING:
-    from collab_lab.analysis.stages import Stage
     from collab_lab.trained.checkpoint import Trained
 
+NUMBERS = "heads.json"
 #: Sentences that prices come from.
 SENTENCES = 1000
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> ArgumentParser:
     parser = options.parser_of(
         "heads",
         "Show what each attention head of a trained transformer does: where it looks, how "
         "confidently, whether along syntactic relations, how much the prediction depends on it, "
-        "and what its removal costs. Writes heads.json, heads.md and a figure. Rerun the command "
-        "to resume it.",
+        "and what its removal costs. Writes heads.json, heads.md and a figure.",
         "example: fairseq-collab heads checkpoint_best.pt data-bin --conllu en.conllu.gz "
         "--out heads",
     )
     options.add_model(parser, options.TRANSFORMER, data=None)
-    options.add_out(parser, "DIR", "folder for the results", force=False)
+    options.add_out(parser, "DIR", "folder for the results")
     parser.add_argument("--subset", default="valid", help="subset to read (default: valid)")
     parser.add_argument(
         "--conllu", type=Path, metavar="FILE",
@@ -58,52 +59,56 @@ def main(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     if args.conllu is None:
         options.reject(parser, args, ("subwords",), "needs --conllu")
-    loaded = options.model(args)
-    from collab_lab.analysis import heads_file, stages
+    options.check_new(args, args.out / NUMBERS)
+    model = options.model(args)
+    from collab_lab.analysis import measures, stages
     from collab_lab.results import heads_page
 
-    stages.check(loaded)
-    path, heads = args.out / heads_file.NAME, loaded.heads
-    if loaded.is_language_model and args.conllu is not None:
-        problem = "a language model has no encoder, whose heads are scored for syntactic relations"
-        raise UserError(problem, "--conllu", "leave it out")
-    to_measure = planned(args, loaded)
-    args.out.mkdir(parents=True, exist_ok=True)
-    results = heads_file.resume(path, stages.identity(args.checkpoint, args.data, args.subset))
-    origin = options.provenance("heads", argv, args.cpu)
-    results = {"arch": loaded.arch, "heads": heads, **origin, **results}
-    try:
-        stages.run(results, to_measure, loaded, path, origin)
-    finally:  # when interrupted, of the measures that are done
-        if results["stages"]:
-            heads_page.write_page(results, args.out)
-    print(f"{args.out}: {heads_file.NAME}, {heads_page.NAME}, {heads_page.FIGURE}")
+    stages.check(model)
+    content: dict[str, Any] = {
+        "checkpoint": args.checkpoint.name,
+        "checkpoint_sha256": sha256(args.checkpoint),
+        "data": args.data.resolve().name,
+        "subset": args.subset,
+        "arch": model.arch,
+        "heads": model.heads,
+        **options.provenance("heads", argv, args.cpu),
+        "measures": {},
+    }
+    for measured in [stage() for stage in planned(args, model)]:
+        content["measures"] |= measured.pop("measures", {})
+        content |= measured
+    content["roles"] = measures.roles(content, model.heads)
+    numbers = json.dumps(content, ensure_ascii=False, allow_nan=False) + "\n"
+    write_contents(args.out, {NUMBERS: numbers, **heads_page.files(content)})
+    print(f"{args.out}: {NUMBERS}, heads.md, heads.svg, heads.pdf")
     return 0
 
 
-def planned(args: argparse.Namespace, loaded: Trained) -> list[Stage]:
-    """The stages that the options ask for, cheapest first; a fault in an input fails here."""
+def planned(args: Namespace, model: Trained) -> list[Callable[[], dict[str, Any]]]:
+    """The measurements that the options ask for; a fault in an input fails here."""
     from collab_lab.analysis import stages, trees
-    from collab_lab.analysis.stages import Stage
+    from collab_lab.analysis.relevance import Relevance
     from collab_lab.analysis.trees import align, segmenter
     from collab_lab.trained.checkpoint import dataset_of
 
     subset, number = args.subset, args.relevance_sentences
-    dataset_of(loaded.task, subset)
-    chosen_stages = [Stage("attention", {}, lambda: stages.attention(loaded, subset))]
-    if args.conllu is not None:
-        segment = segmenter(args.data, loaded.cfg.task.source_lang, args.subwords)
-        gold = [align(sentence, segment) for sentence in trees.read(args.conllu)]
-        settings = {"trees": args.conllu.name, "sha256": sha256(args.conllu)}
-        chosen_stages.append(Stage("syntax", settings, lambda: stages.syntax(loaded, gold)))
-    chosen_stages.append(Stage("importance", {}, lambda: stages.importance(loaded, subset)))
-    read = {"sentences": SENTENCES}
-    chosen_stages.append(Stage("price", read, lambda: stages.price(loaded, subset, **read)))
-    if loaded.is_language_model:
+    dataset_of(model.task, subset)
+    chosen = [
+        partial(stages.attention, model, subset),
+        partial(stages.importance, model, subset),
+        partial(stages.price, model, subset, SENTENCES),
+    ]
+    if model.is_language_model:
         print("a language model: no cross-attention, syntax, rare source tokens or relevance")
-    elif number != 0:
-        settings = {"sentences": number}
-        chosen_stages.append(
-            Stage("relevance", settings, lambda: stages.relevance(loaded, subset, number))
-        )
-    return chosen_stages
+        if args.conllu is not None:
+            problem = "a language model has no encoder, whose heads are scored for syntax"
+            raise UserError(problem, "--conllu", "leave it out")
+        return chosen
+    if args.conllu is not None:
+        segment = segmenter(args.data, model.cfg.task.source_lang, args.subwords)
+        gold = [align(sentence, segment) for sentence in trees.read(args.conllu)]
+        chosen.append(partial(stages.syntax, model, gold, args.conllu.name))
+    if number != 0:
+        chosen.append(partial(stages.relevance, Relevance(model.model), model, subset, number))
+    return chosen

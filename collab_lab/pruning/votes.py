@@ -28,7 +28,6 @@ from torch.nn import functional
 from collab_common import ATTENTION_TYPES, AttentionType
 from collab_common.errors import UserError
 from collab_common.files import read_versioned, write_atomic
-from collab_lab.analysis import heads_file
 from collab_lab.pruning.surgery import Retained
 from collab_lab.trained.attentions import HeadCounts
 from collab_lab.trained.checkpoint import Trained
@@ -189,5 +188,7 @@ def read(path: Path, heads: HeadCounts) -> Retained:
     except (TypeError, LookupError, ValueError, RuntimeError) as error:
         raise UserError("its votes are damaged", where=path, todo="vote again") from error
     for type_ in ATTENTION_TYPES:
-        heads_file.check_heads(voted[type_], heads, type_, path)
+        if voted[type_] != list(heads[type_]):
+            problem = f"is of another model: it has {voted[type_]} heads by layer in {type_} "
+            raise UserError(f"{problem}attention, the checkpoint has {list(heads[type_])}", path)
     return {type_: [elected(layer) for layer in votes[type_]] for type_ in ATTENTION_TYPES}

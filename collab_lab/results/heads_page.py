@@ -1,6 +1,6 @@
 """The page and the figure of ``fairseq-collab heads``, from ``heads.json``.
 
-heads.md              the page (``templates/heads.md.j2``): a row for each head
+heads.md              the page: a row for each head
 heads.svg, heads.pdf  all heads: their prices as colours, and what they do
 
 Values are ``[[x per head] per layer]``; layers may have different numbers of heads.
@@ -19,21 +19,28 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
-from collab_common.files import write_contents
 from collab_lab.results.figure import saved, styled
-from collab_lab.results.render import TYPE_NAMES, grid, num, render
+from collab_lab.results.render import TYPE_NAMES, grid, num
 
 Content = Mapping[str, Any]
-NAME, FIGURE = "heads.md", "heads.svg"
-#: Format of the numbers of each measure.
+#: What the page says of each measure.
 MEASURES = {
-    "price": ".4f",
-    "importance": ".4f",
-    "confidence": ".2f",
-    "positional": ".2f",
-    "rare": ".2f",
-    "relevance": ".2f",
+    "price": "expected loss in bits per target token without the head, once the output projection "
+    "makes up for what the other heads can (optimal brain surgeon on heads, as in ZipLM: Kurtic et "
+    "al. 2023, arXiv 2302.04089). Prices of single heads do not add up in an attention",
+    "importance": "change of the loss if the head faded, |Att(x) dL/dAtt(x)|, in nats per token "
+    "(Michel et al. 2019, arXiv 1905.10650, section 4.1), before the paper's norm over a layer",
+    "confidence": "mean over words of the largest weight that the head gives to a word (Voita et "
+    "al. 2019, arXiv 1905.09418, section 4)",
+    "positional": "share of words at which the largest weight is on the head's best relative "
+    "position; a head is positional from 0.9 on (section 5.1)",
+    "rare": "share of sentences in which one of the two rarest tokens gets most of the weight; "
+    "sentences count if that token is not a frequent one (section 5.3)",
+    "relevance": "the head's share in the logit of the most likely word, by layer-wise relevance "
+    "propagation; below 0 it speaks against the prediction (section 4)",
 }
+#: Measures that are small; others have two decimals.
+SMALL = ("price", "importance")
 #: Measures from 0 to 1 that say what a head does: the figure names the highest.
 SHARES = ("confidence", "positional", "rare")
 #: Inches of a cell, and around a panel; the lowest price that has a colour, in bits.
@@ -42,20 +49,45 @@ CELL, AROUND, LEAST = (0.95, 0.55), 0.6, 1e-4
 COLOURS, BRIGHT = "viridis", 0.44
 
 
-def write_page(content: Content, out: Path) -> None:
-    """Write the page, and the figure once prices are measured, each file atomically."""
-    drawn = figure(content) if content["measures"].get("price") else None
-    text = render(
-        "heads.md.j2",
-        content=content,
-        number=sum(map(sum, content["heads"].values())),
-        figure=drawn and FIGURE,
-        measures=[name for name in MEASURES if content["measures"].get(name)],
-        heads=grid(["head", *MEASURES, "roles"], rows(content), left=(0, 7)),
-        relations=best_heads(content),
-    )
-    figures = {f"heads.{form}": saved(drawn, form) for form in ("svg", "pdf") if drawn}
-    write_contents(out, {NAME: text, **figures})
+def files(content: Content) -> dict[str, bytes | str]:
+    """The page and the figure, by file name."""
+    drawn = figure(content)
+    return {"heads.md": page(content)} | {
+        f"heads.{form}": saved(drawn, form) for form in ("svg", "pdf")
+    }
+
+
+def page(content: Content) -> str:
+    """The whole of ``heads.md``."""
+    number, rare = sum(map(sum, content["heads"].values())), content["rare"]
+    read = {name: content[name]["sentences"] for name in ("rare", "price", "relevance", "syntax")
+            if name in content}  # fmt: skip
+    versions = ", ".join(" ".join(one) for one in content["versions"].items())
+    parts = [
+        f"# Heads of {content['checkpoint']}",
+        f"{content['arch']} with {number} heads, on {content['sentences']:,} sentences of "
+        f"{content['data']}, {content['subset']}. `cross 1.2` is head 2 of layer 1 of "
+        "cross-attention, both counted from 0, as in `fairseq-collab prune --keep-heads`. All "
+        "numbers are in heads.json.",
+        "![Price of each head, and what it does](heads.svg)",
+        grid(["head", *MEASURES, "roles"], rows(content), left=(0, 7)),
+        "\n".join(f"- **{name}**: {text}" for name, text in MEASURES.items()),
+        f"Sentences: {', '.join(f'{name} {n:,}' for name, n in read.items())}. A head that points "
+        f"anywhere would score {num(rare['chance'], '.2f')} for rare tokens.",
+    ]
+    if relations := best_heads(content):
+        syntax = content["syntax"]
+        titles = ["relation", "pairs", "layer.head", "accuracy", "fixed position", "offset"]
+        parts += [
+            "## Syntax",
+            f"Trees of {syntax['trees']}; {syntax['too_long']:,} are too long. The best head and "
+            "the best fixed position; a head has the role if its accuracy is at least 1.1 times "
+            "that of the position (Voita et al. 2019, section 5.2).",
+            grid(titles, relations),
+        ]
+    made = f"`{content['command']}`, {content['date']}, commit {content['commit']}"
+    parts += ["## How it was made", f"{made}, {content['hardware']}; {versions}."]
+    return "\n\n".join(parts) + "\n"
 
 
 def rows(content: Content) -> list[list[str]]:
@@ -64,9 +96,9 @@ def rows(content: Content) -> list[list[str]]:
     for type_, layers in content["heads"].items():
         for i, j in ((i, j) for i, heads in enumerate(layers) for j in range(heads)):
             values = {name: value_of(content, name, type_, i, j) for name in MEASURES}
-            cells = [num(values[name], spec) for name, spec in MEASURES.items()]
+            cells = [num(x, ".4f" if name in SMALL else ".2f") for name, x in values.items()]
             roles = ", ".join(content["roles"][type_][i][j])
-            found.append((values["price"] or 0, [f"{type_} {i}.{j}", *cells, roles or "-"]))
+            found.append((values["price"], [f"{type_} {i}.{j}", *cells, roles or "-"]))
     return [cells for _, cells in sorted(found, key=lambda row: row[0])]
 
 
@@ -116,23 +148,16 @@ def does(content: Content, type_: str, layer: int, head: int) -> str:
     return name and f"{name} {known[name]:.2f}"
 
 
-def best_heads(content: Content) -> list[dict[str, Any]]:
-    """Of each relation and direction with pairs: its best head, and the baseline."""
-    return [
-        {
-            "relation": f"{relation} {direction}",
-            "pairs": found["pairs"],
-            "baseline": found["baseline"],
-            **max(
-                (
-                    {"accuracy": accuracy, "layer": i, "head": j}
-                    for i, layer in enumerate(found["encoder"])
-                    for j, accuracy in enumerate(layer)
-                ),
-                key=lambda head: head["accuracy"],
-            ),
-        }
-        for relation, directions in (content.get("syntax") or {}).get("relations", {}).items()
-        for direction, found in directions.items()
-        if found["pairs"]
-    ]
+def best_heads(content: Content) -> list[list[str]]:
+    """A row for each relation and direction with pairs: its best head, and the baseline."""
+    found = []
+    for relation, directions in (content.get("syntax") or {}).get("relations", {}).items():
+        for direction, one in directions.items():
+            heads = [(accuracy, f"{i}.{j}") for i, layer in enumerate(one["encoder"])
+                     for j, accuracy in enumerate(layer)]  # fmt: skip
+            if one["pairs"]:
+                accuracy, name = max(heads, key=lambda head: head[0])
+                base, offset = one["baseline"]["accuracy"], one["baseline"]["offset"]
+                found.append([f"{relation} {direction}", num(one["pairs"]), name,
+                              num(accuracy, ".2f"), num(base, ".2f"), f"{offset:+d}"])  # fmt: skip
+    return found

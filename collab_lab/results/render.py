@@ -1,4 +1,4 @@
-"""What pages and commands print: numbers, Markdown tables, names of methods, templates."""
+"""What pages and commands print: numbers and Markdown tables."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from tabulate import tabulate
 
 from collab_lab.metrics.significance import Gain
@@ -58,20 +57,3 @@ def interval(gain: Gain, spec: str = "+.2f") -> str:
     """
     ends = "" if gain.low is None else f" ({gain.low:{spec}} to {gain.high:{spec}})"
     return num(gain.mean, spec) + ends
-
-
-def render(name: str, **content: object) -> str:
-    """The text of a template, in which an unknown name is an error."""
-    return _ENVIRONMENT.get_template(name).render(content)
-
-
-_ENVIRONMENT = Environment(
-    loader=PackageLoader("collab_lab.results"),
-    autoescape=False,  # Markdown and plain text
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-    keep_trailing_newline=True,
-)
-_ENVIRONMENT.globals["grid"] = grid
-_ENVIRONMENT.filters["num"] = num

@@ -18,7 +18,6 @@ from refusals import refusing
 
 from collab_common.errors import UserError
 from collab_lab.advice import advisor
-from collab_lab.analysis import stages
 from collab_lab.cli import advise
 from collab_lab.cli import main as cli
 from collab_lab.cli import reparametrize as command
@@ -288,36 +287,6 @@ def test_a_collaborative_model(
     assert "(heads.svg)" in (out / "heads.md").read_text()
     assert (out / "heads.pdf").read_bytes().startswith(b"%PDF")
     assert "| obj dependent->head |" in (out / "heads.md").read_text()
-
-
-def test_an_interrupted_analysis_is_resumed(
-    stock: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each measure is kept; the same command measures the others; another model is rejected."""
-    arguments = [stock, data, "--relevance-sentences=2", "--subset=test"]
-
-    def interrupted(*args: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(stages, "relevance", interrupted)
-        assert cli.main(["heads", *map(str, arguments), "--out", str(tmp_path)]) == 130
-    kept = json.loads((tmp_path / "heads.json").read_text())
-    assert set(kept["measures"]) == MEASURES - {"relevance"}
-    assert "**confidence**" in (tmp_path / "heads.md").read_text()
-    monkeypatch.setattr(stages, "attention", interrupted)
-    found = analysis(tmp_path, *arguments, "--cpu")
-    assert set(found["measures"]) == MEASURES
-    assert found["command"] == kept["command"]
-    assert [stage for stage, made in found["resumed"].items() if "--cpu" in made["command"]] == [
-        "relevance"
-    ]
-    assert (
-        f"Later, relevance: `{found['resumed']['relevance']['command']}`"
-        in (tmp_path / "heads.md").read_text()
-    )
-    assert found["measures"]["confidence"] == kept["measures"]["confidence"]
-    assert cli.main(["heads", str(stock), str(data), "--out", str(tmp_path)]) == 1  # valid
 
 
 @pytest.mark.parametrize(

@@ -180,6 +180,7 @@ COMMANDS = {
     "average m.pt --out m.pt": "m.pt",
     "bench --quick --presets tiny --out m.pt": "m.pt",
     "export m.pt . --format fairseq --out .": ".",
+    "heads m.pt . --out .": "heads.json",
     "prices m.pt . --out .": "prices.json",
     "prune m.pt --random 1 --keep 1 --out m.pt": "m.pt",
     "prune m.pt --random 1 --keep 1 --out new.pt": "new.yaml",
@@ -188,13 +189,13 @@ COMMANDS = {
     "vote m.pt . --out m.pt": "m.pt",
 }
 #: They resume what is in their folder, and reject a folder of something else.
-RESUMING = {"heads", "sweep", *(name for name in OURS if name.startswith("data "))}
+RESUMING = {"sweep", *(name for name in OURS if name.startswith("data "))}
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_sweep(tmp_path / "runs")
-    for name in ("m.pt", "new.yaml", "table.md", "cache-0.5.md", "prices.json"):
+    for name in ("m.pt", "new.yaml", "table.md", "cache-0.5.md", "heads.json", "prices.json"):
         (tmp_path / name).write_text("a former result")
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -115,7 +115,7 @@ def test_heads_of_a_language_model(
     applies = {"confidence", "positional", "importance", "price"}
     assert applies <= {name for name, of in found["measures"].items() if of["decoder"]}
     assert not any(of["encoder"] or of["cross"] for of in found["measures"].values())
-    assert cli.main([*heads, "--conllu", "trees"]) == 1
+    assert cli.main([*heads, "--conllu", "trees", "--force"]) == 1
     line = capsys.readouterr().err.splitlines()[-1]
     assert "--conllu: a language model has no encoder" in line
 

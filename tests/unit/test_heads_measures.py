@@ -14,8 +14,6 @@ from toy import close
 from toy_heads import MODELS, build, sample
 
 from collab_common import ATTENTION_TYPES
-from collab_common.errors import UserError
-from collab_lab.analysis import heads_file
 from collab_lab.analysis.attention_weights import AttentionBatch, attend, shown_weights
 from collab_lab.analysis.measures import (
     OFFSETS,
@@ -231,51 +229,23 @@ def test_weights_are_the_softmax_of_the_scores_in_every_kind_of_model(kind: str)
     assert not any(getattr(module, name) for module in model.modules() for name in hooked)
 
 
-# ---- the file ------------------------------------------------------------------------------------
-
-FOUND: dict[str, Any] = {
-    "measures": {"rare": {"encoder": [[0.1, 0.2]], "decoder": None, "cross": None},
-                 "confidence": {"encoder": [[1, 2.5]], "decoder": [[0]], "cross": [[3]]}},
-}  # fmt: skip
-
-
-def test_the_file_is_read_as_it_was_written(tmp_path: Path) -> None:
-    path = tmp_path / heads_file.NAME
-    heads_file.write(path, FOUND)
-    found = heads_file.read(path)
-    assert found == {"version": 1, **FOUND}
-
-
-@pytest.mark.parametrize("text", ["{", "[]", '{"version": 2}', '{"version": 1}'])
-def test_other_files_are_rejected(text: str, tmp_path: Path) -> None:
-    path = tmp_path / heads_file.NAME
-    path.write_text(text)
-    with pytest.raises(UserError, match=str(path)):
-        heads_file.read(path)
-
-
 # ---- the page ------------------------------------------------------------------------------------
 
-#: An analysis that has found little.
-EMPTY: dict[str, Any] = {
-    "version": 1, "checkpoint": "average.pt", "arch": "transformer", "data": "toy",
-    "subset": "valid", "sentences": 1014, "commit": "c0ffee", "date": "2026-11-21",
-    "command": "fairseq-collab heads average.pt toy --out heads",
-    "hardware": "some processor", "versions": {"torch": "2.13.0"}, "stages": {},
-    "heads": {"encoder": [2, 1], "decoder": [1], "cross": [2]}, "measures": {},
-    "roles": {"encoder": [[[], []], [[]]], "decoder": [[[]]], "cross": [[[], []]]},
-}  # fmt: skip
 PAIRS = {"pairs": 1234, "baseline": {"offset": 1, "accuracy": 0.4}}
 NONE = {"pairs": 0, "baseline": None, "encoder": [[None, None], [None]]}
 FULL: dict[str, Any] = {
-    **EMPTY,
-    "stages": {"syntax": {"trees": "trees.conllu"}, "price": {"sentences": 1000}},
+    "checkpoint": "average.pt", "arch": "transformer", "data": "toy", "subset": "valid",
+    "sentences": 1014, "commit": "c0ffee", "date": "2026-11-21",
+    "command": "fairseq-collab heads average.pt toy --out heads",
+    "hardware": "some processor", "versions": {"torch": "2.13.0"},
+    "heads": {"encoder": [2, 1], "decoder": [1], "cross": [2]},
     "measures": {
         "confidence": {"encoder": [[0.5, 0.125], [None]], "decoder": [[1]], "cross": None},
         "price": {"encoder": [[0.0125, 0.5], [1.5]], "decoder": [[1]], "cross": [[0.5, 0.5]]},
     },
+    "rare": {"sentences": 976, "chance": 0.15},
     "syntax": {
-        "sentences": 50, "too_long": 2,
+        "trees": "trees.conllu", "sentences": 50, "too_long": 2,
         "relations": {
             "nsubj": {"dependent->head": {**PAIRS, "encoder": [[0.3, 0.5], [0.2]]}},
             "obj": {"dependent->head": NONE},
@@ -288,11 +258,9 @@ FULL: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_the_page_has_a_row_for_each_head_and_one_figure(tmp_path: Path) -> None:
+def test_the_page_has_a_row_for_each_head_and_one_figure() -> None:
     """By price; a head does its role, or what its highest measure says, or nothing."""
-    page.write_page(FULL, tmp_path)
-    text = (tmp_path / page.NAME).read_text()
-    assert {path.name for path in tmp_path.iterdir()} == {page.NAME, page.FIGURE, "heads.pdf"}
+    text = page.page(FULL)
     rows = [row.split() for row in re.findall(r"^\| ((?:encoder|decoder|cross) .*)", text, re.M)]
     assert [row[:2] for row in rows][:2] == [["encoder", "0.0"], ["encoder", "0.1"]]
     assert (len(rows), rows[0][3], rows[0][-3:-1]) == (6, "0.0125", ["positional", "-1"])
@@ -303,8 +271,3 @@ def test_the_page_has_a_row_for_each_head_and_one_figure(tmp_path: Path) -> None
     places = (("encoder", 0, 1), ("encoder", 1, 0), ("decoder", 0, 0), ("cross", 0, 0))
     found = [page.does(FULL, *place) for place in places]
     assert found == ["nsubj", "rare tokens", "confidence 1.00", ""]
-
-
-def test_parts_that_are_missing_are_left_out(tmp_path: Path) -> None:
-    page.write_page(EMPTY, tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == [page.NAME]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from commands import REPOSITORY
 from documents import RESULTS, links
+from matplotlib.figure import Figure
 
 from collab_common.errors import UserError
 from collab_lab.results import pages
@@ -33,8 +34,9 @@ def test_every_table_is_on_a_page() -> None:
     assert all(f"<!-- table: {name} -->" in text for name in TABLES)
 
 
-def test_a_number_that_was_typed_is_stale(tmp_path: Path) -> None:
+def test_a_number_that_was_typed_is_stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So is a figure that is not there; prose is left alone."""
+    monkeypatch.setattr(pages, "FIGURES", {"decide.svg": Figure})
     (tmp_path / "results").mkdir()
     page = tmp_path / "README.md"
     right = f"-1 <!-- table: refit_ladder -->\n\n{TABLES['refit_ladder']()}\n\n<!-- end --> -1\n"
