@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from collab_common import ATTENTION_TYPES
-from collab_common.command import positive
 from collab_lab.cli import options
 
 STANDARD_SUFFIX = " with standard heads"
@@ -33,10 +32,6 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "checkpoints", type=Path, nargs="+", metavar="CHECKPOINT", help="checkpoint of a model"
     )
-    parser.add_argument(
-        "--length", type=positive, default=30, metavar="N",
-        help="tokens on each side, or in a language model's block, for multiply-adds (default: 30)",
-    )  # fmt: skip
     options.add_user_dir(parser)
     return parser
 
@@ -46,7 +41,7 @@ def main(argv: list[str]) -> int:
     for path in args.checkpoints:
         options.check_checkpoint(path)
     options.import_models(args)
-    from collab_lab.metrics.cost import load_architecture
+    from collab_lab.metrics.cost import LENGTH, load_architecture
     from collab_lab.results.render import grid
     from fairseq_collab.models.families import HeadTransformer
     from fairseq_collab.models.variants import COLLABORATIVE
@@ -54,30 +49,27 @@ def main(argv: list[str]) -> int:
     costs: dict[str, dict[str, int]] = {}
     for path in args.checkpoints:
         model = load_architecture(path)
-        costs[str(path)] = costs_of(model, args.length)
+        costs[str(path)] = costs_of(model)
         if isinstance(model, HeadTransformer) and model.variant is COLLABORATIVE:
             in_types = dict.fromkeys(f"key_dim_in_{type_}" for type_ in ATTENTION_TYPES)
             # Key width 0 builds standard heads: each has a key of size d/H.
             standard = load_architecture(path, key_dim=0, **in_types)
-            costs[f"{path}{STANDARD_SUFFIX}"] = costs_of(standard, args.length)
+            costs[f"{path}{STANDARD_SUFFIX}"] = costs_of(standard)
     named = (name for name in costs if name.endswith(STANDARD_SUFFIX))
     baseline_name = next(named, next(iter(costs)))
     rows = [[name, *cells(numbers, costs[baseline_name])] for name, numbers in costs.items()]
     print(grid(["model", *COLUMNS], rows))
     if len(costs) > 1:
         print(f"%: of {baseline_name}")
-    print(f"multiply-adds: {args.length} tokens on each side, or in a language model's block")
+    print(f"multiply-adds: {LENGTH} tokens on each side, or in a language model's block")
     return 0
 
 
-def costs_of(model: Any, length: int) -> dict[str, int]:
-    """The numbers of a model, without those of the source for a language model."""
+def costs_of(model: Any) -> dict[str, int]:
+    """The numbers of a model."""
     from collab_lab.metrics.cost import cost, multiply_adds
 
-    is_decoder_only = not hasattr(model, "encoder")
-    work = multiply_adds(model, None if is_decoder_only else length, length)
-    numbers = {**asdict(cost(model)), "multiply_adds": work}
-    return {k: v for k, v in numbers.items() if not (is_decoder_only and "source" in k)}
+    return {**asdict(cost(model)), "multiply_adds": multiply_adds(model)}
 
 
 def cells(costs: dict[str, int], baseline: dict[str, int]) -> Iterator[str]:

@@ -28,7 +28,6 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from collab_common.errors import reject_unused
 from collab_lab.trained.attentions import by_type
 from collab_lab.trained.checkpoint import check_transformer
 from collab_lab.trained.untrained import untrained
@@ -82,11 +81,12 @@ def totals(model: Any, *, rounded: bool = True) -> dict[str, int]:
         rounded: count what the model rounds in its bits, scales and offsets included; else as if it
             rounded nothing.
     """
-    count = cached_bits if rounded else lambda a, bits: [bits * n for n in cached_floats(a)]
-    cached = (count(module, UNROUNDED) for found in caching(model).values() for module in found)
-    used = sum(parameter.numel() for parameter in used_parameters(model))
-    work = multiply_adds(model)
-    return {"cache": sum(map(sum, cached)), "parameters": used, "multiply-adds": work}
+    modules = [module for found in caching(model).values() for module in found]
+    return {
+        "cache": sum(sum(cached_bits(module, UNROUNDED, rounded)) for module in modules),
+        "parameters": sum(parameter.numel() for parameter in used_parameters(model)),
+        "multiply-adds": multiply_adds(model),
+    }
 
 
 def used_parameters(model: nn.Module) -> Iterator[nn.Parameter]:
@@ -106,18 +106,14 @@ def reads_source(module: Any) -> bool:
     return not getattr(module, "self_attention", True)
 
 
-def cached_floats(attention: Any) -> tuple[int, int]:
-    """Numbers that one token's keys and values take in the cache of ``attention``."""
-    if isinstance(attention, HeadAttention):
-        return attention.cached_floats_per_token()
-    return attention.embed_dim, attention.embed_dim
-
-
-def cached_bits(attention: Any, unrounded: int) -> tuple[int, int]:
+def cached_bits(attention: Any, unrounded: int, rounded: bool = True) -> tuple[int, int]:
     """Bits of one token's keys and values in the cache; ``unrounded`` of a number as it is."""
+    keys = values = attention.embed_dim
     if isinstance(attention, HeadAttention):
-        return attention.cached_bits_per_token(unrounded)
-    return unrounded * attention.embed_dim, unrounded * attention.embed_dim
+        if rounded:
+            return attention.cached_bits_per_token(unrounded)
+        keys, values = attention.cached_floats_per_token()
+    return unrounded * keys, unrounded * values
 
 
 def cached_bytes(attention: Any) -> tuple[int, int]:
@@ -134,18 +130,12 @@ def load_architecture(path: Path, **overrides: Any) -> nn.Module:
     return model
 
 
-def multiply_adds(model: Any, source_length: int | None = None, target_length: int = LENGTH) -> int:
+def multiply_adds(model: Any, length: int = LENGTH) -> int:
     """Multiply-adds of a transformer on one sentence pair, or of a language model on one block.
 
     Args:
-        source_length: of a translation model; default: :data:`LENGTH`.
-        target_length: also the length of the block.
-
-    Raises:
-        UserError: a language model has no source.
+        length: tokens on each side, or of the block.
     """
-    if not hasattr(model, "encoder"):
-        reject_unused("has no effect on a language model", source_length=source_length)
     model = copy.deepcopy(model).cpu().eval()
     for module in model.modules():
         if type(module) is OneDnnLinear:  # torch does not count oneDNN's products
@@ -153,13 +143,12 @@ def multiply_adds(model: Any, source_length: int | None = None, target_length: i
     for module in model.modules():
         if isinstance(module, TransformerEncoderLayerBase):
             module.can_use_fastpath = False  # a fused kernel: not counted
-    source = torch.full((1, source_length or LENGTH), _SOME_WORD)
-    target = torch.full((1, target_length), _SOME_WORD)
-    sides = (source, torch.tensor([source.size(1)])) if hasattr(model, "encoder") else ()
+    tokens = torch.full((1, length), _SOME_WORD)
+    source = (tokens, torch.tensor([length])) if hasattr(model, "encoder") else ()
     plain = sdpa_kernel(SDPBackend.MATH)  # no fused kernel here, either
     counter = FlopCounterMode(display=False)
     with torch.no_grad(), plain, counter:
-        output = model(*sides, target)
+        output = model(*source, tokens)
         if getattr(model.decoder, "adaptive_softmax", None) is not None:  # else part of the output
             model.get_normalized_probs(output, log_probs=True)
     return counter.get_total_flops() // 2  # a multiply-add is two operations

@@ -134,7 +134,7 @@ class Gain(NamedTuple):
 
     Attributes:
         low, high, p: 95% t-interval and two-sided t-test of the mean against 0; None where the
-            gains, or those of all kinds together, do not vary; p also for :func:`gain_per_unit`.
+            gains, or those of all kinds together, do not vary.
     """
 
     mean: float
@@ -174,9 +174,10 @@ def gain_of(gains: Sequence[float], spread: Spread | None = None) -> Gain:
         spread: of gains; by default that of these gains alone.
     """
     mean, (sd, freedom) = float(np.mean(gains)), spread or pooled([gains])
-    if sd < ROUNDING:
-        return Gain(mean)
-    error = sd / np.sqrt(len(gains))
+    return _student(mean, sd / np.sqrt(len(gains)), freedom) if sd >= ROUNDING else Gain(mean)
+
+
+def _student(mean: float, error: float, freedom: int) -> Gain:
     low, high = stats.t.interval(CONFIDENCE, freedom, mean, error)
     return Gain(mean, float(low), float(high), float(2 * stats.t.sf(abs(mean) / error, freedom)))
 
@@ -193,10 +194,7 @@ def gain_per_unit(gains: ArrayLike, units: ArrayLike) -> Gain:
         return Gain(mean)
     errors = change - mean * weights
     error = float(np.sqrt(len(errors) * np.sum(errors**2) / (len(errors) - 1)) / weights.sum())
-    if not error:
-        return Gain(mean)
-    low, high = stats.t.interval(CONFIDENCE, len(errors) - 1, mean, error)
-    return Gain(mean, float(low), float(high))
+    return _student(mean, error, len(errors) - 1) if error else Gain(mean)
 
 
 def holm(p: Sequence[float | None]) -> list[float | None]:

@@ -43,7 +43,7 @@ SEED = "overrides.common.seed"
 
 
 def read_runs(folders: Sequence[Path]) -> tuple[pd.DataFrame, list[str]]:
-    """The finished runs, and one line for each unfinished run.
+    """The finished runs, ordered by seed, and one line for each unfinished run.
 
     Raises:
         UserError: no run is finished.
@@ -58,13 +58,8 @@ def read_runs(folders: Sequence[Path]) -> tuple[pd.DataFrame, list[str]]:
     if not finished:
         todo = "finish them (fairseq-collab sweep)"
         raise UserError(f"no finished run; {unfinished[0]}", todo=todo)
-    return frame_of(finished), unfinished
-
-
-def frame_of(runs: Iterable[dict[str, Any]]) -> pd.DataFrame:
-    """The data frame of runs, ordered by seed; values keep their types."""
-    frame = pd.DataFrame([flat(run) for run in runs], dtype=object)
-    return frame.sort_values("seed", kind="stable", ignore_index=True)
+    frame = pd.DataFrame([flat(run) for run in finished], dtype=object)  # values keep their types
+    return frame.sort_values("seed", kind="stable", ignore_index=True), unfinished
 
 
 def facts(frame: pd.DataFrame) -> list[dict[str, Any]]:

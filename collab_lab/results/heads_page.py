@@ -62,13 +62,12 @@ def page(content: Content) -> str:
     number, rare = sum(map(sum, content["heads"].values())), content["rare"]
     read = {name: content[name]["sentences"] for name in ("rare", "price", "relevance", "syntax")
             if name in content}  # fmt: skip
-    versions = ", ".join(" ".join(one) for one in content["versions"].items())
     parts = [
         f"# Heads of {content['checkpoint']}",
         f"{content['arch']} with {number} heads, on {content['sentences']:,} sentences of "
         f"{content['data']}, {content['subset']}. `cross 1.2` is head 2 of layer 1 of "
         "cross-attention, both counted from 0, as in `fairseq-collab prune --keep-heads`. All "
-        "numbers are in heads.json.",
+        "numbers, and how they were measured, are in heads.json.",
         "![Price of each head, and what it does](heads.svg)",
         grid(["head", *MEASURES, "roles"], rows(content), left=(0, 7)),
         "\n".join(f"- **{name}**: {text}" for name, text in MEASURES.items()),
@@ -85,8 +84,6 @@ def page(content: Content) -> str:
             "that of the position (Voita et al. 2019, section 5.2).",
             grid(titles, relations),
         ]
-    made = f"`{content['command']}`, {content['date']}, commit {content['commit']}"
-    parts += ["## How it was made", f"{made}, {content['hardware']}; {versions}."]
     return "\n\n".join(parts) + "\n"
 
 

@@ -24,8 +24,8 @@ NO_X = "none"
 NO_TEST = "none"
 #: Baselines of the tests unless one is given: separate keys.
 BASELINES = ("concatenated", "fork_concatenated")
-#: The field that each task is measured by, and its name.
-MEASURED = {"translation": ("bleu", "BLEU"), "language_modeling": ("perplexity", "perplexity")}
+#: The field that each task is measured by.
+MEASURED = {"translation": "bleu", "language_modeling": "perplexity"}
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)")
 
 
@@ -80,9 +80,9 @@ class Table:
     score: str
     baseline: str | None
     rows: list[Row]
-    left_out: Sequence[str] = ()
-    command: str = ""
-    columns: tuple[str, ...] = ()
+    left_out: list[str]
+    command: str
+    columns: tuple[str, ...]
 
     def warnings(self) -> list[str]:
         """What makes a comparison unfair, or its numbers doubtful."""
@@ -101,28 +101,15 @@ def read_table(
     columns: tuple[str, ...] = (),
     score: str | None = None,
 ) -> Table:
-    """The table of the runs in some folders; the arguments are the command's options."""
-    frame, unfinished = collect.read_runs(folders)
-    options = {"--x": x, "--against": against, "--columns": ",".join(columns), "--score": score}
-    chosen = [word for name, value in options.items() if value for word in (name, value)]
-    command = shlex.join(["fairseq-collab", "table", *sorted(map(str, folders)), *chosen])
-    return table_of(frame, x, against, columns, score, unfinished, command)
-
-
-def table_of(
-    frame: pd.DataFrame,
-    x: str = "key_dim",
-    against: str | None = None,
-    columns: tuple[str, ...] = (),
-    score: str | None = None,
-    unfinished: Sequence[str] = (),
-    command: str = "",
-) -> Table:
-    """Group runs to rows.
+    """The table of the runs in some folders; the arguments are the command's options.
 
     Raises:
         UserError: the runs do not compare, or do not have ``x``, the score or the baseline.
     """
+    frame, unfinished = collect.read_runs(folders)
+    options = {"--x": x, "--against": against, "--columns": ",".join(columns), "--score": score}
+    chosen = [word for name, value in options.items() if value for word in (name, value)]
+    command = shlex.join(["fairseq-collab", "table", *sorted(map(str, folders)), *chosen])
     check_same(frame, collect.SAME_IN_TABLE, todo="make a table of each")
     score = score or measure(frame)
     placed = frame if x == NO_X else frame[_column(frame, x, "--x").notna()]
@@ -133,13 +120,12 @@ def table_of(
         raise UserError(f"not every run has a number {score!r}", "--score", todo)
     without = [f"{Path(run).name}: has no {x}" for run in frame.drop(placed.index)["folder"]]
     baseline = choose_baseline(rows, against)
-    left_out = [*unfinished, *without]
-    return Table(placed, x, score, baseline, rows, left_out, command, columns)
+    return Table(placed, x, score, baseline, rows, [*unfinished, *without], command, columns)
 
 
 def measure(frame: pd.DataFrame) -> str:
     """The field that the runs' task is measured by."""
-    name = MEASURED[frame["task"].iloc[0]][0]
+    name = MEASURED[frame["task"].iloc[0]]
     return name if name in frame else f"{name}.{frame['subset'].iloc[0]}"
 
 
@@ -200,9 +186,9 @@ def choose_baseline(rows: Sequence[Row], baseline: str | None) -> str | None:
     return baseline
 
 
-def differences(table: Table, baseline: str | None = None) -> list[Difference]:
+def differences(table: Table) -> list[Difference]:
     """Every row against the baseline's row at its ``x``, paired by seed."""
-    name = baseline or table.baseline
+    name = table.baseline
     bases = [row for row in table.rows if name in (row.method, row.label)]
     rows = [row for row in table.rows if name and row not in bases and len(row.runs)]
     by_seed = [paired(row, _base(row, bases), table.score) for row in rows]

@@ -93,7 +93,7 @@ def test_cost_of_language_models(
 ) -> None:
     """Shares are of the first."""
     paths = [ordinary_lm, language_model]
-    assert cli.main(["cost", *map(str, paths), "--length", "10"]) == 0
+    assert cli.main(["cost", *map(str, paths)]) == 0
     *_, standard, row, of, _ = capsys.readouterr().out.splitlines()
     cells = [[cell.strip() for cell in line.split("|")[4:-1]] for line in (standard, row)]
     assert cells[0][:2] == ["128 = 64 + 64", "-"]

@@ -102,7 +102,7 @@ def test_multiply_adds_of_a_language_model_equal_the_formula(softmax: str | None
     if softmax:
         per_token = d * (8 + 2) + 4 * (d + 8) + 1 * (d + 8)
     expected = 2 * (layer + 2 * d * ffn * length) + per_token * length
-    assert multiply_adds(model, target_length=length) == expected
+    assert multiply_adds(model, length) == expected
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import toy_checkpoints
-import toy_language_models
 from refusals import refusing
 from transformers import BertConfig, BertModel
 
@@ -24,7 +23,6 @@ from collab_lab import (
     advise,
     api,
     convert,
-    multiply_adds,
     open_model,
     prices,
     prune,
@@ -220,9 +218,6 @@ def test_of_a_model(name: str, arguments: dict[str, Any], model: Trained, statis
 
 OTHERS: dict[str, list[Callable[[Path], Any]]] = {
     "open_model": [lambda path: open_model(path, toy_checkpoints.COPY, kye_dim=8)],
-    "multiply_adds": [
-        lambda _: multiply_adds(toy_language_models.language_model("transformer_lm"), 9, 9)
-    ],
     "swap_attention": [
         lambda _: swap_attention(bert(), 4, loss=lambda output: output[0].sum()),
         lambda _: swap_attention(bert(), 4, seed=3),
@@ -233,7 +228,7 @@ OTHERS: dict[str, list[Callable[[Path], Any]]] = {
         ),
     ],
     # What they take has an effect, whatever it is.
-    **{name: [] for name in ("average_checkpoints", "cost", "validation_loss")},
+    **{name: [] for name in ("average_checkpoints", "cost", "multiply_adds", "validation_loss")},
 }
 
 

@@ -235,9 +235,7 @@ PAIRS = {"pairs": 1234, "baseline": {"offset": 1, "accuracy": 0.4}}
 NONE = {"pairs": 0, "baseline": None, "encoder": [[None, None], [None]]}
 FULL: dict[str, Any] = {
     "checkpoint": "average.pt", "arch": "transformer", "data": "toy", "subset": "valid",
-    "sentences": 1014, "commit": "c0ffee", "date": "2026-11-21",
-    "command": "fairseq-collab heads average.pt toy --out heads",
-    "hardware": "some processor", "versions": {"torch": "2.13.0"},
+    "sentences": 1014,
     "heads": {"encoder": [2, 1], "decoder": [1], "cross": [2]},
     "measures": {
         "confidence": {"encoder": [[0.5, 0.125], [None]], "decoder": [[1]], "cross": None},
