@@ -29,7 +29,6 @@ language model has no heads in ``encoder`` and ``cross``, and blocks of text for
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -49,9 +48,6 @@ from collab_lab.pricing.heads import head_prices
 from collab_lab.pricing.statistics import collect
 from collab_lab.trained.attentions import attentions
 from collab_lab.trained.checkpoint import MAX_TOKENS, Trained, batches, fitting, samples, to_device
-
-#: Seconds for relevance, unless the number of sentences is given.
-SECONDS = 600.0
 
 
 def check(trained: Trained) -> None:
@@ -129,22 +125,14 @@ def price(trained: Trained, subset: str, sentences: int) -> dict[str, Any]:
     return {"measures": {"price": prices}, "price": {"sentences": sentences}}
 
 
-def relevance(
-    total: Relevance, trained: Trained, subset: str, number: int | None
-) -> dict[str, Any]:
-    """Relevance on ``number`` random sentences of a subset, or for :data:`SECONDS` if None."""
+def relevance(total: Relevance, trained: Trained, subset: str, number: int) -> dict[str, Any]:
+    """Relevance on ``number`` random sentences of a subset."""
     indices = fitting(trained, subset)
-    # In random order, so that the sentences read by any moment are a fair sample.
     generator = torch.Generator().manual_seed(1)
-    order = [indices[i] for i in torch.randperm(len(indices), generator=generator)[:number]]
-    start, sentences = time.monotonic(), 0
-    name = "relevance" if number else f"relevance, at most {SECONDS / 60:.0f} minutes"
-    for sample in batches(trained, subset, order, max_sentences=1, name=name):
+    chosen = [indices[i] for i in torch.randperm(len(indices), generator=generator)[:number]]
+    for sample in batches(trained, subset, chosen, max_sentences=1, name="relevance"):
         total.add(sample)
-        sentences += 1
-        if number is None and time.monotonic() - start > SECONDS:
-            break
     return {
         "measures": {"relevance": total.result()},
-        "relevance": {"sentences": sentences, "lost": total.deviation},
+        "relevance": {"sentences": len(chosen), "lost": total.deviation},
     }

@@ -47,9 +47,9 @@ def build_parser() -> ArgumentParser:
         help="sentencepiece model or BPE codes for --conllu (default: spm.model or code in DATA)",
     )  # fmt: skip
     parser.add_argument(
-        "--relevance-sentences", type=not_negative, metavar="N",
+        "--relevance-sentences", type=not_negative, default=100, metavar="N",
         help="number of random sentences for relevance, at one backward pass per token; 0 skips "
-        "relevance (default: what ten minutes allow)",
+        "relevance (default: 100)",
     )  # fmt: skip
     return parser
 
@@ -85,7 +85,7 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def planned(args: Namespace, model: Trained) -> list[Callable[[], dict[str, Any]]]:
+def planned(args: Namespace, model: Trained) -> Sequence[Callable[[], dict[str, Any]]]:
     """The measurements that the options ask for; a fault in an input fails here."""
     from collab_lab.analysis import stages, trees
     from collab_lab.analysis.relevance import Relevance
@@ -109,6 +109,6 @@ def planned(args: Namespace, model: Trained) -> list[Callable[[], dict[str, Any]
         segment = segmenter(args.data, model.cfg.task.source_lang, args.subwords)
         gold = [align(sentence, segment) for sentence in trees.read(args.conllu)]
         chosen.append(partial(stages.syntax, model, gold, args.conllu.name))
-    if number != 0:
+    if number:
         chosen.append(partial(stages.relevance, Relevance(model.model), model, subset, number))
     return chosen

@@ -89,7 +89,7 @@ def page(content: Content) -> str:
 
 def rows(content: Content) -> list[list[str]]:
     """A row for each head: its measures and roles, those of the lowest price first."""
-    found = []
+    found: list[tuple[Any, list[str]]] = []
     for type_, layers in content["heads"].items():
         for i, j in ((i, j) for i, heads in enumerate(layers) for j in range(heads)):
             values = {name: value_of(content, name, type_, i, j) for name in MEASURES}

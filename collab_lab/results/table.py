@@ -52,17 +52,16 @@ class Row(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """What a row has more than the baseline: None without common seeds; p corrected by Holm.
+    """What a row has more than the baseline: by seed, and their mean; p corrected by Holm.
 
     Attributes:
         freedom: degrees of freedom of the standard deviation, which all rows share.
     """
 
-    row: Row
     gains: dict[int, float]
-    gain: Gain | None
+    gain: Gain | None  # None without common seeds
     freedom: int
-    p_holm: float | None = None
+    p_holm: float | None
 
 
 @dataclass(frozen=True)
@@ -186,19 +185,23 @@ def choose_baseline(rows: Sequence[Row], baseline: str | None) -> str | None:
     return baseline
 
 
-def differences(table: Table) -> list[Difference]:
-    """Every row against the baseline's row at its ``x``, paired by seed."""
+def differences(table: Table) -> list[Difference | None]:
+    """Each row against the baseline's row at its ``x``; None for rows that are not tested."""
     name = table.baseline
     bases = [row for row in table.rows if name in (row.method, row.label)]
-    rows = [row for row in table.rows if name and row not in bases and len(row.runs)]
-    by_seed = [paired(row, _base(row, bases), table.score) for row in rows]
-    gains = [[*one.values()] for one in by_seed]
+    by_seed = [
+        paired(row, _base(row, bases), table.score)
+        if name and len(row.runs) and name not in (row.method, row.label)
+        else None
+        for row in table.rows
+    ]
+    gains = [[*(one or {}).values()] for one in by_seed]
     spread = pooled(filter(None, gains))
     tested = [gain_of(one, spread) if one else None for one in gains]
     corrected = holm([gain and gain.p for gain in tested])
     return [
-        Difference(row, seeds, gain, spread.freedom, p)
-        for row, seeds, gain, p in zip(rows, by_seed, tested, corrected, strict=True)
+        None if seeds is None else Difference(seeds, gain, spread.freedom, p)
+        for seeds, gain, p in zip(by_seed, tested, corrected, strict=True)
     ]
 
 

@@ -47,11 +47,11 @@ HEADINGS = {
 
 def markdown(table: Table) -> str:
     """The whole of ``table.md``."""
-    first, tested = table.frame.iloc[0].dropna(), differences(table)
+    first, tested = table.frame.iloc[0].dropna(), [*filter(None, differences(table))]
     sides = " on each side" if first["task"] == "translation" else ""
     parts = [
         f"# {title(table)}",
-        main_table(table),
+        grid(*main_cells(table)),
         "±: standard deviation over seeds (n - 1). BLEU, chrF: sacreBLEU on detokenised, cased "
         f"text. Multiply-adds: one forward pass of {first['multiply_adds_length']} tokens{sides}. "
         "KV cache: float32, all decoder layers; in brackets its share of that of standard heads "
@@ -63,7 +63,7 @@ def markdown(table: Table) -> str:
         at_x = "" if table.x == NO_X else f" at the same {noun(table)}"
         parts += [
             f"## Against {table.baseline}",
-            differences_table(table, tested),
+            differences_table(table),
             f"Differences are paired by seed{at_x}: mean, 95% t-interval and its t-test, corrected "
             "for the number of rows (Holm 1979). All rows share one standard deviation of "
             f"differences, pooled, with {tested[0].freedom} degrees of freedom; with 0 there is no "
@@ -84,13 +84,10 @@ def listed(title: str, items: Sequence[str]) -> list[str]:
 
 def csv(table: Table) -> str:
     """Numbers alone: means, standard deviations (``_sd``), shares of the cache, intervals."""
-    names = [
-        *shown_columns(table),
-        *(name for name in SHARES if column(table.frame, name) is not None),
-    ]
-    tested = {id(one.row): one for one in differences(table)}
+    shares = (name for name in SHARES if column(table.frame, name) is not None)
+    names = [*shown_columns(table), *shares]
     lines = []
-    for row in table.rows:
+    for row, one in zip(table.rows, differences(table), strict=True):
         line = {"method": row.label, **dict(_x(table, (table.x, row.x))), "seeds": len(row.runs)}
         for name in names:
             values = row.values(name)
@@ -100,7 +97,7 @@ def csv(table: Table) -> str:
             line[name] = mean(values)
             if len(values) > 1 and isinstance(values[0], float):
                 line[f"{name}_sd"] = stdev(values)
-        if (one := tested.get(id(row))) and one.gain:
+        if one and one.gain:
             fields = ("difference", "difference_low", "difference_high", "p_holm")
             line |= dict(zip(fields, (*one.gain[:3], one.p_holm), strict=True))
         lines.append(line)
@@ -110,12 +107,11 @@ def csv(table: Table) -> str:
 def latex(table: Table) -> str:
     """The rows with their differences from the baseline, as a ``tabular`` of booktabs."""
     head, lines = main_cells(table)
-    tested = {id(one.row): difference_cells(table, one) for one in differences(table)}
-    if tested:
-        more = difference_heads(table)
-        head += more
-        for row, line in zip(table.rows, lines, strict=True):
-            line += tested.get(id(row), ["-"] * len(more))
+    tested = differences(table)
+    if any(tested):
+        head += difference_heads(table)
+        for line, one in zip(lines, tested, strict=True):
+            line += difference_cells(table, one)
     return tabulate(lines, head, "latex_booktabs", disable_numparse=True) + "\n"
 
 
@@ -158,17 +154,10 @@ def cell(table: Table, row: Row, name: str) -> str:
     if values and isinstance(values[0], float):
         return spread(values, _spec(name))
     if values and isinstance(values[0], int):
-        share = (
-            mean(row.values(name.replace("bytes", "share"))) if name.startswith("cache") else None
-        )
-        return num(mean(values), ",.0f") + ("" if share is None else f" ({share:.0%})")
+        shares = row.values(name.replace("bytes", "share")) if name.startswith("cache") else []
+        return num(mean(values), ",.0f") + (f" ({mean(shares):.0%})" if shares else "")
     texts = (", ".join(map(str, v)) if isinstance(v, list) else str(v) for v in values)
     return "; ".join(sorted(set(texts)))
-
-
-def main_table(table: Table) -> str:
-    """The rows as Markdown."""
-    return grid(*main_cells(table))
 
 
 def main_cells(table: Table) -> tuple[list[Any], list[list[Any]]]:
@@ -183,11 +172,12 @@ def main_cells(table: Table) -> tuple[list[Any], list[list[Any]]]:
     return head, lines
 
 
-def differences_table(table: Table, tested: Sequence[Difference]) -> str:
+def differences_table(table: Table) -> str:
     """What each row has more than the baseline, as Markdown."""
     lines = [
-        [one.row.label, *_x(table, one.row.x), len(one.gains), *difference_cells(table, one)]
-        for one in tested
+        [row.label, *_x(table, row.x), len(one.gains), *difference_cells(table, one)]
+        for row, one in zip(table.rows, differences(table), strict=True)
+        if one
     ]
     head = ["method", *_x(table, noun(table)), "common seeds", *difference_heads(table)]
     return grid(head, lines)
@@ -198,10 +188,10 @@ def difference_heads(table: Table) -> list[str]:
     return [f"{heading(table.score)}, difference", "95% interval", "p (Holm)"]
 
 
-def difference_cells(table: Table, one: Difference) -> list[str]:
+def difference_cells(table: Table, one: Difference | None) -> list[str]:
     """Mean difference, interval and p."""
-    if one.gain is None:
-        return ["no common seed", "-", "-"]
+    if one is None or one.gain is None:
+        return ["no common seed" if one else "-", "-", "-"]
     gain, interval, spec = one.gain, "-", "+" + _spec(table.score)
     if gain.low is not None:
         interval = f"{num(gain.low, spec)} to {num(gain.high, spec)}"

@@ -205,9 +205,9 @@ def of_width(folder: str, method: str, width: float) -> Runs:
 def shared_keys_widths() -> Rows:
     yield ["d", "key width", "loss, shared", "loss, separate", *DIFFERENCES]
     for (d, folder), (part, name) in product(((128, "main"), (256, "large")), PARTS.items()):
-        sides = [of_width(folder, kind, d * part) for kind in (SHARED, SEPARATE)]
-        losses = [average(side, "valid_loss") for side in sides]
-        yield [d, f"{name}: {int(d * part)}", *losses, *differences(*sides, *SCORES)]
+        shared, separate = (of_width(folder, kind, d * part) for kind in (SHARED, SEPARATE))
+        losses = [average(side, "valid_loss") for side in (shared, separate)]
+        yield [d, f"{name}: {int(d * part)}", *losses, *differences(shared, separate, *SCORES)]
 
 
 def queries(folder: str, loss: str) -> Rows:

@@ -22,7 +22,7 @@ from collab_lab.results.table import (
     differences,
     read_table,
 )
-from collab_lab.results.table_text import main_table, markdown, shown_columns
+from collab_lab.results.table_text import main_cells, markdown, shown_columns
 
 KEY_DIMS = (128, 64, 32, 16)
 
@@ -42,12 +42,6 @@ def read(folder: Path, x: str = "key_dim") -> Table:
     return read_table([folder], x, NO_TEST)
 
 
-def cells(table: Table) -> list[list[str]]:
-    """Of the rows of the Markdown table."""
-    rows = main_table(table).split("\n")[2:]
-    return [[cell.strip() for cell in line.strip("| ").split("|")] for line in rows]
-
-
 def test_differences_are_paired_by_seed(tmp_path: Path) -> None:
     """Two rows are tested; the third has no seed in common with the baseline."""
     for seed, bleu in ((1, 30.0), (2, 31.0), (3, 32.0)):
@@ -56,7 +50,7 @@ def test_differences_are_paired_by_seed(tmp_path: Path) -> None:
         write_run(tmp_path, "latent", 64, seed, bleu + (0.5 if seed == 1 else -0.5))
     write_run(tmp_path, "late", 64, 7, 33.0)
     table = read_table([tmp_path])
-    found = {one.row.label: one for one in differences(table)}
+    found = dict(zip([row.label for row in table.rows], differences(table), strict=True))
     assert found["collab"].gains == pytest.approx({1: 1, 2: 2, 3: 3})
     gain = found["collab"].gain
     assert gain.mean == pytest.approx(2)
@@ -82,7 +76,7 @@ def test_the_cache_and_its_share(tmp_path: Path, key: int, value: int, cell: str
     heads = {"decoder": [4, 4], "cross": [4, 4]}
     write_run(tmp_path, "grouped", 64, model_dim=64, heads_by_type=heads, **sides)
     table = read(tmp_path)
-    found = dict(zip(shown_columns(table), cells(table)[0][3:], strict=True))
+    found = dict(zip(shown_columns(table), main_cells(table)[1][0][3:], strict=True))
     assert found["cache_bytes_per_target_token"] == found["cache_bytes_per_source_token"] == cell
     assert not [name for name in found if name.startswith("key")]
 
@@ -198,7 +192,10 @@ def test_seeds_may_choose_their_own_heads(tmp_path: Path) -> None:
         write_run(tmp_path, "gated", 64, seed, heads=None, parameters=parameters)
     table = read(tmp_path)
     assert [len(row.runs) for row in table.rows] == [2]
-    assert dict(zip(shown_columns(table), cells(table)[0][3:], strict=True))["parameters"] == "95"
+    assert (
+        dict(zip(shown_columns(table), main_cells(table)[1][0][3:], strict=True))["parameters"]
+        == "95"
+    )
     assert "models of gated have 90 to 100 parameters" in table.warnings()
     write_run(tmp_path, "gated", 64, 3, heads=None, arch="other")
     with pytest.raises(UserError, match="differ in arch: "):
