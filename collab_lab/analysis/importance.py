@@ -21,7 +21,7 @@ from torch import Tensor
 from collab_common import AttentionType
 from collab_lab.analysis.attention_weights import Means, head_outputs, per_head
 from collab_lab.metrics.loss import read_by_decoder, summed_loss
-from collab_lab.trained.attentions import Attention, attentions
+from collab_lab.trained.attentions import Attention
 
 
 def importance(
@@ -32,8 +32,6 @@ def importance(
     Means over query positions of all batches: the source's in the encoder, else the target's.
     """
     means, padding = Means(), model.decoder.padding_idx
-    for attention in attentions(model):  # a layer without heads has an empty list
-        means.add(attention.type, attention.layer, torch.zeros(attention.module.num_heads), 0)
     for sample in samples:
         source = sample["net_input"]["src_tokens"].ne(padding).sum()
         target = read_by_decoder(sample).ne(padding).sum()

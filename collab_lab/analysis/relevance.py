@@ -48,7 +48,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from collab_common import AttentionType
 from collab_common.errors import UserError
 from collab_lab.analysis.attention_weights import Means, head_outputs, per_head
 from collab_lab.trained.attentions import Attention, hooked, inputs_of, projections
@@ -79,6 +78,7 @@ class Relevance:
             raise UserError(problem, todo="give --relevance-sentences 0")
         # Where sums nearly vanish, single precision would lose relevance.
         self.model = copy.deepcopy(model).double()
+        #: The relevance of each head among those of its layer.
         self.means = Means()
         #: The largest share of relevance that was lost or made on the way.
         self.deviation = 0.0
@@ -136,10 +136,6 @@ class Relevance:
                 todo="give --relevance-sentences 0",
             )
         self.deviation = max(self.deviation, deviation)
-
-    def result(self) -> dict[AttentionType, list[list[float]]]:
-        """The relevance of each head among those of its layer."""
-        return self.means.result()
 
 
 def single_steps(model: Any, net_input: dict[str, Any], row: int) -> dict[str, Any]:

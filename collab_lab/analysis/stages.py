@@ -133,6 +133,6 @@ def relevance(total: Relevance, trained: Trained, subset: str, number: int) -> d
     for sample in batches(trained, subset, chosen, max_sentences=1, name="relevance"):
         total.add(sample)
     return {
-        "measures": {"relevance": total.result()},
+        "measures": {"relevance": total.means.result()},
         "relevance": {"sentences": len(chosen), "lost": total.deviation},
     }

@@ -100,7 +100,7 @@ def ends(numbers: Sequence[float], spec: str = ".4f") -> str:
 
 
 def decided(stage: str, kind: str) -> Runs:
-    """The runs of decide.json of one kind of heads (named in recipes/decide.sh); maybe none.
+    """The runs of decide.json of one kind of heads; maybe none.
 
     From ``scratch``, ``continued`` for a tenth of the updates, ``converted``, ``tuned`` for a tenth
     after that, or a ``repeat`` of a run from scratch.

@@ -138,19 +138,6 @@ def test_text_is_segmented_as_that_of_the_folder(tmp_path: Path) -> None:
     assert units == ["the", "owl", "…", "don&apos;t"]
 
 
-def test_time_is_linear_in_the_text() -> None:
-    text = sentence(*[(f"word{i}", None if i == 0 else 0, "dep") for i in range(50)])
-    read = 0
-
-    def segment(part: str) -> list[Subword]:
-        nonlocal read
-        read += len(part)
-        return [Subword(word, len(word)) for word in part.split()]
-
-    assert align(text, segment).units == list(range(50))
-    assert read <= 2 * len(text.text)  # the whole, and each word
-
-
 # ---- scores --------------------------------------------------------------------------------------
 
 PAD, EOS = 1, 2

@@ -113,7 +113,7 @@ def test_relevance_is_conserved(kind: str, variant: str) -> None:
     assert torch.equal(model(**toy.batch())[0], before), "the model is left as it was"
     assert found.deviation < 1e-6
     for type_ in ATTENTION_TYPES:
-        for layer in found.result()[type_]:
+        for layer in found.means.result()[type_]:
             # A mean of steps, each of which has the size 1 in a layer; signs may cancel.
             assert 0 < sum(map(abs, layer)) < 1 + 1e-9
 
@@ -129,7 +129,7 @@ def test_relevance_is_of_the_most_likely_words() -> None:
     for _ in range(2):
         one = Relevance(model)
         one.add(sample())
-        found.append(one.result())
+        found.append(one.means.result())
         with torch.no_grad():
             model.decoder.output_projection.weight[others] = 0
     for type_ in ATTENTION_TYPES:
@@ -148,7 +148,8 @@ def test_batches_and_steps_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
         net_input["prev_output_tokens"] = read[read.ne(model.decoder.padding_idx)][None]
         apart.add({"net_input": net_input})
     for type_ in ATTENTION_TYPES:
-        torch.testing.assert_close(double(together.result()[type_]), double(apart.result()[type_]))
+        found, expected = (double(one.means.result()[type_]) for one in (together, apart))
+        torch.testing.assert_close(found, expected)
 
 
 def test_models_that_the_rules_do_not_cover_are_rejected() -> None:
