@@ -18,7 +18,7 @@ from typing import Any
 from collab_common.errors import UserError
 from collab_common.files import read_json
 from collab_lab.metrics.significance import Gain, Spread, gain_of, holm, pooled
-from collab_lab.results.render import grid, interval, mean, num
+from collab_lab.results.render import grid, interval, num
 
 ROOT = Path(__file__).parents[2]
 TODO = "correct the table's function"
@@ -84,16 +84,15 @@ def differences(ours: Runs, theirs: Runs, *scores: str) -> list[str]:
     return cells
 
 
-def average(found: Iterable[Json], score: str, spec: str = ".3f") -> str:
+def average(found: Runs, score: str, spec: str = ".3f") -> str:
     """The mean of a score; "-" where runs have none."""
-    return num(mean(run[score] for run in found if score in run), spec)
+    return num(fmean(run[score] for run in found), spec) if score in found[0] else "-"
 
 
 def ends(numbers: Sequence[float], spec: str = ".4f") -> str:
     """``0.94 to 0.99``, or the one number, or "-" for none."""
-    return (
-        " to ".join(dict.fromkeys(num(end(numbers), spec) for end in (min, max) if numbers)) or "-"
-    )
+    texts = dict.fromkeys(num(end(numbers), spec) for end in (min, max) if numbers)
+    return " to ".join(texts) or "-"
 
 
 # ---- decide.md ----------------------------------------------------------------------------------
