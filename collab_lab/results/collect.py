@@ -28,13 +28,8 @@ SAME_IN_ROW = (
 )  # fmt: skip
 #: Relative difference of training updates above which a table warns.
 BUDGET_TOLERANCE = 0.01
-#: Columns that are sums of fields: the KV cache per token.
-SUMS = {
-    f"cache_bytes_per_{side}_token": [f"{kind}_bytes_per_{side}_token" for kind in ("key", "value")]
-    for side in ("target", "source")
-}
-#: Columns that are shares of the KV cache of standard heads, and the type of attention that has it.
-SHARES = {"cache_share_per_target_token": "decoder", "cache_share_per_source_token": "cross"}
+#: The type of attention that caches a token of each side.
+CACHED = {"target": "decoder", "source": "cross"}
 #: The standard KV cache per token in bytes, by the width of the model: keys and values in float32.
 STANDARD_BYTES = 2 * 4
 #: Fields that pages of results do not keep.
@@ -59,7 +54,19 @@ def read_runs(folders: Sequence[Path]) -> tuple[pd.DataFrame, list[str]]:
         todo = "finish them (fairseq-collab sweep)"
         raise UserError(f"no finished run; {unfinished[0]}", todo=todo)
     frame = pd.DataFrame([flat(run) for run in finished], dtype=object)  # values keep their types
+    add_cache(frame)
     return frame.sort_values("seed", kind="stable", ignore_index=True), unfinished
+
+
+def add_cache(frame: pd.DataFrame) -> None:
+    """Add columns: the KV cache per token, and its share of that of standard heads."""
+    for side, type_ in CACHED.items():
+        parts = [f"{part}_bytes_per_{side}_token" for part in ("key", "value")]
+        if {*parts, f"heads_by_type.{type_}", "model_dim"} <= {*frame}:
+            cache, layers = frame[parts[0]] + frame[parts[1]], frame[f"heads_by_type.{type_}"]
+            standard = STANDARD_BYTES * pd.to_numeric(frame["model_dim"]) * layers.str.len()
+            frame[f"cache_bytes_per_{side}_token"] = cache
+            frame[f"cache_share_per_{side}_token"] = pd.to_numeric(cache) / standard
 
 
 def facts(frame: pd.DataFrame) -> list[dict[str, Any]]:
@@ -73,25 +80,9 @@ def facts(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def column(frame: pd.DataFrame, name: str) -> pd.Series | None:
-    """A field, a column of :data:`SUMS` or :data:`SHARES`, or a choice of the sweep.
-
-    None if no run has it.
-
-    Args:
-        name: of a choice the whole key, or its last part.
-    """
-    if name in SUMS:
-        keys, values = (column(frame, part) for part in SUMS[name])
-        return None if keys is None or values is None else keys + values
-    if name in SHARES:
-        cache = column(frame, name.replace("share", "bytes"))
-        layers, width = (column(frame, of) for of in (f"heads_by_type.{SHARES[name]}", "model_dim"))
-        if cache is None or layers is None or width is None:
-            return None
-        return pd.to_numeric(cache) / (STANDARD_BYTES * pd.to_numeric(width) * layers.str.len())
-    choices = [key for key in frame if key.startswith("overrides.")]
-    ends = [key for key in choices if key.rpartition(".")[2] == name]
-    for key in (name, f"overrides.{name}", *ends):
+    """A field, or a choice of the sweep by its key or the end of it; None if no run has it."""
+    choices = [key for key in frame if key.startswith("overrides.") and key.endswith(f".{name}")]
+    for key in (name, *choices):
         if key in frame and frame[key].notna().any():
             return frame[key]
     return None

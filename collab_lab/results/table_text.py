@@ -10,7 +10,7 @@ import pandas as pd
 from tabulate import tabulate
 
 from collab_common.errors import UserError
-from collab_lab.results.collect import SHARES, column, distinct
+from collab_lab.results.collect import column, distinct
 from collab_lab.results.render import grid, mean, num, spread
 from collab_lab.results.table import NO_X, Difference, Row, Table, differences, measure
 
@@ -84,8 +84,7 @@ def listed(title: str, items: Sequence[str]) -> list[str]:
 
 def csv(table: Table) -> str:
     """Numbers alone: means, standard deviations (``_sd``), shares of the cache, intervals."""
-    shares = (name for name in SHARES if column(table.frame, name) is not None)
-    names = [*shown_columns(table), *shares]
+    names = [*shown_columns(table), *(name for name in table.frame if "cache_share" in name)]
     lines = []
     for row, one in zip(table.rows, differences(table), strict=True):
         line = {"method": row.label, **dict(_x(table, (table.x, row.x))), "seeds": len(row.runs)}
