@@ -86,7 +86,7 @@ def draw(
 
     Args:
         panels: by title: series, by name: a method of ``STYLES``, then maybe a variant of
-            ``LINES``.  Several panels are in two columns; a legend replaces names at the lines.
+            ``LINES``.  Several panels are in a row; a legend replaces names at the lines.
         title: what is plotted
         zero: what values are differences from, a line at 0
         log: draw a numeric x on a scale of octaves
@@ -96,24 +96,22 @@ def draw(
     values = dict.fromkeys(at for of in panels.values() for one in of.values() for at in one)
     numeric = all(isinstance(at, (int, float)) and at > 0 for at in values)
     places = {at: at if numeric else place for place, at in enumerate(values)}
-    down = -(-len(panels) // 2)
-    page = Figure(figsize=(INCHES[0], INCHES[1] * (0.2 + 0.8 * down)), layout="constrained")
+    page = Figure(figsize=INCHES, layout="constrained")
     page.suptitle(title, x=0.01, ha="left")
-    grid = page.subplots(down, min(len(panels), 2), sharex=True, sharey=True, squeeze=False)
-    for axes, (name, of) in zip(grid.flat, panels.items(), strict=False):
+    [row] = page.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False)
+    for axes, (name, of) in zip(row, panels.items(), strict=True):
         axes.set_title(name)
         ends = _plot(axes, of, places, joined=numeric and not scatter)
         axes.grid(axis="y")
         axes.margins(x=0.04, y=0.08)
         if numeric and log:
             axes.set_xscale("log")
-        if (log or names or not numeric) and not scatter:
+        if log and not scatter:
             axes.set_xticks([*places.values()], [str((names or {}).get(at, at)) for at in values])
             axes.minorticks_off()
         axes.set_yscale("log" if log_y or scatter else "linear")
         if zero:
             axes.yaxis.set_major_formatter("{x:+g}")
-        if zero and not log_y:
             axes.axhline(0, color=GREY, linestyle="--", linewidth=1.2)
             ends.append((max(end[0] for end in ends), 0, zero, GREY))
         if scatter:

@@ -71,8 +71,8 @@ def page(content: Content) -> str:
         "![Price of each head, and what it does](heads.svg)",
         grid(["head", *MEASURES, "roles"], rows(content), left=(0, 7)),
         "\n".join(f"- **{name}**: {text}" for name, text in MEASURES.items()),
-        f"Sentences: {', '.join(f'{name} {n:,}' for name, n in read.items())}. A head that points "
-        f"anywhere would score {num(rare['chance'], '.2f')} for rare tokens.",
+        f"Sentences: {', '.join(f'{name} {n:,}' for name, n in read.items())}. Rare tokens by "
+        f"chance: {num(rare['chance'], '.2f')}.",
     ]
     if relations := best_heads(content):
         syntax = content["syntax"]
