@@ -38,16 +38,10 @@ def grid(header: Sequence[str], rows: Iterable[Sequence[Any]], left: Iterable[in
     return tabulate(cells, header, "pipe", colalign=sides, disable_numparse=True)
 
 
-def mean(values: Iterable[float]) -> float | None:
-    """The mean, None of nothing."""
-    numbers = list(values)
-    return statistics.fmean(numbers) if numbers else None
-
-
 def spread(values: Sequence[float], spec: str = ".2f") -> str:
     """Mean ± sample standard deviation; for one seed its value alone."""
     sd = f" ± {num(statistics.stdev(values), spec)}" if len(values) > 1 else ""
-    return num(mean(values), spec) + sd
+    return num(statistics.fmean(values), spec) + sd
 
 
 def interval(gain: Gain, spec: str = "+.2f") -> str:

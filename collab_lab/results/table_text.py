@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import stdev
+from statistics import fmean, stdev
 from typing import Any
 
 import pandas as pd
@@ -11,7 +11,7 @@ from tabulate import tabulate
 
 from collab_common.errors import UserError
 from collab_lab.results.collect import column, distinct
-from collab_lab.results.render import grid, mean, num, spread
+from collab_lab.results.render import grid, num, spread
 from collab_lab.results.table import NO_X, Difference, Row, Table, differences, measure
 
 #: The columns of a table, where they are in ``score.json``, after the task's measure.
@@ -93,7 +93,7 @@ def csv(table: Table) -> str:
             if not values or not isinstance(values[0], (int, float)):
                 line[name] = cell(table, row, name)
                 continue
-            line[name] = mean(values)
+            line[name] = fmean(values)
             if len(values) > 1 and isinstance(values[0], float):
                 line[f"{name}_sd"] = stdev(values)
         if one and one.gain:
@@ -154,7 +154,7 @@ def cell(table: Table, row: Row, name: str) -> str:
         return spread(values, _spec(name))
     if values and isinstance(values[0], int):
         shares = row.values(name.replace("bytes", "share")) if name.startswith("cache") else []
-        return num(mean(values), ",.0f") + (f" ({mean(shares):.0%})" if shares else "")
+        return num(fmean(values), ",.0f") + (f" ({fmean(shares):.0%})" if shares else "")
     texts = (", ".join(map(str, v)) if isinstance(v, list) else str(v) for v in values)
     return "; ".join(sorted(set(texts)))
 
