@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from collab_common.command import check_folder, check_splittable, positive
 from collab_common.errors import UserError
@@ -14,9 +12,6 @@ from collab_common.folder import MANIFEST, read_finished
 from collab_common.provenance import cores
 from collab_lab.cli import options
 from collab_lab.runs import config_folder
-
-if TYPE_CHECKING:
-    from collab_lab.runs.run import Run
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -34,9 +29,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("overrides", nargs="*", help="Hydra overrides, fixed or swept")
     parser.add_argument("--out", type=Path, help="folder for the runs (default: runs/CONFIG)")
     parser.add_argument("--jobs", type=positive, default=1, metavar="N", help="parallel trainings")
-    parser.add_argument(
-        "--dry-run", action="store_true", help="print the settings of the trainings and stop"
-    )
+    parser.add_argument("--dry-run", action="store_true", help="print the runs, train none")
     return parser
 
 
@@ -46,10 +39,8 @@ def main(argv: list[str]) -> int:
         todo = f"give or copy a file of {config_folder()}/experiment (fairseq-collab configs)"
         raise UserError("file not found", args.config, todo)
     options.import_models(args)
-    import torch
-
     from collab_lab.runs.run import Run
-    from collab_lab.runs.sweep import plan, settings
+    from collab_lab.runs.sweep import plan
     from collab_lab.runs.worker import run_all
 
     out = args.out or Path("runs") / args.config.stem
@@ -60,24 +51,11 @@ def main(argv: list[str]) -> int:
         run.check_same(job.config)
     check_data({Path(part) for job in jobs for part in job.config.task.data.split(os.pathsep)})
     if args.dry_run:
-        print(*listing([(run, settings(job.config)) for run, job in runs.items()]), sep="\n")
+        for run, job in runs.items():
+            print(f"{run.name}: {run.state()}:", *(f"{k}={v}" for k, v in job.overrides.items()))
         return 0
-    threads = max(1, cores() // args.jobs)
-    os.environ.setdefault("OMP_NUM_THREADS", str(threads))  # of each training
-    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))  # of the scoring in this process
-    return run_all(runs, args.jobs, command=["fairseq-collab", "sweep", *argv], log=sys.stdout)
-
-
-def listing(runs: list[tuple[Run, dict[str, Any]]]) -> list[str]:
-    """Settings that all runs share, then those of each run."""
-    shared = [item for item in runs[0][1].items() if all(item in of.items() for _, of in runs)]
-    lines = ["settings of all runs:", *(f"    {name}: {value}" for name, value in shared)]
-    for run, changed in runs:
-        finished = run.verdict() == "finished"
-        own = ", ".join(f"{k}={v}" for k, v in changed.items() if (k, v) not in shared)
-        lines.append(f"finished: {run.folder}" if finished else f"to train: {run.name}")
-        lines[-1] += f": {own}" * bool(own)
-    return lines
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores() // args.jobs)))  # of each run
+    return run_all(runs, args.jobs, command=["fairseq-collab", "sweep", *argv])
 
 
 def check_data(folders: set[Path]) -> None:

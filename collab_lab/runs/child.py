@@ -1,9 +1,9 @@
-"""A training in a separate process: ``fairseq-hydra-train``, and how it ended, in a file.
+"""A run in a process of its own: trained by ``fairseq-hydra-train``, then scored.
 
-    python -m collab_lab.runs.child OUTCOME [options of fairseq-hydra-train]
+    python -m collab_lab.runs.child RUN
 
-A process that is killed writes no outcome.  Nothing of fairseq is imported before the arguments
-are those of its command: messages are then those of that command, too.
+A process that is killed leaves neither scores nor a reason.  Nothing of fairseq is imported before
+the arguments are those of its command: messages are then those of that command, too.
 """
 
 from __future__ import annotations
@@ -11,14 +11,18 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+
+from omegaconf import OmegaConf
 
 from collab_common import files
 from collab_common.errors import chain, find, first_line
+from collab_common.provenance import hardware
+from collab_lab.runs.record import Failure
+from collab_lab.runs.run import OURS, Run, num_gpus
 
 
-def outcome_of(error: BaseException) -> dict[str, Any]:
-    """Verdict and reason of a training that an exception has ended.
+def failure_of(error: BaseException) -> Failure:
+    """Verdict and reason of a run that an exception has ended.
 
     fairseq raises FloatingPointError when numbers are no longer finite, or the loss scale ran out.
     """
@@ -30,21 +34,48 @@ def outcome_of(error: BaseException) -> dict[str, Any]:
     line = text.splitlines()[-1] if "Traceback" in text else first_line(errors[0])
     user_error = find(error)
     reason = str(user_error) if user_error else f"{type(errors[0]).__name__}: {line}"
-    return {
-        "verdict": "diverged" if diverged else "failed",
-        "reason": " ".join(reason.split()),
-    }
+    return Failure("diverged" if diverged else "failed", " ".join(reason.split()))
+
+
+def train_command(run: Run) -> list[str]:
+    """fairseq's own command on ``training.yaml``."""
+    return [
+        "fairseq-hydra-train",
+        *("--config-path", str(run.folder), "--config-name", run.training_file.stem),
+        f"checkpoint.save_dir={quoted(run.checkpoints)}",
+        f"hydra.run.dir={quoted(run.folder)}",
+        "hydra.output_subdir=null",
+        "hydra/job_logging=none",
+        "common.reset_logging=true",  # fairseq's own log format
+    ]
+
+
+def quoted(path: Path) -> str:
+    """A path as a value of a Hydra override."""
+    escaped = str(path).replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def train(run: Run) -> None:
+    """Train as ``fairseq-hydra-train`` does, from the last checkpoint on."""
+    config = {name: section for name, section in run.config().items() if name not in OURS}
+    files.write_atomic(run.training_file, OmegaConf.to_yaml(OmegaConf.create(config)))
+    sys.argv[:] = train_command(run)
+    import_module("fairseq_cli.hydra_train").cli_main()
+    machine = hardware(run.config().common.cpu, num_gpus(run.config()))
+    files.write_atomic(run.trained_file, machine)
 
 
 def main() -> None:
-    """Train by ``fairseq-hydra-train``, whose arguments follow the file of the outcome."""
-    out, sys.argv[0] = Path(sys.argv.pop(1)), "fairseq-hydra-train"
+    """Train the run unless it is trained, and score it."""
+    run = Run(Path(sys.argv[1]))
     try:
-        import_module("fairseq_cli.hydra_train").cli_main()
+        if not run.is_trained():
+            train(run)
+        import_module("collab_lab.runs.score").score_run(run)
     except BaseException as error:
-        files.write_json(out, outcome_of(error))
+        run.fail(failure_of(error))
         raise
-    files.write_json(out, {"verdict": "trained", "reason": ""})
 
 
 if __name__ == "__main__":

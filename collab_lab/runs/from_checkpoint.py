@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from collab_common import atomic
 from collab_common.errors import UserError
-from collab_common.provenance import commit, today
+from collab_common.provenance import commit
 from collab_lab.runs.record import Started
 from collab_lab.runs.run import PLUGIN, Run, flat, is_ours
 from collab_lab.trained.checkpoint import check_direction, read_checkpoint
@@ -31,7 +31,7 @@ def make_run(
     """
     run.check_same(config)
     todo = "give another --run, or remove the folder"
-    started = Started(dict(chosen), command, commit(), today(), str(checkpoint))
+    started = Started(dict(chosen), command, commit(), str(checkpoint))
     before = run.started() if run.config_file.exists() else started
     if (before.checkpoint, before.overrides) != (started.checkpoint, started.overrides):
         raise UserError(f"is of {before.checkpoint} and {before.overrides}", run.folder, todo)

@@ -1,4 +1,4 @@
-"""The files of a run, typed: ``score.json``, ``started.json``, ``outcome.json``, ``failed.json``.
+"""The files of a run, typed: ``score.json``, ``started.json``, ``failed.json``.
 
 All are flat JSON with the names of the fields below.  Readers of results import this module
 and :mod:`collab_lab.runs.run`, and nothing else of this room.
@@ -108,24 +108,21 @@ class Started:
     Attributes:
         overrides: what the sweep varied, or what ``score --set`` said.
         checkpoint: the existing checkpoint that the run is made of; None if it is trained here.
-        hardware: of the training; scores may be computed on another machine.
-        alone: the sweep trained one run at a time, and scored none meanwhile.
+        alone: the sweep did one run at a time.
     """
 
     overrides: dict[str, str]
     command: list[str] | None = None
     commit: str | None = None
-    date: str | None = None
     checkpoint: str | None = None
-    hardware: str | None = None
     alone: bool = True
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """How a training ended, or why the last attempt at a run failed."""
+class Failure:
+    """Why the last attempt at a run failed."""
 
-    verdict: Literal["trained", "failed", "diverged"]
+    verdict: Literal["failed", "diverged"]
     reason: str
 
 

@@ -8,7 +8,7 @@ RUN/train.log           fairseq's log
 RUN/checkpoints/
 RUN/average.pt          mean of the epochs that checkpoint.keep_last_epochs kept
 RUN/translations.txt    translations of dataset.gen_subset, one line per sentence
-RUN/outcome.json        how the training ended, from the process that trained
+RUN/trained             written once the training has ended well: the hardware of it
 RUN/failed.json         verdict and reason, if the last attempt failed
 RUN/score.json          written last and atomically: if it exists, the run is finished
 """
@@ -32,12 +32,16 @@ from collab_common.command import check_folder
 from collab_common.errors import UserError
 from collab_common.files import locked
 from collab_lab.runs import record
-from collab_lab.runs.record import Outcome, Record, Started
+from collab_lab.runs.record import Failure, Record, Started
 
 #: This plug-in, which a run may name by its place in another checkout.
 PLUGIN = Path(__file__).resolve().parents[2] / "fairseq_collab"
 #: Where fairseq looks for weights by default: in the run's own checkpoints.
 OWN_CHECKPOINT = "checkpoint_last.pt"
+#: The option that says on how many GPUs a run trains, if there are GPUs at all.
+WORLD_SIZE = "distributed_training.distributed_world_size"
+#: Sections of a run's configuration that fairseq does not know.
+OURS = ("method",)
 #: Options whose default is fairseq's count of the machine's GPUs, and which change no training.
 OF_THE_MACHINE = re.compile(
     r"distributed_training\.(distributed_num_procs|nprocs_per_node)$|bmuf\.distributed_world_size$"
@@ -58,7 +62,7 @@ class Run:
         self.checkpoints = folder / "checkpoints"
         self.average = folder / "average.pt"
         self.translations = folder / "translations.txt"
-        self.outcome_file = folder / "outcome.json"
+        self.trained_file = folder / "trained"
         self.failed_file = folder / "failed.json"
         self.score_file = folder / "score.json"
 
@@ -97,9 +101,9 @@ class Run:
         has_data = OmegaConf.select(config, "task.data") is not None
         return inside if inside.exists() or not has_data else data_folder(config) / score.reference
 
-    def failure(self) -> Outcome | None:
+    def failure(self) -> Failure | None:
         """Why the last attempt failed; None if it did not, or the run is finished."""
-        return None if self.score_file.exists() else record.read(Outcome, self.failed_file)
+        return None if self.score_file.exists() else record.read(Failure, self.failed_file)
 
     def verdict(self) -> str:
         """How far the run is: finished, failed, diverged or incomplete."""
@@ -112,7 +116,7 @@ class Run:
         failure = self.failure()
         return f"{failure.verdict} ({failure.reason})" if failure else self.verdict()
 
-    def fail(self, failure: Outcome) -> None:
+    def fail(self, failure: Failure) -> None:
         """Record that an attempt failed."""
         files.write_json(self.failed_file, asdict(failure))
 
@@ -121,9 +125,7 @@ class Run:
 
         fairseq would add an update to a training that has ended.
         """
-        outcome = record.read(Outcome, self.outcome_file)
-        trained = outcome is not None and outcome.verdict == "trained"
-        return trained or self.started().checkpoint is not None
+        return self.trained_file.exists() or self.started().checkpoint is not None
 
     def start(self, started: Started, config: DictConfig) -> None:
         """Record what the run is; files that exist stay as they are."""
@@ -167,6 +169,11 @@ def data_folder(config: Any) -> Path:
     The others have text for training alone.
     """
     return Path(str(config.task.data).split(os.pathsep)[0])
+
+
+def num_gpus(config: DictConfig) -> int:
+    """How many GPUs a run trains on, if there are GPUs at all."""
+    return int(OmegaConf.select(config, WORLD_SIZE, default=1))
 
 
 def is_ours(user_dir: str | None) -> bool:

@@ -33,9 +33,8 @@ from collab_lab.metrics.bleu import subword_marks
 from collab_lab.metrics.cost import LENGTH, cost, multiply_adds
 from collab_lab.metrics.loss import say_if_guessing
 from collab_lab.metrics.translate import Translations, translate
-from collab_lab.runs.devices import num_gpus
 from collab_lab.runs.record import Record, Task
-from collab_lab.runs.run import Run, data_folder, is_ours
+from collab_lab.runs.run import Run, data_folder, is_ours, num_gpus
 from collab_lab.runs.training import averaged_model, losses, training_numbers, validate
 from collab_lab.runs.translations import manifest, read_lines
 from collab_lab.trained.attentions import attentions
@@ -73,6 +72,8 @@ def score_run(run: Run) -> Record:
     to_gpu(trained.model, config)
     say_if_guessing(trained, samples(trained, subset, 100))
     now = circumstances(config.common.cpu, 1 if started.checkpoint else num_gpus(config))
+    if run.trained_file.exists():  # scores may be computed on another machine
+        now["hardware"] = run.trained_file.read_text()
     measured = perplexities if task == "language_modeling" else translation
     numbers |= training_numbers(run, trained)
     # The losses of the log are those of the last update, not of the average.
@@ -93,7 +94,7 @@ def score_run(run: Run) -> Record:
         subset=subset,
         averaged=averaged,
         **numbers,
-        **now | ({"hardware": started.hardware} if started.hardware else {}),
+        **now,
     )
     run.finish(record)
     return record

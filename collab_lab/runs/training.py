@@ -51,7 +51,7 @@ def entries(log: Path, kind: Literal["train", "valid"]) -> list[dict[str, Any]]:
 # ---- losses and speed ----------------------------------------------------------------------------
 
 
-class Diverged(UserError):
+class Diverged(UserError, FloatingPointError):
     """A training ended, and its model knows less than nothing."""
 
 

@@ -1,9 +1,9 @@
-"""Does the runs of a sweep: trainings in separate processes, scores in this one.
+"""Does the runs of a sweep, each in a process of its own (:mod:`collab_lab.runs.child`).
 
-``jobs`` trainings run at a time, each as ``fairseq-hydra-train`` on the run's configuration.  When
-one ends, the next starts, and then it is scored.  A failed run is reported, and the others
-continue.  Ctrl-C ends the trainings, which resume; SIGKILL leaves them running, and the next sweep
-waits for them (they hold their run's lock).
+``jobs`` processes run at a time; when one ends, the next starts.  Where there are too few GPUs for
+them, some share.  A failed run is reported, and the others continue.  Ctrl-C ends the processes,
+whose trainings resume; SIGKILL leaves them running, and the next sweep waits for them (they hold
+their run's lock).
 """
 
 from __future__ import annotations
@@ -14,46 +14,33 @@ import signal
 import subprocess
 import sys
 import time
-import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import NamedTuple
 
-from omegaconf import OmegaConf
+import torch
+from omegaconf import DictConfig
 
-from collab_common import files
-from collab_common.errors import UserError, first_line
+from collab_common.errors import UserError
 from collab_common.files import Busy
-from collab_common.progress import bar
-from collab_common.provenance import commit, hardware, today
-from collab_lab.runs import devices
-from collab_lab.runs.record import Outcome, Record, Started, read
-from collab_lab.runs.run import Run
-from collab_lab.runs.score import score_run
-from collab_lab.runs.sweep import OURS, Job
-from collab_lab.runs.training import Diverged
+from collab_common.provenance import commit
+from collab_lab.runs.record import Failure, Record, Started
+from collab_lab.runs.run import WORLD_SIZE, Run, num_gpus
+from collab_lab.runs.sweep import Job
 
-_POLL = 0.2  # seconds between looks at the trainings
-BAR_FORMAT = "{n} of {total} runs, {elapsed} elapsed, {remaining} left"
+#: Environment variable that limits CUDA to these GPUs.
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+_POLL = 0.2  # seconds between looks at the processes
 
 
-class Training(NamedTuple):
-    """A process that trains a run on some GPUs, and the lock of the run."""
+class Child(NamedTuple):
+    """A process that trains and scores a run on some GPUs, and the lock of the run."""
 
     run: Run
-    job: Job
     process: subprocess.Popen[bytes]
     gpus: list[str]
     lock: ExitStack
-
-    def outcome(self) -> Outcome | None:
-        """How the training ended; None before."""
-        status = self.process.poll()
-        if status is None:
-            return None
-        return read(Outcome, self.run.outcome_file) or Outcome("failed", f"status {status}")
 
     def end(self) -> None:
         """End the session that the process leads: on several GPUs it has processes below it."""
@@ -64,108 +51,93 @@ class Training(NamedTuple):
 
 
 class Worker:
-    """Trains runs, at most ``jobs`` at a time, and scores them.
+    """Does runs, at most ``jobs`` at a time.
 
     Args:
         runs: those that are not finished.
-        gpus: those that the trainings share, by the names of :func:`.devices.visible`.
+        gpus: those that the runs share, by the names of :func:`visible_gpus`.
     """
 
     def __init__(
-        self,
-        runs: Mapping[Run, Job],
-        jobs: int,
-        command: list[str],
-        say: Callable[[str], None],
-        gpus: Sequence[str] = (),
+        self, runs: Mapping[Run, Job], jobs: int, command: list[str], gpus: Sequence[str] = ()
     ):
-        self.waiting, self.jobs, self.command = dict(runs), jobs, command
-        self.say, self.gpus = say, gpus
-        self.trainings: list[Training] = []
-        self.trained: list[tuple[Run, ExitStack]] = []
+        self.waiting, self.jobs, self.command, self.gpus = dict(runs), jobs, command, gpus
+        self.children: list[Child] = []
         self.busy: set[Run] = set()
 
     def step(self) -> bool:
-        """See what has ended, start what can start, score one run; False when all is done.
-
-        With one training at a time, scoring ends before the next starts: both speeds are right.
-        """
-        for training in list(self.trainings):
-            if outcome := training.outcome():
-                self.trainings.remove(training)
-                if outcome.verdict == "trained":
-                    self.trained.append((training.run, training.lock))
-                else:
-                    self.fail(training.run, outcome)
-                    training.lock.close()
+        """See what has ended, start what can start; False when all is done."""
+        for child in [one for one in self.children if one.process.poll() is not None]:
+            self.children.remove(child)
+            with child.lock:
+                report(child.run, child.process.returncode)
         for run in list(self.waiting):
-            if len(self.trainings) < self.jobs and (self.jobs > 1 or not self.trained):
+            if len(self.children) < self.jobs:
                 self.start(run)
-        if self.trained:
-            self.score(*self.trained.pop(0))
-        return bool(self.waiting or self.trainings or self.trained)
+        return bool(self.waiting or self.children)
 
     def start(self, run: Run) -> None:
-        """Start the training of a run, unless another process works on it: then it waits."""
+        """Start a run, unless another process works on it: then it waits."""
         with ExitStack() as lock:
             try:
                 descriptor = lock.enter_context(run.locked())
             except Busy:
                 if run not in self.busy:
-                    self.say(f"{run.name}: waits for the process that works on it")
+                    say(f"{run.name}: waits for the process that works on it")
                 self.busy.add(run)
                 return
             job = self.waiting.pop(run)
             if run.verdict() == "finished":
                 return
-            self.say(f"{run.name}: {'resumes' if run.config_file.exists() else 'starts'}")
+            say(f"{run.name}: {'resumes' if run.config_file.exists() else 'starts'}")
             run.failed_file.unlink(missing_ok=True)
-            num_gpus = devices.num_gpus(job.config)
-            machine = hardware(bool(job.config.common.cpu), num_gpus)
-            started = Started(
-                *(job.overrides, self.command, commit(), today()),
-                hardware=machine,
-                alone=self.jobs == 1,
-            )
+            started = Started(job.overrides, self.command, commit(), alone=self.jobs == 1)
             run.start(started, job.config)
-            if run.is_trained():
-                self.trained.append((run, lock.pop_all()))
-                return
-            gpus = self.least_used(num_gpus)
-            process = child(run, descriptor, gpus)
-            self.trainings.append(Training(run, job, process, gpus, lock.pop_all()))
+            gpus = self.least_used(num_gpus(job.config))
+            process = start_process(run, descriptor, gpus)
+            self.children.append(Child(run, process, gpus, lock.pop_all()))
 
-    def least_used(self, num_gpus: int) -> list[str]:
-        """``num_gpus`` GPUs, or all there are, those with the fewest trainings first."""
-        used = Counter(name for training in self.trainings for name in training.gpus)
-        return sorted(self.gpus, key=used.__getitem__)[:num_gpus]
-
-    def score(self, run: Run, lock: ExitStack) -> None:
-        """Score a run whose training has ended well, and release its lock."""
-        with lock:
-            result = scored(run)
-            if isinstance(result, Outcome):
-                self.fail(run, result)
-            else:
-                self.say(f"{run.name}: {summary(result)}")
-
-    def fail(self, run: Run, failure: Outcome) -> None:
-        """Record and report a failure."""
-        run.fail(failure)
-        self.say(f"{run.name}: {failure.verdict}: {failure.reason} (log: {run.log})")
+    def least_used(self, number: int) -> list[str]:
+        """``number`` GPUs, or all there are, those with the fewest runs first."""
+        used = Counter(name for child in self.children for name in child.gpus)
+        return sorted(self.gpus, key=used.__getitem__)[:number]
 
     def stop(self) -> None:
-        """End all trainings."""
-        for training in self.trainings:
-            training.end()
-            self.say(f"{training.run.name}: stopped")
+        """End all processes."""
+        for child in self.children:
+            child.end()
+            say(f"{child.run.name}: stopped")
 
 
-def child(run: Run, lock: int, gpus: Sequence[str]) -> subprocess.Popen[bytes]:
-    """Start the training, its output appended to the log; it inherits the lock."""
-    config = {name: section for name, section in run.config().items() if name not in OURS}
-    files.write_atomic(run.training_file, OmegaConf.to_yaml(OmegaConf.create(config)))
-    run.outcome_file.unlink(missing_ok=True)
+# ---- GPUs ----------------------------------------------------------------------------------------
+
+
+def visible_gpus() -> list[str]:
+    """Names of the GPUs that this process may use, as :data:`VISIBLE` takes them."""
+    number = torch.cuda.device_count()
+    limited = os.environ.get(VISIBLE)
+    names = [*map(str, range(number))] if limited is None else limited.split(",")
+    return names[:number]
+
+
+def check_enough_gpus(config: DictConfig, gpus: Sequence[str]) -> None:
+    """Raises UserError if a run wants more GPUs than there are."""
+    available, number = max(1, len(gpus)), num_gpus(config)
+    if number > available:
+        todo = f"use a machine with {number}, or set {WORLD_SIZE}={available} and raise update_freq"
+        raise UserError(f"a run wants {number} GPUs; there are {len(gpus)}", WORLD_SIZE, todo)
+
+
+# ---- processes -----------------------------------------------------------------------------------
+
+
+def say(line: str) -> None:
+    """Print a line at once, whoever reads it."""
+    print(line, flush=True)
+
+
+def start_process(run: Run, lock: int, gpus: Sequence[str]) -> subprocess.Popen[bytes]:
+    """Start a run, its output appended to the log; the process inherits the lock."""
     with run.log.open("a") as log:
         # A new session: Ctrl-C in a terminal reaches this process alone.
         return subprocess.Popen(
@@ -173,48 +145,25 @@ def child(run: Run, lock: int, gpus: Sequence[str]) -> subprocess.Popen[bytes]:
             stdout=log,
             stderr=subprocess.STDOUT,
             cwd=run.folder,
-            env=os.environ | ({devices.VISIBLE: ",".join(gpus)} if gpus else {}),
+            env=os.environ | ({VISIBLE: ",".join(gpus)} if gpus else {}),
             pass_fds=[lock],
             start_new_session=True,
         )
 
 
-def train_command(run: Run) -> list[str]:
-    """fairseq's own command on ``training.yaml``."""
-    return [
-        str(Path(sys.executable).with_name("fairseq-hydra-train")),
-        *("--config-path", str(run.folder), "--config-name", run.training_file.stem),
-        f"checkpoint.save_dir={quoted(run.checkpoints)}",
-        f"hydra.run.dir={quoted(run.folder)}",
-        "hydra.output_subdir=null",
-        "hydra/job_logging=none",
-        "common.reset_logging=true",  # fairseq's own log format
-    ]
-
-
 def child_command(run: Run) -> list[str]:
-    """The same, in a process that writes ``outcome.json``."""
-    module = ("-m", "collab_lab.runs.child")
-    return [sys.executable, *module, str(run.outcome_file), *train_command(run)[1:]]
+    """The command of a run's process."""
+    return [sys.executable, "-m", "collab_lab.runs.child", str(run.folder)]
 
 
-def quoted(path: Path) -> str:
-    """A path as a value of a Hydra override."""
-    escaped = str(path).replace("'", "\\'")
-    return f"'{escaped}'"
-
-
-def scored(run: Run) -> Record | Outcome:
-    """The scores of a trained run, or why they could not be computed; the log has a traceback."""
-    try:
-        return score_run(run)
-    except UserError as error:
-        reason = " ".join(str(error).split())
-        return Outcome("diverged" if isinstance(error, Diverged) else "failed", reason)
-    except Exception as error:  # of fairseq, torch or the system: the other runs continue
-        with run.log.open("a") as log:
-            traceback.print_exc(file=log)
-        return Outcome("failed", f"{type(error).__name__}: {first_line(error)}")
+def report(run: Run, status: int) -> None:
+    """Say how a run has ended, whose process had this exit status; record it if that did not."""
+    if record := run.score():
+        say(f"{run.name}: {summary(record)}")
+        return
+    if not run.failed_file.exists():
+        run.fail(Failure("failed", f"status {status}"))
+    say(f"{run.name}: {run.state()} (log: {run.log})")
 
 
 def summary(record: Record) -> str:
@@ -224,31 +173,22 @@ def summary(record: Record) -> str:
     return f"BLEU {record.bleu:.2f}"
 
 
-def run_all(runs: Mapping[Run, Job], jobs: int, command: list[str], log: TextIO) -> int:
-    """Do the runs that are not finished, ``jobs`` trainings at a time.
+def run_all(runs: Mapping[Run, Job], jobs: int, command: list[str]) -> int:
+    """Do the runs that are not finished, ``jobs`` at a time.
 
     Returns:
         0 if all runs are finished, 1 if some are not, 130 after Ctrl-C or SIGTERM.
     """
     pending = {run: job for run, job in runs.items() if run.verdict() != "finished"}
-    done = len(runs) - len(pending)
-    options: Any = {"smoothing": 0, "miniters": 0, "bar_format": BAR_FORMAT}
-    progress_bar: Any = bar("runs", total=len(runs), initial=done, **options)
-
-    def say(text: str) -> None:
-        progress_bar.write(text, file=log)
-        log.flush()
-
-    gpus = devices.visible() if pending else []
+    gpus = visible_gpus() if pending else []
     for run, job in pending.items():
         if not run.is_trained():
-            devices.check_enough(job.config, gpus)
-    say(f"{len(runs)} runs: {done} finished, {len(pending)} to do")
-    worker = Worker(pending, jobs, command, say, gpus)
+            check_enough_gpus(job.config, gpus)
+    say(f"{len(runs)} runs: {len(runs) - len(pending)} finished, {len(pending)} to do")
+    worker = Worker(pending, jobs, command, gpus)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # kill, as Ctrl-C, ends trainings
     try:
         while worker.step():
-            progress_bar.update(sum(run.score_file.exists() for run in runs) - progress_bar.n)
             time.sleep(_POLL)
     except BaseException as error:
         worker.stop()
@@ -256,8 +196,6 @@ def run_all(runs: Mapping[Run, Job], jobs: int, command: list[str], log: TextIO)
             raise
         say("interrupted: rerun the command to resume")
         return 130
-    finally:
-        progress_bar.close()
     unfinished = [run for run in runs if run.verdict() != "finished"]
     say(f"{len(runs) - len(unfinished)} of {len(runs)} runs are finished")
     for run in unfinished:

@@ -29,8 +29,9 @@ from collab_common.files import write_json
 from collab_common.folder import build_folder
 from collab_common.provenance import circumstances, hardware
 from collab_lab.metrics.translate import Translations
-from collab_lab.runs import config_folder, devices, worker
-from collab_lab.runs.record import Outcome, Record, Started, read
+from collab_lab.runs import config_folder, worker
+from collab_lab.runs.child import failure_of, train_command
+from collab_lab.runs.record import Failure, Record, Started, read
 from collab_lab.runs.run import PLUGIN, Run, data_folder, is_ours, runs_under
 from collab_lab.runs.score import (
     check_generation,
@@ -40,9 +41,9 @@ from collab_lab.runs.score import (
     translation,
     translation_scores,
 )
-from collab_lab.runs.sweep import Job, combinations, complete, plan, settings
+from collab_lab.runs.sweep import Job, combinations, complete, plan
 from collab_lab.runs.training import choose_checkpoints, training_numbers
-from collab_lab.runs.worker import Worker, scored
+from collab_lab.runs.worker import Worker
 
 
 @pytest.fixture
@@ -63,32 +64,14 @@ JOB = Job("run", {}, OmegaConf.create({"common": {"cpu": True}}))
 
 def begun(run: Run, **options: Any) -> Worker:
     """A worker that trains a run."""
-    ours = Worker({run: JOB}, 1, [], print, **options)
+    ours = Worker({run: JOB}, 1, [], **options)
     ours.step()
     return ours
 
 
-def trained(run: Run, **options: Any) -> Worker:
-    """A worker that has trained a run, and not scored it."""
-    ours = begun(run, **options)
-    for training in ours.trainings:
-        training.process.wait()
-    return ours
-
-
-def test_fairseq_gets_the_sections_that_it_knows(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It rejects others."""
-    run.config_file.write_text("common: {seed: 1}\nmethod: tuned\n")
-    monkeypatch.setattr(worker, "child_command", lambda _: ["true"])
-    trained(run)
-    command = worker.train_command(run)
-    assert command[command.index("--config-name") + 1] == "training"
-    assert OmegaConf.load(run.training_file) == {"common": {"seed": 1}}
-
-
 def test_verdicts(run: Run) -> None:
     assert (run.verdict(), run.state()) == ("incomplete", "incomplete")
-    run.fail(Outcome("diverged", "loss is nan"))
+    run.fail(Failure("diverged", "loss is nan"))
     assert (run.verdict(), run.state()) == ("diverged", "diverged (loss is nan)")
     record = some_record()
     run.finish(record)
@@ -102,17 +85,6 @@ def test_a_file_system_without_locks(run: Run, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("fcntl.flock", Mock(side_effect=error))
     with refusing("lock: the file system has no locks (Operation not supported)"):
         run.locked().__enter__()
-
-
-def test_a_training_that_outlived_its_sweep_is_over(run: Run) -> None:
-    """Its own process says so."""
-    assert not run.is_trained()
-    for verdict in ("failed", "trained"):
-        run.outcome_file.write_text(json.dumps({"verdict": verdict, "reason": ""}))
-        assert run.is_trained() == (verdict == "trained")
-    run.outcome_file.unlink()
-    run.start(Started({}, checkpoint="model.pt"), OmegaConf.create({}))
-    assert run.is_trained(), "there was no training"
 
 
 def test_a_stopped_worker_leaves_nothing_running(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,13 +103,13 @@ def test_a_stopped_worker_leaves_nothing_running(run: Run, monkeypatch: pytest.M
 def test_a_training_holds_the_lock_of_its_run(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """If it outlives its killed sweep, the next sweep waits for it."""
     monkeypatch.setattr(worker, "child_command", lambda _: ["sleep", "60"])
-    orphan = begun(run).trainings[0]
+    orphan = begun(run).children[0]
     orphan.lock.close()
     waiting = begun(run)
-    assert (waiting.trainings, [*waiting.waiting]) == ([], [run])
+    assert (waiting.children, [*waiting.waiting]) == ([], [run])
     orphan.end()
     waiting.step()
-    assert len(waiting.trainings) == 1
+    assert len(waiting.children) == 1
     waiting.stop()
 
 
@@ -145,12 +117,12 @@ def test_gpus_are_those_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """CUDA leaves out names of what is not there, and what follows."""
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert devices.visible() == ["0", "1"]
+    assert worker.visible_gpus() == ["0", "1"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "6,7,8")
-    assert devices.visible() == ["6", "7"]
+    assert worker.visible_gpus() == ["6", "7"]
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
-    assert devices.visible() == []
+    assert worker.visible_gpus() == []
 
 
 def test_runs_side_by_side_have_gpus_of_their_own(
@@ -158,22 +130,23 @@ def test_runs_side_by_side_have_gpus_of_their_own(
 ) -> None:
     command = ["sh", "-c", "echo $CUDA_VISIBLE_DEVICES"]
     monkeypatch.setattr(worker, "child_command", lambda _: command)
-    ours = trained(run, gpus=["a", "b", "c"])
+    ours = begun(run, gpus=["a", "b", "c"])
+    ours.children[0].process.wait()
     assert run.log.read_text() == "a\n"
     assert (ours.least_used(2), ours.least_used(4)) == (["b", "c"], ["b", "c", "a"])
-    ours.trainings.clear()
+    ours.children.clear()
     assert ours.least_used(1) == ["a"], "what was taken is given back"
-    assert Worker({}, 1, [], print).least_used(2) == []
+    assert Worker({}, 1, []).least_used(2) == []
 
 
 def test_more_gpus_than_there_are() -> None:
     config = OmegaConf.create({"distributed_training": {"distributed_world_size": 4}})
-    devices.check_enough(config, ["0", "1", "2", "3"])
+    worker.check_enough_gpus(config, ["0", "1", "2", "3"])
     size = "distributed_training.distributed_world_size"
     with refusing(f"{size}: a run wants 4 GPUs; there are 2; use a machine with 4"):
-        devices.check_enough(config, ["0", "1"])
+        worker.check_enough_gpus(config, ["0", "1"])
     with refusing(f"set {size}=1"):
-        devices.check_enough(config, [])
+        worker.check_enough_gpus(config, [])
 
 
 def test_a_run_goes_on_where_there_are_other_gpus(run: Run) -> None:
@@ -228,60 +201,79 @@ def test_combinations_of_a_sweep() -> None:
     assert list(combinations(["b=x"])) == [({}, ["b=x"])]
 
 
-def in_place(code: str) -> list[str]:
-    """A training that a script replaces, in the process that reports its outcome."""
-    before = "import sys, types; m = sys.modules['fairseq_cli.hydra_train'] = types.ModuleType('m')"
-    after = "from collab_lab.runs.child import main; main()"
-    return [sys.executable, "-c", f"{before}\ndef f(): {code}\nm.cli_main = f\n{after}"]
+def in_place(training: str, scoring: str = "pass") -> list[str]:
+    """The start of a run's process, whose training and scoring are these statements."""
+    modules = "{'fairseq_cli.hydra_train': 'cli_main', 'collab_lab.runs.score': 'score_run'}"
+    code = f"import sys, types\ndef cli_main(): {training}\ndef score_run(run): {scoring}\n"
+    code += f"for name, f in {modules}.items():\n    m = sys.modules[name] = types.ModuleType(name)"
+    code += "\n    setattr(m, f, globals()[f])\nfrom collab_lab.runs.child import main; main()"
+    return [sys.executable, "-c", code]
 
 
-FLOATS = "FloatingPointError('scale')"
-ENDS = {
-    "pass": ("trained", ""),
-    f"raise {FLOATS}": ("diverged", "FloatingPointError"),
-    f"raise SystemExit(1) from {FLOATS}": ("diverged", "FloatingPointError"),
-    "raise Exception('\\nFloatingPointError: in a process')": ("diverged", "Exception: "),
-    f"raise RuntimeError('after') from {FLOATS}": ("diverged", "RuntimeError: after"),
-    "raise ValueError('no\\nmore')": ("failed", "ValueError: no"),
-    "import os; os.kill(os.getpid(), 9)": ("failed", "status -9"),
-}
-
-
-@pytest.mark.parametrize("code", ENDS)
-def test_how_a_training_ended(run: Run, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
-    """Whatever the last attempt said."""
-    command = [*in_place(code), str(run.outcome_file)]
+def done(run: Run, monkeypatch: pytest.MonkeyPatch, *statements: str) -> Failure | None:
+    """Why a run failed whose process runs these statements."""
+    command = [*in_place(*statements), str(run.folder)]
     monkeypatch.setattr(worker, "child_command", lambda _: command)
-    run.outcome_file.write_text('{"verdict": "diverged", "reason": "the last attempt"}')
-    (training,) = trained(run).trainings
-    outcome = training.outcome()
-    verdict, reason = ENDS[code]
-    assert outcome is not None
-    assert outcome.verdict == verdict
-    assert outcome.reason.startswith(reason)
+    ours = Worker({run: JOB}, 1, [])
+    while ours.step():
+        time.sleep(0.05)
+    return run.failure()
+
+
+def test_how_a_training_ended(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the last attempt said; a trained run is scored, and not trained again."""
+    run.config_file.write_text("common: {cpu: true}\nmethod: tuned\n")
+    run.fail(Failure("diverged", "the last attempt"))
+    assert done(run, monkeypatch, "import os; os.kill(os.getpid(), 9)") == Failure(
+        "failed", "status -9"
+    )
+    assert not run.is_trained()
+    failure = done(run, monkeypatch, "pass", "raise RuntimeError('no memory\\nof 8')")
+    assert failure == Failure("failed", "RuntimeError: no memory")
+    assert "Traceback" in run.log.read_text()
+    assert run.is_trained()
+    assert "cores" in run.trained_file.read_text()
+    command = train_command(run)
+    assert command[command.index("--config-name") + 1] == run.training_file.stem
+    assert OmegaConf.load(run.training_file) == {"common": {"cpu": True}}, "fairseq rejects others"
+    failure = done(run, monkeypatch, "raise Exception", "raise ValueError('scored')")
+    assert failure == Failure("failed", "ValueError: scored")
+
+
+def chained(error: BaseException, cause: BaseException) -> BaseException:
+    error.__cause__ = cause
+    return error
+
+
+SCALE = FloatingPointError("scale")
+
+
+@pytest.mark.parametrize(
+    ("error", "verdict", "reason"),
+    [
+        (SCALE, "diverged", "FloatingPointError: scale"),
+        (chained(SystemExit(1), SCALE), "diverged", "FloatingPointError: scale"),
+        (Exception("Traceback\nFloatingPointError: x"), "diverged", "Exception: FloatingPoint"),
+        (chained(RuntimeError("after"), SCALE), "diverged", "RuntimeError: after"),
+        (chained(SystemExit(1), UserError("is wrong", "it")), "failed", "it: is wrong"),
+    ],
+)
+def test_why_a_run_failed(error: BaseException, verdict: str, reason: str) -> None:
+    failure = failure_of(error)
+    assert failure.verdict == verdict
+    assert failure.reason.startswith(reason)
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_speeds_are_of_what_ran_alone(
+def test_runs_that_did_not_run_alone_say_so(
     jobs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No training starts before a run is scored; or several do, and the runs say so."""
-    monkeypatch.setattr(
-        worker, "child_command", lambda run: [*in_place("pass"), str(run.outcome_file)]
-    )
-    meanwhile = []
-
-    def score_run(_: Run) -> None:
-        meanwhile.append(len(ours.trainings))
-        raise UserError("no score")
-
-    monkeypatch.setattr(worker, "score_run", score_run)
+    monkeypatch.setattr(worker, "child_command", lambda _: ["sleep", "0.2"])
     runs = [Run(tmp_path / name) for name in "abc"]
-    ours = Worker(dict.fromkeys(runs, JOB), jobs, [], print)
+    ours = Worker(dict.fromkeys(runs, JOB), jobs, [])
     while ours.step():
+        assert len(ours.children) <= jobs
         time.sleep(0.05)
-    assert len(meanwhile) == 3
-    assert jobs > 1 or not any(meanwhile)
     assert [run.started().alone for run in runs] == [jobs == 1] * 3
     runs[0].start(Started({}, alone=False), JOB.config)  # resumed by another sweep
     assert not runs[0].started().alone
@@ -343,18 +335,16 @@ def test_entries_that_a_kill_has_cut_do_not_count(run: Run, model: Mock) -> None
 
 
 @pytest.mark.parametrize("loss", ["8.01", "84", "nan", "inf"])
-def test_a_model_that_is_worse_than_guessing_has_diverged(
-    run: Run, model: Mock, loss: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_that_is_worse_than_guessing_has_diverged(run: Run, model: Mock, loss: str) -> None:
     """Of 16 words a guess has 4 bits; an untrained model has a little more."""
     train = '| train | {"epoch": 1, "train_wps": "9", "train_num_updates": "1"}\n'
-    for bits in ("7.99", loss):
-        run.log.write_text(f'{train}| valid | {{"valid_loss": "1", "valid_nll_loss": "{bits}"}}\n')
-        monkeypatch.setattr(worker, "score_run", lambda run: training_numbers(run, model))
-        found = scored(run)
-        assert isinstance(found, Outcome) == (bits == loss)
-    assert found.verdict == "diverged"
-    assert "of a guess 4.0; lower the learning rate" in found.reason
+    entry = f'{train}| valid | {{"valid_loss": "1", "valid_nll_loss": "LOSS"}}\n'
+    run.log.write_text(entry.replace("LOSS", "7.99"))
+    training_numbers(run, model)
+    run.log.write_text(entry.replace("LOSS", loss))
+    with refusing("of a guess 4.0; lower the learning rate") as diverged:
+        training_numbers(run, model)
+    assert failure_of(diverged.value).verdict == "diverged"
 
 
 COLLAB = "defaults: [/base, {/model: collab}, _self_]\n"
@@ -375,9 +365,9 @@ def test_a_sweep_of_own_heads(tmp_path: Path) -> None:
 
 
 WRONG = [
-    # A wrong key gets the nearest one: in the file, where fairseq would ignore it ...
-    (COLLAB + "model: {encoder_layer: 1}", "common.seed=1", "encoder_layers"),
-    (COLLAB + "hydra: {sweeper: {parms: {}}}\n", "common.seed=1", "params"),
+    # A wrong key: in the file, where fairseq would ignore it ...
+    (COLLAB + "model: {encoder_layer: 1}", "common.seed=1", "model.encoder_layer"),
+    (COLLAB + "hydra: {sweeper: {parms: {}}}\n", "common.seed=1", "hydra.sweeper.parms"),
     # ... and on the command line.
     (SWEPT, "model.key_dims=1", "model.key_dim"),
     (SWEPT, "model=latnt", "latent"),
@@ -386,8 +376,7 @@ WRONG = [
     # What Hydra says of a faulty file takes one line.
     ("model:\n\tkey_dim: 8\n", "common.seed=1", ""),
     ("defaults: [mine]\n", "common.seed=1", ""),
-    # An empty section, and a wrong value.
-    (COLLAB + "hydra: {sweeper: }\n", "common.seed=1", "hydra.sweeper"),
+    # A wrong value.
     (COLLAB, "optimization.lr=fast", "optimization.lr"),
     (COLLAB, "optimization.lr=???", "optimization.lr"),
     (COLLAB, "lr_scheduler.warmup_updates=0", "lr_scheduler.warmup_updates"),  # a rate of 0
@@ -472,9 +461,6 @@ def test_fine_tuning_by_a_configuration_of_ones_own(where: str, tmp_path: Path) 
     assert (config.lr_scheduler._name, config.lr_scheduler.total_num_update) == (
         "polynomial_decay", 250,
     )  # fmt: skip
-    assert settings(config)["optimization.max_update"] == 250
-    assert "model.dropout" in settings(config)
-    assert "common.log_interval" not in settings(config)
 
 
 @pytest.mark.parametrize(
@@ -518,17 +504,6 @@ def test_where_no_epochs_are_kept(
     for name in ("1_100", "1_200", "2_300", "best", "last"):
         (run.folder / f"checkpoint_{name}.pt").touch()
     assert [Path(path).name for path in choose_checkpoints(run.folder, config)] == chosen
-
-
-def test_a_crash_while_scoring_is_a_failed_run(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other runs of the sweep continue; the log has the traceback."""
-
-    def crash(_: Run) -> None:
-        raise RuntimeError("out of memory\nhere is how much")
-
-    monkeypatch.setattr(worker, "score_run", crash)
-    assert scored(run) == Outcome("failed", "RuntimeError: out of memory")
-    assert "Traceback" in run.log.read_text()
 
 
 #: Tokens, and the data's target side.
@@ -586,12 +561,12 @@ def test_missing_fields_are_named(tmp_path: Path) -> None:
 def test_how_a_run_was_started_and_why_it_failed(tmp_path: Path) -> None:
     path = tmp_path / "file.json"
     assert read(Started, path) is None
-    path.write_text('{"overrides": {"model.key_dim": "8"}, "date": "2026-11-21"}')
+    path.write_text('{"overrides": {"model.key_dim": "8"}, "commit": "c0ffee"}')
     started = read(Started, path)
-    assert started == Started({"model.key_dim": "8"}, date="2026-11-21")
+    assert started == Started({"model.key_dim": "8"}, commit="c0ffee")
     path.write_text('{"verdict": "failed"}')
     with refusing("file.json", "'reason'"):
-        read(Outcome, path)
+        read(Failure, path)
 
 
 # ---- origins -------------------------------------------------------------------------------------
