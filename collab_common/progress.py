@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -11,21 +10,8 @@ if TYPE_CHECKING:  # imported when needed: without packages, commands say what t
     from tqdm import tqdm
 
 Item = TypeVar("Item")
-#: Seconds between lines outside a terminal.
+#: Seconds between updates outside a terminal.
 EVERY = 30
-
-
-class Lines(io.StringIO):
-    """What a bar draws, as lines on standard error: one for each count."""
-
-    count = ""
-
-    def write(self, text: str) -> int:
-        line = text.strip()
-        count, self.count = self.count, line.partition("[")[0] or self.count
-        if count != self.count:
-            print(line, file=sys.stderr, flush=True)
-        return len(text)
 
 
 def say(line: str) -> None:
@@ -36,10 +22,10 @@ def say(line: str) -> None:
 
 
 def bar(description: str, items: Iterable[Item] | None = None, **options: Any) -> tqdm[Item]:
-    """Iterate with a progress bar; outside a terminal, a line every :data:`EVERY` seconds."""
+    """Iterate with a progress bar, which outside a terminal moves every :data:`EVERY` seconds."""
     from tqdm import tqdm
 
-    if not sys.stderr.isatty():
-        # Bars within bars have a line each, and no code that moves a cursor; the last line is 100%.
-        options |= {"file": Lines(), "mininterval": EVERY, "delay": EVERY, "position": 0}
-    return tqdm(items, desc=description, **{"leave": not sys.stderr.isatty(), **options})
+    in_a_log = not sys.stderr.isatty()
+    if in_a_log:  # bars within bars share a line: there is no cursor to move
+        options |= {"mininterval": EVERY, "delay": EVERY, "position": 0}
+    return tqdm(items, desc=description, leave=in_a_log, **options)

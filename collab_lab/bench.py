@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
-from itertools import product
+from itertools import count, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,7 +39,7 @@ from collab_lab.export.model import Vocabulary, plain
 from collab_lab.metrics.translate import BEAM, words_of
 from collab_lab.trained.checkpoint import Trained, to_device
 from collab_lab.trained.untrained import placeholder
-from fairseq_collab.decoding.fixed_steps import BUFFERS, is_requested
+from fairseq_collab.decoding.fixed_steps import FIXED_STEPS_ENV, is_requested
 from fairseq_collab.models.options import PRESET_SIZES
 
 Record = dict[str, Any]
@@ -216,9 +216,9 @@ def ctranslate2(stock: Trained, batch: Any, length: int, threads: int) -> dict[s
     write = import_module("collab_lab.export.ct2").write  # it imports the optional package
     source, target = stock.task.source_dictionary, stock.task.target_dictionary
     words = [words_of(source, line) for line in batch["net_input"]["src_tokens"]]
-    options = {"min_decoding_length": length + 1, "max_decoding_length": length + 1}
-    options |= {"beam_size": BEAM, "max_batch_size": 0, "max_input_length": 0}
-    load = partial(import_module("ctranslate2").Translator, inter_threads=1, intra_threads=threads)
+    options = dict.fromkeys(("min_decoding_length", "max_decoding_length"), length + 1)
+    options |= {"beam_size": BEAM}
+    load = partial(import_module("ctranslate2").Translator, intra_threads=threads)
     with tempfile.TemporaryDirectory() as folder:
         write(stock, Vocabulary("en", "de", source, target), Path(folder))
         loaded = {name: load(folder, compute_type=kind) for name, kind in CTRANSLATE2.items()}
@@ -226,9 +226,8 @@ def ctranslate2(stock: Trained, batch: Any, length: int, threads: int) -> dict[s
 
 
 OPTIONS = ["DATA", "--arch=transformer", "--optimizer=adam", "--adam-betas=(0.9, 0.98)"]
-OPTIONS += ["--lr=5e-4", "--lr-scheduler=inverse_sqrt", "--warmup-updates=4000", "--no-save"]
-OPTIONS += ["--max-update=100000", "--max-tokens=4096", "--seed=1", "--label-smoothing=0.1"]
-OPTIONS += ["--criterion=label_smoothed_cross_entropy"]
+OPTIONS += ["--lr=5e-4", "--lr-scheduler=inverse_sqrt", "--max-tokens=4096", "--no-save"]
+OPTIONS += ["--criterion=label_smoothed_cross_entropy", "--label-smoothing=0.1"]
 
 
 def time_training(arch: str, preset: str, quick: bool, device: torch.device) -> Iterator[Record]:
@@ -270,19 +269,16 @@ def loss(trainer: Trainer, batch: Any) -> float:
 
 def kinds(d: int) -> dict[str, tuple[str, dict[str, Any]]]:
     """Architecture and options of each kind of heads for models of size ``d``."""
-    latent = {"latent_dim_in_encoder": d}
+    latent = {"latent_dim": d // 2, "latent_dim_in_encoder": d}
     own = {"key_dim": d // 4, "query_mixing": "own"}
     return {
         "stock fairseq": ("transformer_headsize_n", {}),
         "standard heads": ("transformer_headsize_n", {}),
         "standard heads, 4 bits": ("transformer_headsize_n", {"cache_bits": "4"}),
         "shared key d/4, own queries": ("transformer_collab", own),
-        "latent, a quarter": ("transformer_latent", {"latent_dim": d // 2, **latent}),
-        "latent, a quarter, 4 bits": (
-            "transformer_latent",
-            {"latent_dim": d // 2, "cache_bits": "4", **latent},
-        ),
-        "latent, an eighth": ("transformer_latent", {"latent_dim": d // 4, **latent}),
+        "latent, a quarter": ("transformer_latent", latent),
+        "latent, a quarter, 4 bits": ("transformer_latent", latent | {"cache_bits": "4"}),
+        "latent, an eighth": ("transformer_latent", latent | {"latent_dim": d // 4}),
         "grouped query, 2 heads": ("transformer_grouped_query", {"key_value_heads": 2}),
         "multi-query": ("transformer_grouped_query", {"key_value_heads": 1}),
     }
@@ -293,6 +289,8 @@ def time_lengths(preset: str, lengths: Sequence[int], device: torch.device) -> I
 
     Each model decodes in a new process, so that its peak of memory is not another's.
     """
+    if is_requested():  # a graph has no hooks that look at the clock on the way
+        raise UserError("is not timed by length", FIXED_STEPS_ENV, "unset it")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])  # imported once
     for beam, kind in product(BEAMS, kinds(512)):
@@ -313,41 +311,21 @@ def decode(kind: str, preset: str, lengths: list[int], beam: int, device: Any) -
     model = (plain(ours) if kind == "stock fairseq" else ours).model.to(device)
     del ours
     translator(model, task, beam, length=min(8, lengths[-1]))(batch)  # the first steps allocate
-    if is_requested() and kind != "stock fairseq":
-        fixed = {"kind": f"{kind}, fixed steps", "beam": beam}
-        timed = decode_in_fixed_steps(model, task, batch, beam, lengths)
-        return [fixed | x | {"memory": (peak_memory(device) - before) / 2**20} for x in timed]
     translate = translator(model, task, beam, length=lengths[-1])
-    records: list[Record] = []
-    steps = 0
+    records, numbers = list[Record](), count()
 
     def look(_: Any, arguments: Any, options: Any) -> None:
         """Before a step: ``steps`` tokens of each hypothesis are known."""
-        nonlocal steps
-        if steps in lengths:
+        if (steps := next(numbers)) in lengths:
             (state,) = (x for x in (*arguments, *options.values()) if isinstance(x, dict))
             record = {"kind": kind, "beam": beam, "length": steps}
             record |= {"seconds": (clock() - start) / steps, "cache": cache_bytes(state) / 2**20}
             records.append(record | {"memory": (peak_memory(device) - before) / 2**20})
-        steps += 1
 
     model.decoder.layers[0].register_forward_pre_hook(look, with_kwargs=True)
     start = clock()
     translate(batch)
     return records
-
-
-def decode_in_fixed_steps(
-    model: Any, task: Any, batch: Any, beam: int, lengths: list[int]
-) -> Iterator[Record]:
-    """Decode to each of the lengths: a graph has no hooks that look at the clock on the way."""
-    for length in lengths:
-        translate = translator(model, task, beam, length=length)
-        translate(batch)  # captures the graphs
-        start = clock()
-        translate(batch)
-        record = {"length": length, "seconds": (clock() - start) / length}
-        yield record | {"cache": cache_bytes(BUFFERS[model].memory) / 2**20}
 
 
 def peak_memory(device: torch.device) -> int:
@@ -362,12 +340,11 @@ def cache_bytes(state: Any) -> int:
     """The bytes of all tensors below ``state``, each storage once."""
 
     def storages(value: Any) -> Iterator[torch.UntypedStorage]:
-        if isinstance(value, Tensor):
-            yield value.untyped_storage()
-            return
         parts = getattr(value, "__dict__", value)
         for part in parts.values() if isinstance(parts, dict) else parts:
-            if isinstance(part, Tensor | dict | list | tuple) or hasattr(part, "__dict__"):
+            if isinstance(part, Tensor):
+                yield part.untyped_storage()
+            elif isinstance(part, dict | list | tuple) or hasattr(part, "__dict__"):
                 yield from storages(part)
 
     return sum({x.data_ptr(): x.nbytes() for x in storages(state)}.values())

@@ -3,9 +3,8 @@
 A file of translations is either plain text, one sentence per line in the order of the corpus, or
 what ``fairseq-generate --remove-bpe`` prints, of each sentence in any order:
 
-    S-17<tab>source    T-17<tab>reference, in fairseq's tokens
-    H-17<tab>-0.31<tab>hypothesis, in fairseq's tokens; the first of a sentence is the best
-    D-17<tab>-0.31<tab>hypothesis after --tokenizer and --bpe are undone
+    S-17<tab>source, in fairseq's tokens, and further lines
+    D-17<tab>-0.31<tab>hypothesis after --tokenizer and --bpe are undone; the first is the best
 """
 
 from __future__ import annotations
@@ -23,12 +22,7 @@ from collab_lab.runs.run import Run
 from data_prep.parallel_text import lines_of
 
 _PRINTED = re.compile(r"[STHDPAIE]-\d+\t")
-_TOKENS = re.compile(r"([TH])-(\d+)\t(?:([-.\d]+)\t)?(.*)")
-_UNKNOWN = re.compile(r"<+unk>+")
 _BEST = re.compile(r"D-(\d+)\t[^\t]*\t?(.*)")
-
-#: Bits per token below which a model is confident of its translations.
-CONFIDENT_BITS = 0.5
 
 
 @dataclass(frozen=True)
@@ -65,31 +59,12 @@ def _translated(run: Run) -> Record:
 
 
 def _aligned(translations: Path, reference: Path) -> tuple[list[str], list[str]]:
-    lines, references = read_lines(translations), read_lines(reference)
-    check_translated(lines, translations, reference)
-    hypotheses = read_hypotheses(translations)
+    hypotheses, references = read_hypotheses(translations), read_lines(reference)
     if len(hypotheses) != len(references):
         problem = f"{len(hypotheses)} hypotheses, but {len(references)} sentences in {reference}"
         todo = "give the --reference of the set that was translated"
         raise UserError(problem, translations, todo)
     return hypotheses, references
-
-
-def check_translated(lines: list[str], translations: Path, reference: Path) -> None:
-    """Raise UserError where the translations are the references, which have a BLEU of 100.
-
-    A model that finds every reference is sure of them: it gives a token most of the probability.
-    """
-    if translations.samefile(reference):
-        raise UserError("is both translations and reference", reference, "give two files")
-    texts: dict[str, dict[str, str]] = {"T": {}, "H": {}}
-    scores = []
-    for match in filter(None, map(_TOKENS.fullmatch, lines)):
-        texts[match[1]].setdefault(match[2], _UNKNOWN.sub("", match[4]))
-        scores.append(float(match[3] or 0))  # mean log2 of a token's probability; 0 of a target
-    if texts["T"] and texts["T"] == texts["H"] and sum(scores) < -CONFIDENT_BITS * len(texts["H"]):
-        problem = "every hypothesis is its reference"
-        raise UserError(problem, translations, "run fairseq-generate without --score-reference")
 
 
 def read_hypotheses(path: Path) -> list[str]:

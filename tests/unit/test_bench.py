@@ -83,13 +83,10 @@ def test_ratios_are_of_the_same_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (other["low"], other["high"]) == pytest.approx((2.1, 3.9))
 
 
-def test_lengths_in_fixed_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the environment asks for them; stock fairseq has none."""
+def test_no_lengths_in_fixed_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(FIXED_STEPS_ENV, "1")
-    for kind, name in (("multi-query", "multi-query, fixed steps"), ("stock fairseq",) * 2):
-        records = bench.decode(kind, "tiny", [4, 9], 1, CPU)
-        assert [(r["kind"], r["length"]) for r in records] == [(name, 4), (name, 9)]
-        assert all(record["cache"] > 0 and record["seconds"] > 0 for record in records)
+    with pytest.raises(UserError, match="is not timed by length"):
+        next(bench.time_lengths("tiny", [4], CPU))
 
 
 @pytest.mark.slow

@@ -31,49 +31,13 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
-    for kind in ("new-1", "former"):
-        (tmp_path / f".out.{kind}").mkdir()
-        (tmp_path / f".out.{kind}" / "half").write_text("half")
+    for folder in (".out.new-1", "out"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "half").write_text("half")
     with whole_folder(tmp_path / "out") as folder:
         (folder / "whole").write_text("whole")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["whole"]
-
-
-def killed_between_its_renames(out: Path) -> None:
-    """What was there stands aside, and nothing in its place."""
-    out.rename(out.with_name(f".{out.name}.former"))
-    out.with_name(f".{out.name}.new-1").mkdir()
-
-
-def test_what_was_there_outlives_a_killed_process_and_a_failed_one(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    out.mkdir()
-    (out / "whole").write_text("whole")
-    killed_between_its_renames(out)
-    with pytest.raises(KeyboardInterrupt), whole_folder(out):
-        raise KeyboardInterrupt
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
-    assert (out / "whole").read_text() == "whole"
-
-
-def test_what_was_there_comes_back_if_it_cannot_be_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out, rename = tmp_path / "out", Path.rename
-    out.mkdir()
-    (out / "whole").write_text("whole")
-
-    def fail(path: Path, target: Path) -> Path:
-        if ".new-" in path.name:
-            raise OSError(5, "Input/output error")
-        return rename(path, target)
-
-    monkeypatch.setattr(Path, "rename", fail)
-    with pytest.raises(OSError, match="Input"), whole_folder(out):
-        pass
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
-    assert (out / "whole").read_text() == "whole"
 
 
 def test_a_manifest_of_something_else(tmp_path: Path) -> None:
@@ -111,14 +75,13 @@ def test_names_with_a_colon(tmp_path: Path) -> None:
 def test_bars_within_bars_in_a_log(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Plain lines, of which the last has every item, however seldom a line is drawn."""
+    """Nothing that moves a cursor up; the last of a bar has every item, however seldom it moves."""
     monkeypatch.setattr(progress.sys.stderr, "isatty", lambda: False)
     monkeypatch.setattr(progress, "EVERY", 0.03)
     for _ in progress.bar("runs", range(3)):
         for _ in progress.bar("batches", range(7)):
             time.sleep(0.02)
-    lines = capsys.readouterr().err.splitlines()
-    assert all(line.startswith(("runs: ", "batches: ")) for line in lines)
-    assert sum("7/7" in line for line in lines) == 3
-    assert "3/3" in lines[-1]
-    assert not [line for line in lines if "\x1b" in line or "[A" in line]
+    written = capsys.readouterr().err
+    assert "7/7" in written
+    assert "3/3" in written.splitlines()[-1]
+    assert "\x1b" not in written
