@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from collab_common import atomic
 from collab_common.errors import UserError
@@ -60,21 +60,13 @@ def count_lines(path: Path) -> int:
 def sha256(path: Path) -> str:
     """SHA-256 of a file on the disk."""
     with path.open("rb") as stream:
-        return digest(stream)
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def sha256_of_text(path: Path) -> str:
     """SHA-256 of a text, which gzip does not change."""
     with open_bytes(path) as stream:
-        return digest(stream)
-
-
-def digest(stream: BinaryIO) -> str:
-    """SHA-256 of the rest of a stream."""
-    sha = hashlib.sha256()
-    while block := stream.read(CHUNK):
-        sha.update(block)
-    return sha.hexdigest()
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def fingerprint_tree(folder: Path) -> dict[str, dict[str, Any]]:
@@ -96,13 +88,8 @@ def write_atomic(path: Path, content: bytes | str) -> None:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write a JSON file atomically."""
-    write_atomic(path, as_json(content))
-
-
-def as_json(content: Any) -> str:
-    """JSON that people can read."""
-    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    """Write a JSON file, which people can read, atomically."""
+    write_atomic(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 def write_contents(folder: Path, contents: Mapping[str, bytes | str]) -> None:

@@ -94,13 +94,11 @@ def _is_finished(out: Path, identity: Json, *, force: bool) -> bool:
     return True
 
 
-def _reject(out: Path, problem: str, differences: list[str], most: int = 4) -> None:
+def _reject(out: Path, problem: str, differences: list[str]) -> None:
+    """Raise UserError if there is a difference; it names the first."""
     if differences:
-        listed = ", ".join(
-            differences[:most] + [f"and {len(differences) - most} more"] * (len(differences) > most)
-        )
         todo = "give --force to rebuild it, or choose another --out"
-        raise UserError(f"{problem} ({listed})", out, todo)
+        raise UserError(f"{problem} ({differences[0]})", out, todo)
 
 
 def _differences(saved: Any, asked: Any, name: str = "") -> list[str]:

@@ -80,7 +80,7 @@ def start_run(parent: Path, name: str, **failed: str) -> Path:
     """A run that is not finished, or ``failed`` with a verdict and a reason."""
     folder = parent / name
     folder.mkdir(parents=True)
-    (folder / "config.yaml").write_text("model: {}\n")
+    (folder / "config.yaml").write_text(f"task: {{data: {folder}}}\n")
     if failed:
         (folder / "failed.json").write_text(json.dumps(failed))
     return folder

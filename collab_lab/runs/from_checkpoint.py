@@ -32,9 +32,8 @@ def make_run(
     run.check_same(config)
     todo = "give another --run, or remove the folder"
     started = Started(dict(chosen), command, commit(), str(checkpoint))
-    before = run.started() if run.config_file.exists() else started
-    if (before.checkpoint, before.overrides) != (started.checkpoint, started.overrides):
-        raise UserError(f"is of {before.checkpoint} and {before.overrides}", run.folder, todo)
+    if run.config_file.exists() and run.started().overrides != started.overrides:
+        raise UserError(f"is of {run.started().overrides}", run.folder, todo)
     if not run.average.exists():
         atomic.copy(checkpoint, run.average)
     elif not filecmp.cmp(checkpoint, run.average):

@@ -38,8 +38,6 @@ from collab_lab.runs.record import Failure, Record, Started
 PLUGIN = Path(__file__).resolve().parents[2] / "fairseq_collab"
 #: Where fairseq looks for weights by default: in the run's own checkpoints.
 OWN_CHECKPOINT = "checkpoint_last.pt"
-#: The option that says on how many GPUs a run trains, if there are GPUs at all.
-WORLD_SIZE = "distributed_training.distributed_world_size"
 #: Sections of a run's configuration that fairseq does not know.
 OURS = ("method",)
 #: Options whose default is fairseq's count of the machine's GPUs, and which change no training.
@@ -89,17 +87,11 @@ class Run:
         return record.read(Record, self.score_file, record.AGAIN)
 
     def reference(self) -> Path:
-        """The untouched text that a finished run was scored against.
-
-        ``score.json`` names it relative to the data folder (``raw/test.de``), or to the run's own
-        folder if it is kept there.
-        """
+        """The untouched text that a finished run was scored against, in the data folder."""
         score = self.score()
         if score is None or score.reference is None:
             raise UserError("is not scored", where=self.folder)
-        inside, config = self.folder / score.reference, self.config()
-        has_data = OmegaConf.select(config, "task.data") is not None
-        return inside if inside.exists() or not has_data else data_folder(config) / score.reference
+        return data_folder(self.config()) / score.reference
 
     def failure(self) -> Failure | None:
         """Why the last attempt failed; None if it did not, or the run is finished."""
@@ -173,7 +165,8 @@ def data_folder(config: Any) -> Path:
 
 def num_gpus(config: DictConfig) -> int:
     """How many GPUs a run trains on, if there are GPUs at all."""
-    return int(OmegaConf.select(config, WORLD_SIZE, default=1))
+    size = "distributed_training.distributed_world_size"
+    return int(OmegaConf.select(config, size, default=1))
 
 
 def is_ours(user_dir: str | None) -> bool:

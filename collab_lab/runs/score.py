@@ -35,7 +35,7 @@ from collab_lab.metrics.loss import say_if_guessing
 from collab_lab.metrics.translate import Translations, translate
 from collab_lab.runs.record import Record, Task
 from collab_lab.runs.run import Run, data_folder, is_ours, num_gpus
-from collab_lab.runs.training import averaged_model, losses, training_numbers, validate
+from collab_lab.runs.training import averaged_model, losses, training_numbers
 from collab_lab.runs.translations import manifest, read_lines
 from collab_lab.trained.attentions import attentions
 from collab_lab.trained.checkpoint import (
@@ -75,9 +75,8 @@ def score_run(run: Run) -> Record:
     if run.trained_file.exists():  # scores may be computed on another machine
         now["hardware"] = run.trained_file.read_text()
     measured = perplexities if task == "language_modeling" else translation
-    numbers |= training_numbers(run, trained)
-    # The losses of the log are those of the last update, not of the average.
-    numbers |= losses(validate(trained)) | measured(run, config, trained, subset)
+    numbers |= training_numbers(run) | losses(trained, run)
+    numbers |= measured(run, config, trained, subset)
     if not started.alone:
         numbers |= {"train_tokens_per_second": None, "sentences_per_second": None}
     record = Record(

@@ -163,19 +163,16 @@ def combinations(overrides: list[str]) -> Iterator[tuple[dict[str, str], list[st
 
     A later override of an option replaces an earlier one, as in Hydra.
     """
-    varied: dict[str, list[str]] = {}
-    fixed: dict[str, str] = {}
-    parsed_overrides = OverridesParser.create().parse_overrides(overrides)
-    for text, parsed in zip(overrides, parsed_overrides, strict=True):
-        key = parsed.get_key_element()
-        varied.pop(key, None)
-        fixed.pop(key, None)
-        if parsed.is_sweep_override():
-            varied[key] = list(parsed.sweep_string_iterator())
-        else:
-            fixed[key] = text
+    last: dict[str, Any] = {}
+    for parsed in OverridesParser.create().parse_overrides(overrides):
+        last.pop(parsed.get_key_element(), None)
+        last[parsed.get_key_element()] = parsed
+    varied = {
+        key: one.sweep_string_iterator() for key, one in last.items() if one.is_sweep_override()
+    }
+    fixed = [one.input_line for key, one in last.items() if key not in varied]
     for values in itertools.product(*varied.values()):
-        yield dict(zip(varied, values, strict=True)), list(fixed.values())
+        yield dict(zip(varied, values, strict=True)), fixed
 
 
 def run_name(varied: dict[str, str]) -> str:

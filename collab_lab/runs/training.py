@@ -1,7 +1,6 @@
-"""What a training left in its run: fairseq's log, losses and speed, the checkpoints to average.
+"""What a training left in its run: speed, the checkpoints to average, and losses of the average.
 
-With ``common.log_format=json`` the log has lines ``... | train | {...}``, one per epoch, and
-``... | valid | {...}``, one per validation.
+With ``common.log_format=json`` the log has a line ``... | train | {...}`` per epoch.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import re
 import statistics
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from fairseq.logging import metrics
@@ -26,71 +25,47 @@ from collab_lab.trained.average import average_checkpoints, last_checkpoints
 from collab_lab.trained.checkpoint import Trained, batches
 
 #: An entry has no braces inside, so a kill that cuts one entry does not hide the next.
-_ENTRY = re.compile(r"\| (train|valid) \| (\{[^{}]*\})$", re.MULTILINE)
-
-
-# ---- the log -------------------------------------------------------------------------------------
-
-
-def entries(log: Path, kind: Literal["train", "valid"]) -> list[dict[str, Any]]:
-    """The log's entries of a kind, without those that a kill cut; [] if there is no log."""
-    try:
-        text = log.read_text(errors="replace")
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise UserError(f"cannot be read: {error.strerror}", where=log) from error
-    parsed = []
-    for name, entry in _ENTRY.findall(text):
-        if name == kind:
-            with contextlib.suppress(ValueError):  # cut, with a brace behind it
-                parsed.append(json.loads(entry))
-    return parsed
-
-
-# ---- losses and speed ----------------------------------------------------------------------------
+_EPOCH = re.compile(r"\| train \| (\{[^{}]*\})$", re.MULTILINE)
 
 
 class Diverged(UserError, FloatingPointError):
     """A training ended, and its model knows less than nothing."""
 
 
-def training_numbers(run: Run, trained: Trained) -> dict[str, Any]:
-    """Speed, length and final validation loss of the training.
-
-    The loss is the last one in the log: computed now if the training did not validate, or took
-    place elsewhere.
-
-    Raises:
-        Diverged: the loss is twice that of a guess, or more; an untrained model's is a little above
-            a guess.
-    """
-    epochs = entries(run.log, "train")
+def training_numbers(run: Run) -> dict[str, Any]:
+    """Speed and length of the training; none of a checkpoint that was trained elsewhere."""
+    text = run.log.read_text(errors="replace") if run.log.exists() else ""
+    epochs = []
+    for entry in _EPOCH.findall(text):
+        with contextlib.suppress(ValueError):  # cut by a kill, with a brace behind it
+            epochs.append(json.loads(entry))
     if run.started().checkpoint is None and not epochs:
         raise UserError("no finished epoch in it", where=run.log)
-    validations = entries(run.log, "valid")
-    validation = validations[-1] if validations else validate(trained)
-    bits = float(validation.get("valid_nll_loss", validation["valid_loss"]))
-    guess = math.log2(len(trained.task.target_dictionary))
-    if epochs and not bits < 2 * guess:
-        problem = f"validation loss is {bits:.1f} bits a token, of a guess {guess:.1f}"
-        raise Diverged(problem, run.folder, "lower the learning rate")
     last = epochs[-1] if epochs else {}
     speeds = [float(entry["train_wps"]) for entry in epochs]  # with validation and checkpoints
     return {
         "train_tokens_per_second": round(statistics.median(speeds)) if speeds else None,
         "train_updates": int(last.get("train_num_updates", 0)),
         "epochs": int(last.get("epoch", 0)),
-        **losses(validation),
     }
 
 
-def losses(validation: Mapping[str, Any]) -> dict[str, float | None]:
-    """The losses of a record, from those of a validation, which are in bits.
+def losses(trained: Trained, run: Run) -> dict[str, float | None]:
+    """The losses of a record.
 
     Five decimals: differences between seeds are below the three of fairseq's log.
+
+    Raises:
+        Diverged: the loss of a model that was trained in this run is twice that of a guess, or
+            more; an untrained model's is a little above a guess.
     """
+    validation = validate(trained)
     nll = validation.get("valid_nll_loss")
+    bits = float(validation["valid_loss"] if nll is None else nll)
+    guess = math.log2(len(trained.task.target_dictionary))
+    if run.started().checkpoint is None and not bits < 2 * guess:
+        problem = f"validation loss is {bits:.1f} bits a token, of a guess {guess:.1f}"
+        raise Diverged(problem, run.folder, "lower the learning rate")
     return {
         "valid_loss": round(float(validation["valid_loss"]), 5),
         "valid_nats": None if nll is None else round(float(nll) * math.log(2), 5),
@@ -99,7 +74,7 @@ def losses(validation: Mapping[str, Any]) -> dict[str, float | None]:
 
 @torch.no_grad()
 def validate(trained: Trained) -> Mapping[str, Any]:
-    """Mean losses of the validation set by the names in the log, with all digits."""
+    """Mean losses of the validation set, in bits, by the names in fairseq's log."""
     task = trained.task
     criterion = task.build_criterion(trained.cfg.criterion).eval()
     step, model = task.valid_step, trained.model

@@ -20,13 +20,11 @@ from contextlib import ExitStack
 from typing import NamedTuple
 
 import torch
-from omegaconf import DictConfig
 
-from collab_common.errors import UserError
 from collab_common.files import Busy
 from collab_common.provenance import commit
 from collab_lab.runs.record import Failure, Record, Started
-from collab_lab.runs.run import WORLD_SIZE, Run, num_gpus
+from collab_lab.runs.run import Run, num_gpus
 from collab_lab.runs.sweep import Job
 
 #: Environment variable that limits CUDA to these GPUs.
@@ -120,14 +118,6 @@ def visible_gpus() -> list[str]:
     return names[:number]
 
 
-def check_enough_gpus(config: DictConfig, gpus: Sequence[str]) -> None:
-    """Raises UserError if a run wants more GPUs than there are."""
-    available, number = max(1, len(gpus)), num_gpus(config)
-    if number > available:
-        todo = f"use a machine with {number}, or set {WORLD_SIZE}={available} and raise update_freq"
-        raise UserError(f"a run wants {number} GPUs; there are {len(gpus)}", WORLD_SIZE, todo)
-
-
 # ---- processes -----------------------------------------------------------------------------------
 
 
@@ -180,12 +170,8 @@ def run_all(runs: Mapping[Run, Job], jobs: int, command: list[str]) -> int:
         0 if all runs are finished, 1 if some are not, 130 after Ctrl-C or SIGTERM.
     """
     pending = {run: job for run, job in runs.items() if run.verdict() != "finished"}
-    gpus = visible_gpus() if pending else []
-    for run, job in pending.items():
-        if not run.is_trained():
-            check_enough_gpus(job.config, gpus)
     say(f"{len(runs)} runs: {len(runs) - len(pending)} finished, {len(pending)} to do")
-    worker = Worker(pending, jobs, command, gpus)
+    worker = Worker(pending, jobs, command, visible_gpus())
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # kill, as Ctrl-C, ends trainings
     try:
         while worker.step():

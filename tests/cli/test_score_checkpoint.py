@@ -135,8 +135,6 @@ def multilingual(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 @pytest.mark.parametrize(
     "words",
     [
-        "configs",
-        "doctor",
         "cost MODEL",
         "average MODEL --out OUT",
         "reparametrize MODEL DATA --key-dim 8 --out OUT.pt",
@@ -151,11 +149,12 @@ def multilingual(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     ids=lambda words: words.split()[0],
 )
 def test_every_command(words: str, multilingual: Path, corpus: Path, tmp_path: Path) -> None:
-    """As a user starts it: the variable has it start anew, where others are forks."""
+    """As a user starts it; the variable has some start anew, where others are forks."""
     paths = {"MODEL": str(multilingual), "DATA": str(corpus), "OUT": str(tmp_path / "out")}
     for name, path in paths.items():
         words = words.replace(name, path)
-    succeed("fairseq-collab", *words.split(), PYTHONHASHSEED="1")
+    anew = {"PYTHONHASHSEED": "1"} if words.startswith(("cost", "export", "score")) else {}
+    succeed("fairseq-collab", *words.split(), **anew)
 
 
 def test_a_direction_must_be_chosen(multilingual: Path, corpus: Path, tmp_path: Path) -> None:

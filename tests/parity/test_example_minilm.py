@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,9 @@ def examples(monkeypatch: pytest.MonkeyPatch, shared_data: Path) -> Any:
     import minilm
     import stsb
 
-    few = stsb.calibration(shared_data / "stsb")[::4]
+    few = stsb.calibration(shared_data / "stsb")[::8]
     monkeypatch.setattr(minilm, "calibration", lambda folder: few)
+    monkeypatch.setattr(minilm, "interval", partial(stsb.interval, draws=10))
     return minilm, stsb, shared_data / "stsb", few
 
 
