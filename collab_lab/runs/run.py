@@ -86,27 +86,19 @@ class Run:
         """What the score file says; None if there is no score file."""
         return record.read(Record, self.score_file, record.AGAIN)
 
-    def reference(self) -> Path:
-        """The untouched text that a finished run was scored against, in the data folder."""
-        score = self.score()
-        if score is None or score.reference is None:
-            raise UserError("is not scored", where=self.folder)
-        return data_folder(self.config()) / score.reference
-
     def failure(self) -> Failure | None:
         """Why the last attempt failed; None if it did not, or the run is finished."""
-        return None if self.score_file.exists() else record.read(Failure, self.failed_file)
+        return None if self.is_finished() else record.read(Failure, self.failed_file)
 
-    def verdict(self) -> str:
-        """How far the run is: finished, failed, diverged or incomplete."""
-        failure = self.failure()
-        otherwise = "finished" if self.score_file.exists() else "incomplete"
-        return failure.verdict if failure else otherwise
+    def is_finished(self) -> bool:
+        """Whether the run has its scores."""
+        return self.score_file.exists()
 
     def state(self) -> str:
-        """The verdict, and why the last attempt failed."""
-        failure = self.failure()
-        return f"{failure.verdict} ({failure.reason})" if failure else self.verdict()
+        """How far the run is: finished, incomplete, failed or diverged, and why."""
+        if failure := self.failure():
+            return f"{failure.verdict} ({failure.reason})"
+        return "finished" if self.is_finished() else "incomplete"
 
     def fail(self, failure: Failure) -> None:
         """Record that an attempt failed."""

@@ -18,7 +18,7 @@ from collab_common.errors import UserError
 from collab_common.files import read_json
 from collab_common.folder import MANIFEST
 from collab_lab.runs.record import Record
-from collab_lab.runs.run import Run
+from collab_lab.runs.run import Run, data_folder
 from data_prep.parallel_text import lines_of
 
 _PRINTED = re.compile(r"[STHDPAIE]-\d+\t")
@@ -45,7 +45,8 @@ def read_system(path: Path, reference: Path | None = None) -> System:
     run = Run(path)
     record = _translated(run)
     hypotheses = path / (record.hypotheses or run.translations.name)
-    return System(path, *_aligned(hypotheses, reference or run.reference()), record)
+    reference = reference or data_folder(run.config()) / str(record.reference)
+    return System(path, *_aligned(hypotheses, reference), record)
 
 
 def _translated(run: Run) -> Record:

@@ -85,7 +85,7 @@ class Worker:
                 self.busy.add(run)
                 return
             job = self.waiting.pop(run)
-            if run.verdict() == "finished":
+            if run.is_finished():
                 return
             say(f"{run.name}: {'resumes' if run.config_file.exists() else 'starts'}")
             run.failed_file.unlink(missing_ok=True)
@@ -169,7 +169,7 @@ def run_all(runs: Mapping[Run, Job], jobs: int, command: list[str]) -> int:
     Returns:
         0 if all runs are finished, 1 if some are not, 130 after Ctrl-C or SIGTERM.
     """
-    pending = {run: job for run, job in runs.items() if run.verdict() != "finished"}
+    pending = {run: job for run, job in runs.items() if not run.is_finished()}
     say(f"{len(runs)} runs: {len(runs) - len(pending)} finished, {len(pending)} to do")
     worker = Worker(pending, jobs, command, visible_gpus())
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # kill, as Ctrl-C, ends trainings
@@ -182,7 +182,7 @@ def run_all(runs: Mapping[Run, Job], jobs: int, command: list[str]) -> int:
             raise
         say("interrupted: rerun the command to resume")
         return 130
-    unfinished = [run for run in runs if run.verdict() != "finished"]
+    unfinished = [run for run in runs if not run.is_finished()]
     say(f"{len(runs) - len(unfinished)} of {len(runs)} runs are finished")
     for run in unfinished:
         say(f"{run.folder}: {run.state()}")

@@ -17,8 +17,8 @@ SHORT = ["--cpu", "--max-update=3", "--num-workers=0", "--disable-validation"]
 
 def test_convert_prune_export(tmp_path: Path) -> None:
     def run(*command: str, text: str = "") -> str:
-        path = {"PATH": f"{warm()}:{BIN}:{os.environ['PATH']}"}
-        options = {"cwd": tmp_path, "env": {**os.environ, **SETTINGS, **path}, "input": text}
+        path = {"PATH": f"{warm()}:{BIN}:/usr/bin:/bin", "PYTHONPATH": str(REPOSITORY)}
+        options = {"cwd": tmp_path, "env": {**SETTINGS, **path}, "input": text}
         done = subprocess.run(command, capture_output=True, text=True, **options)
         assert done.returncode == 0, done.stderr[-3000:]
         return done.stdout

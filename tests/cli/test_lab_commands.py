@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import Any
 import pytest
 import torch
 import toy_checkpoints
-from commands import refuse, succeed
+from cli.conftest import MODEL, SHORT
+from commands import USER_DIR, refuse, succeed
 from refusals import refusing
 
 from collab_common.errors import UserError
@@ -71,11 +73,46 @@ def test_layers_without_heads(stock: Path, data: Path, tmp_path: Path) -> None:
 
 # ---- reparametrize -------------------------------------------------------------------------------
 
+STOCK = [o for o in MODEL if "key-dim" not in o and "arch" not in o]
+
 
 def run(*arguments: object) -> dict[str, Any]:
     """The command, in this process; its report."""
     args = command.build_parser().parse_args([*map(str, arguments), "--cpu"])
     return command.reparametrize(args)
+
+
+def translations(checkpoint: Path, data: Path) -> list[str]:
+    output = succeed(
+        "fairseq-generate", data, *USER_DIR, "--path", checkpoint, "--beam=3", "--cpu",
+        "--max-tokens=2000",
+    )  # fmt: skip
+    return sorted(re.findall(r"^H-\d+\t.*", output, re.MULTILINE))
+
+
+@pytest.mark.parametrize(
+    ("to", "size", "title"),
+    [
+        ("grouped-query", "key-value-heads=2", "G"),
+        ("latent", "latent-dim=24", "r"),
+        ("headsize", "key-dim=16", "K"),
+    ],
+)
+def test_shared_keys_and_values_translate_and_train_on(
+    to: str, size: str, title: str, stock: Path, data: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "shared.pt"
+    report = run(stock, f"--to={to}", f"--{size}", "--sentences=50", "--out", out)
+    arch = report["arch"]
+    assert arch == f"transformer_{to.replace('-', '_')}" + "_n" * (to == "headsize")
+    assert all(0 < one["price"] < 1 for one in report["attentions"])
+    assert command.report(report).split()[:2] == ["attention", title]
+    assert len(translations(out, data)) > 10
+    scale = ["--attention-scale=embed"] * (to == "headsize")
+    succeed(
+        "fairseq-train", data, *USER_DIR, f"--arch={arch}", *STOCK, *SHORT, f"--{size}", *scale,
+        "--finetune-from-model", out, "--save-dir", tmp_path / "tuned",
+    )  # fmt: skip
 
 
 def test_a_share_is_spread_and_checked(stock: Path, data: Path, tmp_path: Path) -> None:
@@ -142,13 +179,8 @@ def test_an_answer_and_other_targets_in_its_folder(
     assert (other["want"], other["answer"]) == ({"multiply-adds": 0.9, "cache": 0.9}, None)
 
 
-@pytest.mark.parametrize(
-    ("model", "wanted"),
-    [
-        *(("stock", "cache=0.6"), ("stock", "parameters=0.95")),
-        *(("trained", "parameters=0.95"), ("ordinary_lm", "cache=0.6")),
-    ],
-)
+@pytest.mark.parametrize("wanted", ["cache=0.6", "parameters=0.95"])
+@pytest.mark.parametrize("model", ["stock", "trained", "ordinary_lm"])
 def test_the_printed_commands_make_the_same_models(
     model: str,
     wanted: str,

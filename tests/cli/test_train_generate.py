@@ -54,6 +54,7 @@ def test_generate_copies_and_scores(copier: tuple[Path, str], data: Path, tmp_pa
         ["--memory-efficient-bf16"],
         ["--share-decoder-input-output-embed", "--encoder-normalize-before"],
         ["--encoder-layerdrop=0.2", "--decoder-layerdrop=0.2"],
+        ["--checkpoint-activations"],
         ["--query-mixing=diagonal", "--attention-scale=key", "--mixing-init=xavier"],
         ["--key-dim-in-decoder=0", "--value-init=fork"],
         ["--query-mixing=diagonal", "--query-mixing-in-cross=own", "--value-heads=1"],

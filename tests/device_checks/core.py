@@ -30,7 +30,7 @@ class Place:
     def formats(self) -> tuple[str, ...]:
         """Options of fairseq-train for number formats."""
         half = ("--bf16", "--fp16", "--amp", "--memory-efficient-fp16")
-        return ("", *half) if self.name == "cuda" else ("--bf16",)
+        return ("", *half) if self.name == "cuda" else ("", "--bf16")
 
 
 class Check(NamedTuple):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +22,8 @@ def examples(monkeypatch: pytest.MonkeyPatch, shared_data: Path) -> Any:
     import minilm
     import stsb
 
-    few = stsb.calibration(shared_data / "stsb")[::8]
+    few = stsb.calibration(shared_data / "stsb")[::4]
     monkeypatch.setattr(minilm, "calibration", lambda folder: few)
-    monkeypatch.setattr(minilm, "interval", partial(stsb.interval, draws=10))
     return minilm, stsb, shared_data / "stsb", few
 
 
