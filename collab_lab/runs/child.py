@@ -12,13 +12,11 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-from omegaconf import OmegaConf
-
 from collab_common import files
 from collab_common.errors import chain, find, first_line
 from collab_common.provenance import hardware
 from collab_lab.runs.record import Failure
-from collab_lab.runs.run import OURS, Run, num_gpus
+from collab_lab.runs.run import Run, num_gpus
 
 
 def failure_of(error: BaseException) -> Failure:
@@ -38,10 +36,12 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def train_command(run: Run) -> list[str]:
-    """fairseq's own command on ``training.yaml``."""
+    """fairseq's own command on ``config.yaml``."""
     return [
         "fairseq-hydra-train",
-        *("--config-path", str(run.folder), "--config-name", run.training_file.stem),
+        *("--config-path", str(run.folder.parent)),
+        # By a bare name, fairseq would reject sections that are not its own.
+        *("--config-name", f"{run.name}/{run.config_file.stem}"),
         f"checkpoint.save_dir={quoted(run.checkpoints)}",
         f"hydra.run.dir={quoted(run.folder)}",
         "hydra.output_subdir=null",
@@ -58,8 +58,6 @@ def quoted(path: Path) -> str:
 
 def train(run: Run) -> None:
     """Train as ``fairseq-hydra-train`` does, from the last checkpoint on."""
-    config = {name: section for name, section in run.config().items() if name not in OURS}
-    files.write_atomic(run.training_file, OmegaConf.to_yaml(OmegaConf.create(config)))
     sys.argv[:] = train_command(run)
     import_module("fairseq_cli.hydra_train").cli_main()
     machine = hardware(run.config().common.cpu, num_gpus(run.config()))

@@ -1,7 +1,6 @@
 """A run: one training, or one existing checkpoint, with its scores in one folder.
 
 RUN/config.yaml         everything that fairseq-hydra-train was given
-RUN/training.yaml       config.yaml without this project's own sections, for fairseq-hydra-train
 RUN/started.json        command, commit, and what the sweep varied
 RUN/lock                held by the process that works on the run, and by its children
 RUN/train.log           fairseq's log
@@ -38,8 +37,6 @@ from collab_lab.runs.record import Failure, Record, Started
 PLUGIN = Path(__file__).resolve().parents[2] / "fairseq_collab"
 #: Where fairseq looks for weights by default: in the run's own checkpoints.
 OWN_CHECKPOINT = "checkpoint_last.pt"
-#: Sections of a run's configuration that fairseq does not know.
-OURS = ("method",)
 #: Options whose default is fairseq's count of the machine's GPUs, and which change no training.
 OF_THE_MACHINE = re.compile(
     r"distributed_training\.(distributed_num_procs|nprocs_per_node)$|bmuf\.distributed_world_size$"
@@ -53,7 +50,6 @@ class Run:
         self.folder = folder
         self.name = folder.name
         self.config_file = folder / "config.yaml"
-        self.training_file = folder / "training.yaml"
         self.started_file = folder / "started.json"
         self.lock_file = folder / "lock"
         self.log = folder / "train.log"
@@ -118,7 +114,9 @@ class Run:
         elif not started.alone:  # a part of the training is not
             files.write_json(self.started_file, asdict(replace(self.started(), alone=False)))
         if not self.config_file.exists():
-            files.write_atomic(self.config_file, OmegaConf.to_yaml(config))
+            # Hydra takes a file in a folder for a part; the header says that it is the whole.
+            text = f"# @package _global_\n{OmegaConf.to_yaml(config)}"
+            files.write_atomic(self.config_file, text)
 
     def finish(self, score: Record) -> None:
         """Record the scores: from here on, the run is finished."""

@@ -32,9 +32,11 @@ import fairseq_collab  # noqa: F401  (registers the models and criteria that are
 from collab_common.errors import UserError, chain
 from collab_common.progress import bar
 from collab_lab.runs import config_folder
-from collab_lab.runs.run import OURS, started_from
+from collab_lab.runs.run import started_from
 from collab_lab.runs.score import check_generation, import_plugin
 
+#: Sections of a run's configuration that fairseq does not know.
+OURS = ("method",)
 #: The option that names folders with further configurations.
 SEARCH = "hydra.searchpath"
 #: Options that every run needs to be followed and scored.

@@ -35,6 +35,7 @@ model:
   decoder_ffn_embed_dim: 16
   decoder_attention_heads: 2
   decoder_layers: 1
+method: small
 task: {source_lang: en, target_lang: de}
 optimization: {lr: [0.005], max_epoch: 3}
 dataset: {max_tokens: 400, num_workers: 0, gen_subset: test}
@@ -93,7 +94,7 @@ def finished(config: Path, corpus: Path, tmp_path_factory: pytest.TempPathFactor
 
 def test_scores_are_complete(finished: Path) -> None:
     found = scores(finished)["key_dim-8"]
-    assert (found["method"], found["overrides"]) == ("transformer_collab", {"model.key_dim": "8"})
+    assert (found["method"], found["overrides"]) == ("small", {"model.key_dim": "8"})
     assert (found["key_dim"], found["heads"], found["seed"], found["epochs"]) == (8, 2, 1, 3)
     assert found["averaged"] == ["checkpoint2.pt", "checkpoint3.pt"]
     assert (found["beam"], found["sentences"]) == (2, 50)

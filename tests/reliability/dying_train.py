@@ -5,7 +5,7 @@
 `update`, `interrupt` (Ctrl-C): in the COUNT-th update, between its gradients and the change of the
     weights
 `write`: in the COUNT-th torch.save, when half of the bytes are on the disk
-`before`, `after`: the COUNT-th time that a file takes the name WHAT
+`before`: the COUNT-th time that a file takes the name WHAT
 `never`: not at all
 """
 
@@ -80,12 +80,9 @@ def save_half(obj, file, *args, **kwargs):
 
 
 def replace_or_die(source, target, **kwargs):
-    here = os.path.basename(target) == what and due("before", "after")
-    if here and moment == "before":
+    if os.path.basename(target) == what and due("before"):
         die()
     replace(source, target, **kwargs)
-    if here:
-        die()
 
 
 Trainer.__init__, Trainer.clip_grad_norm = create_and_tell, clip_or_die

