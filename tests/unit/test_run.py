@@ -201,6 +201,7 @@ def done(run: Run, monkeypatch: pytest.MonkeyPatch, *statements: str) -> Failure
     return run.failure()
 
 
+@pytest.mark.slow
 def test_how_a_training_ended(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the last attempt said; a trained run is scored, and not trained again."""
     run.config_file.write_text("common: {cpu: true}\n")
@@ -322,6 +323,7 @@ COLLAB = "defaults: [/base, {/model: collab}, _self_]\n"
 SWEPT = COLLAB + 'hydra: {sweeper: {params: {model.key_dim: "8,16"}}}\n'
 
 
+@pytest.mark.slow
 def test_a_sweep_of_own_heads(tmp_path: Path) -> None:
     mine = tmp_path / "mine.yaml"
     text = "# @package _global_\ndefaults: [/base, /size: tiny, _self_]\nmodel: {_name: %s}\n"
