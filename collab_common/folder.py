@@ -135,6 +135,7 @@ def _alone(out: Path) -> Iterator[Path]:
     out = out.resolve()
     out.parent.mkdir(parents=True, exist_ok=True)
     with locked(out.with_name(f".{out.name}.lock")):
+        _restore(out)
         for leftover in out.parent.glob(f".{glob.escape(out.name)}.new-*"):
             shutil.rmtree(leftover, ignore_errors=True)
         yield out
@@ -147,7 +148,6 @@ def _replacing(out: Path) -> Iterator[Path]:
     Its name is unique: a child of a killed process may still write into the folder of that one.
     """
     new = out.with_name(f".{out.name}.new-{uuid.uuid4().hex[:8]}")
-    old = new.with_name(f"{new.name}-old")
     new.mkdir()
     try:
         yield new
@@ -155,9 +155,21 @@ def _replacing(out: Path) -> Iterator[Path]:
             if path.is_file() or path.is_dir():
                 atomic.sync(path)
         if out.exists():
-            out.rename(old)  # a folder cannot be replaced at once
+            out.rename(_former(out))  # a folder cannot be replaced at once
         new.rename(out)
         atomic.sync(out.parent)
     finally:
-        for folder in (new, old):
-            shutil.rmtree(folder, ignore_errors=True)
+        _restore(out)
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def _former(out: Path) -> Path:
+    return out.with_name(f".{out.name}.former")
+
+
+def _restore(out: Path) -> None:
+    """Put the replaced ``out`` back if nothing has taken its place, and remove it otherwise."""
+    former = _former(out)
+    if former.exists() and not out.exists():
+        former.rename(out)
+    shutil.rmtree(former, ignore_errors=True)

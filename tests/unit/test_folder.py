@@ -31,13 +31,49 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
-    for folder in (".out.new-1", "out"):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "half").write_text("half")
+    for kind in ("new-1", "former"):
+        (tmp_path / f".out.{kind}").mkdir()
+        (tmp_path / f".out.{kind}" / "half").write_text("half")
     with whole_folder(tmp_path / "out") as folder:
         (folder / "whole").write_text("whole")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["whole"]
+
+
+def killed_between_its_renames(out: Path) -> None:
+    """What was there stands aside, and nothing in its place."""
+    out.rename(out.with_name(f".{out.name}.former"))
+    out.with_name(f".{out.name}.new-1").mkdir()
+
+
+def test_what_was_there_outlives_a_killed_process_and_a_failed_one(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "whole").write_text("whole")
+    killed_between_its_renames(out)
+    with pytest.raises(KeyboardInterrupt), whole_folder(out):
+        raise KeyboardInterrupt
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert (out / "whole").read_text() == "whole"
+
+
+def test_what_was_there_comes_back_if_it_cannot_be_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, rename = tmp_path / "out", Path.rename
+    out.mkdir()
+    (out / "whole").write_text("whole")
+
+    def fail(path: Path, target: Path) -> Path:
+        if ".new-" in path.name:
+            raise OSError(5, "Input/output error")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", fail)
+    with pytest.raises(OSError, match="Input"), whole_folder(out):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert (out / "whole").read_text() == "whole"
 
 
 def test_a_manifest_of_something_else(tmp_path: Path) -> None:
