@@ -18,7 +18,7 @@ set -euo pipefail
 # shellcheck source=recipes/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-DATA=${DATA:-data/multi30k} data=$DATA
+DATA=${DATA:-data/multi30k}
 OUT=${OUT:-runs/reparametrize}
 DIMS=${DIMS:-128 64 32}
 SEED=${SEED:-1}
