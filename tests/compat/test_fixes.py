@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import inspect
 import io
+import itertools
 import sys
 from argparse import Namespace
 from pathlib import Path
@@ -22,7 +23,8 @@ import torch
 import toy
 from commands import succeed
 from fairseq import checkpoint_utils, models, tasks, utils
-from fairseq.modules import SinusoidalPositionalEmbedding
+from fairseq.models.transformer import transformer_decoder, transformer_encoder
+from fairseq.modules import sinusoidal_positional_embedding
 from interpreters import PYTHON
 from omegaconf import OmegaConf
 from refusals import refusing
@@ -40,14 +42,13 @@ def unfixed(function):
 
 
 def test_all_fixes_are_active():
-    assert [fix.name for fix in fix_table.FIXES if not fix_table.is_applied(fix)] == []
+    assert {*itertools.chain(*fix_table.FIXES.values())} == fix_table.applied
 
 
 def test_fixes_are_applied_once(monkeypatch):
     calls = []
-    fix = fix_table.Fix("a", lambda: calls.append("a"))
-    monkeypatch.setattr(fix_table, "FIXES", (fix,))
-    monkeypatch.setattr(fix_table, "_applied", set())
+    monkeypatch.setattr(fix_table, "FIXES", {"fairseq": [lambda: calls.append("a")]})
+    monkeypatch.setattr(fix_table, "applied", set())
     fix_table.apply_fixes("before")
     assert calls == []
     fix_table.apply_fixes("fairseq")
@@ -59,9 +60,8 @@ def test_a_fix_that_does_not_fit_names_itself_and_the_versions(monkeypatch):
     def misfit():
         raise AttributeError("no attribute 'load_to_BT'")
 
-    fix = fix_table.Fix("the encoder", misfit)
-    monkeypatch.setattr(fix_table, "FIXES", (fix,))
-    with pytest.raises(fix_table.FixFailed, match="'the encoder' does not fit fairseq 0"):
+    monkeypatch.setattr(fix_table, "FIXES", {"fairseq": [misfit]})
+    with pytest.raises(fix_table.FixFailed, match="'misfit' does not fit fairseq 0"):
         fix_table.apply_fixes("fairseq")
 
 
@@ -111,31 +111,20 @@ def test_an_encoder_calls_its_attention_on_a_padded_batch(fixed):
     assert len(calls) == (len(encoder.layers) if fixed else 0)
 
 
-@pytest.fixture
-def undefined(monkeypatch):
-    """Memory as it may be, where fairseq does not say what is in it."""
+@pytest.mark.parametrize("fixed", [True, False])
+def test_what_nothing_reads_is_zero(fixed, monkeypatch):
+    """In a new model, and in a checkpoint: fairseq writes it anew into every model it loads."""
+    # memory as it may be
     monkeypatch.setattr(torch, "FloatTensor", lambda n: torch.full((n,), float("nan")))
-
-
-@pytest.mark.usefixtures("undefined")
-def test_what_nothing_reads_is_zero():
-    made = SinusoidalPositionalEmbedding(8, 0)
-    assert made._float_tensor.tolist() == [0]
-    unfixed(type(made).__init__)(made, 8, 0)
-    assert made._float_tensor.isnan().all()
-
-
-@pytest.mark.usefixtures("undefined")
-@pytest.mark.parametrize("side", ["encoder", "decoder"])
-def test_what_nothing_reads_is_zero_in_a_checkpoint(side):
-    """fairseq writes it anew into every model that it loads."""
-    part = getattr(toy.model("transformer"), side)
-    key = f"{side}.embed_positions._float_tensor"
-    state = {f"{side}.{name}": value for name, value in part.state_dict().items()}
-    part.upgrade_state_dict_named(state, side)
-    assert state[key].tolist() == [0]
-    unfixed(type(part).upgrade_state_dict_named)(part, state, side)
-    assert state[key].isnan().all()
+    if not fixed:
+        for module in (sinusoidal_positional_embedding, transformer_encoder, transformer_decoder):
+            monkeypatch.setattr(module, "torch", torch)
+    model, key = toy.model("transformer"), "embed_positions._float_tensor"
+    for side, part in (("encoder", model.encoder), ("decoder", model.decoder)):
+        state = {f"{side}.{name}": value for name, value in part.state_dict().items()}
+        part.upgrade_state_dict_named(state, side)
+        for number in (part.state_dict()[key], state[f"{side}.{key}"]):
+            assert number.isnan().all() if not fixed else number.tolist() == [0]
 
 
 def test_a_new_trainer_forgets_the_previous_job():
