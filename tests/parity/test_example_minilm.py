@@ -34,13 +34,12 @@ def test_the_table_of_fifty_pairs(
     minilm, _, folder, _ = examples
     monkeypatch.setattr(minilm, "EXPECTED", {48: (0, 0, 0, 0)})
     minilm.main([str(folder), "--pairs=50"])
-    _, *lines = capsys.readouterr().out.splitlines()
-    rows = {line.split()[1]: float(line.split()[2]) for line in lines[:5]}
+    _, *lines, error = capsys.readouterr().out.splitlines()
+    rows = {line.split()[1]: float(line.split()[2]) for line in lines}
     assert list(rows) == ["trained", "separate", "diagonal", "full", "own"]
     assert rows["trained"] - 2 < rows["own"]
     assert rows["separate"] < rows["own"]
-    errors = [float(line.split()[-1]) for line in lines[5:]]
-    assert errors[0] < 1e-4 < errors[1] < errors[2]  # single precision
+    assert float(error.split()[-1]) < 1e-4  # single precision
 
 
 def test_the_snippet_of_the_docs(examples: Any) -> None:
