@@ -16,13 +16,11 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from itertools import zip_longest
 
 from tabulate import tabulate
 
 from collab_common.errors import UserError
-from collab_common.files import count_lines
-from data_prep.parallel_text import Pair, check_equal, rows_of
+from data_prep.parallel_text import Pair, rows_of, zipped
 
 MOST_WORDS, MOST_CHARACTERS = 1_000, 20_000  # of a line
 ALLOWED_LOSS = 0.05  # of the pairs of a set
@@ -129,7 +127,7 @@ def check_set(split: str, text: Pair, out: Pair | None, held_out: HeldOut) -> Se
     report, faults = SetReport(), _ALL if out else UNREADABLE
     with ExitStack() as stack:
         outputs = [stack.enter_context(path.open("wb")) for path in out or ()]
-        for number, rows in _pairs(text):
+        for number, rows in enumerate(zipped(text, rows_of), 1):
             report.read += 1
             inspected = [inspect(row, number == 1) for row in rows]
             if faulty := [side for side in (0, 1) if inspected[side][0] in faults]:
@@ -157,14 +155,6 @@ def check_set(split: str, text: Pair, out: Pair | None, held_out: HeldOut) -> Se
         problem = f"equals {text[0]}: there is nothing to translate"
         raise UserError(problem, text[1], "give the translation")
     return report
-
-
-def _pairs(text: Pair) -> Iterator[tuple[int, tuple[bytes, bytes]]]:
-    """Yield lines of both sides with their number from 1; UserError where one side ends first."""
-    for number, (source, target) in enumerate(zip_longest(*map(rows_of, text)), 1):
-        if source is None or target is None:
-            check_equal(text, [count_lines(path) for path in text])
-        yield number, (source, target)
 
 
 def _described(problem: str, detail: str) -> str:
