@@ -75,26 +75,23 @@ def test_a_sound_environment(tmp_path, off):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("command", "expected"),
-    [
-        ("doctor", ("WRONG torch: import fails", "new interpreter does not load the fixes")),
-        ("bench", ("fairseq is not installed",)),
-    ],
-)
-def test_nothing_installed(tmp_path, command, expected):
+def test_nothing_installed(tmp_path):
     """Nothing but this checkout on the path: no torch, no fairseq, no .pth file."""
     python = empty_environment(tmp_path / "env")
-    command = ("-m", "collab_lab.cli.main", command)
-    done = python.run(*command, cwd=tmp_path, PYTHONPATH=str(REPOSITORY))
-    assert done.returncode == 1
-    for part in (*expected, "pip install --no-deps fairseq==0.12.2"):
-        assert part in done.stdout + done.stderr
-    assert "Traceback" not in done.stdout + done.stderr
+    for command, expected in (
+        ("doctor", ("WRONG torch: import fails", "new interpreter does not load the fixes")),
+        ("bench", ("fairseq is not installed",)),
+    ):
+        words = ("-m", "collab_lab.cli.main", command)
+        done = python.run(*words, cwd=tmp_path, PYTHONPATH=str(REPOSITORY))
+        assert done.returncode == 1
+        for part in (*expected, "pip install --no-deps fairseq==0.12.2"):
+            assert part in done.stdout + done.stderr
+        assert "Traceback" not in done.stdout + done.stderr
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("module", doctor.MODULES)
+@pytest.mark.parametrize("module", ["torch", "fairseq.libbleu"])
 def test_what_cannot_be_imported(monkeypatch, module):
     """The first is named, with what its import says."""
     monkeypatch.setitem(sys.modules, module, None)
