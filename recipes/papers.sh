@@ -82,7 +82,8 @@ case $method in
     headsize) chosen=("model=choice(concatenated)" "model.head_size=choice(${HEAD_SIZE:-128})") ;;
     grouped | grouped_pruned)
         read -r feature alpha beta < <(constraint)
-        run=model-grouped_head_groups-2_group_feature-${feature}_group_alpha-${alpha}_group_beta-$beta
+        run=model-grouped_head_groups-2_group_feature-$feature
+        run+=_group_alpha-${alpha}_group_beta-$beta
         chosen=("model=choice(grouped)" "model.head_groups=choice(2)"
             "model.group_feature=choice($feature)"
             "criterion.group_alpha=choice($alpha)" "criterion.group_beta=choice($beta)") ;;
@@ -108,8 +109,9 @@ fi
 jobs=1
 
 echo "== data"
-[ -n "${DATA:-}" ] || fairseq-collab data "$corpus" --pair "$pair" --variant "${VARIANT:-$variant}" \
-    ${FROM:+--from "$FROM"} --out "$data" --jobs "$(cores)"
+[ -n "${DATA:-}" ] ||
+    fairseq-collab data "$corpus" --pair "$pair" --variant "${VARIANT:-$variant}" \
+        ${FROM:+--from "$FROM"} --out "$data" --jobs "$(cores)"
 
 echo "== train, average, translate, score"
 [ "$method" != gated ] || sweep "$experiment" runs "model=choice(vanilla)"
@@ -125,7 +127,8 @@ if [[ $method == grouped_pruned || $method == gated ]]; then
     fi
     [ -e "$OUT/pruned/model/$run.pt" ] ||
         fairseq-collab prune "$average" "${which[@]}" --out "$OUT/pruned/model/$run.pt"
-    sweep "$experiment" runs "hydra.searchpath=['file://$(real "$OUT/pruned")']" "model=choice($run)"
+    sweep "$experiment" runs "model=choice($run)" \
+        "hydra.searchpath=['file://$(real "$OUT/pruned")']"
 fi
 
 echo "== the scores"

@@ -46,8 +46,9 @@ for dim in $DIMS; do
         kind=(--query-mixing "$method") name=$method-$dim-$SEED
         [ "$method" != separate ] || kind=(--to headsize)
         mkdir -p "$OUT/$name"
-        [ -e "$OUT/$name/model.pt" ] || fairseq-collab reparametrize "$FROM" "$data" --key-dim "$dim" \
-            "${kind[@]}" "${cpu[@]}" --out "$OUT/$name/model.pt"
+        [ -e "$OUT/$name/model.pt" ] ||
+            fairseq-collab reparametrize "$FROM" "$data" --key-dim "$dim" "${kind[@]}" \
+                "${cpu[@]}" --out "$OUT/$name/model.pt"
         measure "$method" "$OUT/$name/model.pt" "$name"
     done
 done
