@@ -13,18 +13,14 @@ Only LF ends a line. Memory does not grow with the text.
 from __future__ import annotations
 
 import re
-from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from itertools import zip_longest
-from pathlib import Path
 
 from tabulate import tabulate
 
 from collab_common.errors import UserError
-from collab_common.files import CHUNK, count_lines, open_bytes
-from data_prep.parallel_text import Pair, check_equal, rows_of
+from data_prep.parallel_text import Pair, rows_of, zipped
 
 MOST_WORDS, MOST_CHARACTERS = 1_000, 20_000  # of a line
 ALLOWED_LOSS = 0.05  # of the pairs of a set
@@ -36,8 +32,8 @@ BOM, EMPTY, LONG = "byte order mark", "empty", "too long"
 UNREADABLE = (UTF8, RETURN, NUL)
 _ALL = (*UNREADABLE, SEPARATOR, BOM, EMPTY, LONG)
 _TODO = {
-    UTF8: "convert it: iconv -f WINDOWS-1252 -t UTF-8 FILE > NEW",
-    NUL: r"remove it: tr -d '\0' < FILE > NEW",
+    UTF8: "with its encoding, convert it: iconv -f WINDOWS-1252 -t UTF-8 FILE > NEW",
+    NUL: r"unless the text is UTF-16, remove it: tr -d '\0' < FILE > NEW",
     RETURN: r"remove it: sed -i 's/\r$//; s/\r/ /g' FILE",
     BOM: r"remove it: sed -i '1s/^\xEF\xBB\xBF//' FILE",
 }
@@ -98,23 +94,6 @@ def inspect(line: bytes, opens_file: bool = False) -> tuple[str, str]:
     return "", ""
 
 
-def check_utf16(path: Path) -> None:
-    """Raise UserError for UTF-16, whose line ends are not those of bytes, with a mark or without.
-
-    Without a mark, NUL is a byte of every line end and blank, and most often on one side of it.
-    """
-    with open_bytes(path) as stream:
-        start = stream.read(CHUNK)
-    zeros = start.count(0)
-    if start.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
-        name = "UTF-16"
-    elif zeros > 0 and zeros >= start.count(b"\n"):
-        name = "UTF-16LE" if 2 * start[1::2].count(0) > zeros else "UTF-16BE"
-    else:
-        return
-    raise UserError(f"is {name}", path, f"convert it: iconv -f {name} -t UTF-8 FILE > NEW")
-
-
 def check_sets(
     texts: Mapping[str, Pair], outputs: Mapping[str, Pair] | None, allowed: float
 ) -> dict[str, SetReport]:
@@ -142,15 +121,13 @@ def check_set(split: str, text: Pair, out: Pair | None, held_out: HeldOut) -> Se
         held_out: filled by validation and test sets; the training text, which is last, takes its
             pairs out and counts them: each pair counts once
 
-    Raises UserError for UTF-16, for unequal line counts, for a fault in a validation or test set,
+    Raises UserError for unequal line counts, for a fault in a validation or test set,
     for an empty set, and for a text that equals its translation.
     """
-    for path in text:
-        check_utf16(path)
     report, faults = SetReport(), _ALL if out else UNREADABLE
     with ExitStack() as stack:
         outputs = [stack.enter_context(path.open("wb")) for path in out or ()]
-        for number, rows in _pairs(text):
+        for number, rows in enumerate(zipped(text, rows_of), 1):
             report.read += 1
             inspected = [inspect(row, number == 1) for row in rows]
             if faulty := [side for side in (0, 1) if inspected[side][0] in faults]:
@@ -178,14 +155,6 @@ def check_set(split: str, text: Pair, out: Pair | None, held_out: HeldOut) -> Se
         problem = f"equals {text[0]}: there is nothing to translate"
         raise UserError(problem, text[1], "give the translation")
     return report
-
-
-def _pairs(text: Pair) -> Iterator[tuple[int, tuple[bytes, bytes]]]:
-    """Yield lines of both sides with their number from 1; UserError where one side ends first."""
-    for number, (source, target) in enumerate(zip_longest(*map(rows_of, text)), 1):
-        if source is None or target is None:
-            check_equal(text, [count_lines(path) for path in text])
-        yield number, (source, target)
 
 
 def _described(problem: str, detail: str) -> str:

@@ -8,10 +8,8 @@ too high a ratio (either way), and with a word of more than 1,000 characters.
 from __future__ import annotations
 
 from collections import Counter
-from itertools import zip_longest
 
-from collab_common.files import count_lines
-from data_prep.parallel_text import Pair, check_equal, lines_of
+from data_prep.parallel_text import Pair, lines_of, zipped
 
 LONGEST_WORD = 1000  # characters
 REASONS = ("empty", "too_long", "too_short", "ratio", "long_word")
@@ -46,9 +44,7 @@ def clean_pairs(sources: Pair, targets: Pair, **limits: float) -> dict[str, int]
     """
     counts = Counter[str](dict.fromkeys(("read", "kept", "tokens", *REASONS), 0))
     with targets[0].open("wb") as source_out, targets[1].open("wb") as target_out:
-        for source, target in zip_longest(*map(lines_of, sources)):
-            if source is None or target is None:
-                check_equal(sources, [count_lines(path) for path in sources])
+        for source, target in zipped(sources, lines_of):
             words = source.split(), target.split()
             counts["read"] += 1
             if reason := reason_to_drop(words[0], words[1], **limits):

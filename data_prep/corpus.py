@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from collab_common.folder import Json
@@ -91,9 +91,3 @@ class Corpus:
             "subwords": self.subwords,
             **(published if self.archives else {}),
         }
-
-    def with_own_archives(self) -> Corpus:
-        """Return this corpus, of other text in archives of the published names and layout."""
-        archives = tuple(replace(archive, known_hash=None) for archive in self.archives)
-        note = {"note": "own archives, not the published ones"}
-        return replace(self, archives=archives, about=self.about | note)

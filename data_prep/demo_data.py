@@ -71,8 +71,7 @@ def main(argv: list[str] | None = None) -> int:
             help=f"number of sentence pairs in the {split} set (default: {size})",
         )  # fmt: skip
     parser.add_argument("--seed", type=not_negative, default=1, help="random seed")
-    parser.add_argument("--source-lang", choices=("en", "de"), default="en", help="default: en")
-    parser.add_argument("--target-lang", choices=("en", "de"), default="de", help="default: de")
+    parser.set_defaults(source_lang="en", target_lang="de")
     add_prepare_options(parser, vocab_size=1000)
     args = parser.parse_args(argv)
     return run(PROG, lambda: _make(args))

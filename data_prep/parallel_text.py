@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
+from typing import TypeVar
 
 from collab_common.errors import UserError
-from collab_common.files import CHUNK, open_bytes
+from collab_common.files import CHUNK, count_lines, open_bytes
 
 Pair = tuple[Path, Path]
 Languages = tuple[str, str]
+Line = TypeVar("Line", str, bytes)
 #: fairseq's name of each split (train, valid, test, test1, test2, ...), and the stem of its text.
 Splits = Mapping[str, str]
 
@@ -153,6 +156,14 @@ def check_equal(pair: Pair, counts: Sequence[int], unit: str = "lines") -> int:
             todo="make line N of one file the translation of line N of the other",
         )
     return counts[0]
+
+
+def zipped(pair: Pair, read: Callable[[Path], Iterator[Line]]) -> Iterator[tuple[Line, Line]]:
+    """Yield lines of both sides, as ``read`` gives them; UserError where one side ends first."""
+    for source, target in zip_longest(*map(read, pair)):
+        if source is None or target is None:
+            check_equal(pair, [count_lines(path) for path in pair])
+        yield source, target
 
 
 def join(parts: Sequence[Pair], targets: Pair) -> None:

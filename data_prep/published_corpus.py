@@ -106,18 +106,12 @@ def command(
         "--from", dest="folder", type=Path, metavar="DIR",
         help="folder with the archives (default: download them to OUT-archives)",
     )  # fmt: skip
-    parser.add_argument(
-        "--own-archives", action="store_true",
-        help="take archives with other text in the published layout; check no published hash",
-    )  # fmt: skip
     add_output_options(parser)
     args = parser.parse_args(argv)
     source, _, target = args.pair.partition("-")
 
     def action() -> None:
         corpus = corpus_for(args.variant, (source, target))
-        if args.own_archives:
-            corpus = corpus.with_own_archives()
         make(corpus, args.out, args.folder, args.jobs, args.force)
 
     return run(prog, action)

@@ -1,6 +1,6 @@
 """Export a trained model to CTranslate2, and translate the lines of standard input.
 
-    echo "A dog runs." | python examples/export.py OUT/latent.pt DATA ct2-model
+    echo "A dog runs." | python examples/export.py small.pt DATA ct2-model
 
 The data folder has the subword model, ``spm.model``.
 """

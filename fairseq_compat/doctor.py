@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import itertools
 import logging
 import platform
 import subprocess
@@ -35,10 +36,10 @@ def main(argv: list[str] | None = None) -> int:
     for name in LIBRARIES:
         print(f"{name:<14} {installed_version(name) or 'not installed'}")
     print(f"{'device':<14} {hardware(cpu=False) if 'torch' in sys.modules else 'unknown'}")
-    print("\nFixes to the installed libraries, made in memory when they are imported:")
-    for fix in fix_table.FIXES:
-        state = "active" if fix_table.is_applied(fix) else "not active"
-        print(f"  {state:<11} {fix.name}: {fix.fault}")
+    print("\nFaults of the installed libraries, fixed in memory when they are imported:")
+    for fix in itertools.chain(*fix_table.FIXES.values()):
+        state = "active" if fix in fix_table.applied else "not active"
+        print(f"  {state:<11} {str(fix.__doc__).splitlines()[0]}")
     print(
         "", *(f"WRONG {problem}" for problem in found) if found else ["No problem found."], sep="\n"
     )

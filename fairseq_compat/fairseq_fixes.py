@@ -78,27 +78,19 @@ def call_self_attention_in_evaluation() -> None:
 
 
 def define_buffers() -> None:
-    """Sinusoidal positions hold a number of uninitialised memory, which may be NaN.
+    """Modules have a buffer of uninitialised memory, which may be NaN.
 
     Nothing reads it, but equal trainings write unequal files.
     """
-    from fairseq.models.transformer import TransformerDecoderBase, TransformerEncoderBase
-    from fairseq.modules import SinusoidalPositionalEmbedding
+    import torch
+    from fairseq.models.transformer import transformer_decoder, transformer_encoder
+    from fairseq.modules import adaptive_input, adaptive_softmax, sinusoidal_positional_embedding
 
-    @wrap(SinusoidalPositionalEmbedding, "__init__")
-    def __init__(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
-        self._float_tensor.zero_()
-
-    for owner in (TransformerEncoderBase, TransformerDecoderBase):
-
-        @wrap(owner, "upgrade_state_dict_named")
-        def upgrade_state_dict_named(original: Any, self: Any, state_dict: Any, name: str) -> Any:
-            result = original(self, state_dict, name)
-            for key in state_dict:
-                if key.endswith(UNDEFINED):
-                    state_dict[key] = state_dict[key].new_zeros(1)
-            return result
+    for module in (
+        *(adaptive_input, adaptive_softmax, sinusoidal_positional_embedding),
+        *(transformer_decoder, transformer_encoder),  # they write it anew into what they load
+    ):
+        module.torch = Proxy(torch, FloatTensor=torch.zeros)
 
 
 def copy_integers() -> None:

@@ -14,7 +14,6 @@ from typing import Any
 
 from collab_common.errors import UserError
 
-from .messages import program
 from .patching import Proxy, wrap
 
 logger = logging.getLogger("fairseq_collab")
@@ -54,25 +53,8 @@ def accept_package_names() -> None:
             raise UserError("folder or package not found", f"--user-dir {name}") from None
 
 
-def validate_without_options() -> None:
-    """fairseq-validate ends in a traceback without --task, and without --max-tokens."""
-    from fairseq import options
-    from fairseq.distributed import utils
-
-    @wrap(options, "get_validation_parser")
-    def get_validation_parser(original: Any, default_task: str | None = None) -> Any:
-        return original(default_task or "translation")  # the checkpoint's task is used
-
-    @wrap(utils, "call_main")
-    def call_main(original: Any, cfg: Any, main: Any, **kwargs: Any) -> Any:
-        is_validation = "override_args" in kwargs
-        if is_validation and cfg.dataset.max_tokens is None and cfg.dataset.batch_size is None:
-            cfg.dataset.max_tokens = 12000  # as in fairseq-generate
-        return original(cfg, main, **kwargs)
-
-
-def check_devices() -> None:
-    """--fp16 without a GPU, and more processes than GPUs, end in a traceback of torch."""
+def check_number_format() -> None:
+    """--fp16 without a GPU ends in a traceback of torch."""
     import torch
     from fairseq.distributed import utils
 
@@ -84,27 +66,6 @@ def check_devices() -> None:
         if cpu and common.fp16 and flat:
             raise UserError("needs a GPU", "--fp16", "give --bf16, or neither")
         return original(cfg, main, **kwargs)
-
-    @wrap(utils, "_infer_single_node_init")
-    def _infer_single_node_init(original: Any, cfg: Any) -> None:
-        processes, gpus = cfg.distributed_world_size, torch.cuda.device_count()
-        if processes > gpus:
-            problem = f"this machine has {gpus} GPUs"
-            todo = on_cpus(program() or "fairseq-train", processes)
-            raise UserError(problem, f"--distributed-world-size {processes}", todo)
-        original(cfg)
-
-
-def on_cpus(command: str, processes: int) -> str:
-    """How to run a command of fairseq in several processes without GPUs."""
-    if not command.endswith("train"):
-        return "leave the option out"
-    options = "--distributed-backend gloo --ddp-backend legacy_ddp"
-    if command == "fairseq-hydra-train":
-        section = "distributed_training"
-        options = f"{section}.distributed_backend=gloo {section}.ddp_backend=legacy_ddp"
-    start = f"torchrun --standalone --nproc-per-node={processes} --no-python {command}"
-    return f"on CPUs, run `{start} ... {options}`"
 
 
 def replace_invalid_bytes() -> None:

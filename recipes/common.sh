@@ -3,7 +3,7 @@
 #
 # Variables of every recipe that trains:
 #   FROM=DIR    folder of the raw text (downloaded without it)
-#   DATA=DIR    prepared data folder (default: data/DATASET, made if need be)
+#   DATA=DIR    prepared data folder (default: data/multi30k, made if need be)
 #   OUT=DIR     folder of all results
 #   JOBS=N      trainings at a time (default: one per CPU core, or one on a GPU)
 #   SWEEP='...' further Hydra overrides of all trainings. With DATA, a recipe runs on other text:
@@ -11,8 +11,8 @@
 #               dictionaries need model.share_all_embeddings=false
 # shellcheck shell=bash
 
-# shellcheck source=recipes/portable.sh
-source "$(dirname "${BASH_SOURCE[0]}")/portable.sh"
+# Before bash 4.4 (macOS has 3.2), an array without elements counts as an unbound variable.
+(none=() && : "${none[@]}") 2>/dev/null || set +u
 
 case ${1:-} in   # the comment that the recipe starts with
     -h | --help) sed -n '2,/^[^#]/ s/^# \{0,1\}//p' "$0"; exit 0 ;;
@@ -26,13 +26,11 @@ reject() {
     exit 2
 }
 
-# choose_dataset NAMES DATASET: `DATASET`, one of NAMES, and its folder `data`: DATA, or data/DATASET.
-choose_dataset() {
-    DATASET=${2:-}
-    [[ -n $DATASET && " $1 " == *" $DATASET "* ]] ||
-        reject "DATASET is '$DATASET'; it must be one of: ${1// /, }"
-    data=${DATA:-data/$DATASET}
-}
+# cores: how many this process may use.
+cores() { nproc 2>/dev/null || getconf _NPROCESSORS_ONLN; }
+
+# real PATH: absolute, links followed, whether it is there or not.
+real() { [ -n "$1" ] && python3 -c 'import os, sys; print(os.path.realpath(sys.argv[1]))' "$1"; }
 
 # activate [--dev]: makes the environment, if need be, and enters it.
 activate() {
@@ -58,18 +56,6 @@ count_updates() {
     updates=optimization.max_update=$UPDATES tuned_updates=optimization.max_update=$TUNE
 }
 
-# prepare DATASET DIR [OPTIONS...]: the data folder of demo, multi30k, iwslt14 or
-# wmt14 (downloaded, or in the folder FROM), as the experiments have it, or as OPTIONS say.
-prepare() {
-    local from=(${FROM:+--from "$FROM"})
-    case $1 in
-        demo) fairseq-collab data demo-data --out "${@:2}" ;;
-        multi30k) fairseq-collab data multi30k --vocab-size 4000 "${from[@]}" --out "${@:2}" ;;
-        iwslt14) fairseq-collab data iwslt14 "${from[@]}" --out "${@:2}" ;;
-        wmt14) fairseq-collab data wmt14 --variant google "${from[@]}" --out "${@:2}" ;;
-    esac
-}
-
 # find_device: `device` (overrides for Hydra), `cpu` (options of commands) and `jobs` (runs at a
 # time), as the machine has a GPU or none.
 find_device() {
@@ -80,12 +66,14 @@ find_device() {
     fi
 }
 
-# enter: the environment, made if there is none; the device; the data folder, made if DATA is not given.
+# enter: the environment, made if there is none; the device; Multi30k in `data`, unless DATA is given.
 enter() {
     command -v fairseq-collab > /dev/null || activate
     set_variables
     find_device
-    [ -n "${DATA:-}" ] || prepare "$DATASET" "$data"
+    data=${DATA:-data/multi30k}
+    [ -n "${DATA:-}" ] ||
+        fairseq-collab data multi30k --vocab-size 4000 ${FROM:+--from "$FROM"} --out "$data"
 }
 
 failed=0   # exit status of the recipe: 1 after a failure

@@ -24,7 +24,6 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 [ -n "${DATA:-}" ] || reject "give DATA=DIR, a folder of fairseq-collab data prepare"
-data=$DATA
 EXPERIMENT=${EXPERIMENT:-decide}
 OUT=${OUT:-runs/$EXPERIMENT}
 SEEDS=${SEEDS:-1,2,3}
@@ -47,7 +46,6 @@ options() {
         standard) echo model=concatenated ;;
         separate) echo model=concatenated model.key_dim=$((WIDTH / 4)) ;;
         own | full | diagonal) echo model=collab model.key_dim=$((WIDTH / 4)) model.query_mixing="$1" ;;
-        own-xavier | full-xavier) echo "$(options "${1%-*}")" model.mixing_init=xavier ;;
         grouped-2) echo model=grouped_query model.key_value_heads=$((HEADS / 2)) ;;
         grouped-4) echo model=grouped_query model.key_value_heads=$((HEADS / 4)) ;;
         latent-4) echo model=latent model.latent_dim=$((WIDTH / 2)) model.latent_dim_in_encoder="$WIDTH" ;;
@@ -73,7 +71,7 @@ tune() {
 }
 
 echo "== 1 train"
-for kind in standard own latent-4 normalised-4 full diagonal separate grouped-2 grouped-4 latent-8 own-xavier full-xavier; do
+for kind in standard own latent-4 normalised-4 full diagonal separate grouped-2 grouped-4 latent-8; do
     wanted $kind || continue
     # shellcheck disable=SC2046  # several words
     sweep "$EXPERIMENT" scratch method="choice($kind)" common.seed="choice($SEEDS)" "${width[@]}" "$heads" "$updates" $(options $kind)

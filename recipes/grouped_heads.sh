@@ -2,11 +2,9 @@
 # Grouped head attention (Ni et al. 2023, arXiv 2305.14380): heads are trained in groups, each group
 # elects one of its heads, the others are removed, and the result is fine-tuned.
 #
-#   bash recipes/grouped_heads.sh multi30k
+#   bash recipes/grouped_heads.sh
 #   FROM, DATA, OUT (default: runs/grouped_heads_multi30k), JOBS, SWEEP: see recipes/common.sh
 #   SEEDS=1,2,3   of all trainings
-#   NORMALISATION=paper    the much stronger constraint of the paper's equation (default: the weight of the
-#                 paper's released code)
 #   UPDATES=N, TUNE=N    of the trainings and the fine-tunings (default: 3400; half of UPDATES)
 #   COUNTS=4,2    how many of the 8 heads of each attention are kept, and how many groups are trained
 #
@@ -19,9 +17,8 @@ set -euo pipefail
 # shellcheck source=recipes/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-choose_dataset "multi30k" "$@"
 count_updates
-OUT=${OUT:-runs/grouped_heads_$DATASET}
+OUT=${OUT:-runs/grouped_heads_multi30k}
 SEEDS=${SEEDS:-1,2,3}
 counts=${COUNTS:-4,2}   # a half and a quarter
 [[ $counts =~ ^[1-7](,[1-7])*$ ]] ||
@@ -33,10 +30,9 @@ pruned=$(real "$OUT/pruned")
 trained=$(real "$OUT/trained")
 
 echo "== 1 train"
-train() { sweep "grouped_heads_$DATASET" trained "$updates" "$@" "$seeds"; }
+train() { sweep grouped_heads_multi30k trained "$updates" "$@" "$seeds"; }
 train model="choice(concatenated)"
-train model="choice(grouped)" criterion.group_normalisation="${NORMALISATION:-released}" \
-    model.head_groups="choice($counts)"
+train model="choice(grouped)" model.head_groups="choice($counts)"
 
 echo "== 2 vote and prune"
 mkdir -p "$pruned"
@@ -54,7 +50,7 @@ done
 
 echo "== 3 fine-tune"
 # Each run starts from the checkpoint of the same seed and number of heads; Hydra expands the names.
-tune() { sweep "pruned_finetune_$DATASET" tuned "$tuned_updates" method="choice($1)" "${@:2}" "$seeds"; }
+tune() { sweep pruned_finetune_multi30k tuned "$tuned_updates" method="choice($1)" "${@:2}" "$seeds"; }
 start=checkpoint.finetune_from_model
 for method in elected random priced; do
     # shellcheck disable=SC2016

@@ -4,10 +4,8 @@
 # removed by price (`fairseq-collab prune`), with the number of updates of gates: from a trained model, and
 # early in training (Behnke and Heafield 2020).
 #
-#   bash recipes/head_pruning.sh multi30k
+#   bash recipes/head_pruning.sh
 #   FROM, DATA, OUT (default: runs/head_pruning_multi30k), JOBS, SWEEP: see recipes/common.sh
-#   BASELINE=DIR  finished runs model-concatenated_seed-N to start from, such as those of
-#                 recipes/grouped_heads.sh (default: OUT/trained, where they are trained)
 #   PENALTIES=... cost of an open gate, written as Python does (0.1, 1e-05); 0, which comes first, is the
 #                 control with all heads (default: 0,0.003,0.01,0.03,0.1)
 #   SEEDS=1,2     of all trainings (default: 1)
@@ -24,9 +22,8 @@ set -euo pipefail
 # shellcheck source=recipes/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-choose_dataset "multi30k" "$@"
 count_updates
-OUT=${OUT:-runs/head_pruning_$DATASET}
+OUT=${OUT:-runs/head_pruning_multi30k}
 SEEDS=${SEEDS:-1}
 PENALTIES=${PENALTIES:-0,0.003,0.01,0.03,0.1}
 seeds=common.seed="choice($SEEDS)"
@@ -42,26 +39,19 @@ by_price() {
 }
 
 echo "== 1 train"
-baseline=$(real "${BASELINE:-$OUT/trained}")
-[ -n "${BASELINE:-}" ] ||
-    sweep "grouped_heads_$DATASET" trained model="choice(concatenated)" "$seeds" "$updates"
-for seed in ${SEEDS//,/ }; do
-    if [ ! -e "$baseline/model-concatenated_seed-$seed/score.json" ]; then
-        echo "head_pruning: no finished run $baseline/model-concatenated_seed-$seed" >&2
-        exit 1
-    fi
-done
+trained=$(real "$OUT/trained")
+sweep grouped_heads_multi30k trained model="choice(concatenated)" "$seeds" "$updates"
 
 echo "== 2 gates"
 # shellcheck disable=SC2016  # Hydra expands it
-sweep "gated_heads_$DATASET" gated criterion.gate_penalty="choice($PENALTIES)" "$seeds" "$tuned_updates" \
-    "checkpoint.finetune_from_model=$baseline"'/model-concatenated_seed-${common.seed}/average.pt'
+sweep gated_heads_multi30k gated criterion.gate_penalty="choice($PENALTIES)" "$seeds" "$tuned_updates" \
+    "checkpoint.finetune_from_model=$trained"'/model-concatenated_seed-${common.seed}/average.pt'
 
 echo "== 3 prune"
 for seed in ${SEEDS//,/ }; do
     mkdir -p "$pruned/$seed"/gates/model
     for penalty in ${PENALTIES//,/ }; do
-        run=$OUT/gated/gate_penalty-${penalty}_seed-$seed whole=$baseline/model-concatenated_seed-$seed
+        run=$OUT/gated/gate_penalty-${penalty}_seed-$seed whole=$trained/model-concatenated_seed-$seed
         if [ ! -e "$run/score.json" ]; then
             echo "head_pruning: $run is not finished (write penalties as in its name): not pruned" >&2
             note 1
@@ -79,7 +69,7 @@ tune() {
     for seed in ${SEEDS//,/ }; do
         compgen -G "$pruned/$seed/$2/model/*.yaml" > /dev/null || continue
         names=$(basename -s .yaml "$pruned/$seed/$2"/model/*.yaml | paste -sd ,)
-        sweep "$1_$DATASET" "$3" "hydra.searchpath=['file://$pruned/$seed/$2']" \
+        sweep "$1_multi30k" "$3" "hydra.searchpath=['file://$pruned/$seed/$2']" \
             model="choice($names)" common.seed="choice($seed)" "optimization.max_update=$4"
     done
 }
@@ -89,7 +79,7 @@ tune pruned_finetune priced priced $((2 * TUNE))
 echo "== 5 heads go early"
 all=$((UPDATES + 2 * TUNE)) begin=$(((all + 9) / 10))
 standard() {   # FOLDER UPDATES: the rate falls to 0 at the end of all updates
-    sweep "grouped_heads_$DATASET" "$1" model="choice(concatenated)" "$seeds" \
+    sweep grouped_heads_multi30k "$1" model="choice(concatenated)" "$seeds" \
         "optimization.max_update=$2" "lr_scheduler.total_num_update=$all"
 }
 standard begun $begin
@@ -104,7 +94,7 @@ done
 tune grouped_heads early early $((all - begin))
 
 echo "== 6 tables"
-for folder in "$baseline" "$OUT"/{gated,tuned,priced,scratch,early}; do
+for folder in "$OUT"/{trained,gated,tuned,priced,scratch,early}; do
     [ ! -d "$folder" ] || fairseq-collab table "$folder" --x none --against none \
         --out "$OUT/tables/$(basename "$folder")" --force \
         --columns bleu,chrf,heads_by_type,parameters,train_updates || note $?

@@ -2,7 +2,7 @@
 # Heads of size d/H and of a fixed size, also with an equal number of parameters: Bhojanapalli et al.
 # 2020 (arXiv 2002.07028), figures 1 and 3, on other text.
 #
-#   bash recipes/head_size_table.sh multi30k
+#   bash recipes/head_size_table.sh
 #   FROM, DATA, OUT (default: runs/head_size_multi30k), JOBS, SWEEP: see recipes/common.sh
 #   SEEDS=1,2   of all trainings
 #
@@ -15,8 +15,7 @@ set -euo pipefail
 # shellcheck source=recipes/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-choose_dataset "multi30k" "$@"
-OUT=${OUT:-runs/head_size_$DATASET}
+OUT=${OUT:-runs/head_size_multi30k}
 
 train() {   # METHOD HEADS OVERRIDES...
     sweep decide . method="choice($1)" model.encoder_attention_heads="choice($2)" \

@@ -7,8 +7,8 @@
 #   OUT=DIR          where everything goes (default: runs/reparametrize)
 #   DIMS='128 64'    key widths (default: 128 64 32, for d = 256)
 #   SEED=N           names the runs and seeds the fine-tuning (default: 1)
-#   UPDATES=N        of the fine-tuning (default: that of configs/experiment/reparametrize_finetune_multi30k.yaml)
-#   SWEEP='size=small train=multi30k_small'    overrides of that file, such as the size of the trained model
+#   SWEEP='size=small train=multi30k_small'    overrides of the fine-tuning, such as the size of the trained
+#                    model: see configs/experiment/reparametrize_finetune_multi30k.yaml
 #
 # Stages: 1 convert (OUT/METHOD-K-SEED/model.pt) and measure (OUT/runs). 2 fine-tune
 # (OUT/tuned): converted models, and the trained one for as long. 3 the table of all (OUT/table).
@@ -18,7 +18,7 @@ set -euo pipefail
 # shellcheck source=recipes/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-DATA=${DATA:-data/multi30k} data=$DATA
+DATA=${DATA:-data/multi30k}
 OUT=${OUT:-runs/reparametrize}
 DIMS=${DIMS:-128 64 32}
 SEED=${SEED:-1}
@@ -33,39 +33,36 @@ measure() {
         --set common.seed="$SEED" "${cpu[@]}"
 }
 
-# convert METHOD K OPTIONS...: OUT/METHOD-K-SEED/model.pt, measured
-convert() {
-    local name=$1-$2-$SEED
-    mkdir -p "$OUT/$name"
-    [ -e "$OUT/$name/model.pt" ] ||
-        fairseq-collab reparametrize "$FROM" "$data" --key-dim "$2" "${@:3}" "${cpu[@]}" --out "$OUT/$name/model.pt"
-    measure "$1" "$OUT/$name/model.pt" "$name"
+# tune METHOD MODEL OVERRIDES...: a run of OUT/tuned
+tune() {
+    sweep reparametrize_finetune_multi30k tuned method="choice(tuned-$1)" \
+        common.seed="choice($SEED)" checkpoint.finetune_from_model="$(real "$2")" "${@:3}"
 }
 
 echo "== 1 convert and measure"
 measure trained "$FROM" "trained-$SEED"
 for dim in $DIMS; do
-    for mixing in diagonal full own; do convert $mixing "$dim" --query-mixing $mixing; done
-    convert separate "$dim" --to headsize
+    for method in diagonal full own separate; do
+        kind=(--query-mixing "$method") name=$method-$dim-$SEED
+        [ "$method" != separate ] || kind=(--to headsize)
+        mkdir -p "$OUT/$name"
+        [ -e "$OUT/$name/model.pt" ] ||
+            fairseq-collab reparametrize "$FROM" "$data" --key-dim "$dim" "${kind[@]}" \
+                "${cpu[@]}" --out "$OUT/$name/model.pt"
+        measure "$method" "$OUT/$name/model.pt" "$name"
+    done
 done
 
 echo "== 2 fine-tune"
-tune() {   # METHOD K OVERRIDES...
-    sweep reparametrize_finetune_multi30k tuned method="choice(tuned-$1)" \
-        model.key_dim="choice($2)" common.seed="choice($SEED)" "${@:3}" \
-        ${UPDATES:+optimization.max_update="$UPDATES"}
-}
-start() { echo "checkpoint.finetune_from_model=$(real "$OUT")/$1-$2-$SEED/model.pt"; }
+separate=(model=concatenated model.attention_scale=embed)
 for dim in $DIMS; do
-    for mixing in diagonal full own; do
-        tune $mixing "$dim" model.query_mixing=$mixing "$(start $mixing "$dim")"
+    for method in diagonal full own separate; do
+        kind=(model.query_mixing="$method")
+        [ "$method" != separate ] || kind=("${separate[@]}")
+        tune "$method" "$OUT/$method-$dim-$SEED/model.pt" model.key_dim="choice($dim)" "${kind[@]}"
     done
-    tune separate "$dim" model=concatenated model.attention_scale=embed "$(start separate "$dim")"
 done
-# The trained model with all its heads, for as long.
-sweep reparametrize_finetune_multi30k tuned method="choice(tuned-trained)" model=concatenated \
-    model.attention_scale=embed model.key_dim=null common.seed="choice($SEED)" \
-    checkpoint.finetune_from_model="$(real "$FROM")" ${UPDATES:+optimization.max_update="$UPDATES"}
+tune trained "$FROM" "${separate[@]}" model.key_dim=null   # with all its heads, for as long
 
 echo "== 3 table"
 fairseq-collab table "$OUT/runs" "$OUT/tuned" --against none --out "$OUT/table" --force \

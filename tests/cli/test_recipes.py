@@ -1,4 +1,4 @@
-"""Recipes: which runs they ask for, what they reject, how they fail; two corpora to scores."""
+"""Recipes: which runs they ask for, what they reject, how they fail; a corpus to scores."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.slow
 
 RECIPES = REPOSITORY / "recipes"
 #: What recipes source, and what has no option.
-PARTS = ("common.sh", "portable.sh", "stages.sh", "setup.sh")
+PARTS = ("common.sh", "setup.sh")
 #: In place of a command: keeps its arguments, one a line, and fails where a test asks for it; of
 #: `prune` and `vote` the output is a copy of MADE, and of MADE.yaml.
 RECORDER = """\
@@ -93,14 +93,16 @@ def test_help_is_printed_and_nothing_done(recipe: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("asked", "place"),
     [
-        ("key_dim_table", "DATASET"),
-        ("key_dim_table wmt14", "FROM"),
         ("reparametrize", "FROM"),
-        ("head_size_table lm1b", "DATASET"),
         ("decide", "DATA"),
-        ("grouped_heads multi30k COUNTS=8", "COUNTS"),
-        ("grouped_heads multi30k UPDATES=08", "UPDATES"),
-        ("head_pruning multi30k UPDATES=800 TUNE=0", "TUNE"),
+        ("grouped_heads COUNTS=8", "COUNTS"),
+        ("grouped_heads UPDATES=08", "UPDATES"),
+        ("head_pruning UPDATES=800 TUNE=0", "TUNE"),
+        ("papers wmt14 de-en vanilla", "'wmt14 de-en'"),
+        ("papers iwslt14 de-en best", "'best'"),
+        ("papers iwslt14 de-en vanilla GPUS=3", "GPUS is '3'"),
+        ("papers iwslt14 de-en vanilla GPUS=2", "divisor of 1"),
+        ("papers wmt14 en-de vanilla GPUS=2", "GPUS is 2; this machine has fewer"),
     ],
 )
 def test_settings_that_are_rejected(asked: str, place: str, tmp_path: Path) -> None:
@@ -113,20 +115,17 @@ def test_settings_that_are_rejected(asked: str, place: str, tmp_path: Path) -> N
     assert place in line
 
 
-GROUPED = ("grouped_heads", "multi30k")
-
-
 @pytest.mark.parametrize("failing", ["sweep", "prune"])
 def test_failures_and_interruptions(failing: str, tmp_path: Path) -> None:
     """A recipe runs the rest after a failure and reports it; an interruption ends it.
 
     What was pruned is not pruned again.
     """
-    ended = Recorded(tmp_path, *GROUPED, FAILS=failing, STATUS="130")
+    ended = Recorded(tmp_path, "grouped_heads", FAILS=failing, STATUS="130")
     assert ended.status == 130
     assert [command[0] for command in ended.commands].index(failing) == len(ended.commands) - 1
-    failed = Recorded(tmp_path, *GROUPED, FAILS=failing, STATUS="1")
-    first, second = (Recorded(tmp_path, *GROUPED) for _ in range(2))
+    failed = Recorded(tmp_path, "grouped_heads", FAILS=failing, STATUS="1")
+    first, second = (Recorded(tmp_path, "grouped_heads") for _ in range(2))
     assert (failed.status, first.status) == (1, 0)
     assert second.commands == [one for one in first.commands if one[0] not in ("vote", "prune")]
     assert {one[0] for one in failed.commands} >= {"sweep", "table"}
@@ -147,7 +146,7 @@ def test_decide(tmp_path: Path) -> None:
     whole.touch()
     made = str(write_configuration(tmp_path / "pruned.pt", "4,1", "8,2", "7,8"))
     recorded = Recorded(tmp_path, "decide", MADE=made, UPDATES="4800")
-    narrow_keys = ("own", "full", "diagonal", "separate", "own-xavier", "full-xavier")
+    narrow_keys = ("own", "full", "diagonal", "separate")
     assert {run.method: cached(run) for run in recorded.runs("scratch")} == {
         "standard": 256, **dict.fromkeys(narrow_keys, 160),
         "grouped-2": 128, "grouped-4": 64, "latent-4": 64, "normalised-4": 64,
@@ -167,11 +166,10 @@ def test_decide(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("recipe", "arguments", "settings", "sweeps"),
     [
-        ("grouped_heads", "multi30k", {}, 6),
+        ("grouped_heads", "", {}, 6),
         ("reparametrize", "", {"FROM": "/given.pt", "DIMS": "128", "UPDATES": "9"}, 5),
-        ("head_size_table", "multi30k", {}, 5),
-        ("key_dim_table", "multi30k", {}, 1),
-        ("key_dim_table", "wmt14", {"FROM": "/given.pt"}, 1),
+        ("head_size_table", "", {}, 5),
+        ("papers", "wmt14 en-de key_widths", {"GPUS": "0"}, 1),
     ],
 )
 def test_sweeps_can_be_composed(
@@ -186,7 +184,7 @@ def test_sweeps_can_be_composed(
     every = sweep.combinations
     monkeypatch.setattr(sweep, "combinations", lambda words: list(islice(every(words), 1)))
     recorded = Recorded(tmp_path, recipe, *arguments.split(), **settings)
-    runs = [*recorded.runs("trained"), *recorded.runs("tuned"), *recorded.runs(".")]
+    runs = [run for folder in ("trained", "tuned", ".", "runs") for run in recorded.runs(folder)]
     assert len(runs) == sweeps
     written = {word for one in recorded.commands for word in one} | {"/given.pt", None}
     for run in runs:
@@ -203,7 +201,7 @@ def test_head_pruning(tmp_path: Path) -> None:
         (out / run / "score.json").touch()
     made = write_configuration(tmp_path / "p.pt", "4,1", "8,2", "7,8", head_size=16)
     settings = {"MADE": str(made), "PENALTIES": "0,0.01,0.1"}
-    recorded = Recorded(tmp_path, "head_pruning", "multi30k", **settings)
+    recorded = Recorded(tmp_path, "head_pruning", **settings)
     assert recorded.status == 1, "one run is not finished"
     assert "gate_penalty-0.1_seed-7" in recorded.errors
     folders = ("trained", "gated", "tuned", "priced", "begun", "early")
@@ -218,7 +216,7 @@ def test_head_pruning(tmp_path: Path) -> None:
     assert begun + early == trained + priced
 
 
-# ---- corpora -------------------------------------------------------------------------------------
+# ---- recipes/papers.sh --------------------------------------------------------------------------
 
 #: Of the run: small, quick, and long enough for two checkpoints to average.
 TINY = [
@@ -227,8 +225,8 @@ TINY = [
     )),
     *("optimization.max_epoch=3", "optimization.max_update=0", "optimization.lr=[0.005]"),
     *("dataset.max_tokens=1500", "lr_scheduler.warmup_updates=20", "checkpoint.keep_last_epochs=2"),
+    "generation.max_len_b=12",
 ]  # fmt: skip
-CHEAP = ["--gpus", "0", "--jobs", "1", "--own-archives"]
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -238,11 +236,12 @@ def environment(**more: str) -> dict[str, str]:
     return {**os.environ, **SETTINGS, **path, **more}
 
 
-def run_recipe(name: str, out: Path, *options: object) -> str:
-    """Runs recipes/NAME.sh, which must succeed; what it printed."""
-    recipe = ["bash", REPOSITORY / "recipes" / f"{name}.sh", "--out", out]
-    command = [str(part) for part in (*recipe, *CHEAP, *options, "--", *TINY)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900, env=environment())
+def run_recipe(out: Path, method: str) -> str:
+    """Runs the recipe on IWSLT14, which must succeed; what it printed."""
+    command = ["bash", RECIPES / "papers.sh", "iwslt14", "de-en", method]
+    settings = {"OUT": str(out), "GPUS": "0", "SWEEP": " ".join(TINY)}
+    variables = environment(**settings)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, env=variables)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return done.stdout
 
@@ -252,8 +251,6 @@ def trained_run(out: Path) -> Run:
     (run,) = runs_under(out / "runs")
     return run
 
-
-# ---- recipes/iwslt14.sh --------------------------------------------------------------------------
 
 FOLDERS = ("data-text", "data")
 
@@ -267,7 +264,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     six = {lang: lines(text / f"test.{lang}")[:6] for lang in train}
     out.mkdir()
     filled(out / "data-archives", {"de-en.tgz": small_iwslt14(train, six)})
-    told = run_recipe("iwslt14", out)
+    told = run_recipe(out, "vanilla")
     assert "model-vanilla" in told.partition("== the scores")[2]
     return out
 
@@ -287,21 +284,16 @@ def test_from_download_to_scores(finished: Path) -> None:
 
 
 def test_a_method_that_prunes(finished: Path, tmp_path: Path) -> None:
-    """Heads in groups are elected once, pruned and fine-tuned, next to the run that is there."""
+    """Heads in groups are elected, pruned and fine-tuned, next to the run that is there."""
     for name in ("data-archives", *FOLDERS):
         (tmp_path / name).symlink_to(finished / name)
     shutil.copytree(finished / "runs", tmp_path / "runs")
-    again = ("--from", tmp_path / "data-archives", "--method", "grouped_pruned")
-    run_recipe("iwslt14", tmp_path, *again)
+    run_recipe(tmp_path, "grouped_pruned")
     run = "model-grouped_head_groups-2_group_feature-output_group_alpha-0.5_group_beta-0.7"
     found = {path.parent.name: path for path in tmp_path.glob("runs/*/score.json")}
     assert found.keys() == {"model-vanilla", run, f"model-{run}"}
     heads = json.loads(found[f"model-{run}"].read_text())["heads_by_type"]
     assert heads == {"encoder": [2], "decoder": [2], "cross": [2]}
-    votes = tmp_path / "pruned" / f"{run}.votes.json"
-    before = votes.stat().st_mtime_ns
-    run_recipe("iwslt14", tmp_path, *again)
-    assert votes.stat().st_mtime_ns == before, "voted again"
 
 
 def test_second_call_has_nothing_to_do(finished: Path) -> None:
@@ -310,48 +302,10 @@ def test_second_call_has_nothing_to_do(finished: Path) -> None:
         *(finished / one / "manifest.json" for one in FOLDERS),
     ]
     before = [path.read_bytes() for path in files]
-    told = run_recipe("iwslt14", finished, "--from", finished / "data-archives")
+    told = run_recipe(finished, "vanilla")
     assert f"{finished}/data: is up to date, nothing to do" in told
     assert "1 runs: 1 finished, 0 to do" in told
     assert [path.read_bytes() for path in files] == before
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--variety", "x"], "--variety: unknown option"),
-        (["--gpus", "3"], "an update is 1 batches; give a divisor"),
-        (["--method", "best"], "--method best: one of collab, concatenated, vanilla, headsize"),
-        (["--", "--max-epoch=1"], "--max-epoch=1: what follows -- is overrides of configs/"),
-        (["--gpus", "1"], "--gpus 1: this machine has 0"),
-    ],
-)
-def test_wrong_usage_and_too_few_gpus(options: list[str], message: str, tmp_path: Path) -> None:
-    """Rejected at the start, not after a day of data stages."""
-    command = ["bash", "recipes/iwslt14.sh", "--out", str(tmp_path / "out"), *options]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment())
-    assert done.returncode == 2, done.stderr
-    assert message in done.stderr
-    assert not (tmp_path / "out").exists()
-
-
-# ---- recipes/wmt14_en_{de,fr}.sh -----------------------------------------------------------------
-
-
-def run_of(recipe: str, *options: str) -> dict[str, Any]:
-    """The configuration, by dotted names, of the first run of a dry run."""
-    told = subprocess.run(
-        ["bash", f"recipes/{recipe}.sh", "--dry-run", "--out", "/o", *options],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=environment(VIRTUAL_ENV="/nowhere"),
-    ).stdout.replace("\\\n", " ")
-    lines = [shlex.split(line) for line in told.splitlines() if not line.startswith(("=", "#"))]
-    sweep = next(words for words in lines if words[:2] == ["fairseq-collab", "sweep"])
-    assert sweep[3:5] == ["--out", "/o/runs"]
-    (job,) = plan(REPOSITORY / sweep[2], sweep[5:])
-    return flat(job.config)
 
 
 #: arXiv 2006.16362's README.
@@ -366,7 +320,6 @@ EN_DE = {
     "model.encoder_embed_dim": 512,
     "model.key_dim": 128,
     "model.mixing_init": "xavier",
-    "task.data": "/o/data",
 }
 #: arXiv 2305.14380 for WMT14 English-French, 2 groups of 8 heads.
 EN_FR = {
@@ -384,18 +337,24 @@ EN_FR = {
 
 
 @pytest.mark.parametrize(
-    ("recipe", "options", "gpus", "freq", "stated"),
+    ("chosen", "gpus", "freq", "stated"),
     [
-        ("wmt14_en_de", (), 1, 8, EN_DE),
-        ("wmt14_en_de", (), 8, 1, EN_DE),
-        ("wmt14_en_fr", ("--method", "grouped_pruned"), 2, 4, EN_FR),
+        ("en-de collab", 1, 8, EN_DE),
+        ("en-de collab", 8, 1, EN_DE),
+        ("en-fr grouped_pruned", 2, 4, EN_FR),
     ],
 )
-def test_training_is_the_papers(
-    recipe: str, options: tuple[str, ...], gpus: int, freq: int, stated: dict[str, Any]
-) -> None:
-    """A batch is as large on any number of GPUs."""
-    found = run_of(recipe, *options, "--gpus", str(gpus))
+def test_training_is_the_papers(chosen: str, gpus: int, freq: int, stated: dict[str, Any]) -> None:
+    """A batch is as large on any number of GPUs. A dry run needs none, nor an environment."""
+    command = ["bash", RECIPES / "papers.sh", "wmt14", *chosen.split()]
+    settings = environment(VIRTUAL_ENV="/nowhere", DRY_RUN="1", OUT="/o", GPUS=str(gpus))
+    told = subprocess.run(command, capture_output=True, text=True, check=True, env=settings).stdout
+    commands = [shlex.split(line) for line in told.splitlines() if not line.startswith("==")]
+    data, sweep = commands[:2]
+    assert data[:3] == ["fairseq-collab", "data", "wmt14"]
+    (job,) = plan(REPOSITORY / sweep[2], parser_of("sweep")[1](sweep[2:]).overrides)
+    found = flat(job.config)
     assert {name: found[name] for name in stated} == stated
+    assert found["task.data"] == "/o/data"
     assert found["optimization.update_freq"] == [freq]
     assert found["distributed_training.distributed_world_size"] == gpus

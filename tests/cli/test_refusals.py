@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from cli.conftest import MODEL, SHORT
-from commands import USER_DIR, refuse, succeed
+from commands import USER_DIR, refuse
 
 pytestmark = pytest.mark.slow
 
@@ -26,10 +26,9 @@ def test_resuming_with_other_heads(trained: Path, data: Path) -> None:
     assert trained.read_bytes() == before
 
 
-@pytest.mark.parametrize("command", ["generate", "validate"])
-def test_without_the_plug_in(command: str, trained: Path, data: Path) -> None:
+def test_without_the_plug_in(trained: Path, data: Path) -> None:
     """In an interpreter of its own, which the variable starts: others have the plug-in."""
-    words = [f"fairseq-{command}", data, "--path", trained, "--cpu"]
+    words = ["fairseq-generate", data, "--path", trained, "--cpu"]
     line = refuse(*words, PYTHONHASHSEED="1")
     assert f"{trained}: there is no architecture transformer_collab" in line
     assert "--user-dir" in line
@@ -38,14 +37,6 @@ def test_without_the_plug_in(command: str, trained: Path, data: Path) -> None:
 def test_the_wrong_direction(trained: Path, data: Path) -> None:
     words = [data, *USER_DIR, "--path", trained, "--cpu", "--source-lang=de", "--target-lang=en"]
     assert f"{trained}: translates en to de" in refuse("fairseq-generate", *words)
-
-
-def test_validating_with_the_task_of_the_checkpoint(
-    trained: Path, data: Path, ordinary_lm: Path, monolingual: Path
-) -> None:
-    for path, folder in ((trained, data), (ordinary_lm, monolingual)):
-        words = [folder, *USER_DIR, "--path", path, "--cpu"]
-        assert "valid on 'valid' subset | loss" in succeed("fairseq-validate", *words)
 
 
 @pytest.fixture

@@ -75,26 +75,23 @@ def test_a_sound_environment(tmp_path, off):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("command", "expected"),
-    [
-        ("doctor", ("WRONG torch: import fails", "new interpreter does not load the fixes")),
-        ("bench", ("fairseq is not installed",)),
-    ],
-)
-def test_nothing_installed(tmp_path, command, expected):
+def test_nothing_installed(tmp_path):
     """Nothing but this checkout on the path: no torch, no fairseq, no .pth file."""
     python = empty_environment(tmp_path / "env")
-    command = ("-m", "collab_lab.cli.main", command)
-    done = python.run(*command, cwd=tmp_path, PYTHONPATH=str(REPOSITORY))
-    assert done.returncode == 1
-    for part in (*expected, "pip install --no-deps fairseq==0.12.2"):
-        assert part in done.stdout + done.stderr
-    assert "Traceback" not in done.stdout + done.stderr
+    for command, expected in (
+        ("doctor", ("WRONG torch: import fails", "new interpreter does not load the fixes")),
+        ("bench", ("fairseq is not installed",)),
+    ):
+        words = ("-m", "collab_lab.cli.main", command)
+        done = python.run(*words, cwd=tmp_path, PYTHONPATH=str(REPOSITORY))
+        assert done.returncode == 1
+        for part in (*expected, "pip install --no-deps fairseq==0.12.2"):
+            assert part in done.stdout + done.stderr
+        assert "Traceback" not in done.stdout + done.stderr
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("module", doctor.MODULES)
+@pytest.mark.parametrize("module", ["torch", "fairseq.libbleu"])
 def test_what_cannot_be_imported(monkeypatch, module):
     """The first is named, with what its import says."""
     monkeypatch.setitem(sys.modules, module, None)
@@ -113,69 +110,53 @@ def test_another_version_of_fairseq(monkeypatch):
 
 
 def setup(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the script on a new environment, offline."""
-    variables = {**os.environ, "VENV": str(folder / "env"), "PYTHON": sys.executable}
-    variables |= {"PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull, **environment}
-    variables.pop("PIP_FIND_LINKS", None)
+    """Run the script on FOLDER/env, with a Python that makes no environment."""
+    python = folder / "python"
+    python.write_text(f'#!/bin/sh\n[ "$2" = venv ] || exec {sys.executable} "$@"\nexit 1\n')
+    python.chmod(0o755)
+    variables = {**os.environ, "VENV": str(folder / "env"), "PYTHON": str(python), **environment}
     command = ["bash", REPOSITORY / "recipes" / "setup.sh"]
     return subprocess.run(command, env=variables, capture_output=True, text=True)
 
 
+def make(folder: Path, *names: str) -> None:
+    folder.mkdir()
+    for name in names:
+        (folder / name).touch()
+
+
 def test_a_finished_set_up_is_skipped(tmp_path: Path) -> None:
-    """A stand-in for a finished environment: the interpreter and the stamp."""
-    (tmp_path / "env" / "bin").mkdir(parents=True)
-    (tmp_path / "env" / "bin" / "python").symlink_to(sys.executable)
     names = "constraints.txt", "pyproject.toml", "CITATION.cff"
     text = b"".join((REPOSITORY / name).read_bytes() for name in names)
+    make(tmp_path / "env")
     stamp = f"{hashlib.sha256(text).hexdigest()} {platform.python_version()}\n"
     (tmp_path / "env" / "setup-complete").write_text(stamp)
-    done = setup(tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.endswith("env is up to date\n")
+    assert setup(tmp_path).stdout.endswith("env is up to date\n")
 
 
-@pytest.mark.slow
 def test_an_interrupted_set_up_starts_over(tmp_path: Path) -> None:
-    done = setup(tmp_path)
-    assert done.returncode == 1
-    assert "installing torch" in done.stdout
-    assert not (tmp_path / "env" / "setup-complete").exists()
-    (tmp_path / "env" / "leftover").touch()
-    done = setup(tmp_path)
-    assert "interrupted: starting over" in done.stdout
-    assert not (tmp_path / "env" / "leftover").exists()
+    make(tmp_path / "env", "setup-unfinished", "leftover")
+    assert "interrupted: starting over" in setup(tmp_path).stdout
+    assert [path.name for path in (tmp_path / "env").iterdir()] == ["setup-unfinished"]
 
 
-def test_a_folder_that_is_no_environment_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "env").mkdir()
-    (tmp_path / "env" / "thesis.txt").touch()
+def test_a_folder_that_is_no_environment_of_this_python_is_left_alone(tmp_path: Path) -> None:
+    make(tmp_path / "env", "thesis.txt")
     for _ in range(2):
         done = setup(tmp_path)
-        assert done.returncode == 1
-        assert "is there, but no Python environment; name another place" in done.stderr
+        assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+        assert "is no environment of Python 3" in done.stderr
     assert [path.name for path in (tmp_path / "env").iterdir()] == ["thesis.txt"]
-
-
-def test_an_environment_of_another_python_is_not_touched(tmp_path: Path) -> None:
-    (tmp_path / "env" / "bin").mkdir(parents=True)
-    (tmp_path / "env" / "bin" / "python").write_text("#!/bin/sh\necho Python 3.9.1\n")
-    (tmp_path / "env" / "bin" / "python").chmod(0o755)
-    (tmp_path / "env" / "setup-complete").write_text("another fingerprint\n")
-    done = setup(tmp_path)
-    assert done.returncode == 1
-    assert "was made with another Python; remove it" in done.stderr
 
 
 @pytest.mark.parametrize(
     ("environment", "told"),
     [
-        ({"PYTHON": "no-such-python"}, "PYTHON=no-such-python: no such command"),
-        ({"PYTHON": "false"}, "PYTHON=false is not one of Python 3.11.4 to 3.13"),
-        ({"CXX": "no-such-compiler"}, "no C++ compiler (c++, g++, clang++); on Debian"),
+        ({"PYTHON": "no-such-python"}, "no-such-python is not one of Python 3.11.4 to 3.13"),
+        ({"CXX": "no-such-compiler"}, "no C++ compiler (no-such-compiler); on Debian"),
     ],
 )
 def test_one_line_says_what_is_missing(environment, told, tmp_path):
     done = setup(tmp_path, **environment)
-    assert done.returncode == 1
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert done.stderr.startswith(f"setup: {told}")
-    assert done.stderr.count("\n") == 1

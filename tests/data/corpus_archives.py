@@ -6,6 +6,7 @@ import gzip
 import io
 import tarfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from data_prep.corpus import Corpus
@@ -142,6 +143,12 @@ def filled(folder: Path, archives: Mapping[str, bytes]) -> Path:
     for name, content in archives.items():
         (folder / name).write_bytes(content)
     return folder
+
+
+def without_hashes(corpus: Corpus) -> Corpus:
+    """The corpus, of other text in archives of the published names and layout."""
+    archives = tuple(replace(archive, known_hash=None) for archive in corpus.archives)
+    return replace(corpus, archives=archives)
 
 
 def text_of(corpus: Corpus, out: Path, source: Path) -> Path:
