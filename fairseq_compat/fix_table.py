@@ -50,6 +50,7 @@ FIXES: dict[str, tuple[Callable[[], None], ...]] = {
         fairseq_fixes.name_unknown_architectures,
         fairseq_fixes.load_without_embedding_files,
         fairseq_fixes.override_new_options,
+        option_fixes.validate_without_options,
         fairseq_fixes.save_languages,
         fairseq_fixes.lock_save_dir,
         option_fixes.check_number_format,

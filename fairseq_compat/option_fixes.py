@@ -53,6 +53,23 @@ def accept_package_names() -> None:
             raise UserError("folder or package not found", f"--user-dir {name}") from None
 
 
+def validate_without_options() -> None:
+    """fairseq-validate ends in a traceback without --task, and without --max-tokens."""
+    from fairseq import options
+    from fairseq.distributed import utils
+
+    @wrap(options, "get_validation_parser")
+    def get_validation_parser(original: Any, default_task: str | None = None) -> Any:
+        return original(default_task or "translation")  # the checkpoint's task is used
+
+    @wrap(utils, "call_main")
+    def call_main(original: Any, cfg: Any, main: Any, **kwargs: Any) -> Any:
+        is_validation = "override_args" in kwargs
+        if is_validation and cfg.dataset.max_tokens is None and cfg.dataset.batch_size is None:
+            cfg.dataset.max_tokens = 12000  # as in fairseq-generate
+        return original(cfg, main, **kwargs)
+
+
 def check_number_format() -> None:
     """--fp16 without a GPU ends in a traceback of torch."""
     import torch

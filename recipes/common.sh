@@ -66,8 +66,10 @@ find_device() {
     fi
 }
 
-# enter: the environment, made if there is none; the device; Multi30k in `data`, unless DATA is given.
+# enter "$@": the environment, made if there is none; the device; Multi30k in `data`, unless DATA is
+# given. These recipes take variables and no arguments.
 enter() {
+    [ $# -eq 0 ] || reject "unknown argument '$1' (see --help)"
     command -v fairseq-collab > /dev/null || activate
     set_variables
     find_device

@@ -36,7 +36,7 @@ TUNE=${TUNE:-$((UPDATES / 10))}
 count_updates
 width=(model.encoder_embed_dim="$WIDTH" model.encoder_ffn_embed_dim=$((feed_forward * WIDTH)))
 heads=model.encoder_attention_heads=$HEADS
-enter
+enter "$@"
 
 wanted() { [[ -z ${KINDS:-} || " $KINDS " == *" $1 "* ]]; }
 

@@ -25,7 +25,7 @@ counts=${COUNTS:-4,2}   # a half and a quarter
     reject "COUNTS is '$COUNTS'; it must be numbers from 1 to 7, joined by commas"
 seeds=common.seed="choice($SEEDS)"
 
-enter
+enter "$@"
 pruned=$(real "$OUT/pruned")
 trained=$(real "$OUT/trained")
 

@@ -28,7 +28,7 @@ SEEDS=${SEEDS:-1}
 PENALTIES=${PENALTIES:-0,0.003,0.01,0.03,0.1}
 seeds=common.seed="choice($SEEDS)"
 
-enter
+enter "$@"
 pruned=$(real "$OUT/pruned")
 
 # by_price WAY RUN: of a run with all heads, the number of heads of the gates with `penalty` stays.

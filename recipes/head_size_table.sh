@@ -22,7 +22,7 @@ train() {   # METHOD HEADS OVERRIDES...
         common.seed="choice(${SEEDS:-1,2})" dataset.max_tokens=1024 optimization.max_update=3400 "${@:3}"
 }
 
-enter
+enter "$@"
 train size-d/H 1,2,4,8,16,32
 train size-32 8,16,32 model.head_size=32
 # An attention with heads of size 32 has (4 d + 3) (32 H - d) parameters more than with size d/H; each

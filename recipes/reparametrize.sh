@@ -25,7 +25,7 @@ SEED=${SEED:-1}
 
 [ -n "${FROM:-}" ] || reject "give FROM=FILE, the model to convert (see --help)"
 
-enter
+enter "$@"
 
 # measure METHOD MODEL NAME: the run OUT/runs/NAME of a model
 measure() {

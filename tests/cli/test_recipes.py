@@ -95,6 +95,7 @@ def test_help_is_printed_and_nothing_done(recipe: str, tmp_path: Path) -> None:
     [
         ("reparametrize", "FROM"),
         ("decide", "DATA"),
+        ("head_pruning wmt14", "'wmt14'"),
         ("grouped_heads COUNTS=8", "COUNTS"),
         ("grouped_heads UPDATES=08", "UPDATES"),
         ("head_pruning UPDATES=800 TUNE=0", "TUNE"),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from cli.conftest import MODEL, SHORT
-from commands import USER_DIR, refuse
+from commands import USER_DIR, refuse, succeed
 
 pytestmark = pytest.mark.slow
 
@@ -37,6 +37,14 @@ def test_without_the_plug_in(trained: Path, data: Path) -> None:
 def test_the_wrong_direction(trained: Path, data: Path) -> None:
     words = [data, *USER_DIR, "--path", trained, "--cpu", "--source-lang=de", "--target-lang=en"]
     assert f"{trained}: translates en to de" in refuse("fairseq-generate", *words)
+
+
+def test_validating_with_the_task_of_the_checkpoint(
+    trained: Path, data: Path, ordinary_lm: Path, monolingual: Path
+) -> None:
+    for path, folder in ((trained, data), (ordinary_lm, monolingual)):
+        words = [folder, *USER_DIR, "--path", path, "--cpu"]
+        assert "valid on 'valid' subset | loss" in succeed("fairseq-validate", *words)
 
 
 @pytest.fixture
