@@ -66,10 +66,10 @@ ACTIVATIONS = {
 }
 
 
-def export(trained: Trained, data: Path | None, folder: Path) -> None:
+def export(trained: Trained, folder: Path) -> None:
     """Fill a folder for ``ctranslate2.Translator``, and print the size of the KV cache there."""
     check_engine(trained, "CTranslate2", ACTIVATIONS)
-    write(trained, vocabulary(trained, data), folder)
+    write(trained, vocabulary(trained), folder)
     advice = "; prune --same-on-each-side keeps the saving of fewer heads"
     report_padding(trained, lambda stack: math.prod(layout(trained, stack)[1:]), advice)
     for token, (ours, in_ct2) in cache_bytes(trained).items():

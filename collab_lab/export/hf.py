@@ -21,7 +21,6 @@ from transformers import GenerationConfig, MarianConfig, MarianMTModel
 
 from collab_lab.export.check import batches
 from collab_lab.export.model import (
-    MULTILINGUAL,
     Vocabulary,
     check_all_read,
     check_engine,
@@ -48,13 +47,14 @@ ACTIVATIONS = {
 }
 
 
-def export(trained: Trained, data: Path | None, folder: Path) -> None:
+def export(trained: Trained, folder: Path) -> None:
     """Fill a folder for ``MarianMTModel.from_pretrained`` and ``AutoTokenizer.from_pretrained``."""
     stock = plain(trained)
     check_engine(stock, "MarianMTModel", ACTIVATIONS, post_norm_only=True)
-    if trained.cfg.task._name == MULTILINGUAL:
+    words = vocabulary(stock)
+    if not words.source_lang:
         raise inexact(trained, "MarianMTModel has no symbols of languages", "give --format ct2")
-    write(stock.model, vocabulary(stock, data), folder)
+    write(stock.model, words, folder)
     report_padding(trained, lambda stack: trained.options[f"{stack}_embed_dim"])
 
 
