@@ -153,7 +153,7 @@ ALPHA, BETA = 0.7, 0.3
 
 
 def model(**options: Any) -> nn.Module:
-    return toy.model(GROUPED, **{"dropout": 0.0, "head_groups": "2", **options}).train()
+    return toy.model(GROUPED, **{"dropout": 0.0, "head_groups": 2, **options}).train()
 
 
 def criterion(normalisation: str = "paper", alpha: float = ALPHA, beta: float = BETA) -> Any:
@@ -193,7 +193,7 @@ def flat_features(net: nn.Module, net_input: dict[str, Tensor]) -> list[Tensor]:
 @pytest.mark.parametrize(("normalisation", "scale"), [("paper", 9), ("released", 6)])
 def test_training_adds_the_constraint(feature: str, normalisation: str, scale: int) -> None:
     """9 target tokens and 6 attentions: the paper's mean, or the released code's sum."""
-    net = model(group_feature=feature, head_groups="2,2,1", heads_in_encoder="4,2", head_size=4)
+    net = model(group_feature=feature, heads_in_encoder="4,2", head_size=4)
     total, size, _ = criterion(normalisation)(net, sample())
     total.backward()
     gradient = {name: p.grad.clone() for name, p in net.named_parameters()}
@@ -262,11 +262,11 @@ def test_groups_start_where_the_last_update_left_them(monkeypatch: pytest.Monkey
 
 def test_numbers_of_heads_and_groups_by_attention_type_and_layer() -> None:
     """A layer without heads has no groups; by default a group has four heads."""
-    net = model(head_groups="4,2,1", heads_in_decoder="4,2", heads_in_encoder="0,4", head_size=4)
+    net = model(heads_in_decoder="4,2", heads_in_encoder="0,4", head_size=4)
     found = [(a.attention_type, a.num_heads, a.groups) for a in head_group_attentions(net)]
     assert found == [
-        ("encoder", 4, 4),
-        *[("decoder", 4, 2), ("cross", 4, 1), ("decoder", 2, 2), ("cross", 4, 1)],
+        ("encoder", 4, 2),
+        *[("decoder", 4, 2), ("cross", 4, 2), ("decoder", 2, 2), ("cross", 4, 2)],
     ]
     loss, _, log = criterion()(net, sample())
     loss.backward()
@@ -282,7 +282,7 @@ def test_the_constraint_beside_adaptive_softmax() -> None:
     """Of the positions that are not padded; validation ignores it."""
     torch.manual_seed(5)
     options = {**ADAPTIVE, **dict.fromkeys(DROPOUTS, 0.0)}
-    net = language_model(LM_GROUPED, head_groups="1,2,4", **options).double()
+    net = language_model(LM_GROUPED, head_groups=2, **options).double()
     symbols = SimpleNamespace(target_dictionary=toy.dictionary())
     ours = AdaptiveLossWithHeadGroups.build_criterion(settings("paper"), symbols)
     stock, batch = AdaptiveLoss(symbols, False), {**sample(lm=True), "nsentences": 3}
@@ -308,8 +308,7 @@ def test_the_constraint_beside_adaptive_softmax() -> None:
 @pytest.mark.parametrize(
     ("make", "place"),
     [
-        (lambda: model(head_groups="5"), "head groups"),
-        (lambda: model(head_groups="2,2"), "--head-groups"),
+        (lambda: model(head_groups=5), "head groups"),
         (lambda: model(group_feature="key"), "group feature"),
         (lambda: criterion(alpha=-1.0), "--group-alpha"),
         (lambda: criterion(beta=float("nan")), "--group-beta"),
