@@ -157,10 +157,7 @@ class Variant:
 #: The signatures of plug-ins, by their numbers.
 _OWN_SIGNATURES: dict[Any, str] = {}
 #: What every attention defines.
-_METHODS = (
-    *("project_query", "project_key", "project_value"),
-    *("describe", "cached_floats_per_token"),
-)
+_METHODS = ("project_query", "project_key", "project_value", "cached_floats_per_token")
 
 
 def check_own(kind: type) -> None:
@@ -168,8 +165,8 @@ def check_own(kind: type) -> None:
     todo = "see docs/own_heads.md"
     if kind.__module__.startswith("fairseq_collab."):
         return
-    for name in _METHODS if issubclass(kind, HeadAttention) else ():
-        if getattr(kind, name) is getattr(HeadAttention, name):
+    for name in (*_METHODS, "signature_type") if issubclass(kind, HeadAttention) else ():
+        if getattr(kind, name, None) is getattr(HeadAttention, name, None):
             raise UserError(f"does not define {name}", kind.__name__, todo)
     if issubclass(kind, Signature):
         number, name = vars(kind).get("kind"), kind.__qualname__

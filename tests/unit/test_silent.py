@@ -400,7 +400,8 @@ OWN = (Path(toy.__file__).parent / "examples" / "tied_heads" / "__init__.py").re
     [
         *(("kind = 100", f"kind = {kind}") for kind in (0, 1, 6, 50, None)),
         *((f"def {name}(", f"def no_{name}(") for name in
-          ("describe", "cached_floats_per_token", "project_query")),
+          ("cached_floats_per_token", "project_query")),
+        ("signature_type = TiedSignature", ""),
         ("project_value = project_key", ""),
     ],
 )  # fmt: skip
