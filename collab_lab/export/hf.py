@@ -63,6 +63,7 @@ def write(model: Any, words: Vocabulary, folder: Path) -> None:
 
     The tokeniser needs ``words.subwords``; without them there is the vocabulary only.
     """
+    check_all_read(model, "MarianMTModel")
     config = configuration(model, words)
     config.save_pretrained(folder)
     generation(model, words).save_pretrained(folder)
@@ -144,7 +145,6 @@ def generation(model: Any, words: Vocabulary) -> GenerationConfig:
 
 def weights(model: Any, config: MarianConfig) -> dict[str, Tensor]:
     """Marian's weights by name; tied weights once."""
-    check_all_read(model, "MarianMTModel")
     tensors: dict[str, Tensor] = {}
     for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
         for name, weight in stack.layers.state_dict().items():

@@ -182,7 +182,7 @@ def stock_options(trained: Trained, family: Family) -> Any:
 def check_engine(
     trained: Trained, engine: str, activations: Collection[str], post_norm_only: bool = False
 ) -> None:
-    """Raise UserError for a model that ``engine`` cannot compute.
+    """Raise UserError for a model that ``engine`` cannot compute, which its weights do not show.
 
     Args:
         activations: those that the engine has, by fairseq's names.
@@ -193,17 +193,13 @@ def check_engine(
     model = trained.model
     if not isinstance(model, TransformerModelBase):
         raise inexact(trained, f"a {type(model).__name__} does not translate", todo)
-    cfg, decoder = model.encoder.cfg, model.decoder
+    cfg = model.encoder.cfg
     dims = (cfg.encoder.embed_dim, cfg.decoder.embed_dim)
     pre_norm = cfg.encoder.normalize_before or cfg.decoder.normalize_before
-    resized = decoder.project_in_dim is not None or decoder.project_out_dim is not None
     without_cross = cfg.no_cross_attention or cfg.cross_self_attention
     unsupported = {
         "--no-cross-attention, --cross-self-attention": without_cross,
         f"two sizes of encoder and decoder ({dims[0]} and {dims[1]})": dims[0] != dims[1],
-        "--adaptive-softmax-cutoff": decoder.adaptive_softmax is not None,
-        "--decoder-input-dim, --decoder-output-dim": resized,
-        "--base-layers": cfg.base_layers,
         "--quant-noise-scalar": cfg.quant_noise.scalar,
         f"--activation-fn {cfg.activation_fn}": str(cfg.activation_fn) not in activations,
         "--encoder-normalize-before, --decoder-normalize-before": post_norm_only and pre_norm,

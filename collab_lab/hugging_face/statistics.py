@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from collab_common.errors import UserError
 from collab_common.progress import bar
 from collab_lab.pricing.statistics import Statistics, Sums, at_least_float32
+from collab_lab.trained.checkpoint import in_evaluation
 
 #: The random seed of the vectors.
 SEED = 1
@@ -36,10 +37,7 @@ def collect(
     sums = {name: Sums(attention) for name, attention in heads.items()}
     generator = torch.Generator().manual_seed(SEED)
     calls: dict[str, tuple[Tensor, ...]] = {}
-    with ExitStack() as until, torch.enable_grad():
-        for module in model.modules():
-            until.callback(setattr, module, "training", module.training)
-        model.eval()
+    with ExitStack() as until, in_evaluation(model), torch.enable_grad():
         until.enter_context(at_least_float32(model, *heads.values()))
         for module in pretrained(model):
             until.callback(module.set_attn_implementation, module.config._attn_implementation)

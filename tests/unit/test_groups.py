@@ -112,18 +112,6 @@ def test_groups_equal_those_of_naive_k_means() -> None:
     assert compared >= 10  # the others met an empty group
 
 
-def test_an_update_has_as_many_steps_as_most_attentions_need() -> None:
-    """From groups that are far off; one step alone reaches the end in few."""
-    gram, start = gram_of(features(40, 16, size=3)), one_hot([[i % 4 for i in range(16)]] * 40, 4)
-    end = clusters.cluster(gram, start, iterations=50)
-
-    def reached(found: torch.Tensor) -> int:
-        return int((found == end).all(dim=(1, 2)).sum())
-
-    assert reached(clusters.cluster(gram, start)) >= 38
-    assert reached(clusters.cluster(gram, start, iterations=1)) < 20
-
-
 def test_clear_groups_are_found_from_nothing() -> None:
     """Three bundles of heads, in another order in each attention."""
     bundles = torch.eye(3).repeat_interleave(3, dim=0)  # (9, 3)
