@@ -17,7 +17,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.models.transformer import TransformerConfig
 
 from fairseq_collab.attention import CollaborativeAttention, HeadAttention, SeparateAttention
-from fairseq_collab.attention.building import INITS, SCALES, check_choice, check_sizes
+from fairseq_collab.attention.building import INITS, SCALES, check_sizes
 from fairseq_collab.attention.collaborative import MIXING_INITS, QUERY_MIXINGS, widest_key
 from fairseq_collab.attention.grouped_query import GroupedQueryAttention
 from fairseq_collab.attention.latent import LatentAttention
@@ -73,7 +73,6 @@ def shared_keys(cfg: TransformerConfig, site: Site) -> HeadAttention:
     key_dim = at_layer(cfg, "key_dim", site, 0, usual)
     if key_dim == 0:
         return SeparateAttention(site.embed_dim, site.num_heads, kdim=site.kdim)
-    check_choice("query mixing", cfg.query_mixing, QUERY_MIXINGS)
     check_sizes(key_dim=key_dim, most=widest_key(cfg.query_mixing, site.embed_dim, site.kdim))
     return CollaborativeAttention(
         site.embed_dim,

@@ -242,8 +242,7 @@ def probabilities(model: Any) -> torch.Tensor:
         return model.eval()(**batch)[0]
 
 
-@pytest.mark.parametrize("arch", [COLLAB, LM])
-@pytest.mark.parametrize("pre_norm", [False, True])
+@pytest.mark.parametrize(("arch", "pre_norm"), [(COLLAB, False), (COLLAB, True), (LM, True)])
 def test_every_option_that_changes_the_function(arch: str, pre_norm: bool) -> None:
     """Another value of one option is refused, or computes the same in evaluation."""
     base = {f"{side}_normalize_before": pre_norm for side in ("encoder", "decoder")}
