@@ -37,7 +37,6 @@ from collab_lab.export.model import (
     check_engine,
     inexact,
     longest_output,
-    position_table,
     report_padding,
     vocabulary,
 )
@@ -139,9 +138,6 @@ def _stack(kind: Any, trained: Trained, stack: Any, side: str) -> Any:
         if isinstance(attention.module, HeadAttention):
             name = attention.name.rpartition(".")[2]
             setattr(stack.layers[attention.layer], name, projections(attention.module, size, heads))
-    if stack.embed_positions is None:
-        table = position_table(stack, stack.max_positions())
-        stack.embed_positions = SimpleNamespace(weights=table, padding_idx=-1)
     spec = kind(
         len(stack.layers),
         heads,

@@ -9,6 +9,7 @@ it: export again instead.)
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +17,8 @@ from typing import Any
 
 import torch
 from safetensors.torch import save
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 from transformers import GenerationConfig, MarianConfig, MarianMTModel
 
 from collab_lab.export.check import batches
@@ -27,7 +29,6 @@ from collab_lab.export.model import (
     inexact,
     longest_output,
     plain,
-    position_table,
     report_padding,
     vocabulary,
 )
@@ -150,7 +151,7 @@ def weights(model: Any, config: MarianConfig) -> dict[str, Tensor]:
         for name, weight in stack.layers.state_dict().items():
             if not is_copy(name):
                 tensors[f"model.{side}.layers.{name}"] = weight
-        positions = position_table(stack, config.max_position_embeddings)
+        positions = position_table(stack.embed_positions, config.max_position_embeddings)
         tensors[f"model.{side}.embed_positions.weight"] = positions
         name = "shared" if config.share_encoder_decoder_embeddings else f"{side}.embed_tokens"
         tensors[f"model.{name}.weight"] = stack.embed_tokens.weight
@@ -158,6 +159,19 @@ def weights(model: Any, config: MarianConfig) -> dict[str, Tensor]:
         tensors["lm_head.weight"] = model.decoder.output_projection.weight
     tensors["final_logits_bias"] = torch.zeros(1, model.decoder.output_projection.out_features)
     return {name: weight.detach().contiguous() for name, weight in tensors.items()}
+
+
+def position_table(module: Any, positions: int) -> Tensor:
+    """The embeddings of positions from 0: ``(positions, d)``.
+
+    fairseq counts from ``padding_idx + 1``.  Learned ones end with NaN after the last.
+    """
+    first = module.padding_idx + 1
+    if isinstance(module, nn.Embedding):
+        table = module.weight.detach()[first : first + positions]
+        return functional.pad(table, (0, 0, 0, positions - len(table)), value=math.nan)
+    table = module.get_embedding(first + positions, module.embedding_dim, module.padding_idx)
+    return table[first:]
 
 
 def write_vocabulary(

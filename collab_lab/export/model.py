@@ -7,7 +7,6 @@ head: see :mod:`.standard_weights`.
 from __future__ import annotations
 
 import copy
-import math
 import re
 from argparse import Namespace
 from collections import Counter
@@ -21,7 +20,6 @@ from fairseq.models.transformer import TransformerModelBase
 from fairseq.utils import split_paths
 from omegaconf import OmegaConf
 from torch import Tensor, nn
-from torch.nn.functional import pad
 
 from collab_common.errors import UserError
 from collab_lab.export.standard_weights import NotExactError, plain_weights
@@ -200,6 +198,7 @@ def check_engine(
     unsupported = {
         "--no-cross-attention, --cross-self-attention": without_cross,
         f"two sizes of encoder and decoder ({dims[0]} and {dims[1]})": dims[0] != dims[1],
+        "--no-token-positional-embeddings": cfg.no_token_positional_embeddings,
         "--quant-noise-scalar": cfg.quant_noise.scalar,
         f"--activation-fn {cfg.activation_fn}": str(cfg.activation_fn) not in activations,
         "--encoder-normalize-before, --decoder-normalize-before": post_norm_only and pre_norm,
@@ -256,19 +255,3 @@ def vocabulary(trained: Trained) -> Vocabulary:
     subwords = folder / SUBWORDS
     found = subwords if subwords.is_file() and all(langs) else None
     return Vocabulary(*langs, *sides, found)
-
-
-def position_table(stack: Any, positions: int) -> Tensor:
-    """The embeddings of positions from 0: ``(positions, d)``; zeros without any.
-
-    fairseq counts from ``padding_idx + 1``.  Learned ones end with NaN after the last.
-    """
-    module = stack.embed_positions
-    if module is None:
-        return stack.embed_tokens.weight.new_zeros(positions, stack.layers[0].embed_dim)
-    first = module.padding_idx + 1
-    if isinstance(module, nn.Embedding):
-        table = module.weight.detach()[first : first + positions]
-        return pad(table, (0, 0, 0, positions - len(table)), value=math.nan)
-    table = module.get_embedding(first + positions, module.embedding_dim, module.padding_idx)
-    return table[first:]

@@ -52,7 +52,7 @@ def engine(model: Any, folder: Path) -> ctranslate2.Translator:
         {"share_decoder_input_output_embed": True},
         {},
         {"encoder_learned_pos": True, "decoder_learned_pos": True, "max_target_positions": 20},
-        {"no_token_positional_embeddings": True, "activation_fn": "gelu"},
+        {"activation_fn": "gelu"},
     ],
     ids=str,
 )
@@ -105,7 +105,6 @@ def test_the_tokeniser_is_the_subword_model(tmp_path: Path) -> None:
     [
         ("transformer", {"encoder_normalize_before": True, "layernorm_embedding": True}),
         ("transformer", {"encoder_learned_pos": True, "no_scale_embedding": True}),
-        ("transformer", {"no_token_positional_embeddings": True}),
         ("transformer", {"encoder_attention_heads": 2, "activation_fn": "gelu"}),
         ("transformer_collab", {"key_dim": 11}),
         ("transformer_collab", {"key_dim": 7, "value_heads": 2}),
@@ -219,6 +218,7 @@ def test_other_tasks_have_no_vocabulary() -> None:
     [
         ({"cross_self_attention": True, "no_cross_attention": True}, "--cross-self-attention"),
         ({"encoder_embed_dim": 8, "encoder_attention_heads": 2}, "and decoder (8 and 16)"),
+        ({"no_token_positional_embeddings": True}, "--no-token-positional-embeddings"),
         ({"activation_fn": "relu_squared"}, "--activation-fn relu_squared"),
         ({"encoder_normalize_before": True}, "--encoder-normalize-before"),
         ({"layernorm_embedding": True}, "--layernorm-embedding"),
