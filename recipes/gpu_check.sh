@@ -6,7 +6,7 @@
 #
 #   bash recipes/gpu_check.sh               on the GPU
 #   DEVICE=cpu bash recipes/gpu_check.sh    the checks that a CPU can run
-#   QUICK=1 bash recipes/gpu_check.sh       at the smallest sizes
+#   QUICK=1 bash recipes/gpu_check.sh       at the smallest sizes, one architecture
 set -euo pipefail
 # shellcheck source=recipes/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"

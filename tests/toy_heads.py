@@ -17,7 +17,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "stock": ("transformer", {}),
     "concatenated": ("transformer_collab", {"key_dim": 0}),
     "collaborative": ("transformer_collab", {"key_dim": 6}),
-    "grouped": ("transformer_grouped_heads", {"head_groups": "2"}),
+    "grouped": ("transformer_grouped_heads", {"head_groups": 2}),
     "gated": ("transformer_gated_heads", {}),
     "shared keys": ("transformer_grouped_query", {"key_value_heads": 2}),
     "shared values": ("transformer_collab", {"key_dim": 6, "value_heads": 2}),

@@ -38,8 +38,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("checkpoint", type=Path, help=about)
     parser.add_argument(
         "data", type=Path, nargs="?", help="data folder with the dictionaries, and "
-        "with spm.model for the tokeniser of hf (default: the folder of the training); fairseq "
-        "needs none",
+        "with spm.model for the tokeniser of hf (default: the folder of the training)",
     )  # fmt: skip
     parser.add_argument(
         "--format", required=True, choices=PACKAGES_OF_FORMAT,
@@ -68,29 +67,28 @@ def main(argv: Sequence[str]) -> int:
     options.check_out(args)
     options.import_models(args)
     from collab_lab.export import check, model
-    from collab_lab.metrics.loss import is_signed, say_if_guessing_valid
+    from collab_lab.metrics.loss import say_if_guessing_valid
+    from collab_lab.trained.checkpoint import open_model
     from fairseq_compat.checkpoints import naming
 
-    trained = model.load(args.checkpoint)
+    trained = open_model(args.checkpoint, args.data)
     if args.no_cache_bits:
         trained = model.without_rounding(trained)
-    words = None
+    sources = []
     if args.check:
         if trained.is_language_model:
             raise UserError("--check needs a translation model", trained.path, "leave it out")
-        words = model.vocabulary(trained, args.data)
-        check.sources_to_check(trained, words, args.check)  # a missing set fails at once
+        sources = check.sources_to_check(trained, args.check)  # a missing set fails at once
     with naming(args.checkpoint), whole_folder(args.out) as folder:
         if args.format == "fairseq":
             model.write(trained, folder)
         else:  # with packages that may be missing
-            exporter = import_module(f"collab_lab.export.{args.format}")
-            exporter.export(trained, args.data, folder)
+            import_module(f"collab_lab.export.{args.format}").export(trained, folder)
     print(f"{args.out}: {args.checkpoint} for {args.format}")
-    if args.format != "fairseq" and not is_signed(trained.model):
-        say_if_guessing_valid(args.checkpoint, args.data)
-    if words is None:
+    if args.format != "fairseq":
+        say_if_guessing_valid(trained)
+    if not sources:
         return 0
-    lines, are_equal = check.compare(trained, words, args.out, args.format, args.check)
+    lines, are_equal = check.compare(trained, args.out, args.format, sources)
     print(*lines, sep="\n")
     return 0 if are_equal else 1

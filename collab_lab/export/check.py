@@ -17,49 +17,43 @@ from collab_common.progress import bar
 from collab_lab.export import model
 from collab_lab.export.model import Vocabulary
 from collab_lab.metrics.translate import BEAM
-from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.checkpoint import (
+    Trained,
+    check_direction,
+    dataset_of,
+    fitting,
+    open_model,
+)
 
 #: Sentences of a batch.
 BATCH = 16
 
 
-def validation_sources(words: Vocabulary, number: int) -> list[Tensor]:
-    """The first sources of the validation set, as indices with ``</s>``; none without a set."""
-    source, target = words.source_lang, words.target_lang
-    for pair in (f"{source}-{target}", f"{target}-{source}"):
-        path = words.folder / f"valid.{pair}.{source}"
-        found = data_utils.load_indexed_dataset(str(path), words.source)
-        if found is not None:
-            return [found[i] for i in range(min(number, len(found)))]
-    return []
-
-
-def sources_to_check(trained: Trained, words: Vocabulary, number: int) -> list[Tensor]:
-    """The :func:`validation_sources` that the model can read.
+def sources_to_check(trained: Trained, number: int) -> list[Tensor]:
+    """The first sources of the validation set that the model can read, as indices with ``</s>``.
 
     Raises:
         UserError: there is none.
     """
-    longest = trained.model.max_positions()[0]
-    sources = [s for s in validation_sources(words, number) if len(s) <= longest]
-    if not sources:
+    check_direction(trained.task, trained.path, "leave --check out")
+    try:
+        indices = fitting(trained, "valid")
+    except FileNotFoundError as error:
         problem = "has no validation set to check translations on"
-        raise UserError(problem, words.folder, "give its data folder")
-    return sources
+        raise UserError(problem, trained.cfg.task.data, "give its data folder") from error
+    dataset = dataset_of(trained.task, "valid")
+    return [dataset[index]["source"] for index in indices[:number]]
 
 
 def compare(
-    trained: Trained, words: Vocabulary, folder: Path, format_: str, number: int
+    trained: Trained, folder: Path, format_: str, sources: Sequence[Tensor]
 ) -> tuple[list[str], bool]:
-    """How many translations of the exported folder are fairseq's: in words, and whether all are.
-
-    Raises:
-        UserError: there is no validation set.
-    """
-    sources = sources_to_check(trained, words, number)
+    """How many translations of the exported folder are fairseq's: in words, and whether all are."""
+    words = model.vocabulary(trained)
     ours = by_fairseq(trained.model, words, sources)
     if format_ == "fairseq":
-        theirs = by_fairseq(model.load(folder / "model.pt").model, words, sources)
+        exported = open_model(folder / "model.pt", trained.cfg.task.data)
+        theirs = by_fairseq(exported.model, words, sources)
     else:
         engine = import_module(f"collab_lab.export.{format_}")
         theirs = engine.translate(trained.model, words, folder, sources)

@@ -37,7 +37,6 @@ from collab_lab.export.model import (
     check_engine,
     inexact,
     longest_output,
-    position_table,
     report_padding,
     vocabulary,
 )
@@ -66,10 +65,10 @@ ACTIVATIONS = {
 }
 
 
-def export(trained: Trained, data: Path | None, folder: Path) -> None:
+def export(trained: Trained, folder: Path) -> None:
     """Fill a folder for ``ctranslate2.Translator``, and print the size of the KV cache there."""
     check_engine(trained, "CTranslate2", ACTIVATIONS)
-    write(trained, vocabulary(trained, data), folder)
+    write(trained, vocabulary(trained), folder)
     advice = "; prune --same-on-each-side keeps the saving of fewer heads"
     report_padding(trained, lambda stack: math.prod(layout(trained, stack)[1:]), advice)
     for token, (ours, in_ct2) in cache_bytes(trained).items():
@@ -139,9 +138,6 @@ def _stack(kind: Any, trained: Trained, stack: Any, side: str) -> Any:
         if isinstance(attention.module, HeadAttention):
             name = attention.name.rpartition(".")[2]
             setattr(stack.layers[attention.layer], name, projections(attention.module, size, heads))
-    if stack.embed_positions is None:
-        table = position_table(stack, stack.max_positions())
-        stack.embed_positions = SimpleNamespace(weights=table, padding_idx=-1)
     spec = kind(
         len(stack.layers),
         heads,

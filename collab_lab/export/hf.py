@@ -9,6 +9,7 @@ it: export again instead.)
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,19 +17,18 @@ from typing import Any
 
 import torch
 from safetensors.torch import save
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 from transformers import GenerationConfig, MarianConfig, MarianMTModel
 
 from collab_lab.export.check import batches
 from collab_lab.export.model import (
-    MULTILINGUAL,
     Vocabulary,
     check_all_read,
     check_engine,
     inexact,
     longest_output,
     plain,
-    position_table,
     report_padding,
     vocabulary,
 )
@@ -48,13 +48,14 @@ ACTIVATIONS = {
 }
 
 
-def export(trained: Trained, data: Path | None, folder: Path) -> None:
+def export(trained: Trained, folder: Path) -> None:
     """Fill a folder for ``MarianMTModel.from_pretrained`` and ``AutoTokenizer.from_pretrained``."""
     stock = plain(trained)
     check_engine(stock, "MarianMTModel", ACTIVATIONS, post_norm_only=True)
-    if trained.cfg.task._name == MULTILINGUAL:
+    words = vocabulary(stock)
+    if not words.source_lang:
         raise inexact(trained, "MarianMTModel has no symbols of languages", "give --format ct2")
-    write(stock.model, vocabulary(stock, data), folder)
+    write(stock.model, words, folder)
     report_padding(trained, lambda stack: trained.options[f"{stack}_embed_dim"])
 
 
@@ -63,6 +64,7 @@ def write(model: Any, words: Vocabulary, folder: Path) -> None:
 
     The tokeniser needs ``words.subwords``; without them there is the vocabulary only.
     """
+    check_all_read(model, "MarianMTModel")
     config = configuration(model, words)
     config.save_pretrained(folder)
     generation(model, words).save_pretrained(folder)
@@ -144,13 +146,12 @@ def generation(model: Any, words: Vocabulary) -> GenerationConfig:
 
 def weights(model: Any, config: MarianConfig) -> dict[str, Tensor]:
     """Marian's weights by name; tied weights once."""
-    check_all_read(model, "MarianMTModel")
     tensors: dict[str, Tensor] = {}
     for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
         for name, weight in stack.layers.state_dict().items():
             if not is_copy(name):
                 tensors[f"model.{side}.layers.{name}"] = weight
-        positions = position_table(stack, config.max_position_embeddings)
+        positions = position_table(stack.embed_positions, config.max_position_embeddings)
         tensors[f"model.{side}.embed_positions.weight"] = positions
         name = "shared" if config.share_encoder_decoder_embeddings else f"{side}.embed_tokens"
         tensors[f"model.{name}.weight"] = stack.embed_tokens.weight
@@ -158,6 +159,19 @@ def weights(model: Any, config: MarianConfig) -> dict[str, Tensor]:
         tensors["lm_head.weight"] = model.decoder.output_projection.weight
     tensors["final_logits_bias"] = torch.zeros(1, model.decoder.output_projection.out_features)
     return {name: weight.detach().contiguous() for name, weight in tensors.items()}
+
+
+def position_table(module: Any, positions: int) -> Tensor:
+    """The embeddings of positions from 0: ``(positions, d)``.
+
+    fairseq counts from ``padding_idx + 1``.  Learned ones end with NaN after the last.
+    """
+    first = module.padding_idx + 1
+    if isinstance(module, nn.Embedding):
+        table = module.weight.detach()[first : first + positions]
+        return functional.pad(table, (0, 0, 0, positions - len(table)), value=math.nan)
+    table = module.get_embedding(first + positions, module.embedding_dim, module.padding_idx)
+    return table[first:]
 
 
 def write_vocabulary(

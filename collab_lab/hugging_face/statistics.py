@@ -1,13 +1,13 @@
 """Statistics of the attentions of a Hugging Face model: see :mod:`collab_lab.pricing`.
 
-Without a loss, ``L`` is the product of the model's output with a random vector: prices are then of
-the output's squared error (Gauss-Newton).
+``L`` is the product of the model's output with a random vector: prices are those of the output's
+squared error (Gauss-Newton).  An output that is one number is the loss itself.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -18,16 +18,16 @@ from torch import Tensor, nn
 from collab_common.errors import UserError
 from collab_common.progress import bar
 from collab_lab.pricing.statistics import Statistics, Sums, at_least_float32
+from collab_lab.trained.checkpoint import in_evaluation
 
-Loss = Callable[[Any], Tensor]
+#: The random seed of the vectors.
+SEED = 1
 
 
 def collect(
     model: nn.Module,
     heads: Mapping[str, nn.Module],
     inputs: Iterable[Mapping[str, Any]],
-    loss: Loss | None,
-    seed: int,
 ) -> dict[str, Statistics]:
     """Statistics by name of attentions with ``heads`` of :func:`.trained_heads`.
 
@@ -35,12 +35,9 @@ def collect(
     without effect on the output, such as padding's, is not counted.
     """
     sums = {name: Sums(attention) for name, attention in heads.items()}
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(SEED)
     calls: dict[str, tuple[Tensor, ...]] = {}
-    with ExitStack() as until, torch.enable_grad():
-        for module in model.modules():
-            until.callback(setattr, module, "training", module.training)
-        model.eval()
+    with ExitStack() as until, in_evaluation(model), torch.enable_grad():
         until.enter_context(at_least_float32(model, *heads.values()))
         for module in pretrained(model):
             until.callback(module.set_attn_implementation, module.config._attn_implementation)
@@ -53,7 +50,7 @@ def collect(
             calls.clear()
             batch = {name: as_float32(value) for name, value in batch.items()}
             output = model(**batch)
-            scalar = random_product(output, batch, generator) if loss is None else loss(output)
+            scalar = random_product(output, batch, generator)
             added = [call[-1] for call in calls.values()]
             gradients = torch.autograd.grad(
                 scalar, added, allow_unused=True, materialize_grads=True
@@ -93,8 +90,10 @@ def pretrained(model: nn.Module) -> list[Any]:
 
 
 def random_product(output: Any, batch: Mapping[str, Any], generator: torch.Generator) -> Tensor:
-    """The product of a model's first output with a random vector, without padding."""
+    """The product of a model's first output with a random vector, without padding; or a loss."""
     states = output if isinstance(output, Tensor) else output[0]
+    if not states.ndim:
+        return states
     random = torch.randn(states.shape, generator=generator).to(states)
     mask = batch.get(f"{'decoder_' * ('decoder_input_ids' in batch)}attention_mask")
     if mask is not None and mask.shape == states.shape[:-1]:

@@ -10,19 +10,18 @@ Shapes: ``Wq_i, Wk_i (h, .)`` with ``h = d/H``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from collab_common.errors import UserError, reject_unused
+from collab_common.errors import UserError
 from collab_common.progress import bar
-from collab_lab.conversion.base import Target, TrainedAttention
+from collab_lab.conversion.base import TrainedAttention
 from collab_lab.conversion.kinds import Collaborative, Narrower, shared_keys
 from collab_lab.hugging_face import adapters
-from collab_lab.hugging_face.statistics import Loss, collect, pretrained
-from collab_lab.pricing.bits import Point, cheapest
+from collab_lab.hugging_face.statistics import collect, pretrained
 from collab_lab.trained.checkpoint import check_finite
 from fairseq_collab.attention import CollaborativeAttention, SeparateAttention
 from fairseq_collab.attention.building import check_choice
@@ -34,13 +33,10 @@ Linear = tuple[Tensor, Tensor | None]
 
 def swap_attention(
     model: Any,
-    key_dim: int | float | Mapping[str, int],
+    key_dim: int | Mapping[str, int],
     *,
     query: str = "own",
     inputs: Iterable[Mapping[str, Any]] | None = None,
-    loss: Loss | None = None,
-    seed: int | None = None,
-    select: Callable[[str], bool] | None = None,
 ) -> dict[str, int]:
     """Replace attentions by heads that share one key of width ``key_dim``, in place.
 
@@ -66,41 +62,29 @@ def swap_attention(
 
     Args:
         model: any ``torch.nn.Module`` that holds such attentions.  A module whose output is what
-            counts, such as a vector of each sentence, can be put around them.
+            counts, such as a vector of each sentence or a loss, can be put around them.
         key_dim: ``K``, numbers per token in the key of all heads: from 1 to the model's dimension;
-            or a width for each name.  A float is a share of all key widths, which are spread over
-            the attentions by price (:mod:`collab_lab.pricing.bits`).
+            or a width for the name in ``model`` of each attention to replace.
         query: ``own`` (least error), ``full`` (queries and keys of width K) or ``diagonal``
             (Cordonnier et al. 2020); see :mod:`fairseq_collab.attention.collaborative`.  Or
             ``separate``, the baseline: each head has its own K/H dimensions.
         inputs: batches, as keyword arguments of ``model``: errors are weighted by their effect on
             the output for them.  Some 500 sentences do, if they are from all parts of the training
             data.  Without, all directions of the weights count equally.
-        loss: a scalar from the model's output for a batch, such as ``lambda output: output.loss``:
-            errors are then weighted by their effect on it.
-        seed: random seed of projections of the output, which replace a loss; default: 1.
-        select: true for the names in ``model`` of attentions to replace; all unless given.
 
     Returns:
         The key widths of the attentions that were replaced, by name.
 
     Raises:
-        UserError: there is none, one cannot be replaced, ``model`` is one itself, or an argument
-            has no effect; the model is then unchanged.
+        UserError: there is none, one cannot be replaced, or ``model`` is one itself; the model is
+            then unchanged.
         ValueError: an unknown ``query``.
     """
     check_choice("query", query, (*QUERY_MIXINGS, "separate"))
-    if inputs is None:
-        reject_unused("needs inputs", loss=loss, seed=seed)
-    if loss is not None:
-        reject_unused("has no effect with a loss", seed=seed)
-    if isinstance(key_dim, Mapping):
-        reject_unused("has no effect with a width for each name", select=select)
-        select = key_dim.__contains__
     originals = {
         name: parts
         for name, module in model.named_modules()
-        if (select is None or select(name))
+        if (not isinstance(key_dim, Mapping) or name in key_dim)
         and (parts := adapters.attention_parts(module)) is not None
     }
     if isinstance(key_dim, Mapping) and (unknown := sorted({*key_dim} - {*originals})):
@@ -115,20 +99,13 @@ def swap_attention(
         raise UserError(problem, todo="give a model that holds it")
     heads = {name: trained_heads(name, **maps) for name, (*_, maps) in originals.items()}
     target = Narrower() if query == "separate" else Collaborative(query)
-    if isinstance(key_dim, float):
-        if inputs is None:
-            raise UserError("a share of the key width needs inputs", todo="give them, or a width")
-    else:
-        by_name = key_dim if isinstance(key_dim, Mapping) else dict.fromkeys(heads, key_dim)
-        widths = {name: by_name[name] for name in heads}
-        for name, attention in heads.items():
-            if allowed_range := target.out_of_range(attention, widths[name]):
-                raise UserError(f"key width {widths[name]} is out of range", name, allowed_range)
-    seed = 1 if seed is None else seed
-    prices = {} if inputs is None else collect(model, heads, inputs, loss, seed)
+    by_name = key_dim if isinstance(key_dim, Mapping) else dict.fromkeys(heads, key_dim)
+    widths = {name: by_name[name] for name in heads}
+    for name, attention in heads.items():
+        if allowed_range := target.out_of_range(attention, widths[name]):
+            raise UserError(f"key width {widths[name]} is out of range", name, allowed_range)
+    prices = {} if inputs is None else collect(model, heads, inputs)
     trained = {name: TrainedAttention(heads[name], prices.get(name)) for name in heads}
-    if isinstance(key_dim, float):
-        widths = spread(trained, key_dim, query, target)
     swapped = {}
     for name, (adapter, dropout, _) in bar("attentions", list(originals.items())):
         core = collaborative_core(trained[name], widths[name], query, dropout)
@@ -140,26 +117,6 @@ def swap_attention(
     for attention in pretrained(model):
         attention.set_attn_implementation("eager")  # whose masks the adapters understand
     return widths
-
-
-def spread(
-    trained: Mapping[str, TrainedAttention], share: float, query: str, target: Target
-) -> dict[str, int]:
-    """Key widths that are ``share`` of all at the least price."""
-    curves = {
-        name: [
-            Point(size, size, 0, 0, shared_keys(attention, size, query, steps=0)[1])
-            for size in target.grid(attention.module)
-        ]
-        for name, attention in bar("widths", list(trained.items()))
-    }
-    full_width = sum(curve[-1].size for curve in curves.values())
-    points = cheapest(curves, {"cache": int(share * full_width)}) if share <= 1 else None
-    if points is None:
-        least = sum(curve[0].size for curve in curves.values()) / full_width
-        todo = f"give a share from {least:.3f} to 1, or a whole number for a width"
-        raise UserError(f"key widths cannot be {share:g} of all", todo=todo)
-    return {name: point.size for name, point in points.items()}
 
 
 def trained_heads(

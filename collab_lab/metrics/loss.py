@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from collab_common.errors import UserError
-from collab_lab.trained.checkpoint import Trained, in_evaluation, open_model, samples
+from collab_lab.trained.checkpoint import Trained, in_evaluation, samples
 
 logger = logging.getLogger(__name__)
 
@@ -113,13 +112,14 @@ def say_if_guessing(trained: Trained, batches: Sequence[Mapping[str, Any]]) -> N
         )
 
 
-def say_if_guessing_valid(checkpoint: Path, data: Path | None) -> None:
-    """:func:`say_if_guessing` on the validation set of a data folder, where that has both sides.
+def say_if_guessing_valid(trained: Trained) -> None:
+    """:func:`say_if_guessing` on the validation set of the data folder, where that has both sides.
 
     A set that cannot be read is a warning, too: what was made of the model is as good without.
     """
+    if is_signed(trained.model):
+        return
     try:
-        trained = open_model(checkpoint, data)
         batches = samples(trained, "valid", 100)
     except FileNotFoundError:  # a folder of dictionaries
         return

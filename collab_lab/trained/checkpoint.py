@@ -179,8 +179,14 @@ def read_checkpoint(checkpoint: Path, data: str | Path | None, **changed: Any) -
 
 def opened(checkpoint: Path, state: dict[str, Any]) -> Trained:
     """The model of a checkpoint's content, as :func:`read_checkpoint` returns it."""
-    with naming(checkpoint):
-        task = setup_task(state["cfg"].task)
+    try:
+        with naming(checkpoint):
+            task = setup_task(state["cfg"].task)
+    except Exception as error:  # fairseq's has no kind of its own
+        if "Could not infer language pair" not in str(error):
+            raise
+        problem = "the names of its files do not contain the languages"
+        raise UserError(problem, state["cfg"].task.data, GIVE_DATA) from error
     check_dictionaries(task, state, checkpoint)
     (model,), _, task = load_model_ensemble_and_task([str(checkpoint)], task=task, state=state)
     check_transformer(model, checkpoint)

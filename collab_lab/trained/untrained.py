@@ -32,16 +32,10 @@ def untrained(
         return models.build_model(options, task, from_checkpoint=True)
 
 
-def load_weights(
-    model: Any, weights: Mapping[str, Tensor], path: Path, options: Any = None
-) -> None:
-    """Load all weights; UserError names one that is missing, or has no place in the model.
-
-    Args:
-        options: of the model; fairseq leaves out layers that are not in ``--*-layers-to-keep``.
-    """
+def load_weights(model: Any, weights: Mapping[str, Tensor], path: Path) -> None:
+    """Load all weights; UserError names one that is missing, or has no place in the model."""
     with naming(path):
-        loaded = model.load_state_dict(dict(weights), strict=False, model_cfg=options)
+        loaded = model.load_state_dict(dict(weights), strict=False)
     for problem, names in zip(("is missing", "has no place in the model"), loaded, strict=True):
         if names:
             raise UserError(f"the weight {names[0]} {problem}", path)

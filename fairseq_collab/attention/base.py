@@ -41,9 +41,8 @@ from fairseq_collab.attention.signature import Signature
 class HeadAttention(nn.Module):
     """Base of all attention variants, with the forward contract of fairseq's attention.
 
-    A variant sets ``num_heads``, ``v_head_size`` (``h_v``) and ``out_proj``, and defines
-    ``project_query``, ``project_key``, ``project_value``, ``describe`` and
-    ``cached_floats_per_token``.
+    A variant sets ``signature_type``, ``num_heads``, ``v_head_size`` (``h_v``) and ``out_proj``.
+    It defines ``project_query``, ``project_key``, ``project_value``, ``cached_floats_per_token``.
 
     Args:
         embed_dim: model size ``d`` of the queries and of the output.
@@ -52,6 +51,8 @@ class HeadAttention(nn.Module):
     An example of a variant is in ``docs/own_heads.md``.
     """
 
+    #: Hyper-parameters that tensor shapes do not reveal; compared when weights are loaded.
+    signature_type: type[Signature]
     num_heads: int
     v_head_size: int
     k_proj: nn.Linear
@@ -101,10 +102,6 @@ class HeadAttention(nn.Module):
         """Map the weighted latent to weighted values: ``(B, H, T, r) -> (B, H, T, h_v)``."""
         raise NotImplementedError
 
-    def describe(self) -> Signature:
-        """Hyper-parameters that tensor shapes do not reveal; compared when weights are loaded."""
-        raise NotImplementedError
-
     def cached_floats_per_token(self) -> tuple[int, int]:
         """Numbers that the cache keeps for one token of one sentence: ``(keys, values)``.
 
@@ -113,6 +110,10 @@ class HeadAttention(nn.Module):
         raise NotImplementedError
 
     # ---- what all variants share -----------------------------------------------------------------
+
+    def describe(self) -> Signature:
+        """The present values of :attr:`signature_type`."""
+        return self.signature_type.of(self)
 
     def cached_bits_per_token(self, unrounded: int = 32) -> tuple[int, int]:
         """Bits of one token's ``(keys, values)`` in the cache; ``unrounded``: of a plain number."""

@@ -61,7 +61,7 @@ MIXING_INITS = ("block", "xavier")
 class CollaborativeSignature(Signature):
     kind = 2
 
-    heads: int
+    num_heads: int = labelled_field("heads")
     key_dim: int = labelled_field("key width")
     v_head_size: int = labelled_field("value head size")
     scale: str = choice_field("scale", SCALES)
@@ -102,6 +102,8 @@ class CollaborativeAttention(HeadAttention):
         >>> attention.cached_floats_per_token()  # keys, values
         (16, 64)
     """
+
+    signature_type = CollaborativeSignature
 
     def __init__(
         self,
@@ -177,16 +179,6 @@ class CollaborativeAttention(HeadAttention):
 
     def project_value(self, y: Tensor) -> Tensor:
         return split_heads(self.v_proj(y), self.value_heads)  # (B, G, S, h_v)
-
-    def describe(self) -> Signature:
-        return CollaborativeSignature(
-            self.num_heads,
-            self.key_dim,
-            self.v_head_size,
-            self.scale,
-            self.value_heads,
-            self.query_mixing,
-        )
 
     def cached_floats_per_token(self) -> tuple[int, int]:
         return self.key_dim, self.value_heads * self.v_head_size

@@ -25,7 +25,7 @@ Shapes: ``log_alpha``, gates and probabilities ``(H,)``; values ``(B, H, S, h_v)
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -82,6 +82,8 @@ class GatedAttention(SeparateAttention):
         ValueError: see :class:`SeparateAttention`; or a speed below 1.
     """
 
+    signature_type = GatedSignature
+
     def __init__(self, embed_dim: int, num_heads: int, *, gate_speed: int = 1, **options: Any):
         check_sizes(gate_speed=gate_speed)
         self.gate_speed = gate_speed
@@ -101,9 +103,6 @@ class GatedAttention(SeparateAttention):
     def project_value(self, y: Tensor) -> Tensor:
         value = super().project_value(y)  # (B, H, S, h_v)
         return value * self.gates()[:, None, None].to(value.dtype)
-
-    def describe(self) -> GatedSignature:
-        return GatedSignature(**asdict(super().describe()), gate_speed=self.gate_speed)
 
     def signature_of(self, saved: Tensor) -> Tensor:
         """Complete the ``saved`` signature of separate keys without gates with this speed.

@@ -35,7 +35,7 @@ from fairseq_collab.attention.signature import Signature, labelled_field
 class GroupedQuerySignature(Signature):
     kind = 5
 
-    heads: int
+    num_heads: int = labelled_field("heads")
     key_value_heads: int = labelled_field("key/value heads")
 
 
@@ -50,6 +50,8 @@ class GroupedQueryAttention(HeadAttention):
     Raises:
         ValueError: a number is not positive or does not divide.
     """
+
+    signature_type = GroupedQuerySignature
 
     def __init__(
         self,
@@ -83,9 +85,6 @@ class GroupedQueryAttention(HeadAttention):
 
     def project_value(self, y: Tensor) -> Tensor:
         return split_heads(self.v_proj(y), self.key_value_heads)  # (B, G, S, h)
-
-    def describe(self) -> GroupedQuerySignature:
-        return GroupedQuerySignature(self.num_heads, self.key_value_heads)
 
     def cached_floats_per_token(self) -> tuple[int, int]:
         cached = self.key_value_heads * self.v_head_size

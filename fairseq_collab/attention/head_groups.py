@@ -11,7 +11,7 @@ Shapes:
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -49,6 +49,7 @@ class HeadGroupAttention(SeparateAttention):
         ValueError: see :class:`SeparateAttention`; or there are more groups than heads.
     """
 
+    signature_type = HeadGroupSignature
     membership: Tensor
 
     def __init__(
@@ -72,10 +73,6 @@ class HeadGroupAttention(SeparateAttention):
         self.register_buffer("membership", torch.zeros(num_heads, groups))
         #: ``(B, H, N, e)`` of the last watched forward pass.
         self.features: Tensor | None = None
-
-    def describe(self) -> HeadGroupSignature:
-        heads = asdict(super().describe())
-        return HeadGroupSignature(**heads, groups=self.groups, feature=self.feature)
 
     def watch(self) -> RemovableHandle:
         """Keep ``features`` of every forward pass until the handle is removed."""

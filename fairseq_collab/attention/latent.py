@@ -51,7 +51,7 @@ from fairseq_collab.attention.signature import Signature, choice_field, labelled
 class LatentSignature(Signature):
     kind = 6
 
-    heads: int
+    num_heads: int = labelled_field("heads")
     latent_dim: int = labelled_field("latent dimension")
     qk_head_size: int = labelled_field("query/key head size")
     v_head_size: int = labelled_field("value head size")
@@ -75,6 +75,7 @@ class LatentAttention(HeadAttention):
             scale.
     """
 
+    signature_type = LatentSignature
     has_latent = True
 
     def __init__(
@@ -142,11 +143,6 @@ class LatentAttention(HeadAttention):
     def absorb_values(self, heads: Tensor) -> Tensor:
         up = dequantized(self.v_proj.weight).unflatten(0, (self.num_heads, -1))  # (H, h_v, r)
         return torch.einsum("bhtr,hvr->bhtv", heads, up)
-
-    def describe(self) -> LatentSignature:
-        return LatentSignature(
-            self.num_heads, self.latent_dim, self.qk_head_size, self.v_head_size, self.scale
-        )
 
     def cached_floats_per_token(self) -> tuple[int, int]:
         return self.latent_dim, 0

@@ -38,7 +38,7 @@ from fairseq_collab.attention.signature import Signature, choice_field, labelled
 class SeparateSignature(Signature):
     kind = 1
 
-    heads: int
+    num_heads: int = labelled_field("heads")
     qk_head_size: int = labelled_field("query/key head size")
     v_head_size: int = labelled_field("value head size")
     scale: str = choice_field("scale", SCALES)
@@ -60,6 +60,8 @@ class SeparateAttention(HeadAttention):
         ValueError: a size is not positive, ``H`` is negative, ``d/H`` is asked for but is not
             whole, or an unknown choice.
     """
+
+    signature_type = SeparateSignature
 
     def __init__(
         self,
@@ -107,9 +109,6 @@ class SeparateAttention(HeadAttention):
 
     def project_value(self, y: Tensor) -> Tensor:
         return split_heads(self.v_proj(y), self.num_heads)  # (B, H, S, h_v)
-
-    def describe(self) -> SeparateSignature:
-        return SeparateSignature(self.num_heads, self.qk_head_size, self.v_head_size, self.scale)
 
     def cached_floats_per_token(self) -> tuple[int, int]:
         return self.num_heads * self.qk_head_size, self.num_heads * self.v_head_size

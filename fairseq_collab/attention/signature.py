@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import Field, dataclass, field, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -43,6 +43,11 @@ class Signature:
 
     #: The variant's number: see :data:`KINDS`.
     kind: ClassVar[int]
+
+    @classmethod
+    def of(cls, attention: Any) -> Self:
+        """Return the signature of an attention, whose attributes have the names of the fields."""
+        return cls(*(getattr(attention, f.name) for f in fields(cls)))
 
     def to_tensor(self) -> Tensor:
         """Return ``(2 + fields,)``, as a checkpoint stores it."""

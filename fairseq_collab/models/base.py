@@ -80,8 +80,6 @@ class HeadModel(BaseFairseqModel):
             raise UserError(f"cannot build the model: {error}") from error
         model.model_signature = ModelSignature.of(options)
         model.register_buffer("signature", model.model_signature.to_tensor())
-        if cls.variant.finish is not None:
-            cls.variant.finish(model, options)
         return model
 
     @classmethod
@@ -145,7 +143,6 @@ class Variant:
         attention: builds the attention of one attention type in one layer.
         options: a dataclass of its options beyond those of fairseq's models.
         families: the models that have it.
-        finish: is called with a model that was built, and its options.
         upgrade: is called with a model and a checkpoint's weights before these are loaded, and may
             complete them in place.
     """
@@ -154,17 +151,13 @@ class Variant:
     attention: AttentionFactory
     options: type = FairseqDataclass
     families: tuple[Family, ...] = ()
-    finish: Callable[[nn.Module, dict[str, Any]], None] | None = None
     upgrade: Callable[[nn.Module, dict[str, Tensor]], None] | None = None
 
 
 #: The signatures of plug-ins, by their numbers.
 _OWN_SIGNATURES: dict[Any, str] = {}
 #: What every attention defines.
-_METHODS = (
-    *("project_query", "project_key", "project_value"),
-    *("describe", "cached_floats_per_token"),
-)
+_METHODS = ("project_query", "project_key", "project_value", "cached_floats_per_token")
 
 
 def check_own(kind: type) -> None:
@@ -172,8 +165,8 @@ def check_own(kind: type) -> None:
     todo = "see docs/own_heads.md"
     if kind.__module__.startswith("fairseq_collab."):
         return
-    for name in _METHODS if issubclass(kind, HeadAttention) else ():
-        if getattr(kind, name) is getattr(HeadAttention, name):
+    for name in (*_METHODS, "signature_type") if issubclass(kind, HeadAttention) else ():
+        if getattr(kind, name, None) is getattr(HeadAttention, name, None):
             raise UserError(f"does not define {name}", kind.__name__, todo)
     if issubclass(kind, Signature):
         number, name = vars(kind).get("kind"), kind.__qualname__

@@ -6,7 +6,8 @@ attention of each type and change nothing else.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 from fairseq.distributed import fsdp_wrap
 from fairseq.models.transformer import TransformerConfig, TransformerEncoderBase
@@ -23,13 +24,8 @@ from fairseq_collab.attention.building import check_choice
 from fairseq_collab.models.checks import register_dictionary_signature
 from fairseq_collab.models.options import CACHE_BITS, Site, at_layer
 
-
-class AttentionFactory(Protocol):
-    """Builds the attention at a :class:`Site`."""
-
-    __module__: str
-
-    def __call__(self, cfg: TransformerConfig, site: Site) -> HeadAttention: ...
+#: Builds the attention at a :class:`Site`.
+AttentionFactory = Callable[[TransformerConfig, Site], HeadAttention]
 
 
 def build_attention(cfg: TransformerConfig, site: Site) -> HeadAttention:

@@ -144,20 +144,19 @@ _CALLED = {
 
 
 def in_types(
-    name: str, meaning: str, kind: str = "one number", zero: str = "", types: Any = ATTENTION_TYPES
+    name: str, meaning: str, zero: str = "", types: Any = ATTENTION_TYPES
 ) -> Callable[[type], type]:
     """Add to a dataclass the options ``--NAME-in-TYPE``: a value for one attention type, or a list.
 
     Args:
         meaning: of the value.
-        kind: of value.
         zero: meaning of 0, if 0 is allowed.
         types: those that have the option.
     """
 
     def help_of(type_: AttentionType) -> str:
         usual = f"--{name.replace('_', '-')}" if name != "heads" else "the model's heads"
-        values = f"{kind}, or one per layer, joined by commas{zero}"
+        values = f"one number, or one per layer, joined by commas{zero}"
         return f"{meaning} in {_CALLED[type_]}: {values} (default: {usual})"
 
     def add(options: type) -> type:
@@ -177,25 +176,6 @@ def named_types(option: str, text: str) -> tuple[AttentionType, ...]:
         expected = ", ".join(ATTENTION_TYPES)
         raise ValueError(f"{option} is {text!r}; it must name some of {expected}, joined by commas")
     return tuple(type_ for type_ in ATTENTION_TYPES if type_ in names)
-
-
-def per_type(option: str, text: str) -> dict[AttentionType, int]:
-    """Parse a number for all attention types, or one for each, joined by commas.
-
-    Raises:
-        ValueError: neither of that, or a number below 1.
-    """
-    words = str(text).split(",")
-    if len(words) == 1:
-        words *= len(ATTENTION_TYPES)
-    if len(words) != len(ATTENTION_TYPES) or not all(
-        word.isdecimal() and int(word) for word in words
-    ):
-        raise ValueError(
-            f"{option} is {text!r}; it must be a number above 0, or three joined by commas, for "
-            f"{', '.join(ATTENTION_TYPES)}"
-        )
-    return {type_: int(word) for type_, word in zip(ATTENTION_TYPES, words, strict=True)}
 
 
 def listed_values(option: str, text: str, layers: int, allowed: int | tuple[str, ...]) -> list[Any]:

@@ -21,7 +21,7 @@ from fairseq.models.transformer import TransformerConfig
 from fairseq_collab.attention import SeparateAttention
 from fairseq_collab.attention.building import INITS, SCALES, check_sizes
 from fairseq_collab.attention.head_groups import FEATURES, HeadGroupAttention
-from fairseq_collab.models.options import Site, at_layer, in_types, option, per_type
+from fairseq_collab.models.options import Site, at_layer, in_types, option
 
 
 @in_types("heads", "heads", zero="; a layer with 0 attends to nothing")
@@ -121,11 +121,8 @@ def query_key_size(cfg: TransformerConfig, heads: int) -> int | None:
 class HeadGroupOptions(SeparateOptions):
     """Options of ``transformer_grouped_heads`` (Ni et al. 2023, arXiv 2305.14380)."""
 
-    head_groups: Optional[str] = option(
-        None,
-        "number of groups in each attention: one number, or three joined by commas for encoder "
-        "self-attention, decoder self-attention and cross-attention (default: a quarter of the "
-        "heads, as in the paper)",
+    head_groups: Optional[int] = option(
+        None, "number of groups in each attention (default: a quarter of the heads)"
     )
     group_feature: str = option(
         "value",
@@ -140,8 +137,6 @@ def grouped_heads(cfg: TransformerConfig, site: Site) -> SeparateAttention:
     heads, sizes = head_options(cfg, site)
     if not heads:
         return SeparateAttention(site.embed_dim, heads, **sizes)
-    groups = max(1, heads // 4)
-    if cfg.head_groups is not None:
-        groups = per_type("--head-groups", cfg.head_groups)[site.type]
+    groups = max(1, heads // 4) if cfg.head_groups is None else cfg.head_groups
     group_options = {"groups": groups, "feature": cfg.group_feature, "attention_type": site.type}
     return HeadGroupAttention(site.embed_dim, heads, **group_options, **sizes)

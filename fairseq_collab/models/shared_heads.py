@@ -27,7 +27,6 @@ from fairseq_collab.models.separate_heads import HeadSizeOptions, head_sizes
 
 @in_types("key_dim", "key width", zero="; 0 for standard heads in that layer")
 @in_types("value_heads", "value heads")
-@in_types("query_mixing", "query mixing", "one word")
 @dataclass
 class CollabOptions(FairseqDataclass):
     """Options of ``transformer_collab`` (Cordonnier et al. 2020, arXiv 2006.16362)."""
@@ -74,14 +73,13 @@ def shared_keys(cfg: TransformerConfig, site: Site) -> HeadAttention:
     key_dim = at_layer(cfg, "key_dim", site, 0, usual)
     if key_dim == 0:
         return SeparateAttention(site.embed_dim, site.num_heads, kdim=site.kdim)
-    query_mixing = at_layer(cfg, "query_mixing", site, QUERY_MIXINGS, cfg.query_mixing)
-    check_sizes(key_dim=key_dim, most=widest_key(query_mixing, site.embed_dim, site.kdim))
+    check_sizes(key_dim=key_dim, most=widest_key(cfg.query_mixing, site.embed_dim, site.kdim))
     return CollaborativeAttention(
         site.embed_dim,
         site.num_heads,
         key_dim,
         kdim=site.kdim,
-        query_mixing=query_mixing,
+        query_mixing=cfg.query_mixing,
         v_head_size=cfg.v_head_size,
         value_heads=at_layer(cfg, "value_heads", site, 1, cfg.value_heads),
         mixing_init=cfg.mixing_init,

@@ -145,7 +145,7 @@ def test_its_cost_is_counted(checkpoint: Path) -> None:
 
 CRITERION = "--criterion=label_smoothed_cross_entropy_with_head_"
 GROUPED = ["--arch=transformer_grouped_heads", "--head-groups=2", f"{CRITERION}groups"]
-GATED = ["--arch=transformer_gated_heads", "--gated-types=encoder", "--freeze-decoder"]
+GATED = ["--arch=transformer_gated_heads", "--gated-types=encoder"]
 GATED += ["--gate-speed=10000", "--gate-penalty=0.5", f"{CRITERION}gates"]
 
 
@@ -168,17 +168,13 @@ def test_groups_are_logged_and_kept(data: Path, tmp_path: Path) -> None:
 def test_gates_go_on_from_a_converged_model_which_is_pruned(
     stock: Path, data: Path, tmp_path: Path
 ) -> None:
-    """The encoder, and only it, has moved; the smaller model translates as closed gates do."""
+    """The smaller model translates as closed gates do."""
     entries = train(data, tmp_path, *GATED, "--finetune-from-model", stock)
     assert all(entry.keys() >= {*GATES_LOGGED} for entry in entries)
     assert float(entries[-1]["gates_l0"]) < float(entries[0]["gates_l0"]) <= 4
     state = checkpoints.read(tmp_path / "checkpoint_last.pt")
-    before, after = checkpoints.read(stock)["model"], state["model"]
-    moved = {n for n in before.keys() & after.keys() if not before[n].equal(after[n])}
-    assert "encoder.layers.0.fc1.weight" in moved
-    assert not any(name.startswith("decoder.layers") for name in moved)
     # As after a longer training.
-    after["encoder.layers.0.self_attn.theta"] = torch.tensor([4e-4, -4e-4, -4e-4, 4e-4])
+    state["model"]["encoder.layers.0.self_attn.theta"] = torch.tensor([4e-4, -4e-4, -4e-4, 4e-4])
     whole, pruned = tmp_path / "whole.pt", tmp_path / "pruned.pt"
     checkpoints.save(state, whole)
     assert command_prune.main([str(whole), "--gates", f"--out={pruned}"]) == 0

@@ -16,7 +16,7 @@ class Place:
 
     Attributes:
         name: ``cuda`` or ``cpu``.
-        quick: at the smallest sizes, as the test suite runs them on a CPU.
+        quick: at the smallest sizes, one architecture, as the test suite runs them on a CPU.
     """
 
     name: str

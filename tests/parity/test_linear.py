@@ -22,7 +22,6 @@ from toy_language_models import FAMILIES
 from collab_common.errors import UserError
 from fairseq_collab.cpu_kernels import onednn as module
 from fairseq_collab.cpu_kernels.onednn import (
-    LIBRARIES,
     MATMUL_ENV,
     OneDnnLinear,
     linear,
@@ -31,7 +30,7 @@ from fairseq_collab.cpu_kernels.onednn import (
 )
 from fairseq_collab.decoding import beam_search
 from fairseq_collab.models.base import Variant
-from fairseq_collab.models.variants import VARIANTS
+from fairseq_collab.models.variants import SEPARATE, VARIANTS
 
 TOLERANCE = 1e-5
 SHAPES = [(7,), (5, 7), (3, 4, 7), (0, 7)]
@@ -157,14 +156,12 @@ def test_an_unknown_library_is_an_error_before_training(monkeypatch: pytest.Monk
 # ---- torch's own tools ---------------------------------------------------------------------------
 
 
-@pytest.fixture(params=LIBRARIES)
-def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(MATMUL_ENV, request.param)
-
-
-@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
-def test_torchs_tools(variant: Variant, library: None) -> None:
+@pytest.mark.parametrize(
+    ("variant", "library"), [(SEPARATE, "torch"), *((variant, "onednn") for variant in VARIANTS)]
+)
+def test_torchs_tools(variant: Variant, library: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each architecture, after a translation, is saved whole, quantised, and refused by script."""
+    monkeypatch.setenv(MATMUL_ENV, library)
     symbols = toy.task()
     model = toy.model(f"transformer_{variant.name}", symbols).eval()
     batch = toy.batch(symbols)

@@ -39,12 +39,12 @@ SOURCES: dict[str, tuple[str, dict[str, Any]]] = {
     "other sizes": (HEADSIZE, {"qk_head_size": 3, "v_head_size": 6}),
     "scale of the model size": (HEADSIZE, {"head_size": 5, "attention_scale": "embed"}),
     "other counts": (HEADSIZE, {"head_size": 4, "heads_in_encoder": "4,5"}),
-    "grouped": (GROUPED, {"head_groups": "2"}),
+    "grouped": (GROUPED, {"head_groups": 2}),
     "language model": (LM, {"share_decoder_input_output_embed": True}),
     "language model, other input size": (LM, {"decoder_input_dim": 8, "decoder_output_dim": 12}),
     "language model, options that it ignores": (LM, SCALED),
     "language model, scaled": (LM_HEADSIZE, SCALED),
-    "language model, grouped": (LM_GROUPED, {"head_groups": "2", **ADAPTIVE}),
+    "language model, grouped": (LM_GROUPED, {"head_groups": 2, **ADAPTIVE}),
 }
 #: Fewer heads in every attention, another number in each.
 KEPT: Retained = {

@@ -55,10 +55,10 @@ def check(ours: list[Any], theirs: list[Any]) -> None:
                 assert a[name].dtype == tensor.dtype
 
 
-def sample(symbols: Any) -> dict[str, Any]:
+def sample(symbols: Any, sentences: int = 4) -> dict[str, Any]:
     """Sources of several lengths, one of them empty."""
     pad, eos = symbols.source_dictionary.pad(), symbols.source_dictionary.eos()
-    sources = [[5, 6, 7, 8, 9, 4, 5], [9, 5], [], [11, 6, 10, 4]]
+    sources = [[5, 6, 7, 8, 9, 4, 5], [9, 5], [], [11, 6, 10, 4], [8], [7, 5, 9]][:sentences]
     rows = [[pad] * (7 - len(words)) + words + [eos] for words in sources]
     lengths = torch.tensor([len(words) + 1 for words in sources])
     return {"net_input": {"src_tokens": torch.tensor(rows), "src_lengths": lengths}}
@@ -71,15 +71,20 @@ def symbols() -> Any:
 
 @pytest.fixture(scope="module")
 def model(symbols: Any) -> nn.Module:
+    return ending_early(symbols)
+
+
+def ending_early(symbols: Any, **options: Any) -> nn.Module:
+    """A model for which some sentences end early."""
     torch.manual_seed(3)
-    model = toy.model("transformer_collab", symbols, key_dim=5).eval()
+    model = toy.model("transformer_collab", symbols, key_dim=5, **options).eval()
     with torch.no_grad():
         model.decoder.output_projection.weight.mul_(3)
-        model.decoder.output_projection.weight[2].mul_(8)  # eos: some sentences end early
+        model.decoder.output_projection.weight[2].mul_(8)  # eos
     return model
 
 
-#: Options of fairseq's search, with every beam size.
+#: Options of fairseq's search, with several beam sizes.
 OPTIONS: dict[str, dict[str, Any]] = {
     "default": {},
     "longer are better": {"len_penalty": 1.4},
@@ -87,7 +92,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "minimum length": {"min_len": 6},
     "maximum length": {"max_len_b": 3},
 }
-#: Options with two beam sizes.
+#: Options with one beam size.
 OTHERS: dict[str, dict[str, Any]] = {
     "sums": {"normalize_scores": False},
     "may be empty": {"min_len": 0},
@@ -101,8 +106,8 @@ OTHERS: dict[str, dict[str, Any]] = {
     "another end": {"eos": 7},
 }
 CASES = [
-    *((beam, name) for beam in (1, 4, 5, 10) for name in OPTIONS),
-    *((beam, name) for beam in (1, 4) for name in OTHERS),
+    *((beam, name) for beam in (1, 5, 10) for name in OPTIONS),
+    *((4, name) for name in OTHERS),
 ]
 
 
@@ -148,13 +153,10 @@ def test_in_other_number_formats(
         model.to(torch.float32)
 
 
-@pytest.mark.parametrize("bits", [8, 4])
 @pytest.mark.parametrize("variant", [variant.name for variant in VARIANTS])
-def test_rounded_caches(
-    variant: str, bits: int, symbols: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rounded_caches(variant: str, symbols: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beams share packed keys and values; scores are those of the whole pass."""
-    model = toy.randomised(toy.model(f"transformer_{variant}", symbols, cache_bits=bits).double())
+    model = toy.randomised(toy.model(f"transformer_{variant}", symbols, cache_bits=4).double())
     generator = SequenceGenerator([model], symbols.target_dictionary, beam_size=4, max_len_b=9)
     ours, theirs = both(generator, batch := sample(symbols), monkeypatch)
     check(ours, theirs)

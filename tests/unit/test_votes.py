@@ -24,7 +24,7 @@ HEADS: Any = {"encoder": [4, 4], "decoder": [4, 4], "cross": [4, 4]}
 
 def known(arch: str = GROUPED, **options: Any) -> Trained:
     """Heads 0, 1 and 3 have 0.9, 1 and 1.2 times the same values; head 2 has other values."""
-    source = trained(arch, **{"head_groups": "2", **options})
+    source = trained(arch, **{"head_groups": 2, **options})
     for attention in head_group_attentions(source.model):
         for weight in attention.v_proj.parameters():
             heads = weight.data.unflatten(0, (4, -1))
@@ -69,7 +69,7 @@ def test_a_model_without_groups_is_rejected() -> None:
 
 
 def test_a_layer_without_heads_has_no_votes(tmp_path: Path) -> None:
-    source = trained(GROUPED, heads_in_encoder="0,4", head_groups="2")
+    source = trained(GROUPED, heads_in_encoder="0,4", head_groups=2)
     path = tmp_path / "votes.json"
     count = votes(source)
     assert [len(layer) for layer in count.votes["encoder"]] == [0, 2]

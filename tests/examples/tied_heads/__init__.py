@@ -39,7 +39,7 @@ from fairseq_collab.models.options import Site
 class TiedSignature(Signature):
     kind = 100
 
-    heads: int
+    num_heads: int
 
 
 class TiedAttention(HeadAttention):
@@ -48,6 +48,8 @@ class TiedAttention(HeadAttention):
     Raises:
         ValueError: ``d/H`` is not whole.
     """
+
+    signature_type = TiedSignature
 
     def __init__(self, embed_dim: int, num_heads: int, *, kdim: int | None = None, **options: Any):
         super().__init__(embed_dim, **options)
@@ -71,9 +73,6 @@ class TiedAttention(HeadAttention):
     def project_both(self, y: Tensor) -> tuple[Tensor, Tensor]:
         tied = self.project_key(y)
         return tied, tied  # one tensor: the cache keeps it once
-
-    def describe(self) -> Signature:
-        return TiedSignature(self.num_heads)
 
     def cached_floats_per_token(self) -> tuple[int, int]:
         return self.embed_dim, 0
