@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
-from collab_common import AttentionType
-from collab_common.errors import UserError
+from collab_common import ATTENTION_TYPES, AttentionType
+from collab_common.errors import UserError, reject_unused
 from collab_lab.conversion import check_arguments as conversion_arguments
 from collab_lab.conversion.converter import Converter, check, chosen_bits, chosen_sizes
 from collab_lab.conversion.kinds import TARGETS, Collaborative, GroupedQuery, Latent, Narrower
@@ -14,7 +15,6 @@ from collab_lab.metrics.loss import mean_bits
 from collab_lab.pricing.bits import Point
 from collab_lab.pricing.heads import head_prices
 from collab_lab.pricing.statistics import Statistics, collect, matched
-from collab_lab.pruning import check_arguments as pruning_arguments
 from collab_lab.pruning import choices, surgery
 from collab_lab.pruning.surgery import Retained
 from collab_lab.refit import refit
@@ -228,16 +228,28 @@ def prune(
             or in its cross-attention, the statistics are of another model, or an argument has no
             effect.
     """
-    pruning_arguments(
-        number=number, keep=keep, retained=retained, types=types, random=random,
-        statistics=statistics, same_on_each_side=same_on_each_side,
-    )  # fmt: skip
+    if [number, keep, retained].count(None) != 2:
+        problem = "give one of: a number of heads to remove, a number to keep, the heads to keep"
+        raise UserError(problem)
+    same = same_on_each_side or None
+    if retained is not None:
+        reason = "has no effect where the heads are given"
+        reject_unused(reason, types=types, random=random, same_on_each_side=same)
+    if same:
+        reject_unused("contradicts --same-on-each-side", keep=keep, types=types)
+    if retained is not None or random is not None:
+        reject_unused("is of the choice by price", statistics=statistics)
     surgery.check_heads(model)
-    heads = choices.heads_of_types(model, types)
-    if keep is not None:
-        choices.check_enough(heads, keep)
-    elif not 0 <= (number or 0) <= sum(map(sum, heads.values())):
-        raise UserError(f"cannot remove {number} heads: it has {heads} by layer", model.path)
+    named = ATTENTION_TYPES if types is None else types
+    heads = {type_: model.heads.get(type_, []) for type_ in named}
+    for type_ in types or ():
+        if not heads[type_]:
+            raise UserError(f"the model has no {type_} attention", model.path, "--types")
+    counts = [*chain.from_iterable(heads.values())]
+    few = keep is not None and not 1 <= keep <= min(counts, default=0)
+    if few or not 0 <= (number or 0) <= sum(counts):
+        asked = f"remove {number} heads" if keep is None else f"keep {keep} heads of each"
+        raise UserError(f"cannot {asked}: it has {heads} by layer", model.path)
     batches, whole, price = samples(model, subset, sentences), choices.without_gates(model), None
     if retained is None:
         if random is not None:
