@@ -16,7 +16,7 @@ def main(checkpoint, data, out):
     before, statistics = validation_loss(model), prices(model).statistics
     heads = sum(map(sum, model.heads.values()))
     # A cache of 8 or 4 bits is cheaper still; CTranslate2 has none, and export.py goes there.
-    quarter = {"shares": {"cache": 0.25}, "cache_bits": None}
+    quarter = {"cache": 0.25, "cache_bits": None}
     changed = {
         "latent": convert(model, "latent", **quarter, statistics=statistics),
         "pruned": prune(model, heads // 3, statistics=statistics),

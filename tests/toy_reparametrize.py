@@ -10,9 +10,8 @@ import toy
 from parity.test_prune_parity import trained as in_memory
 
 from collab_lab.cli.reparametrize import build_parser
-from collab_lab.conversion.base import Target
 from collab_lab.conversion.converter import Converter, check
-from collab_lab.conversion.kinds import TARGETS, Collaborative
+from collab_lab.conversion.kinds import TARGETS, Collaborative, Target
 from collab_lab.pricing.statistics import collect
 from collab_lab.trained.attentions import Attention
 from collab_lab.trained.checkpoint import Trained
@@ -23,7 +22,7 @@ HERE = Path("model.pt")
 def target_of(*options: str) -> Target:
     """What the command's options ask for."""
     args = build_parser().parse_args(["x", "--out=y", *options])
-    return TARGETS[args.to](args.query_mixing or "own", args.value_heads)
+    return Collaborative(args.query_mixing or "own") if args.to == "collab" else TARGETS[args.to]()
 
 
 TARGET = Collaborative()

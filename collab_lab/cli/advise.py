@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from collab_common import files
 from collab_common.command import amount, ranged
+from collab_lab.advice import RESOURCES as COSTS
 from collab_lab.cli import options
-from collab_lab.conversion import RESOURCES as COSTS
 
 if TYPE_CHECKING:
     from collab_lab.advice.advisor import Advice, Final

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -186,15 +185,6 @@ def device(args: Namespace) -> torch.device:
 def provenance(command: str, argv: Sequence[str], cpu: bool = True) -> dict[str, Any]:
     """What a file of results says of its origin."""
     return {"command": shlex.join(["fairseq-collab", command, *argv]), **circumstances(cpu)}
-
-
-@contextmanager
-def usage(parser: ArgumentParser) -> Iterator[None]:
-    """End with status 2 where arguments are rejected inside."""
-    try:
-        yield
-    except UserError as error:
-        parser.error(str(error))
 
 
 def reject(parser: ArgumentParser, args: Namespace, names: Iterable[str], reason: str) -> None:

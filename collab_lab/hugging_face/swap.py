@@ -18,11 +18,10 @@ from torch import Tensor
 
 from collab_common.errors import UserError, reject_unused
 from collab_common.progress import bar
-from collab_lab.conversion.base import Target, TrainedAttention
-from collab_lab.conversion.kinds import Collaborative, Narrower, shared_keys
+from collab_lab.conversion.kinds import Collaborative, Narrower, Target, shared_keys
 from collab_lab.hugging_face import adapters
 from collab_lab.hugging_face.statistics import Loss, collect, pretrained
-from collab_lab.pricing.bits import Point, cheapest
+from collab_lab.pricing.bits import Point, TrainedAttention, cheapest
 from collab_lab.trained.checkpoint import check_finite
 from fairseq_collab.attention import CollaborativeAttention, SeparateAttention
 from fairseq_collab.attention.building import check_choice

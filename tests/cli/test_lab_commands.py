@@ -18,6 +18,7 @@ from refusals import refusing
 
 from collab_common.errors import UserError
 from collab_lab.advice import advisor
+from collab_lab.api import Converted
 from collab_lab.cli import advise
 from collab_lab.cli import main as cli
 from collab_lab.cli import reparametrize as command
@@ -76,10 +77,11 @@ def test_layers_without_heads(stock: Path, data: Path, tmp_path: Path) -> None:
 STOCK = [o for o in MODEL if "key-dim" not in o and "arch" not in o]
 
 
-def run(*arguments: object) -> dict[str, Any]:
-    """The command, in this process; its report."""
+def run(*arguments: object) -> tuple[Converted, dict[str, Any], str]:
+    """The command, in this process: what was made, what ``--check`` says, its report."""
     args = command.build_parser().parse_args([*map(str, arguments), "--cpu"])
-    return command.reparametrize(args)
+    result, checked = command.reparametrize(args)
+    return result, checked, command.report(args, result, checked)
 
 
 def translations(checkpoint: Path, data: Path) -> list[str]:
@@ -102,11 +104,11 @@ def test_shared_keys_and_values_translate_and_train_on(
     to: str, size: str, title: str, stock: Path, data: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "shared.pt"
-    report = run(stock, f"--to={to}", f"--{size}", "--sentences=50", "--out", out)
-    arch = report["arch"]
+    result, _, report = run(stock, f"--to={to}", f"--{size}", "--sentences=50", "--out", out)
+    arch = result.model.arch
     assert arch == f"transformer_{to.replace('-', '_')}" + "_n" * (to == "headsize")
-    assert all(0 < one["price"] < 1 for one in report["attentions"])
-    assert command.report(report).split()[:2] == ["attention", title]
+    assert all(0 < price < 1 for price in result.prices.values())
+    assert report.split()[:2] == ["attention", title]
     assert len(translations(out, data)) > 10
     scale = ["--attention-scale=embed"] * (to == "headsize")
     succeed(
@@ -119,27 +121,26 @@ def test_a_share_is_spread_and_checked(stock: Path, data: Path, tmp_path: Path) 
     """The cache of the encoder is none; the reported loss is that of the written model."""
     out = tmp_path / "latent.pt"
     run_ = partial(run, stock, "--to=latent", "--sentences=50", "--check", "--out")
-    numbers = run_(tmp_path / "numbers.pt", "--cache=0.125", "--cache-bits=none")
-    widths = [one["latent_dim"] for one in numbers["attentions"]]
-    assert [one["type"] for one in numbers["attentions"]] == ["decoder", "cross"]
-    assert sum(widths) <= 0.125 * 4 * 32
-    assert "cache-bits" not in numbers["fine_tuning"]
-    assert {one["bits"] for one in numbers["attentions"]} == {None}
-    report = run_(out, "--cache=0.125")
-    assert 0 < report["price"] < numbers["price"]
-    for one in report["attentions"]:
-        assert one["bits"] in (8, 4)
-        assert f"--cache-bits-in-{one['type']} {one['bits']}" in report["fine_tuning"]
-        assert f"--latent-dim-in-{one['type']} {one['latent_dim']}" in report["fine_tuning"]
-    assert "cache bits" in command.report(report)
+    numbers, _, report = run_(tmp_path / "numbers.pt", "--cache=0.125", "--cache-bits=none")
+    assert [one.type for one in numbers.sizes] == ["decoder", "cross"]
+    assert sum(numbers.sizes.values()) <= 0.125 * 4 * 32
+    assert "cache-bits" not in report
+    assert not numbers.bits
+    result, checked, report = run_(out, "--cache=0.125")
+    assert 0 < result.price < numbers.price
+    for one, width in result.sizes.items():
+        assert result.bits[one] in (8, 4)
+        assert f"--cache-bits-in-{one.type} {result.bits[one]}" in report
+        assert f"--latent-dim-in-{one.type} {width}" in report
+    assert "cache bits" in report
     trained = open_model(out, data)
     bits = mean_bits(trained.model, samples(trained, "valid", 1000))
-    assert report["valid_bits"] == pytest.approx(bits, abs=1e-4)
-    assert report["valid_bits"] != report["valid_bits_before"]
-    assert "validation loss" in command.report(report)
+    assert checked["valid_bits"] == pytest.approx(bits, abs=1e-4)
+    assert checked["valid_bits"] != checked["valid_bits_before"]
+    assert "validation loss" in report
     assert totals(trained.model)["cache"] <= 0.125 * 16 * 4 * 32
     with pytest.raises(UserError, match="the least is"):
-        run(stock, "--to=latent", "--parameters=0.1", "--sentences=50", "--out", out)
+        run(stock, "--to=latent", "--cache=0.01", "--sentences=50", "--out", out)
 
 
 @pytest.mark.parametrize("bits", ["5", "16", "8,8,8", "auto,8", "4,", ""])

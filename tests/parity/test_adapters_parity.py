@@ -24,9 +24,9 @@ from transformers import (
 )
 
 from collab_common.errors import UserError
-from collab_lab.conversion.base import TrainedAttention
 from collab_lab.conversion.kinds import shared_keys
 from collab_lab.hugging_face import adapters, statistics, swap, swap_attention
+from collab_lab.pricing.bits import TrainedAttention
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -12,7 +12,6 @@ import toy
 from toy_reparametrize import converted, inputs, target_of, trained
 
 from collab_lab.conversion import low_rank
-from collab_lab.conversion.base import TrainedAttention
 from collab_lab.conversion.low_rank import MIXED, separate
 from collab_lab.conversion.shared_projection import (
     Shared,
@@ -23,6 +22,7 @@ from collab_lab.conversion.shared_projection import (
     latents,
     shared_projection,
 )
+from collab_lab.pricing.bits import TrainedAttention
 from collab_lab.pricing.statistics import Sums
 from collab_lab.trained.attentions import attentions
 from fairseq_collab.attention import SeparateAttention
@@ -63,7 +63,6 @@ SHARING = [
         (["--to=headsize"], "keys", [*MODELS, *NARROW]),
         (["--to=grouped-query"], "heads", MODELS),
         (["--to=latent"], "inputs", [*MODELS, *NARROW]),
-        (["--to=collab", "--value-heads={heads}"], "keys", MODELS[:2]),
     ],
     ids=lambda value: value[0] if isinstance(value, list) and isinstance(value[0], str) else "",
 )
@@ -73,13 +72,9 @@ def test_full_size_is_exact(options: list[str], size: str, models: list, seen: b
     for arch, given in models:
         found = trained(arch, **given)
         places = attentions(found.model)
-        heads = places[0].module.num_heads
-        chosen = [option.format(heads=heads) for option in options]
-        target = target_of(*chosen)
+        target = target_of(*options)
         sizes = {place: target.largest(place.module) for place in places}
-        model, prices = converted(
-            found, sizes, *(o.format(heads=heads) for o in options), seen=seen
-        )
+        model, prices = converted(found, sizes, *options, seen=seen)
         expected, logits = found.model(**inputs(found))[0], model(**inputs(found))[0]
         real = expected.isfinite()
         assert (logits - expected)[real].abs().max() < 1e-8, (arch, given)

@@ -23,7 +23,7 @@ from collab_lab.conversion.converter import Converter
 from collab_lab.conversion.kinds import Latent
 from collab_lab.metrics.cost import totals
 from collab_lab.metrics.loss import summed_loss
-from collab_lab.pricing.bits import Point, cheapest, key_price, value_price
+from collab_lab.pricing.bits import Point, TrainedAttention, cheapest
 from collab_lab.pricing.heads import head_prices, removal_order
 from collab_lab.pricing.statistics import Statistics, Sums, collect
 from collab_lab.trained.attentions import Attention, HeadMaps, attentions, projections
@@ -132,7 +132,8 @@ class Small:
     def __init__(self, sentences: int):
         found = trained("transformer_headsize_n")
         self.model, attention = found.model, found.attentions["cross"][-1]
-        self.module, self.maps = attention.module, HeadMaps.of(attention.module)
+        self.module, self.priced = attention.module, TrainedAttention(attention.module, None)
+        self.maps = self.priced.maps
         self.net_input = {name: one[:sentences] for name, one in toy.batch(found.task).items()}
         self.net_input["prev_output_tokens"] = self.net_input["prev_output_tokens"][:, :1]
         call: dict[str, Any] = {}
@@ -149,7 +150,7 @@ class Small:
             loss = -(log_p[:, label] * weight).sum()
             (gradient,) = torch.autograd.grad(loss, call["output"], retain_graph=True)
             sums.add(call["query"].detach(), call["key"].detach(), real, gradient, padding)
-        self.statistics = sums.result(sentences)
+        self.priced.statistics = sums.result(sentences)
 
     @torch.no_grad()
     def measured(self, change: Any, step: float = 1e-4) -> float:
@@ -174,7 +175,7 @@ def test_price_of_keys(head: int) -> None:
     """Of one head in one sentence: inputs and gradients of several are not independent."""
     small = Small(1)
     change = drawn(small.maps.keys, head)
-    price = key_price(small.maps, small.statistics, small.maps.queries, small.maps.keys + change)
+    price = small.priced.key_price(small.maps.queries, small.maps.keys + change)
 
     def apply(step: float) -> None:
         small.module.k_proj.weight += step * change.mT.flatten(0, 1)
@@ -188,8 +189,9 @@ def test_price_of_values(head: int) -> None:
     small = Small(2)
     change = drawn(small.maps.values[:, :-1], head)
     values = small.maps.values[:, :-1] + change
-    price = value_price(small.maps, small.statistics, values, small.maps.out)
-    means = torch.einsum("hy,hyv,hdv->d", small.statistics.value_mean, change, small.maps.out)
+    price = small.priced.value_price(values, small.maps.out)
+    means = small.priced.statistics.value_mean
+    means = torch.einsum("hy,hyv,hdv->d", means, change, small.maps.out)
 
     def apply(step: float) -> None:
         small.module.v_proj.weight += step * change.mT.flatten(0, 1)

@@ -38,9 +38,7 @@ from fairseq_compat import checkpoints
 
 USES: dict[str, Callable[[Trained, Any], float | None]] = {
     "convert": lambda model, found: convert(model, size=8, statistics=found).price,
-    "spread": lambda model, found: (
-        convert(model, "latent", shares={"cache": 0.25}, statistics=found).price
-    ),
+    "spread": lambda model, found: convert(model, "latent", cache=0.25, statistics=found).price,
     "prune": lambda model, found: prune(model, 3, statistics=found).price,
     "prune all alike": lambda model, found: prune(model, keep=2, statistics=found).price,
 }
@@ -219,7 +217,6 @@ def test_activation_checkpointing(tmp_path: Path) -> None:
     ("arguments", "expected"),
     [
         ({"size": 8}, [8, 4, 4, 0]),
-        ({"shares": {"parameters": 0.9}}, [8, 4, 4, 0]),
         ({"by_type": {"encoder": 8, "decoder": 0, "cross": 0}}, [8, 4, 4, 0]),
         ({"size": 8, "cache_bits": None}, [0, 0, 0, 0]),
         ({"size": 8, "cache_bits": 8}, [8, 8, 8, 8]),
