@@ -15,6 +15,7 @@ that cache r numbers.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +25,7 @@ from collab_common.errors import UserError
 from collab_common.progress import bar
 from collab_lab.advice import RESOURCES
 from collab_lab.conversion.converter import Converter, joined, spelled
-from collab_lab.conversion.kinds import Collaborative, GroupedQuery, Latent, Narrower, Target
+from collab_lab.conversion.kinds import TARGETS, Target
 from collab_lab.metrics.cost import totals
 from collab_lab.metrics.loss import sentence_losses
 from collab_lab.metrics.significance import Gain, gain_per_unit
@@ -40,14 +41,6 @@ from collab_lab.trained.checkpoint import Trained, samples
 MEASURED = 3
 #: Differences of exact models, in bits of a sentence, stay below it.
 ROUNDING = 1e-3
-#: All that heads can be converted to; None: some are removed.
-KINDS: dict[str, Target | None] = {
-    "the same heads": Narrower(),
-    "latent heads": Latent(),
-    "grouped-query heads": GroupedQuery(),
-    "shared keys": Collaborative(),
-    "fewer heads": None,
-}
 #: Shares of the given model's costs that must not be exceeded, by the names of ``cost.totals``.
 Shares = Mapping[str, float]
 Priced = Mapping[Attention, Statistics]
@@ -194,10 +187,10 @@ def candidates(
     """A candidate of each kind of heads; and why other kinds have none."""
     proposed: list[Candidate] = []
     rejected: dict[str, str] = {}
-    for name, target in KINDS.items():
-        common = name, trained, statistics, shares
+    kinds = {kind.heads_name: partial(converted, kind()) for kind in TARGETS.values()}
+    for name, propose in {**kinds, "fewer heads": fewer_heads}.items():
         try:
-            proposed.append(converted(target, *common) if target else fewer_heads(*common))
+            proposed.append(propose(name, trained, statistics, shares))
         except UserError as error:
             rejected[name] = reason_of(error)
     return proposed, rejected

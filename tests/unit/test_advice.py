@@ -12,10 +12,10 @@ from refusals import refusing
 from toy_heads import sample
 
 from collab_common.errors import UserError
-from collab_lab.advice.advisor import KINDS, Final, advise, candidates, chosen, increase
+from collab_lab.advice.advisor import Final, advise, candidates, chosen, increase
 from collab_lab.cli.advise import parse
 from collab_lab.conversion.converter import Converter
-from collab_lab.conversion.kinds import Latent
+from collab_lab.conversion.kinds import TARGETS, Latent
 from collab_lab.metrics.cost import totals
 from collab_lab.metrics.significance import Gain, gain_per_unit
 from collab_lab.pricing.bits import point
@@ -56,11 +56,9 @@ def test_targets() -> None:
 def test_costs_are_known_before_a_model_is_built(name: str) -> None:
     model = source(name)
     statistics, whole = collect(model, [sample(lm=model.is_language_model)]), totals(model.model)
-    for kind, conversion in KINDS.items():
-        if conversion is None:
-            continue
+    for kind, conversion in TARGETS.items():
         try:
-            converter = Converter(model, conversion, statistics)
+            converter = Converter(model, conversion(), statistics)
         except UserError:
             continue
         points = {one: converter.curve(one) for one in converter.attentions}
@@ -96,7 +94,8 @@ def test_candidates_meet_all_targets(name: str, shares: dict[str, float]) -> Non
         model, collect(model, [sample(lm=model.is_language_model)]), shares
     )
     assert found
-    assert {one.name for one in found} | {*rejected} == {*KINDS}
+    kinds = {kind.heads_name for kind in TARGETS.values()} | {"fewer heads"}
+    assert {one.name for one in found} | {*rejected} == kinds
     for one in found:
         made, price = one.make()
         assert 0 <= price <= 1.01 * one.price
