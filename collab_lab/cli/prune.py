@@ -116,6 +116,6 @@ def main(argv: Sequence[str]) -> int:
     result.save(args.out)
     write_configuration(result, args.out)
     prices = [] if price is None else [f"price: {price:.4f} bits per target token"]
-    lines = [*report(model.heads, retained), *prices, *options.check_lines(checked)]
+    lines = [*report(model.heads, retained), *prices, *checked]
     print(*lines, f"{args.out}, to be fine-tuned:", fine_tuning(result, args.out), sep="\n")
     return 0

@@ -8,17 +8,13 @@ all other weights are copied.
 from __future__ import annotations
 
 import argparse
-from argparse import Namespace
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from collab_common import ATTENTION_TYPES
 from collab_common.command import share
 from collab_lab.cli import options
 from collab_lab.conversion import SIZES
-
-if TYPE_CHECKING:
-    from collab_lab.api import Converted
 
 #: Columns of the report, by the size.
 LETTERS = {"key_dim": "K", "key_value_heads": "G", "latent_dim": "r"}
@@ -90,55 +86,41 @@ def _add_size(group: Any, option: str, metavar: str, whole: str, none: str) -> N
         )  # fmt: skip
 
 
-def reparametrize(args: Namespace) -> tuple[Converted, dict[str, Any]]:
-    """Convert ``args.checkpoint`` into ``args.out``; what was made, and what ``--check`` says."""
-    model, size = options.model(args), SIZES[args.to]
+def main(argv: Sequence[str]) -> int:
+    parser = build_parser()
+    args = parser.parse_intermixed_args(argv)
+    of_kind = SIZES[args.to]
+    for name, size in SIZES.items():
+        if size != of_kind:
+            of_size = (size, *(f"{size}_in_{type_}" for type_ in ATTENTION_TYPES))
+            options.reject(parser, args, of_size, f"needs --to {name}")
+    options.check_model_out(args)
+    model = options.model(args)
+    from tabulate import tabulate
+
     from collab_lab import convert
-    from collab_lab.trained.configuration import write_configuration
+    from collab_lab.trained.configuration import fine_tuning, write_configuration
 
     validation = options.validation(args, model)
-    result = convert(
+    result, sizes, prices, bits = convert(
         model,
         args.to,
-        getattr(args, size),
-        by_type={type_: getattr(args, f"{size}_in_{type_}") for type_ in ATTENTION_TYPES},
+        getattr(args, of_kind),
+        by_type={type_: getattr(args, f"{of_kind}_in_{type_}") for type_ in ATTENTION_TYPES},
         cache=args.cache,
         query_mixing=args.query_mixing,
         cache_bits=args.cache_bits,
         subset=args.subset,
         sentences=args.sentences,
     )
-    checked = validation(result.model, result.price)
-    result.model.model.cpu()
-    result.model.save(args.out)
-    write_configuration(result.model, args.out)
-    return result, checked
-
-
-def report(args: Namespace, result: Converted, checked: dict[str, Any]) -> str:
-    """One line per attention, and one for the model."""
-    from tabulate import tabulate
-
-    from collab_lab.trained.configuration import fine_tuning
-
-    rows: list[tuple[Any, ...]] = [
-        (str(a), result.sizes.get(a, 0), result.bits.get(a), price)
-        for a, price in result.prices.items()
-    ]
-    rows.append(("sum", None, None, result.price))
-    titles = ["attention", LETTERS[SIZES[args.to]], "cache bits", "price (bits)"]
-    table = tabulate(rows, titles, "plain", floatfmt=".4f")
-    out = [f"{args.out}, to be fine-tuned:", fine_tuning(result.model, args.out)]
-    return "\n".join([table, *options.check_lines(checked), *out])
-
-
-def main(argv: Sequence[str]) -> int:
-    parser = build_parser()
-    args = parser.parse_intermixed_args(argv)
-    for name, size in SIZES.items():
-        if size != SIZES[args.to]:
-            of_size = (size, *(f"{size}_in_{type_}" for type_ in ATTENTION_TYPES))
-            options.reject(parser, args, of_size, f"needs --to {name}")
-    options.check_model_out(args)
-    print(report(args, *reparametrize(args)))
+    price = sum(prices.values())
+    checked = validation(result, price)
+    result.model.cpu()
+    result.save(args.out)
+    write_configuration(result, args.out)
+    rows: list[Any] = [(str(a), sizes.get(a, 0), bits.get(a), prices[a]) for a in prices]
+    titles = ["attention", LETTERS[of_kind], "cache bits", "price (bits)"]
+    table = tabulate([*rows, ("sum", None, None, price)], titles, "plain", floatfmt=".4f")
+    made = f"{args.out}, to be fine-tuned:"
+    print(table, *checked, made, fine_tuning(result, args.out), sep="\n")
     return 0

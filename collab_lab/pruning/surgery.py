@@ -86,14 +86,10 @@ def check_retained(trained: Trained, retained: Retained) -> None:
             problem = f"heads are given for {len(layers)} layers, but it has {len(counts)}"
             raise UserError(f"{type_} attention: {problem}", where=trained.path)
         for layer, (heads, count) in enumerate(zip(layers, counts, strict=True)):
-            unknown = [head for head in heads if not 0 <= head < count]
-            if len(set(heads)) < len(heads):
-                problem = "a head is given twice"
-            elif unknown:
-                problem = f"there is no head {unknown[0]}; it has heads 0 to {count - 1}"
-            else:
-                continue
-            raise UserError(f"{type_} attention, layer {layer}: {problem}", where=trained.path)
+            if sorted(heads) != sorted({*heads} & {*range(count)}):
+                problem = f"{list(heads)} are not some of its {count} heads, from 0"
+                where = f"{type_} attention, layer {layer}"
+                raise UserError(f"{where}: {problem}", trained.path)
 
 
 def retained_weights(trained: Trained, retained: Retained) -> dict[str, Tensor]:

@@ -16,12 +16,15 @@ from cli.conftest import MODEL, SHORT
 from commands import USER_DIR, refuse, succeed
 from refusals import refusing
 
-from collab_common.errors import UserError
+from collab_common import ATTENTION_TYPES
 from collab_lab.advice import advisor
+<<<<<<< HEAD
 from collab_lab.api import Converted
+=======
+from collab_lab.analysis import stages
+>>>>>>> 9e4918e2 (reparametrize prints what it made; --check returns lines; one function opens a model; one check of given heads)
 from collab_lab.cli import advise
 from collab_lab.cli import main as cli
-from collab_lab.cli import reparametrize as command
 from collab_lab.cli.main import main
 from collab_lab.metrics.cost import totals
 from collab_lab.metrics.loss import mean_bits
@@ -77,11 +80,12 @@ def test_layers_without_heads(stock: Path, data: Path, tmp_path: Path) -> None:
 STOCK = [o for o in MODEL if "key-dim" not in o and "arch" not in o]
 
 
-def run(*arguments: object) -> tuple[Converted, dict[str, Any], str]:
-    """The command, in this process: what was made, what ``--check`` says, its report."""
-    args = command.build_parser().parse_args([*map(str, arguments), "--cpu"])
-    result, checked = command.reparametrize(args)
-    return result, checked, command.report(args, result, checked)
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[list[list[str]], str]:
+    """The command, in this process: the words of its table's rows, and all that it prints."""
+    assert main(["reparametrize", *map(str, arguments), "--cpu"]) == 0
+    report = capsys.readouterr().out
+    title, *rows = (line.split() for line in report.splitlines())
+    return [title, *(row for row in rows if row[0] in (*ATTENTION_TYPES, "sum"))], report
 
 
 def translations(checkpoint: Path, data: Path) -> list[str]:
@@ -101,14 +105,17 @@ def translations(checkpoint: Path, data: Path) -> list[str]:
     ],
 )
 def test_shared_keys_and_values_translate_and_train_on(
-    to: str, size: str, title: str, stock: Path, data: Path, tmp_path: Path
-) -> None:
+    to: str, size: str, title: str, stock: Path, data: Path, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
     out = tmp_path / "shared.pt"
-    result, _, report = run(stock, f"--to={to}", f"--{size}", "--sentences=50", "--out", out)
-    arch = result.model.arch
+    (titles, *rows), _ = run(
+        capsys, stock, f"--to={to}", f"--{size}", "--sentences=50", "--out", out
+    )
+    arch = open_model(out, data).arch
     assert arch == f"transformer_{to.replace('-', '_')}" + "_n" * (to == "headsize")
-    assert all(0 < price < 1 for price in result.prices.values())
-    assert report.split()[:2] == ["attention", title]
+    assert all(0 < float(row[-1]) < 1 for row in rows)
+    assert titles[:2] == ["attention", title]
     assert len(translations(out, data)) > 10
     scale = ["--attention-scale=embed"] * (to == "headsize")
     succeed(
@@ -117,36 +124,39 @@ def test_shared_keys_and_values_translate_and_train_on(
     )  # fmt: skip
 
 
-def test_a_share_is_spread_and_checked(stock: Path, data: Path, tmp_path: Path) -> None:
+def test_a_share_is_spread_and_checked(
+    stock: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The cache of the encoder is none; the reported loss is that of the written model."""
     out = tmp_path / "latent.pt"
-    run_ = partial(run, stock, "--to=latent", "--sentences=50", "--check", "--out")
-    numbers, _, report = run_(tmp_path / "numbers.pt", "--cache=0.125", "--cache-bits=none")
-    assert [one.type for one in numbers.sizes] == ["decoder", "cross"]
-    assert sum(numbers.sizes.values()) <= 0.125 * 4 * 32
+    run_ = partial(run, capsys, stock, "--to=latent", "--sentences=50", "--check", "--out")
+    (_, *rows, total), report = run_(tmp_path / "numbers.pt", "--cache=0.125", "--cache-bits=none")
+    assert [row[0] for row in rows] == ["decoder", "cross"]
+    assert sum(int(row[2]) for row in rows) <= 0.125 * 4 * 32
     assert "cache-bits" not in report
-    assert not numbers.bits
-    result, checked, report = run_(out, "--cache=0.125")
-    assert 0 < result.price < numbers.price
-    for one, width in result.sizes.items():
-        assert result.bits[one] in (8, 4)
-        assert f"--cache-bits-in-{one.type} {result.bits[one]}" in report
-        assert f"--latent-dim-in-{one.type} {width}" in report
-    assert "cache bits" in report
+    assert {len(row) for row in rows} == {4}  # no bits
+    (_, *rows, rounded), report = run_(out, "--cache=0.125")
+    assert 0 < float(rounded[-1]) < float(total[-1])
+    for type_, _, width, bits, _ in rows:
+        assert bits in ("8", "4")
+        assert f"--cache-bits-in-{type_} {bits}" in report
+        assert f"--latent-dim-in-{type_} {width}" in report
     trained = open_model(out, data)
-    bits = mean_bits(trained.model, samples(trained, "valid", 1000))
-    assert checked["valid_bits"] == pytest.approx(bits, abs=1e-4)
-    assert checked["valid_bits"] != checked["valid_bits_before"]
-    assert "validation loss" in report
+    loss = mean_bits(trained.model, samples(trained, "valid", 1000))
+    said = re.search(r"validation loss .*: ([.\d]+), \+([.\d]+) from", report)
+    assert said
+    assert float(said[1]) == pytest.approx(loss, abs=1e-4)
+    assert float(said[2])
     assert totals(trained.model)["cache"] <= 0.125 * 16 * 4 * 32
-    with pytest.raises(UserError, match="the least is"):
-        run(stock, "--to=latent", "--cache=0.01", "--sentences=50", "--out", out)
+    assert main(["reparametrize", str(stock), "--to=latent", "--cache=0.01", "--out=a.pt"]) == 1
+    assert "the least is" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("bits", ["5", "16", "8,8,8", "auto,8", "4,", ""])
-def test_bits_that_are_none(bits: str, stock: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="cache-bits"):
-        run(stock, "--to=latent", "--cache=0.5", f"--cache-bits={bits}", "--out", tmp_path / "a.pt")
+def test_bits_that_are_none(bits: str, stock: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--to=latent", "--cache=0.5", f"--cache-bits={bits}", "--out=a.pt"]
+    assert main(["reparametrize", str(stock), *words]) == 1
+    assert "cache-bits" in capsys.readouterr().err
 
 
 # ---- advise --------------------------------------------------------------------------------------
@@ -227,7 +237,6 @@ def test_refusals(stock: Path, data: Path, tmp_path: Path) -> None:
 # ---- heads ---------------------------------------------------------------------------------------
 
 MEASURES = {"confidence", "positional", "rare", "importance", "price", "relevance"}
-ATTENTION_TYPES = ("encoder", "decoder", "cross")
 CROSS_SELF = {"cross_self_attention": True, "no_cross_attention": True}
 
 
