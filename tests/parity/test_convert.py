@@ -11,7 +11,6 @@ import torch
 import toy
 from toy_reparametrize import converted, inputs, target_of, trained
 
-from collab_lab.conversion import low_rank
 from collab_lab.conversion.low_rank import MIXED, separate
 from collab_lab.conversion.shared_projection import (
     Shared,
@@ -34,7 +33,6 @@ MODELS: list[tuple[str, dict[str, Any]]] = [
     ("transformer", {}),
     ("transformer", {"encoder_normalize_before": True, "decoder_normalize_before": True}),
     ("transformer", {"encoder_attention_heads": 2}),
-    ("transformer", {"share_all_embeddings": True}),
     ("transformer_headsize_n", {}),
     ("transformer_headsize_n", {"attention_scale": "embed", "heads_in_encoder": "8"}),
     ("transformer_lm", {}),
@@ -55,26 +53,25 @@ SHARING = [
 
 
 @pytest.mark.parametrize(
-    ("options", "size", "models"),
+    ("options", "models"),
     [
-        (["--query-mixing=own"], "keys", [*MODELS, *NARROW, *SHARING]),
-        (["--query-mixing=full"], "keys", [*MODELS, *NARROW]),
-        (["--query-mixing=diagonal"], "keys", [*MODELS, *NARROW]),
-        (["--to=headsize"], "keys", [*MODELS, *NARROW]),
-        (["--to=grouped-query"], "heads", MODELS),
-        (["--to=latent"], "inputs", [*MODELS, *NARROW]),
+        (["--query-mixing=own"], [*MODELS, *NARROW, *SHARING]),
+        (["--query-mixing=full"], [*MODELS, *NARROW]),
+        (["--query-mixing=diagonal"], [*MODELS, *NARROW]),
+        (["--to=headsize"], [*MODELS, *NARROW]),
+        (["--to=grouped-query"], MODELS),
+        (["--to=latent"], [*MODELS, *NARROW]),
     ],
     ids=lambda value: value[0] if isinstance(value, list) and isinstance(value[0], str) else "",
 )
-@pytest.mark.parametrize("seen", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_full_size_is_exact(options: list[str], size: str, models: list, seen: bool) -> None:
+def test_full_size_is_exact(options: list[str], models: list) -> None:
     """Logits of the whole model, with padding and causal masks."""
     for arch, given in models:
         found = trained(arch, **given)
         places = attentions(found.model)
         target = target_of(*options)
         sizes = {place: target.largest(place.module) for place in places}
-        model, prices = converted(found, sizes, *options, seen=seen)
+        model, prices = converted(found, sizes, *options)
         expected, logits = found.model(**inputs(found))[0], model(**inputs(found))[0]
         real = expected.isfinite()
         assert (logits - expected)[real].abs().max() < 1e-8, (arch, given)
@@ -113,19 +110,6 @@ def test_a_freer_query_never_loses_more(seed: int, size: int) -> None:
         alone = part.key_price(*separate(part.maps, part.statistics, size // H))
         assert alone == pytest.approx(prices["separate"])
         assert prices["own"] < alone
-
-
-@pytest.mark.parametrize(("seed", "size"), [(2, 2), (2, 3), (4, 2)])
-def test_full_mixing_sweeps_to_the_end(
-    monkeypatch: pytest.MonkeyPatch, seed: int, size: int
-) -> None:
-    """As many sweeps as change the price; one does not do, by per cents."""
-    part = attention(seed)
-    pooled = part.statistics.key_fisher.mean(0).expand(H, -1, -1)
-    part.statistics = replace(part.statistics, key_fisher=pooled)
-    usual = price(part, shared(part, "full", size))
-    monkeypatch.setattr(low_rank, "SWEEPS", 60)
-    assert usual == pytest.approx(price(part, shared(part, "full", size)), rel=2e-3)
 
 
 def test_heads_that_are_equal_have_a_diagonal() -> None:

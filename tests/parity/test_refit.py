@@ -160,25 +160,18 @@ def test_a_model_in_half_precision_keeps_it(dtype: torch.dtype) -> None:
 
 CHANGES = {
     "price": ("transformer", lambda model, **read: prune(model, 8, **read)),
-    "keep": ("transformer", lambda model, **read: prune(model, keep=2, **read)),
-    "random": ("transformer", lambda model, **read: prune(model, 8, random=1, **read)),
-    "retained": ("transformer", lambda model, **read: prune(model, retained=KEPT, **read)),
     "gated": ("transformer_gated_heads", lambda model, **read: prune(model, 20, **read)),
     "language model": ("transformer_lm", lambda model, **read: prune(model, 4, **read)),
-    **{
-        kind: ("transformer", lambda model, kind=kind, size=size, **read: convert(
-            model, kind, size, **read
-        ))
-        for kind, size in (("collab", 4), ("headsize", 8), ("grouped-query", 1), ("latent", 4))
-    },
-}  # fmt: skip
+    "retained": ("transformer", lambda model, **read: prune(model, retained=KEPT, **read)),
+    "converted": ("transformer", lambda model, **read: convert(model, "latent", 4, **read)),
+}
 
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_pruned_and_converted_models_are_refitted(
     change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By ``prune`` with every choice of heads and ``convert`` to every kind: they lose less."""
+    """By ``prune`` and by ``convert``: they lose less."""
     arch, make = CHANGES[change]
     options = {"use_plasma_view": False, "sample_break_mode": "eos"} if "_lm" in arch else {}
     for path in toy_checkpoints.COPY.iterdir():  # of two tasks

@@ -38,9 +38,7 @@ from fairseq_compat import checkpoints
 
 USES: dict[str, Callable[[Trained, Any], float | None]] = {
     "convert": lambda model, found: convert(model, size=8, statistics=found).price,
-    "spread": lambda model, found: convert(model, "latent", cache=0.25, statistics=found).price,
     "prune": lambda model, found: prune(model, 3, statistics=found).price,
-    "prune all alike": lambda model, found: prune(model, keep=2, statistics=found).price,
 }
 
 
