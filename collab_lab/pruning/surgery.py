@@ -34,6 +34,11 @@ from fairseq_collab.models.base import UNSUPPORTED
 from fairseq_collab.models.layers import is_copy
 from fairseq_collab.models.variants import family_of
 
+#: Options with which no model of ours can be built, or no block fitted, and why.
+_UNSUPPORTED = UNSUPPORTED | {
+    f"scale_{part}": f"--scale-{part} changes a block, which no refit knows"
+    for part in ("attn", "fc", "resids")
+}
 HEADSIZE, LM_HEADSIZE = "transformer_headsize_n", "transformer_lm_headsize_n"
 
 #: The heads to keep, counted from 0, by attention type and layer.
@@ -142,8 +147,8 @@ def weights_of(trained: Trained) -> dict[str, Tensor]:
 
 
 def check_options(trained: Trained) -> None:
-    """Raise UserError for an option of the training with which no model of ours can be built."""
-    for option, reason in UNSUPPORTED.items():
+    """Raise UserError for an option of the training with which nothing can be changed."""
+    for option, reason in _UNSUPPORTED.items():
         if trained.options.get(option) and option not in ignored_options(trained):
             todo = "nothing can be converted or pruned in a model that was trained with it"
             raise UserError(reason, trained.path, todo)

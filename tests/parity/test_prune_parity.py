@@ -43,7 +43,6 @@ SOURCES: dict[str, tuple[str, dict[str, Any]]] = {
     "language model": (LM, {"share_decoder_input_output_embed": True}),
     "language model, other input size": (LM, {"decoder_input_dim": 8, "decoder_output_dim": 12}),
     "language model, options that it ignores": (LM, SCALED),
-    "language model, scaled": (LM_HEADSIZE, SCALED),
     "language model, grouped": (LM_GROUPED, {"head_groups": "2", **ADAPTIVE}),
 }
 #: Fewer heads in every attention, another number in each.

@@ -340,6 +340,12 @@ def test_options_of_the_training(
         function(model, **arguments)
 
 
+@pytest.mark.parametrize("option", ["scale_attn", "scale_fc", "scale_resids"])
+def test_blocks_that_no_refit_knows(option: str) -> None:
+    with refusing(f"--{option.replace('_', '-')}", "nothing can be converted or pruned"):
+        in_memory("transformer_lm_headsize_n", **{option: True})
+
+
 def test_a_language_model_whose_option_fairseq_ignores() -> None:
     model = in_memory("transformer_lm", scale_heads=True, max_target_positions=40)
     converter = Converter(model, Collaborative(), collect(model, [sample(lm=True)]))
