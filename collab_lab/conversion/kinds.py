@@ -247,10 +247,9 @@ def shared_keys(
     ``mixing`` is own, or a key of :data:`.MIXED`.
     """
     if mixing == "own":
-        shared = best_shared_key(trained.maps, trained.statistics, size, steps)
-        return separate_queries(trained, shared.query, shared.key.unsqueeze(0))
+        queries, key = best_shared_key(trained.maps, trained.statistics, size, steps)
+        return separate_queries(trained, queries, key.unsqueeze(0))
     shared = MIXED[mixing](trained.maps, trained.statistics, size)
-    assert shared.mixing is not None
     weights = projections(shared.query.unsqueeze(0), shared.key.unsqueeze(0))
     weights["mixing"] = shared.mixing / trained.scale
     return trained.state(weights), trained.key_price(shared.queries(), shared.key.unsqueeze(0))

@@ -13,7 +13,6 @@ from toy_reparametrize import converted, inputs, target_of, trained
 
 from collab_lab.conversion.low_rank import MIXED, separate
 from collab_lab.conversion.shared_projection import (
-    Shared,
     WeightedMaps,
     best_shared_key,
     first_projection,
@@ -92,12 +91,16 @@ def attention(seed: int = 1) -> TrainedAttention:
     return part
 
 
-def shared(part: TrainedAttention, mixing: str, size: int) -> Shared:
-    return {**MIXED, "own": best_shared_key}[mixing](part.maps, part.statistics, size)
+def shared(part: TrainedAttention, mixing: str, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Queries of each head, and their key."""
+    if mixing == "own":
+        return best_shared_key(part.maps, part.statistics, size)
+    made = MIXED[mixing](part.maps, part.statistics, size)
+    return made.queries(), made.key
 
 
-def price(part: TrainedAttention, shared: Shared) -> float:
-    return part.key_price(shared.queries(), shared.key.unsqueeze(0))
+def price(part: TrainedAttention, shared: tuple[torch.Tensor, torch.Tensor]) -> float:
+    return part.key_price(shared[0], shared[1].unsqueeze(0))
 
 
 @pytest.mark.parametrize("size", [1, 3, 8, 15])
@@ -166,7 +169,7 @@ def test_the_error_of_a_shared_projection_is_its_price() -> None:
     )
     bits = 2 * math.log(2)
     made = best_shared_key(part.maps, part.statistics, 5)
-    assert price(part, made) == pytest.approx(squared_error([keys], made.key) / bits)
+    assert price(part, made) == pytest.approx(squared_error([keys], made[1]) / bits)
     down, key_up, value_up = latents(part.maps, part.statistics, 9)
     found = part.key_price(part.maps.queries, down @ key_up)
     found += part.value_price(down @ value_up, part.maps.out)
@@ -204,12 +207,10 @@ def test_the_start_of_training_is_balanced() -> None:
     queries, keys = separate(part.maps, part.statistics, 2)
     sides = ((queries, part.statistics.query_moment), (keys, part.statistics.key_fisher))
     toy.close(*((side.mT @ metric @ side).diagonal(dim1=1, dim2=2) for side, metric in sides))
-    for mixing in ("own", "full"):
-        made = shared(part, mixing, 5)
-        if made.mixing is None:
-            toy.close(made.query.square().mean((0, 1)), made.key.square().mean(0))
-        else:
-            toy.close(made.mixing.square().sum(), torch.tensor(5.0))
+    queries, key = shared(part, "own", 5)
+    toy.close(queries.square().mean((0, 1)), key.square().mean(0))
+    mixing = MIXED["full"](part.maps, part.statistics, 5).mixing
+    toy.close(mixing.square().sum(), torch.tensor(5.0))
     heads = WeightedMaps.values(part.maps, part.statistics)
     out, values = grouped(heads, part.maps.out, 2)
     toy.close(values.square().mean(1), out.unflatten(0, (2, -1)).square().mean((1, 2)))
@@ -232,8 +233,7 @@ def test_heads_without_effect_have_no_price() -> None:
     ).ridged()
     zeros = part.maps._replace(queries=torch.zeros_like(part.maps.queries))
     for maps, statistics in ((zeros, part.statistics), (part.maps, silent)):
-        for make in (best_shared_key, *MIXED.values()):
-            made = make(maps, statistics, 4)
-            assert made.key.isfinite().all()
-            assert made.queries().isfinite().all()
+        part.maps, part.statistics = maps, statistics
+        for mixing in ("own", *MIXED):
+            assert all(one.isfinite().all() for one in shared(part, mixing, 4))
         assert all(one.isfinite().all() for one in latents(maps, statistics, 4))
