@@ -48,7 +48,6 @@ class Prices(NamedTuple):
 
     def heads(self, attention: Attention) -> list[float]:
         """The price of removing each head alone."""
-        self._check(attention)
         return head_prices(attention.module, self.statistics[attention])
 
     def sizes(self, attention: Attention, bits: int = 0) -> dict[str, list[Point]]:
@@ -57,17 +56,11 @@ class Prices(NamedTuple):
         Args:
             bits: of a number in the KV cache: 8, 4, or 0 without rounding.
         """
-        self._check(attention)
         return {
             kind: [point for point in converter.curve(attention) if point.bits == bits]
             for kind, converter in self.converters.items()
             if bits or kind != "headsize"
         }
-
-    def _check(self, attention: Attention) -> None:
-        if attention not in self.statistics:
-            todo = "give a key of its statistics: for attention in PRICES.statistics"
-            raise UserError(f"no attention with heads: {attention}", "prices", todo)
 
     def __repr__(self) -> str:
         known = f"{len(self.statistics)} attentions, {', '.join(self.converters)}"

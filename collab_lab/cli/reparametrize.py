@@ -61,28 +61,25 @@ def _add_sizes(parser: argparse.ArgumentParser) -> None:
     _add_size(
         sizes, "--key-dim", "K",
         "key width of all attentions; exact at heads times head size",
-        "0 keeps a layer's heads",
     )  # fmt: skip
     _add_size(
         sizes, "--key-value-heads", "G",
         "with --to grouped-query: number of key/value heads, a divisor of the heads",
-        "0 keeps a layer's heads",
     )  # fmt: skip
     _add_size(
         sizes, "--latent-dim", "R",
         "with --to latent: width of the vector per token from which an attention makes keys and "
         "values; exact at the width of the input",
-        "0 keeps a layer's heads, with its input as latent",
     )  # fmt: skip
 
 
-def _add_size(group: Any, option: str, metavar: str, whole: str, none: str) -> None:
+def _add_size(group: Any, option: str, metavar: str, whole: str) -> None:
     """The option of a size, and those of the attention types."""
     group.add_argument(option, type=int, metavar=metavar, help=whole)
     for type_ in ATTENTION_TYPES:
         group.add_argument(
             f"{option}-in-{type_}", metavar=f"{metavar},...",
-            help=f"one number, or one per layer; {none}",
+            help="one number, or one per layer; 0 keeps a layer's heads",
         )  # fmt: skip
 
 

@@ -28,7 +28,7 @@ from fairseq_collab.attention import SeparateAttention
 from fairseq_collab.attention.rounding import BITS
 from fairseq_collab.models.base import HeadModel
 from fairseq_collab.models.options import listed_values
-from fairseq_collab.models.variants import COLLABORATIVE, SEPARATE, family_of
+from fairseq_collab.models.variants import family_of
 
 
 def check(trained: Trained, target: Target) -> None:
@@ -54,7 +54,6 @@ def check(trained: Trained, target: Target) -> None:
             problem = f"{attention} has {module.num_heads} heads and {expected}"
             todo = "models with pruned heads cannot be converted"
             raise UserError(problem, trained.path, todo)
-        target.check(attention, trained.path)
     check_known(trained.model, trained.path)
 
 
@@ -62,13 +61,12 @@ def target_arch(trained: Trained, target: Target) -> str:
     """The architecture with heads of ``target`` that goes with a model."""
     model, path = trained.model, trained.path
     family = family_of(type(model))
-    convertible = (SEPARATE, COLLABORATIVE) if target.variant is COLLABORATIVE else (SEPARATE,)
-    if family is None or (isinstance(model, HeadModel) and model.variant not in convertible):
+    if family is None or (isinstance(model, HeadModel) and model.variant not in target.convertible):
         raise UserError(
             f"a {type(model).__name__} cannot be converted to {target.heads_name}",
             path,
             "give a transformer, transformer_lm, transformer_headsize_n or, for narrower shared "
-            "keys, transformer_collab",
+            "keys with own queries, transformer_collab",
         )
     return f"{family.prefix}{target.variant.name}"
 

@@ -7,14 +7,12 @@ into the queries.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
 
 from torch import Tensor
 
 from collab_common import ATTENTION_TYPES
-from collab_common.errors import UserError
 from collab_lab.conversion import SIZES
 from collab_lab.conversion.low_rank import MIXED, separate
 from collab_lab.conversion.shared_projection import (
@@ -25,7 +23,6 @@ from collab_lab.conversion.shared_projection import (
     latents,
 )
 from collab_lab.pricing.bits import TrainedAttention
-from collab_lab.trained.attentions import Attention
 from fairseq_collab.attention import CollaborativeAttention
 from fairseq_collab.attention.collaborative import widest_key
 from fairseq_collab.models.base import Variant
@@ -45,6 +42,8 @@ class Target:
     variant: ClassVar[Variant]
     heads_name: ClassVar[str]
     size_name: ClassVar[str]
+    #: Our heads that can be converted, next to fairseq's own.
+    convertible: tuple[Variant, ...] = (SEPARATE,)
     #: Parts of standard heads that must have the size d/H: keys, values.
     standard_sized: tuple[str, ...] = ()
     #: Whether all attentions have one size, those of the encoder, too.
@@ -71,9 +70,6 @@ class Target:
     def must_convert(module: Any) -> bool:
         """Whether an attention without a given size is converted, too, at its full size."""
         return False
-
-    def check(self, attention: Attention, path: Path) -> None:
-        """Raise UserError for options, other than sizes, that do not fit an attention."""
 
     def out_of_range(self, module: Any, size: int) -> str | None:
         """The sizes that an attention can have, if ``size`` is none of them."""
@@ -114,11 +110,8 @@ class Collaborative(Target):
     def __init__(self, query_mixing: str = "own"):
         self.query_mixing = query_mixing
         self.options = {"attention_scale": "embed", "query_mixing": query_mixing}
-
-    def check(self, attention: Attention, path: Path) -> None:
-        if self.query_mixing != "own" and self.must_convert(attention.module):
-            problem = "its heads share keys already; only own queries narrow them exactly"
-            raise UserError(f"{attention}: {problem}", path, "give --query-mixing own")
+        if query_mixing == "own":  # which alone narrows shared keys exactly
+            self.convertible = (SEPARATE, COLLABORATIVE)
 
     def largest(self, module: Any) -> int:
         widest = widest_key(self.query_mixing, module.embed_dim, module.kdim)

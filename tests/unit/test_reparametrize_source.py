@@ -12,6 +12,7 @@ from toy_reparametrize import HERE, TARGET, target_of, trained
 from collab_common import ATTENTION_TYPES, AttentionType
 from collab_lab.cli.reparametrize import build_parser
 from collab_lab.conversion import converter
+from collab_lab.conversion.kinds import Collaborative
 from collab_lab.trained.checkpoint import Trained
 
 
@@ -77,3 +78,7 @@ def test_other_models_are_refused() -> None:
     for model in (latent, derived, toy.model("lstm", criterion="", **sizes)):
         with refusing(type(model).__name__):
             converter.target_arch(Trained(HERE, {}, model, None), TARGET)
+    shared = Trained(HERE, {}, toy.model("transformer_collab"), None)
+    assert converter.target_arch(shared, TARGET)
+    with refusing("own queries"):
+        converter.target_arch(shared, Collaborative("full"))

@@ -84,8 +84,6 @@ def test_statistics_of_another_model(use: str, tmp_path: Path) -> None:
     ):
         with pytest.raises(UserError):
             USES[use](model, foreign)
-    with pytest.raises(UserError):
-        prices(model, sentences=9).heads("encoder")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("options", [{}, {"layernorm_embedding": True}])
