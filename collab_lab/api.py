@@ -269,7 +269,7 @@ def prune(
         if same_on_each_side:
             order = choices.equal_on_each_side(order, number or 0)
         else:
-            order = order[:number] if keep is None else choices.down_to(keep, model.heads, order)
+            order = order[:number] if keep is None else choices.down_to(keep, order)
         retained, rise = choices.without(model.heads, order)
         price = rise if random is None else None
     result = surgery.pruned(whole, retained)

@@ -187,8 +187,11 @@ def candidates(
     """A candidate of each kind of heads; and why other kinds have none."""
     proposed: list[Candidate] = []
     rejected: dict[str, str] = {}
-    kinds = {kind.heads_name: partial(converted, kind()) for kind in TARGETS.values()}
-    for name, propose in {**kinds, "fewer heads": fewer_heads}.items():
+    ways: dict[str, Callable[..., Candidate]] = {
+        **{kind.heads_name: partial(converted, kind()) for kind in TARGETS.values()},
+        "fewer heads": fewer_heads,
+    }
+    for name, propose in ways.items():
         try:
             proposed.append(propose(name, trained, statistics, shares))
         except UserError as error:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, product
 from typing import NamedTuple
 
@@ -73,13 +73,12 @@ def without(heads: HeadCounts, removed: Iterable[Removal]) -> tuple[Retained, fl
     return retained, price
 
 
-def down_to(keep: int, heads: HeadCounts, removals: Iterable[Removal]) -> list[Removal]:
-    """The first removals of each attention that leave it ``keep`` heads."""
-    removed, numbers = [], Counter[Attention]()
+def down_to(keep: int, removals: Sequence[Removal]) -> list[Removal]:
+    """The first removals of each attention, of those of all its heads, that leave it ``keep``."""
+    left, removed = Counter(removal.attention for removal in removals), []
     for removal in removals:
-        attention = removal.attention
-        if numbers[attention] < heads[attention.type][attention.layer] - keep:
-            numbers[attention] += 1
+        if left[removal.attention] > keep:
+            left[removal.attention] -= 1
             removed.append(removal)
     return removed
 
@@ -93,19 +92,13 @@ def equal_on_each_side(removals: Iterable[Removal], number: int) -> list[Removal
     Raises:
         UserError: a side would lose all.
     """
-    orders: dict[Attention, list[Removal]] = {}
+    sides: dict[bool, list[Removal]] = {}
     for removal in removals:
-        orders.setdefault(removal.attention, []).append(removal)
-    by_side: dict[bool, list[list[Removal]]] = {}
-    for attention, order in orders.items():
-        by_side.setdefault(attention.type == "encoder", []).append(order)
-    removed = [  # by side and number of heads that stay
-        [
-            [removal for order in side for removal in order[: len(order) - kept]]
-            for kept in range(1, min(map(len, side)) + 1)
-        ]
-        for side in by_side.values()
-    ]
+        sides.setdefault(removal.attention.type == "encoder", []).append(removal)
+    removed = []  # by side and number of heads that stay
+    for side in sides.values():
+        fewest = min(Counter(removal.attention for removal in side).values())
+        removed.append([down_to(kept, side) for kept in range(1, fewest + 1)])
     ways = [[*chain(*way)] for way in product(*removed)]
     most = max(map(len, ways))
     if number > most:

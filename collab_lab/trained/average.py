@@ -37,7 +37,7 @@ def average_checkpoints(
         UserError: an input cannot be read, does not match the others or is not finite, or
             the result cannot be written.
     """
-    first, *others = map(os.fspath, paths)
+    first, *others = [os.fspath(path) for path in paths]
     newest, known = checkpoints.read(first), {sha256(Path(first)): first}
     function, model = function_options(newest), newest.pop("model")
     names, kinds = checkpoints.first_names(model), {n: _kind(w) for n, w in model.items()}
