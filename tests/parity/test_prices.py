@@ -389,15 +389,3 @@ def test_removed_heads_cost_what_no_refit_makes_up_for(seed: int) -> None:
         assert price == pytest.approx(min(prices.values()))
         assert prices[head] == pytest.approx(price)
     assert removed == {*range(H)}
-
-
-def test_a_head_that_others_repeat_is_free() -> None:
-    """Two heads that write the same cost nothing apart, and much together."""
-    module, statistics = attention(0)
-    h = torch.randn(50, H * SIZE)
-    h[:, SIZE : 2 * SIZE] = h[:, :SIZE] @ torch.randn(SIZE, SIZE)
-    twins = replace(statistics, head_covariance=h.T.cov())
-    prices, order = head_prices(module, twins), [*removal_order(module, twins)]
-    assert max(prices[:2]) < 0.1 * min(prices[2:])
-    assert order[0][1] in (0, 1)
-    assert {order[0][1], order[1][1]} != {0, 1}
