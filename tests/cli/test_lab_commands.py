@@ -18,11 +18,6 @@ from refusals import refusing
 
 from collab_common import ATTENTION_TYPES
 from collab_lab.advice import advisor
-<<<<<<< HEAD
-from collab_lab.api import Converted
-=======
-from collab_lab.analysis import stages
->>>>>>> 9e4918e2 (reparametrize prints what it made; --check returns lines; one function opens a model; one check of given heads)
 from collab_lab.cli import advise
 from collab_lab.cli import main as cli
 from collab_lab.cli.main import main
