@@ -177,7 +177,7 @@ def convert(
     found = collect(model, batches) if statistics is None else statistics
     converter = Converter(model, target, found)
     if cache is not None:
-        sizes, bits = converter.spread({"cache": cache}, bits)
+        sizes, bits, _ = converter.spread({"cache": cache}, bits)
     elif bits is None:
         bits = converter.own_bits
     result, prices_of = converter.convert(sizes, bits)

@@ -209,11 +209,7 @@ def converted(
 ) -> Candidate:
     """The conversion with its widths spread over attentions; UserError if it is impossible."""
     converter = Converter(trained, target, statistics)
-    sizes, bits = converter.spread(shares)
-    chosen = {a: (sizes.get(a, 0), bits.get(a, 0)) for a in {**sizes, **bits}}
-    price = sum(
-        p.price for a in chosen for p in converter.curve(a) if (p.size, p.bits) == chosen[a]
-    )
+    sizes, bits, price = converter.spread(shares)
     words = ["--to", target.to]
     option = f"--{target.size_option.replace('_', '-')}"
     if target.one_size:

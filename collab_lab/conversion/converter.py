@@ -247,8 +247,8 @@ class Converter:
 
     def spread(
         self, shares: Mapping[str, float], bits: Mapping[Attention, int] | None = None
-    ) -> tuple[dict[Attention, int], dict[Attention, int]]:
-        """Sizes and bits that keep these shares of the model's costs at the least price.
+    ) -> tuple[dict[Attention, int], dict[Attention, int], float]:
+        """Sizes and bits that keep shares of the model's costs at the least price, and this price.
 
         Encoder self-attention has no KV cache: for a share of the cache alone it is left alone.
 
@@ -288,7 +288,7 @@ class Converter:
         sizes = {attention: p.size for attention, p in points.items() if p.size}
         chosen = {attention: p.bits for attention, p in points.items() if p.bits}
         check_sizes(sizes, self.trained, self.target)
-        return sizes, chosen
+        return sizes, chosen, sum(p.price for p in points.values())
 
     def _curve(self, attention: Attention) -> list[Point]:
         """An attention at all sizes of a grid and all bits, before L-BFGS; size 0: as it is."""

@@ -97,12 +97,9 @@ class Statistics:
 
     def ridged(self) -> Statistics:
         """With :data:`RIDGE` on every metric."""
-        metrics = {
-            name: metric
-            for name, metric in vars(self).items()
-            if name not in ("value_mean", "inputs")
-        }
-        return replace(self, **{name: ridged(metric) for name, metric in metrics.items()})
+        others = ("value_mean", "inputs")
+        metrics = {name: ridged(one) for name, one in vars(self).items() if name not in others}
+        return replace(self, **metrics)
 
 
 def ridged(metric: Tensor) -> Tensor:
