@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
-from collab_common import AttentionType
-from collab_common.errors import UserError
-from collab_lab.conversion import check_arguments as conversion_arguments
+from collab_common import ATTENTION_TYPES, AttentionType
+from collab_common.errors import UserError, reject_unused
 from collab_lab.conversion.converter import Converter, check, chosen_bits, chosen_sizes
 from collab_lab.conversion.kinds import TARGETS, Collaborative, GroupedQuery, Latent, Narrower
 from collab_lab.metrics.loss import mean_bits
 from collab_lab.pricing.bits import Point
 from collab_lab.pricing.heads import head_prices
 from collab_lab.pricing.statistics import Statistics, collect, matched
-from collab_lab.pruning import check_arguments as pruning_arguments
 from collab_lab.pruning import choices, surgery
 from collab_lab.pruning.surgery import Retained
 from collab_lab.refit import refit
 from collab_lab.trained.attentions import Attention
 from collab_lab.trained.checkpoint import Trained, samples
+from fairseq_collab.attention.collaborative import QUERY_MIXINGS
 
 #: Kinds of heads that :func:`prices` tells the prices of.
 PRICED = {
@@ -48,7 +48,6 @@ class Prices(NamedTuple):
 
     def heads(self, attention: Attention) -> list[float]:
         """The price of removing each head alone."""
-        self._check(attention)
         return head_prices(attention.module, self.statistics[attention])
 
     def sizes(self, attention: Attention, bits: int = 0) -> dict[str, list[Point]]:
@@ -57,17 +56,11 @@ class Prices(NamedTuple):
         Args:
             bits: of a number in the KV cache: 8, 4, or 0 without rounding.
         """
-        self._check(attention)
         return {
             kind: [point for point in converter.curve(attention) if point.bits == bits]
             for kind, converter in self.converters.items()
             if bits or kind != "headsize"
         }
-
-    def _check(self, attention: Attention) -> None:
-        if attention not in self.statistics:
-            todo = "give a key of its statistics: for attention in PRICES.statistics"
-            raise UserError(f"no attention with heads: {attention}", "prices", todo)
 
     def __repr__(self) -> str:
         known = f"{len(self.statistics)} attentions, {', '.join(self.converters)}"
@@ -123,9 +116,8 @@ def convert(
     size: int | None = None,
     *,
     by_type: Mapping[AttentionType, int | str | None] | None = None,
-    shares: Mapping[str, float] | None = None,
+    cache: float | None = None,
     query_mixing: str | None = None,
-    value_heads: int | None = None,
     cache_bits: str | int | None = "auto",
     statistics: Mapping[Attention, Statistics] | None = None,
     subset: str = "train",
@@ -139,11 +131,10 @@ def convert(
         size: of all attentions: key width in all, number of key/value heads, or latent width.
         by_type: sizes by attention type: a number, or one per layer (``"64,32"``); 0 leaves the
             heads as they are.
-        shares: in place of sizes, what is to remain of the whole model's ``cache``, ``parameters``
-            or ``multiply-adds`` (0 to 1); sizes are spread at the least price.  A cache is measured
-            in bytes, scales and offsets included, against one of 16-bit numbers.
+        cache: in place of sizes, what is to remain of the bytes of the whole model's KV cache in
+            16-bit numbers (0 to 1), scales and offsets included; sizes are spread at the least
+            price.
         query_mixing: of shared keys: ``own`` (default), ``full`` or ``diagonal``.
-        value_heads: of shared keys: number of values; None leaves them.
         cache_bits: of a number in the KV cache: 8, 4, or None for no rounding; or a text with one
             for each cache (``"4,8"``: decoder layers, then cross-attention; 0 for no rounding).
             ``auto`` chooses them for each attention where a share of the cache is given, and else
@@ -157,19 +148,36 @@ def convert(
         UserError: the model has no counterpart, a size or share is out of range, the statistics
             are of another model, or an argument has no effect.
     """
-    conversion_arguments(to, size, by_type or {}, shares or {}, query_mixing, value_heads)
-    target = TARGETS[to](query_mixing or "own", value_heads)
+    if to not in TARGETS:
+        raise UserError(f"{to!r} is none of {', '.join(TARGETS)}", "--to")
+    if query_mixing not in (None, *QUERY_MIXINGS):
+        problem = f"{query_mixing!r} is none of {', '.join(QUERY_MIXINGS)}"
+        raise UserError(problem, "--query-mixing")
+    if to != "collab":
+        reject_unused("needs --to collab", query_mixing=query_mixing)
+    target = Collaborative(query_mixing or "own") if to == "collab" else TARGETS[to]()
+    named = {type_: value for type_, value in (by_type or {}).items() if value is not None}
+    if unknown := sorted({*named} - {*ATTENTION_TYPES}):
+        raise UserError(f"{unknown[0]!r} is none of {', '.join(ATTENTION_TYPES)}", "by_type")
+    if target.one_size:
+        options = {f"{target.size_option}_in_{type_}": value for type_, value in named.items()}
+        reject_unused("does not go with --to headsize: give --key-dim", **options)
+    if (size is not None or bool(named)) + (cache is not None) != 1:
+        option = f"--{target.size_option.replace('_', '-')}"
+        raise UserError(f"give either --cache or sizes ({option} or {option}-in-TYPE)")
+    if cache is not None and not 0 <= cache <= 1:
+        raise UserError(f"must be a number from 0 to 1, not {cache!r}", "--cache")
     check(model, target)
     bits = None if cache_bits == "auto" else chosen_bits(cache_bits, model)
-    sizes = {} if shares else chosen_sizes(size, by_type or {}, model, target)
-    if not (shares or sizes or bits):
+    sizes = chosen_sizes(size, named, model, target) if cache is None else {}
+    if cache is None and not (sizes or bits):
         todo = "every size is 0: give at least one"
         raise UserError("no attention is left to convert", model.path, todo)
     batches = samples(model, subset, sentences)
     found = collect(model, batches) if statistics is None else statistics
     converter = Converter(model, target, found)
-    if shares:
-        sizes, bits = converter.spread(shares, bits)
+    if cache is not None:
+        sizes, bits, _ = converter.spread({"cache": cache}, bits)
     elif bits is None:
         bits = converter.own_bits
     result, prices_of = converter.convert(sizes, bits)
@@ -228,16 +236,28 @@ def prune(
             or in its cross-attention, the statistics are of another model, or an argument has no
             effect.
     """
-    pruning_arguments(
-        number=number, keep=keep, retained=retained, types=types, random=random,
-        statistics=statistics, same_on_each_side=same_on_each_side,
-    )  # fmt: skip
+    if [number, keep, retained].count(None) != 2:
+        problem = "give one of: a number of heads to remove, a number to keep, the heads to keep"
+        raise UserError(problem)
+    same = same_on_each_side or None
+    if retained is not None:
+        reason = "has no effect where the heads are given"
+        reject_unused(reason, types=types, random=random, same_on_each_side=same)
+    if same:
+        reject_unused("contradicts --same-on-each-side", keep=keep, types=types)
+    if retained is not None or random is not None:
+        reject_unused("is of the choice by price", statistics=statistics)
     surgery.check_heads(model)
-    heads = choices.heads_of_types(model, types)
-    if keep is not None:
-        choices.check_enough(heads, keep)
-    elif not 0 <= (number or 0) <= sum(map(sum, heads.values())):
-        raise UserError(f"cannot remove {number} heads: it has {heads} by layer", model.path)
+    named = ATTENTION_TYPES if types is None else types
+    heads = {type_: model.heads.get(type_, []) for type_ in named}
+    for type_ in types or ():
+        if not heads[type_]:
+            raise UserError(f"the model has no {type_} attention", model.path, "--types")
+    counts = [*chain.from_iterable(heads.values())]
+    few = keep is not None and not 1 <= keep <= min(counts, default=0)
+    if few or not 0 <= (number or 0) <= sum(counts):
+        asked = f"remove {number} heads" if keep is None else f"keep {keep} heads of each"
+        raise UserError(f"cannot {asked}: it has {heads} by layer", model.path)
     batches, whole, price = samples(model, subset, sentences), choices.without_gates(model), None
     if retained is None:
         if random is not None:
@@ -249,7 +269,7 @@ def prune(
         if same_on_each_side:
             order = choices.equal_on_each_side(order, number or 0)
         else:
-            order = order[:number] if keep is None else choices.down_to(keep, model.heads, order)
+            order = order[:number] if keep is None else choices.down_to(keep, order)
         retained, rise = choices.without(model.heads, order)
         price = rise if random is None else None
     result = surgery.pruned(whole, retained)

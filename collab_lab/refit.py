@@ -50,29 +50,20 @@ class Block(NamedTuple):
 
     Attributes:
         last: the linear map that ends ``f``.
-        closing: what follows ``f``: a layer norm with ``--scale-attn``, else None.
-        skip: factor of the residual ``x`` with ``--scale-resids``, else None.
     """
 
     f: Callable[[Tensor, Call], Tensor]
     last: nn.Linear
     norm: nn.Module
     norm_first: bool
-    closing: nn.Module | None = None
-    skip: Tensor | None = None
 
     def output(self, x: Tensor, call: Call) -> Tensor:
         """``f`` of the stream ``x (T, B, d)``."""
         return self.f(self.norm(x) if self.norm_first else x, call)
 
-    def residual(self, x: Tensor) -> Tensor:
-        """What the block hands on of the stream."""
-        return x if self.skip is None else x * self.skip
-
     def stream(self, x: Tensor, output: Tensor) -> Tensor:
         """The stream after the block."""
-        x = self.residual(x) + (output if self.closing is None else self.closing(output))
-        return x if self.norm_first else self.norm(x)
+        return x + output if self.norm_first else self.norm(x + output)
 
 
 def blocks(layer: Any) -> list[Block]:
@@ -98,18 +89,15 @@ def blocks(layer: Any) -> list[Block]:
         return output
 
     def feed_forward(x: Tensor, call: Call) -> Tensor:
-        x = layer.activation_fn(layer.fc1(x))
-        norm = getattr(layer, "ffn_layernorm", None)  # with --scale-fc
-        output: Tensor = layer.fc2(x if norm is None else norm(x))
+        output: Tensor = layer.fc2(layer.activation_fn(layer.fc1(x)))
         return output
 
     first = layer.normalize_before
-    closing, skip = getattr(layer, "attn_ln", None), getattr(layer, "w_resid", None)
-    result = [Block(attend, layer.self_attn.out_proj, layer.self_attn_layer_norm, first, closing)]
+    result = [Block(attend, layer.self_attn.out_proj, layer.self_attn_layer_norm, first)]
     if is_decoder and layer.encoder_attn is not None:
         last, norm = layer.encoder_attn.out_proj, layer.encoder_attn_layer_norm
         result.append(Block(attend_to_source, last, norm, first))
-    return [*result, Block(feed_forward, layer.fc2, layer.final_layer_norm, first, None, skip)]
+    return [*result, Block(feed_forward, layer.fc2, layer.final_layer_norm, first)]
 
 
 class Stack:
@@ -166,8 +154,7 @@ def refit(changed: Trained, trained: Trained, batches: Sequence[Mapping[str, Any
     """Fit the last maps of all blocks of ``changed`` to ``trained`` on ``batches``, in place.
 
     Both models have the same layers; ``changed`` has heads of ours.  Sums are in double precision,
-    without padding.  A map that a layer norm follows is fitted to the output of the trained one,
-    without the difference of the streams.
+    without padding.
     """
     padding, models = trained.task.source_dictionary.pad(), (trained.model, changed.model)
     sources: list[Any] = [None, None]
@@ -205,9 +192,7 @@ def _refit_block(
             outputs.append(changed.output(x, own.calls[i]))
         hidden.append(seen[-1])
         wanted = trained.output(wanted_x, target.calls[i])
-        error = wanted - outputs[i]
-        if changed.closing is None:
-            error = error + changed.residual(wanted_x) - changed.residual(x)
+        error = wanted - outputs[i] + wanted_x - x
         h = functional.pad(hidden[i][of_words].double(), (0, 1), value=1.0)
         gram += h.T @ h
         product += h.T @ error[of_words].double()

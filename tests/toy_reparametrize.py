@@ -10,10 +10,8 @@ import toy
 from parity.test_prune_parity import trained as in_memory
 
 from collab_lab.cli.reparametrize import build_parser
-from collab_lab.conversion.base import Target
 from collab_lab.conversion.converter import Converter, check
-from collab_lab.conversion.kinds import TARGETS, Collaborative
-from collab_lab.pricing.statistics import collect
+from collab_lab.conversion.kinds import TARGETS, Collaborative, Target
 from collab_lab.trained.attentions import Attention
 from collab_lab.trained.checkpoint import Trained
 
@@ -23,7 +21,7 @@ HERE = Path("model.pt")
 def target_of(*options: str) -> Target:
     """What the command's options ask for."""
     args = build_parser().parse_args(["x", "--out=y", *options])
-    return TARGETS[args.to](args.query_mixing or "own", args.value_heads)
+    return Collaborative(args.query_mixing or "own") if args.to == "collab" else TARGETS[args.to]()
 
 
 TARGET = Collaborative()
@@ -55,15 +53,9 @@ def batch(found: Trained) -> dict[str, Any]:
     return {"net_input": net_input, "target": previous.roll(-1, 1).where(previous.ne(1), 1)}
 
 
-def converter(found: Trained, *options: str, seen: bool = True) -> Converter:
-    """With the statistics of :func:`batch`, or those that weigh all directions equally."""
-    statistics = collect(found, [batch(found)]) if seen else None
-    return Converter(found, target_of(*options), statistics)
-
-
 def converted(
-    found: Trained, sizes: dict[Attention, int], *options: str, seen: bool = False
+    found: Trained, sizes: dict[Attention, int], *options: str
 ) -> tuple[Any, dict[Attention, float]]:
-    """The model that the command's ``options`` make, and its prices."""
-    result, prices = converter(found, *options, seen=seen).convert(sizes)
+    """The model that the command's ``options`` make, and its prices: all directions count."""
+    result, prices = Converter(found, target_of(*options), None).convert(sizes)
     return result.model, prices

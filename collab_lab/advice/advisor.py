@@ -14,8 +14,8 @@ that cache r numbers.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,19 +23,18 @@ import numpy as np
 from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
 from collab_common.progress import bar
-from collab_lab.conversion import check_shares
-from collab_lab.conversion.base import Target, own_bits, point
-from collab_lab.conversion.converter import Converter, spelled
-from collab_lab.conversion.kinds import Collaborative, GroupedQuery, Latent, Narrower
+from collab_lab.advice import RESOURCES
+from collab_lab.conversion.converter import Converter, joined, spelled
+from collab_lab.conversion.kinds import TARGETS, Target
 from collab_lab.metrics.cost import totals
 from collab_lab.metrics.loss import sentence_losses
 from collab_lab.metrics.significance import Gain, gain_per_unit
-from collab_lab.pricing.bits import Point
+from collab_lab.pricing.bits import Point, own_bits, point
 from collab_lab.pricing.statistics import Statistics, collect
 from collab_lab.pruning.choices import removals, without, without_gates
 from collab_lab.pruning.surgery import check_heads, check_retained, pruned
 from collab_lab.refit import refit
-from collab_lab.trained.attentions import Attention, attentions
+from collab_lab.trained.attentions import Attention
 from collab_lab.trained.checkpoint import Trained, samples
 
 #: Candidates that are built and measured.
@@ -114,10 +113,11 @@ def advise(
     Raises:
         UserError: no candidate meets the targets, or one is out of range.
     """
-    check_shares(shares)
-    if not (shares and 0 < min(shares.values()) <= max(shares.values()) < 1 and most >= 0):
+    fits = {*shares} <= {*RESOURCES} and all(0 < share < 1 for share in shares.values())
+    if not (shares and fits and most >= 0):
         problem = f"{dict(shares)} with at most {most} bits lost is no target"
-        raise UserError(problem, todo="give shares above 0 and below 1, and bits from 0 up")
+        todo = f"give shares of {', '.join(RESOURCES)} above 0 and below 1, and bits from 0 up"
+        raise UserError(problem, todo=todo)
     trained = without_gates(trained)
     model_costs, now = totals(trained.model, rounded=False), totals(trained.model)
     if all(now[name] <= share * model_costs[name] for name, share in shares.items()):
@@ -187,10 +187,13 @@ def candidates(
     """A candidate of each kind of heads; and why other kinds have none."""
     proposed: list[Candidate] = []
     rejected: dict[str, str] = {}
-    for name, target in kinds(trained).items():
-        common = name, trained, statistics, shares
+    ways: dict[str, Callable[..., Candidate]] = {
+        **{kind.heads_name: partial(converted, kind()) for kind in TARGETS.values()},
+        "fewer heads": fewer_heads,
+    }
+    for name, propose in ways.items():
         try:
-            proposed.append(converted(target, *common) if target else fewer_heads(*common))
+            proposed.append(propose(name, trained, statistics, shares))
         except UserError as error:
             rejected[name] = reason_of(error)
     return proposed, rejected
@@ -201,43 +204,22 @@ def reason_of(error: UserError) -> str:
     return "; ".join(filter(None, (error.problem, error.todo)))
 
 
-def kinds(trained: Trained) -> dict[str, Target | None]:
-    """All that heads can be converted to, by name; None: some are removed."""
-    heads = math.gcd(*(a.module.num_heads for a in attentions(trained.model)))
-    groups = [number for number in range(1, heads) if heads % number == 0]
-    return {
-        "the same heads": Narrower(),
-        "latent heads": Latent(),
-        "grouped-query heads": GroupedQuery(),
-        "shared keys": Collaborative(),
-        **{f"shared keys, value heads: {g}": Collaborative(value_heads=g) for g in groups},
-        "fewer heads": None,
-    }
-
-
 def converted(
     target: Target, name: str, trained: Trained, statistics: Priced, shares: Shares
 ) -> Candidate:
     """The conversion with its widths spread over attentions; UserError if it is impossible."""
     converter = Converter(trained, target, statistics)
-    sizes, bits = converter.spread(shares)
-    chosen = {a: (sizes.get(a, 0), bits.get(a, 0)) for a in {**sizes, **bits}}
-    price = sum(
-        p.price for a in chosen for p in converter.curve(a) if (p.size, p.bits) == chosen[a]
-    )
+    sizes, bits, price = converter.spread(shares)
     words = ["--to", target.to]
-    if target.value_heads:
-        words += ["--value-heads", str(target.value_heads)]
     option = f"--{target.size_option.replace('_', '-')}"
     if target.one_size:
         words += [option, str(max(sizes.values()))]
     for type_, layers in trained.attentions.items():
         if layers and not target.one_size:
-            widths = ",".join(str(sizes.get(a, 0)) for a in layers)
-            words += [f"{option}-in-{type_}", widths]
+            words += [f"{option}-in-{type_}", joined(sizes.get(a, 0) for a in layers)]
     if bits:
-        of_caches = (bits.get(a, 0) for a in converter.attentions if a.type != "encoder")
-        words += ["--cache-bits", ",".join(map(str, of_caches))]
+        cached = (a for a in converter.attentions if a.type != "encoder")
+        words += ["--cache-bits", joined(bits.get(a, 0) for a in cached)]
 
     def make() -> tuple[Trained, float]:
         result, prices = converter.convert(sizes, bits)

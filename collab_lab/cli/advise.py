@@ -7,12 +7,12 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from collab_common import files
 from collab_common.command import amount, ranged
+from collab_common.files import write_atomic
+from collab_lab.advice import RESOURCES as COSTS
 from collab_lab.cli import options
-from collab_lab.conversion import RESOURCES as COSTS
 
 if TYPE_CHECKING:
     from collab_lab.advice.advisor import Advice, Final
@@ -37,9 +37,7 @@ def build_parser() -> argparse.ArgumentParser:
         "example: fairseq-collab advise average.pt data-bin --want cache=0.25 --out advice",
     )
     options.add_model(parser, data=None)
-    options.add_out(
-        parser, "DIR", "folder for the model, a page and its numbers, named after the target"
-    )
+    options.add_out(parser, "DIR", "folder for the model and a page, named after the target")
     parser.add_argument(
         "--want", nargs="+", required=True, type=parse, metavar="COST=SHARE",
         help="largest share of the model's cost that may remain: cache=0.5, parameters=0.8 or "
@@ -67,7 +65,7 @@ def command(final: Final, args: argparse.Namespace, stem: Path) -> str:
 def lines(advice: Advice, args: argparse.Namespace, stem: Path) -> Iterator[str]:
     """The answer, a table of the measured candidates, and how to make each."""
     from collab_lab.conversion.converter import spelled
-    from collab_lab.results.render import grid, num
+    from collab_lab.results.render import grid
 
     best = min(advice.finals, key=lambda final: final.lost.mean)
     asked = f"{spelled(dict(args.want))}, at most {args.max_loss:g} bits lost"
@@ -79,11 +77,8 @@ def lines(advice: Advice, args: argparse.Namespace, stem: Path) -> Iterator[str]
     yield "\nLosses are increases in bits per target token, without training; the given model has"
     yield f"{advice.bits:.4f}. Costs are shares of the given model's, its cache in 16-bit numbers."
     yield f"Predicted on {read} sentences of {args.subset}, measured on {valid} of valid."
-    ratios = [final.lost.mean / final.price for final in advice.finals if final.lost.significant]
-    if ratios:
-        ends = dict.fromkeys(num(end(ratios), ".1f") for end in (min, max))
-        yield f"Measured losses are {' to '.join(ends)} times the predicted ones."
-    yield from warnings(advice, args)
+    losses = ((final.name, final.price, final.lost.mean) for final in advice.finals)
+    yield from options.loss_warnings(args, losses)
     if answer and answer is not best:
         yield f"{best.name} loses no less than {answer.name} by the interval, and costs more."
     yield "valid chose the candidate: score it on other data (fairseq-collab score, compare)."
@@ -96,12 +91,6 @@ def lines(advice: Advice, args: argparse.Namespace, stem: Path) -> Iterator[str]
         yield f"\n{stem}.pt: {answer.name}"
 
 
-def warnings(advice: Advice, args: argparse.Namespace) -> list[str]:
-    """Where to doubt the predicted and the measured losses."""
-    losses = ((final.name, final.price, final.lost.mean) for final in advice.finals)
-    return options.loss_warnings(args, losses)
-
-
 def row(final: Final) -> list[str]:
     """A candidate's row of the table."""
     from collab_lab.results.render import interval, num
@@ -112,35 +101,12 @@ def row(final: Final) -> list[str]:
     return [final.name, num(final.price, "+.4f"), measured + unclear, *shares]
 
 
-def json_content(advice: Advice, args: argparse.Namespace, stem: Path) -> dict[str, Any]:
-    """The content of the JSON file."""
-    return {
-        "want": dict(args.want),
-        "max_loss": args.max_loss,
-        "loss": advice.bits,
-        "sentences": dict(zip(("predicted", "measured"), advice.sentences, strict=True)),
-        "candidates": [
-            {
-                "name": final.name,
-                "command": command(final, args, stem),
-                "predicted": final.price,
-                "measured": final.lost._asdict(),
-                "shares": final.shares,
-            }
-            for final in advice.finals
-        ],
-        "rejected": advice.rejected,
-        "warnings": warnings(advice, args),
-        "answer": advice.answer and advice.answer.name,
-    }
-
-
 def main(argv: Sequence[str]) -> int:
     """Run the command; the exit status is 1 if all candidates lose more than --max-loss."""
     args = build_parser().parse_args(argv)
     stem = args.out / "_".join(f"{resource}-{share:g}" for resource, share in args.want)
-    model, page, content = (stem.with_name(f"{stem.name}.{kind}") for kind in ("pt", "md", "json"))
-    options.check_new(args, model, page, content)
+    model, page = (stem.with_name(f"{stem.name}.{kind}") for kind in ("pt", "md"))
+    options.check_new(args, model, page)
     trained = options.model(args)
     from collab_lab import advise
 
@@ -151,8 +117,6 @@ def main(argv: Sequence[str]) -> int:
     if advice.answer:
         advice.answer.model.model.cpu()
         advice.answer.model.save(model)
-    provenance = options.provenance("advise", argv, args.cpu)
-    files.write_json(content, provenance | json_content(advice, args, stem))
-    files.write_atomic(page, text)
+    write_atomic(page, text)
     print(text, end="")
     return 0 if advice.answer else 1

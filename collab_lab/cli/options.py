@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -107,23 +106,24 @@ def add_pass(parser: ArgumentParser, check: str | None = None) -> None:
 
 def validation(
     args: Namespace, before: Trained
-) -> Callable[[Trained, float | None], dict[str, Any]]:
-    """With ``--check``, a function that measures a changed model of a predicted loss, too.
+) -> Callable[[Trained, float | None], Sequence[str]]:
+    """With ``--check``, a function that measures a changed model of a predicted loss, in words.
 
-    That of the model itself is measured now: a set that is missing ends the command at once.
+    The loss of the model itself is measured now: a set that is missing ends the command at once.
     """
     if not args.check:
-        return lambda after, price: {}
+        return lambda after, price: ()
     from collab_lab import validation_loss
     from collab_lab.trained.checkpoint import samples
 
     batches = samples(before, "valid")
     bits = validation_loss(before, batches)
 
-    def measured(after: Trained, price: float | None) -> dict[str, Any]:
+    def measured(after: Trained, price: float | None) -> list[str]:
         changed = validation_loss(after, batches)
-        warnings = loss_warnings(args, [("the result", price, changed - bits)])
-        return {"valid_bits_before": bits, "valid_bits": changed, "warnings": warnings}
+        change = f"{changed - bits:+.4f} from {bits:.4f}"
+        loss = f"validation loss (bits per target token): {changed:.4f}, {change}"
+        return [loss, *loss_warnings(args, [("the result", price, changed - bits)])]
 
     return measured
 
@@ -139,16 +139,6 @@ def loss_warnings(args: Namespace, losses: Iterable[tuple[str, float | None, flo
     if args.subset == "valid":
         lines.append("losses are measured on the calibration text, valid: on other text they rise")
     return lines
-
-
-def check_lines(result: Mapping[str, Any]) -> list[str]:
-    """Losses on the validation set before and after, for people."""
-    if "valid_bits" not in result:
-        return []
-    after, before = result["valid_bits"], result["valid_bits_before"]
-    change = f"{after - before:+.4f} from {before:.4f}"
-    loss = f"validation loss (bits per target token): {after:.4f}, {change}"
-    return [loss, *result["warnings"]]
 
 
 def add_user_dir(parser: ArgumentParser) -> None:
@@ -186,15 +176,6 @@ def device(args: Namespace) -> torch.device:
 def provenance(command: str, argv: Sequence[str], cpu: bool = True) -> dict[str, Any]:
     """What a file of results says of its origin."""
     return {"command": shlex.join(["fairseq-collab", command, *argv]), **circumstances(cpu)}
-
-
-@contextmanager
-def usage(parser: ArgumentParser) -> Iterator[None]:
-    """End with status 2 where arguments are rejected inside."""
-    try:
-        yield
-    except UserError as error:
-        parser.error(str(error))
 
 
 def reject(parser: ArgumentParser, args: Namespace, names: Iterable[str], reason: str) -> None:

@@ -14,7 +14,6 @@ from collab_lab.cli import options
 
 if TYPE_CHECKING:
     from collab_lab.api import Prices
-    from collab_lab.conversion.converter import Converter
     from collab_lab.pricing.bits import Point
     from collab_lab.trained.checkpoint import Trained
 
@@ -103,38 +102,26 @@ def checks(
     model: Trained, priced: Prices, valid: list[dict[str, Any]], read: dict[str, Any]
 ) -> dict[str, Any]:
     """Predicted and measured loss of some changes, fitted on the sentences of the pass."""
-    from collab_lab import prune, validation_loss
-    from collab_lab.conversion.converter import chosen_bits
-    from collab_lab.refit import refit
-    from collab_lab.trained.checkpoint import samples
+    from collab_lab import convert, prune, validation_loss
+    from collab_lab.api import PRICED
 
-    batches = samples(model, read["subset"], read["sentences"])
+    changes: dict[str, Callable[..., Any]] = {
+        f"{kind}, {share:g} of the KV cache, bits: {bits}": partial(
+            convert, model, PRICED[kind].to, cache=share, cache_bits=bits
+        )
+        for kind, share, bits in CHECKED
+        if kind in priced.converters
+    }
+    heads = sum(map(sum, model.heads.values()))
+    for number in sorted({heads // 6, heads // 3} - {0}):
+        changes[f"{number} of {heads} heads removed"] = partial(prune, model, number)
     whole, measured = validation_loss(model, valid), []
-
-    def measure(change: str, make: Callable[[], tuple[Trained, float | None]]) -> None:
+    for change, make in changes.items():
         try:
-            changed, price = make()
+            made = make(statistics=priced.statistics, **read)
         except UserError as error:
             print(f"{change}: not possible ({error.problem})")
         else:
-            rise = validation_loss(changed, valid) - whole
-            measured.append({"change": change, "price": price, "measured": rise})
-
-    def converted(converter: Converter, share: float, bits: str) -> tuple[Trained, float]:
-        chosen = None if bits == "auto" else chosen_bits(bits, model)
-        changed, prices = converter.convert(*converter.spread({"cache": share}, chosen))
-        refit(changed, model, batches)
-        return changed, sum(prices.values())
-
-    def without_heads(number: int) -> tuple[Trained, float | None]:
-        pruned = prune(model, number, statistics=priced.statistics, **read)
-        return pruned.model, pruned.price
-
-    for kind, share, bits in CHECKED:
-        if kind in priced.converters:
-            name = f"{kind}, {share:g} of the KV cache, bits: {bits}"
-            measure(name, partial(converted, priced.converters[kind], share, bits))
-    heads = sum(map(sum, model.heads.values()))
-    for number in sorted({heads // 6, heads // 3} - {0}):
-        measure(f"{number} of {heads} heads removed", partial(without_heads, number))
+            rise = validation_loss(made.model, valid) - whole
+            measured.append({"change": change, "price": made.price, "measured": rise})
     return {"valid_bits": whole, "checks": measured}

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from collab_common import ATTENTION_TYPES, AttentionType
 from collab_common.command import positive, share
-from collab_common.errors import UserError
 from collab_lab.cli import options
-from collab_lab.pruning import check_arguments
 
 if TYPE_CHECKING:
     from collab_lab.pruning.surgery import Retained
@@ -31,15 +29,23 @@ def build_parser() -> argparse.ArgumentParser:
     )
     options.add_model(parser)
     options.add_out(parser, "FILE", "checkpoint to write")
-    numbers = parser.add_mutually_exclusive_group()
-    numbers.add_argument("--remove-share", type=share, metavar="X", help="share of heads to remove")
-    numbers.add_argument(
+    choices = parser.add_mutually_exclusive_group(required=True)
+    choices.add_argument("--remove-share", type=share, metavar="X", help="share of heads to remove")
+    choices.add_argument(
         "--as-many-as", type=Path, metavar="CHECKPOINT",
         help="keep the same number of heads as this model",
     )  # fmt: skip
-    numbers.add_argument(
+    choices.add_argument(
         "--keep", metavar="C", type=positive, help="number of heads to keep in each attention"
     )
+    choices.add_argument(
+        "--votes", type=Path, metavar="FILE", help="keep the heads that fairseq-collab vote "
+        "elected in this file",
+    )  # fmt: skip
+    choices.add_argument(
+        "--gates", action="store_true", help="keep the heads of a transformer_gated_heads whose "
+        "gates are open, rounded to 0 or 1; a layer may lose all heads",
+    )  # fmt: skip
     parser.add_argument(
         "--same-on-each-side", action="store_true",
         help="the attentions of the encoder keep equally many heads, and so do those of the "
@@ -49,38 +55,11 @@ def build_parser() -> argparse.ArgumentParser:
         "--types", nargs="+", choices=ATTENTION_TYPES,
         help="attention types that lose heads (default: all)",
     )  # fmt: skip
-    criteria = parser.add_argument_group("other choices of heads (default: by price)")
-    criterion = criteria.add_mutually_exclusive_group()
-    criterion.add_argument(
-        "--votes", type=Path, metavar="FILE", help="keep the heads that fairseq-collab vote "
-        "elected in this file",
-    )  # fmt: skip
-    criterion.add_argument(
-        "--gates", action="store_true", help="keep the heads of a transformer_gated_heads whose "
-        "gates are open, rounded to 0 or 1; a layer may lose all heads",
-    )  # fmt: skip
-    criterion.add_argument(
-        "--keep-heads", nargs="+", metavar="TYPE:HEADS",
-        help="keep these heads, by layer: encoder:0,3/1,2 (0 and 3 of the first layer, 1 and 2 of "
-        "the second), decoder:0 (head 0 of each layer), cross:-/0 (none in the first layer); "
-        "other attention types keep all heads",
-    )  # fmt: skip
-    criterion.add_argument("--random", type=int, metavar="SEED", help="remove random heads")
+    parser.add_argument(
+        "--random", type=int, metavar="SEED", help="remove random heads, not those of least price"
+    )
     options.add_pass(parser, check="measure the validation loss before and after")
     return parser
-
-
-def check_options(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
-    """Exit with status 2 for options that contradict each other."""
-    with options.usage(parser):
-        check_arguments(
-            number=args.as_many_as if args.remove_share is None else args.remove_share,
-            retained=args.votes or args.keep_heads or args.gates or None,
-            random=args.random,
-            same_on_each_side=args.same_on_each_side,
-            keep=args.keep,
-            types=args.types,
-        )
 
 
 def choice(args: argparse.Namespace, model: Trained) -> dict[str, Any]:
@@ -88,22 +67,19 @@ def choice(args: argparse.Namespace, model: Trained) -> dict[str, Any]:
     from collab_lab import open_model
     from collab_lab.pruning import choices, votes
 
-    heads = model.heads
+    names = ("keep", "types", "random", "same_on_each_side")
+    chosen: dict[str, Any] = {name: getattr(args, name) for name in names}
+    types, heads = args.types or ATTENTION_TYPES, model.heads
     if args.votes is not None:
-        return {"retained": votes.read(args.votes, heads)}
-    if args.keep_heads is not None:
-        return {"retained": choices.named_heads(args.keep_heads, heads)}
-    if args.gates:
-        return {"retained": choices.open_heads(model)}
-    types, chosen = args.types or ATTENTION_TYPES, {"keep": args.keep, "types": args.types}
-    if args.remove_share is not None:
+        chosen["retained"] = votes.read(args.votes, heads)
+    elif args.gates:
+        chosen["retained"] = choices.open_heads(model)
+    elif args.remove_share is not None:
         chosen["number"] = round(args.remove_share * total(heads, types))
-    if args.as_many_as is not None:
+    elif args.as_many_as is not None:
         other_heads = open_model(args.as_many_as, args.data).heads
         chosen["number"] = total(heads, types) - total(other_heads, types)
-        if chosen["number"] < 0:
-            raise UserError(f"has more heads than {model.path}", args.as_many_as, "swap them")
-    return chosen | {"random": args.random, "same_on_each_side": args.same_on_each_side}
+    return chosen
 
 
 def total(heads: HeadCounts, types: Sequence[AttentionType]) -> int:
@@ -120,18 +96,11 @@ def report(heads: HeadCounts, retained: Retained) -> list[str]:
         listed = [" ".join(map(str, sorted(layer))) or "-" for layer in retained[type_]]
         number = f"{sum(map(len, retained[type_]))} of {sum(counts)} heads stay"
         lines.append(f"{type_}: {number}: {' / '.join(listed)}")
-        lines += [
-            f"{type_} layer {layer}: no head is left; its attention is a constant"
-            for layer, layer_heads in enumerate(retained[type_])
-            if not layer_heads
-        ]
     return lines
 
 
 def main(argv: Sequence[str]) -> int:
-    parser = build_parser()
-    args = parser.parse_intermixed_args(argv)
-    check_options(parser, args)
+    args = build_parser().parse_intermixed_args(argv)
     options.check_model_out(args)
     model = options.model(args)
     from collab_lab import prune
@@ -147,6 +116,6 @@ def main(argv: Sequence[str]) -> int:
     result.save(args.out)
     write_configuration(result, args.out)
     prices = [] if price is None else [f"price: {price:.4f} bits per target token"]
-    lines = [*report(model.heads, retained), *prices, *options.check_lines(checked)]
+    lines = [*report(model.heads, retained), *prices, *checked]
     print(*lines, f"{args.out}, to be fine-tuned:", fine_tuning(result, args.out), sep="\n")
     return 0

@@ -8,14 +8,13 @@ all other weights are copied.
 from __future__ import annotations
 
 import argparse
-from argparse import Namespace
 from collections.abc import Sequence
 from typing import Any
 
 from collab_common import ATTENTION_TYPES
 from collab_common.command import share
 from collab_lab.cli import options
-from collab_lab.conversion import SIZES, check_arguments
+from collab_lab.conversion import SIZES
 
 #: Columns of the report, by the size.
 LETTERS = {"key_dim": "K", "key_value_heads": "G", "latent_dim": "r"}
@@ -59,114 +58,66 @@ def _add_sizes(parser: argparse.ArgumentParser) -> None:
         "(4,8,0: decoder layers, then cross-attention); auto (default): what --cache chooses, else "
         "as they are",
     )  # fmt: skip
-    sizes.add_argument(
-        "--parameters", type=share, metavar="SHARE",
-        help="share of the parameters to leave, spread over all attentions by price",
-    )  # fmt: skip
     _add_size(
         sizes, "--key-dim", "K",
         "key width of all attentions; exact at heads times head size",
-        "0 keeps a layer's heads",
     )  # fmt: skip
     _add_size(
         sizes, "--key-value-heads", "G",
         "with --to grouped-query: number of key/value heads, a divisor of the heads",
-        "0 keeps a layer's heads",
     )  # fmt: skip
     _add_size(
         sizes, "--latent-dim", "R",
         "with --to latent: width of the vector per token from which an attention makes keys and "
         "values; exact at the width of the input",
-        "0 keeps a layer's heads, with its input as latent",
-    )  # fmt: skip
-    sizes.add_argument(
-        "--value-heads", type=int, metavar="G",
-        help="with --to collab: number of value heads, a divisor of the heads (default: unchanged)",
     )  # fmt: skip
 
 
-def _add_size(group: Any, option: str, metavar: str, whole: str, none: str) -> None:
+def _add_size(group: Any, option: str, metavar: str, whole: str) -> None:
     """The option of a size, and those of the attention types."""
     group.add_argument(option, type=int, metavar=metavar, help=whole)
     for type_ in ATTENTION_TYPES:
         group.add_argument(
             f"{option}-in-{type_}", metavar=f"{metavar},...",
-            help=f"one number, or one per layer; {none}",
+            help="one number, or one per layer; 0 keeps a layer's heads",
         )  # fmt: skip
-
-
-def check(parser: argparse.ArgumentParser, args: Namespace) -> None:
-    """End with status 2 where options contradict each other."""
-    for name, size in SIZES.items():
-        if size != SIZES[args.to]:
-            of_size = (size, *(f"{size}_in_{type_}" for type_ in ATTENTION_TYPES))
-            options.reject(parser, args, of_size, f"needs --to {name}")
-    with options.usage(parser):
-        check_arguments(**arguments(args))
-
-
-def arguments(args: Namespace) -> dict[str, Any]:
-    """The arguments of :func:`collab_lab.convert`: which heads, of which sizes."""
-    size, shares = SIZES[args.to], {"cache": args.cache, "parameters": args.parameters}
-    return {
-        "to": args.to,
-        "size": getattr(args, size),
-        "by_type": {type_: getattr(args, f"{size}_in_{type_}") for type_ in ATTENTION_TYPES},
-        "shares": {name: share for name, share in shares.items() if share is not None},
-        "query_mixing": args.query_mixing,
-        "value_heads": args.value_heads,
-    }
-
-
-def reparametrize(args: Namespace) -> dict[str, Any]:
-    """Convert ``args.checkpoint`` into ``args.out``; the settings and the prices."""
-    model = options.model(args)
-    from collab_lab import convert
-    from collab_lab.trained.configuration import fine_tuning, write_configuration
-
-    validation = options.validation(args, model)
-    read = {"subset": args.subset, "sentences": args.sentences}
-    result = convert(model, **arguments(args), cache_bits=args.cache_bits, **read)
-    checked = validation(result.model, result.price)
-    result.model.model.cpu()
-    result.model.save(args.out)
-    write_configuration(result.model, args.out)
-    return {
-        "out": str(args.out),
-        "arch": result.model.arch,
-        "fine_tuning": fine_tuning(result.model, args.out),
-        "price": result.price,
-        **checked,
-        "attentions": [
-            {
-                "type": a.type,
-                "layer": a.layer,
-                SIZES[args.to]: result.sizes.get(a, 0),
-                "bits": result.bits.get(a),
-                "price": price,
-            }
-            for a, price in result.prices.items()
-        ],
-    }
-
-
-def report(result: dict[str, Any]) -> str:
-    """One line per attention, and one for the model."""
-    from tabulate import tabulate
-
-    attentions, (size,) = result["attentions"], {*LETTERS} & {*result["attentions"][0]}
-    rows = [(f"{a['type']} {a['layer']}", a[size], a["bits"], a["price"]) for a in attentions]
-    rows.append(("sum", None, None, result["price"]))
-    titles = ["attention", LETTERS[size], "cache bits", "price (bits)"]
-    table = tabulate(rows, titles, "plain", floatfmt=".4f")
-    out = [f"{result['out']}, to be fine-tuned:", result["fine_tuning"]]
-    return "\n".join([table, *options.check_lines(result), *out])
 
 
 def main(argv: Sequence[str]) -> int:
     parser = build_parser()
     args = parser.parse_intermixed_args(argv)
-    check(parser, args)
+    of_kind = SIZES[args.to]
+    for name, size in SIZES.items():
+        if size != of_kind:
+            of_size = (size, *(f"{size}_in_{type_}" for type_ in ATTENTION_TYPES))
+            options.reject(parser, args, of_size, f"needs --to {name}")
     options.check_model_out(args)
-    print(report(reparametrize(args)))
+    model = options.model(args)
+    from tabulate import tabulate
+
+    from collab_lab import convert
+    from collab_lab.trained.configuration import fine_tuning, write_configuration
+
+    validation = options.validation(args, model)
+    result, sizes, prices, bits = convert(
+        model,
+        args.to,
+        getattr(args, of_kind),
+        by_type={type_: getattr(args, f"{of_kind}_in_{type_}") for type_ in ATTENTION_TYPES},
+        cache=args.cache,
+        query_mixing=args.query_mixing,
+        cache_bits=args.cache_bits,
+        subset=args.subset,
+        sentences=args.sentences,
+    )
+    price = sum(prices.values())
+    checked = validation(result, price)
+    result.model.cpu()
+    result.save(args.out)
+    write_configuration(result, args.out)
+    rows: list[Any] = [(str(a), sizes.get(a, 0), bits.get(a), prices[a]) for a in prices]
+    titles = ["attention", LETTERS[of_kind], "cache bits", "price (bits)"]
+    table = tabulate([*rows, ("sum", None, None, price)], titles, "plain", floatfmt=".4f")
+    made = f"{args.out}, to be fine-tuned:"
+    print(table, *checked, made, fine_tuning(result, args.out), sep="\n")
     return 0

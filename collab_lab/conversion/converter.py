@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
-
-from torch import Tensor
 
 from collab_common import AttentionType
 from collab_common.errors import UserError, reject_unused
 from collab_common.progress import bar
-from collab_lab.conversion.base import Target, TrainedAttention, own_bits, point
+from collab_lab.conversion.kinds import Target
 from collab_lab.metrics.cost import totals
-from collab_lab.pricing.bits import Point, cheapest
+from collab_lab.pricing.bits import Point, TrainedAttention, cheapest, own_bits, point
 from collab_lab.pricing.statistics import Statistics, matched
 from collab_lab.pruning.surgery import check_options, options_for, rebuilt, weights_of
 from collab_lab.trained.attentions import Attention, attentions, check_known
@@ -31,7 +28,7 @@ from fairseq_collab.attention import SeparateAttention
 from fairseq_collab.attention.rounding import BITS
 from fairseq_collab.models.base import HeadModel
 from fairseq_collab.models.options import listed_values
-from fairseq_collab.models.variants import COLLABORATIVE, SEPARATE, family_of
+from fairseq_collab.models.variants import family_of
 
 
 def check(trained: Trained, target: Target) -> None:
@@ -40,16 +37,23 @@ def check(trained: Trained, target: Target) -> None:
     check_options(trained)
     first_of_side: dict[bool, Attention] = {}  # of the encoder, and of the decoder
     for attention in attentions(trained.model):
-        check_sizes_of_heads(attention, trained.path, target)
+        module = attention.module
+        if isinstance(module, SeparateAttention):  # which alone may be resized
+            sizes = {"keys": module.qk_head_size, "values": module.v_head_size}
+            for part in target.standard_sized:
+                if sizes[part] * module.num_heads != module.embed_dim:
+                    actual = f"{module.num_heads} heads have {part} of size {sizes[part]}"
+                    expected = f"{target.heads_name} have size {module.embed_dim}/H"
+                    todo = "heads that were pruned or resized cannot be converted"
+                    raise UserError(f"{attention}: {actual}; {expected}", trained.path, todo)
         first = first_of_side.setdefault(attention.type == "encoder", attention)
-        heads, expected = attention.module.num_heads, first.module.num_heads
-        if not heads:
+        if not module.num_heads:
             raise UserError(f"{attention} has no heads to convert", trained.path)
-        if heads != expected:
-            problem = f"{attention} has {heads} heads and {first} has {expected}"
+        if module.num_heads != first.module.num_heads:
+            expected = f"{first} has {first.module.num_heads}"
+            problem = f"{attention} has {module.num_heads} heads and {expected}"
             todo = "models with pruned heads cannot be converted"
             raise UserError(problem, trained.path, todo)
-        target.check(attention, trained.path)
     check_known(trained.model, trained.path)
 
 
@@ -57,29 +61,14 @@ def target_arch(trained: Trained, target: Target) -> str:
     """The architecture with heads of ``target`` that goes with a model."""
     model, path = trained.model, trained.path
     family = family_of(type(model))
-    convertible = (SEPARATE, COLLABORATIVE) if target.variant is COLLABORATIVE else (SEPARATE,)
-    if family is None or (isinstance(model, HeadModel) and model.variant not in convertible):
+    if family is None or (isinstance(model, HeadModel) and model.variant not in target.convertible):
         raise UserError(
             f"a {type(model).__name__} cannot be converted to {target.heads_name}",
             path,
             "give a transformer, transformer_lm, transformer_headsize_n or, for narrower shared "
-            "keys, transformer_collab",
+            "keys with own queries, transformer_collab",
         )
     return f"{family.prefix}{target.variant.name}"
-
-
-def check_sizes_of_heads(attention: Attention, path: Path, target: Target) -> None:
-    """Separate keys, which alone may be resized, must have the sizes of ``target``."""
-    module = attention.module
-    if isinstance(module, SeparateAttention):
-        sizes = {"keys": module.qk_head_size, "values": module.v_head_size}
-        for part in target.standard_sized:
-            if sizes[part] * module.num_heads != module.embed_dim:
-                actual = f"{module.num_heads} heads have {part} of size {sizes[part]}"
-                expected = f"{target.heads_name} have size {module.embed_dim}/H"
-                problem = f"{attention}: {actual}; {expected}"
-                todo = "heads that were pruned or resized cannot be converted"
-                raise UserError(problem, path, todo)
 
 
 def shape_options(
@@ -87,26 +76,34 @@ def shape_options(
 ) -> dict[str, Any]:
     """Numbers of layers and heads, and the options of ``target``: sizes, scale, bias, rounding."""
     options = {**target.options, "cache_bits": "0"}
-    common = set(sizes.values())
-    everywhere = len(common) == 1 and len(sizes) == len(attentions(trained.model))
+    every = attentions(trained.model)
+    widths = {a: sizes.get(a, target.unchanged_size(a.module)) for a in every}
+    common = {*widths.values()}
+    everywhere = len(common) == 1 and common != {0}
     if everywhere:
         options[target.size_option] = common.pop()
+    elif target.one_size:
+        different = " and ".join(map(str, sorted(common)))
+        problem = f"{target.heads_name} have one {target.size_name}, not {different}"
+        raise UserError(problem, trained.path)
     for type_, layers in trained.attentions.items():
         if not layers:
             continue
         if not everywhere:
-            widths = [sizes.get(layer, target.unchanged_size(layer.module)) for layer in layers]
-            options[f"{target.size_option}_in_{type_}"] = ",".join(map(str, widths))
+            options[f"{target.size_option}_in_{type_}"] = joined(widths[a] for a in layers)
         if type_ != "encoder":
-            of_layers = [bits.get(layer, 0) for layer in layers]
-            options[f"cache_bits_in_{type_}"] = (
-                ",".join(map(str, of_layers)) if any(of_layers) else None
-            )
+            of_layers = [bits.get(a, 0) for a in layers]
+            options[f"cache_bits_in_{type_}"] = joined(of_layers) if any(of_layers) else None
         side = "encoder" if type_ == "encoder" else "decoder"
         options[f"{side}_attention_heads"] = layers[0].module.num_heads
         # The loaded model has the layers that remain, and no others.
         options |= {f"{side}_layers": len(layers), f"{side}_layers_to_keep": None}
     return options
+
+
+def joined(numbers: Iterable[int]) -> str:
+    """Numbers as options take them: ``64,32``."""
+    return ",".join(map(str, numbers))
 
 
 # ---- sizes ---------------------------------------------------------------------------------------
@@ -124,27 +121,28 @@ def chosen_sizes(
         default: the size of all attentions that ``by_type`` does not name.
         by_type: a number, or one for each layer: ``64,32``.
     """
-    option = f"--{target.size_option.replace('_', '-')}"
-    sizes_by_type = {
-        type_: _sizes(f"{option}-in-{type_}", by_type.get(type_), len(layers))
-        for type_, layers in trained.attentions.items()
-    }
-    sizes = {}
-    if all(sizes_by_type[attention.type] for attention in attentions(trained.model)):
-        sizes_of_all = {target.size_option: default}
-        reject_unused("has no effect where every attention type has sizes", **sizes_of_all)
-    for attention in attentions(trained.model):
-        listed = sizes_by_type[attention.type]
-        size = listed[attention.layer] if listed else default
-        if size is None:
-            todo = f"give {option}-in-{attention.type} or {option}"
-            raise UserError(f"no {target.size_name} for {attention}", trained.path, todo)
-        if listed and size == 0:
-            continue
-        if allowed_range := target.out_of_range(attention.module, size):
-            problem = f"{attention}: {target.size_name} {size} is out of range"
-            raise UserError(problem, trained.path, allowed_range)
-        sizes[attention] = size
+    option, sizes = f"--{target.size_option.replace('_', '-')}", dict[Attention, int]()
+    named = {type_ for type_, text in by_type.items() if text is not None}
+    if named >= {type_ for type_, layers in trained.attentions.items() if layers}:
+        unused = {target.size_option: default}
+        reject_unused("has no effect where every attention type has sizes", **unused)
+    for type_, layers in trained.attentions.items():
+        of_type, listed = f"{option}-in-{type_}", [default] * len(layers)
+        if type_ in named:
+            if not layers:
+                problem = "the model lacks this attention"
+                raise UserError(problem, of_type, "leave the option out")
+            listed = _listed(of_type, by_type[type_], len(layers), 0)
+        for attention, size in zip(layers, listed, strict=True):
+            if size is None:
+                todo = f"give {of_type} or {option}"
+                raise UserError(f"no {target.size_name} for {attention}", trained.path, todo)
+            if type_ in named and size == 0:
+                continue
+            if allowed_range := target.out_of_range(attention.module, size):
+                problem = f"{attention}: {target.size_name} {size} is out of range"
+                raise UserError(problem, trained.path, allowed_range)
+            sizes[attention] = size
     check_sizes(sizes, trained, target)
     return sizes
 
@@ -161,13 +159,7 @@ def check_sizes(sizes: Mapping[Attention, int], trained: Trained, target: Target
             raise UserError(problem, trained.path, f"give a {target.size_name} for them, too")
 
 
-def _sizes(option: str, text: str | int | None, layers: int) -> list[int] | None:
-    if text is not None and not layers:
-        raise UserError("the model lacks this attention", option, "leave the option out")
-    return None if text is None else _listed(option, text, layers, 0)
-
-
-def _listed(option: str, text: str | int, number: int, allowed: int | tuple[str, ...]) -> list[Any]:
+def _listed(option: str, text: Any, number: int, allowed: int | tuple[str, ...]) -> list[Any]:
     try:
         return listed_values(option, str(text), number, allowed)
     except ValueError as error:
@@ -228,48 +220,35 @@ class Converter:
         Args:
             bits: of the numbers in a KV cache; 0 where they are not rounded.
         """
-        target = self.target
-        full_sizes = {
+        trained, target = self.trained, self.target
+        shape = shape_options(trained, target, sizes, bits)
+        unchanged = {
             attention: target.unchanged_size(attention.module)
             for attention in self.attentions
             if target.must_convert(attention.module)
         }
-        results = {
+        new = {
             attention: target.convert(self.attentions[attention], size)
-            for attention, size in bar("attentions", list({**full_sizes, **sizes}.items()))
+            for attention, size in bar("attentions", list({**unchanged, **sizes}.items()))
         }
-        weights = {attention: weights for attention, (weights, _) in results.items()}
-        prices = {attention: results[attention][1] for attention in sizes}
+        prices = {attention: new[attention][1] for attention in sizes}
         for attention, number in bits.items():
-            new = weights.get(attention) or attention.module.state_dict()
-            rounding = self.attentions[attention].rounding_price(new, number)
+            weights = new[attention][0] if attention in new else attention.module.state_dict()
+            rounding = self.attentions[attention].rounding_price(weights, number)
             prices[attention] = prices.get(attention, 0.0) + rounding
-        return self._rebuilt(weights, sizes, bits), prices
-
-    def _rebuilt(
-        self,
-        weights: Mapping[Attention, dict[str, Tensor]],
-        sizes: Mapping[Attention, int],
-        bits: Mapping[Attention, int],
-    ) -> Trained:
-        trained, target = self.trained, self.target
-        replaced = tuple(f"{attention.name}." for attention in weights)
-        state = {
-            name: weight
-            for name, weight in weights_of(trained).items()
-            if not name.startswith(replaced)
-        }
-        for attention, new_weights in weights.items():
-            state |= {f"{attention.name}.{name}": weight for name, weight in new_weights.items()}
+        replaced = tuple(f"{attention.name}." for attention in new)
+        state = {n: w for n, w in weights_of(trained).items() if not n.startswith(replaced)}
+        for attention, (weights, _) in new.items():
+            state |= {f"{attention.name}.{name}": weight for name, weight in weights.items()}
         # The options of the source's own attention; fairseq has none of these.
         dropped = {option.name for option in fields(target.variant.options)} - {*target.inherited}
-        arch, shape = target_arch(trained, target), shape_options(trained, target, sizes, bits)
-        return rebuilt(trained, options_for(trained, arch, shape, dropped), state)
+        options = options_for(trained, target_arch(trained, target), shape, dropped)
+        return rebuilt(trained, options, state), prices
 
     def spread(
         self, shares: Mapping[str, float], bits: Mapping[Attention, int] | None = None
-    ) -> tuple[dict[Attention, int], dict[Attention, int]]:
-        """Sizes and bits that keep these shares of the model's costs at the least price.
+    ) -> tuple[dict[Attention, int], dict[Attention, int], float]:
+        """Sizes and bits that keep shares of the model's costs at the least price, and this price.
 
         Encoder self-attention has no KV cache: for a share of the cache alone it is left alone.
 
@@ -280,8 +259,7 @@ class Converter:
         """
         if bits is None and "cache" not in shares:
             bits = self.own_bits
-        cache_alone = shares.keys() == {"cache"} and not self.target.one_size
-        left_alone = "encoder" if cache_alone else None
+        left_alone = "encoder" if shares.keys() == {"cache"} else None
         narrowed = [attention for attention in self.attentions if attention.type != left_alone]
         model_costs = totals(self.trained.model, rounded=False)
         current = [point(a, 0, a.module.state_dict(), 0.0) for a in narrowed]
@@ -308,20 +286,15 @@ class Converter:
             problem = f"{self.target.heads_name} cannot have {spelled(shares)}"
             raise UserError(problem, self.trained.path, f"the least is {spelled(least)}")
         sizes = {attention: p.size for attention, p in points.items() if p.size}
-        if self.target.one_size and len({*sizes.values()}) > 1:
-            different = " and ".join(map(str, sorted({*sizes.values()})))
-            problem = f"{self.target.heads_name} have one {self.target.size_name}, not {different}"
-            raise UserError(problem, self.trained.path)
         chosen = {attention: p.bits for attention, p in points.items() if p.bits}
         check_sizes(sizes, self.trained, self.target)
-        return sizes, chosen
+        return sizes, chosen, sum(p.price for p in points.values())
 
     def _curve(self, attention: Attention) -> list[Point]:
         """An attention at all sizes of a grid and all bits, before L-BFGS; size 0: as it is."""
         target, module, trained = self.target, attention.module, self.attentions[attention]
         made = [(0, (module.state_dict(), 0.0))] if target.unchanged_size(module) == 0 else []
-        sizes = [target.largest(module)] if target.one_size else target.grid(module)
-        made += [(size, target.convert(trained, size, steps=0)) for size in sizes]
+        made += [(size, target.convert(trained, size, steps=0)) for size in target.grid(module)]
         return [
             point(attention, size, weights, price + trained.rounding_price(weights, bits), bits)
             for bits in ((0,) if attention.type == "encoder" else (0, *BITS))

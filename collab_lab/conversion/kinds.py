@@ -6,14 +6,14 @@ into the queries.
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 from torch import Tensor
 
 from collab_common import ATTENTION_TYPES
-from collab_common.errors import UserError
-from collab_lab.conversion.base import PricedWeights, Target, TrainedAttention, embed_scale
+from collab_lab.conversion import SIZES
 from collab_lab.conversion.low_rank import MIXED, separate
 from collab_lab.conversion.shared_projection import (
     STEPS,
@@ -22,10 +22,73 @@ from collab_lab.conversion.shared_projection import (
     grouped,
     latents,
 )
-from collab_lab.trained.attentions import Attention
+from collab_lab.pricing.bits import TrainedAttention
 from fairseq_collab.attention import CollaborativeAttention
-from fairseq_collab.attention.collaborative import QUERY_MIXINGS, widest_key
+from fairseq_collab.attention.collaborative import widest_key
+from fairseq_collab.models.base import Variant
 from fairseq_collab.models.variants import COLLABORATIVE, GROUPED_QUERY, LATENT, SEPARATE
+
+#: The state dict of a new attention without its signature, and its price in bits.
+PricedWeights = tuple[dict[str, Tensor], float]
+#: Sizes of each attention that a budget is spread over.
+GRID = 16
+
+
+class Target:
+    """What trained heads are converted to: a kind of heads."""
+
+    #: The value of ``--to``, architectures, the name of its heads in messages, and of their size.
+    to: ClassVar[str]
+    variant: ClassVar[Variant]
+    heads_name: ClassVar[str]
+    size_name: ClassVar[str]
+    #: Our heads that can be converted, next to fairseq's own.
+    convertible: tuple[Variant, ...] = (SEPARATE,)
+    #: Parts of standard heads that must have the size d/H: keys, values.
+    standard_sized: tuple[str, ...] = ()
+    #: Whether all attentions have one size, those of the encoder, too.
+    one_size: ClassVar[bool] = False
+    #: Options of the result, whatever its sizes.
+    options: Mapping[str, Any] = MappingProxyType({})
+    #: Options of the variant that are taken over from the trained model, if it has them.
+    inherited: tuple[str, ...] = ()
+
+    @property
+    def size_option(self) -> str:
+        """The option of its size: ``--key-dim``, ``--key-dim-in-TYPE``."""
+        return SIZES[self.to]
+
+    def largest(self, module: Any) -> int:
+        """The size that is exact for an attention: of keys, all that its heads have."""
+        return int(module.k_proj.out_features)
+
+    def unchanged_size(self, module: Any) -> int:
+        """The size of an attention that is left as it is."""
+        return self.largest(module)
+
+    @staticmethod
+    def must_convert(module: Any) -> bool:
+        """Whether an attention without a given size is converted, too, at its full size."""
+        return False
+
+    def out_of_range(self, module: Any, size: int) -> str | None:
+        """The sizes that an attention can have, if ``size`` is none of them."""
+        largest = self.largest(module)
+        return None if 1 <= size <= largest else f"give one from 1 to {largest}, which is exact"
+
+    def grid(self, module: Any) -> list[int]:
+        """Sizes to spread a budget over, ascending to the one that is exact: at most 16."""
+        largest = self.largest(module)
+        sizes = {max(1, largest * step // GRID) for step in range(1, GRID + 1)}
+        return sorted(size for size in sizes if self.out_of_range(module, size) is None)
+
+    def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> PricedWeights:
+        """The new attention in place of ``trained.module``.
+
+        Args:
+            steps: of L-BFGS; without them the price is a few per cent higher, in less time.
+        """
+        raise NotImplementedError
 
 
 class Collaborative(Target):
@@ -37,30 +100,18 @@ class Collaborative(Target):
     size_name = "key width"
     standard_sized = ("values",)
 
-    def __init__(self, query_mixing: str = "own", value_heads: int | None = None):
-        super().__init__(query_mixing, value_heads)
-        self.options = {"attention_scale": "embed", "query_mixing": query_mixing}
-        if value_heads is None:
-            names = [f"value_heads_in_{type_}" for type_ in ATTENTION_TYPES]
-            self.inherited = ("value_heads", *names, "v_head_size")
-        else:
-            self.options["value_heads"] = value_heads
+    #: Values stay as they are.
+    inherited = (
+        "value_heads",
+        *(f"value_heads_in_{type_}" for type_ in ATTENTION_TYPES),
+        "v_head_size",
+    )
 
-    def check(self, attention: Attention, path: Path) -> None:
-        groups, mixing, module = self.value_heads, self.query_mixing, attention.module
-        if mixing not in QUERY_MIXINGS:
-            raise UserError(f"{mixing!r} is none of {', '.join(QUERY_MIXINGS)}", "--query-mixing")
-        if mixing != "own" and self.must_convert(module):
-            problem = "its heads share keys already; only own queries narrow them exactly"
-            raise UserError(f"{attention}: {problem}", path, "give --query-mixing own")
-        if groups is None:
-            return
-        if todo := uneven(module.num_heads, groups):
-            problem = f"{attention}: number of value heads {groups} is out of range"
-            raise UserError(problem, path, todo)
-        if getattr(module, "value_heads", module.num_heads) < module.num_heads:
-            problem = f"{attention}: its heads share {module.value_heads} values already"
-            raise UserError(problem, path, "leave --value-heads out: they stay")
+    def __init__(self, query_mixing: str = "own"):
+        self.query_mixing = query_mixing
+        self.options = {"attention_scale": "embed", "query_mixing": query_mixing}
+        if query_mixing == "own":  # which alone narrows shared keys exactly
+            self.convertible = (SEPARATE, COLLABORATIVE)
 
     def largest(self, module: Any) -> int:
         widest = widest_key(self.query_mixing, module.embed_dim, module.kdim)
@@ -76,10 +127,7 @@ class Collaborative(Target):
 
     def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> PricedWeights:
         weights, price = shared_keys(trained, size, self.query_mixing, steps)
-        if self.value_heads is None:
-            return weights | trained.copied("v_proj", "out_proj"), price
-        values, of_values = shared_values(trained, self.value_heads, steps)
-        return weights | values, price + of_values
+        return weights | trained.copied("v_proj", "out_proj"), price
 
 
 class Narrower(Target):
@@ -96,6 +144,13 @@ class Narrower(Target):
     options = {"attention_scale": "embed"}  # noqa: RUF012 (read only)
     inherited = ("v_head_size",)
     one_size = True
+
+    @staticmethod
+    def must_convert(module: Any) -> bool:
+        return True
+
+    def grid(self, module: Any) -> list[int]:
+        return [self.largest(module)]
 
     def out_of_range(self, module: Any, size: int) -> str | None:
         if size % module.num_heads:
@@ -122,14 +177,25 @@ class GroupedQuery(Target):
         return int(module.num_heads)
 
     def out_of_range(self, module: Any, size: int) -> str | None:
-        return uneven(module.num_heads, size)
+        heads = module.num_heads
+        good = [number for number in range(1, heads + 1) if heads % number == 0]
+        listed = ", ".join(map(str, good))
+        return None if size in good else f"give one that divides its {heads} heads: {listed}"
 
     def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> PricedWeights:
-        heads = WeightedMaps.keys(trained.maps, trained.statistics)
-        queries, keys = grouped(heads, trained.maps.queries, size, steps)
+        maps, statistics = trained.maps, trained.statistics
+        queries, keys = grouped(WeightedMaps.keys(maps, statistics), maps.queries, size, steps)
+        out, values = grouped(WeightedMaps.values(maps, statistics), maps.out, size, steps)
         weights, price = separate_queries(trained, queries, keys)
-        values, of_values = shared_values(trained, size, steps)
-        return weights | values, price + of_values
+        of_heads = values.repeat_interleave(len(out) // size, 0)  # (H, d_y, h_v)
+        value = values.transpose(1, 2).flatten(0, 1)  # (G h_v, d_y)
+        more = {
+            "v_proj.weight": value,
+            "v_proj.bias": value.new_zeros(len(value)),
+            "out_proj.weight": out.transpose(0, 1).flatten(1),
+            "out_proj.bias": trained.out_bias(of_heads, out),
+        }
+        return weights | trained.state(more), price + trained.value_price(of_heads, out)
 
 
 class Latent(Target):
@@ -174,35 +240,19 @@ def shared_keys(
     ``mixing`` is own, or a key of :data:`.MIXED`.
     """
     if mixing == "own":
-        shared = best_shared_key(trained.maps, trained.statistics, size, steps)
-        return separate_queries(trained, shared.query, shared.key.unsqueeze(0))
+        queries, key = best_shared_key(trained.maps, trained.statistics, size, steps)
+        return separate_queries(trained, queries, key.unsqueeze(0))
     shared = MIXED[mixing](trained.maps, trained.statistics, size)
-    assert shared.mixing is not None
     weights = projections(shared.query.unsqueeze(0), shared.key.unsqueeze(0))
-    weights["mixing"] = shared.mixing / embed_scale(trained.module)
+    weights["mixing"] = shared.mixing / trained.scale
     return trained.state(weights), trained.key_price(shared.queries(), shared.key.unsqueeze(0))
 
 
 def separate_queries(trained: TrainedAttention, queries: Tensor, keys: Tensor) -> PricedWeights:
     """Queries ``(H, d + 1, e)`` of each head, and keys ``(G, d_y, e)`` of groups of heads."""
-    weights = projections(queries / embed_scale(trained.module), keys)
+    weights = projections(queries / trained.scale, keys)
     of_heads = keys.repeat_interleave(len(queries) // len(keys), 0)
     return trained.state(weights), trained.key_price(queries, of_heads)
-
-
-def shared_values(trained: TrainedAttention, groups: int, steps: int = STEPS) -> PricedWeights:
-    """Values shared by groups of neighbouring heads, an output projection for each head."""
-    heads = WeightedMaps.values(trained.maps, trained.statistics)
-    out, values = grouped(heads, trained.maps.out, groups, steps)
-    of_heads = values.repeat_interleave(len(out) // groups, 0)  # (H, d_y, h_v)
-    value = values.transpose(1, 2).flatten(0, 1)  # (G h_v, d_y)
-    weights = {
-        "v_proj.weight": value,
-        "v_proj.bias": value.new_zeros(len(value)),
-        "out_proj.weight": out.transpose(0, 1).flatten(1),
-        "out_proj.bias": trained.out_bias(of_heads, out),
-    }
-    return trained.state(weights), trained.value_price(of_heads, out)
 
 
 def projections(queries: Tensor, keys: Tensor) -> dict[str, Tensor]:
@@ -215,14 +265,6 @@ def projections(queries: Tensor, keys: Tensor) -> dict[str, Tensor]:
         "k_proj.weight": key,
         "k_proj.bias": key.new_zeros(len(key)),
     }
-
-
-def uneven(heads: int, groups: int) -> str | None:
-    """The advice of an error, where ``groups`` do not divide ``heads``; else None."""
-    if groups >= 1 and heads % groups == 0:
-        return None
-    good = [str(number) for number in range(1, heads + 1) if heads % number == 0]
-    return f"give one that divides its {heads} heads: {', '.join(good)}"
 
 
 #: By the values of ``--to``.

@@ -66,7 +66,7 @@ def diagonal(maps: HeadMaps, statistics: Statistics, size: int) -> Shared:
     u, m, v = _least_squares(left, right, u, m, v)
     shared = balanced(Shared(x_inverse @ u, m, y_inverse @ v))
     missing = (0, size - len(best))
-    return Shared(*(functional.pad(factor, missing) for factor in shared if factor is not None))
+    return Shared(*(functional.pad(factor, missing) for factor in shared))
 
 
 def _least_squares(

@@ -44,20 +44,18 @@ STEPS = 60
 
 
 class Shared(NamedTuple):
-    """``A'_i = query M_i`` (or the queries of each head), and the shared key.
+    """``A'_i = query M_i``, and the shared key.
 
-    Shapes: ``query (d + 1, K)``, ``mixing (H, K, K)``, or ``(H, K)`` where it is diagonal; with own
-    queries ``query (H, d + 1, K)`` and no mixing.  ``key (d_y, K)``.
+    Shapes: ``query (d + 1, K)``, ``mixing (H, K, K)``, or ``(H, K)`` where it is diagonal;
+    ``key (d_y, K)``.
     """
 
     query: Tensor
-    mixing: Tensor | None
+    mixing: Tensor
     key: Tensor
 
     def queries(self) -> Tensor:
         """``A' (H, d + 1, K)``."""
-        if self.mixing is None:
-            return self.query
         if self.mixing.dim() == 2:
             return self.query * self.mixing.unsqueeze(1)
         return self.query @ self.mixing
@@ -164,11 +162,11 @@ def first_projection(parts: Sequence[WeightedMaps], size: int) -> Tensor:
 
 def best_shared_key(
     maps: HeadMaps, statistics: Statistics, size: int, steps: int = STEPS
-) -> Shared:
-    """A shared key of width ``size``, and a query for each head."""
+) -> tuple[Tensor, Tensor]:
+    """A query for each head ``(H, d + 1, size)``, and a shared key ``(d_y, size)``."""
     heads = WeightedMaps.keys(maps, statistics)
     key = shared_projection([heads], size, steps)
-    return balanced(Shared(maps.queries @ heads.refitted(key).mT, None, key))
+    return balance(maps.queries @ heads.refitted(key).mT, key)
 
 
 def grouped(
@@ -252,13 +250,10 @@ def balance(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
 def balanced(shared: Shared) -> Shared:
     """Scale queries and keys to equal sizes, without a change of the scores.
 
-    A row of own queries is as long as its key, on average over heads.  Mixing is as large as block
-    mixing starts it: a matrix in all, a diagonal in each dimension of the key.
+    Mixing is as large as block mixing starts it: a matrix in all, a diagonal in each dimension of
+    the key.
     """
     query, mixing, key = shared
-    if mixing is None:
-        query, key = balance(query, key)
-        return Shared(query, None, key)
     if mixing.dim() == 2:
         size = torch.linalg.vector_norm(mixing, dim=0) / mixing.size(0) ** 0.5  # (K)
     else:

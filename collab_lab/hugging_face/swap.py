@@ -18,10 +18,10 @@ from torch import Tensor
 
 from collab_common.errors import UserError
 from collab_common.progress import bar
-from collab_lab.conversion.base import TrainedAttention
 from collab_lab.conversion.kinds import Collaborative, Narrower, shared_keys
 from collab_lab.hugging_face import adapters
 from collab_lab.hugging_face.statistics import collect, pretrained
+from collab_lab.pricing.bits import TrainedAttention
 from collab_lab.trained.checkpoint import check_finite
 from fairseq_collab.attention import CollaborativeAttention, SeparateAttention
 from fairseq_collab.attention.building import check_choice

@@ -18,32 +18,99 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+import torch
 from scipy.optimize import Bounds, LinearConstraint, milp
 from torch import Tensor
+from torch.nn import functional
 
+from collab_lab.metrics.cost import LENGTH, UNROUNDED
 from collab_lab.pricing.statistics import Statistics
-from collab_lab.trained.attentions import HeadMaps
+from collab_lab.trained.attentions import Attention, HeadMaps
+from fairseq_collab.attention.rounding import cached_bits, rounded
+from fairseq_collab.attention.scores import for_each_head
 
 K = TypeVar("K")
 
 
-def key_price(maps: HeadMaps, statistics: Statistics, queries: Tensor, keys: Tensor) -> float:
-    """Price of other queries ``(H, d + 1, k)`` and keys ``(H or 1, d_y, k)``, in bits."""
-    change = maps.queries @ maps.keys.mT - queries @ keys.mT  # D: (H, d + 1, d_y)
-    return _bits(statistics.query_moment @ change, change @ statistics.key_fisher)
+class TrainedAttention:
+    """A trained attention, its maps, and the statistics that price changes of them.
 
+    Args:
+        statistics: without them all directions of the weights count equally.
+    """
 
-def value_price(maps: HeadMaps, statistics: Statistics, values: Tensor, out: Tensor) -> float:
-    """Price of other values ``(H, d_y, v)`` and outputs ``(H, d, v)``, in bits."""
-    change = value_change(maps, values, out)
-    return _bits(statistics.value_covariance @ change, change @ statistics.output_fisher)
+    def __init__(self, module: Any, statistics: Statistics | None):
+        self.module, self.maps = module, HeadMaps.of(module)
+        self.statistics = (statistics or Statistics.unweighted(self.maps)).ridged()
+        #: ``(d/H)^-0.5``, the scale of converted heads.
+        self.scale = float((module.embed_dim / module.num_heads) ** -0.5)
 
+    def state(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Weights in the precision of the trained attention."""
+        dtype = self.module.k_proj.weight.dtype
+        return {name: value.detach().to(dtype).contiguous() for name, value in weights.items()}
 
-def value_change(maps: HeadMaps, values: Tensor, out: Tensor) -> Tensor:
-    """``F (H, d_y, d)`` of other values ``(H, d_y, v)`` and outputs ``(H, d, v)``."""
-    return maps.values[:, :-1] @ maps.out.mT - values @ out.mT
+    def copied(self, *names: str) -> dict[str, Tensor]:
+        """Weights and biases of projections that stay as they are."""
+        weights = self.module.state_dict()
+        return {name: weight for name, weight in weights.items() if name.startswith(names)}
+
+    def key_price(self, queries: Tensor, keys: Tensor) -> float:
+        """Price of other queries ``(H, d + 1, k)`` and keys ``(H or 1, d_y, k)``, in bits."""
+        change = self.maps.queries @ self.maps.keys.mT - queries @ keys.mT  # D: (H, d + 1, d_y)
+        return _bits(self.statistics.query_moment @ change, change @ self.statistics.key_fisher)
+
+    def value_price(self, values: Tensor, out: Tensor) -> float:
+        """Price of other values ``(H, d_y, v)`` and outputs ``(H, d, v)``, in bits."""
+        change, found = self.value_change(values, out), self.statistics
+        return _bits(found.value_covariance @ change, change @ found.output_fisher)
+
+    def value_change(self, values: Tensor, out: Tensor) -> Tensor:
+        """``F (H, d_y, d)`` of other values ``(H, d_y, v)`` and outputs ``(H, d, v)``."""
+        return self.maps.values[:, :-1] @ self.maps.out.mT - values @ out.mT
+
+    def out_bias(self, values: Tensor, out: Tensor) -> Tensor:
+        """The output's bias ``(d)`` for other values, which have no bias, and outputs.
+
+        Attention weights sum to one.  So it contains the biases of the trained values exactly, and
+        what the mean of the inputs that a head reads loses.
+        """
+        maps = self.maps
+        constant = torch.einsum("hdk,hk->d", maps.out, maps.values[:, -1])
+        residual = self.value_change(values, out)  # (H, d_y, d)
+        of_mean = torch.einsum("hy,hyd->d", self.statistics.value_mean, residual)
+        return maps.out_bias + constant + of_mean
+
+    def rounding_price(self, weights: Mapping[str, Tensor], bits: int) -> float:
+        """Price of rounding what a new attention with these weights caches to ``bits``.
+
+        What it would cache of the statistics' inputs is rounded.  An error of a shared key (value)
+        is one of the keys of all heads that read it.  0 bits are no rounding; that of the trained
+        attention is part of its model's loss.
+        """
+        if bits in (0, own_bits(self.module)):
+            return 0.0
+        maps, found = self.maps, self.statistics
+        new = {name: weight.double() for name, weight in weights.items()}
+
+        def error(name: str) -> Tensor:
+            made = functional.linear(found.inputs, new[f"{name}.weight"], new.get(f"{name}.bias"))
+            return rounded(made, bits) - made  # (n, numbers)
+
+        if "latent_proj.weight" in new:
+            latent = error("latent_proj")
+            errors = [latent @ new[f"{name}.weight"].T for name in ("k_proj", "v_proj")]
+        else:
+            queries = queries_of(new, len(maps.queries)) * self.scale
+            out = new["out_proj.weight"].unflatten(1, (len(maps.out), -1)).transpose(0, 1)
+            errors = [
+                read(error("k_proj"), maps.queries, queries, found.query_moment),
+                read(error("v_proj"), maps.out, out, found.output_fisher),
+            ]
+        both = torch.cat(errors, 1)  # (n, H (e + h_v))
+        return _bits(both @ found.cache_fisher, both) / len(both)
 
 
 def _bits(left: Tensor, right: Tensor) -> float:
@@ -51,9 +118,35 @@ def _bits(left: Tensor, right: Tensor) -> float:
     return max(0.0, float((left * right).sum())) / 2 / math.log(2)
 
 
-def rounding_price(errors: Tensor, statistics: Statistics) -> float:
-    """Price of errors ``(n, H (e + h_v))`` of keys and values at tokens, in bits."""
-    return _bits(errors @ statistics.cache_fisher, errors) / len(errors)
+def own_bits(module: Any) -> int:
+    """Bits of a cached number of an attention, fairseq's or ours; 0 without rounding."""
+    return int(getattr(module, "cache_bits", 0))
+
+
+def queries_of(weights: Mapping[str, Tensor], heads: int) -> Tensor:
+    """Unscaled queries ``(H, d + 1, e)`` of an attention with these weights."""
+    queries = torch.cat([weights["q_proj.weight"], weights["q_proj.bias"].unsqueeze(1)], 1).T
+    mixing = weights.get("mixing")
+    if mixing is None:
+        return queries.unflatten(1, (heads, -1)).transpose(0, 1)
+    return queries * mixing.unsqueeze(1) if mixing.dim() == 2 else queries @ mixing
+
+
+def read(errors: Tensor, maps: Tensor, new_maps: Tensor, metric: Tensor) -> Tensor:
+    """What errors of shared keys (values) are at the trained heads' own: ``(n, H e)``.
+
+    The new queries (outputs) are products of the trained ones: ``A' = A R``, by least squares.
+
+    Args:
+        errors: ``(n, G e')``.
+        maps, new_maps: ``A (H, m, e)`` and ``A' (H, m, e')``.
+        metric: of the products, ``(m, m)``.
+    """
+    weighted = maps.mT @ metric  # (H, e, m)
+    products = torch.linalg.pinv(weighted @ maps, hermitian=True) @ (weighted @ new_maps)
+    of_groups = errors.unflatten(1, (-1, new_maps.size(2)))  # (n, G, e')
+    of_heads = for_each_head(of_groups.transpose(0, 1).unsqueeze(0), len(maps))[0]  # (H, n, e')
+    return (of_heads @ products.mT).transpose(0, 1).flatten(1)
 
 
 class Point(NamedTuple):
@@ -77,6 +170,24 @@ class Point(NamedTuple):
     def cost(self, resource: str) -> int:
         """One of cache, parameters or multiply-adds."""
         return int(getattr(self, resource.replace("-", "_")))
+
+
+def point(
+    attention: Attention, size: int, weights: Mapping[str, Tensor], price: float, bits: int = 0
+) -> Point:
+    """An attention with these weights, and a cache of ``bits``: its costs, and its price."""
+    cached = ("latent_proj",) if "latent_proj.weight" in weights else ("k_proj", "v_proj")
+    widths = [len(weights[f"{name}.weight"]) for name in cached]
+    cache = sum(cached_bits(width, bits) if bits else UNROUNDED * width for width in widths)
+    parameters = sum(weight.numel() for name, weight in weights.items() if name != "signature")
+    products = [weight for name, weight in weights.items() if name.endswith(".weight")]
+    queries, mixing = len(weights["q_proj.weight"]), weights.get("mixing")
+    if mixing is not None:
+        queries = mixing.size(0) * mixing.size(1)
+        products += [mixing] * (mixing.dim() == 3)  # the diagonal is element-wise
+    scores = LENGTH * LENGTH * (queries + weights["out_proj.weight"].size(1))
+    work = LENGTH * sum(weight.numel() for weight in products) + scores
+    return Point(size, 0 if attention.type == "encoder" else cache, parameters, work, price, bits)
 
 
 def cheapest(

@@ -97,12 +97,9 @@ class Statistics:
 
     def ridged(self) -> Statistics:
         """With :data:`RIDGE` on every metric."""
-        metrics = {
-            name: metric
-            for name, metric in vars(self).items()
-            if name not in ("value_mean", "inputs")
-        }
-        return replace(self, **{name: ridged(metric) for name, metric in metrics.items()})
+        others = ("value_mean", "inputs")
+        metrics = {name: ridged(one) for name, one in vars(self).items() if name not in others}
+        return replace(self, **metrics)
 
 
 def ridged(metric: Tensor) -> Tensor:
@@ -255,20 +252,13 @@ def at_least_float32(*modules: nn.Module) -> Iterator[None]:
 def matched(
     statistics: Mapping[Attention, Statistics], trained: Trained
 ) -> dict[Attention, Statistics]:
-    """The statistics of a model's attentions with heads, by their names.
-
-    Raises:
-        UserError: one is missing, or the statistics are of another model.
-    """
+    """The statistics of a model's attentions with heads; UserError for those of another model."""
     every = {a: a for a in attentions(trained.model) if a.module.num_heads}
     sources = {a: a for a in statistics}
-    for attention in sorted({*every} ^ {*sources}, key=str):
-        problem = f"the statistics {'lack' if attention in every else 'are also of'} {attention}"
+    modules = ((a.module, sources[a].module) for a in every)
+    if every.keys() != sources.keys() or not all(_equal_inputs(*pair) for pair in modules):
+        problem = "the statistics are of another model, or of some attentions only"
         raise UserError(problem, trained.path, "give those of this model")
-    for attention, source in sources.items():
-        if not _equal_inputs(every[attention].module, source.module):
-            problem = f"the statistics of {attention} are of another model's weights"
-            raise UserError(problem, trained.path, "give those of this model")
     return {every[attention]: statistics[attention] for attention in sources}
 
 

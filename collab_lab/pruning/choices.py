@@ -1,4 +1,4 @@
-"""Choices of heads to keep: by price, by name, at random, or by gates.
+"""Choices of heads to keep: by price, at random, or by gates.
 
 The price of removed heads (:mod:`collab_lab.pricing.heads`) counts what the others make up for: of
 two heads that write the same, either can go cheaply, but not both.  Votes are in :mod:`.votes`.
@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import torch
 
-from collab_common import ATTENTION_TYPES, AttentionType
+from collab_common import AttentionType
 from collab_common.errors import UserError
 from collab_lab.pricing.heads import removal_order
 from collab_lab.pricing.statistics import Statistics
@@ -28,63 +28,10 @@ from collab_lab.trained.attentions import Attention, HeadCounts, attentions
 from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.attention.gates import OPEN, GatedAttention, gated_attentions, rounded
 
-#: A layer without heads in ``--keep-heads``.
-NO_HEADS = "-"
-
 
 def all_heads(heads: HeadCounts) -> dict[AttentionType, list[list[int]]]:
     """Every head."""
     return {type_: [list(range(count)) for count in counts] for type_, counts in heads.items()}
-
-
-def named_heads(choices: Sequence[str], heads: HeadCounts) -> Retained:
-    """Parse ``TYPE:HEADS/HEADS/...``: head numbers by layer joined by commas, ``-`` for none.
-
-    Heads of one layer are those of all layers.  Attention types that are not named keep all heads.
-    """
-    retained = all_heads(heads)
-    named: set[str] = set()
-    for choice in choices:
-        type_, _, text = choice.partition(":")
-        try:
-            layers = [
-                [] if layer == NO_HEADS else [int(head) for head in layer.split(",")]
-                for layer in text.split("/")
-            ]
-        except ValueError:
-            layers = []
-        if type_ not in ATTENTION_TYPES or not layers or type_ in named:
-            raise UserError(
-                f"cannot parse {choice!r}",
-                where="--keep-heads",
-                todo=f"give each of {', '.join(ATTENTION_TYPES)} at most once, as in "
-                "encoder:0,3/1,2 (heads 0 and 3 of the first layer, 1 and 2 of the second)",
-            )
-        if not heads[type_]:
-            raise UserError(f"the model has no {type_} attention", where="--keep-heads")
-        named.add(type_)
-        retained[type_] = layers * len(heads[type_]) if len(layers) == 1 else layers
-    return retained
-
-
-def heads_of_types(
-    trained: Trained, types: Sequence[AttentionType] | None
-) -> dict[AttentionType, list[int]]:
-    """The numbers of heads of these attention types, default all; UserError for one without."""
-    for type_ in types or ():
-        if not trained.heads[type_]:
-            raise UserError(f"the model has no {type_} attention", trained.path, "--types")
-    return {type_: trained.heads[type_] for type_ in (types or ATTENTION_TYPES)}
-
-
-def check_enough(heads: HeadCounts, keep: int) -> None:
-    """Raise UserError for more heads than an attention has."""
-    if keep < 1:
-        raise UserError(f"must be a whole number above 0, not {keep}", "--keep")
-    for type_, counts in heads.items():
-        if min(counts, default=keep) < keep:
-            problem = f"cannot keep {keep} heads of {type_} attention, which has {min(counts)}"
-            raise UserError(problem, "--keep")
 
 
 # ---- by price, or at random ----------------------------------------------------------------------
@@ -126,13 +73,12 @@ def without(heads: HeadCounts, removed: Iterable[Removal]) -> tuple[Retained, fl
     return retained, price
 
 
-def down_to(keep: int, heads: HeadCounts, removals: Iterable[Removal]) -> list[Removal]:
-    """The first removals of each attention that leave it ``keep`` heads."""
-    removed, numbers = [], Counter[Attention]()
+def down_to(keep: int, removals: Sequence[Removal]) -> list[Removal]:
+    """The first removals of each attention, of those of all its heads, that leave it ``keep``."""
+    left, removed = Counter(removal.attention for removal in removals), []
     for removal in removals:
-        attention = removal.attention
-        if numbers[attention] < heads[attention.type][attention.layer] - keep:
-            numbers[attention] += 1
+        if left[removal.attention] > keep:
+            left[removal.attention] -= 1
             removed.append(removal)
     return removed
 
@@ -146,19 +92,13 @@ def equal_on_each_side(removals: Iterable[Removal], number: int) -> list[Removal
     Raises:
         UserError: a side would lose all.
     """
-    orders: dict[Attention, list[Removal]] = {}
+    sides: dict[bool, list[Removal]] = {}
     for removal in removals:
-        orders.setdefault(removal.attention, []).append(removal)
-    by_side: dict[bool, list[list[Removal]]] = {}
-    for attention, order in orders.items():
-        by_side.setdefault(attention.type == "encoder", []).append(order)
-    removed = [  # by side and number of heads that stay
-        [
-            [removal for order in side for removal in order[: len(order) - kept]]
-            for kept in range(1, min(map(len, side)) + 1)
-        ]
-        for side in by_side.values()
-    ]
+        sides.setdefault(removal.attention.type == "encoder", []).append(removal)
+    removed = []  # by side and number of heads that stay
+    for side in sides.values():
+        fewest = min(Counter(removal.attention for removal in side).values())
+        removed.append([down_to(kept, side) for kept in range(1, fewest + 1)])
     ways = [[*chain(*way)] for way in product(*removed)]
     most = max(map(len, ways))
     if number > most:

@@ -34,6 +34,11 @@ from fairseq_collab.models.base import UNSUPPORTED
 from fairseq_collab.models.layers import is_copy
 from fairseq_collab.models.variants import family_of
 
+#: Options with which no model of ours can be built, or no block fitted, and why.
+_UNSUPPORTED = UNSUPPORTED | {
+    f"scale_{part}": f"--scale-{part} changes a block, which no refit knows"
+    for part in ("attn", "fc", "resids")
+}
 HEADSIZE, LM_HEADSIZE = "transformer_headsize_n", "transformer_lm_headsize_n"
 
 #: The heads to keep, counted from 0, by attention type and layer.
@@ -86,14 +91,10 @@ def check_retained(trained: Trained, retained: Retained) -> None:
             problem = f"heads are given for {len(layers)} layers, but it has {len(counts)}"
             raise UserError(f"{type_} attention: {problem}", where=trained.path)
         for layer, (heads, count) in enumerate(zip(layers, counts, strict=True)):
-            unknown = [head for head in heads if not 0 <= head < count]
-            if len(set(heads)) < len(heads):
-                problem = "a head is given twice"
-            elif unknown:
-                problem = f"there is no head {unknown[0]}; it has heads 0 to {count - 1}"
-            else:
-                continue
-            raise UserError(f"{type_} attention, layer {layer}: {problem}", where=trained.path)
+            if sorted(heads) != sorted({*heads} & {*range(count)}):
+                problem = f"{list(heads)} are not some of its {count} heads, from 0"
+                where = f"{type_} attention, layer {layer}"
+                raise UserError(f"{where}: {problem}", trained.path)
 
 
 def retained_weights(trained: Trained, retained: Retained) -> dict[str, Tensor]:
@@ -146,8 +147,8 @@ def weights_of(trained: Trained) -> dict[str, Tensor]:
 
 
 def check_options(trained: Trained) -> None:
-    """Raise UserError for an option of the training with which no model of ours can be built."""
-    for option, reason in UNSUPPORTED.items():
+    """Raise UserError for an option of the training with which nothing can be changed."""
+    for option, reason in _UNSUPPORTED.items():
         if trained.options.get(option) and option not in ignored_options(trained):
             todo = "nothing can be converted or pruned in a model that was trained with it"
             raise UserError(reason, trained.path, todo)

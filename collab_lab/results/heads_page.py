@@ -66,7 +66,7 @@ def page(content: Content) -> str:
         f"# Heads of {content['checkpoint']}",
         f"{content['arch']} with {number} heads, on {content['sentences']:,} sentences of "
         f"{content['data']}, {content['subset']}. `cross 1.2` is head 2 of layer 1 of "
-        "cross-attention, both counted from 0, as in `fairseq-collab prune --keep-heads`. All "
+        "cross-attention, both counted from 0, as in `collab_lab.prune(retained=...)`. All "
         "numbers, and how they were measured, are in heads.json.",
         "![Price of each head, and what it does](heads.svg)",
         grid(["head", *MEASURES, "roles"], rows(content), left=(0, 7)),

@@ -43,8 +43,7 @@ from collab_lab.trained.checkpoint import (
     batches,
     dataset_of,
     fitting,
-    opened,
-    read_checkpoint,
+    open_model,
     samples,
 )
 
@@ -67,7 +66,7 @@ def score_run(run: Run) -> Record:
     averaged = averaged_model(run, config)
     import_plugin(config)
     languages = {k: v for k, v in config.task.items() if k in ("source_lang", "target_lang")}
-    trained = opened(run.average, read_checkpoint(run.average, data, **languages))
+    trained = open_model(run.average, data, **languages)
     numbers = model_numbers(trained)
     to_gpu(trained.model, config)
     say_if_guessing(trained, samples(trained, subset, 100))

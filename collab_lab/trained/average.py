@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import torch
+from fairseq.checkpoint_utils import checkpoint_paths
 from torch import Tensor
 
 from collab_common.errors import UserError
@@ -17,78 +17,11 @@ from collab_common.files import sha256
 from collab_lab.trained.configuration import known_defaults
 from fairseq_compat import checkpoints, fairseq_fixes
 
-EPOCH_FILE = re.compile(r"checkpoint(\d+)\.pt")
-UPDATE_FILE = re.compile(r"checkpoint_\d+_(\d+)\.pt")
-EMBEDDING = re.compile(r"\b(embed_tokens|output_projection)\.weight$")
+EPOCH_FILE, UPDATE_FILE = r"checkpoint(\d+)\.pt", r"checkpoint_\d+_(\d+)\.pt"
+#: Options of all architectures, those of plug-ins, too, which tie weights: a checkpoint that was
+#: written on a GPU has tied embeddings as copies.
+_TYING = ("share_all_embeddings", "share_decoder_input_output_embed")
 _ONE_TRAINING = "average one training only"
-
-
-class Mean:
-    """A running sum of models in double precision: one sum and one model are in memory."""
-
-    def __init__(self, first: dict[str, Tensor]) -> None:
-        self.paths: list[str] = []
-        #: Names, shapes and types of the first model, without values.
-        self.like = {name: value.to("meta") for name, value in first.items()}
-        names = checkpoints.first_names(first)
-        #: The name under which each floating-point weight is summed: one name of tied weights.
-        self.tied = {name: names[name] for name in first if first[name].is_floating_point()}
-        self.shared = shared_embeddings(first)
-        self.sums: dict[str, Tensor] = {}
-        self.integers: dict[str, Tensor] = {}  # signatures, which have no mean
-
-    def add(self, model: dict[str, Tensor], path: str) -> None:
-        """Add a checkpoint's weights; raises UserError if they do not match or are not finite."""
-        self.paths.append(path)
-        self._compare(model, path)
-        for name, value in model.items():
-            if not value.is_floating_point():
-                known = self.integers.setdefault(name, value)
-                if not torch.equal(known, value):
-                    problem = f"{name} is {value.tolist()}, but {known.tolist()} in {self.paths[0]}"
-                    raise UserError(problem, path, "models of different kinds have no mean")
-            elif self.tied[name] == name:
-                if name.endswith(fairseq_fixes.UNDEFINED):
-                    value = torch.zeros_like(value)  # nothing reads it
-                if not torch.isfinite(value).all():
-                    raise UserError(f"{name} holds NaN or infinity", path, "leave this file out")
-                self.sums[name] = self.sums.get(name, 0) + value.double()
-
-    def _compare(self, model: dict[str, Tensor], path: str) -> None:
-        for name in sorted({*self.like, *model}):
-            kind, expected = _kind(model.get(name)), _kind(self.like.get(name))
-            if kind != expected:
-                problem = f"{name} is {kind}, but {expected} in {self.paths[0]}"
-                raise UserError(problem, path, _ONE_TRAINING)
-        if different := sorted(self.shared ^ shared_embeddings(model)):
-            name, tied_name = different[0]
-            kind, expected = ("two", "one") if different[0] in self.shared else ("one", "two")
-            problem = f"{name} and {tied_name} are {kind} here, but {expected} in {self.paths[0]}"
-            raise UserError(problem, path, "models that share different embeddings have no mean")
-
-    def result(self) -> dict[str, Tensor]:
-        """The mean, with the names and tied weights of the first model."""
-        means = {}
-        for name, total in self.sums.items():
-            # Half precision would lose the mean; fairseq saves it as float32, too.
-            dtype = torch.promote_types(self.like[name].dtype, torch.float32)
-            means[name] = (total / len(self.paths)).to(dtype)
-        return {
-            name: means[self.tied[name]] if name in self.tied else self.integers[name]
-            for name in self.like
-        }
-
-
-def shared_embeddings(model: dict[str, Tensor]) -> set[tuple[str, str]]:
-    """Pairs of names of equal embeddings: a checkpoint may keep shared ones as copies."""
-    names = sorted(filter(EMBEDDING.search, model))
-    return {pair for pair in combinations(names, 2) if torch.equal(*(model[n] for n in pair))}
-
-
-def _kind(weight: Tensor | None) -> str:
-    if weight is None:
-        return "missing"
-    return f"{'float' if weight.is_floating_point() else 'integer'} {tuple(weight.shape)}"
 
 
 def average_checkpoints(
@@ -97,32 +30,60 @@ def average_checkpoints(
     """Write a checkpoint with the mean of the weights of ``paths``.
 
     Everything else (configuration, task state, ...) is that of the input with most updates,
-    without the state of the optimizer.
+    without the state of the optimizer.  Names and tied weights are those of the first.  Sums are in
+    double precision; one sum and one model are in memory.
 
     Raises:
         UserError: an input cannot be read, does not match the others or is not finite, or
             the result cannot be written.
     """
     first, *others = [os.fspath(path) for path in paths]
-    newest = checkpoints.read(first)
-    function = function_options(newest)
-    model = newest.pop("model")
-    mean = Mean(model)
-    mean.add(model, first)
-    known = {sha256(Path(first)): first}
+    newest, known = checkpoints.read(first), {sha256(Path(first)): first}
+    function, model = function_options(newest), newest.pop("model")
+    names, kinds = checkpoints.first_names(model), {n: _kind(w) for n, w in model.items()}
+    sums = {n: w.double() for n, w in _summed(model, names, first).items()}
+    # Half precision would lose the mean; fairseq saves it as float32, too.
+    dtypes = {name: torch.promote_types(model[name].dtype, torch.float32) for name in sums}
+    integers = {n: w for n, w in model.items() if not w.is_floating_point()}  # without a mean
     for path in others:
         state, content = checkpoints.read(path), sha256(Path(path))
         if content in known:  # checkpoint_last.pt is that of an epoch, too
             raise UserError(f"is the same as {known[content]}", path, "give each checkpoint once")
         known[content] = path
-        for name, value in function_options(state).items():
-            if value != function.get(name, value):
-                problem = f"{name} is {value}, but {function[name]} in {first}"
-                raise UserError(problem, path, _ONE_TRAINING)
-        model = state.pop("model")
-        mean.add(model, path)
+        model, options = state.pop("model"), function_options(state)
+        found = {name: _kind(weight) for name, weight in model.items()}
+        for expected, actual in ((function, options), (kinds, found)):
+            for name in sorted({*expected, *actual}):
+                value, wanted = (part.get(name, "missing") for part in (actual, expected))
+                if value != wanted:
+                    problem = f"{name} is {value}, but {wanted} in {first}"
+                    raise UserError(problem, path, _ONE_TRAINING)
+        for name, weight in _summed(model, names, path).items():
+            sums[name] += weight  # in double precision
         newest = max(newest, state, key=_updates)
-    checkpoints.save(checkpoints.without_training(newest) | {"model": mean.result()}, out)
+    means = {name: (total / len(paths)).to(dtypes[name]) for name, total in sums.items()}
+    mean = {name: integers[name] if name in integers else means[names[name]] for name in kinds}
+    checkpoints.save(checkpoints.without_training(newest) | {"model": mean}, out)
+
+
+def _summed(model: Mapping[str, Tensor], names: Mapping[str, str], path: str) -> dict[str, Tensor]:
+    """The weights that have a mean, one of tied ones; UserError for one that is not finite."""
+    result = {}
+    for name, weight in model.items():
+        if weight.is_floating_point() and names[name] == name:
+            if name.endswith(fairseq_fixes.UNDEFINED):
+                weight = torch.zeros_like(weight)  # nothing reads it
+            if not torch.isfinite(weight).all():
+                raise UserError(f"{name} holds NaN or infinity", path, "leave this file out")
+            result[name] = weight
+    return result
+
+
+def _kind(weight: Tensor) -> str:
+    """What all checkpoints must have in common: of integers, such as signatures, the values."""
+    if weight.is_floating_point():
+        return f"float {tuple(weight.shape)}"
+    return f"integer {weight.tolist()}"
 
 
 def function_options(state: Mapping[str, Any]) -> dict[str, str]:
@@ -132,7 +93,7 @@ def function_options(state: Mapping[str, Any]) -> dict[str, str]:
     known = known_defaults(str(values.get("_name") or values.get("arch")))
     return {
         name: str(values.get(name, default))
-        for name, default in known.items()
+        for name, default in {**dict.fromkeys(_TYING, False), **known}.items()
         if not re.search("dropout|layerdrop", name)  # those of the training alone
     }
 
@@ -150,12 +111,10 @@ def last_checkpoints(count: int, folder: str | os.PathLike[str]) -> list[str]:
     """
     if not os.path.isdir(folder):
         raise UserError("folder not found", folder, "give the --save-dir of the training")
-    files = os.listdir(folder)
-    matches = [match for file in files if (match := EPOCH_FILE.fullmatch(file))]
-    matches = matches or [match for file in files if (match := UPDATE_FILE.fullmatch(file))]
-    names = [name for _, name in sorted((int(match[1]), match[0]) for match in matches)]
-    if len(names) < count:
-        problem = f"holds {len(names)} checkpoints of epochs or updates, not {count}"
+    folder = os.fspath(folder)
+    paths = checkpoint_paths(folder, EPOCH_FILE) or checkpoint_paths(folder, UPDATE_FILE)
+    if len(paths) < count:
+        problem = f"holds {len(paths)} checkpoints of epochs or updates, not {count}"
         todo = "give a smaller --last, or train with --keep-last-epochs or more"
         raise UserError(problem, folder, todo)
-    return [os.path.join(folder, name) for name in names[-count:]]
+    return paths[:count][::-1]

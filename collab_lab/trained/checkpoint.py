@@ -123,10 +123,20 @@ def open_model(
     """
     checkpoint = Path(checkpoint)
     state = read_checkpoint(checkpoint, data, **changed)
+    try:
+        with naming(checkpoint):
+            task = setup_task(state["cfg"].task)
+    except Exception as error:  # fairseq's has no kind of its own
+        if "Could not infer language pair" not in str(error):
+            raise
+        problem = "the names of its files do not contain the languages"
+        raise UserError(problem, state["cfg"].task.data, GIVE_DATA) from error
+    check_dictionaries(task, state, checkpoint)
     with without_checkpointing(state["cfg"].model):
-        trained = opened(checkpoint, state)
-    trained.model.to(device)
-    return trained
+        (model,), _, task = load_model_ensemble_and_task([str(checkpoint)], task=task, state=state)
+    check_transformer(model, checkpoint)
+    without_model = {name: value for name, value in state.items() if name != "model"}
+    return Trained(checkpoint, without_model, model.eval().to(device), task)
 
 
 @contextmanager
@@ -175,23 +185,6 @@ def read_checkpoint(checkpoint: Path, data: str | Path | None, **changed: Any) -
     check_changed(changed, state["cfg"], checkpoint)
     check_finite(state["model"], checkpoint)
     return state
-
-
-def opened(checkpoint: Path, state: dict[str, Any]) -> Trained:
-    """The model of a checkpoint's content, as :func:`read_checkpoint` returns it."""
-    try:
-        with naming(checkpoint):
-            task = setup_task(state["cfg"].task)
-    except Exception as error:  # fairseq's has no kind of its own
-        if "Could not infer language pair" not in str(error):
-            raise
-        problem = "the names of its files do not contain the languages"
-        raise UserError(problem, state["cfg"].task.data, GIVE_DATA) from error
-    check_dictionaries(task, state, checkpoint)
-    (model,), _, task = load_model_ensemble_and_task([str(checkpoint)], task=task, state=state)
-    check_transformer(model, checkpoint)
-    without_model = {name: value for name, value in state.items() if name != "model"}
-    return Trained(checkpoint, without_model, model.eval(), task)
 
 
 # ---- sentences -----------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ MODELS in Hydra's search path, ``model=NAME`` fine-tunes the model:
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +21,12 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 from omegaconf import OmegaConf
 
-from collab_common import ATTENTION_TYPES
 from collab_common.files import write_atomic
 from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.models.base import Family
 from fairseq_collab.models.options import preset
 from fairseq_collab.models.variants import family_of
 
-#: Options that describe the shape of a pruned model, said even where they are the default.
-SHAPE = (
-    *(f"heads_in_{type_}" for type_ in ATTENTION_TYPES),
-    *("qk_head_size", "v_head_size", "encoder_ffn_embed_dim", "decoder_ffn_embed_dim"),
-)
 PLUGIN = "fairseq_collab"
 #: How :func:`fine_tuning` trains.
 UPDATES = (
@@ -72,21 +65,15 @@ def family_of_stock(arch: str) -> Family | None:
     return kind and family_of(kind)
 
 
-def shown_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The shape of a model, and its options that differ from their defaults."""
-    defaults = known_defaults(options["_name"]).items()
-    changed = [name for name, default in defaults if options.get(name, default) != default]
-    return {name: options[name] for name in [*SHAPE, *changed] if options.get(name) is not None}
-
-
 def training_options(result: Trained) -> str:
     """The options with which ``fairseq-train`` builds the model."""
     stock = family_of_stock(result.arch)
     # All options are compared with those of the architecture without a preset.
     words = ["--arch", stock.prefix.rstrip("_") if stock else result.arch]
-    for name, value in shown_options({**result.options, "_name": result.arch}).items():
-        if value is False:  # a preset's true, which no flag can undo
-            continue
+    for name, default in known_defaults(result.arch).items():
+        value = result.options.get(name, default)
+        if value == default or value is None or value is False:
+            continue  # as it is without a flag; none can undo a preset's true
         words.append(f"--{name.replace('_', '-')}")
         if value is not True:
             words.append(",".join(map(str, value)) if isinstance(value, list) else str(value))
@@ -108,7 +95,7 @@ def fine_tuning(result: Trained, checkpoint: Path) -> str:
 
 def write_configuration(result: Trained, checkpoint: Path) -> Path:
     """Write the Hydra configuration next to the checkpoint; returns its path."""
-    names = dict.fromkeys((*SHAPE, *known_defaults(result.arch)))
+    names = known_defaults(result.arch)
     options = {name: result.options[name] for name in names if result.options.get(name) is not None}
     content = {
         "model": {"_name": result.arch, **options},

@@ -16,11 +16,10 @@ from cli.conftest import MODEL, SHORT
 from commands import USER_DIR, refuse, succeed
 from refusals import refusing
 
-from collab_common.errors import UserError
+from collab_common import ATTENTION_TYPES
 from collab_lab.advice import advisor
 from collab_lab.cli import advise
 from collab_lab.cli import main as cli
-from collab_lab.cli import reparametrize as command
 from collab_lab.cli.main import main
 from collab_lab.metrics.cost import totals
 from collab_lab.metrics.loss import mean_bits
@@ -61,9 +60,9 @@ def test_layers_without_heads(stock: Path, data: Path, tmp_path: Path) -> None:
     """They have no price; the sentences are those that were read; cross-attention has to stay."""
     out = tmp_path / "some.pt"
     prune = ("fairseq-collab", "prune", stock, data, "--out", out)
-    for choice in (["--keep-heads", "cross:-"], ["--types", "cross", "--remove-share=1"]):
-        assert "no head of cross-attention is left" in refuse(*prune, *choice)
-    succeed(*prune, "--keep-heads", "encoder:-")
+    every = ("--remove-share=1", "--sentences=9", "--types")
+    assert "no head of cross-attention is left" in refuse(*prune, *every, "cross")
+    succeed(*prune, *every, "encoder")
     prices = ("fairseq-collab", "prices", out, data, "--sentences=100000", "--cpu")
     succeed(*prices, "--out", tmp_path)
     content = json.loads((tmp_path / "prices.json").read_text())
@@ -76,10 +75,12 @@ def test_layers_without_heads(stock: Path, data: Path, tmp_path: Path) -> None:
 STOCK = [o for o in MODEL if "key-dim" not in o and "arch" not in o]
 
 
-def run(*arguments: object) -> dict[str, Any]:
-    """The command, in this process; its report."""
-    args = command.build_parser().parse_args([*map(str, arguments), "--cpu"])
-    return command.reparametrize(args)
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[list[list[str]], str]:
+    """The command, in this process: the words of its table's rows, and all that it prints."""
+    assert main(["reparametrize", *map(str, arguments), "--cpu"]) == 0
+    report = capsys.readouterr().out
+    title, *rows = (line.split() for line in report.splitlines())
+    return [title, *(row for row in rows if row[0] in (*ATTENTION_TYPES, "sum"))], report
 
 
 def translations(checkpoint: Path, data: Path) -> list[str]:
@@ -99,14 +100,17 @@ def translations(checkpoint: Path, data: Path) -> list[str]:
     ],
 )
 def test_shared_keys_and_values_translate_and_train_on(
-    to: str, size: str, title: str, stock: Path, data: Path, tmp_path: Path
-) -> None:
+    to: str, size: str, title: str, stock: Path, data: Path, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
     out = tmp_path / "shared.pt"
-    report = run(stock, f"--to={to}", f"--{size}", "--sentences=50", "--out", out)
-    arch = report["arch"]
+    (titles, *rows), _ = run(
+        capsys, stock, f"--to={to}", f"--{size}", "--sentences=50", "--out", out
+    )
+    arch = open_model(out, data).arch
     assert arch == f"transformer_{to.replace('-', '_')}" + "_n" * (to == "headsize")
-    assert all(0 < one["price"] < 1 for one in report["attentions"])
-    assert command.report(report).split()[:2] == ["attention", title]
+    assert all(0 < float(row[-1]) < 1 for row in rows)
+    assert titles[:2] == ["attention", title]
     assert len(translations(out, data)) > 10
     scale = ["--attention-scale=embed"] * (to == "headsize")
     succeed(
@@ -115,37 +119,40 @@ def test_shared_keys_and_values_translate_and_train_on(
     )  # fmt: skip
 
 
-def test_a_share_is_spread_and_checked(stock: Path, data: Path, tmp_path: Path) -> None:
+def test_a_share_is_spread_and_checked(
+    stock: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The cache of the encoder is none; the reported loss is that of the written model."""
     out = tmp_path / "latent.pt"
-    run_ = partial(run, stock, "--to=latent", "--sentences=50", "--check", "--out")
-    numbers = run_(tmp_path / "numbers.pt", "--cache=0.125", "--cache-bits=none")
-    widths = [one["latent_dim"] for one in numbers["attentions"]]
-    assert [one["type"] for one in numbers["attentions"]] == ["decoder", "cross"]
-    assert sum(widths) <= 0.125 * 4 * 32
-    assert "cache-bits" not in numbers["fine_tuning"]
-    assert {one["bits"] for one in numbers["attentions"]} == {None}
-    report = run_(out, "--cache=0.125")
-    assert 0 < report["price"] < numbers["price"]
-    for one in report["attentions"]:
-        assert one["bits"] in (8, 4)
-        assert f"--cache-bits-in-{one['type']} {one['bits']}" in report["fine_tuning"]
-        assert f"--latent-dim-in-{one['type']} {one['latent_dim']}" in report["fine_tuning"]
-    assert "cache bits" in command.report(report)
+    run_ = partial(run, capsys, stock, "--to=latent", "--sentences=50", "--check", "--out")
+    (_, *rows, total), report = run_(tmp_path / "numbers.pt", "--cache=0.125", "--cache-bits=none")
+    assert [row[0] for row in rows] == ["decoder", "cross"]
+    assert sum(int(row[2]) for row in rows) <= 0.125 * 4 * 32
+    assert "cache-bits" not in report
+    assert {len(row) for row in rows} == {4}  # no bits
+    (_, *rows, rounded), report = run_(out, "--cache=0.125")
+    assert 0 < float(rounded[-1]) < float(total[-1])
+    for type_, _, width, bits, _ in rows:
+        assert bits in ("8", "4")
+        assert f"--cache-bits-in-{type_} {bits}" in report
+        assert f"--latent-dim-in-{type_} {width}" in report
     trained = open_model(out, data)
-    bits = mean_bits(trained.model, samples(trained, "valid", 1000))
-    assert report["valid_bits"] == pytest.approx(bits, abs=1e-4)
-    assert report["valid_bits"] != report["valid_bits_before"]
-    assert "validation loss" in command.report(report)
+    loss = mean_bits(trained.model, samples(trained, "valid", 1000))
+    said = re.search(r"validation loss .*: ([.\d]+), ([-+][.\d]+) from", report)
+    assert said
+    assert float(said[1]) == pytest.approx(loss, abs=1e-4)
+    assert float(said[2])
     assert totals(trained.model)["cache"] <= 0.125 * 16 * 4 * 32
-    with pytest.raises(UserError, match="the least is"):
-        run(stock, "--to=latent", "--parameters=0.1", "--sentences=50", "--out", out)
+    words = ["--to=latent", "--cache=0.01", "--sentences=50", "--out=a.pt"]
+    assert main(["reparametrize", str(stock), *words]) == 1
+    assert "the least is" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("bits", ["5", "16", "8,8,8", "auto,8", "4,", ""])
-def test_bits_that_are_none(bits: str, stock: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="cache-bits"):
-        run(stock, "--to=latent", "--cache=0.5", f"--cache-bits={bits}", "--out", tmp_path / "a.pt")
+def test_bits_that_are_none(bits: str, stock: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--to=latent", "--cache=0.5", f"--cache-bits={bits}", "--out=a.pt"]
+    assert main(["reparametrize", str(stock), *words]) == 1
+    assert "cache-bits" in capsys.readouterr().err
 
 
 # ---- advise --------------------------------------------------------------------------------------
@@ -161,13 +168,14 @@ def test_an_answer_and_other_targets_in_its_folder(
 ) -> None:
     out = tmp_path / "advice"
     assert advised(stock, data, out, "--want", "cache=0.6", "--max-loss=9") == 0
-    found = json.loads((out / "cache-0.6.json").read_text())
-    (answer,) = [one for one in found["candidates"] if one["name"] == found["answer"]]
-    assert answer["shares"]["cache"] <= 0.6
+    answer, given = (open_model(path, data) for path in (out / "cache-0.6.pt", stock))
+    assert answer.arch != "transformer"
+    cache = totals(given.model, rounded=False)["cache"]
+    assert totals(answer.model)["cache"] <= 0.6 * cache
     # The numbers of sentences that there were, not those that were asked for.
     valid = (data.parent / "text" / "valid.en").read_text().count("\n")
-    assert found["sentences"] == {"predicted": 12, "measured": valid}
-    assert open_model(out / "cache-0.6.pt", data).arch != "transformer"
+    read = f"Predicted on 12 sentences of train, measured on {valid} of valid."
+    assert read in (out / "cache-0.6.md").read_text()
     # Nothing of the first target is lost, neither by a second one nor by the same again.
     before = {path: path.read_bytes() for path in out.iterdir()}
     monkeypatch.setattr(advisor, "chosen", lambda *_: None)
@@ -175,12 +183,14 @@ def test_an_answer_and_other_targets_in_its_folder(
     with refusing("cache-0.6.pt", "--force"):
         advised(stock, data, out, "--want", "cache=0.6")
     assert all(path.read_bytes() == content for path, content in before.items())
-    other = json.loads((out / "multiply-adds-0.9_cache-0.9.json").read_text())
-    assert (other["want"], other["answer"]) == ({"multiply-adds": 0.9, "cache": 0.9}, None)
+    other = (out / "multiply-adds-0.9_cache-0.9.md").read_text()
+    assert other.startswith("multiply-adds=0.9 cache=0.9, at most 0.05 bits lost: no candidate")
 
 
-@pytest.mark.parametrize("wanted", ["cache=0.6", "parameters=0.95"])
-@pytest.mark.parametrize("model", ["stock", "trained", "ordinary_lm"])
+@pytest.mark.parametrize(
+    ("model", "wanted"),
+    [("stock", "cache=0.6"), ("trained", "parameters=0.95"), ("ordinary_lm", "cache=0.6")],
+)
 def test_the_printed_commands_make_the_same_models(
     model: str,
     wanted: str,
@@ -225,7 +235,6 @@ def test_refusals(stock: Path, data: Path, tmp_path: Path) -> None:
 # ---- heads ---------------------------------------------------------------------------------------
 
 MEASURES = {"confidence", "positional", "rare", "importance", "price", "relevance"}
-ATTENTION_TYPES = ("encoder", "decoder", "cross")
 CROSS_SELF = {"cross_self_attention": True, "no_cross_attention": True}
 
 

@@ -145,17 +145,13 @@ USAGE = {
     ],
     "heads c.pt data --out=out": ["--subwords=code", "--relevance-sentences=x"],
     "prune c.pt --out=o.pt": [
-        "", "--random=1", "--gates --keep=1", "--random=1 --keep=1,2,3", "--gates --random=1",
+        "", "--random=1", "--gates --keep=1", "--random=1 --keep=1,2,3",
         "--random=1 --keep=1 --as-many-as=x.pt", "--keep=1 --remove-share=0",
         "--remove-share=1.1",
     ],
     "reparametrize c.pt --out=out.pt": [
-        "", "--cache=0.5 --key-dim=4", "--cache=1.5", "--latent-dim=4",
-        "--to=headsize --key-dim-in-cross=4", "--key-dim=4 --sentences=0",
-    ],
-    "reparametrize c.pt --out=out.pt --to=latent": [
-        "", "--key-value-heads-in-cross=2", "--latent-dim=4 --value-heads=2",
-        "--latent-dim=4 --query-mixing=full",
+        "--cache=1.5", "--latent-dim=4", "--key-dim=4 --sentences=0",
+        "--to=latent --key-value-heads-in-cross=2",
     ],
 }  # fmt: skip
 CASES = [f"{command} {given}" for command, cases in USAGE.items() for given in cases]

@@ -16,11 +16,11 @@ from collab_lab.trained.average import average_checkpoints, last_checkpoints
 from fairseq_compat import checkpoints
 
 
-def make(path: Path, updates: int = 1, **weights: Any) -> Path:
-    """Writes a small checkpoint."""
+def make(path: Path, updates: int = 1, tied: bool = False, **weights: Any) -> Path:
+    """Writes a small checkpoint of an architecture that is not known."""
     state = {
         "args": None,
-        "cfg": {"model": argparse.Namespace(arch=f"arch{updates}")},
+        "cfg": {"model": argparse.Namespace(arch=f"arch{updates}", share_all_embeddings=tied)},
         "model": {name.replace("__", "."): torch.as_tensor(w) for name, w in weights.items()},
         "optimizer_history": [{"num_updates": updates}],
         "task_state": {"updates": updates},
@@ -48,28 +48,12 @@ def test_the_rest_is_of_the_newest(tmp_path: Path) -> None:
     assert "last_optimizer_state" not in mean
 
 
-def embeddings(path: Path, shared: bool, copied: bool = False) -> Path:
-    first = torch.ones(2, 2)
-    other = first.clone() if copied else first
-    weights = {"encoder__embed_tokens__weight": first}
-    return make(path, **weights, decoder__embed_tokens__weight=other if shared else first + 1)
-
-
-@pytest.mark.parametrize("first", [True, False])
-def test_models_that_share_other_embeddings(first: bool, tmp_path: Path) -> None:
-    """A checkpoint written on a GPU keeps shared embeddings as copies."""
-    paths = [embeddings(tmp_path / f"{shared}.pt", shared) for shared in (first, not first)]
-    with refusing(f"{paths[1]}: decoder.embed_tokens.weight", str(paths[0])):
-        average_checkpoints(paths, tmp_path / "mean.pt")
-    paths[1] = embeddings(tmp_path / "copied.pt", first, copied=True)
-    average_checkpoints(paths, tmp_path / "mean.pt")
-
-
 @pytest.mark.parametrize(
     ("arch", "options"),
     [
         ("transformer", {"decoder_attention_heads": 2}),
         ("transformer", {"activation_fn": "gelu"}),
+        ("transformer", {"share_decoder_input_output_embed": True}),
         ("transformer_lm", {"decoder_attention_heads": 2}),
         ("transformer_latent", {"cache_bits": "8"}),
         ("transformer_headsize_n", {"cache_bits_in_cross": "4,0"}),
@@ -119,6 +103,12 @@ REJECTED = {
     "nan": {**FIRST, "w": [[1.0, float("nan")]]},
     "infinity": {**FIRST, "w": [[1.0, float("-inf")]]},
 }
+
+
+def test_models_that_tie_other_weights(tmp_path: Path) -> None:
+    paths = [make(tmp_path / f"{tied}.pt", tied=tied, w=[1.0 + tied]) for tied in (True, False)]
+    with refusing(f"{paths[1]}: share_all_embeddings", str(paths[0])):
+        average_checkpoints(paths, tmp_path / "mean.pt")
 
 
 @pytest.mark.parametrize("second", REJECTED.values(), ids=REJECTED.keys())

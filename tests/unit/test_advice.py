@@ -12,12 +12,13 @@ from refusals import refusing
 from toy_heads import sample
 
 from collab_common.errors import UserError
-from collab_lab.advice.advisor import Final, advise, candidates, chosen, increase, kinds
+from collab_lab.advice.advisor import Final, advise, candidates, chosen, increase
 from collab_lab.cli.advise import parse
-from collab_lab.conversion.base import point
 from collab_lab.conversion.converter import Converter
+from collab_lab.conversion.kinds import TARGETS, Latent
 from collab_lab.metrics.cost import totals
 from collab_lab.metrics.significance import Gain, gain_per_unit
+from collab_lab.pricing.bits import point
 from collab_lab.pricing.statistics import collect
 from collab_lab.trained.checkpoint import Trained
 
@@ -55,11 +56,9 @@ def test_targets() -> None:
 def test_costs_are_known_before_a_model_is_built(name: str) -> None:
     model = source(name)
     statistics, whole = collect(model, [sample(lm=model.is_language_model)]), totals(model.model)
-    for kind, conversion in kinds(model).items():
-        if conversion is None:
-            continue
+    for kind, conversion in TARGETS.items():
         try:
-            converter = Converter(model, conversion, statistics)
+            converter = Converter(model, conversion(), statistics)
         except UserError:
             continue
         points = {one: converter.curve(one) for one in converter.attentions}
@@ -84,7 +83,7 @@ ALL = {"cache": 0.7, "parameters": 0.97, "multiply-adds": 0.97}
         ("stock", {"parameters": 0.9}),
         *(
             pytest.param(name, shares, marks=pytest.mark.slow)
-            for name, shares in (("stock", {"cache": 0.5}), *((name, ALL) for name in SOURCES))
+            for name, shares in (("stock", {"cache": 0.5}), ("language model", ALL))
         ),
     ],
 )
@@ -95,7 +94,8 @@ def test_candidates_meet_all_targets(name: str, shares: dict[str, float]) -> Non
         model, collect(model, [sample(lm=model.is_language_model)]), shares
     )
     assert found
-    assert {one.name for one in found} | {*rejected} == {*kinds(model)}
+    kinds = {kind.heads_name for kind in TARGETS.values()} | {"fewer heads"}
+    assert {one.name for one in found} | {*rejected} == kinds
     for one in found:
         made, price = one.make()
         assert 0 <= price <= 1.01 * one.price
@@ -107,6 +107,8 @@ def test_candidates_meet_all_targets(name: str, shares: dict[str, float]) -> Non
 def test_shares_of_a_rounded_model_are_of_its_numbers_at_16_bits() -> None:
     model = trained("transformer_headsize_n", cache_bits="8", **POSITIONS)
     costs, now = totals(model.model, rounded=False)["cache"], totals(model.model)["cache"]
+    converter = Converter(model, Latent(), collect(model, [sample()]))
+    assert {*converter.spread({"parameters": 1.0})[1].values()} == {8}  # as it is
     share = 0.7 * now / costs
     (found,) = [
         one

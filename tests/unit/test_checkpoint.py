@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import toy_checkpoints
-from fairseq.data import LanguagePairDataset, ListDataset
 from fairseq.models import ARCH_CONFIG_REGISTRY
 from omegaconf import OmegaConf
 from refusals import refusing
@@ -92,20 +90,6 @@ def test_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for read in (checkpoint.batches, checkpoint.samples):
         with refusing("valid: has no sentence within the model's (2, 2) positions"):
             read(trained, "valid")
-
-
-def test_a_long_sentence_is_a_batch_by_itself(tmp_path: Path) -> None:
-    """It does not make other batches longer."""
-    trained = checkpoint.open_model(toy_checkpoints.write(tmp_path / "c.pt"), toy_checkpoints.COPY)
-    lengths = [5, 20, 20, 300, 20, 20, 20, 200, 20, 20]
-    text = ListDataset([torch.full((length,), 5) for length in lengths], lengths)
-    words = trained.task.source_dictionary
-    trained.task.datasets["valid"] = LanguagePairDataset(text, lengths, words, text, lengths, words)
-    found = [*checkpoint.batches(trained, "valid", max_tokens=80)]
-    rows = [[lengths[index] for index in batch["id"].tolist()] for batch in found]
-    assert sorted(chain.from_iterable(rows)) == sorted(lengths)
-    assert all(len(row) * max(row) <= 80 or len(row) == 1 for row in rows)
-    assert len(rows) == 4
 
 
 def test_sizes_of_dictionaries_are_those_of_the_embeddings() -> None:

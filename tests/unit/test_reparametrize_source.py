@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import toy
 from refusals import refusing
-from toy_reparametrize import HERE, TARGET, converted, target_of, trained
+from toy_reparametrize import HERE, TARGET, target_of, trained
 
 from collab_common import ATTENTION_TYPES, AttentionType
 from collab_lab.cli.reparametrize import build_parser
 from collab_lab.conversion import converter
-from collab_lab.trained.attentions import attentions
+from collab_lab.conversion.kinds import Collaborative
 from collab_lab.trained.checkpoint import Trained
 
 
@@ -36,13 +36,12 @@ def test_heads_of_other_sizes_or_numbers(target: str, options: dict[str, Any], p
     [
         (["--key-dim=33"], "encoder 0"),
         (["--key-dim=0"], "encoder 0"),
-        (["--key-dim-in-cross=4,4,4"], "--key-dim-in-cross"),
+        (["--key-dim=4", "--key-dim-in-cross=4,4,4"], "--key-dim-in-cross"),
         (["--to=grouped-query", "--key-value-heads=3"], "encoder 0"),
         (
             ["--to=grouped-query", "--key-value-heads-in-cross=2,3", "--key-value-heads=2"],
             "cross 1",
         ),
-        (["--to=grouped-query", "--key-value-heads-in-cross=2,2,2"], "--key-value-heads-in-cross"),
         (["--to=latent", "--latent-dim=17"], "encoder 0"),
         (["--to=headsize", "--key-dim=6"], "encoder 0"),
         (["--to=latent", "--latent-dim-in-cross=4"], "encoder 0"),
@@ -63,12 +62,6 @@ def sizes_of(*options: str) -> tuple[int | None, dict[AttentionType, str | None]
     return getattr(args, size), by_type
 
 
-def test_value_heads_that_are_refused() -> None:
-    found = trained("transformer", encoder_attention_heads=8)
-    with refusing("decoder 0"):
-        converted(found, dict.fromkeys(attentions(found.model), 4), "--value-heads=8")
-
-
 def test_resized_heads_cannot_be_left_as_they_are() -> None:
     found = trained("transformer_headsize_n", qk_head_size=6)
     others = [f"--key-dim-in-{each}=0" for each in ("encoder", "decoder")]
@@ -85,3 +78,7 @@ def test_other_models_are_refused() -> None:
     for model in (latent, derived, toy.model("lstm", criterion="", **sizes)):
         with refusing(type(model).__name__):
             converter.target_arch(Trained(HERE, {}, model, None), TARGET)
+    shared = Trained(HERE, {}, toy.model("transformer_collab"), None)
+    assert converter.target_arch(shared, TARGET)
+    with refusing("own queries"):
+        converter.target_arch(shared, Collaborative("full"))

@@ -38,11 +38,7 @@ from fairseq_compat import checkpoints
 
 USES: dict[str, Callable[[Trained, Any], float | None]] = {
     "convert": lambda model, found: convert(model, size=8, statistics=found).price,
-    "spread": lambda model, found: (
-        convert(model, "latent", shares={"cache": 0.25}, statistics=found).price
-    ),
     "prune": lambda model, found: prune(model, 3, statistics=found).price,
-    "prune all alike": lambda model, found: prune(model, keep=2, statistics=found).price,
 }
 
 
@@ -88,8 +84,6 @@ def test_statistics_of_another_model(use: str, tmp_path: Path) -> None:
     ):
         with pytest.raises(UserError):
             USES[use](model, foreign)
-    with pytest.raises(UserError):
-        prices(model, sentences=9).heads("encoder")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("options", [{}, {"layernorm_embedding": True}])
@@ -219,7 +213,6 @@ def test_activation_checkpointing(tmp_path: Path) -> None:
     ("arguments", "expected"),
     [
         ({"size": 8}, [8, 4, 4, 0]),
-        ({"shares": {"parameters": 0.9}}, [8, 4, 4, 0]),
         ({"by_type": {"encoder": 8, "decoder": 0, "cross": 0}}, [8, 4, 4, 0]),
         ({"size": 8, "cache_bits": None}, [0, 0, 0, 0]),
         ({"size": 8, "cache_bits": 8}, [8, 8, 8, 8]),
@@ -346,6 +339,12 @@ def test_options_of_the_training(
     model = in_memory("transformer", separate=False, **options)
     with refusing("nothing can be converted or pruned"):
         function(model, **arguments)
+
+
+@pytest.mark.parametrize("option", ["scale_attn", "scale_fc", "scale_resids"])
+def test_blocks_that_no_refit_knows(option: str) -> None:
+    with refusing(f"--{option.replace('_', '-')}", "nothing can be converted or pruned"):
+        in_memory("transformer_lm_headsize_n", **{option: True})
 
 
 def test_a_language_model_whose_option_fairseq_ignores() -> None:
