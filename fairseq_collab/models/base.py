@@ -80,6 +80,8 @@ class HeadModel(BaseFairseqModel):
             raise UserError(f"cannot build the model: {error}") from error
         model.model_signature = ModelSignature.of(options)
         model.register_buffer("signature", model.model_signature.to_tensor())
+        if cls.variant.finish is not None:
+            cls.variant.finish(model, options)
         return model
 
     @classmethod
@@ -143,6 +145,7 @@ class Variant:
         attention: builds the attention of one attention type in one layer.
         options: a dataclass of its options beyond those of fairseq's models.
         families: the models that have it.
+        finish: is called with a model that was built, and its options.
         upgrade: is called with a model and a checkpoint's weights before these are loaded, and may
             complete them in place.
     """
@@ -151,6 +154,7 @@ class Variant:
     attention: AttentionFactory
     options: type = FairseqDataclass
     families: tuple[Family, ...] = ()
+    finish: Callable[[nn.Module, dict[str, Any]], None] | None = None
     upgrade: Callable[[nn.Module, dict[str, Tensor]], None] | None = None
 
 

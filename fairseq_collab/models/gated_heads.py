@@ -12,12 +12,14 @@ missing start open.
 # No "from __future__ import annotations": fairseq reads the fields' types.
 import logging
 from dataclasses import dataclass
+from typing import Any
 
 from fairseq.models.transformer import TransformerConfig
 from torch import Tensor, nn
 
+from collab_common.errors import UserError
 from fairseq_collab.attention import SeparateAttention
-from fairseq_collab.attention.gates import GatedAttention
+from fairseq_collab.attention.gates import GatedAttention, gated_attentions
 from fairseq_collab.models.layers import is_copy
 from fairseq_collab.models.options import Site, named_types, option
 from fairseq_collab.models.separate_heads import SeparateOptions, head_options
@@ -38,6 +40,9 @@ class GatedOptions(SeparateOptions):
         "speed of the gates' log alpha with Adam, as a multiple of other parameters' speed; 1 in "
         "the paper, more for a short training",
     )
+    freeze_decoder: bool = option(
+        False, "train the encoder only, as in the paper's encoder-only experiments"
+    )
 
 
 def gated_heads(cfg: TransformerConfig, site: Site) -> SeparateAttention:
@@ -46,6 +51,22 @@ def gated_heads(cfg: TransformerConfig, site: Site) -> SeparateAttention:
     if not heads or site.type not in named_types("--gated-types", cfg.gated_types):
         return SeparateAttention(site.embed_dim, heads, **sizes)
     return GatedAttention(site.embed_dim, heads, gate_speed=cfg.gate_speed, **sizes)
+
+
+def freeze_decoder(model: nn.Module, options: dict[str, Any]) -> None:
+    """Remove the decoder's gradient if ``--freeze-decoder`` is given: optimisers skip it.
+
+    Embeddings that the encoder shares with the decoder are frozen, too.
+
+    Raises:
+        UserError: the decoder contains gates.
+    """
+    if not options["freeze_decoder"]:
+        return
+    for parameter in model.get_submodule("decoder").parameters():
+        parameter.requires_grad = False
+    if not all(attention.theta.requires_grad for attention in gated_attentions(model)):
+        raise UserError("freezes gates", "--freeze-decoder", "give --gated-types encoder")
 
 
 def add_gates(model: nn.Module, weights: dict[str, Tensor]) -> None:

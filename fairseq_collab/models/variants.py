@@ -16,7 +16,12 @@ LATENT = Variant("latent", shared.latent, shared.LatentOptions, _ALL)
 SEPARATE = Variant("headsize_n", separate.separate_heads, separate.SeparateOptions, _ALL)
 HEAD_GROUPS = Variant("grouped_heads", separate.grouped_heads, separate.HeadGroupOptions, _ALL)
 GATED = Variant(
-    "gated_heads", gated.gated_heads, gated.GatedOptions, (TRANSLATION,), gated.add_gates
+    "gated_heads",
+    gated.gated_heads,
+    gated.GatedOptions,
+    (TRANSLATION,),
+    finish=gated.freeze_decoder,
+    upgrade=gated.add_gates,
 )
 
 VARIANTS = (COLLABORATIVE, SEPARATE, HEAD_GROUPS, GATED, GROUPED_QUERY, LATENT)

@@ -156,6 +156,23 @@ def test_validation_ignores_the_penalty() -> None:
     assert "gates_open" not in log
 
 
+# ---- frozen parts --------------------------------------------------------------------------------
+
+
+def trained_names(**options: Any) -> set[str]:
+    net = model(**options)
+    return {name for name, parameter in net.named_parameters() if parameter.requires_grad}
+
+
+def test_the_decoder_can_be_frozen() -> None:
+    """A matrix of both sides is frozen with either."""
+    encoder = {name for name in trained_names() if name.startswith("encoder")}
+    assert trained_names(freeze_decoder=True, gated_types="encoder") == encoder
+    shared = {"share_all_embeddings": True, "gated_types": "encoder"}
+    assert "encoder.embed_tokens.weight" in trained_names(**shared)
+    assert "encoder.embed_tokens.weight" not in trained_names(freeze_decoder=True, **shared)
+
+
 # ---- weights without gates, other weights, wrong options -----------------------------------------
 
 
@@ -178,6 +195,7 @@ def test_a_converged_model_keeps_its_function(
         ({"gated_types": "encoder,self"}, "--gated-types"),
         ({"gated_types": ""}, "--gated-types"),
         ({"gate_speed": 0}, "gate_speed"),
+        ({"freeze_decoder": True}, "--freeze-decoder"),
     ],
 )
 def test_wrong_options(options: dict[str, Any], place: str) -> None:
