@@ -57,7 +57,7 @@ def test_generate_copies_and_scores(copier: tuple[Path, str], data: Path, tmp_pa
         ["--checkpoint-activations"],
         ["--query-mixing=diagonal", "--attention-scale=key", "--mixing-init=xavier"],
         ["--key-dim-in-decoder=0", "--value-init=fork"],
-        ["--query-mixing=diagonal", "--query-mixing-in-cross=own", "--value-heads=1"],
+        ["--query-mixing=diagonal", "--value-heads=1"],
         # flattening wants a GPU
         ["--cache-bits=4", "--cache-bits-in-cross=8", "--fp16", "--fp16-no-flatten-grads"],
     ],
