@@ -11,7 +11,6 @@ cost accordingly.  Keys and values that heads share are shared there, too (``num
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -37,7 +36,6 @@ from collab_lab.export.model import (
     check_engine,
     inexact,
     longest_output,
-    report_padding,
     vocabulary,
 )
 from collab_lab.export.standard_weights import (
@@ -69,8 +67,6 @@ def export(trained: Trained, folder: Path) -> None:
     """Fill a folder for ``ctranslate2.Translator``, and print the size of the KV cache there."""
     check_engine(trained, "CTranslate2", ACTIVATIONS)
     write(trained, vocabulary(trained), folder)
-    advice = "; prune --same-on-each-side keeps the saving of fewer heads"
-    report_padding(trained, lambda stack: math.prod(layout(trained, stack)[1:]), advice)
     for token, (ours, in_ct2) in cache_bytes(trained).items():
         print(f"KV cache per {token} token (float32): {ours:,} bytes, in CTranslate2 {in_ct2:,}")
     search = ", ".join(f"{name}={value!r}" for name, value in search_options(trained.model).items())

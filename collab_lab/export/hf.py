@@ -29,7 +29,6 @@ from collab_lab.export.model import (
     inexact,
     longest_output,
     plain,
-    report_padding,
     vocabulary,
 )
 from collab_lab.metrics.translate import BEAM
@@ -56,7 +55,6 @@ def export(trained: Trained, folder: Path) -> None:
     if not words.source_lang:
         raise inexact(trained, "MarianMTModel has no symbols of languages", "give --format ct2")
     write(stock.model, words, folder)
-    report_padding(trained, lambda stack: trained.options[f"{stack}_embed_dim"])
 
 
 def write(model: Any, words: Vocabulary, folder: Path) -> None:

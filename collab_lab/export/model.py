@@ -10,7 +10,7 @@ import copy
 import re
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -72,7 +72,6 @@ def write(trained: Trained, folder: Path) -> None:
     cfg.common.user_dir = None
     result = replace(result, state={**result.state, "extra_state": extra, "cfg": cfg})
     result.save(folder / "model.pt")
-    report_padding(trained, lambda stack: trained.options[f"{stack}_embed_dim"])
 
 
 def plain(trained: Trained) -> Trained:
@@ -130,23 +129,6 @@ def stock_heads(trained: Trained, stack: str) -> int:
     every = attentions(trained.model)
     most = max(a.module.num_heads for a in every if a.name.startswith(f"{stack}."))
     return next((n for n in range(max(1, most), size + 1) if size % n == 0), most)
-
-
-def report_padding(trained: Trained, width: Callable[[str], int], advice: str = "") -> None:
-    """Print what an engine loses of removed and smaller heads.
-
-    Args:
-        width: of the heads of each attention there, by the stack of layers.
-    """
-    for stack in ("encoder", "decoder"):
-        every = attentions(trained.model)
-        widths = [a.module.out_proj.in_features for a in every if a.name.startswith(f"{stack}.")]
-        total = len(widths) * width(stack) if widths else 0
-        if zeros := total - sum(widths):
-            reason = f"the {stack}'s attentions have one width there{advice}"
-            print(
-                f"{zeros} of {total} values of heads are zeros, and cost what heads cost: {reason}"
-            )
 
 
 def stock_options(trained: Trained, family: Family) -> Any:
