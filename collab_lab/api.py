@@ -62,10 +62,6 @@ class Prices(NamedTuple):
             if bits or kind != "headsize"
         }
 
-    def __repr__(self) -> str:
-        known = f"{len(self.statistics)} attentions, {', '.join(self.converters)}"
-        return f"Prices({known}; {self.sentences} sentences)"
-
 
 def prices(model: Trained, *, subset: str = "train", sentences: int = 1000) -> Prices:
     """Predict the price of every narrower key, latent, group, rounded cache and missing head.
@@ -104,10 +100,6 @@ class Converted(NamedTuple):
     def price(self) -> float:
         """The predicted loss."""
         return sum(self.prices.values())
-
-    def __repr__(self) -> str:
-        sizes = ", ".join(f"{attention}: {size}" for attention, size in self.sizes.items())
-        return f"Converted({self.model.arch}; {sizes}; {self.price:.4f} bits)"
 
 
 def convert(
@@ -195,10 +187,6 @@ class Pruned(NamedTuple):
     model: Trained
     retained: Retained
     price: float | None
-
-    def __repr__(self) -> str:
-        price = "" if self.price is None else f"; {self.price:.4f} bits"
-        return f"Pruned({self.model.arch}; retained {self.retained}{price})"
 
 
 def prune(

@@ -210,13 +210,6 @@ class HeadAttention(nn.Module):
         active = self.training or getattr(module, "apply_during_inference", False)
         return getattr(module, "p", 0.0) if active else 0.0
 
-    def __prepare_scriptable__(self) -> None:
-        """Called by ``torch.jit.script``, for this module and for all that contain it."""
-        raise NotImplementedError(
-            "torch.jit.script cannot compile these heads; `fairseq-collab export --format fairseq` "
-            "writes a model that it can"
-        )
-
     # ---- keys and values, new or cached ----------------------------------------------------------
 
     def _context(

@@ -385,13 +385,6 @@ def test_a_checkpoint_without_a_signature(missing: str, tmp_path: Path) -> None:
         open_model(path, toy_checkpoints.COPY)
 
 
-def test_results_are_short(tmp_path: Path) -> None:
-    model = model_of(tmp_path / "c.pt")
-    found = prices(model, sentences=9)
-    for result in (found, convert(model, size=8, sentences=9), prune(model, 1, sentences=9)):
-        assert len(repr(result)) < 300
-
-
 # ---- own heads -----------------------------------------------------------------------------------
 
 OWN = (Path(toy.__file__).parent / "examples" / "tied_heads" / "__init__.py").read_text()
