@@ -36,8 +36,6 @@ class Decoder(TransformerDecoderBase):
 
     #: Layers built so far: fairseq asks for one after the other, without its index.
     layers_built = 0
-    #: Whether to return attention weights in training, too, as fairseq's alignment loss needs.
-    aligns = False
 
     def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding):
         super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn=cfg.no_cross_attention)
@@ -66,13 +64,13 @@ class Decoder(TransformerDecoderBase):
     ) -> tuple[Tensor, dict[str, Any]]:
         """fairseq's method, but without attention weights in training.
 
-        Weights are returned (of the last layer, unless ``alignment_layer`` says which) in
-        evaluation, and in training if the decoder :attr:`aligns`.  Without, ``attn`` is None for a
-        whole sequence: ``SequenceScorer`` sums this entry over an ensemble and fails on a list.
+        In evaluation they are those of the last layer, unless ``alignment_layer`` says which.
+        Without, ``attn`` is None for a whole sequence: ``SequenceScorer`` sums this entry over an
+        ensemble and fails on a list.
         """
         if alignment_layer is None:
-            need_weights = self.aligns or not self.training
-            alignment_layer = self.num_layers - 1 if need_weights else self.num_layers  # none
+            none = self.num_layers
+            alignment_layer = none if self.training else self.num_layers - 1
         if incremental_state is not None:
             return self._step(
                 prev_output_tokens, encoder_out, incremental_state, alignment_layer, alignment_heads

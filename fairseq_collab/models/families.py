@@ -41,10 +41,7 @@ class HeadTransformer(HeadModel, TransformerModelBase):
     @classmethod
     def build(cls, options: dict[str, Any], task: Any) -> HeadModel:
         # After HeadModel's in the order of classes comes fairseq's, which takes nested options.
-        model = super(HeadModel, cls).build_model(cls.nested(options), task)
-        # The model does not know its criterion; fairseq's alignment loss needs this task option.
-        model.decoder.aligns = getattr(getattr(task, "cfg", None), "load_alignments", False)
-        return model
+        return super(HeadModel, cls).build_model(cls.nested(options), task)
 
     @classmethod
     def build_encoder(cls, cfg: TransformerConfig, src_dict: Any, embed: nn.Embedding) -> Encoder:

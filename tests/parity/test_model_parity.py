@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from itertools import chain
 from typing import Any
 
 import pytest
 import torch
 import toy
-from fairseq.criterions.label_smoothed_cross_entropy_with_alignment import (
-    LabelSmoothedCrossEntropyCriterionWithAlignment,
-)
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.models.fairseq_incremental_decoder import FairseqIncrementalDecoder
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 from toy import close
-from toy_heads import sample
 from toy_language_models import language_model, task
 
 from collab_common.provenance import MATMUL_ENV
@@ -223,24 +218,6 @@ def test_alignments_are_fairseqs() -> None:
     for one, other in zip(chain(*found), chain(*expected), strict=True):
         assert one["alignment"] == other["alignment"] != []
         torch.testing.assert_close(one["attention"], other["attention"], rtol=0, atol=1e-6)
-
-
-def test_the_alignment_loss_is_fairseqs() -> None:
-    """It reads the attention weights in training, where nobody else pays for them."""
-    symbols = toy.task()
-    symbols.cfg = Namespace(load_alignments=True)
-    criterion = LabelSmoothedCrossEntropyCriterionWithAlignment(symbols, False, 0.1, 0.05)
-    # Source and target positions, the latter over all sentences, as fairseq's data sets pair them.
-    pairs = {"alignments": torch.tensor([[4, 0], [3, 5]]), "align_weights": torch.tensor([1, 0.5])}
-    batch = {**sample(), **pairs}
-    models = [model.train() for model in pair("head size", symbols=symbols)]
-    (loss, _, log), (expected, _, expected_log) = (criterion(model, batch) for model in models)
-    close(loss, expected)
-    close(log["alignment_loss"], expected_log["alignment_loss"])
-    for output in (loss, expected):
-        output.backward()
-    own, theirs = (model.decoder.layers[-1].encoder_attn.k_proj.weight.grad for model in models)
-    close(own, theirs)
 
 
 # ---- language models in the limit ----------------------------------------------------------------
