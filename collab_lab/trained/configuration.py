@@ -65,21 +65,6 @@ def family_of_stock(arch: str) -> Family | None:
     return kind and family_of(kind)
 
 
-def training_options(result: Trained) -> str:
-    """The options with which ``fairseq-train`` builds the model."""
-    stock = family_of_stock(result.arch)
-    # All options are compared with those of the architecture without a preset.
-    words = ["--arch", stock.prefix.rstrip("_") if stock else result.arch]
-    for name, default in known_defaults(result.arch).items():
-        value = result.options.get(name, default)
-        if value == default or value is None or value is False:
-            continue  # as it is without a flag; none can undo a preset's true
-        words.append(f"--{name.replace('_', '-')}")
-        if value is not True:
-            words.append(",".join(map(str, value)) if isinstance(value, list) else str(value))
-    return shlex.join(words)
-
-
 def fine_tuning(result: Trained, checkpoint: Path) -> str:
     """A command that trains the saved model on: a few updates, from a low rate to 0."""
     task = result.cfg.task
@@ -89,7 +74,17 @@ def fine_tuning(result: Trained, checkpoint: Path) -> str:
             words += [f"--{name.replace('_', '-')}", str(value)]
     user_dir = result.cfg.common.user_dir or PLUGIN  # ours is found by its name, in any checkout
     words += ["--user-dir", PLUGIN if Path(user_dir).name == PLUGIN else user_dir]
-    words += ["--finetune-from-model", str(checkpoint), *shlex.split(training_options(result))]
+    stock = family_of_stock(result.arch)
+    # All options are compared with those of the architecture without a preset.
+    words += ["--arch", stock.prefix.rstrip("_") if stock else result.arch]
+    for name, default in known_defaults(result.arch).items():
+        value = result.options.get(name, default)
+        if value == default or value is None or value is False:
+            continue  # as it is without a flag; none can undo a preset's true
+        words.append(f"--{name.replace('_', '-')}")
+        if value is not True:
+            words.append(",".join(map(str, value)) if isinstance(value, list) else str(value))
+    words += ["--finetune-from-model", str(checkpoint)]
     return shlex.join([*words, "--save-dir", str(checkpoint.with_suffix("")), *UPDATES])
 
 

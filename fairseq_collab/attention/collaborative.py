@@ -162,10 +162,7 @@ class CollaborativeAttention(HeadAttention):
             self.mixing = nn.Parameter(torch.diag_embed(mixing) if full else mixing)
 
     def project_query(self, x: Tensor) -> Tensor:
-        return self._mix(self.q_proj(x))  # (B, H, T, K)
-
-    def _mix(self, q: Tensor) -> Tensor:
-        """Scale queries: ``(T, B, K)``, or ``(T, B, H K)`` if own, to ``(B, H, T, K)``."""
+        q = self.q_proj(x)  # (T, B, K), or (T, B, H K) if own; the result is (B, H, T, K)
         if self.query_mixing == "own":
             return split_heads(q * self.scaling, self.num_heads)
         mixing = self.scaling * self.mixing

@@ -12,7 +12,6 @@ import ctranslate2
 import pytest
 import toy
 import toy_checkpoints
-from ctranslate2.converters import FairseqConverter
 from fairseq.data import Dictionary, indexed_dataset
 from parity.test_prune_parity import trained
 from refusals import refusing
@@ -236,7 +235,7 @@ def test_a_language_model_is_advised_no_engine_that_refuses_it() -> None:
     assert "ct2" not in str(refusal.value)
 
 
-# ---- --check, CTranslate2's converter ------------------------------------------------------------
+# ---- --check -------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -305,16 +304,3 @@ def test_a_bad_validation_set_leaves_the_export(
     run(stock, data, "--format=ct2", "--out", tmp_path / "b")
     assert (tmp_path / "b" / "model.bin").exists()
     assert "was not measured" in caplog.text
-
-
-def test_ctranslate2s_own_converter_reads_the_export(stock: Path, tmp_path: Path) -> None:
-    languages = {"source_lang": "en", "target_lang": "de"}
-    converter = FairseqConverter(str(stock), str(STORED), **languages, unsafe_deserialization=True)
-    converter.convert(str(tmp_path / "converted"))
-    engine = ctranslate2.Translator(str(tmp_path / "converted"))
-    found = engine.translate_batch(SENTENCES[:15], beam_size=5, max_decoding_length=200)
-    source = open_model(stock, STORED)
-    words = vocabulary(source)
-    expected = check.by_fairseq(source.model, words, encoded(words))
-    indices = [[*map(words.target.index, result.hypotheses[0])] for result in found]
-    assert indices == expected

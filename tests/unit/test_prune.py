@@ -12,7 +12,7 @@ import pytest
 import torch
 import toy
 import toy_checkpoints
-from commands import REPOSITORY, succeed
+from commands import REPOSITORY
 from fairseq import options as fairseq_options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from parity.test_prune_parity import trained
@@ -23,7 +23,6 @@ from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
 from collab_lab import prune
 from collab_lab.analysis import stages
-from collab_lab.cli import main as cli
 from collab_lab.cli.prune import build_parser, choice
 from collab_lab.pricing.heads import removal_order
 from collab_lab.pricing.statistics import Statistics
@@ -40,7 +39,6 @@ from collab_lab.pruning.surgery import pruned
 from collab_lab.trained import configuration
 from collab_lab.trained.attentions import HeadMaps, attentions
 from collab_lab.trained.checkpoint import Trained, open_model
-from fairseq_compat import checkpoints
 
 STORED = REPOSITORY / "tests" / "stored"
 
@@ -165,10 +163,11 @@ def test_what_is_printed_builds_the_same_model(tmp_path: Path, change: str) -> N
     options = {name: value for name, (value, _) in OPTIONS.items()}
     source = open_model(toy_checkpoints.write(tmp_path / "c.pt", **options), toy_checkpoints.COPY)
     result = changed(source, change)
-    printed = configuration.training_options(result)
+    printed = configuration.fine_tuning(result, tmp_path / "small.pt")
     assert all(words in printed for _, words in OPTIONS.values())
-    words = [str(toy_checkpoints.COPY), "--task", "translation", *shlex.split(printed)]
-    args = fairseq_options.parse_args_and_arch(fairseq_options.get_training_parser(), words)
+    parser, (_, *words) = fairseq_options.get_training_parser(), shlex.split(printed)
+    args = fairseq_options.parse_args_and_arch(parser, words)
+    assert args.finetune_from_model == str(tmp_path / "small.pt")
     model: Any = source.task.build_model(convert_namespace_to_omegaconf(args).model).eval()
     assert toy.num_parameters(model) == toy.num_parameters(result.model)
     model.load_state_dict(result.model.state_dict())
@@ -177,22 +176,6 @@ def test_what_is_printed_builds_the_same_model(tmp_path: Path, change: str) -> N
         one.get_normalized_probs(one(**batch), log_probs=True) for one in (model, result.model)
     )
     assert torch.equal(ours, expected)
-
-
-@pytest.mark.slow
-def test_the_printed_command_trains_the_model_on(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """As it is, but for its number of updates: the weights of the first step are the model's."""
-    path, out = toy_checkpoints.write(tmp_path / "c.pt"), tmp_path / "small.pt"
-    data = ["--subset", "valid", "--sentences", "9", "--out", str(out), "--cpu"]
-    words = ["reparametrize", "--to=latent", "--latent-dim=4"]
-    assert cli.main([*words, str(path), str(toy_checkpoints.COPY), *data]) == 0
-    words = shlex.split(capsys.readouterr().out.splitlines()[-1])
-    succeed(*words, "--max-update", 1, "--lr", "1e-9", "--total-num-update", 1, "--cpu")
-    tuned = checkpoints.read(out.with_suffix("") / "checkpoint_last.pt")["model"]
-    for name, weight in checkpoints.read(out)["model"].items():
-        torch.testing.assert_close(tuned[name], weight)
 
 
 def test_options_that_do_not_fit_are_refused(tmp_path: Path) -> None:
