@@ -226,8 +226,6 @@ LM_OPTIONS: dict[str, dict[str, Any]] = {
         "tie_adaptive_proj": True,
         **CUTOFFS,
     },
-    "adaptive softmax": {"adaptive_softmax_cutoff": "8,16"},
-    "gelu": {"activation_fn": "gelu"},
 }
 
 
@@ -285,9 +283,7 @@ def test_language_model_in_the_limit_is_fairseqs(
     "options",
     [
         {"arch": "transformer_lm_collab", "key_dim": 5},
-        {"arch": "transformer_lm_collab", "key_dim": 5, "query_mixing": "own"},
         {"arch": "transformer_lm_headsize_n", "head_size": 3, "heads_in_decoder": "5,2"},
-        {"arch": "transformer_lm_latent", "latent_dim": 6},
         {"arch": "transformer_lm_latent", "latent_dim": 6, "cache_bits": 4},
         {"arch": "transformer_lm_grouped_query", "cache_bits_in_decoder": "8,4"},
     ],

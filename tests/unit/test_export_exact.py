@@ -93,9 +93,6 @@ def test_pruning_and_conversion_account_for_every_weight(place: str, name: str) 
         {"adaptive_softmax_cutoff": "8"},
         {"decoder_output_dim": 12},
         {"scale_attn": True},
-        {"scale_fc": True},
-        {"scale_heads": True},
-        {"scale_resids": True},
     ],
     ids=str,
 )

@@ -144,12 +144,10 @@ def test_any_order_of_calls(arch: str, tmp_path: Path) -> None:
     "use",
     [
         lambda model, path: prices(model, sentences=9),
-        lambda model, path: convert(model, size=2, sentences=9),
-        lambda model, path: prune(model, 3, sentences=9),
         lambda model, path: export.plain(model),
         lambda model, path: linear_maps(attentions(model.model)[-1].module),
     ],
-    ids=["prices", "convert", "prune", "export", "maps"],
+    ids=["prices", "export", "maps"],
 )
 def test_normalised_latents_are_no_linear_maps(
     use: Callable[[Trained, Path], Any], tmp_path: Path
