@@ -74,6 +74,7 @@ def fine_tuning(result: Trained, checkpoint: Path) -> str:
             words += [f"--{name.replace('_', '-')}", str(value)]
     user_dir = result.cfg.common.user_dir or PLUGIN  # ours is found by its name, in any checkout
     words += ["--user-dir", PLUGIN if Path(user_dir).name == PLUGIN else user_dir]
+    words += ["--finetune-from-model", str(checkpoint)]
     stock = family_of_stock(result.arch)
     # All options are compared with those of the architecture without a preset.
     words += ["--arch", stock.prefix.rstrip("_") if stock else result.arch]
@@ -84,7 +85,6 @@ def fine_tuning(result: Trained, checkpoint: Path) -> str:
         words.append(f"--{name.replace('_', '-')}")
         if value is not True:
             words.append(",".join(map(str, value)) if isinstance(value, list) else str(value))
-    words += ["--finetune-from-model", str(checkpoint)]
     return shlex.join([*words, "--save-dir", str(checkpoint.with_suffix("")), *UPDATES])
 
 
