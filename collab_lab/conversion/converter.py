@@ -1,7 +1,8 @@
 """Convert a trained model: checked before anything is computed, its sizes from options, rebuilt.
 
-Accepted are fairseq's own ``transformer`` and ``transformer_lm``, ``transformer_headsize_n`` and
-its language model, if values have size ``d/H`` and all layers of a side have equally many heads.
+Accepted are fairseq's own ``transformer`` and ``transformer_lm``; ``transformer_headsize_n`` and
+its language model, if values have size ``d/H`` and all layers of a side have equally many heads;
+and ``transformer_collab``, whose heads can share fewer dimensions.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from fairseq_collab.attention import SeparateAttention
 from fairseq_collab.attention.rounding import BITS
 from fairseq_collab.models.base import HeadModel
 from fairseq_collab.models.options import listed_values
-from fairseq_collab.models.variants import SEPARATE, family_of
+from fairseq_collab.models.variants import family_of
 
 
 def check(trained: Trained, target: Target) -> None:
@@ -58,13 +59,14 @@ def check(trained: Trained, target: Target) -> None:
 
 def target_arch(trained: Trained, target: Target) -> str:
     """The architecture with heads of ``target`` that goes with a model."""
-    model = trained.model
+    model, path = trained.model, trained.path
     family = family_of(type(model))
-    if family is None or (isinstance(model, HeadModel) and model.variant is not SEPARATE):
+    if family is None or (isinstance(model, HeadModel) and model.variant not in target.convertible):
         raise UserError(
             f"a {type(model).__name__} cannot be converted to {target.heads_name}",
-            trained.path,
-            "give a transformer, a transformer_lm or a transformer_headsize_n",
+            path,
+            "give a transformer, transformer_lm, transformer_headsize_n or, for narrower shared "
+            "keys with own queries, transformer_collab",
         )
     return f"{family.prefix}{target.variant.name}"
 
@@ -148,7 +150,7 @@ def chosen_sizes(
 def check_sizes(sizes: Mapping[Attention, int], trained: Trained, target: Target) -> None:
     """Raise UserError unless all attentions but those in ``sizes`` can be left as they are."""
     for attention in attentions(trained.model):
-        if attention in sizes or target.converts_all:
+        if attention in sizes or target.must_convert(attention.module):
             continue
         size = attention.module.q_proj.out_features
         if size != attention.module.embed_dim:  # the only size that fits there
@@ -223,7 +225,7 @@ class Converter:
         unchanged = {
             attention: target.unchanged_size(attention.module)
             for attention in self.attentions
-            if target.converts_all
+            if target.must_convert(attention.module)
         }
         new = {
             attention: target.convert(self.attentions[attention], size)
