@@ -80,7 +80,6 @@ def draw(
     log: bool = True,
     log_y: bool = False,
     names: Mapping[Any, str] | None = None,
-    scatter: bool = False,
 ) -> Figure:
     """The figure.
 
@@ -91,7 +90,6 @@ def draw(
         zero: what values are differences from, a line at 0
         log: draw a numeric x on a scale of octaves
         names: what the axis says at each x, where it is not the number
-        scatter: draw marks alone, on logarithmic axes with the line y = x, and a legend
     """
     values = dict.fromkeys(at for of in panels.values() for one in of.values() for at in one)
     numeric = all(isinstance(at, (int, float)) and at > 0 for at in values)
@@ -101,26 +99,24 @@ def draw(
     [row] = page.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False)
     for axes, (name, of) in zip(row, panels.items(), strict=True):
         axes.set_title(name)
-        ends = _plot(axes, of, places, joined=numeric and not scatter)
+        ends = _plot(axes, of, places, joined=numeric)
         axes.grid(axis="y")
         axes.margins(x=0.04, y=0.08)
         if numeric and log:
             axes.set_xscale("log")
-        if log and not scatter:
+        if log:
             axes.set_xticks([*places.values()], [str((names or {}).get(at, at)) for at in values])
             axes.minorticks_off()
-        axes.set_yscale("log" if log_y or scatter else "linear")
+        axes.set_yscale("log" if log_y else "linear")
         if zero:
             axes.yaxis.set_major_formatter("{x:+g}")
             axes.axhline(0, color=GREY, linestyle="--", linewidth=1.2)
             ends.append((max(end[0] for end in ends), 0, zero, GREY))
-        if scatter:
-            axes.axline((1e-3, 1e-3), (1, 1), color=GREY, linestyle="--", linewidth=1.2)
-        elif len(panels) == 1:
+        if len(panels) == 1:
             _label(axes, ends)
         axes.set(xlabel=x, ylabel=y + f"\ndifference from {zero}" * bool(zero))
         axes.label_outer()
-    if scatter or len(panels) > 1:
+    if len(panels) > 1:
         handles = axes.get_legend_handles_labels()
         page.legend(*handles, loc="outside lower center", ncols=4)
     return page

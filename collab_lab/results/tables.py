@@ -150,22 +150,6 @@ def decide_converted() -> Rows:
 
 
 @table(0)
-def prices_agreement() -> Rows:
-    """Models that differ in the seed alone are a column."""
-    groups = by(load("prices")["models"], "group")
-    columns = [f"{name} ({len(models)})" for name, models in groups.items()]
-    yield ["kind: rank correlation; measured / predicted", *columns]
-    for kind in load("prices")["models"][0]["agreement"]:
-        cells = []
-        for models in groups.values():
-            found = [model["agreement"][kind] for model in models]
-            ranks = ends([one["spearman"] for one in found], ".2f") + "; "
-            medians = ends([one["factor"][1] for one in found], ".2f")
-            cells.append(ranks * (found[0]["changes"] > 3) + medians)
-        yield [kind, *cells]
-
-
-@table(0)
 def cache_shares() -> Rows:
     rows = by(load("cache")["rows"], "d")[128]
     titles = {"latent, widths alone": "widths alone", "grouped query, groups alone": "groups alone"}
