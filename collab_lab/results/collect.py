@@ -136,8 +136,6 @@ def warnings(frame: pd.DataFrame) -> list[str]:
         problems.append(f"different decoding (beam, length penalty): {'; '.join(decoding)}")
     if frame["averaged"].map(len).nunique() > 1:
         problems.append("different numbers of averaged checkpoints")
-    if frame["hardware"].nunique() > 1:
-        problems.append("training tokens/s come from different hardware and do not compare")
     if frame["data_sha256"].isna().any():
         problems.append("the data folder has no manifest: the runs may have read different files")
     return problems

@@ -27,7 +27,7 @@ from collab_common.folder import build_folder
 from collab_lab.metrics.translate import Translations
 from collab_lab.runs import config_folder, training, worker
 from collab_lab.runs.child import failure_of
-from collab_lab.runs.record import Failure, Record, Started, read
+from collab_lab.runs.record import Failure, Record, read
 from collab_lab.runs.run import PLUGIN, Run, data_folder, is_ours, runs_under
 from collab_lab.runs.score import (
     NO_TRANSLATION,
@@ -243,19 +243,13 @@ def test_why_a_run_failed(error: BaseException, verdict: str, reason: str) -> No
     assert failure.reason.startswith(reason)
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_runs_that_did_not_run_alone_say_so(
-    jobs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(worker, "child_command", lambda _: ["sleep", "0.2"])
-    runs = [Run(tmp_path / name) for name in "abc"]
-    ours = Worker(dict.fromkeys(runs, JOB), jobs, [])
-    while ours.step():
-        assert len(ours.children) <= jobs
-        time.sleep(0.05)
-    assert [run.started().alone for run in runs] == [jobs == 1] * 3
-    runs[0].start(Started({}, alone=False), JOB.config)  # resumed by another sweep
-    assert not runs[0].started().alone
+def test_at_most_so_many_runs_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "child_command", lambda _: ["sleep", "60"])
+    ours = Worker(dict.fromkeys((Run(tmp_path / name) for name in "abc"), JOB), 2, [])
+    ours.step()
+    ours.step()
+    assert (len(ours.children), len(ours.waiting)) == (2, 1)
+    ours.stop()
 
 
 def test_data_of_several_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,12 +287,10 @@ def test_a_task_without_an_evaluation_is_refused(run: Run) -> None:
 
 def test_entries_that_a_kill_has_cut_do_not_count(run: Run) -> None:
     """What comes next, once the training has been resumed, is in the same line."""
-    speed = '"train_wps": "{0}00", "train_wpb": "9", "train_train_wall": "0"'
-    train = f'| train | {{{{"epoch": {{0}}, {speed}, "train_num_updates": "{{0}}0"}}}}\n'
+    train = '| train | {{"epoch": {0}, "train_wall": "9", "train_num_updates": "{0}0"}}\n'
     cut = train.format(2)[:25]
     run.log.write_text(train.format(1) + cut + train.format(2) + cut + "}\n")
-    figures = {"train_tokens_per_second": 150, "train_updates": 20, "epochs": 2}
-    assert training_numbers(run) == figures
+    assert training_numbers(run) == {"train_updates": 20, "epochs": 2}
     run.log.write_text(cut)
     with pytest.raises(UserError, match=r"train\.log: no finished epoch in it"):
         training_numbers(run)
@@ -483,7 +475,7 @@ def test_moses_tokens_have_two_further_scores(
     (tmp_path / "raw" / "test.de").write_text(references)
     form = {"moses": True, "hyphens": None, "lowercased": False}
     (tmp_path / "manifest.json").write_text(json.dumps({"form": form}))
-    facts, text = translation_scores(Translations(ours, theirs, 1.0), tmp_path, "test", "de")
+    facts, text = translation_scores(Translations(ours, theirs), tmp_path, "test", "de")
     assert text[1] == 'Der E-Mail-Dienst des Hauses ist "neu".'
     for name, side in (("sys", ours), ("ref", theirs)):
         (tmp_path / "tokens").write_text("".join(f"{line}\n" for line in side))
