@@ -51,10 +51,7 @@ styled = rc_context({
     "svg.fonttype": "path", "svg.hashsalt": "fairseq-collab",
 })  # fmt: skip
 #: Left out of files, so that they depend on the drawing alone: the software's name, the date.
-_METADATA = {
-    "svg": ["Creator", "Date", "Format", "Type"],
-    "pdf": ["Creator", "Producer", "CreationDate"],
-}
+_METADATA = ("Creator", "Date", "Format", "Type")
 INCHES = (8.6, 4.4)  # 826 pixels wide in a browser
 LINE = 14  # points between two names at the right
 
@@ -66,7 +63,7 @@ def of_table(table: Table) -> bytes:
         at = fmean(row.values("parameters")) / 1e6 if table.x == NO_X else row.x
         series.setdefault(row.label, {})[at] = row.values(table.score)
     x, y = noun(table) or "million parameters", heading(table.score)
-    return saved(draw({"": series}, x, y, title(table), log=table.x != NO_X), "svg")
+    return saved(draw({"": series}, x, y, title(table), log=table.x != NO_X))
 
 
 @styled
@@ -167,8 +164,8 @@ def _label(axes: Axes, ends: list[End]) -> None:
 
 
 @styled
-def saved(figure: Figure, form: str) -> bytes:
-    """The file of a figure: "svg" or "pdf"."""
+def saved(figure: Figure) -> bytes:
+    """The file of a figure, an SVG."""
     content = io.BytesIO()
-    figure.savefig(content, format=form, metadata=dict.fromkeys(_METADATA[form]))
+    figure.savefig(content, format="svg", metadata=dict.fromkeys(_METADATA))
     return content.getvalue()

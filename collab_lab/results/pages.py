@@ -123,7 +123,7 @@ def stale(root: Path = ROOT) -> dict[Path, bytes]:
     results = root / "results"
     pages = [root / "README.md", *(root / "docs").glob("*.md"), *results.glob("*.md")]
     new = {page: updated(page.read_text(encoding="utf-8")).encode() for page in pages}
-    new |= {results / name: saved(figure(), "svg") for name, figure in FIGURES.items()}
+    new |= {results / name: saved(figure()) for name, figure in FIGURES.items()}
     return {
         path: content
         for path, content in new.items()

@@ -68,7 +68,7 @@ def markdown(table: Table) -> str:
             f"differences, pooled, with {tested[0].freedom} degrees of freedom; with 0 there is no "
             "interval. `fairseq-collab compare` tests two translations on other sentences.",
         ]
-    sources = [f"command: `{table.command}`; every run is in `runs.json`"]
+    sources = [f"command: `{table.command}`"]
     sources += [f"{name}: `{first[of]}`" for name, of in SIGNATURES.items() if of in first]
     sources += [f"data: {first['data']}, SHA-256 {first.get('data_sha256', 'unknown')}"]
     for name, fields in SOURCES.items():

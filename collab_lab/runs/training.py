@@ -113,8 +113,6 @@ def choose_checkpoints(folder: Path, config: DictConfig) -> list[str]:
         if not chosen:
             raise UserError("has no checkpoints", where=folder, todo="train it first")
         return chosen[-number_kept:]
-    if config.checkpoint.keep_interval_updates > 0:
-        return last_checkpoints(config.checkpoint.keep_interval_updates, folder)
     validates = not OmegaConf.select(config, "dataset.disable_validation")
     checkpoint = folder / f"checkpoint_{'best' if validates else 'last'}.pt"
     if not checkpoint.exists():

@@ -14,7 +14,6 @@ from run_folders import facts_of, start_run, write_run
 from collab_common.errors import UserError
 from collab_lab.cli.table import main
 from collab_lab.results import figure
-from collab_lab.results.collect import facts
 from collab_lab.results.table import (
     NO_TEST,
     NO_X,
@@ -241,12 +240,6 @@ def test_x_is_a_field_or_a_choice(tmp_path: Path) -> None:
         read(tmp_path, "depth")
     with pytest.raises(UserError, match="--x: 'averaged' is no single value"):
         read(tmp_path, "averaged")
-
-
-def test_runs_as_json_have_no_path(tmp_path: Path) -> None:
-    kept = json.loads(json.dumps(facts(read_table([grid(tmp_path)]).frame)))
-    assert [run["folder"] for run in kept] == [tmp_path.name] * len(kept)
-    assert not {"command", "versions.torch"} & kept[0].keys()
 
 
 # ---- figures -------------------------------------------------------------------------------------
