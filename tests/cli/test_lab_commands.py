@@ -227,8 +227,6 @@ def test_the_printed_commands_make_the_same_models(
 def test_refusals(stock: Path, data: Path, tmp_path: Path) -> None:
     with refusing("parameters=0.01", "the least is parameters=0."):
         advised(stock, data, tmp_path / "a", "--want", "parameters=0.01")
-    with refusing(str(tmp_path / "gone")):
-        advised(stock, tmp_path / "gone", tmp_path / "b", "--want", "cache=0.5")
 
 
 # ---- heads ---------------------------------------------------------------------------------------
@@ -299,7 +297,6 @@ def test_a_collaborative_model(
 @pytest.mark.parametrize(
     ("arch", "options", "said"),
     [
-        ("transformer", {"cross_self_attention": True}, "--cross-self-attention"),
         ("transformer", CROSS_SELF, "--cross-self-attention"),
         ("transformer_align", {"full_context_alignment": True}, "--full-context-alignment"),
         ("transformer", {"no_cross_attention": True}, None),

@@ -373,38 +373,30 @@ def test_a_model_is_not_taken_for_another(tmp_path: Path) -> None:
         plan(config_folder() / "experiment" / "decide.yaml", overrides)
 
 
-def test_what_only_fairseq_generate_can_do(run: Run) -> None:
-    asked = {"common_eval": {"model_overrides": "{'dropout': 0}"}}
-    config = OmegaConf.create({"generation": {}, "task": {}, **asked})
-    with refusing("common_eval.model_overrides: is not possible in a run; translate with fairseq"):
-        translation(run, config, Mock(), "test")
-
-
-def test_options_with_which_a_run_would_not_translate() -> None:
+def test_options_with_which_a_run_would_not_translate(run: Run) -> None:
     search = {"beam": 2, "nbest": 2, "sampling": True, "temperature": 0.5, "lenpen": 0.6}
     check_generation(OmegaConf.create({"generation": search}))
-    for option in NO_TRANSLATION:
-        with refusing(f"generation.{option}: is not possible in a run"):
-            check_generation(OmegaConf.create({"generation": {**search, option: "other"}}))
+    refused = {f"generation.{option}": "other" for option in NO_TRANSLATION}
+    for option, value in (refused | {"common_eval.model_overrides": "{'dropout': 0}"}).items():
+        config = OmegaConf.create({"generation": search, "task": {}})
+        OmegaConf.update(config, option, value)
+        with refusing(f"{option}: is not possible in a run; translate with fairseq"):
+            translation(run, config, Mock(), "test")
 
 
-@pytest.mark.parametrize("where", ["override", "file"])
-def test_fine_tuning_by_a_configuration_of_ones_own(where: str, tmp_path: Path) -> None:
-    """Its models are found next to those of this project, wherever the search path is given."""
+def test_fine_tuning_by_a_configuration_of_ones_own(tmp_path: Path) -> None:
+    """Its models are found next to those of this project."""
     (tmp_path / "models" / "model").mkdir(parents=True)
     small = "# @package _global_\nmodel: {_name: transformer_collab, key_dim: 7}\n"
     small += "checkpoint: {finetune_from_model: /small.pt}\n"
     (tmp_path / "models" / "model" / "small.yaml").write_text(small)
-    folder = f"file://{tmp_path / 'models'}"
     mine = tmp_path / "mine" / "my.yaml"
     mine.parent.mkdir()
     defaults = "[/base, {/data: multi30k}, {/model: collab}, {/train: multi30k}, _self_]"
-    text = f"# @package _global_\ndefaults: {defaults}\n"
-    text += f"hydra: {{searchpath: ['{folder}']}}\n" if where == "file" else ""
-    mine.write_text(text)
-    given = [f"hydra.searchpath=['{folder}']"] if where == "override" else []
+    mine.write_text(f"# @package _global_\ndefaults: {defaults}\n")
+    models = f"hydra.searchpath=['file://{tmp_path / 'models'}']"
     more = ["+schedule=falling", "optimization.max_update=250", "lr_scheduler.warmup_updates=0"]
-    (job,) = plan(mine, [*given, "model=choice(small)", *more])
+    (job,) = plan(mine, [models, "model=choice(small)", *more])
     config = job.config
     assert (config.model._name, config.model.key_dim) == ("transformer_collab", 7)
     assert config.checkpoint.finetune_from_model == "/small.pt"
