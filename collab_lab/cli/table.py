@@ -67,7 +67,8 @@ def main(argv: list[str]) -> int:
         for line in (*table.warnings(), *table.left_out):
             print(f"{PROG}: {line}", file=sys.stderr)
     if args.out:
-        files = {FILES[args.format]: text, "figure.svg": figure.of_table(table)}
+        files: dict[str, bytes | str] = {FILES[args.format]: text}
+        files["figure.svg"] = figure.of_table(table)
         options.check_new(args, *(args.out / name for name in files))
         write_contents(args.out, files)
     print(text, end="")
