@@ -46,7 +46,9 @@ Record = dict[str, Any]
 #: Architectures, by their names in tables.
 TIMED = {"standard heads": "transformer_headsize_n", "shared keys, d/4": "transformer_collab"}
 CTRANSLATE2 = {"CTranslate2 float32": "float32", "CTranslate2 int8": "int8"}  # and its formats
-LENGTH, QUICK_LENGTH = 30, 10  # tokens of each translation; the second with --quick
+LENGTH = 30  # tokens of each translation
+#: The least numbers of turns, and of seconds of all turns, by task.
+LEAST = {"translation": (7, 8), "training": (6, 8)}
 BEAMS, SENTENCES = (1, 5), 64  # of decoding against length
 TOLERANCE = 1e-4  # relative difference of equal losses, and of scores of equally good translations
 PAUSE = 0.25  # seconds before a translation: OpenMP threads of the last one spin for 0.2
@@ -177,22 +179,22 @@ def translator(model: Any, task: Any, beam: int = BEAM, *, length: int) -> Calla
 
 
 def time_translation(
-    arch: str, preset: str, quick: bool, device: torch.device, threads: int
+    arch: str, preset: str, device: torch.device, threads: int
 ) -> Iterator[Record]:
     """One record per engine: fairseq's model, ours, and CTranslate2 on a CPU."""
-    size, length = PRESETS[preset].batch, QUICK_LENGTH if quick else LENGTH
+    size = PRESETS[preset].batch
     task = random_task(preset, size)
     ours = random_model(arch, preset, task)
     stock = plain(ours)
     (batch,) = batches(task, device, max_sentences=size)
-    others = ctranslate2(stock, batch, length, threads) if device.type == "cpu" else {}
+    others = ctranslate2(stock, batch, threads) if device.type == "cpu" else {}
     models = {"fairseq": stock.model, "ours": ours.model}
-    engines = {name: translator(x.to(device), task, length=length) for name, x in models.items()}
+    engines = {name: translator(x.to(device), task, length=LENGTH) for name, x in models.items()}
     count_ties(*(engine(batch) for engine in engines.values()))  # also the warm-up
     for engine in others.values():
         engine(batch)
-    for record in take_turns(engines | others, [batch], (2, 0.5) if quick else (7, 8)):
-        case = f"beam {BEAM}, batch {size}, length {length}"
+    for record in take_turns(engines | others, [batch], LEAST["translation"]):
+        case = f"beam {BEAM}, batch {size}, length {LENGTH}"
         yield {"task": "translation", "case": case, **record, "work": size, "unit": "sentences"}
 
 
@@ -205,7 +207,7 @@ def count_ties(stock: list[Any], ours: list[Any]) -> int:
     return len(ties)
 
 
-def ctranslate2(stock: Trained, batch: Any, length: int, threads: int) -> dict[str, Any]:
+def ctranslate2(stock: Trained, batch: Any, threads: int) -> dict[str, Any]:
     """CTranslate2 with the weights of fairseq's model; empty where it is not installed.
 
     Its translations have a word where fairseq's have the end of the sentence.
@@ -216,7 +218,7 @@ def ctranslate2(stock: Trained, batch: Any, length: int, threads: int) -> dict[s
     write = import_module("collab_lab.export.ct2").write  # it imports the optional package
     source, target = stock.task.source_dictionary, stock.task.target_dictionary
     words = [words_of(source, line) for line in batch["net_input"]["src_tokens"]]
-    options = dict.fromkeys(("min_decoding_length", "max_decoding_length"), length + 1)
+    options = dict.fromkeys(("min_decoding_length", "max_decoding_length"), LENGTH + 1)
     options |= {"beam_size": BEAM}
     load = partial(import_module("ctranslate2").Translator, intra_threads=threads)
     with tempfile.TemporaryDirectory() as folder:
@@ -230,7 +232,7 @@ OPTIONS += ["--lr=5e-4", "--lr-scheduler=inverse_sqrt", "--max-tokens=4096", "--
 OPTIONS += ["--criterion=label_smoothed_cross_entropy", "--label-smoothing=0.1"]
 
 
-def time_training(arch: str, preset: str, quick: bool, device: torch.device) -> Iterator[Record]:
+def time_training(arch: str, preset: str, device: torch.device) -> Iterator[Record]:
     """One record per engine: updates (forward, backward, norm, Adam) by fairseq's ``Trainer``."""
     tokens = PRESETS[preset].train_tokens
     task = random_task(preset, 4 * tokens // int(PRESETS[preset].length[0]))
@@ -243,8 +245,8 @@ def time_training(arch: str, preset: str, quick: bool, device: torch.device) -> 
         one.train_step([data[0]])
     programs = {name: one.train_step for name, one in trainers.items()}
     work = int(np.median([batch["ntokens"] for batch in data]))
-    least, case = (2, 0.5) if quick else (6, 8), f"batches of at most {tokens} tokens"
-    for record in take_turns(programs, [[batch] for batch in data], least, pause=0):
+    case = f"batches of at most {tokens} tokens"
+    for record in take_turns(programs, [[batch] for batch in data], LEAST["training"], pause=0):
         yield {"task": "training", "case": case, **record, "work": work, "unit": "target tokens"}
 
 

@@ -44,5 +44,5 @@ say "Some translations, and the scores of all"
 awk -F'\t' '/^[STD]-(0|100|200|300)\t/ { print $1 "\t" $NF }' "$OUT/generation.txt"
 fairseq-collab score "$OUT/generation.txt" --reference "$OUT/data/raw/test.de"
 
-say "What it costs, next to this model with standard heads"
+say "What it costs"
 fairseq-collab cost "$OUT/model/checkpoint_last.pt"

@@ -31,7 +31,6 @@ FACTS: dict[str, Any] = {
     "attention_parameters": 500,
     "value_bytes_per_target_token": 12 * MODEL_DIM,
     "multiply_adds_length": 30,
-    "train_tokens_per_second": 8000,
     "train_updates": 4240,
     "epochs": 16,
     "valid_loss": 4.0,

@@ -39,7 +39,6 @@ def build_parser() -> argparse.ArgumentParser:
         help="measure instead how seconds per token and memory grow with the length of "
         "translations: 64 sentences, beam 1 and 5, d = 512, stock fairseq and eight kinds of heads",
     )  # fmt: skip
-    parser.add_argument("--quick", action="store_true", help="take fewer turns, translate less")
     parser.add_argument(
         "--threads", type=positive, default=cores(), metavar="N",
         help="number of CPU threads (default: all cores)",
@@ -67,11 +66,10 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if args.lengths:
-            preset = "tiny" if args.quick else "wmt_en_de"
-            records += bench.time_lengths(preset, args.lengths, device)
+            records += bench.time_lengths("wmt_en_de", args.lengths, device)
         for preset, heads in product(() if args.lengths else args.presets, bench.TIMED):
             say(f"{preset}, {heads}")
-            how = bench.TIMED[heads], preset, args.quick, device
+            how = bench.TIMED[heads], preset, device
             timed = [*bench.time_translation(*how, args.threads), *bench.time_training(*how)]
             records += [{"preset": preset, "heads": heads, **record} for record in timed]
     return {

@@ -8,10 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from collab_common import ATTENTION_TYPES
 from collab_lab.cli import options
 
-STANDARD_SUFFIX = " with standard heads"
 #: Columns, and the numbers whose sum each of them shows.
 COLUMNS = {
     "parameters": ["parameters"],
@@ -27,7 +25,7 @@ def build_parser() -> argparse.ArgumentParser:
         "cost",
         "Count parameters, KV cache per token (bytes of keys and values in float32, or in the "
         "bits of --cache-bits; a latent counts as key) and multiply-adds of translation models and "
-        "language models. For shared keys, count the model with standard heads, too.",
+        "language models, as shares of the first.",
     )
     parser.add_argument(
         "checkpoints", type=Path, nargs="+", metavar="CHECKPOINT", help="checkpoint of a model"
@@ -43,24 +41,12 @@ def main(argv: list[str]) -> int:
     options.import_models(args)
     from collab_lab.metrics.cost import LENGTH, load_architecture
     from collab_lab.results.render import grid
-    from fairseq_collab.models.families import HeadTransformer
-    from fairseq_collab.models.variants import COLLABORATIVE
 
-    costs: dict[str, dict[str, int]] = {}
-    for path in args.checkpoints:
-        model = load_architecture(path)
-        costs[str(path)] = costs_of(model)
-        if isinstance(model, HeadTransformer) and model.variant is COLLABORATIVE:
-            in_types = dict.fromkeys(f"key_dim_in_{type_}" for type_ in ATTENTION_TYPES)
-            # Key width 0 builds standard heads: each has a key of size d/H.
-            standard = load_architecture(path, key_dim=0, **in_types)
-            costs[f"{path}{STANDARD_SUFFIX}"] = costs_of(standard)
-    named = (name for name in costs if name.endswith(STANDARD_SUFFIX))
-    baseline_name = next(named, next(iter(costs)))
-    rows = [[name, *cells(numbers, costs[baseline_name])] for name, numbers in costs.items()]
-    print(grid(["model", *COLUMNS], rows))
+    costs = {str(path): costs_of(load_architecture(path)) for path in args.checkpoints}
+    first = next(iter(costs))
+    print(grid(["model", *COLUMNS], [[name, *cells(costs[name], costs[first])] for name in costs]))
     if len(costs) > 1:
-        print(f"%: of {baseline_name}")
+        print(f"%: of {first}")
     print(f"multiply-adds: {LENGTH} tokens on each side, or in a language model's block")
     return 0
 

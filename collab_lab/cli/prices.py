@@ -24,6 +24,12 @@ CHECKED = (
     *(("own", 0.625, "none"), ("grouped-query", 0.5, "none")),
     *(("headsize", 1.0, "8"), ("headsize", 1.0, "4")),
 )
+#: Kinds of heads in ``prices.json``, and the titles of their columns.
+KINDS = {
+    "latent": "latent r/4",
+    "own": "shared key, own queries K/4",
+    "grouped-query": "grouped query G/4",
+}
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -45,7 +51,6 @@ def main(argv: Sequence[str]) -> int:
     options.check_new(args, args.out / NUMBERS)
     model = options.model(args)
     from collab_lab import prices
-    from collab_lab.results import prices_page
     from collab_lab.trained.checkpoint import samples
     from fairseq_collab.attention.rounding import BITS
 
@@ -86,9 +91,9 @@ def main(argv: Sequence[str]) -> int:
         losses = ((c["change"], c["price"], c["measured"]) for c in content["checks"])
         content["warnings"] = options.loss_warnings(args, losses)
     write_json(args.out / NUMBERS, content)
-    summary = prices_page.summary(content)
-    write_atomic(args.out / PAGE, f"# Prices of {args.checkpoint.name}\n\n{summary}\n")
-    print("\n".join([summary, *content["warnings"]]))
+    printed = summary(content)
+    write_atomic(args.out / PAGE, f"# Prices of {args.checkpoint.name}\n\n{printed}\n")
+    print("\n".join([printed, *content["warnings"]]))
     print(f"{args.out}: {NUMBERS} and {PAGE}")
     return 0
 
@@ -125,3 +130,42 @@ def checks(
             rise = validation_loss(made.model, valid) - whole
             measured.append({"change": change, "price": made.price, "measured": rise})
     return {"valid_bits": whole, "checks": measured}
+
+
+def summary(content: Mapping[str, Any]) -> str:
+    """A row per attention: kinds at a quarter of their size, bits, heads; then measured losses."""
+    from collab_lab.results.render import TYPE_NAMES, grid, num
+    from fairseq_collab.attention.rounding import BITS
+
+    kinds = [kind for kind in KINDS if any(kind in one["sizes"] for one in content["attentions"])]
+    rounded = [f"{bits}-bit KV cache" for bits in BITS]
+    titles = ["attention", *(KINDS[kind] for kind in kinds)]
+    rows = [
+        [
+            f"{TYPE_NAMES[one['type']]} {one['layer']}",
+            *(num(price_at(one["sizes"].get(kind), 1 / 4), ".4f") for kind in kinds),
+            *(num(price_at(one.get(f"{bits} bits", {}).get("headsize")), ".4f") for bits in BITS),
+            num(min(one["heads"], default=None), ".4f"),
+            num(max(one["heads"], default=None), ".4f"),
+        ]
+        for one in content["attentions"]
+    ]
+    lines = [
+        f"Expected rise of the loss in bits per target token, from {content['sentences']} "
+        f"sentences of {content['subset']}, {content['seconds']:.0f} seconds:\n",
+        grid([*titles, *rounded, "cheapest head", "most expensive head"], rows),
+    ]
+    if content["checks"]:
+        checks = [
+            [one["change"], num(one["price"], ".4f"), num(one["measured"], ".4f")]
+            for one in content["checks"]
+        ]
+        lines.append(f"\nBits lost on the validation set ({content['valid_bits']:.4f} before):\n")
+        lines.append(grid(["change", "predicted", "measured"], checks))
+    return "\n".join(lines)
+
+
+def price_at(curve: Any, share: float = 1) -> float | None:
+    """The price at the largest size of at most this share of all."""
+    fitting = [point for point in curve or () if point["size"] <= share * curve[-1]["size"]]
+    return fitting[-1]["price"] if fitting else None

@@ -6,7 +6,6 @@ Unfinished runs are listed, never averaged. The order of the runs changes no byt
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
@@ -51,10 +50,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--format", choices=("md", "csv", "latex"), default="md",
         help="Markdown, CSV of numbers, or LaTeX with the package booktabs (default: md)",
     )  # fmt: skip
-    parser.add_argument(
-        "--out", type=Path,
-        help="folder for the table, runs.json and figure.svg",
-    )  # fmt: skip
+    parser.add_argument("--out", type=Path, help="folder for the table and figure.svg")
     options.add_force(parser)
     return parser
 
@@ -62,7 +58,6 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: list[str]) -> int:
     args = build_parser().parse_args(argv)
     from collab_lab.results import figure, table_text
-    from collab_lab.results.collect import facts
     from collab_lab.results.table import read_table
 
     table = read_table(args.runs, args.x, args.against, args.columns, args.score)
@@ -72,8 +67,7 @@ def main(argv: list[str]) -> int:
         for line in (*table.warnings(), *table.left_out):
             print(f"{PROG}: {line}", file=sys.stderr)
     if args.out:
-        runs = json.dumps({"runs": facts(table.frame)}, indent=1, ensure_ascii=False) + "\n"
-        files: dict[str, bytes | str] = {FILES[args.format]: text, "runs.json": runs}
+        files: dict[str, bytes | str] = {FILES[args.format]: text}
         files["figure.svg"] = figure.of_table(table)
         options.check_new(args, *(args.out / name for name in files))
         write_contents(args.out, files)

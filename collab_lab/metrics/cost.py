@@ -122,9 +122,9 @@ def cached_bytes(attention: Any) -> tuple[int, int]:
     return keys // 8, values // 8
 
 
-def load_architecture(path: Path, **overrides: Any) -> nn.Module:
-    """The untrained model of a checkpoint, with some options overridden."""
-    state = load_checkpoint_to_cpu(str(path), arg_overrides=overrides)
+def load_architecture(path: Path) -> nn.Module:
+    """The untrained model of a checkpoint."""
+    state = load_checkpoint_to_cpu(str(path))
     model = untrained(state["cfg"].model, state["cfg"], state["model"], path)
     check_transformer(model, path)
     return model

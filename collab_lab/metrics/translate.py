@@ -5,7 +5,6 @@ Shapes: ``B`` sentences in a batch, ``T`` target tokens.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -23,12 +22,10 @@ class Translations(NamedTuple):
 
     Attributes:
         targets: the target side of the binarised data.
-        seconds: of the search alone.
     """
 
     hypotheses: list[str]
     targets: list[str]
-    seconds: float
 
 
 def translate(
@@ -54,11 +51,8 @@ def translate(
         return line
 
     pairs: dict[int, tuple[str, str]] = {}
-    seconds = 0.0
     for sample in batches:
-        start = time.perf_counter()
         hypotheses = task.inference_step(generator, [model], sample)
-        seconds += time.perf_counter() - start
         indices, targets = sample["id"].tolist(), sample["target"].cpu()
         for index, beams, target in zip(indices, hypotheses, targets, strict=True):
             # An unknown word of the reference must not match one of the translation.
@@ -66,7 +60,7 @@ def translate(
             pairs[index] = text(beams[0]["tokens"].cpu()), reference
     ordered = [pairs[index] for index in sorted(pairs)]
     ours, theirs = (list(side) for side in zip(*ordered, strict=True))
-    return Translations(ours, theirs, seconds)
+    return Translations(ours, theirs)
 
 
 def words_of(dictionary: Dictionary, tokens: Tensor) -> list[str]:

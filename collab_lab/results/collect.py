@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -32,8 +31,6 @@ BUDGET_TOLERANCE = 0.01
 CACHED = {"target": "decoder", "source": "cross"}
 #: The standard KV cache per token in bytes, by the width of the model: keys and values in float32.
 STANDARD_BYTES = 2 * 4
-#: Fields that pages of results do not keep.
-LEFT_OUT = ("command", "reference", "hypotheses", "versions")
 SEED = "overrides.common.seed"
 
 
@@ -67,16 +64,6 @@ def add_cache(frame: pd.DataFrame) -> None:
             standard = STANDARD_BYTES * pd.to_numeric(frame["model_dim"]) * layers.str.len()
             frame[f"cache_bytes_per_{side}_token"] = cache
             frame[f"cache_share_per_{side}_token"] = pd.to_numeric(cache) / standard
-
-
-def facts(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """The runs as plain values for JSON; a folder is the name of the folder around the run."""
-    facts_only = frame.drop(columns=[name for name in frame if name.split(".")[0] in LEFT_OUT])
-    facts_only["folder"] = [Path(folder).absolute().parent.name for folder in frame["folder"]]
-    return [
-        {name: value for name, value in row.items() if isinstance(value, list) or pd.notna(value)}
-        for row in facts_only.to_dict("records")
-    ]
 
 
 def column(frame: pd.DataFrame, name: str) -> pd.Series | None:
@@ -136,8 +123,6 @@ def warnings(frame: pd.DataFrame) -> list[str]:
         problems.append(f"different decoding (beam, length penalty): {'; '.join(decoding)}")
     if frame["averaged"].map(len).nunique() > 1:
         problems.append("different numbers of averaged checkpoints")
-    if frame["hardware"].nunique() > 1:
-        problems.append("training tokens/s come from different hardware and do not compare")
     if frame["data_sha256"].isna().any():
         problems.append("the data folder has no manifest: the runs may have read different files")
     return problems

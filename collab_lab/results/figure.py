@@ -51,10 +51,7 @@ styled = rc_context({
     "svg.fonttype": "path", "svg.hashsalt": "fairseq-collab",
 })  # fmt: skip
 #: Left out of files, so that they depend on the drawing alone: the software's name, the date.
-_METADATA = {
-    "svg": ["Creator", "Date", "Format", "Type"],
-    "pdf": ["Creator", "Producer", "CreationDate"],
-}
+_METADATA = ("Creator", "Date", "Format", "Type")
 INCHES = (8.6, 4.4)  # 826 pixels wide in a browser
 LINE = 14  # points between two names at the right
 
@@ -66,7 +63,7 @@ def of_table(table: Table) -> bytes:
         at = fmean(row.values("parameters")) / 1e6 if table.x == NO_X else row.x
         series.setdefault(row.label, {})[at] = row.values(table.score)
     x, y = noun(table) or "million parameters", heading(table.score)
-    return saved(draw({"": series}, x, y, title(table), log=table.x != NO_X), "svg")
+    return saved(draw({"": series}, x, y, title(table), log=table.x != NO_X))
 
 
 @styled
@@ -80,7 +77,6 @@ def draw(
     log: bool = True,
     log_y: bool = False,
     names: Mapping[Any, str] | None = None,
-    scatter: bool = False,
 ) -> Figure:
     """The figure.
 
@@ -91,7 +87,6 @@ def draw(
         zero: what values are differences from, a line at 0
         log: draw a numeric x on a scale of octaves
         names: what the axis says at each x, where it is not the number
-        scatter: draw marks alone, on logarithmic axes with the line y = x, and a legend
     """
     values = dict.fromkeys(at for of in panels.values() for one in of.values() for at in one)
     numeric = all(isinstance(at, (int, float)) and at > 0 for at in values)
@@ -101,26 +96,24 @@ def draw(
     [row] = page.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False)
     for axes, (name, of) in zip(row, panels.items(), strict=True):
         axes.set_title(name)
-        ends = _plot(axes, of, places, joined=numeric and not scatter)
+        ends = _plot(axes, of, places, joined=numeric)
         axes.grid(axis="y")
         axes.margins(x=0.04, y=0.08)
         if numeric and log:
             axes.set_xscale("log")
-        if log and not scatter:
+        if log:
             axes.set_xticks([*places.values()], [str((names or {}).get(at, at)) for at in values])
             axes.minorticks_off()
-        axes.set_yscale("log" if log_y or scatter else "linear")
+        axes.set_yscale("log" if log_y else "linear")
         if zero:
             axes.yaxis.set_major_formatter("{x:+g}")
             axes.axhline(0, color=GREY, linestyle="--", linewidth=1.2)
             ends.append((max(end[0] for end in ends), 0, zero, GREY))
-        if scatter:
-            axes.axline((1e-3, 1e-3), (1, 1), color=GREY, linestyle="--", linewidth=1.2)
-        elif len(panels) == 1:
+        if len(panels) == 1:
             _label(axes, ends)
         axes.set(xlabel=x, ylabel=y + f"\ndifference from {zero}" * bool(zero))
         axes.label_outer()
-    if scatter or len(panels) > 1:
+    if len(panels) > 1:
         handles = axes.get_legend_handles_labels()
         page.legend(*handles, loc="outside lower center", ncols=4)
     return page
@@ -171,8 +164,8 @@ def _label(axes: Axes, ends: list[End]) -> None:
 
 
 @styled
-def saved(figure: Figure, form: str) -> bytes:
-    """The file of a figure: "svg" or "pdf"."""
+def saved(figure: Figure) -> bytes:
+    """The file of a figure, an SVG."""
     content = io.BytesIO()
-    figure.savefig(content, format=form, metadata=dict.fromkeys(_METADATA[form]))
+    figure.savefig(content, format="svg", metadata=dict.fromkeys(_METADATA))
     return content.getvalue()

@@ -57,22 +57,10 @@ def decide() -> Figure:
     )  # fmt: skip
 
 
-def prices_predicted() -> Figure:
-    """Measured against predicted losses."""
-    rows = [row for model in load("prices")["models"] for row in model["rows"]]
-    drawn = by((row for row in rows if row["what"] != "ladder"), "kind")
-    names = ("latent", "shared key, own queries", "grouped query", "heads removed")
-    return draw(
-        {"": {name: losses(drawn[name], "price") for name in names}},
-        "predicted (bits per target token)", "measured (bits per target token)",
-        "Loss of single changes and of whole models, predicted and measured", scatter=True,
-    )  # fmt: skip
-
-
-def losses(rows: Runs, x: str) -> Points:
-    """Losses by price or cache, without those near 0."""
-    drawn = [row for row in rows if row["lost"] > 1e-4 and (row[x] or 0) > 1e-4]
-    return {at: [row["lost"] for row in some] for at, some in by(drawn, x).items()}
+def losses(rows: Runs) -> Points:
+    """Losses by cache, without those near 0."""
+    drawn = [row for row in rows if row["lost"] > 1e-4]
+    return {at: [row["lost"] for row in some] for at, some in by(drawn, "share").items()}
 
 
 def cache() -> Figure:
@@ -82,9 +70,7 @@ def cache() -> Figure:
     panels = {}
     for d, rows in by(load("cache")["rows"], "d").items():
         drawn, models = by(rows, "name"), by(rows, "model")
-        panels[f"d = {d} (n = {len(models)})"] = {
-            name: losses(drawn[name], "share") for name in names
-        }
+        panels[f"d = {d} (n = {len(models)})"] = {name: losses(drawn[name]) for name in names}
     return draw(
         panels, "bytes, as a share of a 16-bit KV cache", "loss (bits per target token)",
         "What a smaller KV cache costs, without training: Multi30k, 8 heads, ", log_y=True,
@@ -112,7 +98,7 @@ def shared_keys() -> Figure:
     )  # fmt: skip
 
 
-FIGURES = {f"{one.__name__}.svg": one for one in (decide, prices_predicted, cache, shared_keys)}
+FIGURES = {f"{one.__name__}.svg": one for one in (decide, cache, shared_keys)}
 
 
 # ---- pages ---------------------------------------------------------------------------------------
@@ -137,7 +123,7 @@ def stale(root: Path = ROOT) -> dict[Path, bytes]:
     results = root / "results"
     pages = [root / "README.md", *(root / "docs").glob("*.md"), *results.glob("*.md")]
     new = {page: updated(page.read_text(encoding="utf-8")).encode() for page in pages}
-    new |= {results / name: saved(figure(), "svg") for name, figure in FIGURES.items()}
+    new |= {results / name: saved(figure()) for name, figure in FIGURES.items()}
     return {
         path: content
         for path, content in new.items()

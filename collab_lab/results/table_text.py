@@ -17,7 +17,7 @@ from collab_lab.results.table import NO_X, Difference, Row, Table, differences, 
 #: The columns of a table, where they are in ``score.json``, after the task's measure.
 COLUMNS = (
     "chrf", "compound_split_bleu", "valid_loss", "parameters", "cache_bytes_per_target_token",
-    "cache_bytes_per_source_token", "multiply_adds", "train_tokens_per_second",
+    "cache_bytes_per_source_token", "multiply_adds",
 )  # fmt: skip
 #: What a table says of its runs at the end: scores, and fields in which they may differ.
 SIGNATURES = {
@@ -39,7 +39,6 @@ HEADINGS = {
     "compound_split_bleu": "tokenised compound-split BLEU (not comparable with BLEU)",
     "cache_bytes_per_target_token": "KV cache, bytes per target token",
     "cache_bytes_per_source_token": "KV cache, bytes per source token",
-    "train_tokens_per_second": "training tokens/s",
     "valid_loss": "validation loss (criterion, bits)",
     "valid_nats": "validation loss (nats/token)",
 }
@@ -69,7 +68,7 @@ def markdown(table: Table) -> str:
             f"differences, pooled, with {tested[0].freedom} degrees of freedom; with 0 there is no "
             "interval. `fairseq-collab compare` tests two translations on other sentences.",
         ]
-    sources = [f"command: `{table.command}`; every run is in `runs.json`"]
+    sources = [f"command: `{table.command}`"]
     sources += [f"{name}: `{first[of]}`" for name, of in SIGNATURES.items() if of in first]
     sources += [f"data: {first['data']}, SHA-256 {first.get('data_sha256', 'unknown')}"]
     for name, fields in SOURCES.items():

@@ -21,7 +21,6 @@ from collab_lab.metrics.significance import Gain, Spread, gain_of, holm, pooled
 from collab_lab.results.render import grid, interval, num
 
 ROOT = Path(__file__).parents[2]
-TODO = "correct the table's function"
 Json = dict[str, Any]
 Runs = list[Json]
 Rows = Iterable[Sequence[Any]]
@@ -29,18 +28,15 @@ Rows = Iterable[Sequence[Any]]
 TABLES: dict[str, Callable[[], str]] = {}
 
 
-def table(*left: int) -> Callable[[Callable[[], Rows]], Callable[[], Rows]]:
-    """Make a table of a function that returns titles and rows; columns ``left`` are words."""
+def table(rows: Callable[[], Rows]) -> Callable[[], Rows]:
+    """Make a table of a function that returns titles and rows."""
 
-    def register(rows: Callable[[], Rows]) -> Callable[[], Rows]:
-        def text() -> str:  # with minus signs instead of hyphens before numbers
-            titles, *cells = rows()
-            return re.sub(r"(?<![\w-])-(?=\d)", "\N{MINUS SIGN}", grid(titles, cells, left))
+    def text() -> str:  # with minus signs instead of hyphens before numbers
+        titles, *cells = rows()
+        return re.sub(r"(?<![\w-])-(?=\d)", "\N{MINUS SIGN}", grid(titles, cells))
 
-        TABLES[rows.__name__] = text
-        return rows
-
-    return register
+    TABLES[rows.__name__] = text
+    return rows
 
 
 # ---- runs ---------------------------------------------------------------------------------------
@@ -70,7 +66,7 @@ def gains(ours: Runs, theirs: Runs, score: str) -> list[float]:
     """The gain of each seed that both have."""
     by_seed = {run["seed"]: run for run in theirs}
     if len(by_seed) < len(theirs) or len({run["seed"] for run in ours}) < len(ours):
-        raise UserError("several runs have one seed", todo=TODO)
+        raise UserError("several runs have one seed", todo="correct the table's function")
     return [run[score] - by_seed[run["seed"]][score] for run in ours if run["seed"] in by_seed]
 
 
@@ -122,7 +118,7 @@ def against_standard(ours: Runs) -> list[str]:
     return [ours[0]["name"], *sizes, *differences(ours, standard, "valid_bits", "bleu")]
 
 
-@table(0)
+@table
 def decide_new() -> Rows:
     yield ["heads", "KV cache", "parameters", "bits", "BLEU", "bits, from 4 heads"]
     four = decided("scratch", "standard, 4 heads")
@@ -133,7 +129,7 @@ def decide_new() -> Rows:
         yield [*against_standard(ours), *differences(ours, four, "valid_bits")]
 
 
-@table(0)
+@table
 def decide_converted() -> Rows:
     yield ["heads", "KV cache", "bits", "BLEU", "minus trained narrow", "bits, 480 more"]
     control = decided("continued", "standard")
@@ -149,23 +145,7 @@ def decide_converted() -> Rows:
 # ---- prices.md ----------------------------------------------------------------------------------
 
 
-@table(0)
-def prices_agreement() -> Rows:
-    """Models that differ in the seed alone are a column."""
-    groups = by(load("prices")["models"], "group")
-    columns = [f"{name} ({len(models)})" for name, models in groups.items()]
-    yield ["kind: rank correlation; measured / predicted", *columns]
-    for kind in load("prices")["models"][0]["agreement"]:
-        cells = []
-        for models in groups.values():
-            found = [model["agreement"][kind] for model in models]
-            ranks = ends([one["spearman"] for one in found], ".2f") + "; "
-            medians = ends([one["factor"][1] for one in found], ".2f")
-            cells.append(ranks * (found[0]["changes"] > 3) + medians)
-        yield [kind, *cells]
-
-
-@table(0)
+@table
 def cache_shares() -> Rows:
     rows = by(load("cache")["rows"], "d")[128]
     titles = {"latent, widths alone": "widths alone", "grouped query, groups alone": "groups alone"}
@@ -176,7 +156,7 @@ def cache_shares() -> Rows:
         yield [f"{share:.1%}", *(ends([row["lost"] for row in some]) for some in found)]
 
 
-@table(0)
+@table
 def refit_ladder() -> Rows:
     yield ["", "models", "1/6", "1/3", "1/2", "2/3", "5/6"]
     for name, rows in by(load("cache")["ladder"], "name").items():
@@ -200,7 +180,7 @@ def of_width(folder: str, method: str, width: float) -> Runs:
     return runs[folder, method, width]
 
 
-@table(1)
+@table
 def shared_keys_widths() -> Rows:
     yield ["d", "key width", "loss, shared", "loss, separate", *DIFFERENCES]
     for (d, folder), (part, name) in product(((128, "main"), (256, "large")), PARTS.items()):
@@ -209,33 +189,23 @@ def shared_keys_widths() -> Rows:
         yield [d, f"{name}: {int(d * part)}", *losses, *differences(shared, separate, *SCORES)]
 
 
-def queries(folder: str, loss: str) -> Rows:
+@table
+def shared_keys_scratch() -> Rows:
     """What the query of a head may do: each kind next to standard heads."""
     yield ["heads", "key width", "seeds", "loss", *DIFFERENCES]
-    found = [*load("shared_keys")["runs"], *load("shared_keys")["widths"]]
-    kinds = by(by(found, "folder")[folder], "queries")
+    kinds = by(by(load("shared_keys")["runs"], "folder")["scratch"], "queries")
+    standard = kinds["standard heads"]
     for name in ("standard heads", "separate keys", "shared, diagonal", "shared, full",
                  "shared, own", "shared, own, fairseq's start"):  # fmt: skip
-        if ours := kinds.get(name):
-            cells = differences(ours, kinds["standard heads"], loss, *SCORES[1:])
-            cells = [""] * 3 if name == "standard heads" else cells
-            yield [name, ours[0]["key_dim"], len(ours), average(ours, loss), *cells]
-
-
-@table(0)
-def shared_keys_scratch() -> Rows:
-    return queries("scratch", "valid_bits")
-
-
-@table(0)
-def shared_keys_large() -> Rows:
-    return queries("large", "valid_loss")
+        ours, scores = kinds[name], ("valid_bits", *SCORES[1:])
+        cells = [""] * 3 if ours is standard else differences(ours, standard, *scores)
+        yield [name, ours[0]["key_dim"], len(ours), average(ours, "valid_bits"), *cells]
 
 
 # ---- heads.md, pretrained.md --------------------------------------------------------------------
 
 
-@table(0)
+@table
 def heads_removed() -> Rows:
     #: Method, and how many heads stay in seeds 1 and 2.
     left = {"all-0.01": "34 and 30 left", "all-0.03": "21 left", "all-0.1": "9 and 7 left"}
@@ -255,21 +225,19 @@ def heads_removed() -> Rows:
         yield [name, *(cell or "-" for cell in cells)]
 
 
-@table(0, 1)
+@table
 def heads_stay() -> Rows:
     yield ["which 2 of 8 heads stay", "heads trained", "loss, against all 8 (95%)", "chrF", "BLEU",
            "loss, against random (95%)"]  # fmt: skip
     runs = load("heads")["groups"]
-    whole, chance = (
-        by(runs, "folder", "method")["tuned", "concatenated"],
-        by(runs, "stay")["random"],
-    )
+    whole = by(runs, "folder", "method")["tuned", "concatenated"]
+    chance = by(runs, "stay")["random"]
     for (name, trained), ours in by(runs, "stay", "heads_trained").items():
         more = ["-"] if ours == chance else differences(ours, chance, "valid_loss")
         yield [name, trained, *differences(ours, whole, *SCORES), *more]
 
 
-@table(0)
+@table
 def pretrained_kinds() -> Rows:
     yield ["heads", "key width K", "Spearman x 100", "against trained (95%)",
            "weights of queries and keys", "multiply-adds per token", "CPU seconds"]  # fmt: skip
@@ -287,7 +255,7 @@ def pretrained_kinds() -> Rows:
 NOISE = 5e-4
 
 
-@table(0)
+@table
 def at_size() -> Rows:
     """Test losses: geometric means, the spread of logarithms pooled; ratios of sizes."""
     yield ["change", "left", "d = 128", "d = 256", "256 / 128", "p (Holm)", "d = 512"]
@@ -321,7 +289,7 @@ def of_logs(gain: Gain, spec: str = ".4f") -> str:
     return middle if gain.low is None else f"{middle} ({low} to {high})"
 
 
-@table(0)
+@table
 def at_size_trained() -> Rows:
     yield ["trained from the start", "d", "n", "valid bits", "difference", "test bits", "BLEU"]
     base: dict[int, Runs] = {}

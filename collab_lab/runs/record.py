@@ -37,9 +37,6 @@ class Record:
         model_dim, heads: of each attention; None where attentions differ.
         key_bytes_per_target_token, ...: KV cache per token of all decoder layers, in bytes.
         multiply_adds: of one sentence (pair) of ``multiply_adds_length`` tokens (on each side).
-        train_tokens_per_second, sentences_per_second: speed of training and of decoding; None
-            where the model was not trained in this run, or does not translate, and where a sweep
-            trained other runs meanwhile.
         valid_loss: of the scored model (the average) on the validation set, in bits, as fairseq
             counts it, label smoothing and penalties included.
         valid_nats: its negative log-likelihood per token, in nats.
@@ -71,7 +68,6 @@ class Record:
     compound_split_bleu: float | None = None
     compound_split_signature: str | None = None
     perplexity: dict[str, float] | None = None
-    sentences_per_second: float | None = None
     beam: int | None = None
     lenpen: float | None = None
 
@@ -88,7 +84,6 @@ class Record:
     multiply_adds: int | None
     multiply_adds_length: int
 
-    train_tokens_per_second: int | None
     train_updates: int
     epochs: int
     valid_loss: float
@@ -108,14 +103,12 @@ class Started:
     Attributes:
         overrides: what the sweep varied, or what ``score --set`` said.
         checkpoint: the existing checkpoint that the run is made of; None if it is trained here.
-        alone: the sweep did one run at a time.
     """
 
     overrides: dict[str, str]
     command: list[str] | None = None
     commit: str | None = None
     checkpoint: str | None = None
-    alone: bool = True
 
 
 @dataclass(frozen=True)

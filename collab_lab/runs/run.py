@@ -18,7 +18,7 @@ import os
 import re
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -111,8 +111,6 @@ class Run:
         """Record what the run is; files that exist stay as they are."""
         if not self.started_file.exists():
             files.write_json(self.started_file, asdict(started))
-        elif not started.alone:  # a part of the training is not
-            files.write_json(self.started_file, asdict(replace(self.started(), alone=False)))
         if not self.config_file.exists():
             # Hydra takes a file in a folder for a part; the header says that it is the whole.
             text = f"# @package _global_\n{OmegaConf.to_yaml(config)}"

@@ -76,8 +76,6 @@ def score_run(run: Run) -> Record:
     measured = perplexities if task == "language_modeling" else translation
     numbers |= training_numbers(run) | losses(trained, run)
     numbers |= measured(run, config, trained, subset)
-    if not started.alone:
-        numbers |= {"train_tokens_per_second": None, "sentences_per_second": None}
     record = Record(
         task=task,
         run=run.name,
@@ -215,7 +213,6 @@ def translation(run: Run, config: DictConfig, trained: Trained, subset: str) -> 
     return {
         **facts,
         "hypotheses": run.translations.name,
-        "sentences_per_second": round(len(text) / translations.seconds, 2),
         "beam": generation.beam,
         "lenpen": float(generation.lenpen),
     }

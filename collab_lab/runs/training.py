@@ -1,4 +1,4 @@
-"""What a training left in its run: speed, the checkpoints to average, and losses of the average.
+"""What a training left in its run: its length, checkpoints to average, and losses of the average.
 
 With ``common.log_format=json`` the log has a line ``... | train | {...}`` per epoch.
 """
@@ -10,7 +10,6 @@ import filecmp
 import json
 import math
 import re
-import statistics
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,7 @@ class Diverged(UserError, FloatingPointError):
 
 
 def training_numbers(run: Run) -> dict[str, Any]:
-    """Speed and length of the training; none of a checkpoint that was trained elsewhere."""
+    """Length of the training; none of a checkpoint that was trained elsewhere."""
     text = run.log.read_text(errors="replace") if run.log.exists() else ""
     epochs = []
     for entry in _EPOCH.findall(text):
@@ -42,9 +41,7 @@ def training_numbers(run: Run) -> dict[str, Any]:
     if run.started().checkpoint is None and not epochs:
         raise UserError("no finished epoch in it", where=run.log)
     last = epochs[-1] if epochs else {}
-    speeds = [float(entry["train_wps"]) for entry in epochs]  # with validation and checkpoints
     return {
-        "train_tokens_per_second": round(statistics.median(speeds)) if speeds else None,
         "train_updates": int(last.get("train_num_updates", 0)),
         "epochs": int(last.get("epoch", 0)),
     }
@@ -116,8 +113,6 @@ def choose_checkpoints(folder: Path, config: DictConfig) -> list[str]:
         if not chosen:
             raise UserError("has no checkpoints", where=folder, todo="train it first")
         return chosen[-number_kept:]
-    if config.checkpoint.keep_interval_updates > 0:
-        return last_checkpoints(config.checkpoint.keep_interval_updates, folder)
     validates = not OmegaConf.select(config, "dataset.disable_validation")
     checkpoint = folder / f"checkpoint_{'best' if validates else 'last'}.pt"
     if not checkpoint.exists():

@@ -89,8 +89,7 @@ class Worker:
                 return
             say(f"{run.name}: {'resumes' if run.config_file.exists() else 'starts'}")
             run.failed_file.unlink(missing_ok=True)
-            started = Started(job.overrides, self.command, commit(), alone=self.jobs == 1)
-            run.start(started, job.config)
+            run.start(Started(job.overrides, self.command, commit()), job.config)
             gpus = self.least_used(num_gpus(job.config))
             process = start_process(run, descriptor, gpus)
             self.children.append(Child(run, process, gpus, lock.pop_all()))

@@ -23,7 +23,6 @@ from collab_lab.cli import main as cli
 from collab_lab.cli.main import main
 from collab_lab.metrics.cost import totals
 from collab_lab.metrics.loss import mean_bits
-from collab_lab.results import prices_page
 from collab_lab.trained.checkpoint import open_model, samples
 from fairseq_compat.fairseq_fixes import UNDEFINED
 
@@ -53,7 +52,7 @@ def test_prices_of_a_stock_model(stock: Path, data: Path, tmp_path: Path) -> Non
     assert "4-bit KV cache" in output
     assert all(one["price"] > 0 for one in content["checks"])
     assert "cross-attention 0" in output
-    assert prices_page.summary(content) in (tmp_path / "prices.md").read_text()
+    assert (tmp_path / "prices.md").read_text().partition("\n\n")[2] in output
 
 
 def test_layers_without_heads(stock: Path, data: Path, tmp_path: Path) -> None:
@@ -228,8 +227,6 @@ def test_the_printed_commands_make_the_same_models(
 def test_refusals(stock: Path, data: Path, tmp_path: Path) -> None:
     with refusing("parameters=0.01", "the least is parameters=0."):
         advised(stock, data, tmp_path / "a", "--want", "parameters=0.01")
-    with refusing(str(tmp_path / "gone")):
-        advised(stock, tmp_path / "gone", tmp_path / "b", "--want", "cache=0.5")
 
 
 # ---- heads ---------------------------------------------------------------------------------------
@@ -294,14 +291,12 @@ def test_a_collaborative_model(
     up = syntax["relations"]["obj"]["dependent->head"]
     assert (up["pairs"], up["baseline"]) == (11, {"offset": 1, "accuracy": 1})
     assert "(heads.svg)" in (out / "heads.md").read_text()
-    assert (out / "heads.pdf").read_bytes().startswith(b"%PDF")
     assert "| obj dependent->head |" in (out / "heads.md").read_text()
 
 
 @pytest.mark.parametrize(
     ("arch", "options", "said"),
     [
-        ("transformer", {"cross_self_attention": True}, "--cross-self-attention"),
         ("transformer", CROSS_SELF, "--cross-self-attention"),
         ("transformer_align", {"full_context_alignment": True}, "--full-context-alignment"),
         ("transformer", {"no_cross_attention": True}, None),

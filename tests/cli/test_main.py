@@ -129,7 +129,7 @@ def test_tables_need_no_torch(tmp_path: Path) -> None:
     assert "## Against concatenated" in table
     assert done.stdout.startswith(table)
     assert "paired bootstrap" in done.stdout
-    files = {"figure.svg", "runs.json", "table.md"}
+    files = {"figure.svg", "table.md"}
     assert files <= {path.name for path in out.iterdir()}
 
 
@@ -174,7 +174,7 @@ def test_presets_of_the_bench() -> None:
 COMMANDS = {
     "advise m.pt . --want cache=0.5 --out .": "cache-0.5.md",
     "average m.pt --out m.pt": "m.pt",
-    "bench --quick --presets tiny --out m.pt": "m.pt",
+    "bench --presets tiny --out m.pt": "m.pt",
     "export m.pt . --format fairseq --out .": ".",
     "heads m.pt . --out .": "heads.json",
     "prices m.pt . --out .": "prices.json",

@@ -34,21 +34,8 @@ from collab_lab.runs.translations import read_hypotheses, read_system
 ALL = len(REFERENCES)
 
 
-@pytest.fixture
-def reference(tmp_path: Path) -> Path:
-    path = tmp_path / "reference.txt"
-    path.write_text("".join(f"{line}\n" for line in REFERENCES))
-    return path
-
-
-def files(folder: Path, a: list[str], b: list[str]) -> tuple[Path, Path]:
-    return write_generation(folder / "a.out", a), write_generation(folder / "b.out", b)
-
-
-def test_a_clearly_better_system(tmp_path: Path, reference: Path) -> None:
-    texts = files(tmp_path, spoilt(30), spoilt(2))
-    systems = [read_system(path, reference).hypotheses for path in texts]
-    results = significance.paired(*systems, REFERENCES)
+def test_a_clearly_better_system() -> None:
+    results = significance.paired(spoilt(30), spoilt(2), REFERENCES)
     assert [result.metric for result in results] == ["BLEU", "chrF"]
     for result in results:
         assert result.p < 0.01
@@ -77,8 +64,11 @@ def test_other_references_are_rejected(tmp_path: Path) -> None:
         main([str(one), str(other)])
 
 
-def test_what_is_no_pair_is_rejected(tmp_path: Path, reference: Path) -> None:
-    a, b = files(tmp_path, REFERENCES, REFERENCES[1:])
+def test_what_is_no_pair_is_rejected(tmp_path: Path) -> None:
+    a = write_generation(tmp_path / "a.out", REFERENCES)
+    b = write_generation(tmp_path / "b.out", REFERENCES[1:])
+    reference = tmp_path / "reference.txt"
+    reference.write_text("".join(f"{line}\n" for line in REFERENCES))
     with refusing("b.out: 39 hypotheses, but 40 sentences in "):
         main([str(a), str(b), "--reference", str(reference)])
     with refusing("a.out: is not a run; give its reference text"):
