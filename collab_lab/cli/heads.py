@@ -81,7 +81,7 @@ def main(argv: Sequence[str]) -> int:
     content["roles"] = measures.roles(content, model.heads)
     numbers = json.dumps(content, ensure_ascii=False, allow_nan=False) + "\n"
     write_contents(args.out, {NUMBERS: numbers, **heads_page.files(content)})
-    print(f"{args.out}: {NUMBERS}, heads.md, heads.svg")
+    print(f"{args.out}: {NUMBERS}, heads.md, heads.svg, heads.pdf")
     return 0
 
 

@@ -51,7 +51,10 @@ styled = rc_context({
     "svg.fonttype": "path", "svg.hashsalt": "fairseq-collab",
 })  # fmt: skip
 #: Left out of files, so that they depend on the drawing alone: the software's name, the date.
-_METADATA = ("Creator", "Date", "Format", "Type")
+_METADATA = {
+    "svg": ["Creator", "Date", "Format", "Type"],
+    "pdf": ["Creator", "Producer", "CreationDate"],
+}
 INCHES = (8.6, 4.4)  # 826 pixels wide in a browser
 LINE = 14  # points between two names at the right
 
@@ -164,8 +167,8 @@ def _label(axes: Axes, ends: list[End]) -> None:
 
 
 @styled
-def saved(figure: Figure) -> bytes:
-    """The file of a figure, an SVG."""
+def saved(figure: Figure, form: str = "svg") -> bytes:
+    """The file of a figure: "svg" or "pdf"."""
     content = io.BytesIO()
-    figure.savefig(content, format="svg", metadata=dict.fromkeys(_METADATA))
+    figure.savefig(content, format=form, metadata=dict.fromkeys(_METADATA[form]))
     return content.getvalue()

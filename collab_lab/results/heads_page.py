@@ -1,7 +1,7 @@
 """The page and the figure of ``fairseq-collab heads``, from ``heads.json``.
 
-heads.md   the page: a row for each head
-heads.svg  all heads: their prices as colours, and what they do
+heads.md              the page: a row for each head
+heads.svg, heads.pdf  all heads: their prices as colours, and what they do
 
 Values are ``[[x per head] per layer]``; layers may have different numbers of heads.
 """
@@ -51,7 +51,10 @@ COLOURS, BRIGHT = "viridis", 0.44
 
 def files(content: Content) -> dict[str, bytes | str]:
     """The page and the figure, by file name."""
-    return {"heads.md": page(content), "heads.svg": saved(figure(content))}
+    drawn = figure(content)
+    return {"heads.md": page(content)} | {
+        f"heads.{form}": saved(drawn, form) for form in ("svg", "pdf")
+    }
 
 
 def page(content: Content) -> str:

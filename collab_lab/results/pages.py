@@ -73,7 +73,7 @@ def cache() -> Figure:
         panels[f"d = {d} (n = {len(models)})"] = {name: losses(drawn[name]) for name in names}
     return draw(
         panels, "bytes, as a share of a 16-bit KV cache", "loss (bits per target token)",
-        "What a smaller KV cache costs, without training: Multi30k, 8 heads, ", log_y=True,
+        "What a smaller KV cache costs, without training: Multi30k, 8 heads", log_y=True,
         names={1 / 32: "1/32", 1 / 24: "", 1 / 16: "1/16", 0.09375: "", 1 / 8: "1/8", 0.1875: "",
                1 / 4: "1/4", 0.28125: "", 1 / 2: "1/2", 0.53125: ""},
     )  # fmt: skip

@@ -291,6 +291,7 @@ def test_a_collaborative_model(
     up = syntax["relations"]["obj"]["dependent->head"]
     assert (up["pairs"], up["baseline"]) == (11, {"offset": 1, "accuracy": 1})
     assert "(heads.svg)" in (out / "heads.md").read_text()
+    assert (out / "heads.pdf").read_bytes().startswith(b"%PDF")
     assert "| obj dependent->head |" in (out / "heads.md").read_text()
 
 
