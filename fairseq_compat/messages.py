@@ -26,7 +26,7 @@ def program() -> str | None:
 
 
 def report(error: BaseException) -> bool:
-    """Print the line of an interruption, a UserError or an unreadable file; False for others.
+    """Print the line of an interruption, a UserError or an unreadable text; False for others.
 
     Other errors keep their traceback.  A closed pipe, as of ``| head``, ends in silence.
     """
@@ -39,6 +39,8 @@ def report(error: BaseException) -> bool:
         _say("interrupted" + RESUME * str(program()).endswith("train"))
         return True
     user_error: BaseException | None = find(error)
+    if isinstance(error, UnicodeDecodeError):
+        user_error = UserError(f"a text is not UTF-8 ({error})", todo="convert it")
     if user_error is None and isinstance(error, OSError) and error.errno and error.filename:
         user_error = UserError(error.strerror or str(error), error.filename)
     if user_error is None or any(os.environ.get(name) == "1" for name in TRACEBACK_WANTED):
