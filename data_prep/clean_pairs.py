@@ -41,7 +41,7 @@ def clean_pairs(sources: Pair, targets: Pair, **limits: float) -> tuple[int, int
     with targets[0].open("wb") as source_out, targets[1].open("wb") as target_out:
         for source, target in zipped(sources, lines_of):
             words = source.split(), target.split()
-            if not is_kept(*words, **limits):
+            if not is_kept(words[0], words[1], **limits):
                 continue
             kept += 1
             count += sum(map(len, words))

@@ -13,7 +13,6 @@ import sys
 from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import sentencepiece
 from subword_nmt.apply_bpe import BPE
@@ -64,7 +63,7 @@ def write_pieces(
     Normalisation empties some lines, for example one of zero-width spaces: the pair is dropped
     from training text (``drop``), and an error elsewhere.
     """
-    processor = _processor(model)
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
     with targets[0].open("wb") as source_out, targets[1].open("wb") as target_out:
         for number, lines in enumerate(zip(*map(lines_of, sources), strict=True), 1):
             pieces = [processor.encode(line, out_type=str) for line in lines]
@@ -78,10 +77,6 @@ def write_pieces(
             for out, side in zip((source_out, target_out), pieces, strict=True):
                 report.tokens += len(side)
                 out.write((" ".join(side) + "\n").encode())
-
-
-def _processor(model: Path) -> Any:
-    return sentencepiece.SentencePieceProcessor(model_file=str(model))
 
 
 # ---- subword-nmt ---------------------------------------------------------------------------------
