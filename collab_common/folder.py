@@ -22,7 +22,6 @@ from collab_common.errors import UserError
 from collab_common.files import fingerprint_tree, locked, read_json, write_json
 
 MANIFEST = "manifest.json"
-FORMAT = 1
 
 Json = dict[str, Any]
 
@@ -46,7 +45,7 @@ def build_folder(
             with _replacing(out) as folder:
                 described = build(folder)
                 made = datetime.now(UTC).isoformat(timespec="seconds")
-                content = {"format": FORMAT, "made": made, **identity, **described}
+                content = {"made": made, **identity, **described}
                 content["outputs"] = fingerprint_tree(folder)
                 write_json(folder / MANIFEST, content)
         except OSError as error:
@@ -82,14 +81,13 @@ def _is_finished(out: Path, identity: Json, *, force: bool) -> bool:
         return False
     manifest = out / MANIFEST
     content = read_json(manifest) if manifest.is_file() else None
-    if not isinstance(content, dict) or not {"format", "outputs"} <= content.keys():
+    if not isinstance(content, dict) or not {"made", "outputs"} <= content.keys():
         # Even with --force: only folders made here are removed.
         holds = f"no {MANIFEST}" if content is None else f"a {MANIFEST} of something else"
         raise UserError(f"holds {holds}", out, "choose another --out")
     if force:
         return False
-    asked = {"format": FORMAT, **identity}
-    _reject(out, "made from something else", _differences(content, asked))
+    _reject(out, "made from something else", _differences(content, identity))
     _reject(out, "no longer what its manifest says", _damage(out, content))
     return True
 

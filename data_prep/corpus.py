@@ -30,8 +30,7 @@ class Corpus:
             then any one set is enough
         archives: published archives of the text
         make_text: ``make_text(folder, languages)`` makes train, valid, test and raw/test of the
-            archives' members, in folder/original; folder/scratch is removed afterwards; it returns
-            counts of every step
+            archives' members, in folder/original; folder/scratch is removed afterwards
         text_options: everything that ``make_text`` depends on, for the manifest
         about: corpus, variant, languages, note, for the manifest
         form: form of the text, for scoring: ``moses`` (tokenised), ``lowercased``, ``hyphens`` (the
@@ -39,7 +38,7 @@ class Corpus:
         segmented: the text consists of subwords already
         joined: one dictionary for both languages
         symbols: most symbols of a dictionary; None for all
-        cleaned: limits of lengths in subwords (see ``reason_to_drop``), by set
+        cleaned: limits of lengths in subwords (see ``is_kept``), by set
     """
 
     languages: Languages
@@ -49,7 +48,7 @@ class Corpus:
     origin: Json = field(default_factory=dict)
     like: Path | None = None
     archives: tuple[Archive, ...] = ()
-    make_text: Callable[[Path, Languages], Json] = lambda *_: {}
+    make_text: Callable[[Path, Languages], None] = lambda *_: None
     text_options: Json = field(default_factory=dict)
     about: Json = field(default_factory=dict)
     form: Json | None = None

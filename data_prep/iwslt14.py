@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from collab_common.folder import Json
 from data_prep.archives import Archive
 from data_prep.clean_pairs import clean_pairs
 from data_prep.corpus import SUBWORD_NMT, Corpus
@@ -99,7 +98,7 @@ def corpus(variant: str, pair: Languages) -> Corpus:
     )
 
 
-def _make_text(split_hyphens: bool, folder: Path, languages: Languages) -> Json:
+def _make_text(split_hyphens: bool, folder: Path, languages: Languages) -> None:
     pair_at = partial(pair_in, folder, languages=languages)
 
     def tokenise(source: Pair, target: Pair) -> None:
@@ -114,8 +113,8 @@ def _make_text(split_hyphens: bool, folder: Path, languages: Languages) -> Json:
     check_equal(originals, counts, "lines of text")
     tokens, cleaned = pair_at("scratch/tokens"), pair_at("scratch/cleaned")
     tokenise(talks, tokens)
-    steps = {"cleaned": clean_pairs(tokens, cleaned, **CLEAN)}
-    steps["carved"] = carve(cleaned, EVERY, pair_at("train"), pair_at("valid"))
+    clean_pairs(tokens, cleaned, **CLEAN)
+    carve(cleaned, EVERY, pair_at("train"), pair_at("valid"))
 
     tests = []
     for chosen in test_sets(languages):
@@ -129,7 +128,6 @@ def _make_text(split_hyphens: bool, folder: Path, languages: Languages) -> Json:
     rewrite(cased, pair_at("raw/test"), str.lower)
     mapped = rewrite(cased, pair_at("scratch/mapped"), without_typographic_apostrophes)
     tokenise(mapped, pair_at("test"))
-    return steps
 
 
 def talk_lines(path: Path) -> Iterator[str]:

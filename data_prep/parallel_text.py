@@ -176,14 +176,12 @@ def join(parts: Sequence[Pair], targets: Pair) -> None:
                 part[side].unlink()
 
 
-def carve(pair: Pair, every: int, rest: Pair, carved: Pair) -> dict[str, int]:
+def carve(pair: Pair, every: int, rest: Pair, carved: Pair) -> None:
     """Move each ``every``-th pair (from 1) of a text to ``carved``, the others to ``rest``."""
-    number = 0
     for source, remaining, taken in zip(pair, rest, carved, strict=True):
         with source.open("rb") as lines, remaining.open("wb") as out, taken.open("wb") as taken_out:
             for number, line in enumerate(lines, 1):
                 (out if number % every else taken_out).write(line)
-    return {"read": number, "carved": number // every}
 
 
 def without_typographic_apostrophes(line: str) -> str:

@@ -105,8 +105,8 @@ def _build(
     reports = check_sets(files, None if corpus.archives else raw, allowed_loss)
     texts = files if corpus.archives else raw
     warnings = [*suspicions(texts, corpus.languages)]
-    units = _segment(corpus, texts, reports, folder)
-    cleaned = _clean(corpus, reports, folder)
+    _segment(corpus, texts, reports, folder)
+    _clean(corpus, reports, folder)
     print("binarising ...", flush=True)
     binarise(folder, list(files), corpus.languages, corpus.dictionaries, jobs)
     for split in files:
@@ -126,30 +126,28 @@ def _build(
         "versions": versions("fairseq", corpus.subwords.replace("_", "-"), "fairseq-collab"),
         "sets": {split: asdict(report) for split, report in reports.items()},
         "warnings": warnings,
-        "subword_units": units,
-        "cleaned": cleaned,
     }
 
 
 def _segment(
     corpus: Corpus, texts: Mapping[str, Pair], reports: Mapping[str, SetReport], folder: Path
-) -> int:
-    """Write every set in subwords to ``folder``; return how many units or merges were learnt."""
+) -> None:
+    """Write every set in subwords to ``folder``."""
     segmented = {split: pair_in(folder, split, corpus.languages) for split in texts}
     if corpus.segmented:
         for split, pair in texts.items():
             for source, target in zip(pair, segmented[split], strict=True):
                 shutil.copyfile(source, target)
-        return 0
+        return
     is_bpe = corpus.subwords == SUBWORD_NMT
-    model, learnt = folder / corpus.model, 0
+    model = folder / corpus.model
     if corpus.like:
         shutil.copyfile(corpus.like / model.name, model)
     else:
         print(f"learning {corpus.vocab_size} subwords ...", flush=True)
         # source first, as in fairseq's scripts: the order decides between equally frequent pairs
         learn = subwords.learn_merges if is_bpe else subwords.train_pieces
-        learnt = learn(texts["train"], corpus.vocab_size, model)
+        learn(texts["train"], corpus.vocab_size, model)
     for split, report in reports.items():
         print(f"segmenting {split} ...", flush=True)
         pairs = texts[split], segmented[split]
@@ -157,22 +155,18 @@ def _segment(
             report.tokens = subwords.apply_merges(model, *pairs)
         else:
             subwords.write_pieces(model, *pairs, report, drop=split == "train")
-    return learnt
 
 
-def _clean(corpus: Corpus, reports: Mapping[str, SetReport], folder: Path) -> Json:
-    """Drop segmented pairs for their lengths, if the corpus asks for it; return counts by set."""
-    counts: Json = {}
+def _clean(corpus: Corpus, reports: Mapping[str, SetReport], folder: Path) -> None:
+    """Drop segmented pairs for their lengths, if the corpus asks for it."""
     for split, limits in corpus.cleaned.items():
         pair = pair_in(folder, split, corpus.languages)
         before = pair_in(folder, f"{split}.all", corpus.languages)
         for path, aside in zip(pair, before, strict=True):
             path.rename(aside)
-        counts[split] = clean_pairs(before, pair, **limits)
-        reports[split].kept, reports[split].tokens = counts[split]["kept"], counts[split]["tokens"]
+        reports[split].kept, reports[split].tokens = clean_pairs(before, pair, **limits)
         for path in before:
             path.unlink()
-    return counts
 
 
 def binarise(

@@ -62,10 +62,10 @@ def make_text(
         for archive in corpus.archives:
             print(f"extracting {archive.name} ...", flush=True)
             extract(archives[archive.name], archive, folder / "original")
-        steps = corpus.make_text(folder, corpus.languages)
+        corpus.make_text(folder, corpus.languages)
         for name in ("original", "scratch"):
             shutil.rmtree(folder / name)
-        return {"steps": steps, "versions": versions("sacremoses", "fairseq-collab")}
+        return {"versions": versions("sacremoses", "fairseq-collab")}
 
     inputs = {name: {"sha256": sha256(path)} for name, path in archives.items()}
     identity: Json = {"options": corpus.about | corpus.text_options, "inputs": inputs}

@@ -13,7 +13,6 @@ import sys
 from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import sentencepiece
 from subword_nmt.apply_bpe import BPE
@@ -33,8 +32,8 @@ NO_PIECES = "empty after normalisation"
 # ---- sentencepiece -------------------------------------------------------------------------------
 
 
-def train_pieces(texts: Pair, vocab_size: int, model: Path) -> int:
-    """Train on all lines of ``texts``, in this order; write the model; return its size."""
+def train_pieces(texts: Pair, vocab_size: int, model: Path) -> None:
+    """Train on all lines of ``texts``, in this order; write the model."""
     written = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -54,7 +53,6 @@ def train_pieces(texts: Pair, vocab_size: int, model: Path) -> int:
         problem = f"sentencepiece cannot learn a vocabulary of {vocab_size} ({reason})"
         raise UserError(problem, texts[0].name, "try another --vocab-size") from None
     model.write_bytes(written.getvalue())
-    return int(_processor(model).get_piece_size())
 
 
 def write_pieces(
@@ -65,7 +63,7 @@ def write_pieces(
     Normalisation empties some lines, for example one of zero-width spaces: the pair is dropped
     from training text (``drop``), and an error elsewhere.
     """
-    processor = _processor(model)
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
     with targets[0].open("wb") as source_out, targets[1].open("wb") as target_out:
         for number, lines in enumerate(zip(*map(lines_of, sources), strict=True), 1):
             pieces = [processor.encode(line, out_type=str) for line in lines]
@@ -81,15 +79,11 @@ def write_pieces(
                 out.write((" ".join(side) + "\n").encode())
 
 
-def _processor(model: Path) -> Any:
-    return sentencepiece.SentencePieceProcessor(model_file=str(model))
-
-
 # ---- subword-nmt ---------------------------------------------------------------------------------
 
 
-def learn_merges(texts: Pair, merges: int, codes: Path) -> int:
-    """Learn merges on both texts together, in this order; return how many.
+def learn_merges(texts: Pair, merges: int, codes: Path) -> None:
+    """Learn merges on both texts together, in this order.
 
     Raises UserError for a text without a word of two letters.
     """
@@ -102,8 +96,6 @@ def learn_merges(texts: Pair, merges: int, codes: Path) -> int:
             learn_bpe(map(_with_blanks, chain(*files)), out, merges)
         except ValueError as error:  # no pair of symbols
             raise UserError("no words to learn from", texts[0]) from error
-    with codes.open("rb") as stream:
-        return sum(1 for _ in stream) - 1
 
 
 def apply_merges(codes: Path, sources: Pair, targets: Pair) -> int:

@@ -182,14 +182,13 @@ def corpus(variant: str, languages: Languages = ("en", "de")) -> Corpus:
     )
 
 
-def _text(variant: str, folder: Path, languages: Languages) -> Json:
+def _text(variant: str, folder: Path, languages: Languages) -> None:
     pair_at = partial(pair_in, folder, languages=languages)
 
     def tokenise(pair: Pair, target: Pair, normalise: bool = True) -> None:
         print(f"tokenising {pair[0].stem} ...", flush=True)
         tokenise_pair(pair, target, languages, normalise=normalise, aggressive_hyphens=True)
 
-    steps: Json = {}
     pair = "-".join(languages)
     for stem in TRAINING[pair]:
         tokenise(pair_at(f"original/{stem}"), pair_at(f"scratch/{stem}"))
@@ -200,16 +199,15 @@ def _text(variant: str, folder: Path, languages: Languages) -> Json:
         tokenise(pair_at("original/newstest2013"), pair_at("valid"))
         tokenise(pair_at("raw/test"), pair_at("test"))
     else:
-        steps["carved"] = carve(joined, EVERY[pair][0], pair_at("train"), pair_at("valid"))
+        carve(joined, EVERY[pair][0], pair_at("train"), pair_at("valid"))
         # fairseq's script does not normalise the test set like the rest
         test = rewrite(
             pair_at("raw/test"), pair_at("scratch/test"), without_typographic_apostrophes
         )
         tokenise(test, pair_at("test"), normalise=False)
-    return steps
 
 
-def _ready_made_text(folder: Path, languages: Languages) -> Json:
+def _ready_made_text(folder: Path, languages: Languages) -> None:
     """Copy everything, and take the reference, as sacreBLEU reads it, from WMT's own archive."""
     pair_at = partial(pair_in, folder, languages=languages)
     published = pair_at("original/newstest2014", suffix=".sgm")
@@ -219,7 +217,6 @@ def _ready_made_text(folder: Path, languages: Languages) -> Json:
             shutil.copyfile(source, target)
     files = (pair_at("original/test")[1], published[1])
     check_equal(files, (count_lines(files[0]), sentences), "sentences")
-    return {}
 
 
 DESCRIPTION = "Make a data folder from WMT14's archives."

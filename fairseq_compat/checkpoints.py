@@ -113,8 +113,6 @@ def apply_atomic_save() -> None:
     def torch_persistent_save(
         original: Any, obj: Any, filename: str, async_write: bool = False
     ) -> None:
-        if async_write:
-            return original(obj, filename, async_write)
         save(obj, filename)
 
     @wrap(PathManager, "copy")

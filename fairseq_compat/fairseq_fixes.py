@@ -221,18 +221,6 @@ def name_unknown_architectures() -> None:
         return original(cfg, *args, **kwargs)
 
 
-def load_without_embedding_files() -> None:
-    """A checkpoint wants the file of --encoder-embed-path, whose values it overwrites."""
-    from fairseq import models
-
-    @wrap(models, "build_model")
-    def build_model(original: Any, cfg: Any, task: Any, from_checkpoint: bool = False) -> Any:
-        for option in ("encoder_embed_path", "decoder_embed_path"):
-            if from_checkpoint and getattr(cfg, option, None):
-                setattr(cfg, option, None)
-        return original(cfg, task, from_checkpoint)
-
-
 def override_new_options() -> None:
     """--model-overrides ignores options that a model has got since its checkpoint was saved."""
     from fairseq import checkpoint_utils

@@ -12,7 +12,7 @@ from collab_common.errors import UserError, find
 
 from .patching import wrap
 
-TRACEBACK_WANTED = ("FAIRSEQ_COMPAT_TRACEBACK", "HYDRA_FULL_ERROR")  # by setting one to 1
+TRACEBACK_WANTED = "FAIRSEQ_COMPAT_TRACEBACK"  # by setting it to 1
 RESUME = "; run the same command again to resume from the last checkpoint"
 
 
@@ -26,7 +26,7 @@ def program() -> str | None:
 
 
 def report(error: BaseException) -> bool:
-    """Print the line of an interruption, a UserError or an unreadable file; False for others.
+    """Print the line of an interruption, a UserError or an unreadable text; False for others.
 
     Other errors keep their traceback.  A closed pipe, as of ``| head``, ends in silence.
     """
@@ -39,9 +39,11 @@ def report(error: BaseException) -> bool:
         _say("interrupted" + RESUME * str(program()).endswith("train"))
         return True
     user_error: BaseException | None = find(error)
+    if isinstance(error, UnicodeDecodeError):
+        user_error = UserError(f"a text is not UTF-8 ({error})", todo="convert it")
     if user_error is None and isinstance(error, OSError) and error.errno and error.filename:
         user_error = UserError(error.strerror or str(error), error.filename)
-    if user_error is None or any(os.environ.get(name) == "1" for name in TRACEBACK_WANTED):
+    if user_error is None or os.environ.get(TRACEBACK_WANTED) == "1":
         return False
     _say(f"error: {' '.join(str(user_error).split())}")
     return True

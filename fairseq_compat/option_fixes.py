@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import fileinput
 import importlib.util
-import logging
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from collab_common.errors import UserError
 
-from .patching import Proxy, wrap
-
-logger = logging.getLogger("fairseq_collab")
+from .patching import wrap
 
 
 def train_in_bfloat16() -> None:
@@ -83,37 +78,6 @@ def check_number_format() -> None:
         if cpu and common.fp16 and flat:
             raise UserError("needs a GPU", "--fp16", "give --bf16, or neither")
         return original(cfg, main, **kwargs)
-
-
-def replace_invalid_bytes() -> None:
-    """fairseq-interactive ends in a traceback at a line that is not UTF-8.
-
-    The line keeps its number and has a translation: output pairs with input.
-    """
-    from fairseq.distributed import utils
-
-    @wrap(utils, "call_main")
-    def call_main(original: Any, cfg: Any, main: Any, **kwargs: Any) -> Any:
-        if "buffered_read" in main.__globals__:  # it is fairseq_cli.interactive's
-            main.__globals__["fileinput"] = Proxy(fileinput, input=_decoded_lines)
-        return original(cfg, main, **kwargs)
-
-
-@contextlib.contextmanager
-def _decoded_lines(files: Sequence[str], openhook: object) -> Iterator[Iterator[str]]:
-    """The lines of a file, or of standard input ("-"), with U+FFFD for bytes that are not UTF-8."""
-
-    def lines(stream: Any) -> Iterator[str]:
-        for number, row in enumerate(iter(stream.readline, b""), 1):
-            try:
-                yield row.decode("utf-8")
-            except UnicodeDecodeError as error:
-                problem = f"invalid UTF-8: byte 0x{row[error.start]:02X} is read as U+FFFD"
-                logger.warning(f"line {number} of the input (S-{number - 1}): {problem}")
-                yield row.decode("utf-8", errors="replace")
-
-    with open(sys.stdin.fileno() if files[0] == "-" else files[0], "rb") as stream:
-        yield lines(stream)
 
 
 def check_direction() -> None:

@@ -1,4 +1,4 @@
-"""The commands of docs/tutorial.md, one of which is examples/export.py."""
+"""The commands of docs/tutorial.md."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ SMALLER = {
     # after 8 updates, beam searches of the engines end differently
     "--format ct2 --check": "--format ct2",
     "configs/experiment": f"{REPOSITORY}/configs/experiment",
-    "python examples": f"python {REPOSITORY}/examples",
 }
 
 

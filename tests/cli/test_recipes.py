@@ -22,7 +22,7 @@ from parsers import parser_of
 from toy_heads import write_configuration
 
 from collab_lab.runs import sweep
-from collab_lab.runs.run import Run, flat, runs_under
+from collab_lab.runs.run import flat, runs_under
 from collab_lab.runs.sweep import plan
 from fairseq_collab.models.options import Site, plain_options
 
@@ -247,12 +247,6 @@ def run_recipe(out: Path, method: str) -> str:
     return done.stdout
 
 
-def trained_run(out: Path) -> Run:
-    """The only run of a recipe."""
-    (run,) = runs_under(out / "runs")
-    return run
-
-
 FOLDERS = ("data-text", "data")
 
 
@@ -272,7 +266,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_from_download_to_scores(finished: Path) -> None:
     assert {path.name for path in finished.iterdir()} == {"data-archives", *FOLDERS, "runs"}
-    score = trained_run(finished).score()
+    (run,) = runs_under(finished / "runs")
+    score = run.score()
     assert score is not None
     assert score.sentences == 30
     assert score.averaged == ["checkpoint2.pt", "checkpoint3.pt"]
@@ -289,24 +284,13 @@ def test_a_method_that_prunes(finished: Path, tmp_path: Path) -> None:
     for name in ("data-archives", *FOLDERS):
         (tmp_path / name).symlink_to(finished / name)
     shutil.copytree(finished / "runs", tmp_path / "runs")
-    run_recipe(tmp_path, "grouped_pruned")
+    told = run_recipe(tmp_path, "grouped_pruned")
+    assert f"{tmp_path}/data: is up to date, nothing to do" in told
     run = "model-grouped_head_groups-2_group_feature-output_group_alpha-0.5_group_beta-0.7"
     found = {path.parent.name: path for path in tmp_path.glob("runs/*/score.json")}
     assert found.keys() == {"model-vanilla", run, f"model-{run}"}
     heads = json.loads(found[f"model-{run}"].read_text())["heads_by_type"]
     assert heads == {"encoder": [2], "decoder": [2], "cross": [2]}
-
-
-def test_second_call_has_nothing_to_do(finished: Path) -> None:
-    files = [
-        trained_run(finished).score_file,
-        *(finished / one / "manifest.json" for one in FOLDERS),
-    ]
-    before = [path.read_bytes() for path in files]
-    told = run_recipe(finished, "vanilla")
-    assert f"{finished}/data: is up to date, nothing to do" in told
-    assert "1 runs: 1 finished, 0 to do" in told
-    assert [path.read_bytes() for path in files] == before
 
 
 #: arXiv 2006.16362's README.

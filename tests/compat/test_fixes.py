@@ -167,19 +167,6 @@ def test_an_architecture_that_is_not_registered() -> None:
         models.build_model(Namespace(_name="mine", arch="mine"), toy.task())
 
 
-@pytest.mark.parametrize("arch", ["transformer", "transformer_headsize_n"])
-def test_embeddings_in_a_checkpoint_need_no_file(arch: str) -> None:
-    options = {**toy.SIZES, "encoder_embed_path": "gone.txt", "decoder_embed_path": "gone.txt"}
-    if arch in models.MODEL_DATACLASS_REGISTRY:
-        options = OmegaConf.structured(models.MODEL_DATACLASS_REGISTRY[arch](**options))
-        options._name = arch
-    else:
-        options = Namespace(arch=arch, **options)
-    with pytest.raises(FileNotFoundError, match=r"gone\.txt"):
-        models.build_model(options, toy.task())
-    models.build_model(options, toy.task(), from_checkpoint=True)
-
-
 @pytest.mark.parametrize("given", [None, "en"])
 def test_inferred_languages_are_saved(given: str | None) -> None:
     kind = tasks.TASK_DATACLASS_REGISTRY["translation"]

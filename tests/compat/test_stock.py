@@ -134,12 +134,6 @@ TRAINING: dict[str, tuple[dict[str, Any], str]] = {
         '--eval-bleu --eval-bleu-args={"beam":2,"max_len_b":8} --optimizer=adam '
         "--lr-scheduler=inverse_sqrt --warmup-updates=2",
     ),
-    "left padding": ({}, "--left-pad-source --left-pad-target --optimizer=nag"),
-    "activation checkpoints": (
-        {"checkpoint_activations": True},
-        "--checkpoint-activations --optimizer=sgd --momentum=0.9 --lr-scheduler=cosine "
-        "--lr-period-updates=3",
-    ),
     "adaptive softmax": (
         {"adaptive_softmax_cutoff": [6, 10]},
         "--adaptive-softmax-cutoff=6,10 --criterion=adaptive_loss --optimizer=adagrad "

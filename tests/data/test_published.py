@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -45,9 +44,6 @@ def test_as_fairseqs_script(source: Path, tmp_path: Path) -> None:
     assert lines(text / "test.en") == ["that &apos;s bear &apos;s e-mail &amp; amp ; more ."] * 5
     assert lines(text / "raw" / "test.en") == [TEST["en"][0].lower()] * 5
     assert lines(text / "raw" / "test.cased.en") == TEST["en"] * 5
-    told = manifest(text)
-    assert told["steps"]["cleaned"]["ratio"] == 5
-    assert told["steps"]["carved"] == {"read": 95, "carved": 4}
     assert corpus("fairseq", ("de", "en")).form == {
         "subwords": "subword_nmt",
         "moses": True,
@@ -92,11 +88,6 @@ def test_unequal_lengths(tmp_path: Path) -> None:
     with refusing("train.tags.de has 100 lines of text, ", "train.tags.en has 101;"):
         made(tmp_path / "out", source, "fairseq")
     assert not (tmp_path / "out-text").exists()
-
-
-def test_no_archive(tmp_path: Path) -> None:
-    with refusing("absent/de-en.tgz"):
-        made(tmp_path / "out", tmp_path / "absent", "fairseq")
 
 
 # ---- WMT14 ---------------------------------------------------------------------------------------
@@ -145,7 +136,6 @@ def test_variant_fairseq(tmp_path: Path) -> None:
     ]
     assert len(lines(out / "train.en")) == 446
     assert lines(out / "test.de") == ["„ Test &apos; s “ 1"]
-    assert manifest(out)["steps"]["carved"] == {"read": 450, "carved": 4}
     assert wmt14.corpus("fairseq").vocab_size == 40_000
     assert "dev.tgz" not in {one.name for one in wmt14.corpus("fairseq").archives}
 
@@ -193,10 +183,7 @@ def test_too_long_and_too_unequal_pairs_go(tmp_path: Path, no_fairseq: None) -> 
     archives["dev.tgz"] = tgz(dev)
     source = filled(tmp_path / "from", archives)
     told = manifest(data_of(without_hashes(wmt14.corpus("wmt14")), tmp_path / "out", source))
-    assert told["cleaned"].keys() == {"train"}
-    train = told["cleaned"]["train"]
-    assert train["read"] - train["kept"] == 2
-    assert train["too_long"] == train["ratio"] == 1
+    assert told["sets"]["valid"]["kept"] == 1
     assert (told["sets"]["train"]["kept"], told["sets"]["train"]["dropped"]) == (448, {})
     assert lines(tmp_path / "out-text" / "valid.en") == ["a b c d e"]
 
@@ -207,11 +194,10 @@ def test_variant_google(tmp_path: Path, no_fairseq: None) -> None:
     source = filled(tmp_path / "from", archives)
     google_corpus = without_hashes(wmt14.corpus("google"))
     data = data_of(google_corpus, tmp_path / "out", source)
-    taken = extracted(source / "wmt16_en_de.tar.gz", tmp_path)
-    for split, stem in (("train", "train.tok.clean"), ("test", "newstest2014.tok")):
+    for split, stem, size in (("train", "train.tok.clean", 300), ("test", "newstest2014.tok", 20)):
         for lang in ("en", "de"):
-            text = tmp_path / "out-text" / f"{split}.{lang}"
-            assert text.read_bytes() == (taken / f"{stem}.bpe.32000.{lang}").read_bytes()
+            found = lines(tmp_path / "out-text" / f"{split}.{lang}")
+            assert found == [f"{stem} {i}" for i in range(size)]
     assert manifest(data)["sets"]["train"]["kept"] == 300
     assert not (data / "code").exists()
     assert len(lines(data / "raw" / "test.de")) == 20
@@ -220,12 +206,6 @@ def test_variant_google(tmp_path: Path, no_fairseq: None) -> None:
     filled(source, {"test-full.tgz": full_test({"en": ["one"], "de": ["eins"]})})
     with refusing("test.de", "2014.de.sgm"):
         wmt(tmp_path / "other", source, "google")
-
-
-def extracted(archive: Path, folder: Path) -> Path:
-    with tarfile.open(archive) as opened:
-        opened.extractall(folder / "all", filter="data")
-    return folder / "all"
 
 
 def test_published_hashes_are_enforced(tmp_path: Path) -> None:

@@ -99,6 +99,11 @@ def test_what_a_training_cannot_have(option: str, train_args: list[str], tmp_pat
         ("fairseq-hydra-train", "KeyboardInterrupt", "interrupted; run the same command"),
         ("fairseq-generate", "KeyboardInterrupt", "interrupted\n"),
         ("fairseq-generate", "BrokenPipeError(32)", ""),
+        (
+            "fairseq-interactive",
+            "UnicodeDecodeError('utf-8', b'a', 0, 1, 'invalid')",
+            "error: a text is not UTF-8 ('utf-8' codec can't decode byte 0x61 in position 0",
+        ),
     ],
 )
 def test_interruptions_before_torch_is_imported(program: str, error: str, said: str) -> None:
