@@ -21,8 +21,7 @@ from collab_lab.metrics.significance import Gain, Spread, gain_of, holm, pooled
 from collab_lab.results.render import grid, interval, num
 
 ROOT = Path(__file__).parents[2]
-Json = dict[str, Any]
-Runs = list[Json]
+Runs = list[dict[str, Any]]
 Rows = Iterable[Sequence[Any]]
 #: The text of each table.
 TABLES: dict[str, Callable[[], str]] = {}
@@ -52,7 +51,7 @@ def load(name: str) -> Any:
     return content
 
 
-def by(runs: Iterable[Json], *keys: str) -> dict[Any, Runs]:
+def by(runs: Iterable[dict[str, Any]], *keys: str) -> dict[Any, Runs]:
     """The runs that have these keys, in groups of equal values, in the order of the file."""
     groups: dict[Any, Runs] = {}
     for run in runs:
@@ -103,7 +102,7 @@ def decided(stage: str, kind: str) -> Runs:
     return by(load("decide")["runs"], "stage", "kind").get((stage, kind), [])
 
 
-def cache_of(run: Json) -> int:
+def cache_of(run: dict[str, Any]) -> int:
     """Bytes of a target token in self-attention and of a source token in cross-attention."""
     sides = product(("key", "value"), ("target", "source"))
     return sum(run[f"{part}_bytes_per_{side}_token"] for part, side in sides)
@@ -148,8 +147,7 @@ def decide_converted() -> Rows:
 @table
 def cache_shares() -> Rows:
     rows = by(load("cache")["rows"], "d")[128]
-    titles = {"latent, widths alone": "widths alone", "grouped query, groups alone": "groups alone"}
-    yield ["bytes", *(titles.get(name, name) for name in by(rows, "name"))]
+    yield ["bytes", *by(rows, "name")]
     losses = by(rows, "name", "share")
     for share in sorted({share for _, share in losses}, reverse=True):
         found = (losses.get((name, share), []) for name in by(rows, "name"))
@@ -207,7 +205,7 @@ def shared_keys_scratch() -> Rows:
 
 @table
 def heads_removed() -> Rows:
-    #: Method, and how many heads stay in seeds 1 and 2.
+    # Method, and how many heads stay in seeds 1 and 2.
     left = {"all-0.01": "34 and 30 left", "all-0.03": "21 left", "all-0.1": "9 and 7 left"}
     columns = product(left.values(), ("loss", "change", "BLEU"))
     yield ["heads removed by", *map(": ".join, columns)]
@@ -253,32 +251,34 @@ def pretrained_kinds() -> Rows:
 
 #: Losses below it are noise of single precision and of the text.
 NOISE = 5e-4
+#: Models of at_size.json; all but the first have one protocol.
+SIZES = ("d = 128, 2+2 layers", "d = 128", "d = 256", "d = 512")
 
 
 @table
 def at_size() -> Rows:
     """Test losses: geometric means, the spread of logarithms pooled; ratios of sizes."""
-    yield ["change", "left", "d = 128", "d = 256", "256 / 128", "p (Holm)", "d = 512"]
+    yield ["change", "left", *SIZES, "256 / 128; p", "512 / 128; p"]
     changes = []
     for (name, share), rows in by(load("at_size")["rows"], "name", "share").items():
-        losses = [[row["lost_test"] for row in rows if row["d"] == d] for d in (128, 256, 512)]
-        logs = [[*map(math.log, some)] if min(some) > NOISE else [] for some in losses[:2]]
+        losses = [[row["lost_test"] for row in by(rows, "size").get(one, ())] for one in SIZES]
+        logs = [[*map(math.log, some)] if min(some, default=0) > NOISE else [] for some in losses]
         left = 1 - share if name == "heads removed" else share
-        changes.append((name, f"{left:.1%}", losses, logs))
+        changes.append(([name, f"{left:.1%}"], losses, logs))
     spread = pooled(one for *_, logs in changes for one in logs if one)
-    ratios = [ratio(large, small, spread) for *_, (small, large) in changes]
+    pairs = [(logs[1], one) for *_, logs in changes for one in logs[2:]]
+    ratios = [ratio(*pair, spread) if all(pair) else None for pair in pairs]
     corrected = holm([one and one.p for one in ratios])
-    for (*names, losses, logs), between, p in zip(changes, ratios, corrected, strict=True):
+    cells = (f"{of_logs(one, '.2f')}; {num(p, '.3f')}".replace(" 0.000", " < 0.001") if one else "-"
+             for one, p in zip(ratios, corrected, strict=True))  # fmt: skip
+    for names, losses, logs in changes:
         sizes = [of_logs(gain_of(one, spread)) if one else ends(some)
-                 for some, one in zip(losses, logs, strict=False)]  # fmt: skip
-        tested = [of_logs(between, ".2f") if between else "-", num(p, ".3f")]
-        yield [*names, *sizes, tested[0], tested[1].replace("0.000", "< 0.001"), ends(losses[2])]
+                 for some, one in zip(losses, logs, strict=True)]  # fmt: skip
+        yield [*names, *sizes, next(cells), next(cells)]
 
 
-def ratio(ours: Sequence[float], theirs: Sequence[float], spread: Spread) -> Gain | None:
+def ratio(theirs: Sequence[float], ours: Sequence[float], spread: Spread) -> Gain:
     """The difference of the means of two samples of logarithms."""
-    if not (ours and theirs):
-        return None
     error = spread.sd * math.sqrt(1 / len(ours) + 1 / len(theirs))
     return gain_of([fmean(ours) - fmean(theirs)], Spread(error, spread.freedom))
 
