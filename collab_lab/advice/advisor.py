@@ -106,7 +106,7 @@ def advise(
     """Price, build, measure, choose.
 
     Args:
-        shares: of the costs cache, parameters and multiply-adds, each above 0 and below 1.
+        shares: of the costs cache and parameters, each above 0 and below 1.
         most: largest loss allowed, in bits per target token.
         subset, sentences: of the pass.
 
@@ -244,7 +244,7 @@ def fewer_heads(name: str, trained: Trained, statistics: Priced, shares: Shares)
         numbers[attention] -= 1
         after = costs_of_heads(attention, numbers[attention])
         for resource in costs_left:
-            costs_left[resource] -= before.cost(resource) - after.cost(resource)
+            costs_left[resource] -= getattr(before, resource) - getattr(after, resource)
         removed += 1
     retained, price = without(trained.heads, order[:removed])
     check_retained(trained, retained)

@@ -40,8 +40,8 @@ def build_parser() -> argparse.ArgumentParser:
     options.add_out(parser, "DIR", "folder for the model and a page, named after the target")
     parser.add_argument(
         "--want", nargs="+", required=True, type=parse, metavar="COST=SHARE",
-        help="largest share of the model's cost that may remain: cache=0.5, parameters=0.8 or "
-        "multiply-adds=0.8; several targets must all hold",
+        help="largest share of the model's cost that may remain: cache=0.5 or parameters=0.8; "
+        "several targets must all hold",
     )  # fmt: skip
     parser.add_argument(
         "--max-loss", type=amount, default=0.05, metavar="BITS",

@@ -180,7 +180,7 @@ def chosen_bits(cache_bits: str | int | None, trained: Trained) -> dict[Attentio
 
 
 def spelled(shares: Mapping[str, float]) -> str:
-    """Shares of costs as options spell them: ``cache=0.5 multiply-adds=0.8``."""
+    """Shares of costs as options spell them: ``cache=0.5 parameters=0.8``."""
     return " ".join(f"{resource}={share:g}" for resource, share in shares.items())
 
 
@@ -253,7 +253,7 @@ class Converter:
         Encoder self-attention has no KV cache: for a share of the cache alone it is left alone.
 
         Args:
-            shares: of cache, parameters or multiply-adds; of a cache of 16-bit numbers.
+            shares: of cache or parameters; of a cache of 16-bit numbers.
             bits: of the numbers in each KV cache; None chooses them, too, if there is a share of
                 the cache, and else leaves them.
         """
@@ -264,7 +264,7 @@ class Converter:
         model_costs = totals(self.trained.model, rounded=False)
         current = [point(a, 0, a.module.state_dict(), 0.0) for a in narrowed]
         unchanged_costs = {
-            name: model_costs[name] - sum(p.cost(name) for p in current) for name in shares
+            name: model_costs[name] - sum(getattr(p, name) for p in current) for name in shares
         }
         curves = {
             attention: [
@@ -280,7 +280,9 @@ class Converter:
         if points is None:
             least = {}
             for resource in shares:
-                smallest = sum(min(p.cost(resource) for p in curve) for curve in curves.values())
+                smallest = sum(
+                    min(getattr(p, resource) for p in curve) for curve in curves.values()
+                )
                 smallest_share = (smallest + unchanged_costs[resource]) / model_costs[resource]
                 least[resource] = math.ceil(1000 * smallest_share) / 1000
             problem = f"{self.target.heads_name} cannot have {spelled(shares)}"

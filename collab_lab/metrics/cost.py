@@ -85,7 +85,6 @@ def totals(model: Any, *, rounded: bool = True) -> dict[str, int]:
     return {
         "cache": sum(sum(cached_bits(module, UNROUNDED, rounded)) for module in modules),
         "parameters": sum(parameter.numel() for parameter in used_parameters(model)),
-        "multiply-adds": multiply_adds(model),
     }
 
 

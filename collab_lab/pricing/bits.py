@@ -25,7 +25,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from torch import Tensor
 from torch.nn import functional
 
-from collab_lab.metrics.cost import LENGTH, UNROUNDED
+from collab_lab.metrics.cost import UNROUNDED
 from collab_lab.pricing.statistics import Statistics
 from collab_lab.trained.attentions import Attention, HeadMaps
 from fairseq_collab.attention.rounding import cached_bits, rounded
@@ -155,7 +155,6 @@ class Point(NamedTuple):
     Attributes:
         cache: bits per token in its KV cache; numbers that are not rounded have 16.
         parameters: of the attention.
-        multiply_adds: of a sentence (pair) as in :mod:`collab_lab.metrics.cost`.
         price: in bits of loss.
         bits: of a number in its KV cache; 0 if it is not rounded.
     """
@@ -163,13 +162,8 @@ class Point(NamedTuple):
     size: int
     cache: int
     parameters: int
-    multiply_adds: int
     price: float
     bits: int = 0
-
-    def cost(self, resource: str) -> int:
-        """One of cache, parameters or multiply-adds."""
-        return int(getattr(self, resource.replace("-", "_")))
 
 
 def point(
@@ -180,14 +174,7 @@ def point(
     widths = [len(weights[f"{name}.weight"]) for name in cached]
     cache = sum(cached_bits(width, bits) if bits else UNROUNDED * width for width in widths)
     parameters = sum(weight.numel() for name, weight in weights.items() if name != "signature")
-    products = [weight for name, weight in weights.items() if name.endswith(".weight")]
-    queries, mixing = len(weights["q_proj.weight"]), weights.get("mixing")
-    if mixing is not None:
-        queries = mixing.size(0) * mixing.size(1)
-        products += [mixing] * (mixing.dim() == 3)  # the diagonal is element-wise
-    scores = LENGTH * LENGTH * (queries + weights["out_proj.weight"].size(1))
-    work = LENGTH * sum(weight.numel() for weight in products) + scores
-    return Point(size, 0 if attention.type == "encoder" else cache, parameters, work, price, bits)
+    return Point(size, 0 if attention.type == "encoder" else cache, parameters, price, bits)
 
 
 def cheapest(
@@ -195,14 +182,14 @@ def cheapest(
 ) -> dict[K, Point] | None:
     """One point of each curve, of least total price, with all sums of costs within their budgets.
 
-    ``budgets`` are of cache, parameters or multiply-adds.  None if no choice is within them.  A
+    ``budgets`` are of cache or parameters.  None if no choice is within them.  A
     multiple-choice knapsack, by branch and bound.
     """
     pairs = [(key, point) for key, curve in curves.items() for point in curve]
     one_per_curve = [[key == curve for key, _ in pairs] for curve in curves]
     limits = [LinearConstraint(one_per_curve, 1, 1)]
     for resource, budget in budgets.items():
-        costs = [point.cost(resource) for _, point in pairs]
+        costs = [int(getattr(point, resource)) for _, point in pairs]
         unit = math.gcd(*costs) or 1  # small numbers: the solver's tolerance is absolute
         limits.append(LinearConstraint([cost // unit for cost in costs], ub=budget // unit))
     prices = [point.price for _, point in pairs]

@@ -178,12 +178,12 @@ def test_an_answer_and_other_targets_in_its_folder(
     # Nothing of the first target is lost, neither by a second one nor by the same again.
     before = {path: path.read_bytes() for path in out.iterdir()}
     monkeypatch.setattr(advisor, "chosen", lambda *_: None)
-    assert advised(stock, data, out, "--want", "multiply-adds=0.9", "cache=0.9") == 1
+    assert advised(stock, data, out, "--want", "parameters=0.9", "cache=0.9") == 1
     with refusing("cache-0.6.pt", "--force"):
         advised(stock, data, out, "--want", "cache=0.6")
     assert all(path.read_bytes() == content for path, content in before.items())
-    other = (out / "multiply-adds-0.9_cache-0.9.md").read_text()
-    assert other.startswith("multiply-adds=0.9 cache=0.9, at most 0.05 bits lost: no candidate")
+    other = (out / "parameters-0.9_cache-0.9.md").read_text()
+    assert other.startswith("parameters=0.9 cache=0.9, at most 0.05 bits lost: no candidate")
 
 
 @pytest.mark.parametrize(

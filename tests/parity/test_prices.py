@@ -291,7 +291,7 @@ def test_the_cheapest_sizes(seed: int, scale: float) -> None:
         parameters = torch.randint(9, (n,), generator=chance).tolist()
         roundings = {16: 0.0, 8: 0.01 * scale, 4: 0.1 * scale}
         return [
-            Point(i, 3 * costs[i] * bits // 8, parameters[i], 0, prices[i] + rounding, bits)
+            Point(i, 3 * costs[i] * bits // 8, parameters[i], prices[i] + rounding, bits)
             for i in range(n)
             for bits, rounding in roundings.items()
         ]
