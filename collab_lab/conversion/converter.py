@@ -1,8 +1,7 @@
 """Convert a trained model: checked before anything is computed, its sizes from options, rebuilt.
 
-Accepted are fairseq's own ``transformer`` and ``transformer_lm``; ``transformer_headsize_n`` and
-its language model, if values have size ``d/H`` and all layers of a side have equally many heads;
-and ``transformer_collab``, whose heads can share fewer dimensions.
+Accepted are fairseq's own ``transformer`` and ``transformer_lm``, ``transformer_headsize_n`` and
+its language model, if values have size ``d/H`` and all layers of a side have equally many heads.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from fairseq_collab.attention import SeparateAttention
 from fairseq_collab.attention.rounding import BITS
 from fairseq_collab.models.base import HeadModel
 from fairseq_collab.models.options import listed_values
-from fairseq_collab.models.variants import family_of
+from fairseq_collab.models.variants import SEPARATE, family_of
 
 
 def check(trained: Trained, target: Target) -> None:
@@ -59,14 +58,13 @@ def check(trained: Trained, target: Target) -> None:
 
 def target_arch(trained: Trained, target: Target) -> str:
     """The architecture with heads of ``target`` that goes with a model."""
-    model, path = trained.model, trained.path
+    model = trained.model
     family = family_of(type(model))
-    if family is None or (isinstance(model, HeadModel) and model.variant not in target.convertible):
+    if family is None or (isinstance(model, HeadModel) and model.variant is not SEPARATE):
         raise UserError(
             f"a {type(model).__name__} cannot be converted to {target.heads_name}",
-            path,
-            "give a transformer, transformer_lm, transformer_headsize_n or, for narrower shared "
-            "keys with own queries, transformer_collab",
+            trained.path,
+            "give a transformer, a transformer_lm or a transformer_headsize_n",
         )
     return f"{family.prefix}{target.variant.name}"
 
@@ -150,7 +148,7 @@ def chosen_sizes(
 def check_sizes(sizes: Mapping[Attention, int], trained: Trained, target: Target) -> None:
     """Raise UserError unless all attentions but those in ``sizes`` can be left as they are."""
     for attention in attentions(trained.model):
-        if attention in sizes or target.must_convert(attention.module):
+        if attention in sizes or target.converts_all:
             continue
         size = attention.module.q_proj.out_features
         if size != attention.module.embed_dim:  # the only size that fits there
@@ -225,7 +223,7 @@ class Converter:
         unchanged = {
             attention: target.unchanged_size(attention.module)
             for attention in self.attentions
-            if target.must_convert(attention.module)
+            if target.converts_all
         }
         new = {
             attention: target.convert(self.attentions[attention], size)

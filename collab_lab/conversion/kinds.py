@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from collab_common import ATTENTION_TYPES
 from collab_lab.conversion import SIZES
 from collab_lab.conversion.low_rank import MIXED, separate
 from collab_lab.conversion.shared_projection import (
@@ -23,7 +22,6 @@ from collab_lab.conversion.shared_projection import (
     latents,
 )
 from collab_lab.pricing.bits import TrainedAttention
-from fairseq_collab.attention import CollaborativeAttention
 from fairseq_collab.attention.collaborative import widest_key
 from fairseq_collab.models.base import Variant
 from fairseq_collab.models.variants import COLLABORATIVE, GROUPED_QUERY, LATENT, SEPARATE
@@ -42,12 +40,12 @@ class Target:
     variant: ClassVar[Variant]
     heads_name: ClassVar[str]
     size_name: ClassVar[str]
-    #: Our heads that can be converted, next to fairseq's own.
-    convertible: tuple[Variant, ...] = (SEPARATE,)
     #: Parts of standard heads that must have the size d/H: keys, values.
     standard_sized: tuple[str, ...] = ()
     #: Whether all attentions have one size, those of the encoder, too.
     one_size: ClassVar[bool] = False
+    #: Whether attentions without a given size are converted, too, at their full size.
+    converts_all: ClassVar[bool] = False
     #: Options of the result, whatever its sizes.
     options: Mapping[str, Any] = MappingProxyType({})
     #: Options of the variant that are taken over from the trained model, if it has them.
@@ -65,11 +63,6 @@ class Target:
     def unchanged_size(self, module: Any) -> int:
         """The size of an attention that is left as it is."""
         return self.largest(module)
-
-    @staticmethod
-    def must_convert(module: Any) -> bool:
-        """Whether an attention without a given size is converted, too, at its full size."""
-        return False
 
     def out_of_range(self, module: Any, size: int) -> str | None:
         """The sizes that an attention can have, if ``size`` is none of them."""
@@ -100,30 +93,16 @@ class Collaborative(Target):
     size_name = "key width"
     standard_sized = ("values",)
 
-    #: Values stay as they are.
-    inherited = (
-        "value_heads",
-        *(f"value_heads_in_{type_}" for type_ in ATTENTION_TYPES),
-        "v_head_size",
-    )
-
     def __init__(self, query_mixing: str = "own"):
         self.query_mixing = query_mixing
         self.options = {"attention_scale": "embed", "query_mixing": query_mixing}
-        if query_mixing == "own":  # which alone narrows shared keys exactly
-            self.convertible = (SEPARATE, COLLABORATIVE)
 
     def largest(self, module: Any) -> int:
         widest = widest_key(self.query_mixing, module.embed_dim, module.kdim)
         return int(min(super().largest(module), widest))
 
     def unchanged_size(self, module: Any) -> int:
-        return self.largest(module) if self.must_convert(module) else 0
-
-    @staticmethod
-    def must_convert(module: Any) -> bool:
-        # Scale and query mixing are those of all attentions of a model.
-        return isinstance(module, CollaborativeAttention)
+        return 0
 
     def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> PricedWeights:
         weights, price = shared_keys(trained, size, self.query_mixing, steps)
@@ -144,10 +123,7 @@ class Narrower(Target):
     options = {"attention_scale": "embed"}  # noqa: RUF012 (read only)
     inherited = ("v_head_size",)
     one_size = True
-
-    @staticmethod
-    def must_convert(module: Any) -> bool:
-        return True
+    converts_all = True
 
     def grid(self, module: Any) -> list[int]:
         return [self.largest(module)]
@@ -205,14 +181,11 @@ class Latent(Target):
     variant = LATENT
     heads_name = "latent heads"
     size_name = "latent width"
+    converts_all = True
     inherited = ("head_size", "qk_head_size", "v_head_size", "key_dim", "attention_scale")
 
     def largest(self, module: Any) -> int:
         return int(module.k_proj.in_features)
-
-    @staticmethod
-    def must_convert(module: Any) -> bool:
-        return True
 
     def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> PricedWeights:
         maps = trained.maps

@@ -43,18 +43,12 @@ NARROW = [
     ("transformer_headsize_n", {"qk_head_size": 3, "attention_scale": "embed"}),
     ("transformer_lm_headsize_n", {"qk_head_size": 6}),
 ]
-SHARING = [
-    ("transformer_collab", {"key_dim": 6, "attention_scale": "key"}),
-    ("transformer_collab", {"key_dim": 6, "value_heads": 2, "query_mixing": "diagonal"}),
-    ("transformer_collab", {"key_dim": 6, "key_dim_in_decoder": "0"}),
-    ("transformer_lm_collab", {"key_dim": 6, "query_mixing": "own"}),
-]
 
 
 @pytest.mark.parametrize(
     ("options", "models"),
     [
-        (["--query-mixing=own"], [*MODELS, *NARROW, *SHARING]),
+        (["--query-mixing=own"], [*MODELS, *NARROW]),
         (["--query-mixing=full"], [*MODELS, *NARROW]),
         (["--query-mixing=diagonal"], [*MODELS, *NARROW]),
         (["--to=headsize"], [*MODELS, *NARROW]),

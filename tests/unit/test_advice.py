@@ -26,8 +26,6 @@ COSTS = ("cache", "parameters")
 POSITIONS = {"max_source_positions": 40, "max_target_positions": 40}
 SOURCES: dict[str, tuple[str, dict[str, Any]]] = {
     "stock": ("transformer", POSITIONS),
-    "shared keys, full": ("transformer_collab", {"query_mixing": "full", **POSITIONS}),
-    "shared keys, diagonal": ("transformer_collab", {"query_mixing": "diagonal", **POSITIONS}),
     "language model": ("transformer_lm", {"tokens_per_sample": 40, "max_target_positions": 40}),
 }
 

@@ -12,7 +12,6 @@ from toy_reparametrize import HERE, TARGET, target_of, trained
 from collab_common import ATTENTION_TYPES, AttentionType
 from collab_lab.cli.reparametrize import build_parser
 from collab_lab.conversion import converter
-from collab_lab.conversion.kinds import Collaborative
 from collab_lab.trained.checkpoint import Trained
 
 
@@ -72,13 +71,9 @@ def test_resized_heads_cannot_be_left_as_they_are() -> None:
 
 def test_other_models_are_refused() -> None:
     sizes = {"encoder_layers": 1, "decoder_layers": 1, "decoder_out_embed_dim": 16}
-    latent, derived = toy.model("transformer_latent"), toy.model("transformer")
+    shared, derived = toy.model("transformer_collab"), toy.model("transformer")
     # A class derived from fairseq's may compute anything.
     derived.__class__ = type("Changed", (type(derived),), {})
-    for model in (latent, derived, toy.model("lstm", criterion="", **sizes)):
+    for model in (shared, derived, toy.model("lstm", criterion="", **sizes)):
         with refusing(type(model).__name__):
             converter.target_arch(Trained(HERE, {}, model, None), TARGET)
-    shared = Trained(HERE, {}, toy.model("transformer_collab"), None)
-    assert converter.target_arch(shared, TARGET)
-    with refusing("own queries"):
-        converter.target_arch(shared, Collaborative("full"))
