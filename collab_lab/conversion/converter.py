@@ -288,6 +288,7 @@ class Converter:
         sizes = {attention: p.size for attention, p in points.items() if p.size}
         chosen = {attention: p.bits for attention, p in points.items() if p.bits}
         check_sizes(sizes, self.trained, self.target)
+        shape_options(self.trained, self.target, sizes, chosen)  # fails where one size is all
         return sizes, chosen, sum(p.price for p in points.values())
 
     def _curve(self, attention: Attention) -> list[Point]:
