@@ -47,8 +47,7 @@ Record = dict[str, Any]
 TIMED = {"standard heads": "transformer_headsize_n", "shared keys, d/4": "transformer_collab"}
 CTRANSLATE2 = {"CTranslate2 float32": "float32", "CTranslate2 int8": "int8"}  # and its formats
 LENGTH = 30  # tokens of each translation
-#: The least numbers of turns, and of seconds of all turns, by task.
-LEAST = {"translation": (7, 8), "training": (6, 8)}
+LEAST = (7, 8)  # turns of programs, and seconds of all turns
 BEAMS, SENTENCES = (1, 5), 64  # of decoding against length
 TOLERANCE = 1e-4  # relative difference of equal losses, and of scores of equally good translations
 PAUSE = 0.25  # seconds before a translation: OpenMP threads of the last one spin for 0.2
@@ -131,14 +130,12 @@ def clock() -> float:
 def take_turns(
     programs: Mapping[str, Callable[[Any], Any]],
     batches: Sequence[Any],
-    least: tuple[int, float],
     pause: float = PAUSE,
 ) -> Iterator[Record]:
     """Time programs, warmed up before: A, B, C run in the order A B C, then C B A, and so on.
 
     Args:
         batches: a turn takes one; shuffled, as they come sorted by length.
-        least: numbers of turns, and of seconds of all turns.
 
     Yields:
         ``engine``: name of the program; ``ratio``: median of the first program's times over its
@@ -147,7 +144,7 @@ def take_turns(
     order = random.Random(1).sample(batches, len(batches))
     times: dict[str, list[float]] = {name: [] for name in programs}
     start, turn = clock(), 0
-    while turn < least[0] or clock() - start < least[1]:
+    while turn < LEAST[0] or clock() - start < LEAST[1]:
         epoch, index = divmod(turn, len(order))
         # Alternates within an epoch, and for each batch from epoch to epoch.
         for name in [*programs][:: -1 if (index + epoch) % 2 else 1]:
@@ -193,7 +190,7 @@ def time_translation(
     count_ties(*(engine(batch) for engine in engines.values()))  # also the warm-up
     for engine in others.values():
         engine(batch)
-    for record in take_turns(engines | others, [batch], LEAST["translation"]):
+    for record in take_turns(engines | others, [batch]):
         case = f"beam {BEAM}, batch {size}, length {LENGTH}"
         yield {"task": "translation", "case": case, **record, "work": size, "unit": "sentences"}
 
@@ -246,7 +243,7 @@ def time_training(arch: str, preset: str, device: torch.device) -> Iterator[Reco
     programs = {name: one.train_step for name, one in trainers.items()}
     work = int(np.median([batch["ntokens"] for batch in data]))
     case = f"batches of at most {tokens} tokens"
-    for record in take_turns(programs, [[batch] for batch in data], LEAST["training"], pause=0):
+    for record in take_turns(programs, [[batch] for batch in data], pause=0):
         yield {"task": "training", "case": case, **record, "work": work, "unit": "target tokens"}
 
 

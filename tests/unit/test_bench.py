@@ -57,11 +57,12 @@ def test_ties_are_counted() -> None:
             bench.count_ties(found(6, -1.0), found(7, score))
 
 
-def test_programs_take_turns() -> None:
+def test_programs_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each batch once before any comes again; every other turn in reverse order."""
     calls: list[str] = []
+    monkeypatch.setattr(bench, "LEAST", (6, 0))
     programs = {name: lambda item, name=name: calls.append(f"{name}{item}") for name in "AB"}
-    records = [*bench.take_turns(programs, [0, 1, 2], (6, 0), pause=0)]
+    records = [*bench.take_turns(programs, [0, 1, 2], pause=0)]
     assert [(r["engine"], r["turns"]) for r in records] == [("A", 6), ("B", 6)]
     pairs = [calls[i : i + 2] for i in range(0, 12, 2)]
     assert [first[0] for first, _ in pairs] == [*"ABA", *"BAB"]
@@ -76,8 +77,9 @@ def test_ratios_are_of_the_same_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     def spend(name: str) -> None:
         now[0] += next(seconds[name])
 
+    monkeypatch.setattr(bench, "LEAST", (3, 0))
     programs = {name: lambda _, name=name: spend(name) for name in seconds}
-    first, other = bench.take_turns(programs, [0], (3, 0), pause=0)
+    first, other = bench.take_turns(programs, [0], pause=0)
     assert (first["ratio"], first["seconds"]) == (1, 3)
     assert (other["ratio"], other["seconds"], other["turns"]) == (3, 1, 3)
     assert (other["low"], other["high"]) == pytest.approx((2.1, 3.9))
@@ -113,7 +115,7 @@ def test_a_run(
     """Translation by all engines; training by fairseq's model and ours."""
     pytest.importorskip("ctranslate2")
     engines = ["fairseq", "ours", *CTRANSLATE2]
-    monkeypatch.setattr(bench, "LEAST", dict.fromkeys(bench.LEAST, (2, 0.1)))
+    monkeypatch.setattr(bench, "LEAST", (2, 0.1))
     out = tmp_path / "bench.json"
     options = ["--presets", "tiny", "--threads", "1", "--cpu", "--out", str(out)]
     assert command.main(options) == 0
