@@ -6,6 +6,7 @@ into the queries.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -32,7 +33,7 @@ PricedWeights = tuple[dict[str, Tensor], float]
 GRID = 16
 
 
-class Target:
+class Target(ABC):
     """What trained heads are converted to: a kind of heads."""
 
     #: The value of ``--to``, architectures, the name of its heads in messages, and of their size.
@@ -75,13 +76,13 @@ class Target:
         sizes = {max(1, largest * step // GRID) for step in range(1, GRID + 1)}
         return sorted(size for size in sizes if self.out_of_range(module, size) is None)
 
+    @abstractmethod
     def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> PricedWeights:
         """The new attention in place of ``trained.module``.
 
         Args:
             steps: of L-BFGS; without them the price is a few per cent higher, in less time.
         """
-        raise NotImplementedError
 
 
 class Collaborative(Target):

@@ -1,4 +1,4 @@
-"""A run in a process of its own: trained by ``fairseq-hydra-train``, then scored.
+"""A run in a separate process: trained by ``fairseq-hydra-train``, then scored.
 
     python -m collab_lab.runs.child RUN
 

@@ -1,4 +1,4 @@
-"""Does the runs of a sweep, each in a process of its own (:mod:`collab_lab.runs.child`).
+"""Does the runs of a sweep, each in a separate process (:mod:`collab_lab.runs.child`).
 
 ``jobs`` processes run at a time; when one ends, the next starts.  Where there are too few GPUs for
 them, some share.  A failed run is reported, and the others continue.  Ctrl-C ends the processes,

@@ -126,7 +126,7 @@ def open_model(
     try:
         with naming(checkpoint):
             task = setup_task(state["cfg"].task)
-    except Exception as error:  # fairseq's has no kind of its own
+    except Exception as error:  # what fairseq raises: no narrower type
         if "Could not infer language pair" not in str(error):
             raise
         problem = "the names of its files do not contain the languages"
