@@ -23,7 +23,7 @@ from fairseq_collab.cpu_kernels.dropout import swap_dropout
 from fairseq_collab.cpu_kernels.onednn import swap_linear
 from fairseq_collab.models.checks import ModelSignature, check_weights
 from fairseq_collab.models.layers import AttentionFactory
-from fairseq_collab.models.options import CacheOptions, copied, plain_options, preset
+from fairseq_collab.models.options import COMMON, copied, plain_options, preset
 
 #: Options of fairseq's transformer that do not work with our attention, and why.
 _QUANTISES = "quantises fairseq's own attention modules; this model has its own"
@@ -196,7 +196,8 @@ def register(variant: Variant) -> None:
         endings = tuple(f"_in_{type_}" for type_ in family.absent)
         variant_fields = [
             copied(option)
-            for option in (*fields(variant.options), *fields(CacheOptions))
+            for kind in (variant.options, *COMMON)
+            for option in fields(kind)
             if option.name != "_name" and not option.name.endswith(endings)
         ]
         name = f"{family.prefix}{variant.name}"

@@ -1,7 +1,7 @@
-"""fairseq's transformer layers and encoder, with attention that a model chooses.
+"""fairseq's transformer layers and encoder, with attention and widths that a model chooses.
 
 A model puts an :class:`AttentionFactory` into its configuration; the layers ask it for the
-attention of each type and change nothing else.
+attention of each type.  Feed-forward blocks have a width of each layer's own.  Nothing else changes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch import nn
 from fairseq_collab.attention import HeadAttention
 from fairseq_collab.attention.building import check_choice
 from fairseq_collab.models.checks import register_dictionary_signature
-from fairseq_collab.models.options import CACHE_BITS, Site, at_layer
+from fairseq_collab.models.options import CACHE_BITS, Site, at_layer, feed_forward_width
 
 #: Builds the attention at a :class:`Site`.
 AttentionFactory = Callable[[TransformerConfig, Site], HeadAttention]
@@ -50,7 +50,22 @@ def name_dropout(module: nn.Module, name: str) -> None:
             child.module_name = name
 
 
-class EncoderLayer(TransformerEncoderLayerBase):
+class OwnWidth(nn.Module):
+    """A layer of fairseq's whose feed-forward block is :attr:`width` wide.
+
+    fairseq gives all layers of a side one width.
+    """
+
+    width: int
+
+    def build_fc1(self, input_dim: int, _width: int, *noise: Any) -> nn.Module:
+        return super().build_fc1(input_dim, self.width, *noise)  # type: ignore[misc]
+
+    def build_fc2(self, _width: int, output_dim: int, *noise: Any) -> nn.Module:
+        return super().build_fc2(self.width, output_dim, *noise)  # type: ignore[misc]
+
+
+class EncoderLayer(OwnWidth, TransformerEncoderLayerBase):
     """fairseq's encoder layer with our attention."""
 
     #: Copies of the layer's weights that fairseq 0.12.2 makes for a fused inference kernel.  The
@@ -62,7 +77,8 @@ class EncoderLayer(TransformerEncoderLayerBase):
     )
 
     def __init__(self, cfg: TransformerConfig, layer: int, return_fc: bool = False):
-        self.layer = layer  # before the parent, which builds the attention
+        self.layer = layer  # before the parent, which builds the attention and the maps
+        self.width = feed_forward_width(cfg, "encoder", layer)
         super().__init__(cfg, return_fc)
         name_dropout(self, "TransformerEncoderLayerBase")
         for name in self.COPIES:
@@ -84,11 +100,12 @@ def is_copy(name: str) -> bool:
     return layer.isdigit() and attribute in EncoderLayer.COPIES
 
 
-class DecoderLayer(TransformerDecoderLayerBase):
+class DecoderLayer(OwnWidth, TransformerDecoderLayerBase):
     """fairseq's decoder layer with our attention."""
 
     def __init__(self, cfg: TransformerConfig, layer: int, no_encoder_attn: bool = False):
-        self.layer = layer  # before the parent, which builds the attention
+        self.layer = layer  # before the parent, which builds the attention and the maps
+        self.width = feed_forward_width(cfg, "decoder", layer)
         super().__init__(cfg, no_encoder_attn)
         self.need_attn = False  # the decoder asks for the weights that it returns
         name_dropout(self, "TransformerDecoderLayerBase")

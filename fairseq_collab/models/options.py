@@ -231,9 +231,49 @@ def at_layer(
 CACHE_BITS = ("0", *map(str, BITS))
 
 
+# ---- options of all variants --------------------------------------------------------------------
+
+
 @in_types("cache_bits", "bits of a cached number", types=("decoder", "cross"))
 @dataclass
 class CacheOptions(FairseqDataclass):
     """Rounding of the KV cache, in training, too: options of all variants, in no signature."""
 
     cache_bits: str = option("0", "bits of a number in the KV cache: 8, 4; 0: as it is", CACHE_BITS)
+
+
+def _ffn_dims(side: str) -> Any:
+    values = "one number, or one per layer, joined by commas"
+    usual = f"--{side}-ffn-embed-dim"
+    return option(None, f"width of the {side}'s feed-forward blocks: {values} (default: {usual})")
+
+
+@dataclass
+class FeedForwardOptions(FairseqDataclass):
+    """Widths of feed-forward blocks by layer: options of all variants."""
+
+    ffn_dims_in_encoder: Optional[str] = _ffn_dims("encoder")
+    ffn_dims_in_decoder: Optional[str] = _ffn_dims("decoder")
+
+
+def feed_forward_width(cfg: TransformerConfig, side: str, layer: int) -> int:
+    """Return the width of a feed-forward block by ``--ffn-dims-in-SIDE``.
+
+    Args:
+        side: encoder or decoder.
+        layer: counted from 0.
+
+    Raises:
+        ValueError: see :func:`listed_values`; or the widths of layers cannot differ.
+    """
+    text, stack = getattr(cfg, f"ffn_dims_in_{side}", None), getattr(cfg, side)
+    if text is None:
+        return int(stack.ffn_embed_dim)
+    name = f"--ffn-dims-in-{side}"
+    if getattr(cfg, "scale_fc", False):
+        raise ValueError(f"--scale-fc normalises {side}-ffn-embed-dim numbers: leave {name} out")
+    return int(listed_values(name, text, stack.layers, 1)[layer])
+
+
+#: Options of all variants.
+COMMON = (CacheOptions, FeedForwardOptions)

@@ -46,7 +46,7 @@ WRONG: dict[str, list[dict[str, Any]]] = {
         {"quant_noise_scalar": 0.1}, {"encoder_xformers_att_config": "{}"}, CROSS_SELF,
         {"share_all_embeddings": True, "encoder_embed_dim": 8},
         {"key_dim": 18}, {"key_dim": 18, "query_mixing": "own"},  # more than d + 1
-        {"cache_bits": 3},
+        {"cache_bits": 3}, {"ffn_dims_in_encoder": "24,0"}, {"ffn_dims_in_decoder": "8,8,8"},
     ],
     SIZED: [
         {"head_size": 0}, {"key_dim": 6}, {"key_dim": 8, "qk_head_size": 2},
@@ -56,6 +56,7 @@ WRONG: dict[str, list[dict[str, Any]]] = {
     ],
     LM: [
         {"decoder_layers_to_keep": "0"}, {"character_embeddings": True}, {"scale_heads": True},
+        {"ffn_dims_in_decoder": "8", "scale_fc": True},
         {"tie_adaptive_weights": True}, TIED, {"cache_bits": "x"},
     ],
     QUERY: [{"key_value_heads": 3}, {"cache_bits": -1}],
@@ -103,6 +104,25 @@ def test_sizes_per_type_and_layer(
     assert expected == " ".join(
         "".join(str(getattr(one.module, name, "-")) for one in layers) for layers in types
     )
+
+
+@pytest.mark.parametrize(
+    ("arch", "options", "expected"),
+    [
+        (COLLAB, {}, {"encoder": [24, 24], "decoder": [24, 24]}),
+        (LATENT, {"ffn_dims_in_encoder": "5"}, {"encoder": [5, 5], "decoder": [24, 24]}),
+        (SIZED, {"ffn_dims_in_decoder": "5,30"}, {"encoder": [24, 24], "decoder": [5, 30]}),
+        (LM, {"ffn_dims_in_decoder": "5,7"}, {"decoder": [5, 7]}),
+    ],
+)
+def test_widths_of_feed_forward_blocks(
+    arch: str, options: dict[str, Any], expected: dict[str, list[int]]
+) -> None:
+    model = build(arch, **options)
+    for side, widths in expected.items():
+        layers = getattr(model, side).layers
+        assert [layer.fc1.out_features for layer in layers] == widths
+        assert [layer.fc2.in_features for layer in layers] == widths
 
 
 @pytest.mark.parametrize("build", [toy.model, language_model])
