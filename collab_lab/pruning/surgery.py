@@ -1,8 +1,11 @@
-"""Removes heads from a trained model.
+"""Removes heads and feed-forward units from a trained model.
 
 An attention's output is a sum over its heads, ``sum_i head_i Wo_i^T + bo``.  Removing a head's rows
 in ``q_proj``, ``k_proj``, ``v_proj`` and its columns in ``out_proj`` equals setting its output to
 zero, exactly.  What the other heads can make up for is :mod:`collab_lab.refit`'s work.
+
+A unit of a feed-forward block goes with its row of ``fc1`` and its column of ``fc2``, which equals
+setting it to zero, exactly.
 
 Heads can be removed where every head has separate projections: fairseq's ``transformer``,
 ``transformer_headsize_n``, ``transformer_grouped_heads``, ``transformer_gated_heads``, and the
@@ -11,14 +14,16 @@ language models of these kinds.  The result is a ``transformer_headsize_n`` (lan
 attention is then the constant ``bo``.
 
 Shapes: ``H`` heads of sizes ``h_qk`` and ``h_v``; ``Wq, Wk (H h_qk, d)``, ``Wv (H h_v, d)``,
-``Wo (d, H h_v)``.
+``Wo (d, H h_v)``; F units; ``W1 (F, d)``, ``W2 (d, F)``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
+import torch
 from fairseq.models import MODEL_DATACLASS_REGISTRY
 from fairseq.modules import MultiheadAttention
 from omegaconf import OmegaConf, ValidationError
@@ -28,6 +33,7 @@ from collab_common import ATTENTION_TYPES, AttentionType
 from collab_common.errors import UserError, first_line
 from collab_lab.trained.attentions import Attention, attentions, check_known, of_one_model
 from collab_lab.trained.checkpoint import Trained, check_finite, without_checkpointing
+from collab_lab.trained.feed_forward import FeedForward, feed_forwards
 from collab_lab.trained.untrained import load_weights
 from fairseq_collab.attention import SeparateAttention
 from fairseq_collab.models.base import UNSUPPORTED
@@ -66,11 +72,22 @@ def check_heads(trained: Trained) -> None:
         common_head_size(trained, projection)
 
 
-def pruned(trained: Trained, retained: Retained) -> Trained:
-    """The model with the ``retained`` heads only, all other weights unchanged."""
+def pruned(
+    trained: Trained, retained: Retained, units: RetainedUnits = MappingProxyType({})
+) -> Trained:
+    """The model with the ``retained`` heads and ``units`` only, all other weights unchanged.
+
+    Args:
+        units: of the blocks that lose some.
+    """
     check_retained(trained, retained)
+    check_units(trained, units)
     counts = {type_: [*map(len, layers)] for type_, layers in retained.items()}
-    return rebuilt(trained, sized_options(trained, counts), retained_weights(trained, retained))
+    options = sized_options(trained, counts)
+    if units:
+        options |= width_options(trained, units)
+    weights = units_removed(trained, retained_weights(trained, retained), units)
+    return rebuilt(trained, options, weights)
 
 
 def check_retained(trained: Trained, retained: Retained) -> None:
@@ -126,6 +143,43 @@ def heads_by_attention(
         for type_, layers in trained.attentions.items()
         for pair in zip(layers, retained[type_], strict=True)
     ]
+
+
+# ---- feed-forward units --------------------------------------------------------------------------
+
+#: The units to keep of blocks that lose some, counted from 0.
+RetainedUnits = Mapping[FeedForward, Sequence[int]]
+
+
+def check_units(trained: Trained, retained: RetainedUnits) -> None:
+    """Raise UserError for units that a block does not have, or a block without units."""
+    blocks = {block: block.width for block in feed_forwards(trained.model)}
+    for block, units in retained.items():
+        width = blocks.get(block, 0)
+        if not units or sorted(units) != sorted({*units} & {*range(width)}):
+            problem = f"{block}: the units to keep are not some of its {width}, from 0"
+            raise UserError(problem, trained.path)
+
+
+def units_removed(
+    trained: Trained, weights: Mapping[str, Tensor], retained: RetainedUnits
+) -> dict[str, Tensor]:
+    """``weights`` of the model with the ``retained`` units only."""
+    result = dict(weights)
+    for block, units in retained.items():
+        index = list(units)
+        for name, axis in (("fc1.weight", 0), ("fc1.bias", 0), ("fc2.weight", 1)):
+            name = f"{block.name}.{name}"
+            result[name] = result[name].index_select(axis, torch.tensor(index)).contiguous()
+    return result
+
+
+def width_options(trained: Trained, retained: RetainedUnits) -> dict[str, str | None]:
+    """``--ffn-dims-in-SIDE`` of the model with the ``retained`` units only."""
+    widths: dict[str, list[int]] = {}
+    for block in feed_forwards(trained.model):
+        widths.setdefault(block.side, []).append(len(retained.get(block, range(block.width))))
+    return {f"ffn_dims_in_{side}": ",".join(map(str, of)) for side, of in widths.items()}
 
 
 def rows(weight: Tensor, num_heads: int, heads: Sequence[int]) -> Tensor:

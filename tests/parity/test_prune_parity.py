@@ -20,8 +20,15 @@ from refusals import refusing
 from torch import Tensor, nn
 
 from collab_lab.pruning.choices import all_heads
-from collab_lab.pruning.surgery import Retained, check_heads, heads_by_attention, pruned
+from collab_lab.pruning.surgery import (
+    Retained,
+    RetainedUnits,
+    check_heads,
+    heads_by_attention,
+    pruned,
+)
 from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.feed_forward import feed_forwards
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -149,6 +156,39 @@ def test_pruned_equals_masked(source: str, case: str) -> None:
     smaller, expected = built(result), masked(whole, kept)
     check_same(smaller, expected, whole)
     assert all(map(torch.equal, translations(smaller), translations(expected)))
+
+
+def without_units(source: Trained, kept: RetainedUnits) -> nn.Module:
+    """The whole model; all other units have no effect."""
+    for block in feed_forwards(source.model):
+        for unit in {*range(block.width)} - {*kept.get(block, range(block.width))}:
+            block.module.fc2.weight.data[:, unit] = 0
+    return source.model
+
+
+@pytest.mark.parametrize("source", ["stock", "pre-norm", "grouped", "language model"])
+def test_fewer_units_equal_masked_ones(source: str) -> None:
+    """In some blocks, next to fewer heads: logits, and translations token for token."""
+    arch, options = SOURCES[source]
+    whole = trained(arch, **options)
+    first, *_, last = feed_forwards(whole.model)
+    units = {first: [0, 5, 6], last: [*range(3, 24)]}
+    kept = {type_: KEPT[type_] if heads else [] for type_, heads in whole.heads.items()}
+    result = pruned(whole, kept, units)
+    widths = {str(block): block.width for block in feed_forwards(result.model)}
+    assert (widths[str(first)], widths[str(last)]) == (3, 21)
+    smaller = built(result)
+    masked(whole, kept)
+    expected = without_units(whole, units)
+    check_same(smaller, expected, whole)
+    assert all(map(torch.equal, translations(smaller), translations(expected)))
+
+
+@pytest.mark.parametrize("units", [[], [0, 0], [24], [-1]])
+def test_units_that_do_not_fit(units: list[int]) -> None:
+    whole = trained("transformer")
+    with refusing("encoder 0"):
+        pruned(whole, KEPT, {feed_forwards(whole.model)[0]: units})
 
 
 def test_a_layer_without_heads_is_the_bias_of_its_output() -> None:

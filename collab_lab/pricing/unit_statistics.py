@@ -1,0 +1,63 @@
+"""Statistics of feed-forward blocks, from the pass that collects those of the attentions.
+
+    C     = Cov_t h_t                    what fc2 reads
+    Delta = 1/N sum_t G_t^T G_t          price of a change of its output, G_t = dL/do_t
+
+``L`` and N are those of :mod:`.statistics`.  A unit is removed like a head: :mod:`.removal`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from collab_common.errors import UserError
+from collab_lab.pricing.statistics import ridged
+
+
+@dataclass(frozen=True)
+class UnitStatistics:
+    """Statistics of a feed-forward block with ``F`` units.
+
+    Attributes:
+        covariance: of the units, ``C (F, F)``.
+        output_fisher: Fisher information of the output, ``Delta (d, d)``.
+    """
+
+    covariance: Tensor
+    output_fisher: Tensor
+
+    def ridged(self) -> UnitStatistics:
+        """With :data:`.statistics.RIDGE` on both."""
+        return UnitStatistics(ridged(self.covariance), ridged(self.output_fisher))
+
+
+class UnitSums:
+    """Running sums of the statistics of one block, in double precision."""
+
+    def __init__(self) -> None:
+        self.tokens = 0
+        self.shift: Tensor | None = None
+        self.sums: dict[str, Tensor] = {}
+
+    def add(self, h: Tensor, not_padding: Tensor, gradient: Tensor) -> None:
+        """Count a batch: ``h (T, B, F)``, ``not_padding (T, B)``, ``gradient (T, B, d)``."""
+        h, gradient = h[not_padding], gradient[not_padding]
+        if self.shift is None:  # see Sums._shifted
+            self.shift = h.mean(0)
+        h = h - self.shift
+        self.tokens += len(h)
+        for name, value in {"h": h.sum(0), "hh": h.T @ h, "gg": gradient.T @ gradient}.items():
+            self.sums[name] = value.double() + self.sums.get(name, 0.0)
+
+    def result(self, num_targets: int, where: Any = None) -> UnitStatistics:
+        """The statistics, for ``num_targets`` target tokens; UserError if one is not finite."""
+        mean = self.sums["h"] / self.tokens
+        covariance = self.sums["hh"] / self.tokens - torch.outer(mean, mean)
+        result = UnitStatistics(covariance, self.sums["gg"] / num_targets)
+        if not all(torch.isfinite(value).all() for value in vars(result).values()):
+            raise UserError("statistics of its feed-forward blocks hold NaN or infinity", where)
+        return result

@@ -1,0 +1,66 @@
+"""All feed-forward blocks of a model, stock fairseq's or ours: where they are, what they compute.
+
+    h = act(x W1^T + b1),      o = h W2^T + b2
+
+Shapes: ``x (T, B, d)``, ``h (T, B, F)``, ``o (T, B, d)``; ``W1 (F, d)`` is ``fc1``, ``W2 (d, F)``
+is ``fc2``.  A *unit* is one of the F numbers of h.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor, nn
+
+_NAME = re.compile(r"(?P<side>encoder|decoder)\.layers\.(?P<layer>\d+)")
+
+
+@dataclass(frozen=True)
+class FeedForward:
+    """The feed-forward block of a layer: its side, its layer from 0, the layer's module, its name.
+
+    A key of mappings by its place, not its module, like :class:`.Attention`.
+    """
+
+    side: str
+    layer: int
+    module: Any = field(compare=False, repr=False)
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.side} {self.layer} feed-forward"
+
+    @property
+    def width(self) -> int:
+        """Its number of units, F."""
+        return int(self.module.fc1.out_features)
+
+
+def feed_forwards(model: nn.Module) -> list[FeedForward]:
+    """All feed-forward blocks of a translation or language model: encoder, then decoder."""
+    unsorted = []
+    for name, module in model.named_modules(remove_duplicate=False):
+        if (match := _NAME.fullmatch(name)) and hasattr(module, "fc1"):
+            unsorted.append(FeedForward(match["side"], int(match["layer"]), module, name))
+    return sorted(unsorted, key=lambda block: (block.side != "encoder", block.layer))
+
+
+@contextmanager
+def recorded(model: nn.Module) -> Iterator[dict[FeedForward, tuple[Tensor, Tensor]]]:
+    """Within it, the mapping gets ``h`` and ``o`` of each block's next call; ``h`` is detached."""
+    calls: dict[FeedForward, tuple[Tensor, Tensor]] = {}
+
+    def hook(block: FeedForward) -> Any:
+        def after(_module: Any, args: Any, output: Tensor) -> None:
+            calls[block] = args[0].detach(), output
+
+        return block.module.fc2.register_forward_hook(after)
+
+    with ExitStack() as hooks:
+        for block in feed_forwards(model):
+            hooks.enter_context(hook(block))
+        yield calls
