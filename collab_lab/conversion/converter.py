@@ -45,6 +45,8 @@ def check(trained: Trained, target: Target) -> None:
                     expected = f"{target.heads_name} have size {module.embed_dim}/H"
                     todo = "heads that were pruned or resized cannot be converted"
                     raise UserError(f"{attention}: {actual}; {expected}", trained.path, todo)
+        if target.any_heads:
+            continue
         first = first_of_side.setdefault(attention.type == "encoder", attention)
         if not module.num_heads:
             raise UserError(f"{attention} has no heads to convert", trained.path)
@@ -76,7 +78,7 @@ def shape_options(
     options = {**target.options, "cache_bits": "0"}
     every = attentions(trained.model)
     widths = {a: sizes.get(a, target.unchanged_size(a.module)) for a in every}
-    common = {*widths.values()}
+    common = {size for a, size in widths.items() if a.module.num_heads}
     everywhere = len(common) == 1 and common != {0}
     if everywhere:
         options[target.size_option] = common.pop()
@@ -93,7 +95,11 @@ def shape_options(
             of_layers = [bits.get(a, 0) for a in layers]
             options[f"cache_bits_in_{type_}"] = joined(of_layers) if any(of_layers) else None
         side = "encoder" if type_ == "encoder" else "decoder"
-        options[f"{side}_attention_heads"] = layers[0].module.num_heads
+        counts = [a.module.num_heads for a in layers]
+        if target.any_heads:  # of models whose heads were pruned
+            options[f"heads_in_{type_}"] = joined(counts)
+        else:
+            options[f"{side}_attention_heads"] = counts[0]
         # The loaded model has the layers that remain, and no others.
         options |= {f"{side}_layers": len(layers), f"{side}_layers_to_keep": None}
     return options
@@ -204,6 +210,7 @@ class Converter:
         self.attentions = {
             attention: TrainedAttention(attention.module, statistics.get(attention))
             for attention in attentions(trained.model)
+            if attention.module.num_heads
         }
         self.own_bits = {a: bits for a in self.attentions if (bits := own_bits(a.module))}
         self.curve = functools.cache(self._curve)

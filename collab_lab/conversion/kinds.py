@@ -47,6 +47,8 @@ class Target(ABC):
     one_size: ClassVar[bool] = False
     #: Whether attentions without a given size are converted, too, at their full size.
     converts_all: ClassVar[bool] = False
+    #: Whether attentions may have any number of heads, none, too, and heads of any size.
+    any_heads: ClassVar[bool] = False
     #: Options of the result, whatever its sizes.
     options: Mapping[str, Any] = MappingProxyType({})
     #: Options of the variant that are taken over from the trained model, if it has them.
@@ -183,10 +185,11 @@ class Latent(Target):
     heads_name = "latent heads"
     size_name = "latent width"
     converts_all = True
+    any_heads = True
     inherited = ("head_size", "qk_head_size", "v_head_size", "key_dim", "attention_scale")
 
     def largest(self, module: Any) -> int:
-        return int(module.k_proj.in_features)
+        return int(module.kdim)
 
     def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> PricedWeights:
         maps = trained.maps

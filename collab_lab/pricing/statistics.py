@@ -95,11 +95,32 @@ class Statistics:
         cached = torch.eye(heads * (maps.keys.size(2) + maps.values.size(2))).to(y)
         return cls(x, y, y, y.new_zeros(heads, size), out, h, cached, y[0])
 
+    def of_heads(self, heads: Sequence[int]) -> Statistics:
+        """Those of some heads alone, counted from 0, in this order."""
+        index, number = torch.tensor(heads), len(self.value_mean)
+        value = len(self.head_covariance) // number  # h_v
+        key = len(self.cache_fisher) // number - value  # e
+        own = _numbers(index, value)
+        cached = torch.cat([_numbers(index, key), number * key + own])
+        return replace(
+            self,
+            key_fisher=self.key_fisher[index],
+            value_covariance=self.value_covariance[index],
+            value_mean=self.value_mean[index],
+            head_covariance=self.head_covariance[own][:, own],
+            cache_fisher=self.cache_fisher[cached][:, cached],
+        )
+
     def ridged(self) -> Statistics:
         """With :data:`RIDGE` on every metric."""
         others = ("value_mean", "inputs")
         metrics = {name: ridged(one) for name, one in vars(self).items() if name not in others}
         return replace(self, **metrics)
+
+
+def _numbers(heads: Tensor, size: int) -> Tensor:
+    """The places of heads' numbers, side by side, ``size`` each."""
+    return (heads.unsqueeze(1) * size + torch.arange(size)).flatten()
 
 
 def ridged(metric: Tensor) -> Tensor:

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,11 @@ import torch
 from torch import Tensor
 
 from collab_common.errors import UserError
-from collab_lab.pricing.statistics import ridged
+from collab_common.progress import bar
+from collab_lab.metrics.loss import predicted, read_by_decoder, summed_loss
+from collab_lab.pricing.statistics import at_least_float32, ridged
+from collab_lab.trained.checkpoint import Trained, in_evaluation
+from collab_lab.trained.feed_forward import FeedForward, recorded
 
 
 @dataclass(frozen=True)
@@ -61,3 +66,27 @@ class UnitSums:
         if not all(torch.isfinite(value).all() for value in vars(result).values()):
             raise UserError("statistics of its feed-forward blocks hold NaN or infinity", where)
         return result
+
+
+def collect_units(
+    trained: Trained, batches: Sequence[dict[str, Any]], seed: int = 1
+) -> dict[FeedForward, UnitStatistics]:
+    """Statistics of all feed-forward blocks; ``seed`` determines the labels."""
+    model, generator = trained.model, torch.Generator(trained.device).manual_seed(seed)
+    padding, num_targets = trained.task.source_dictionary.pad(), 0
+    sums: dict[FeedForward, UnitSums] = {}
+    with in_evaluation(model), at_least_float32(model), recorded(model) as calls:
+        for batch in bar("units", batches):
+            calls.clear()
+            with torch.enable_grad():
+                loss = summed_loss(model, batch, generator)
+            outputs = [output for _, output in calls.values()]
+            gradients = torch.autograd.grad(
+                loss, outputs, allow_unused=True, materialize_grads=True
+            )
+            for (block, (h, _)), gradient in zip(calls.items(), gradients, strict=True):
+                is_encoder = block.side == "encoder"
+                tokens = batch["net_input"]["src_tokens"] if is_encoder else read_by_decoder(batch)
+                sums.setdefault(block, UnitSums()).add(h, tokens.ne(padding).T, gradient)
+            num_targets += int(predicted(model.decoder, batch["target"]).sum())
+    return {block: total.result(num_targets, trained.path) for block, total in sums.items()}

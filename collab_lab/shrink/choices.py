@@ -1,0 +1,191 @@
+"""What may stay of each site of a model, with its price and its costs.
+
+A *site* is an attention or a feed-forward block; a :class:`Choice` is what stays of it: heads or
+units, the width of a latent, the bits of a cached number.  Prices are in bits of loss per target
+token (:mod:`collab_lab.pricing`).  Those of fewer heads and of another cache of one attention are
+added here; :meth:`.Plan.apply` computes the price of both together.
+
+Shapes: H heads of sizes h_qk and h_v, inputs of sizes d and d_y, a latent of r numbers, F units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+from collab_lab.conversion.converter import Converter
+from collab_lab.metrics.cost import UNROUNDED
+from collab_lab.pricing.bits import Point
+from collab_lab.pricing.removal import removal_order
+from collab_lab.pricing.statistics import Statistics
+from collab_lab.pricing.unit_statistics import UnitStatistics
+from collab_lab.trained.attentions import Attention, HeadMaps
+from collab_lab.trained.feed_forward import FeedForward
+from fairseq_collab.attention.rounding import BITS, cached_bits
+
+#: A place where something can be cut.
+Site = Attention | FeedForward
+#: Widths of a feed-forward block are multiples of it, and at most this many are tried.
+MULTIPLE, WIDTHS = 16, 32
+#: Two numbers a token that are as cheap are one choice: prices below it are 0.
+NOTHING = 1e-9
+
+
+class Choice(NamedTuple):
+    """What stays of a site.
+
+    Attributes:
+        number: of heads, or of units.
+        size: of the latent; 0 where the heads have keys and values as they are.
+        bits: of a number in the KV cache; 0 if it is not rounded.
+        price: in bits of loss per target token.
+        cache: bits per token in the KV cache; numbers that are not rounded have 16.
+        parameters: of the site.
+        heads: number of heads, 0 for units.
+    """
+
+    number: int
+    size: int
+    bits: int
+    price: float
+    cache: int
+    parameters: int
+    heads: int
+
+
+class Removals(NamedTuple):
+    """The order in which heads or units of a site go, and the price when the first n are gone.
+
+    Attributes:
+        order: the heads or units, the first to go first.
+        prices: ``n + 1`` numbers, from 0.
+    """
+
+    order: list[int]
+    prices: list[float]
+
+    def retained(self, number: int) -> list[int]:
+        """The heads or units of which ``number`` stay."""
+        return sorted(self.order[len(self.order) - number :])
+
+
+def removals_of(site: Site, statistics: Statistics | UnitStatistics) -> Removals:
+    """The order of a site's heads or units: always the cheapest of those left."""
+    found = statistics.ridged()
+    if isinstance(found, UnitStatistics):
+        weight = site.module.fc2.weight.detach().double()  # (d, F)
+        steps = removal_order(weight, found.covariance, found.output_fisher)
+    else:
+        out = HeadMaps.of(site.module).out  # (H, d, h_v)
+        weight = out.transpose(0, 1).flatten(1)  # (d, H h_v)
+        steps = removal_order(weight, found.head_covariance, found.output_fisher, out.size(2))
+    rises, order = zip(*steps, strict=True)
+    return Removals(list(order), [0.0, *accumulate(rises)])
+
+
+def uncut(site: Site) -> Choice:
+    """The site as it is, without rounding."""
+    if isinstance(site, FeedForward):
+        return _units(site, site.width, 0.0)
+    heads = site.module.num_heads
+    parameters = attention_parameters(site.module, heads, 0)
+    return Choice(heads, 0, 0, 0.0, cached(site, heads, 0, 0), parameters, heads)
+
+
+def _units(block: FeedForward, number: int, price: float) -> Choice:
+    d = block.module.fc2.out_features
+    return Choice(number, 0, 0, price, 0, number * (2 * d + 1) + d, 0)
+
+
+# ---- feed-forward blocks -------------------------------------------------------------------------
+
+
+def unit_choices(block: FeedForward, removals: Removals, multiple: int) -> list[Choice]:
+    """All of a block, and fewer units in steps of ``multiple`` (or of a thirty-second)."""
+    width = block.width
+    step = max(multiple, -(-width // WIDTHS // multiple) * multiple)
+    numbers = [width, *range((width - 1) // step * step, 0, -step)]
+    return [_units(block, number, removals.prices[width - number]) for number in numbers]
+
+
+# ---- attentions ----------------------------------------------------------------------------------
+
+
+def attention_choices(
+    attention: Attention,
+    removals: Removals,
+    counts: Sequence[int],
+    caches: Sequence[Point],
+) -> list[Choice]:
+    """Each number of heads with each cache; those that another one beats are left out.
+
+    Args:
+        counts: numbers of heads that may stay.
+        caches: of all heads: sizes, bits and prices; size 0: heads as they are.
+    """
+    every = [
+        Choice(
+            number,
+            size if number else 0,
+            bits if number else 0,
+            removals.prices[len(removals.order) - number] + (price if number else 0.0),
+            cached(attention, number, size, bits),
+            attention_parameters(attention.module, number, size),
+            number,
+        )
+        for number in counts
+        for size, _, _, price, bits in (caches if number else caches[:1])
+    ]
+    return undominated(every)
+
+
+def sizes_of(module: Any) -> tuple[int, int]:
+    """``h_qk`` and ``h_v``."""
+    maps = module.q_proj.out_features, module.v_proj.out_features
+    return maps[0] // module.num_heads, maps[1] // module.num_heads
+
+
+def cached(attention: Attention, number: int, size: int, bits: int) -> int:
+    """Bits per token in the cache of ``number`` heads, with a latent of ``size`` or without."""
+    if attention.type == "encoder" or not number:
+        return 0
+    query_key, value = sizes_of(attention.module)
+    widths = [size] if size else [number * query_key, number * value]
+    return sum(cached_bits(width, bits) if bits else UNROUNDED * width for width in widths)
+
+
+def attention_parameters(module: Any, number: int, size: int) -> int:
+    """Parameters of ``number`` heads, with a latent of ``size`` or without."""
+    query_key, value = sizes_of(module)
+    d, d_y = module.q_proj.in_features, module.k_proj.in_features
+    keys = query_key + value  # numbers of a head
+    maps = size * (d_y + 1) + number * size * keys if size else number * keys * (d_y + 1)
+    return maps + number * (query_key * (d + 1) + value * d) + d if number else d
+
+
+def undominated(choices: Sequence[Choice]) -> list[Choice]:
+    """The choices that no other one beats in price and all costs."""
+    kept = list[Choice]()
+    for choice in sorted(choices, key=lambda c: (c.price, c.cache, c.parameters, c.heads)):
+        if not any(
+            other.cache <= choice.cache
+            and other.parameters <= choice.parameters
+            and other.heads <= choice.heads
+            for other in kept
+        ):
+            kept.append(choice)
+    return kept
+
+
+def curve(
+    attention: Attention, converter: Converter | None, bits: Sequence[int] = (0, *BITS)
+) -> list[Point]:
+    """Caches of an attention with all its heads; without a converter, as it is."""
+    if converter is None:
+        return [Point(0, 0, 0, 0.0)]
+    return [point for point in converter.curve(attention) if point.bits in bits]
+
+
+Priced = Mapping[Attention, Statistics]
+PricedUnits = Mapping[FeedForward, UnitStatistics]

@@ -1,0 +1,298 @@
+"""A plan: what stays of every site of a model, its price, its costs, and the smaller model.
+
+    plan = least price of one choice a site, under budgets of cache, parameters and heads
+
+An integer programme (:func:`.bits.cheapest`) over the :class:`.Choice` of each site.
+:meth:`Plan.apply` removes heads and units, converts the heads that stay, computes the price of the
+conversion for them, and refits all blocks in the order of data (:mod:`collab_lab.refit`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from torch import nn
+
+from collab_common import ATTENTION_TYPES
+from collab_common.errors import UserError
+from collab_lab.conversion.converter import Converter, joined, spelled
+from collab_lab.conversion.kinds import Latent, Narrower
+from collab_lab.metrics.cost import totals
+from collab_lab.pricing.bits import cheapest, own_bits
+from collab_lab.pricing.statistics import Statistics
+from collab_lab.pricing.unit_statistics import UnitStatistics
+from collab_lab.pruning.choices import all_heads, without_gates
+from collab_lab.pruning.surgery import (
+    Retained,
+    RetainedUnits,
+    check_heads,
+    pruned,
+    rebuilt,
+    weights_of,
+)
+from collab_lab.refit import refit
+from collab_lab.shrink.choices import (
+    MULTIPLE,
+    Choice,
+    Site,
+    attention_choices,
+    curve,
+    removals_of,
+    uncut,
+    unit_choices,
+)
+from collab_lab.trained.attentions import Attention, attentions
+from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.feed_forward import FeedForward, feed_forwards
+from fairseq_collab.models.layers import is_copy
+
+#: What a budget can be of.
+RESOURCES = ("cache", "parameters", "heads")
+#: What a plan may cut.
+CUTS = ("heads", "units", "cache")
+#: Kinds of heads for a smaller cache: latents of any width, or heads as they are; both in any bits.
+KINDS = {"latent": Latent, "headsize": Narrower}
+
+
+def whole_costs(trained: Trained) -> dict[str, int]:
+    """The costs of a model whose shares are budgets: without rounding, layers without embeddings.
+
+    ``cache``: bits per token; ``parameters``: of all layers; ``heads``.
+    """
+    return {
+        "cache": totals(trained.model, rounded=False)["cache"],
+        "parameters": layer_parameters(trained.model),
+        "heads": sum(map(sum, trained.heads.values())),
+    }
+
+
+def costs(trained: Trained) -> dict[str, int]:
+    """The same costs, with the model's own rounding."""
+    return whole_costs(trained) | {"cache": totals(trained.model)["cache"]}
+
+
+def layer_parameters(model: nn.Module) -> int:
+    """Parameters of all layers of encoder and decoder; embeddings and final norms are left out."""
+    named = model.named_parameters()
+    return sum(p.numel() for name, p in named if ".layers." in name and not is_copy(name))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What stays of a trained model.
+
+    Attributes:
+        kind: of heads: ``latent``, or ``headsize`` (as they are).
+        retained: heads that stay, by attention type and layer.
+        units: feed-forward units that stay, of the blocks that lose some.
+        sizes: latent widths, of the attentions whose width changes.
+        bits: of a number in the KV cache, where it is rounded.
+        prices: predicted loss in bits per target token: of heads, units and caches.
+    """
+
+    kind: str
+    retained: Retained
+    units: RetainedUnits
+    sizes: Mapping[Attention, int]
+    bits: Mapping[Attention, int]
+    prices: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def price(self) -> float:
+        """The predicted loss in bits per target token."""
+        return sum(self.prices.values())
+
+    def __repr__(self) -> str:
+        heads = sum(len(layer) for layers in self.retained.values() for layer in layers)
+        cut = [f"{heads} heads", *(f"{b}: {len(u)} units" for b, u in self.units.items())]
+        cut += [f"{a}: latent {size}" for a, size in self.sizes.items()]
+        return f"Plan of {self.price:.4f} bits: {', '.join(cut[:4])}{', ...' * (len(cut) > 4)}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain numbers and names, as the new checkpoint stores them."""
+        return {
+            "kind": self.kind,
+            "heads": {type_: [list(of) for of in layers] for type_, layers in self.retained.items()},
+            "units": {str(block): list(units) for block, units in self.units.items()},
+            "sizes": {str(a): size for a, size in self.sizes.items()},
+            "bits": {str(a): bits for a, bits in self.bits.items()},
+            "prices": dict(self.prices),
+        }
+
+    def build(
+        self, trained: Trained, statistics: Mapping[Attention, Statistics]
+    ) -> tuple[Trained, Plan]:
+        """The smaller model before the refit, and the plan with the price of its cache."""
+        smaller = pruned(without_gates(trained), self.retained, self.units)
+        places = {attention: attention for attention in attentions(smaller.model)}
+        sizes = {places[a]: size for a, size in self.sizes.items()}
+        bits = {places[a]: number for a, number in self.bits.items()}
+        if self.kind == "headsize":
+            return with_bits(smaller, bits), self
+        left = {
+            places[a]: of_it.of_heads(self.retained[a.type][a.layer])
+            for a, of_it in statistics.items()
+            if self.retained[a.type][a.layer]
+        }
+        model, prices = Converter(smaller, KINDS[self.kind](), left).convert(sizes, bits)
+        return model, replace(self, prices={**self.prices, "cache": sum(prices.values())})
+
+    def apply(
+        self,
+        trained: Trained,
+        statistics: Mapping[Attention, Statistics],
+        batches: Sequence[Mapping[str, Any]],
+    ) -> tuple[Trained, Plan]:
+        """The smaller model, refitted on ``batches``, and the plan with the price of its cache."""
+        model, plan = self.build(trained, statistics)
+        refit(model, without_gates(trained), batches)
+        return model, plan
+
+
+def with_bits(trained: Trained, bits: Mapping[Attention, int]) -> Trained:
+    """The model with these bits in its KV cache."""
+    options = dict(trained.options)
+    for type_, layers in trained.attentions.items():
+        if type_ != "encoder" and layers:
+            of_layers = [bits.get(a, 0) for a in layers]
+            options[f"cache_bits_in_{type_}"] = joined(of_layers) if any(of_layers) else None
+    return rebuilt(trained, {**options, "cache_bits": "0"}, weights_of(trained))
+
+
+# ---- the cheapest plan ---------------------------------------------------------------------------
+
+
+def propose(
+    trained: Trained,
+    statistics: Mapping[Attention, Statistics],
+    units: Mapping[FeedForward, UnitStatistics],
+    shares: Mapping[str, float],
+    *,
+    cuts: Iterable[str] = CUTS,
+    kinds: Iterable[str] = tuple(KINDS),
+    multiple: int = MULTIPLE,
+) -> Plan:
+    """The plan of least price that leaves at most these shares of the model's costs.
+
+    Args:
+        shares: of cache, parameters, heads: see :func:`whole_costs`.
+        cuts: what may be cut: heads, units, cache.
+        kinds: of heads, for a smaller cache.
+        multiple: widths of feed-forward blocks are multiples of it.
+
+    Raises:
+        UserError: no plan is within the budgets.
+    """
+    candidates, reasons = list[Plan](), list[str]()
+    for kind in kinds if "cache" in cuts else ("headsize",):
+        try:
+            found = Programme(trained, statistics, units, kind, tuple(cuts), multiple)
+            candidates.append(found.solve(shares))
+        except UserError as error:
+            reasons.append(f"{kind}: {'; '.join(filter(None, (error.problem, error.todo)))}")
+    if not candidates:
+        raise UserError(f"cannot have {spelled(shares)}", trained.path, "; ".join(reasons))
+    return min(candidates, key=lambda plan: plan.price)
+
+
+class Programme:
+    """The choices of all sites of a model with one kind of heads."""
+
+    def __init__(
+        self,
+        trained: Trained,
+        statistics: Mapping[Attention, Statistics],
+        units: Mapping[FeedForward, UnitStatistics],
+        kind: str,
+        cuts: Sequence[str] = CUTS,
+        multiple: int = MULTIPLE,
+    ):
+        self.trained, self.kind = without_gates(trained), kind
+        check_heads(self.trained)
+        self.costs = whole_costs(self.trained)
+        own = {a: a for a in attentions(self.trained.model) if a.module.num_heads}
+        self.removals = {site: removals_of(site, of_it) for site, of_it in statistics.items()}
+        converter = None
+        if "cache" in cuts:
+            converter = Converter(self.trained, KINDS[kind](), statistics)
+        self.choices: dict[Site, list[Choice]] = {}
+        for a in own:
+            heads = a.module.num_heads
+            # Cross-attention without heads would leave a layer without the source.
+            least = 1 if a.type == "cross" else 0
+            counts = range(heads, least - 1, -1) if "heads" in cuts else [heads]
+            cached = converter if a.type != "encoder" else None
+            bits = (0, 4, 8) if converter else (own_bits(a.module),)
+            of_site = attention_choices(a, self.removals[a], counts, self._caches(a, cached, bits))
+            self.choices[a] = of_site
+        if "units" in cuts:
+            for block in feed_forwards(self.trained.model):
+                self.removals[block] = removals_of(block, units[block])
+                self.choices[block] = unit_choices(block, self.removals[block], multiple)
+
+    def _caches(self, a: Attention, converter: Converter | None, bits: Sequence[int]) -> Any:
+        points = curve(a, converter, bits)
+        if self.kind == "headsize":  # one size, that of the heads
+            return [point._replace(size=0) for point in points]
+        return points
+
+    def solve(self, shares: Mapping[str, float]) -> Plan:
+        """The cheapest plan within the budgets; UserError if there is none."""
+        if unknown := sorted({*shares} - {*RESOURCES}):
+            raise UserError(f"{unknown[0]!r} is none of {', '.join(RESOURCES)}")
+        budgets = {
+            name: int(share * self.costs[name]) - self._fixed(name)
+            for name, share in shares.items()
+        }
+        chosen = cheapest(self.choices, budgets)  # type: ignore[type-var]
+        if chosen is None:
+            least = {name: self._least(name) for name in shares}
+            raise UserError(f"cannot have {spelled(shares)}", todo=f"the least is {spelled(least)}")
+        return self._plan(chosen)
+
+    def _fixed(self, name: str) -> int:
+        """The cost of what has no choices."""
+        return self.costs[name] - sum(getattr(uncut(site), name) for site in self.choices)
+
+    def _least(self, name: str) -> float:
+        least = sum(min(getattr(c, name) for c in of) for of in self.choices.values())
+        return math.ceil(1000 * (self._fixed(name) + least) / self.costs[name]) / 1000
+
+    def _plan(self, chosen: Mapping[Site, Choice]) -> Plan:
+        retained, units = all_heads(self.trained.heads), dict[FeedForward, list[int]]()
+        sizes, bits = dict[Attention, int](), dict[Attention, int]()
+        prices = {"heads": 0.0, "units": 0.0, "cache": 0.0}
+        for site, choice in chosen.items():
+            removals = self.removals[site]
+            gone = removals.prices[len(removals.order) - choice.number]
+            if isinstance(site, FeedForward):
+                prices["units"] += gone
+                if choice.number < site.width:
+                    units[site] = removals.retained(choice.number)
+                continue
+            prices["heads"] += gone
+            prices["cache"] += choice.price - gone
+            retained[site.type][site.layer] = removals.retained(choice.number)
+            if choice.size:
+                sizes[site] = choice.size
+            if choice.bits:
+                bits[site] = choice.bits
+        return Plan(self.kind, retained, units, sizes, bits, prices)
+
+
+def describe(plan: Plan, trained: Trained) -> list[list[Any]]:
+    """A row a site that loses something: what stays, of how much."""
+    rows: list[list[Any]] = []
+    for type_ in ATTENTION_TYPES:
+        for attention in trained.attentions[type_]:
+            stays = len(plan.retained[type_][attention.layer])
+            size, bits = plan.sizes.get(attention), plan.bits.get(attention)
+            if stays < attention.module.num_heads or size or bits:
+                heads = f"{stays} of {attention.module.num_heads} heads"
+                rows.append([str(attention), heads, size, bits])
+    for block, units in plan.units.items():
+        rows.append([str(block), f"{len(units)} of {block.width} units", None, None])
+    return rows
