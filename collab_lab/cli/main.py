@@ -35,6 +35,7 @@ COMMANDS = {
     "prune": "remove heads from a trained model",
     "reparametrize": "convert a trained model to shared, narrower or fewer keys",
     "score": "compute BLEU and chrF of runs, a checkpoint or a translation",
+    "shrink": "make a trained model smaller: heads, feed-forward units, KV cache",
     "sweep": "run all trainings of a Hydra sweep; a rerun resumes it",
     "table": "tabulate and draw finished runs",
     "vote": "elect one head per group",

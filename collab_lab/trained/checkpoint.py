@@ -93,6 +93,11 @@ class Trained:
         cfg = OmegaConf.create(content, flags={"allow_objects": True})
         return replace(self, model=model, state={**self.state, "cfg": cfg})
 
+    def with_plan(self, plan: Mapping[str, Any]) -> Trained:
+        """The checkpoint with what was cut of its source: names and numbers alone."""
+        extra = {**self.state.get("extra_state", {}), "plan": dict(plan)}
+        return replace(self, state={**self.state, "extra_state": extra})
+
     def save(self, out: str | Path) -> None:
         """Write a checkpoint, atomically, without the state of the training."""
         checkpoints.save(self.content(), out)

@@ -1,0 +1,138 @@
+"""``fairseq-collab shrink``: a smaller model that loses little, by one plan for every cut."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from collab_common.command import share
+from collab_lab.cli import options
+
+if TYPE_CHECKING:
+    from collab_lab.shrink.plan import Plan
+    from collab_lab.trained.checkpoint import Trained
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = options.parser_of(
+        "shrink",
+        "Make a trained transformer smaller at the lowest predicted loss, without training: heads, "
+        "feed-forward units, widths and bits of the KV cache have one price in bits per target "
+        "token. The cheapest plan that meets all targets is applied, and all blocks are refitted. "
+        "Without --out, print plans of several sizes.",
+        "example: fairseq-collab shrink average.pt data-bin --cache 0.125 --parameters 0.7 "
+        "--out small.pt",
+    )
+    options.add_model(parser)
+    parser.add_argument("--out", type=options.Path, metavar="FILE", help="checkpoint to write")
+    options.add_force(parser)
+    targets = parser.add_argument_group("targets, of which all must hold")
+    targets.add_argument(
+        "--cache", type=share, metavar="SHARE",
+        help="share to leave of the bytes of a 16-bit KV cache",
+    )  # fmt: skip
+    targets.add_argument(
+        "--parameters", type=share, metavar="SHARE",
+        help="share to leave of the parameters of all layers, without embeddings",
+    )  # fmt: skip
+    targets.add_argument("--heads", type=share, metavar="SHARE", help="share of heads to leave")
+    targets.add_argument(
+        "--lose", type=float, metavar="BITS", help="the smallest model that is measured to lose "
+        "at most so much on the validation set",
+    )  # fmt: skip
+    parser.add_argument(
+        "--only", metavar="CUT,...", help="what may be cut: heads, units, cache (default: what "
+        "the targets need)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--kinds", metavar="KIND,...", help="heads for a smaller cache: latent, headsize (as they "
+        "are, rounded); default: both, the cheapest is taken",
+    )  # fmt: skip
+    options.add_pass(parser, check="measure the validation loss before and after")
+    return parser
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = build_parser()
+    args = parser.parse_intermixed_args(argv)
+    targets = ("cache", "parameters", "heads", "lose")
+    if args.out is None:
+        options.reject(parser, args, (*targets, "only", "force"), "needs --out")
+        return front(args)
+    options.check_model_out(args)
+    model = options.model(args)
+    from tabulate import tabulate
+
+    from collab_lab.shrink.plan import describe
+    from collab_lab.shrink.shrinking import shrink
+    from collab_lab.trained.configuration import fine_tuning, write_configuration
+
+    validation = options.validation(args, model)
+    result = shrink(
+        model,
+        **{name: getattr(args, name) for name in targets},
+        only=args.only.split(",") if args.only else None,
+        **kinds_of(args),
+        subset=args.subset,
+        sentences=args.sentences,
+    )
+    checked = validation(result.model, result.plan.price)
+    smaller = result.model.with_plan(result.plan.to_json())
+    smaller.model.cpu()
+    smaller.save(args.out)
+    write_configuration(smaller, args.out)
+    titles = ["site", "stays", "latent width", "cache bits"]
+    print(tabulate(describe(result.plan, model), titles, "plain"))
+    print(*summary(result.plan, result.rise, result.shares), *checked, sep="\n")
+    print(f"{args.out}, to be fine-tuned:", fine_tuning(smaller, args.out), sep="\n")
+    return 0
+
+
+def kinds_of(args: argparse.Namespace) -> dict[str, Any]:
+    """The argument ``kinds``, if it is given."""
+    return {"kinds": args.kinds.split(",")} if args.kinds else {}
+
+
+def summary(plan: Plan, rise: float, shares: dict[str, float]) -> list[str]:
+    """Shares that are left; the predicted loss, and the one on the calibration sentences."""
+    parts = ", ".join(f"{name} {price:.4f}" for name, price in plan.prices.items() if price)
+    left = ", ".join(f"{name} {share:.1%}" for name, share in shares.items())
+    return [
+        f"left: {left}",
+        f"price: {plan.price:.4f} bits per target token ({parts or 'nothing is lost'}); "
+        f"measured on the calibration sentences: {rise:+.4f}",
+    ]
+
+
+def front(args: argparse.Namespace) -> int:
+    """Plans of several sizes: costs and prices, with ``--check`` measured losses, too."""
+    from tabulate import tabulate
+
+    from collab_common.errors import UserError
+    from collab_lab import validation_loss
+    from collab_lab.shrink.plan import propose
+    from collab_lab.shrink.shrinking import FRONT, Calibration, chosen_cuts, made
+    from collab_lab.trained.checkpoint import samples
+
+    model: Trained = options.model(args)
+    valid = samples(model, "valid") if args.check else []
+    before = validation_loss(model, valid) if valid else 0.0
+    found = Calibration.of(model, args.subset, args.sentences)
+    rows = []
+    for shares in FRONT:
+        cuts, row = chosen_cuts(shares, None, None), [shares.get("cache"), shares.get("parameters")]
+        try:
+            if valid:
+                result = made(model, found, shares, cuts, **{"kinds": ("latent", "headsize")} | kinds_of(args))
+                plan, measured = result.plan, validation_loss(result.model, valid) - before
+            else:
+                plan = propose(model, found.attentions, found.units, shares, cuts=cuts, **kinds_of(args))
+                measured = None
+        except UserError as error:
+            print(f"{shares}: not possible ({error.todo or error.problem})")
+            continue
+        rows.append([*row, plan.kind if "cache" in shares else None, plan.price, measured])
+    titles = ["cache", "layers' parameters", "cache by", "price (bits)", "measured (bits)"]
+    print(tabulate(rows, titles, "plain", floatfmt=("g", "g", "", ".4f", ".4f")))
+    return 0

@@ -1,0 +1,194 @@
+"""A smaller model that meets targets, or that loses at most so much: what ``shrink`` does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from collab_common.errors import UserError
+from collab_common.progress import bar
+from collab_lab.metrics.loss import mean_bits
+from collab_lab.pricing.statistics import Statistics, collect
+from collab_lab.pricing.unit_statistics import UnitStatistics, collect_units
+from collab_lab.pruning.choices import without_gates
+from collab_lab.shrink.plan import CUTS, KINDS, RESOURCES, Plan, costs, propose, whole_costs
+from collab_lab.trained.attentions import Attention
+from collab_lab.trained.checkpoint import Trained, samples
+from collab_lab.trained.feed_forward import FeedForward
+
+#: What a budget cuts, unless ``only`` says it.
+CUT_BY = {"cache": ("cache",), "parameters": ("heads", "units"), "heads": ("heads",)}
+#: Shares of the front: of the layers' parameters, of the KV cache, of both.
+FRONT: tuple[dict[str, float], ...] = (
+    *({"parameters": share} for share in (0.9, 0.8, 0.7, 0.6, 0.5)),
+    *({"cache": share} for share in (0.53125, 0.25, 0.125, 0.0625)),
+    {"cache": 0.125, "parameters": 0.7},
+)
+#: Models that ``lose`` measures.
+MEASURED = 6
+
+
+class Shrunk(NamedTuple):
+    """A smaller model.
+
+    Attributes:
+        plan: what it keeps, with the predicted loss.
+        rise: measured on the calibration sentences, in bits per target token.
+        shares: of the given model's cache (16-bit numbers), layers' parameters and heads.
+    """
+
+    model: Trained
+    plan: Plan
+    rise: float
+    shares: dict[str, float]
+
+    def __repr__(self) -> str:
+        shares = ", ".join(f"{name} {share:.1%}" for name, share in self.shares.items())
+        return f"Shrunk: {shares}\n{self.plan!r}"
+
+
+class Calibration(NamedTuple):
+    """What one pass over calibration sentences shows of a model.
+
+    Attributes:
+        bits: its loss on these sentences, per target token.
+    """
+
+    batches: list[dict[str, Any]]
+    attentions: Mapping[Attention, Statistics]
+    units: Mapping[FeedForward, UnitStatistics]
+    bits: float
+
+    @classmethod
+    def of(cls, model: Trained, subset: str = "train", sentences: int = 1000) -> Calibration:
+        """Read the sentences, spread evenly over the subset."""
+        batches = samples(model, subset, sentences)
+        of_attentions, of_units = collect(model, batches), collect_units(model, batches)
+        return cls(batches, of_attentions, of_units, mean_bits(model.model, batches))
+
+
+def shrink(
+    model: Trained,
+    *,
+    cache: float | None = None,
+    parameters: float | None = None,
+    heads: float | None = None,
+    lose: float | None = None,
+    only: Sequence[str] | None = None,
+    kinds: Sequence[str] = tuple(KINDS),
+    subset: str = "train",
+    sentences: int = 1000,
+    calibration: Calibration | None = None,
+) -> Shrunk:
+    """Make a trained model smaller at the least predicted loss; nothing is trained.
+
+    Heads, feed-forward units, widths and bits of the KV cache have one price, in bits of loss per
+    target token.  The cheapest plan that meets all targets is applied, and all blocks are refitted.
+
+    Args:
+        cache: share to leave of the bytes of the KV cache in 16-bit numbers (0 to 1).
+        parameters: share to leave of the parameters of all layers, without embeddings.
+        heads: share to leave of the heads.
+        lose: largest loss to accept, in bits per target token, as measured on the validation set:
+            the smallest of some models that lose no more.  It is smaller in ``parameters``, or in
+            ``cache`` if ``only`` that is cut.
+        only: what may be cut: heads, units, cache; default: heads and units for ``parameters`` and
+            ``lose``, heads for ``heads``, the cache for ``cache``.
+        kinds: of heads for a smaller cache: latent, headsize (as they are, rounded).
+        subset, sentences: set, and number of sentences, for prices and the refit.
+        calibration: of this model, in place of a pass.
+
+    Raises:
+        UserError: no plan meets the targets, or an argument is out of range or has no effect.
+    """
+    given = {"cache": cache, "parameters": parameters, "heads": heads}
+    shares = {name: share for name, share in given.items() if share is not None}
+    cuts = chosen_cuts(shares, lose, only)
+    check(shares, lose, kinds, cuts)
+    model = without_gates(model)
+    valid = None if lose is None else samples(model, "valid")  # a missing set fails at once
+    found = calibration or Calibration.of(model, subset, sentences)
+    if valid is None:
+        return made(model, found, shares, cuts, kinds)
+    resource = "cache" if cuts == ("cache",) else "parameters"
+    return least(model, found, shares, resource, cuts, kinds, lose or 0.0, valid)
+
+
+def chosen_cuts(
+    shares: Mapping[str, float], lose: float | None, only: Sequence[str] | None
+) -> tuple[str, ...]:
+    """What may be cut, in the order of :data:`.plan.CUTS`."""
+    asked = {cut for name in shares for cut in CUT_BY[name]}
+    if lose is not None:
+        asked |= {*CUT_BY["parameters"]}
+    if only is not None:
+        if unknown := sorted({*only} - {*CUTS}):
+            raise UserError(f"{unknown[0]!r} is none of {', '.join(CUTS)}", "only")
+        asked = {*only}
+    return tuple(cut for cut in CUTS if cut in asked)
+
+
+def check(
+    shares: Mapping[str, float], lose: float | None, kinds: Sequence[str], cuts: Sequence[str]
+) -> None:
+    """Raise UserError for targets out of range, or that nothing that may be cut can meet."""
+    if not shares and lose is None:
+        raise UserError(f"no target: give one of {', '.join(RESOURCES)}, or lose")
+    for name, share in shares.items():
+        if not 0 <= share <= 1:
+            raise UserError(f"must be a share from 0 to 1, not {share!r}", name)
+    if lose is not None and not lose > 0:
+        raise UserError(f"must be a number of bits above 0, not {lose!r}", "lose")
+    if unknown := sorted({*kinds} - {*KINDS}):
+        raise UserError(f"{unknown[0]!r} is none of {', '.join(KINDS)}", "kinds")
+    helps = {"cache": {"cache", "heads"}, "parameters": {"heads", "units"}, "heads": {"heads"}}
+    for name in shares:
+        if not helps[name] & {*cuts}:
+            raise UserError(f"nothing that may be cut ({', '.join(cuts)}) makes it smaller", name)
+
+
+def made(
+    model: Trained,
+    found: Calibration,
+    shares: Mapping[str, float],
+    cuts: Sequence[str],
+    kinds: Sequence[str],
+) -> Shrunk:
+    """The cheapest plan, applied."""
+    plan = propose(model, found.attentions, found.units, shares, cuts=cuts, kinds=kinds)
+    smaller, plan = plan.apply(model, found.attentions, found.batches)
+    whole, now = whole_costs(model), costs(smaller)
+    rise = mean_bits(smaller.model, found.batches) - found.bits
+    return Shrunk(smaller, plan, rise, {name: now[name] / whole[name] for name in whole})
+
+
+def least(
+    model: Trained,
+    found: Calibration,
+    shares: Mapping[str, float],
+    resource: str,
+    cuts: Sequence[str],
+    kinds: Sequence[str],
+    lose: float,
+    valid: Sequence[Mapping[str, Any]],
+) -> Shrunk:
+    """The smallest of :data:`MEASURED` models, by bisection, that loses at most ``lose`` bits."""
+    if resource in shares:
+        raise UserError(f"is what lose makes smallest: leave {resource} out", resource)
+    before, low, high = mean_bits(model.model, valid), 0.0, 1.0
+    best: Shrunk | None = None
+    for _ in bar("models", list(range(MEASURED))):
+        share = (low + high) / 2
+        try:
+            result = made(model, found, {**shares, resource: share}, cuts, kinds)
+        except UserError:  # no plan is so small
+            low = share
+            continue
+        if mean_bits(result.model.model, valid) - before <= lose:
+            best, high = result, share
+        else:
+            low = share
+    if best is None:
+        problem = f"every smaller model that was measured loses more than {lose:g} bits"
+        raise UserError(problem, model.path, "accept a larger loss")
+    return best
