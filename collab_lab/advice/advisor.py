@@ -29,8 +29,8 @@ from collab_lab.conversion.kinds import TARGETS, Target
 from collab_lab.metrics.cost import totals
 from collab_lab.metrics.loss import sentence_losses
 from collab_lab.metrics.significance import Gain, gain_per_unit
-from collab_lab.pricing.bits import Point, own_bits, point
-from collab_lab.pricing.statistics import Statistics, collect
+from collab_lab.pricing.bits import Point, point
+from collab_lab.pricing.statistics import Statistics, collect, own_bits
 from collab_lab.pruning.choices import removals, without, without_gates
 from collab_lab.pruning.surgery import check_heads, check_retained, pruned
 from collab_lab.refit import refit

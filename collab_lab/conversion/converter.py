@@ -18,8 +18,8 @@ from collab_common.errors import UserError, reject_unused
 from collab_common.progress import bar
 from collab_lab.conversion.kinds import Target
 from collab_lab.metrics.cost import totals
-from collab_lab.pricing.bits import Point, TrainedAttention, cheapest, own_bits, point
-from collab_lab.pricing.statistics import Statistics, matched
+from collab_lab.pricing.bits import Point, TrainedAttention, cheapest, point
+from collab_lab.pricing.statistics import Statistics, matched, own_bits
 from collab_lab.pruning.surgery import check_options, options_for, rebuilt, weights_of
 from collab_lab.trained.attentions import Attention, attentions, check_known
 from collab_lab.trained.checkpoint import Trained
@@ -231,7 +231,7 @@ class Converter:
         }
         prices = {attention: new[attention][1] for attention in sizes}
         for attention, number in bits.items():
-            weights = new[attention][0] if attention in new else attention.module.state_dict()
+            weights = new[attention][0] if attention in new else None
             rounding = self.attentions[attention].rounding_price(weights, number)
             prices[attention] = prices.get(attention, 0.0) + rounding
         replaced = tuple(f"{attention.name}." for attention in new)
@@ -297,7 +297,8 @@ class Converter:
         made = [(0, (module.state_dict(), 0.0))] if target.unchanged_size(module) == 0 else []
         made += [(size, target.convert(trained, size, steps=0)) for size in target.grid(module)]
         return [
-            point(attention, size, weights, price + trained.rounding_price(weights, bits), bits)
+            point(attention, size, weights, price + rounding, bits)
             for bits in ((0,) if attention.type == "encoder" else (0, *BITS))
             for size, (weights, price) in made
+            for rounding in [trained.rounding_price(weights if size else None, bits)]
         ]

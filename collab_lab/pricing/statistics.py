@@ -214,13 +214,11 @@ def collect(
             calls.clear()
             with torch.enable_grad(), hooked(model, partial(_record, calls)):
                 loss = summed_loss(model, batch, generator)
-            outputs = [output for *_, output in calls.values()]
-            if not outputs:
+            added = [zeros for *_, zeros in calls.values()]
+            if not added:
                 raise UserError("has no heads", trained.path, "give a model that has some")
             # Without cross-attention the encoder has no effect: its gradients are 0.
-            gradients = torch.autograd.grad(
-                loss, outputs, allow_unused=True, materialize_grads=True
-            )
+            gradients = torch.autograd.grad(loss, added, allow_unused=True, materialize_grads=True)
             for (attention, call), gradient in zip(calls.items(), gradients, strict=True):
                 x, y, *masks, _ = call
                 is_encoder = attention.type == "encoder"
@@ -256,33 +254,52 @@ def matched(
     every = {a: a for a in attentions(trained.model) if a.module.num_heads}
     sources = {a: a for a in statistics}
     modules = ((a.module, sources[a].module) for a in every)
-    if every.keys() != sources.keys() or not all(_equal_inputs(*pair) for pair in modules):
+    if every.keys() != sources.keys() or not all(_equal(*pair) for pair in modules):
         problem = "the statistics are of another model, or of some attentions only"
         raise UserError(problem, trained.path, "give those of this model")
+    if any(own_bits(a.module) != own_bits(sources[a].module) for a in every):
+        problem = "the statistics are of this model with other bits of its KV cache"
+        raise UserError(problem, trained.path, "give those of the model as it is rounded")
     return {every[attention]: statistics[attention] for attention in sources}
 
 
-def _equal_inputs(module: Any, other: Any) -> bool:
-    """Whether queries and keys have the same weights, but for a loss of precision."""
-    pairs = [(m.q_proj.weight, m.k_proj.weight) for m in (module, other)]
+def _equal(module: Any, other: Any) -> bool:
+    """Whether two attentions have the same weights, but for a loss of precision."""
+    weights, others = module.state_dict(), other.state_dict()
     return module.num_heads == other.num_heads and all(
-        a.shape == b.shape and torch.allclose(a.double(), b.to(a.device).double(), 0.02, 1e-4)
-        for a, b in zip(*pairs, strict=True)
+        (b := others.get(name)) is not None
+        and a.shape == b.shape
+        and torch.allclose(a.double(), b.to(a.device).double(), 0.02, 1e-4)
+        for name, a in weights.items()
     )
+
+
+def own_bits(module: Any) -> int:
+    """Bits of a cached number of an attention, fairseq's or ours; 0 without rounding."""
+    return int(getattr(module, "cache_bits", 0))
 
 
 def _record(calls: dict[Attention, tuple[Any, ...]], attention: Attention) -> Any:
     """Make an attention with heads add its next call to ``calls``.
 
-    What it adds: the inputs of queries and of keys, masks of the scores, the output.
+    What it adds: the inputs of queries and of keys, masks of the scores, and zeros that are added
+    to the output.
     """
 
-    def after(module: Any, args: Any, kwargs: dict[str, Any], output: tuple[Tensor, Any]) -> None:
+    def after(module: Any, args: Any, kwargs: dict[str, Any], output: tuple[Tensor, Any]) -> Any:
         arguments = inspect.signature(module.forward).bind(*args, **kwargs).arguments
         mask = arguments.get("attn_mask")
         masks = mask, over_keys(arguments.get("key_padding_mask"), mask)
-        if module.num_heads:
-            x, y = arguments["query"].detach(), arguments["key"].detach()
-            calls[attention] = (x, y, *masks, output[0])
+        if not module.num_heads:
+            return None
+        # Gradients of zeros exist even if weights are frozen.
+        zeros = torch.zeros_like(output[0], requires_grad=True)
+        calls[attention] = (
+            arguments["query"].detach(),
+            arguments["key"].detach(),
+            *masks,
+            zeros,
+        )
+        return output[0] + zeros, *output[1:]
 
     return attention.module.register_forward_hook(after, with_kwargs=True)
