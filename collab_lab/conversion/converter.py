@@ -148,7 +148,7 @@ def chosen_sizes(
 def check_sizes(sizes: Mapping[Attention, int], trained: Trained, target: Target) -> None:
     """Raise UserError unless all attentions but those in ``sizes`` can be left as they are."""
     for attention in attentions(trained.model):
-        if attention in sizes or target.converts_all:
+        if attention in sizes or target.converts_all or target.leaves_any:
             continue
         size = attention.module.q_proj.out_features
         if size != attention.module.embed_dim:  # the only size that fits there
