@@ -119,21 +119,19 @@ def chosen_sizes(
         default: the size of all attentions that ``by_type`` does not name.
         by_type: a number, or one for each layer: ``64,32``.
     """
-    option, sizes = f"--{target.size_option.replace('_', '-')}", dict[Attention, int]()
+    sizes = dict[Attention, int]()
     named = {type_ for type_, text in by_type.items() if text is not None}
     if named >= {type_ for type_, layers in trained.attentions.items() if layers}:
-        unused = {target.size_option: default}
-        reject_unused("has no effect where every attention type has sizes", **unused)
+        reject_unused("has no effect where every attention type has sizes", size=default)
     for type_, layers in trained.attentions.items():
-        of_type, listed = f"{option}-in-{type_}", [default] * len(layers)
+        of_type, listed = f"`by_type[{type_}]`", [default] * len(layers)
         if type_ in named:
             if not layers:
-                problem = "the model lacks this attention"
-                raise UserError(problem, of_type, "leave the option out")
+                raise UserError("the model lacks this attention", of_type, "leave it out")
             listed = _listed(of_type, by_type[type_], len(layers), 0)
         for attention, size in zip(layers, listed, strict=True):
             if size is None:
-                todo = f"give {of_type} or {option}"
+                todo = f"give {of_type} or `size`"
                 raise UserError(f"no {target.size_name} for {attention}", trained.path, todo)
             if type_ in named and size == 0:
                 continue
@@ -173,7 +171,7 @@ def chosen_bits(cache_bits: str | int | None, trained: Trained) -> dict[Attentio
     """
     cached = [attention for attention in attentions(trained.model) if attention.type != "encoder"]
     words, text = ("0", *map(str, BITS)), "0" if cache_bits in (None, "none") else str(cache_bits)
-    numbers = _listed("--cache-bits", text, len(cached), words)
+    numbers = _listed("`cache_bits`", text, len(cached), words)
     return {a: int(number) for a, number in zip(cached, numbers, strict=True) if int(number)}
 
 

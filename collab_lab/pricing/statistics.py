@@ -75,6 +75,9 @@ class Statistics:
         cache_fisher: Fisher information of keys ``(H, e)`` and values ``(H, h_v)`` of a token, side
             by side: ``Psi (H (e + h_v), H (e + h_v))``.
         inputs: ``y`` of some tokens, evenly spread over all, ``(n, d_y)``: at most :data:`KEPT`.
+        half_fishers, half_covariances: ``output_fisher`` and ``head_covariance`` of every other
+            sentence, and of the rest, ``(2, d, d)`` and ``(2, H h_v, H h_v)``: see :meth:`halves`;
+            ``(0, ...)`` of a single sentence.
     """
 
     query_moment: Tensor
@@ -85,6 +88,8 @@ class Statistics:
     head_covariance: Tensor
     cache_fisher: Tensor
     inputs: Tensor
+    half_fishers: Tensor
+    half_covariances: Tensor
 
     @classmethod
     def unweighted(cls, maps: HeadMaps) -> Statistics:
@@ -93,7 +98,16 @@ class Statistics:
         x, y, out, h = (torch.eye(n).to(maps.keys) for n in (rows, size, d, heads * h_v))
         y = y.repeat(heads, 1, 1)
         cached = torch.eye(heads * (maps.keys.size(2) + maps.values.size(2))).to(y)
-        return cls(x, y, y, y.new_zeros(heads, size), out, h, cached, y[0])
+        means = y.new_zeros(heads, size)
+        return cls(x, y, y, means, out, h, cached, y[0], out.expand(0, d, d), h.expand(0, *h.shape))
+
+    def halves(self) -> list[Statistics]:
+        """Those of two halves of the sentences, as far as prices of heads need them, or none.
+
+        By how much prices from halves differ shows the noise of prices from all.
+        """
+        pairs = zip(self.half_fishers, self.half_covariances, strict=True)
+        return [replace(self, output_fisher=g, head_covariance=c) for g, c in pairs]
 
     def ridged(self) -> Statistics:
         """With :data:`RIDGE` on every metric."""
@@ -114,7 +128,7 @@ class Sums:
 
     def __init__(self, module: Any):
         self.module, self.maps = module, HeadMaps.of(module)
-        self.queries, self.sums = 0, dict[str, Tensor]()
+        self.sentences, self.queries, self.sums = 0, [0, 0], dict[str, Tensor]()
         self.inputs, self.every = list[Tensor](), 1
         self.shifts = dict[str, Tensor]()
 
@@ -149,11 +163,16 @@ class Sums:
         x, z = x[not_padding.T], (a @ y)[:, not_padding.T]  # (N_q, d + 1), (H, N_q, d_y)
         h = (a @ v).permute(1, 2, 0, 3).flatten(2)[not_padding.T]  # (N_q, H h_v)
         z, h = self._shifted("z", z), self._shifted("h", h)
-        gradient = gradient.flatten(0, 1)  # (B T, d)
-        self.queries += len(x)
-        self._count(x=x.T @ x, z=z.sum(1), zz=z.mT @ z, h=h.sum(0), hh=h.T @ h)
-        self._count(gamma=gamma.mT @ gamma, g=gradient.T @ gradient)
-        self._count(cached=cached.T @ cached)
+        self._count(x=x.T @ x, z=z.sum(1), zz=z.mT @ z)
+        self._count(gamma=gamma.mT @ gamma, cached=cached.T @ cached)
+        halves = (self.sentences + torch.arange(len(gradient), device=h.device)) % 2  # (B)
+        self.sentences += len(halves)
+        half_of_query = halves.unsqueeze(1).expand(not_padding.T.shape)[not_padding.T]  # (N_q)
+        for half in (0, 1):
+            ours, grads = h[half_of_query == half], gradient[halves == half].flatten(0, 1)
+            self.queries[half] += len(ours)
+            products = ours.sum(0), ours.T @ ours, grads.T @ grads
+            self._count(**dict(zip((f"h{half}", f"hh{half}", f"g{half}"), products, strict=True)))
 
     def _shifted(self, name: str, rows: Tensor) -> Tensor:
         """Rows ``(..., N, n)`` less the mean of the first batch.
@@ -173,17 +192,29 @@ class Sums:
         for name, value in sums.items():
             self.sums[name] = value.double() + self.sums.get(name, 0.0)
 
-    def result(self, num_targets: int, where: Any = None) -> Statistics:
+    def result(self, num_targets: float, where: Any = None) -> Statistics:
         """The statistics, for ``num_targets`` target tokens; UserError if one is not finite."""
-        x, mean, z, h, hh = (self.sums[name] / self.queries for name in ("x", "z", "zz", "h", "hh"))
-        gamma, output, cached = (self.sums[name] / num_targets for name in ("gamma", "g", "cached"))
+        sums, queries, inputs = self.sums, sum(self.queries), torch.cat(self.inputs)
+        x, mean, z = (sums[name] / queries for name in ("x", "z", "zz"))
+        gamma, cached = (sums[name] / num_targets for name in ("gamma", "cached"))
         z = z - mean.unsqueeze(2) * mean.unsqueeze(1)
-        heads, inputs = hh - torch.outer(h, h), torch.cat(self.inputs)
         mean = mean + self.shifts["z"].squeeze(1)
-        result = Statistics(x, gamma, z, mean, output, heads, cached, inputs)
+        output, heads = self._of_heads(num_targets, 0, 1)
+        known = (0, 1) if all(self.queries) else ()
+        halves = [self._of_heads(num_targets * self.queries[i] / queries, i) for i in known]
+        fishers = torch.stack([g for g, _ in halves]) if halves else output.expand(0, -1, -1)
+        covariances = torch.stack([c for _, c in halves]) if halves else heads.expand(0, -1, -1)
+        result = Statistics(x, gamma, z, mean, output, heads, cached, inputs, fishers, covariances)
         if not all(torch.isfinite(value).all() for value in vars(result).values()):
             raise UserError("statistics of its attentions hold NaN or infinity", where)
         return result
+
+    def _of_heads(self, num_targets: float, *halves: int) -> tuple[Tensor, Tensor]:
+        """``Delta`` and ``C`` of these halves of the sentences."""
+        queries = sum(self.queries[half] for half in halves)
+        h, hh, g = (sum(self.sums[f"{name}{i}"] for i in halves) for name in ("h", "hh", "g"))
+        h = h / queries
+        return g / num_targets, hh / queries - torch.outer(h, h)
 
 
 def _mapped(x: Tensor, maps: Tensor) -> Tensor:

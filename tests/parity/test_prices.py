@@ -23,7 +23,7 @@ from collab_lab.conversion.kinds import Latent
 from collab_lab.metrics.cost import totals
 from collab_lab.metrics.loss import summed_loss
 from collab_lab.pricing.bits import Point, TrainedAttention, cheapest
-from collab_lab.pricing.heads import head_prices, removal_order
+from collab_lab.pricing.heads import head_noises, head_prices, removal_order
 from collab_lab.pricing.statistics import Statistics, Sums, collect, matched
 from collab_lab.trained.attentions import Attention, HeadMaps, attentions, projections
 from fairseq_collab.attention import SeparateAttention
@@ -431,6 +431,35 @@ def test_spread_is_never_dearer_than_even(option: str, shares: tuple[float, ...]
 
 
 # ---- prices of heads -----------------------------------------------------------------------------
+
+
+def test_the_noise_of_a_price_is_that_of_two_halves_of_the_sentences() -> None:
+    """Every other sentence, across batches, also of one sentence."""
+    module = toy.randomised(SeparateAttention(16, 4))
+    batches = [torch.randn(4, 7, n, 16) for n in (3, 1, 1, 4)]  # x, y, G; words that are read
+    whole, halves, seen = Sums(module), [Sums(module), Sums(module)], 0
+    for x, y, gradient, words in batches:
+        real = words[..., 0] > 0
+        whole.add(x, y, real, gradient)
+        for i in range(x.size(1)):
+            one = (part[:, i : i + 1] for part in (x, y, real, gradient))
+            halves[(seen + i) % 2].add(*one)
+        seen += x.size(1)
+    found = whole.result(90)
+    queries = [sum(half.queries) for half in halves]
+    prices = []
+    for i, (half, statistics) in enumerate(zip(halves, found.halves(), strict=True)):
+        alone = half.result(90 * queries[i] / sum(queries))
+        torch.testing.assert_close(statistics.output_fisher, alone.output_fisher)
+        torch.testing.assert_close(statistics.head_covariance, alone.head_covariance)
+        prices.append(head_prices(module, alone))
+    expected = [abs(a - b) / 2 for a, b in zip(*prices, strict=True)]
+    assert head_noises(module, found) == pytest.approx(expected)
+    assert min(expected) > 0
+    halves[0] = Sums(module)
+    halves[0].add(*(part[:, :1] for part in (x, y, real, gradient)))
+    assert all(map(math.isnan, head_noises(module, halves[0].result(9))))
+
 
 D, H, SIZE = 6, 4, 3
 
