@@ -64,7 +64,7 @@ class Target(ABC):
         return int(module.k_proj.out_features)
 
     def unchanged_size(self, module: Any) -> int:
-        """The size of an attention that is left as it is."""
+        """The size of an attention without a given one: 0 where it is left as it is."""
         return self.largest(module)
 
     def out_of_range(self, module: Any, size: int) -> str | None:
@@ -178,18 +178,20 @@ class GroupedQuery(Target):
 
 
 class Latent(Target):
-    """Latent heads.  An attention that is left as it is has its inputs as latents."""
+    """Latent heads."""
 
     to = "latent"
     variant = LATENT
     heads_name = "latent heads"
     size_name = "latent width"
-    converts_all = True
     any_heads = True
     inherited = ("head_size", "qk_head_size", "v_head_size", "key_dim", "attention_scale")
 
     def largest(self, module: Any) -> int:
         return int(module.kdim)
+
+    def unchanged_size(self, module: Any) -> int:
+        return 0
 
     def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> PricedWeights:
         maps = trained.maps

@@ -21,8 +21,8 @@ from collab_common.errors import UserError
 from collab_lab.conversion.converter import Converter, joined, spelled
 from collab_lab.conversion.kinds import Latent, Narrower
 from collab_lab.metrics.cost import totals
-from collab_lab.pricing.bits import cheapest, own_bits
-from collab_lab.pricing.statistics import Statistics
+from collab_lab.pricing.bits import cheapest
+from collab_lab.pricing.statistics import Statistics, own_bits
 from collab_lab.pricing.unit_statistics import UnitStatistics
 from collab_lab.pruning.choices import all_heads, without_gates
 from collab_lab.pruning.surgery import (
