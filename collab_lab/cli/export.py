@@ -85,6 +85,8 @@ def main(argv: Sequence[str]) -> int:
         else:  # with packages that may be missing
             import_module(f"collab_lab.export.{args.format}").export(trained, folder)
     print(f"{args.out}: {args.checkpoint} for {args.format}")
+    if args.format != "ct2" and (line := model.filled_blocks(trained)):
+        print(line)
     if args.format != "fairseq":
         say_if_guessing_valid(trained)
     if not sources:

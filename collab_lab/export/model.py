@@ -20,12 +20,14 @@ from fairseq.models.transformer import TransformerModelBase
 from fairseq.utils import split_paths
 from omegaconf import OmegaConf
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from collab_common.errors import UserError
 from collab_lab.export.standard_weights import NotExactError, plain_weights
 from collab_lab.pruning.surgery import weights_of
 from collab_lab.trained.attentions import attentions, check_known, of_one_model
 from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.feed_forward import FeedForward, feed_forwards
 from collab_lab.trained.untrained import load_weights, untrained
 from fairseq_collab.models.base import Family
 from fairseq_collab.models.families import LANGUAGE_MODEL
@@ -120,7 +122,34 @@ def stock_weights(trained: Trained) -> dict[str, Tensor]:
         except NotExactError as error:
             raise inexact(trained, f"{attention.name}: {error}") from error
         weights |= {f"{attention.name}.{weight}": value for weight, value in heads.items()}
+    for block in feed_forwards(trained.model):
+        weights |= filled_block(block, stock_width(trained, block.side))
     return weights
+
+
+def filled_block(block: FeedForward, width: int) -> dict[str, Tensor]:
+    """The weights of a feed-forward block, filled up to ``width`` with units of no effect."""
+    maps, more = block.module, width - block.width
+    return {
+        f"{block.name}.fc1.weight": pad(maps.fc1.weight, (0, 0, 0, more)),
+        f"{block.name}.fc1.bias": pad(maps.fc1.bias, (0, more)),
+        f"{block.name}.fc2.weight": pad(maps.fc2.weight, (0, more)),
+    }
+
+
+def filled_blocks(trained: Trained) -> str | None:
+    """What of narrower feed-forward blocks the export does not save, if there are any."""
+    widths: dict[str, set[int]] = {}
+    for block in feed_forwards(trained.model):
+        widths.setdefault(block.side, set()).add(block.width)
+    filled = [f"{side} {max(of)}" for side, of in widths.items() if len(of) > 1]
+    return f"feed-forward blocks: filled up to the widest ({', '.join(filled)})" if filled else None
+
+
+def stock_width(trained: Trained, side: str) -> int:
+    """The width of the widest feed-forward block of a side: fairseq has one for all layers."""
+    blocks = feed_forwards(trained.model)
+    return max(block.width for block in blocks if block.side == side)
 
 
 def stock_heads(trained: Trained, stack: str) -> int:
@@ -139,6 +168,7 @@ def stock_options(trained: Trained, family: Family) -> Any:
         if side == "cross" or not layers:
             continue
         values[f"{side}_attention_heads"] = stock_heads(trained, side)
+        values[f"{side}_ffn_embed_dim"] = stock_width(trained, side)
         values[f"{side}_layers_to_keep"] = None  # the others are already gone
         values[f"{side}_layers"] = len(layers)
         if side == "decoder":

@@ -58,6 +58,7 @@ def model(arch: str, **options: Any) -> Trained:
         (SIZED, {"head_size": 2, "heads_in_encoder": "4,2", "heads_in_cross": "1,3"}),
         (SIZED, {"head_size": 2, "heads_in_encoder": "3", "heads_in_decoder": "5,2"}),
         (SIZED, {"heads_in_encoder": "4,0", "heads_in_decoder": "0", "heads_in_cross": "0,2"}),
+        (SIZED, {"ffn_dims_in_encoder": "7,24", "ffn_dims_in_decoder": "5,3"}),
     ],
     ids=str,
 )
@@ -76,6 +77,7 @@ def test_a_translation_model_becomes_fairseqs(arch: str, options: dict[str, Any]
         (LM, {"key_dim": 3, "decoder_normalize_before": True}),
         (LM, {"key_dim": 4, **ADAPTIVE}),
         ("transformer_lm_headsize_n", {"head_size": 4, "heads_in_decoder": "3,1"}),
+        ("transformer_lm_headsize_n", {"ffn_dims_in_decoder": "9,4"}),
     ],
     ids=str,
 )
