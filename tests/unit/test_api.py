@@ -31,6 +31,8 @@ from collab_lab import (
     validation_loss,
 )
 from collab_lab.advice import advisor
+from collab_lab.analysis import stages
+from collab_lab.analysis.relevance import Relevance
 from collab_lab.hugging_face import swap
 from collab_lab.trained.attentions import attentions
 from collab_lab.trained.checkpoint import Trained
@@ -68,6 +70,29 @@ def test_prices_of_a_gated_model_serve_to_prune_it(tmp_path: Path) -> None:
     given, own = prune(model, 2, statistics=statistics), prune(model, 2, sentences=20)
     assert given.retained == own.retained
     assert given.price == pytest.approx(own.price)
+
+
+def test_frozen_parts_are_like_others(tmp_path: Path) -> None:
+    """Of a training of the encoder alone; and where nothing has a gradient."""
+    only = {"arch": "transformer_gated_heads", "gated_types": "encoder"}
+    whole = open_model(toy_checkpoints.write(tmp_path / "c.pt", **only), toy_checkpoints.COPY)
+    path = toy_checkpoints.write(tmp_path / "f.pt", **only, freeze_decoder=True)
+    frozen = open_model(path, toy_checkpoints.COPY)
+    expected = prices(whole, sentences=20)
+    for _ in range(2):
+        grads = [parameter.requires_grad for parameter in frozen.model.parameters()]
+        assert not all(grads)
+        found = prices(frozen, sentences=20)
+        for one, other in zip(found.statistics, expected.statistics, strict=True):
+            assert found.heads(one) == pytest.approx(expected.heads(other))
+        assert prune(frozen, 3, statistics=found.statistics).price is not None
+        relevance = [
+            stages.relevance(Relevance(one.model), one, "valid", 1) for one in (frozen, whole)
+        ]
+        assert relevance[0]["measures"] == relevance[1]["measures"]
+        assert stages.importance(frozen, "valid") == stages.importance(whole, "valid")
+        assert [parameter.requires_grad for parameter in frozen.model.parameters()] == grads
+        frozen.model.requires_grad_(False)
 
 
 def test_functions_are_no_rooms() -> None:

@@ -121,9 +121,11 @@ def test_all_scores_count_chinese_alike() -> None:
 def test_what_is_no_ordinary_text_has_no_score(hypothesis: str, message: str) -> None:
     with refusing(message):
         score([hypothesis] * 3, ["a small dog"] * 3)
-    for references in (["a dog"], ["", "", ""]):
+    for references in (["a dog"], ["", "", ""], ["a sm@@ all dog"] * 3):
         with refusing("reference"):
             score(["a dog"] * 3, references)
+    with refusing("2 of 2"):
+        score([hypothesis] * 2, ["a small dog"] * 2)
 
 
 @pytest.mark.parametrize(
@@ -159,6 +161,49 @@ def test_translations_as_plain_text_and_as_fairseq_prints_them(tmp_path: Path) -
     (tmp_path / "printed").write_text("S-0\ta dog\n")
     with refusing("no hypotheses"):
         read_hypotheses(tmp_path / "printed")
+
+
+HOUSES = [f"Das {n * n * 7919} Haus, {n * 104729} am See." for n in range(300)]
+
+
+def printed(references: list[str]) -> str:
+    """What fairseq-generate prints of a model that always says the same: no BLEU tells of it."""
+    tokens = (line.replace(".", " .").replace("See", "S@@ ee <<unk>>") for line in references)
+    lines = [f"T-{i}\t{line}\nD-{i}\t-1.0\tEin Hund ." for i, line in enumerate(tokens)]
+    return "\n".join(reversed(lines)) + "\n"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        [*reversed(HOUSES)],
+        ["A line of another text."] * 300,
+        ["First", *HOUSES[:-1]],  # shifted,
+        [*HOUSES[:280], "One", *HOUSES[280:-1]],  # at the end alone,
+        HOUSES[:290],  # truncated,
+        [*HOUSES[:290], *HOUSES[:10]],
+        [*HOUSES[:290], *[""] * 10],  # and filled up
+    ],
+)
+def test_the_references_are_those_that_fairseq_printed(wrong: list[str], tmp_path: Path) -> None:
+    """A model that knows nothing has a score, and so has any model with a wrong reference."""
+    out, reference = tmp_path / "out", tmp_path / "reference"
+    out.write_text(printed(HOUSES))
+    reference.write_text("".join(f"{line}\n" for line in HOUSES))
+    assert len(read_system(out, reference).references) == 300
+    reference.write_text("".join(f"{line}\n" for line in wrong))
+    with refusing("reference", str(reference)):
+        read_system(out, reference)
+
+
+@pytest.mark.parametrize("shift", [1, -2])
+def test_plain_translations_show_a_shift(shift: int, tmp_path: Path) -> None:
+    out, reference = tmp_path / "out", tmp_path / "reference"
+    out.write_text("".join(f"{line}\n" for line in HOUSES))
+    shifted = HOUSES[-shift:] + HOUSES[:-shift]
+    reference.write_text("".join(f"{line}\n" for line in shifted))
+    with refusing(f"fit those {abs(shift)} {'below' if shift > 0 else 'above'}"):
+        read_system(out, reference)
 
 
 # ---- over sentences -----------------------------------------------------------------------------
