@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import metadata
 
-from . import fairseq_fixes, messages, option_fixes
+from . import fairseq_fixes, messages, option_fixes, overrides
 
 
 class FixFailed(RuntimeError):
@@ -49,6 +49,8 @@ FIXES: dict[str, tuple[Callable[[], None], ...]] = {
         fairseq_fixes.copy_integers,
         fairseq_fixes.name_unknown_architectures,
         fairseq_fixes.override_new_options,
+        overrides.override_parts,
+        overrides.reject_unknown_overrides,
         option_fixes.validate_without_options,
         fairseq_fixes.save_languages,
         fairseq_fixes.lock_save_dir,

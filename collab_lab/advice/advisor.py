@@ -26,7 +26,7 @@ from collab_common.progress import bar
 from collab_lab.advice import RESOURCES
 from collab_lab.conversion.converter import Converter, joined, spelled
 from collab_lab.conversion.kinds import TARGETS, Target
-from collab_lab.metrics.cost import totals
+from collab_lab.metrics.cost import totals, whole
 from collab_lab.metrics.loss import sentence_losses
 from collab_lab.metrics.significance import Gain, gain_per_unit
 from collab_lab.pricing.bits import Point, own_bits, point
@@ -66,7 +66,7 @@ class Final(NamedTuple):
 
     Attributes:
         price: predicted loss in bits per target token; ``lost``: measured, with its 95% interval.
-        shares: of the given model's costs.
+        shares: of the given model's parameters, and of the standard cache in 16-bit numbers.
         bits: losses of the sentences.
     """
 
@@ -119,7 +119,7 @@ def advise(
         todo = f"give shares of {', '.join(RESOURCES)} above 0 and below 1, and bits from 0 up"
         raise UserError(problem, todo=todo)
     trained = without_gates(trained)
-    model_costs, now = totals(trained.model, rounded=False), totals(trained.model)
+    model_costs, now = whole(trained.model), totals(trained.model)
     if all(now[name] <= share * model_costs[name] for name, share in shares.items()):
         raise UserError(f"has {spelled(shares)} already", trained.path, "give smaller shares")
     valid = samples(trained, "valid")  # before the pass: a set that is missing fails at once
@@ -233,7 +233,7 @@ def fewer_heads(name: str, trained: Trained, statistics: Priced, shares: Shares)
     check_heads(trained)
     types = ("decoder", "cross") if shares.keys() == {"cache"} else ATTENTION_TYPES
     order = removals({a: of_it for a, of_it in statistics.items() if a.type in types})
-    costs, costs_left, removed = totals(trained.model, rounded=False), totals(trained.model), 0
+    costs, costs_left, removed = whole(trained.model), totals(trained.model), 0
     numbers = {attention: attention.module.num_heads for attention in statistics}
     budgets = {resource: int(share * costs[resource]) for resource, share in shares.items()}
     while any(costs_left[resource] > budgets[resource] for resource in budgets):

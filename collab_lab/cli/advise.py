@@ -75,7 +75,8 @@ def lines(advice: Advice, args: argparse.Namespace, stem: Path) -> Iterator[str]
     yield grid(titles, map(row, advice.finals))
     read, valid = (f"{number:,}" for number in advice.sentences)
     yield "\nLosses are increases in bits per target token, without training; the given model has"
-    yield f"{advice.bits:.4f}. Costs are shares of the given model's, its cache in 16-bit numbers."
+    yield f"{advice.bits:.4f}. Costs are shares: of the given model's parameters, and of the bytes "
+    yield "of a 16-bit KV cache of standard heads."
     yield f"Predicted on {read} sentences of {args.subset}, measured on {valid} of valid."
     losses = ((final.name, final.price, final.lost.mean) for final in advice.finals)
     yield from options.loss_warnings(args, losses)

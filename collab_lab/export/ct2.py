@@ -45,7 +45,7 @@ from collab_lab.export.standard_weights import (
     plain_weights,
     smallest_size,
 )
-from collab_lab.metrics.cost import BYTES_PER_FLOAT, cached_bytes
+from collab_lab.metrics.cost import UNROUNDED, cached_bytes
 from collab_lab.metrics.translate import BEAM
 from collab_lab.trained.attentions import Attention, attentions
 from collab_lab.trained.checkpoint import Trained
@@ -68,7 +68,8 @@ def export(trained: Trained, folder: Path) -> None:
     check_engine(trained, "CTranslate2", ACTIVATIONS)
     write(trained, vocabulary(trained), folder)
     for token, (ours, in_ct2) in cache_bytes(trained).items():
-        print(f"KV cache per {token} token (float32): {ours:,} bytes, in CTranslate2 {in_ct2:,}")
+        line = f"KV cache per {token} token (16-bit numbers): {ours:,} bytes, in CTranslate2"
+        print(f"{line} {in_ct2:,}")
     search = ", ".join(f"{name}={value!r}" for name, value in search_options(trained.model).items())
     print(f"translate as fairseq does: translate_batch(tokens, {search})")
 
@@ -162,7 +163,7 @@ def layout(trained: Trained, side: str) -> tuple[list[Attention], int, int]:
 def cache_bytes(trained: Trained) -> dict[str, tuple[int, int]]:
     """Bytes of the KV cache per target token and per source token: of the model, in CTranslate2.
 
-    Sums over decoder layers, in single precision.  CTranslate2 caches keys and values of one size
+    Sums over decoder layers, of 16-bit numbers.  CTranslate2 caches keys and values of one size
     for all heads of the decoder; only heads that share them in the model share them there.
     """
     layers, heads, size = layout(trained, "decoder")
@@ -173,7 +174,7 @@ def cache_bytes(trained: Trained) -> dict[str, tuple[int, int]]:
         token = "source" if attention.type == "cross" else "target"
         ours, in_ct2 = sizes[token]
         ours += sum(cached_bytes(attention.module))
-        sizes[token] = ours, in_ct2 + BYTES_PER_FLOAT * 2 * groups * size
+        sizes[token] = ours, in_ct2 + 2 * UNROUNDED // 8 * groups * size
     return sizes
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq.dataclass import initialize
+from fairseq.dataclass.configs import GenerationConfig
 from fairseq.models import MODEL_REGISTRY
 from hydra import compose, initialize_config_dir
 from hydra.core.config_search_path import ConfigSearchPath
@@ -32,6 +33,7 @@ import fairseq_collab  # noqa: F401  (registers the models and criteria that are
 from collab_common.errors import UserError, chain
 from collab_common.progress import bar
 from collab_lab.runs import config_folder
+from collab_lab.runs.lengths import UNSET, limit_lengths
 from collab_lab.runs.run import started_from
 from collab_lab.runs.score import check_generation, import_plugin
 
@@ -71,6 +73,7 @@ def plan(config_file: Path, overrides: list[str]) -> list[Job]:
     root = config_dir if config_file.is_relative_to(config_dir) else config_file.parent
     name = str(config_file.relative_to(root).with_suffix(""))
     initialize.hydra_init()  # fairseq's option groups, as in fairseq-hydra-train
+    ConfigStore.instance().store("generation", GenerationConfig(**UNSET))
     GlobalHydra.instance().clear()
     Plugins.instance().register(ConfigFolder)
     searched = [word for word in overrides if word.startswith(SEARCH)]
@@ -149,6 +152,7 @@ def _jobs(name: str, overrides: list[str]) -> Iterator[Job]:
             config = compose(name, [*fixed, *(f"{k}={v}" for k, v in varied.items())])
         except ValueError as error:  # a group set to null
             raise UserError(f"Hydra says: {error}") from error
+        limit_lengths(config)
         import_plugin(config)
         check_options(config)
         check_generation(config)

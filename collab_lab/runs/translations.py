@@ -82,7 +82,11 @@ def _aligned(translations: Path, reference: Path) -> tuple[list[str], list[str]]
 
 
 def check_reference(
-    targets: Mapping[int, str], references: Sequence[str], translations: Path, reference: Path
+    targets: Mapping[int, str],
+    references: Sequence[str],
+    translations: Path,
+    reference: Path,
+    todo: str = GIVE_REFERENCE,
 ) -> None:
     """Raise UserError where the target side that was translated is another text.
 
@@ -106,7 +110,7 @@ def check_reference(
             f"{references[first]!r}, the translated set has {targets[first]!r} "
             f"({len(differing)} of {len(targets)} lines differ)"
         )
-        raise UserError(problem, reference, GIVE_REFERENCE)
+        raise UserError(problem, reference, todo)
 
 
 def check_shift(

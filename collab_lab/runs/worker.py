@@ -23,7 +23,7 @@ import torch
 
 from collab_common.files import Busy
 from collab_common.provenance import commit
-from collab_lab.runs.record import Failure, Record, Started
+from collab_lab.runs.record import JOBS, Failure, Record, Started
 from collab_lab.runs.run import Run, num_gpus
 from collab_lab.runs.sweep import Job
 
@@ -59,7 +59,8 @@ class Worker:
     def __init__(
         self, runs: Mapping[Run, Job], jobs: int, command: list[str], gpus: Sequence[str] = ()
     ):
-        self.waiting, self.jobs, self.command, self.gpus = dict(runs), jobs, command, gpus
+        self.waiting, self.command, self.gpus = dict(runs), command, gpus
+        self.jobs = min(jobs, len(runs))
         self.children: list[Child] = []
         self.busy: set[Run] = set()
 
@@ -91,7 +92,7 @@ class Worker:
             run.failed_file.unlink(missing_ok=True)
             run.start(Started(job.overrides, self.command, commit()), job.config)
             gpus = self.least_used(num_gpus(job.config))
-            process = start_process(run, descriptor, gpus)
+            process = start_process(run, descriptor, gpus, self.jobs)
             self.children.append(Child(run, process, gpus, lock.pop_all()))
 
     def least_used(self, number: int) -> list[str]:
@@ -125,8 +126,14 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
-def start_process(run: Run, lock: int, gpus: Sequence[str]) -> subprocess.Popen[bytes]:
-    """Start a run, its output appended to the log; the process inherits the lock."""
+def start_process(
+    run: Run, lock: int, gpus: Sequence[str], jobs: int = 1
+) -> subprocess.Popen[bytes]:
+    """Start a run, its output appended to the log; the process inherits the lock.
+
+    Args:
+        jobs: runs at a time, for the record.
+    """
     with run.log.open("a") as log:
         # A new session: Ctrl-C in a terminal reaches this process alone.
         return subprocess.Popen(
@@ -134,7 +141,7 @@ def start_process(run: Run, lock: int, gpus: Sequence[str]) -> subprocess.Popen[
             stdout=log,
             stderr=subprocess.STDOUT,
             cwd=run.folder,
-            env=os.environ | ({VISIBLE: ",".join(gpus)} if gpus else {}),
+            env=os.environ | {JOBS: str(jobs)} | ({VISIBLE: ",".join(gpus)} if gpus else {}),
             pass_fds=[lock],
             start_new_session=True,
         )

@@ -186,7 +186,7 @@ def test_each_side_keeps_its_length(
     longest = min(200, target - 1)
     said = capsys.readouterr().out
     assert f"max_input_length={source}, max_decoding_length={longest}," in said
-    assert "KV cache per target token (float32): " in said
+    assert "KV cache per target token (16-bit numbers): " in said
     read = hf.MarianMTModel.from_pretrained(tmp_path / "hf")
     assert read.generation_config.max_length <= read.config.max_position_embeddings
 
