@@ -160,7 +160,7 @@ def test_the_cache_of_ctranslate2_is_printed(
     _, heads, size = ct2.layout(source, "decoder")
     rows = sum(len(layer.self_attention.linear[0].weight) - heads * size for layer in layers)
     assert rows == there * len(layers)
-    assert ct2.cache_bytes(source)["target"] == (4 * own * len(layers), 4 * rows)
+    assert ct2.cache_bytes(source)["target"] == (2 * own * len(layers), 2 * rows)
 
 
 # ---- failures -----------------------------------------------------------------------------------

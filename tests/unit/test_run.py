@@ -214,7 +214,10 @@ def test_how_a_training_ended(run: Run, monkeypatch: pytest.MonkeyPatch) -> None
     assert failure == Failure("failed", "RuntimeError: no memory")
     assert "Traceback" in run.log.read_text()
     assert run.is_trained()
-    assert "cores" in run.trained_file.read_text()
+    training = run.training()
+    assert training is not None
+    assert "cores" in training.hardware
+    assert (training.threads, training.jobs) == (1, 1)
     failure = done(run, monkeypatch, "raise Exception", "raise ValueError('scored')")
     assert failure == Failure("failed", "ValueError: scored")
 
@@ -426,15 +429,14 @@ def test_epochs_to_average(run: Run, there: str, last: str, chosen: list[str]) -
     assert found == [f"checkpoint{name}.pt" for name in chosen]
 
 
-@pytest.mark.parametrize(("validates", "chosen"), [(True, "best"), (False, "last")])
-def test_where_no_epochs_are_kept(run: Run, validates: bool, chosen: str) -> None:
-    dataset = {"disable_validation": not validates}
-    config = OmegaConf.create({"checkpoint": {"keep_last_epochs": -1}, "dataset": dataset})
-    with refusing(f"has no checkpoint_{chosen}.pt"):
+def test_where_no_epochs_are_kept(run: Run) -> None:
+    """The last: the best would be chosen on the set whose loss the record has."""
+    config = OmegaConf.create({"checkpoint": {"keep_last_epochs": -1}})
+    (run.folder / "checkpoint_best.pt").touch()
+    with refusing("has no checkpoint_last.pt"):
         choose_checkpoints(run.folder, config)
-    for name in ("best", "last"):
-        (run.folder / f"checkpoint_{name}.pt").touch()
-    assert choose_checkpoints(run.folder, config) == [f"{run.folder}/checkpoint_{chosen}.pt"]
+    (run.folder / "checkpoint_last.pt").touch()
+    assert choose_checkpoints(run.folder, config) == [f"{run.folder}/checkpoint_last.pt"]
 
 
 #: Tokens, and the data's target side.
@@ -452,8 +454,9 @@ def test_moses_tokens_have_two_further_scores(
     """Compound-split BLEU is that of fairseq's scripts/compound_split_bleu.sh, sed for perl."""
     ours, theirs = (list(side) for side in zip(*TOKENS, strict=True))
     (tmp_path / "raw").mkdir()
-    references = "Ein rot-weißes Haus.\nDer E-Mail-Dienst.\nSie kam um 8:30 Uhr.\n"
-    (tmp_path / "raw" / "test.de").write_text(references)
+    references = "Ein rot-weißes Haus am See, 10-12 m.\nDer E-Mail-Dienst des Hauses ist „neu“.\n"
+    last = "Sie kam um 8:30 Uhr an, sagt Anna.\n"
+    (tmp_path / "raw" / "test.de").write_text(references + last)
     form = {"moses": True, "hyphens": None, "lowercased": False}
     (tmp_path / "manifest.json").write_text(json.dumps({"form": form}))
     facts, text = translation_scores(Translations(ours, theirs), tmp_path, "test", "de")
@@ -468,6 +471,9 @@ def test_moses_tokens_have_two_further_scores(
     assert f"BLEU4 = {facts['compound_split_bleu']:.2f}," in capsys.readouterr().out
     assert 20 < facts["compound_split_bleu"] < 99
     assert "tok:none" in facts["tokenised_signature"]
+    (tmp_path / "raw" / "test.de").write_text("Ein Hund.\n" + references)
+    with refusing("raw/test.de", "line 1"):
+        translation_scores(Translations(ours, theirs), tmp_path, "test", "de")
 
 
 # ---- records -------------------------------------------------------------------------------------
