@@ -114,8 +114,10 @@ def overrides_of_model(config: DictConfig, started: Started) -> dict[str, Any]:
 def is_option(name: str, saved: DictConfig) -> bool:
     """Whether a name is that of an option that acts; UserError for one that does not."""
     section, dot, option = name.rpartition(".")
-    options = {*flat(saved), *flat(OmegaConf.structured(FairseqConfig()))}
-    options = {one for one in options if "." in one}
+    options = {one for one in flat(saved) if "." in one}
+    for part in dataclasses.fields(FairseqConfig):
+        if dataclasses.is_dataclass(part.default):
+            options |= {f"{part.name}.{field.name}" for field in dataclasses.fields(part.default)}
     if not dot:
         sections = {one.partition(".")[0] for one in options} - {"model"}
         known = {one.rpartition(".")[2] for one in options}

@@ -117,8 +117,8 @@ def test_a_stock_model_does_not_seem_to_round_its_cache(tmp_path: Path) -> None:
     path, older = toy_checkpoints.write(tmp_path / "c.pt"), tmp_path / "older.pt"
     state = checkpoints.read(path)
     checkpoints.save({**state, "args": state["cfg"]["model"], "cfg": None}, older)
-    for file in (path, older):
-        for way in WAYS:
+    for file, ways in ((path, WAYS), (older, WAYS[:1])):
+        for way in ways:
             assert opened(way, file, activation_dropout=0.2, no_cross_attention=False)
             with refusing(str(file), "'cache_bits'"):
                 opened(way, file, cache_bits=8)

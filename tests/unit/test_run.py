@@ -290,10 +290,12 @@ def test_a_task_without_an_evaluation_is_refused(run: Run) -> None:
 
 def test_entries_that_a_kill_has_cut_do_not_count(run: Run) -> None:
     """What comes next, once the training has been resumed, is in the same line."""
-    train = '| train | {{"epoch": {0}, "train_wall": "9", "train_num_updates": "{0}0"}}\n'
+    train = '| train | {{"epoch": {0}, "train_wall": "{0}9", "train_num_updates": "{0}0"}}\n'
     cut = train.format(2)[:25]
     run.log.write_text(train.format(1) + cut + train.format(2) + cut + "}\n")
-    assert training_numbers(run) == {"train_updates": 20, "epochs": 2}
+    write_json(run.trained_file, {"hardware": "a processor", "threads": 2, "jobs": 3})
+    times = {"train_seconds": 29, "train_threads": 2, "train_jobs": 3}
+    assert training_numbers(run) == {"train_updates": 20, "epochs": 2, **times}
     run.log.write_text(cut)
     with pytest.raises(UserError, match=r"train\.log: no finished epoch in it"):
         training_numbers(run)
@@ -374,6 +376,20 @@ def test_a_model_is_not_taken_for_another(tmp_path: Path) -> None:
     overrides = [f"hydra.searchpath=['file://{tmp_path}']", "model=choice(latent)"]
     with refusing("Hydra would read"):
         plan(config_folder() / "experiment" / "decide.yaml", overrides)
+
+
+@pytest.mark.slow
+def test_the_limit_of_a_length_in_a_sweep(tmp_path: Path) -> None:
+    """By the source, unless the file or the command line has one: fairseq's own, perhaps."""
+    mine = tmp_path / "mine.yaml"
+    limits = []
+    for text, override in (("", "common.seed=1"), ("", "generation.max_len_b=200"),
+                           ("generation: {max_len_b: 200}\n", "generation.max_len_a=0.5")):  # fmt: skip
+        mine.write_text(f"# @package _global_\n{COLLAB}{text}")
+        (job,) = plan(mine, [override])
+        generation = job.config.generation
+        limits.append((generation.max_len_a, generation.max_len_b))
+    assert limits == [(2.0, 20), (0, 200), (0.5, 200)]
 
 
 def test_options_with_which_a_run_would_not_translate(run: Run) -> None:
