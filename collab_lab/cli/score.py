@@ -39,7 +39,8 @@ def build_parser() -> argparse.ArgumentParser:
     group.add_argument("--run", type=Path, metavar="FOLDER", help="folder of the new run")
     group.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE",
-        help="fact for tables (method=elected), or fairseq option (generation.beam=1)",
+        help="fact for tables (method=elected), or fairseq option that changes what is measured "
+        "(generation.beam=1, model.cache_bits=4)",
     )  # fmt: skip
     options.add_cpu(group)
     return parser

@@ -382,9 +382,9 @@ def test_a_model_is_not_taken_for_another(tmp_path: Path) -> None:
 def test_the_limit_of_a_length_in_a_sweep(tmp_path: Path) -> None:
     """By the source, unless the file or the command line has one: fairseq's own, perhaps."""
     mine = tmp_path / "mine.yaml"
-    limits = []
-    for text, override in (("", "common.seed=1"), ("", "generation.max_len_b=200"),
-                           ("generation: {max_len_b: 200}\n", "generation.max_len_a=0.5")):  # fmt: skip
+    limits, given = [], "generation: {max_len_b: 200}\n"
+    ours = (("", "common.seed=1"), ("", "generation.max_len_b=200"))
+    for text, override in (*ours, (given, "generation.max_len_a=0.5")):
         mine.write_text(f"# @package _global_\n{COLLAB}{text}")
         (job,) = plan(mine, [override])
         generation = job.config.generation
