@@ -37,6 +37,7 @@ FACTS: dict[str, Any] = {
     "averaged": ["checkpoint15.pt", "checkpoint16.pt"],
     "beam": 5,
     "lenpen": 1.0,
+    "generation": {},
     "commit": "c0ffee",
     "versions": {"torch": "2.13.0"},
     "hardware": "some processor",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from collab_common import files
 from collab_common.errors import UserError
@@ -33,6 +33,7 @@ class Record:
             counts; ``compound_split_bleu``: the BLEU of these tokens with hyphenated compounds
             split.  Both only where the data folder's text is in Moses tokens.
         perplexity: per token of the data (a word or a subword), ends of lines included, by subset.
+        generation: the options of the section ``generation`` that are not fairseq's defaults.
         key_dim: width of queries and keys, all heads together; None where attentions differ.
         model_dim, heads: of each attention; None where attentions differ.
         key_bytes_per_target_token, ...: KV cache per token of all decoder layers, in bytes.
@@ -70,6 +71,7 @@ class Record:
     perplexity: dict[str, float] | None = None
     beam: int | None = None
     lenpen: float | None = None
+    generation: dict[str, Any] | None = None
 
     key_dim: int | None
     model_dim: int | None = None

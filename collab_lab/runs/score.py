@@ -215,6 +215,7 @@ def translation(run: Run, config: DictConfig, trained: Trained, subset: str) -> 
         "hypotheses": run.translations.name,
         "beam": generation.beam,
         "lenpen": float(generation.lenpen),
+        "generation": {k: v for k, v in generation.items() if v != vars(GenerationConfig).get(k)},
     }
 
 
