@@ -34,6 +34,7 @@ from collab_lab.runs.score import (
     check_generation,
     check_test_set,
     manifest_hash,
+    method_of,
     task_of,
     translation,
     translation_scores,
@@ -371,6 +372,17 @@ def test_a_model_is_not_taken_for_another(tmp_path: Path) -> None:
     overrides = [f"hydra.searchpath=['file://{tmp_path}']", "model=choice(latent)"]
     with refusing("Hydra would read"):
         plan(config_folder() / "experiment" / "decide.yaml", overrides)
+
+
+@pytest.mark.parametrize("choice", ["model=concatenated", "model=choice(concatenated)"])
+def test_a_kind_has_one_name(choice: str) -> None:
+    """Whether the sweep varies the model or not; a name that is given stays."""
+    experiment, seed = config_folder() / "experiment", "common.seed=choice(1)"
+    (job,) = plan(experiment / "multi30k.yaml", [choice, seed, "model.key_dim=choice(32)"])
+    assert method_of(job.config, job.overrides) == "concatenated"
+    assert "hydra" not in job.config
+    (job,) = plan(experiment / "decide.yaml", [seed])
+    assert method_of(job.config, job.overrides) == "standard"
 
 
 def test_options_with_which_a_run_would_not_translate(run: Run) -> None:
