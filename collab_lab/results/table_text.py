@@ -50,9 +50,11 @@ HEADINGS = {
     "valid_loss": "validation loss (criterion, bits)",
     "valid_nats": "validation loss (nats/token)",
     "train_seconds": "training, seconds",
+    "train_threads": "training, threads",
+    "train_jobs": "training, runs at a time",
     "translate_seconds": "translation, seconds",
-    "threads": "threads",
-    "jobs": "runs at a time",
+    "translate_threads": "translation, threads",
+    "translate_jobs": "translation, runs at a time",
 }
 #: Shorter ones for LaTeX.
 SHORT = {

@@ -119,10 +119,12 @@ def test_latex_fits_in_a_column(tmp_path: Path) -> None:
 
 def test_times_are_a_column_where_they_are_asked_for(tmp_path: Path) -> None:
     write_run(tmp_path, "collab", 64)
-    columns = ("train_seconds", "translate_seconds", "threads", "jobs")
+    columns = ("train_seconds", "translate_seconds", "train_threads", "translate_jobs")
     table = read_table([tmp_path], columns=columns)
     assert main_cells(table)[1][0][3:] == ["-"] * 4
-    timed = Row(64, "collab", pd.DataFrame({"train_seconds": [3601.4, 3599.0], "threads": [1, 1]}))
+    timed = Row(
+        64, "collab", pd.DataFrame({"train_seconds": [3601.4, 3599.0], "train_threads": [1, 1]})
+    )
     assert [cell(table, timed, name) for name in columns] == ["3,600 ± 2", "", "1", ""]
     with refusing("--columns"):
         main([str(tmp_path), "--columns", "train_second"])
