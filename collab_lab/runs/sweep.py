@@ -149,7 +149,8 @@ def _jobs(name: str, overrides: list[str]) -> Iterator[Job]:
     names: set[str] = set()
     for varied, fixed in bar("runs", list(combinations(overrides))):
         try:
-            config = compose(name, [*fixed, *(f"{k}={v}" for k, v in varied.items())])
+            words = [*fixed, *(f"{k}={v}" for k, v in varied.items())]
+            config = named(compose(name, words, return_hydra_config=True))
         except ValueError as error:  # a group set to null
             raise UserError(f"Hydra says: {error}") from error
         limit_lengths(config)
@@ -162,6 +163,19 @@ def _jobs(name: str, overrides: list[str]) -> Iterator[Job]:
             raise UserError(f"two runs are called {job.name}", todo="vary fewer options")
         names.add(job.name)
         yield job
+
+
+def named(config: DictConfig) -> DictConfig:
+    """A run's configuration without Hydra's; its method is its file of ``model/`` if none is given.
+
+    So rows of a table have one name whether a sweep varies ``model`` or all runs have one.
+    """
+    kind = config.hydra.runtime.choices.get("model")
+    with open_dict(config):
+        del config["hydra"]
+        if kind and "method" not in config:
+            config["method"] = kind
+    return config
 
 
 def combinations(overrides: list[str]) -> Iterator[tuple[dict[str, str], list[str]]]:

@@ -96,6 +96,7 @@ def test_scores_are_complete(finished: Path) -> None:
     assert (found["key_dim"], found["heads"], found["seed"], found["epochs"]) == (8, 2, 1, 3)
     assert found["averaged"] == ["checkpoint2.pt", "checkpoint3.pt"]
     assert (found["beam"], found["sentences"]) == (2, 50)
+    assert found["generation"].items() >= {"beam": 2, "max_len_b": 10}.items()
     assert found["reference"] == "raw/test.de", "in the data folder, wherever that is"
     assert found["bleu_signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a")
     assert scores(finished)["key_dim-16"]["parameters"] > found["parameters"]

@@ -34,6 +34,7 @@ from collab_lab.runs.score import (
     check_generation,
     check_test_set,
     manifest_hash,
+    method_of,
     task_of,
     translation,
     translation_scores,
@@ -390,6 +391,17 @@ def test_the_limit_of_a_length_in_a_sweep(tmp_path: Path) -> None:
         generation = job.config.generation
         limits.append((generation.max_len_a, generation.max_len_b))
     assert limits == [(2.0, 20), (0, 200), (0.5, 200)]
+
+
+@pytest.mark.parametrize("choice", ["model=concatenated", "model=choice(concatenated)"])
+def test_a_kind_has_one_name(choice: str) -> None:
+    """Whether the sweep varies the model or not; a name that is given stays."""
+    experiment, seed = config_folder() / "experiment", "common.seed=choice(1)"
+    (job,) = plan(experiment / "multi30k.yaml", [choice, seed, "model.key_dim=choice(32)"])
+    assert method_of(job.config, job.overrides) == "concatenated"
+    assert "hydra" not in job.config
+    (job,) = plan(experiment / "decide.yaml", [seed])
+    assert method_of(job.config, job.overrides) == "standard"
 
 
 def test_options_with_which_a_run_would_not_translate(run: Run) -> None:
