@@ -35,10 +35,13 @@ class UserError(Exception):
 
 
 def reject_unused(reason: str, **arguments: object) -> None:
-    """Raise UserError for the first argument that is given, not None, where none has an effect."""
+    """Raise UserError for the first argument that is given, not None, where none has an effect.
+
+    Names of arguments stand in backquotes: commands put those of their options in their places.
+    """
     for name, value in arguments.items():
         if value is not None:
-            raise UserError(f"--{name.replace('_', '-')} {reason}")
+            raise UserError(reason, name if "`" in name else f"`{name}`")
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
+from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 from collab_common import ATTENTION_TYPES, AttentionType
@@ -12,7 +13,7 @@ from collab_lab.conversion.converter import Converter, check, chosen_bits, chose
 from collab_lab.conversion.kinds import TARGETS, Collaborative, GroupedQuery, Latent, Narrower
 from collab_lab.metrics.loss import mean_bits
 from collab_lab.pricing.bits import Point
-from collab_lab.pricing.heads import head_prices
+from collab_lab.pricing.heads import head_noises, head_prices
 from collab_lab.pricing.statistics import Statistics, collect, matched
 from collab_lab.pruning import choices, surgery
 from collab_lab.pruning.surgery import Retained
@@ -34,7 +35,8 @@ class Prices(NamedTuple):
     """What the parts of a model are worth, in bits per target token.
 
     Attributes:
-        statistics: of each attention with heads; ``convert`` and ``prune`` take them.
+        statistics: of each attention with heads; ``convert``, ``prune`` and ``advise`` take them,
+            and :mod:`.pricing.stored` writes and reads them.
         converters: by kind of heads: latent, own (a shared key, own queries), grouped-query,
             headsize (the same heads, for the bits of their cache).
         impossible: by kind, why the model cannot have such heads.
@@ -46,9 +48,26 @@ class Prices(NamedTuple):
     impossible: dict[str, str]
     sentences: int
 
+    def __repr__(self) -> str:
+        heads = [(price, str(a)) for a in self.statistics for price in self.heads(a)]
+        kinds = ", ".join([*self.converters, *(f"no {kind}" for kind in self.impossible)])
+        read = f"from {self.sentences} sentences"
+        return (
+            f"prices of {len(self.statistics)} attentions, {read}: {kinds}\n"
+            f"removed heads: {min(heads)[0]:.2g} bits ({min(heads)[1]}) to {max(heads)[0]:.2g} "
+            f"({max(heads)[1]})"
+        )
+
     def heads(self, attention: Attention) -> list[float]:
         """The price of removing each head alone."""
         return head_prices(attention.module, self.statistics[attention])
+
+    def noises(self, attention: Attention) -> list[float]:
+        """The standard error of each of these prices, from two halves of the sentences.
+
+        NaN if there was a single sentence.
+        """
+        return head_noises(attention.module, self.statistics[attention])
 
     def sizes(self, attention: Attention, bits: int = 0) -> dict[str, list[Point]]:
         """By kind of heads, costs and prices at up to 16 sizes, ascending to the exact one.
@@ -73,7 +92,7 @@ def prices(model: Trained, *, subset: str = "train", sentences: int = 1000) -> P
     Raises:
         UserError: the model has no heads, or no sentence is short enough.
     """
-    batches = samples(model, subset, sentences)
+    batches = read(model, subset, sentences)
     statistics = collect(model, batches)
     converters, impossible = {}, {}
     for kind, target in PRICED.items():
@@ -95,6 +114,13 @@ class Converted(NamedTuple):
     sizes: dict[Attention, int]
     prices: dict[Attention, float]
     bits: dict[Attention, int]
+
+    def __repr__(self) -> str:
+        rounded = f"; bits: {in_order(self.bits)}" if self.bits else ""
+        return (
+            f"{self.model.arch}, price: {self.price:.4f} bits per target token\n"
+            f"sizes: {in_order(self.sizes) or 'as they are'}{rounded}"
+        )
 
     @property
     def price(self) -> float:
@@ -140,32 +166,31 @@ def convert(
         UserError: the model has no counterpart, a size or share is out of range, the statistics
             are of another model, or an argument has no effect.
     """
-    if to not in TARGETS:
-        raise UserError(f"{to!r} is none of {', '.join(TARGETS)}", "--to")
+    if to not in [*TARGETS]:
+        raise UserError(f"{to!r} is none of {', '.join(TARGETS)}", "`to`")
     if query_mixing not in (None, *QUERY_MIXINGS):
         problem = f"{query_mixing!r} is none of {', '.join(QUERY_MIXINGS)}"
-        raise UserError(problem, "--query-mixing")
+        raise UserError(problem, "`query_mixing`")
     if to != "collab":
-        reject_unused("needs --to collab", query_mixing=query_mixing)
+        reject_unused("needs `to` collab", query_mixing=query_mixing)
     target = Collaborative(query_mixing or "own") if to == "collab" else TARGETS[to]()
-    named = {type_: value for type_, value in (by_type or {}).items() if value is not None}
-    if unknown := sorted({*named} - {*ATTENTION_TYPES}):
-        raise UserError(f"{unknown[0]!r} is none of {', '.join(ATTENTION_TYPES)}", "by_type")
+    named = sizes_by_type(by_type)
     if target.one_size:
-        options = {f"{target.size_option}_in_{type_}": value for type_, value in named.items()}
-        reject_unused("does not go with --to headsize: give --key-dim", **options)
+        given = {f"`by_type[{type_}]`": value for type_, value in named.items()}
+        reject_unused("does not go with `to` headsize: give `size`", **given)
     if (size is not None or bool(named)) + (cache is not None) != 1:
-        option = f"--{target.size_option.replace('_', '-')}"
-        raise UserError(f"give either --cache or sizes ({option} or {option}-in-TYPE)")
-    if cache is not None and not 0 <= cache <= 1:
-        raise UserError(f"must be a number from 0 to 1, not {cache!r}", "--cache")
+        raise UserError("give either `cache` or sizes (`size` or `by_type`)")
+    check_whole(size=size)
+    if not (cache is None or (isinstance(cache, Real) and 0 <= cache <= 1)):
+        raise UserError(f"must be a number from 0 to 1, not {cache!r}", "`cache`")
+    check_model(model)
     check(model, target)
     bits = None if cache_bits == "auto" else chosen_bits(cache_bits, model)
     sizes = chosen_sizes(size, named, model, target) if cache is None else {}
     if cache is None and not (sizes or bits):
         todo = "every size is 0: give at least one"
         raise UserError("no attention is left to convert", model.path, todo)
-    batches = samples(model, subset, sentences)
+    batches = read(model, subset, sentences)
     found = collect(model, batches) if statistics is None else statistics
     converter = Converter(model, target, found)
     if cache is not None:
@@ -187,6 +212,18 @@ class Pruned(NamedTuple):
     model: Trained
     retained: Retained
     price: float | None
+
+    def __repr__(self) -> str:
+        price = "" if self.price is None else f", price: {self.price:.4f} bits per target token"
+        layers = {
+            type_: " / ".join(" ".join(map(str, heads)) or "-" for heads in of_type)
+            for type_, of_type in self.retained.items()
+            if of_type
+        }
+        return (
+            f"{self.model.arch}{price}\n"
+            f"heads: {', '.join(f'{type_} {heads}' for type_, heads in layers.items())}"
+        )
 
 
 def prune(
@@ -232,21 +269,28 @@ def prune(
         reason = "has no effect where the heads are given"
         reject_unused(reason, types=types, random=random, same_on_each_side=same)
     if same:
-        reject_unused("contradicts --same-on-each-side", keep=keep, types=types)
+        reject_unused("contradicts `same_on_each_side`", keep=keep, types=types)
     if retained is not None or random is not None:
         reject_unused("is of the choice by price", statistics=statistics)
+    check_whole(number=number, keep=keep, random=random)
+    check_model(model)
     surgery.check_heads(model)
+    if retained is not None:
+        check_lists(retained)
     named = ATTENTION_TYPES if types is None else types
+    if isinstance(named, str) or not {*named} <= {*ATTENTION_TYPES}:
+        problem = f"must be a list of some of {', '.join(ATTENTION_TYPES)}, not {types!r}"
+        raise UserError(problem, "`types`")
     heads = {type_: model.heads.get(type_, []) for type_ in named}
     for type_ in types or ():
         if not heads[type_]:
-            raise UserError(f"the model has no {type_} attention", model.path, "--types")
+            raise UserError(f"the model has no {type_} attention", model.path, "change `types`")
     counts = [*chain.from_iterable(heads.values())]
     few = keep is not None and not 1 <= keep <= min(counts, default=0)
     if few or not 0 <= (number or 0) <= sum(counts):
         asked = f"remove {number} heads" if keep is None else f"keep {keep} heads of each"
         raise UserError(f"cannot {asked}: it has {heads} by layer", model.path)
-    batches, whole, price = samples(model, subset, sentences), choices.without_gates(model), None
+    batches, whole, price = read(model, subset, sentences), choices.without_gates(model), None
     if retained is None:
         if random is not None:
             order = choices.random_removals(model, random)
@@ -270,5 +314,78 @@ def validation_loss(model: Trained, batches: Sequence[Mapping[str, Any]] | None 
 
     Args:
         batches: other sentences, as :func:`.checkpoint.samples` returns them.
+
+    Raises:
+        UserError: there are no sentences, or no validation set.
     """
-    return mean_bits(model.model, samples(model, "valid") if batches is None else batches)
+    check_model(model)
+    batches = read(model, "valid", None) if batches is None else batches
+    if not batches:
+        raise UserError("hold no sentence", "`batches`")
+    return mean_bits(model.model, batches)
+
+
+# ---- arguments -----------------------------------------------------------------------------------
+
+
+def read(model: Trained, subset: str, sentences: int | None) -> list[dict[str, Any]]:
+    """Sentences of a subset, spread evenly, or all; UserError for a subset that does not exist."""
+    check_model(model)
+    check_whole(sentences=sentences)
+    if sentences is not None and sentences < 1:
+        raise UserError(f"must be a whole number above 0, not {sentences}", "`sentences`")
+    try:
+        return samples(model, subset, sentences)
+    except FileNotFoundError as error:  # fairseq's
+        raise UserError(f"{subset!r} is no subset of {model.cfg.task.data}", "`subset`") from error
+
+
+def check_model(model: Any) -> None:
+    """Raise UserError for what is no opened checkpoint."""
+    if not isinstance(model, Trained):
+        raise UserError(f"must be what open_model returns, not {model!r:.60}", "`model`")
+
+
+def check_whole(**arguments: Any) -> None:
+    """Raise UserError for the first argument that is given, and no whole number."""
+    for name, value in arguments.items():
+        if value is not None and (isinstance(value, bool) or not isinstance(value, Integral)):
+            raise UserError(f"must be a whole number, not {value!r}", f"`{name}`")
+
+
+def sizes_by_type(given: Any) -> dict[AttentionType, int | str]:
+    """The sizes that are given by attention type; UserError for what is no size."""
+    if not isinstance(given, Mapping | None):
+        raise UserError(f'must be such as {{"cross": 64}}, not {given!r}', "`by_type`")
+    named = {type_: value for type_, value in (given or {}).items() if value is not None}
+    for type_, value in named.items():
+        if type_ not in ATTENTION_TYPES:
+            raise UserError(f"{type_!r} is none of {', '.join(ATTENTION_TYPES)}", "`by_type`")
+        if isinstance(value, bool) or not isinstance(value, Integral | str):
+            problem = f'must be a number, or one per layer in a text ("64,32"), not {value!r}'
+            raise UserError(problem, f"`by_type[{type_}]`")
+    return named
+
+
+def check_lists(retained: Any) -> None:
+    """Raise UserError unless these are numbers by attention type and layer."""
+    try:
+        numbers = [head for layers in retained.values() for layer in layers for head in layer]
+    except (AttributeError, TypeError):
+        numbers = [None]
+    if not all(isinstance(number, Integral) for number in numbers):
+        wanted = 'numbers by type and layer, such as {"cross": [[0, 2], [1]]}'
+        raise UserError(f"must be {wanted}, not {retained!r}", "`retained`")
+
+
+# ---- in two lines --------------------------------------------------------------------------------
+
+
+def in_order(values: Mapping[Attention, Any]) -> str:
+    """Values by attention type and layer: ``decoder 64 32, cross 96 64``."""
+    types = {type_: [a for a in values if a.type == type_] for type_ in ATTENTION_TYPES}
+    return ", ".join(
+        f"{type_} {' '.join(str(values[a]) for a in found)}"
+        for type_, found in types.items()
+        if found
+    )

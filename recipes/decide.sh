@@ -48,8 +48,8 @@ options() {
         own | full | diagonal) echo model=collab model.key_dim=$((WIDTH / 4)) model.query_mixing="$1" ;;
         grouped-2) echo model=grouped_query model.key_value_heads=$((HEADS / 2)) ;;
         grouped-4) echo model=grouped_query model.key_value_heads=$((HEADS / 4)) ;;
-        latent-4) echo model=latent model.latent_dim=$((WIDTH / 2)) model.latent_dim_in_encoder="$WIDTH" ;;
-        latent-8) echo model=latent model.latent_dim=$((WIDTH / 4)) model.latent_dim_in_encoder="$WIDTH" ;;
+        latent-4) echo model=latent model.latent_dim=$((WIDTH / 2)) model.latent_dim_in_encoder="'0'" ;;
+        latent-8) echo model=latent model.latent_dim=$((WIDTH / 4)) model.latent_dim_in_encoder="'0'" ;;
         normalised-4) echo model=latent model.latent_dim=$((WIDTH / 2)) model.latent_dim_in_encoder="'0'" model.latent_norm=true ;;
     esac
 }
@@ -97,8 +97,8 @@ for seed in ${SEEDS//,/ }; do
     convert bytes-16 reparametrize --to latent --cache 0.0625
     convert bits-8 reparametrize --to headsize --cache 0.53125 --cache-bits 8
     convert bits-4 reparametrize --to headsize --cache 0.28125 --cache-bits 4
-    convert even-4 reparametrize --to latent --latent-dim $((WIDTH / 2)) --latent-dim-in-encoder "$WIDTH"
-    convert even-8 reparametrize --to latent --latent-dim $((WIDTH / 4)) --latent-dim-in-encoder "$WIDTH"
+    convert even-4 reparametrize --to latent --latent-dim $((WIDTH / 2)) --latent-dim-in-encoder 0
+    convert even-8 reparametrize --to latent --latent-dim $((WIDTH / 4)) --latent-dim-in-encoder 0
     convert own-4 reparametrize --cache 0.625 --cache-bits none
     convert own-8 reparametrize --cache 0.5625 --cache-bits none
     convert grouped-2 reparametrize --to grouped-query --cache 0.5 --cache-bits none

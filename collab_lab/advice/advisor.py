@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,18 +25,19 @@ from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
 from collab_common.progress import bar
 from collab_lab.advice import RESOURCES
+from collab_lab.api import check_model, read
 from collab_lab.conversion.converter import Converter, joined, spelled
 from collab_lab.conversion.kinds import TARGETS, Target
-from collab_lab.metrics.cost import totals, whole
+from collab_lab.metrics.cost import standard_costs, totals
 from collab_lab.metrics.loss import sentence_losses
 from collab_lab.metrics.significance import Gain, gain_per_unit
-from collab_lab.pricing.bits import Point, own_bits, point
-from collab_lab.pricing.statistics import Statistics, collect
+from collab_lab.pricing.bits import Point, point
+from collab_lab.pricing.statistics import Statistics, collect, matched, own_bits
 from collab_lab.pruning.choices import removals, without, without_gates
 from collab_lab.pruning.surgery import check_heads, check_retained, pruned
 from collab_lab.refit import refit
 from collab_lab.trained.attentions import Attention
-from collab_lab.trained.checkpoint import Trained, samples
+from collab_lab.trained.checkpoint import Trained
 
 #: Candidates that are built and measured.
 MEASURED = 3
@@ -78,6 +80,10 @@ class Final(NamedTuple):
     shares: dict[str, float]
     bits: Any
 
+    def __repr__(self) -> str:
+        loses = f"loses {self.lost.mean:+.4f} bits per target token, predicted {self.price:+.4f}"
+        return f"{self.name}: {loses}; {spelled(self.shares)}\n{' '.join(self.command[1])}"
+
 
 class Advice(NamedTuple):
     """The measured candidates, the best prediction first.
@@ -95,6 +101,11 @@ class Advice(NamedTuple):
     rejected: dict[str, str]
     answer: Final | None
 
+    def __repr__(self) -> str:
+        losses = ", ".join(f"{final.name} {final.lost.mean:+.4f}" for final in self.finals)
+        answer = self.answer.name if self.answer else "none loses little enough"
+        return f"answer: {answer}\nbits lost per target token: {losses}"
+
 
 def advise(
     trained: Trained,
@@ -102,29 +113,36 @@ def advise(
     most: float = 0.05,
     subset: str = "train",
     sentences: int = 1000,
+    *,
+    statistics: Priced | None = None,
 ) -> Advice:
     """Price, build, measure, choose.
 
     Args:
         shares: of the costs cache and parameters, each above 0 and below 1.
         most: largest loss allowed, in bits per target token.
-        subset, sentences: of the pass.
+        subset, sentences: of the pass and of the fit.
+        statistics: of :func:`.prices` of this model; default: a pass over the sentences.
 
     Raises:
         UserError: no candidate meets the targets, or one is out of range.
     """
-    fits = {*shares} <= {*RESOURCES} and all(0 < share < 1 for share in shares.values())
-    if not (shares and fits and most >= 0):
-        problem = f"{dict(shares)} with at most {most} bits lost is no target"
+    check_model(trained)
+    fits = isinstance(shares, Mapping) and {*shares} <= {*RESOURCES}
+    numbers = [*shares.values(), most] if fits else []
+    fits = fits and all(isinstance(number, Real) for number in numbers)
+    if not (shares and fits and most >= 0 and all(0 < share < 1 for share in shares.values())):
+        problem = f"{shares!r} with at most {most!r} bits lost is no target"
         todo = f"give shares of {', '.join(RESOURCES)} above 0 and below 1, and bits from 0 up"
         raise UserError(problem, todo=todo)
-    trained = without_gates(trained)
-    model_costs, now = whole(trained.model), totals(trained.model)
+    statistics = statistics if statistics is None else matched(statistics, trained)
+    model_costs, now = standard_costs(trained.model), totals(trained.model)
     if all(now[name] <= share * model_costs[name] for name, share in shares.items()):
         raise UserError(f"has {spelled(shares)} already", trained.path, "give smaller shares")
-    valid = samples(trained, "valid")  # before the pass: a set that is missing fails at once
-    batches = samples(trained, subset, sentences)
-    proposed, rejected = candidates(trained, collect(trained, batches), shares)
+    valid = read(trained, "valid", None)  # before the pass: a set that is missing fails at once
+    batches = read(trained, subset, sentences)
+    found = collect(trained, batches) if statistics is None else statistics
+    proposed, rejected = candidates(trained, found, shares)
     before, tokens = _bits(trained, valid)
     finals = list[Final]()
     for candidate in bar("candidates", sorted(proposed, key=lambda c: c.price)):
@@ -233,7 +251,7 @@ def fewer_heads(name: str, trained: Trained, statistics: Priced, shares: Shares)
     check_heads(trained)
     types = ("decoder", "cross") if shares.keys() == {"cache"} else ATTENTION_TYPES
     order = removals({a: of_it for a, of_it in statistics.items() if a.type in types})
-    costs, costs_left, removed = whole(trained.model), totals(trained.model), 0
+    costs, costs_left, removed = standard_costs(trained.model), totals(trained.model), 0
     numbers = {attention: attention.module.num_heads for attention in statistics}
     budgets = {resource: int(share * costs[resource]) for resource, share in shares.items()}
     while any(costs_left[resource] > budgets[resource] for resource in budgets):
@@ -252,7 +270,8 @@ def fewer_heads(name: str, trained: Trained, statistics: Priced, shares: Shares)
     words += (
         [] if types == ATTENTION_TYPES else ["--types", *(t for t in types if trained.heads[t])]
     )
-    return Candidate(name, price, ("prune", words), lambda: (pruned(trained, retained), price))
+    whole = without_gates(trained)
+    return Candidate(name, price, ("prune", words), lambda: (pruned(whole, retained), price))
 
 
 def costs_of_heads(attention: Attention, number: int) -> Point:

@@ -40,7 +40,7 @@ Shapes: ``B`` rows of a batch, ``H`` heads, ``T`` queries, ``S`` keys.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
@@ -99,6 +99,7 @@ class Relevance:
         inputs = [x for name, x in self.model.named_parameters() if name.endswith(".bias")]
         with (
             torch.enable_grad(),
+            requiring_gradients(inputs),
             rules(self.model),
             embeddings(self.model, inputs),
             shared_relevance(self.model, inputs),
@@ -184,6 +185,19 @@ def shared_relevance(model: nn.Module, inputs: list[Tensor]) -> Iterator[None]:
 
     with hooked(model, called), hooked(model, weighed), hooked(model, joined):
         yield
+
+
+@contextmanager
+def requiring_gradients(parameters: Sequence[Tensor]) -> Iterator[None]:
+    """Within it, frozen parameters have gradients, too."""
+    frozen = [parameter for parameter in parameters if not parameter.requires_grad]
+    for parameter in frozen:
+        parameter.requires_grad_()
+    try:
+        yield
+    finally:
+        for parameter in frozen:
+            parameter.requires_grad_(False)
 
 
 @contextmanager

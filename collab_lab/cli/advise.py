@@ -48,6 +48,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="largest increase of the validation loss, in bits per target token (default: 0.05)",
     )  # fmt: skip
     options.add_pass(parser)
+    options.add_prices(parser)
     return parser
 
 
@@ -56,7 +57,8 @@ def command(final: Final, args: argparse.Namespace, stem: Path) -> str:
     out = stem.with_name(f"{stem.name}_{re.sub(r'[^a-z0-9]+', '-', final.name)}.pt")
     name, chosen = final.command
     words = [name, str(args.checkpoint), str(args.data), *chosen]
-    for option, usual in (("subset", "train"), ("sentences", 1000), ("user_dir", None)):
+    usual_values = {"subset": "train", "sentences": 1000, "prices": None, "user_dir": None}
+    for option, usual in usual_values.items():
         if (value := getattr(args, option)) != usual:
             words += [f"--{option.replace('_', '-')}", str(value)]
     return shlex.join(["fairseq-collab", *words, *["--cpu"] * args.cpu, "--out", str(out)])
@@ -77,7 +79,8 @@ def lines(advice: Advice, args: argparse.Namespace, stem: Path) -> Iterator[str]
     yield "\nLosses are increases in bits per target token, without training; the given model has"
     yield f"{advice.bits:.4f}. Costs are shares: of the given model's parameters, and of the bytes "
     yield "of a 16-bit KV cache of standard heads."
-    yield f"Predicted on {read} sentences of {args.subset}, measured on {valid} of valid."
+    source = f"by {args.prices}" if args.prices else f"on {read} sentences of {args.subset}"
+    yield f"Predicted {source}, measured on {valid} of valid."
     losses = ((final.name, final.price, final.lost.mean) for final in advice.finals)
     yield from options.loss_warnings(args, losses)
     if answer and answer is not best:
@@ -111,7 +114,8 @@ def main(argv: Sequence[str]) -> int:
     trained = options.model(args)
     from collab_lab import advise
 
-    advice = advise(trained, dict(args.want), args.max_loss, args.subset, args.sentences)
+    given = {"statistics": options.statistics(args, trained)}
+    advice = advise(trained, dict(args.want), args.max_loss, args.subset, args.sentences, **given)
     text = "\n".join([*lines(advice, args, stem), ""])
     args.out.mkdir(parents=True, exist_ok=True)
     model.unlink(missing_ok=True)  # of other settings, with --force

@@ -69,7 +69,16 @@ def main(argv: list[str] | None = None) -> int:
     # Sizes of dictionaries and data, whenever one is opened; advice to install tensorboardX.
     for chatty in ("fairseq.tasks", "fairseq.data"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
-    return run(f"{prog} {name}", lambda: importlib.import_module(module_of(name)).main(arguments))
+    return run(f"{prog} {name}", lambda: called(name, arguments))
+
+
+def called(name: str, arguments: list[str]) -> int:
+    """Run the command of this name; its errors name options."""
+    from collab_lab.cli.options import spelled
+
+    with spelled(statistics="prices"):
+        status: int = importlib.import_module(module_of(name)).main(arguments)
+    return status
 
 
 def module_of(name: str) -> str:

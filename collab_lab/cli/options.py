@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +19,8 @@ from collab_common.provenance import circumstances
 if TYPE_CHECKING:
     import torch
 
+    from collab_lab.pricing.statistics import Statistics
+    from collab_lab.trained.attentions import Attention
     from collab_lab.trained.checkpoint import Trained
 
 DATA = "data folder that fairseq-preprocess wrote"
@@ -104,6 +108,20 @@ def add_pass(parser: ArgumentParser, check: str | None = None) -> None:
         parser.add_argument("--check", action="store_true", help=check)
 
 
+def add_prices(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--prices", type=Path, metavar="DIR",
+        help="prices that fairseq-collab prices wrote of this model, in place of a pass",
+    )  # fmt: skip
+
+
+def statistics(args: Namespace, model: Trained) -> dict[Attention, Statistics] | None:
+    """Those behind ``--prices``, if it is given; UserError for those of another model."""
+    from collab_lab.pricing import stored
+
+    return None if args.prices is None else stored.read(args.prices, model)
+
+
 def validation(
     args: Namespace, before: Trained
 ) -> Callable[[Trained, float | None], Sequence[str]]:
@@ -176,6 +194,28 @@ def device(args: Namespace) -> torch.device:
 def provenance(command: str, argv: Sequence[str], cpu: bool = True) -> dict[str, Any]:
     """What a file of results says of its origin."""
     return {"command": shlex.join(["fairseq-collab", command, *argv]), **circumstances(cpu)}
+
+
+@contextmanager
+def spelled(**names: str) -> Iterator[None]:
+    """Within it, errors name options where Python's functions name arguments, in backquotes.
+
+    Args:
+        names: options of arguments that have other names: ``size="key_dim"``.
+    """
+
+    def option(match: re.Match[str]) -> str:
+        of_types = match[1] == "by_type"
+        name = names.get(match[1], match[1]) + f"_{match[2] or 'TYPE'}" * of_types
+        return f"--{name.replace('_', '-')}"
+
+    try:
+        yield
+    except UserError as error:
+        for part in ("problem", "where", "todo"):
+            if isinstance(text := getattr(error, part), str):
+                setattr(error, part, re.sub(r"`(\w+)(?:\[(\w+)\])?`", option, text))
+        raise
 
 
 def reject(parser: ArgumentParser, args: Namespace, names: Iterable[str], reason: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from collab_common.errors import UserError
 from collab_common.files import sha256, write_atomic, write_json
 from collab_lab.cli import options
+from collab_lab.pricing import STATISTICS
 
 if TYPE_CHECKING:
     from collab_lab.api import Prices
@@ -37,7 +39,8 @@ def build_parser() -> argparse.ArgumentParser:
         "prices",
         "Predict what every narrower key, latent, group and missing head of a trained transformer "
         "costs: the expected increase of the loss in bits per target token, from one forward and "
-        "backward pass. Writes prices.json and prices.md.",
+        "backward pass. Writes prices.json, prices.md, and statistics.pt, which prune, "
+        "reparametrize and advise take with --prices in place of a pass.",
         "example: fairseq-collab prices average.pt data-bin --check --out prices",
     )
     options.add_model(parser)
@@ -48,9 +51,10 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str]) -> int:
     args = build_parser().parse_args(argv)
-    options.check_new(args, args.out / NUMBERS)
+    options.check_new(args, args.out / NUMBERS, args.out / STATISTICS)
     model = options.model(args)
     from collab_lab import prices
+    from collab_lab.pricing import stored
     from collab_lab.trained.checkpoint import samples
     from fairseq_collab.attention.rounding import BITS
 
@@ -65,6 +69,7 @@ def main(argv: Sequence[str]) -> int:
             "type": a.type,
             "layer": a.layer,
             "heads": priced.heads(a),
+            "noises": [None if math.isnan(noise) else noise for noise in priced.noises(a)],
             "sizes": points(priced.sizes(a)),
             **{
                 f"{bits} bits": points(priced.sizes(a, bits))
@@ -90,11 +95,12 @@ def main(argv: Sequence[str]) -> int:
         content |= checks(model, priced, valid, read)
         losses = ((c["change"], c["price"], c["measured"]) for c in content["checks"])
         content["warnings"] = options.loss_warnings(args, losses)
+    stored.write(priced.statistics, model, args.out)
     write_json(args.out / NUMBERS, content)
     printed = summary(content)
     write_atomic(args.out / PAGE, f"# Prices of {args.checkpoint.name}\n\n{printed}\n")
     print("\n".join([printed, *content["warnings"]]))
-    print(f"{args.out}: {NUMBERS} and {PAGE}")
+    print(f"{args.out}: {NUMBERS}, {PAGE}, and {STATISTICS} for --prices of other commands")
     return 0
 
 
@@ -145,14 +151,14 @@ def summary(content: Mapping[str, Any]) -> str:
             f"{TYPE_NAMES[one['type']]} {one['layer']}",
             *(num(price_at(one["sizes"].get(kind), 1 / 4), ".4f") for kind in kinds),
             *(num(price_at(one.get(f"{bits} bits", {}).get("headsize")), ".4f") for bits in BITS),
-            num(min(one["heads"], default=None), ".4f"),
-            num(max(one["heads"], default=None), ".4f"),
+            *(price_of_head(one, choose) for choose in (min, max)),
         ]
         for one in content["attentions"]
     ]
     lines = [
         f"Expected rise of the loss in bits per target token, from {content['sentences']} "
-        f"sentences of {content['subset']}, {content['seconds']:.0f} seconds:\n",
+        f"sentences of {content['subset']}, {content['seconds']:.0f} seconds (±: standard error, "
+        "from two halves of the sentences):\n",
         grid([*titles, *rounded, "cheapest head", "most expensive head"], rows),
     ]
     if content["checks"]:
@@ -163,6 +169,15 @@ def summary(content: Mapping[str, Any]) -> str:
         lines.append(f"\nBits lost on the validation set ({content['valid_bits']:.4f} before):\n")
         lines.append(grid(["change", "predicted", "measured"], checks))
     return "\n".join(lines)
+
+
+def price_of_head(prices: Mapping[str, Any], choose: Callable[..., Any]) -> str:
+    """The least or largest price of an attention's heads, with its standard error."""
+    pairs = zip(prices["heads"], prices["noises"], strict=True)
+    price, noise = choose(pairs, key=lambda pair: pair[0], default=(None, None))
+    from collab_lab.results.render import num
+
+    return num(price, ".4f") + ("" if noise is None else f" ± {noise:.4f}")
 
 
 def price_at(curve: Any, share: float = 1) -> float | None:

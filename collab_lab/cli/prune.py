@@ -59,6 +59,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--random", type=int, metavar="SEED", help="remove random heads, not those of least price"
     )
     options.add_pass(parser, check="measure the validation loss before and after")
+    options.add_prices(parser)
     return parser
 
 
@@ -109,6 +110,7 @@ def main(argv: Sequence[str]) -> int:
 
     check_heads(model)
     chosen, validation = choice(args, model), options.validation(args, model)
+    chosen["statistics"] = options.statistics(args, model)
     read = {"subset": args.subset, "sentences": args.sentences}
     result, retained, price = prune(model, **chosen, **read)
     checked = validation(result, price)

@@ -42,6 +42,7 @@ def build_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     _add_sizes(parser)
     options.add_pass(parser, check="measure the validation loss before and after")
+    options.add_prices(parser)
     return parser
 
 
@@ -99,17 +100,19 @@ def main(argv: Sequence[str]) -> int:
     from collab_lab.trained.configuration import fine_tuning, write_configuration
 
     validation = options.validation(args, model)
-    result, sizes, prices, bits = convert(
-        model,
-        args.to,
-        getattr(args, of_kind),
-        by_type={type_: getattr(args, f"{of_kind}_in_{type_}") for type_ in ATTENTION_TYPES},
-        cache=args.cache,
-        query_mixing=args.query_mixing,
-        cache_bits=args.cache_bits,
-        subset=args.subset,
-        sentences=args.sentences,
-    )
+    with options.spelled(size=of_kind, by_type=f"{of_kind}_in"):
+        result, sizes, prices, bits = convert(
+            model,
+            args.to,
+            getattr(args, of_kind),
+            by_type={type_: getattr(args, f"{of_kind}_in_{type_}") for type_ in ATTENTION_TYPES},
+            cache=args.cache,
+            query_mixing=args.query_mixing,
+            cache_bits=args.cache_bits,
+            statistics=options.statistics(args, model),
+            subset=args.subset,
+            sentences=args.sentences,
+        )
     price = sum(prices.values())
     checked = validation(result, price)
     result.model.cpu()

@@ -17,9 +17,9 @@ from collab_common import AttentionType
 from collab_common.errors import UserError, reject_unused
 from collab_common.progress import bar
 from collab_lab.conversion.kinds import Target
-from collab_lab.metrics.cost import totals, whole
-from collab_lab.pricing.bits import Point, TrainedAttention, cheapest, own_bits, point
-from collab_lab.pricing.statistics import Statistics, matched
+from collab_lab.metrics.cost import standard_costs, totals
+from collab_lab.pricing.bits import Point, TrainedAttention, cheapest, point
+from collab_lab.pricing.statistics import Statistics, matched, own_bits
 from collab_lab.pruning.surgery import check_options, options_for, rebuilt, weights_of
 from collab_lab.trained.attentions import Attention, attentions, check_known
 from collab_lab.trained.checkpoint import Trained
@@ -119,21 +119,19 @@ def chosen_sizes(
         default: the size of all attentions that ``by_type`` does not name.
         by_type: a number, or one for each layer: ``64,32``.
     """
-    option, sizes = f"--{target.size_option.replace('_', '-')}", dict[Attention, int]()
+    sizes = dict[Attention, int]()
     named = {type_ for type_, text in by_type.items() if text is not None}
     if named >= {type_ for type_, layers in trained.attentions.items() if layers}:
-        unused = {target.size_option: default}
-        reject_unused("has no effect where every attention type has sizes", **unused)
+        reject_unused("has no effect where every attention type has sizes", size=default)
     for type_, layers in trained.attentions.items():
-        of_type, listed = f"{option}-in-{type_}", [default] * len(layers)
+        of_type, listed = f"`by_type[{type_}]`", [default] * len(layers)
         if type_ in named:
             if not layers:
-                problem = "the model lacks this attention"
-                raise UserError(problem, of_type, "leave the option out")
+                raise UserError("the model lacks this attention", of_type, "leave it out")
             listed = _listed(of_type, by_type[type_], len(layers), 0)
         for attention, size in zip(layers, listed, strict=True):
             if size is None:
-                todo = f"give {of_type} or {option}"
+                todo = f"give {of_type} or `size`"
                 raise UserError(f"no {target.size_name} for {attention}", trained.path, todo)
             if type_ in named and size == 0:
                 continue
@@ -148,7 +146,7 @@ def chosen_sizes(
 def check_sizes(sizes: Mapping[Attention, int], trained: Trained, target: Target) -> None:
     """Raise UserError unless all attentions but those in ``sizes`` can be left as they are."""
     for attention in attentions(trained.model):
-        if attention in sizes or target.converts_all:
+        if attention in sizes or target.converts_all or target.leaves_any:
             continue
         size = attention.module.q_proj.out_features
         if size != attention.module.embed_dim:  # the only size that fits there
@@ -173,7 +171,7 @@ def chosen_bits(cache_bits: str | int | None, trained: Trained) -> dict[Attentio
     """
     cached = [attention for attention in attentions(trained.model) if attention.type != "encoder"]
     words, text = ("0", *map(str, BITS)), "0" if cache_bits in (None, "none") else str(cache_bits)
-    numbers = _listed("--cache-bits", text, len(cached), words)
+    numbers = _listed("`cache_bits`", text, len(cached), words)
     return {a: int(number) for a, number in zip(cached, numbers, strict=True) if int(number)}
 
 
@@ -231,7 +229,7 @@ class Converter:
         }
         prices = {attention: new[attention][1] for attention in sizes}
         for attention, number in bits.items():
-            weights = new[attention][0] if attention in new else attention.module.state_dict()
+            weights = new[attention][0] if attention in new else None
             rounding = self.attentions[attention].rounding_price(weights, number)
             prices[attention] = prices.get(attention, 0.0) + rounding
         replaced = tuple(f"{attention.name}." for attention in new)
@@ -270,7 +268,7 @@ class Converter:
             ]
             for attention in bar("sizes", narrowed)
         }
-        whole_costs = whole(self.trained.model)
+        whole_costs = standard_costs(self.trained.model)
         budgets = {
             resource: int(share * whole_costs[resource]) - unchanged_costs[resource]
             for resource, share in shares.items()
@@ -298,7 +296,8 @@ class Converter:
         made = [(0, (module.state_dict(), 0.0))] if target.unchanged_size(module) == 0 else []
         made += [(size, target.convert(trained, size, steps=0)) for size in target.grid(module)]
         return [
-            point(attention, size, weights, price + trained.rounding_price(weights, bits), bits)
+            point(attention, size, weights, price + rounding, bits)
             for bits in ((0,) if attention.type == "encoder" else (0, *BITS))
             for size, (weights, price) in made
+            for rounding in [trained.rounding_price(weights if size else None, bits)]
         ]

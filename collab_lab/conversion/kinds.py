@@ -45,8 +45,10 @@ class Target(ABC):
     standard_sized: tuple[str, ...] = ()
     #: Whether all attentions have one size, those of the encoder, too.
     one_size: ClassVar[bool] = False
-    #: Whether attentions without a given size are converted, too, at their full size.
+    #: Whether attentions without a given size are converted, too, at their full size; and whether
+    #: those that are left alone may have heads of any size.
     converts_all: ClassVar[bool] = False
+    leaves_any: ClassVar[bool] = False
     #: Options of the result, whatever its sizes.
     options: Mapping[str, Any] = MappingProxyType({})
     #: Options of the variant that are taken over from the trained model, if it has them.
@@ -62,7 +64,7 @@ class Target(ABC):
         return int(module.k_proj.out_features)
 
     def unchanged_size(self, module: Any) -> int:
-        """The size of an attention that is left as it is."""
+        """The size of an attention without a given one: 0 where it is left as it is."""
         return self.largest(module)
 
     def out_of_range(self, module: Any, size: int) -> str | None:
@@ -176,17 +178,20 @@ class GroupedQuery(Target):
 
 
 class Latent(Target):
-    """Latent heads.  An attention that is left as it is has its inputs as latents."""
+    """Latent heads."""
 
     to = "latent"
     variant = LATENT
     heads_name = "latent heads"
     size_name = "latent width"
-    converts_all = True
+    leaves_any = True
     inherited = ("head_size", "qk_head_size", "v_head_size", "key_dim", "attention_scale")
 
     def largest(self, module: Any) -> int:
         return int(module.k_proj.in_features)
+
+    def unchanged_size(self, module: Any) -> int:
+        return 0
 
     def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> PricedWeights:
         maps = trained.maps

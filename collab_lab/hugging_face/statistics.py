@@ -59,7 +59,7 @@ def collect(
                 gradient = gradient.transpose(0, 1)  # (T, B, d)
                 sums[name].add(x, y, gradient.any(-1), gradient, mask)
     for name, total in sums.items():
-        if not total.queries:
+        if not any(total.queries):
             raise UserError("it has no effect on the output", name, "give inputs that it reads")
     return {name: total.result(num_targets=1) for name, total in sums.items()}
 

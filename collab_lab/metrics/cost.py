@@ -95,7 +95,7 @@ def standard_cache(model: Any) -> int:
     return sum(2 * UNROUNDED * int(module.embed_dim) for module in modules)
 
 
-def whole(model: Any) -> dict[str, int]:
+def standard_costs(model: Any) -> dict[str, int]:
     """The costs that shares are of: the standard cache, and the parameters that a model has."""
     return {**totals(model), "cache": standard_cache(model)}
 

@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from collab_lab.metrics.cost import UNROUNDED
-from collab_lab.pricing.statistics import Statistics
+from collab_lab.pricing.statistics import Statistics, own_bits
 from collab_lab.trained.attentions import Attention, HeadMaps
 from fairseq_collab.attention.rounding import cached_bits, rounded
 from fairseq_collab.attention.scores import for_each_head
@@ -83,16 +83,21 @@ class TrainedAttention:
         of_mean = torch.einsum("hy,hyd->d", self.statistics.value_mean, residual)
         return maps.out_bias + constant + of_mean
 
-    def rounding_price(self, weights: Mapping[str, Tensor], bits: int) -> float:
+    def rounding_price(self, weights: Mapping[str, Tensor] | None, bits: int) -> float:
         """Price of rounding what a new attention with these weights caches to ``bits``.
 
         What it would cache of the statistics' inputs is rounded.  An error of a shared key (value)
-        is one of the keys of all heads that read it.  0 bits are no rounding; that of the trained
-        attention is part of its model's loss.
+        is one of the keys of all heads that read it.  0 bits are no rounding.
+
+        Args:
+            weights: None for the trained attention itself.  The rounding that it has already is
+                part of its model's loss, that of new weights to as many bits is not.
         """
-        if bits in (0, own_bits(self.module)):
+        if not bits or (weights is None and bits == own_bits(self.module)):
             return 0.0
         maps, found = self.maps, self.statistics
+        scale = self.module.scaling if weights is None else self.scale
+        weights = self.module.state_dict() if weights is None else weights
         new = {name: weight.double() for name, weight in weights.items()}
 
         def error(name: str) -> Tensor:
@@ -103,7 +108,7 @@ class TrainedAttention:
             latent = error("latent_proj")
             errors = [latent @ new[f"{name}.weight"].T for name in ("k_proj", "v_proj")]
         else:
-            queries = queries_of(new, len(maps.queries)) * self.scale
+            queries = queries_of(new, len(maps.queries)) * scale
             out = new["out_proj.weight"].unflatten(1, (len(maps.out), -1)).transpose(0, 1)
             errors = [
                 read(error("k_proj"), maps.queries, queries, found.query_moment),
@@ -116,11 +121,6 @@ class TrainedAttention:
 def _bits(left: Tensor, right: Tensor) -> float:
     """Half of the sum over heads of ``tr(left^T right)``, from nats to bits."""
     return max(0.0, float((left * right).sum())) / 2 / math.log(2)
-
-
-def own_bits(module: Any) -> int:
-    """Bits of a cached number of an attention, fairseq's or ours; 0 without rounding."""
-    return int(getattr(module, "cache_bits", 0))
 
 
 def queries_of(weights: Mapping[str, Tensor], heads: int) -> Tensor:

@@ -15,7 +15,7 @@ others follow by block elimination, and prices of one head after the other add u
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -24,13 +24,19 @@ from collab_lab.pricing.statistics import Statistics
 from collab_lab.trained.attentions import HeadMaps
 
 
-def removal_order(module: Any, statistics: Statistics) -> Iterator[tuple[float, int]]:
-    """All heads, always the cheapest of those left: by how much its removal raises the price."""
+def removal_order(
+    module: Any, statistics: Statistics, order: Sequence[int] | None = None
+) -> Iterator[tuple[float, int]]:
+    """All heads, always the cheapest of those left: by how much its removal raises the price.
+
+    Args:
+        order: of the heads, if they are not to be chosen.
+    """
     out, inverse, left = *_start(module, statistics), [*range(module.num_heads)]
     while left:
         unpredicted = _unpredicted(inverse)
         rises = _prices(out, unpredicted, statistics.output_fisher)
-        gone = int(rises.argmin())
+        gone = int(rises.argmin()) if order is None else left.index(order[-len(left)])
         yield float(rises[gone]), left.pop(gone)
         others = [i for i in range(len(out)) if i != gone]
         gain = inverse[others, gone] @ unpredicted[gone]  # (H - 1, h_v, h_v)
@@ -42,6 +48,24 @@ def head_prices(module: Any, statistics: Statistics) -> list[float]:
     """The price of removing each head of an attention alone, in bits."""
     out, inverse = _start(module, statistics)
     return list(_prices(out, _unpredicted(inverse), statistics.output_fisher).tolist())
+
+
+def head_noises(module: Any, statistics: Statistics) -> list[float]:
+    """The standard error of each of :func:`head_prices`, from two halves of the sentences.
+
+    It is half of their difference; NaN of a single sentence.
+    """
+    return _noises([head_prices(module, half) for half in statistics.halves()], module.num_heads)
+
+
+def removal_noises(module: Any, statistics: Statistics, order: Sequence[int]) -> list[float]:
+    """The standard error of what each removal in this order raises the price by."""
+    halves = [removal_order(module, half, order) for half in statistics.halves()]
+    return _noises([[rise for rise, _ in half] for half in halves], len(order))
+
+
+def _noises(halves: list[list[float]], number: int) -> list[float]:
+    return [abs(a - b) / 2 for a, b in zip(*halves, strict=True)] if halves else [math.nan] * number
 
 
 def _start(module: Any, statistics: Statistics) -> tuple[Tensor, Tensor]:

@@ -75,6 +75,9 @@ class Statistics:
         cache_fisher: Fisher information of keys ``(H, e)`` and values ``(H, h_v)`` of a token, side
             by side: ``Psi (H (e + h_v), H (e + h_v))``.
         inputs: ``y`` of some tokens, evenly spread over all, ``(n, d_y)``: at most :data:`KEPT`.
+        half_fishers, half_covariances: ``output_fisher`` and ``head_covariance`` of every other
+            sentence, and of the rest, ``(2, d, d)`` and ``(2, H h_v, H h_v)``: see :meth:`halves`;
+            ``(0, ...)`` of a single sentence.
     """
 
     query_moment: Tensor
@@ -85,6 +88,8 @@ class Statistics:
     head_covariance: Tensor
     cache_fisher: Tensor
     inputs: Tensor
+    half_fishers: Tensor
+    half_covariances: Tensor
 
     @classmethod
     def unweighted(cls, maps: HeadMaps) -> Statistics:
@@ -93,7 +98,16 @@ class Statistics:
         x, y, out, h = (torch.eye(n).to(maps.keys) for n in (rows, size, d, heads * h_v))
         y = y.repeat(heads, 1, 1)
         cached = torch.eye(heads * (maps.keys.size(2) + maps.values.size(2))).to(y)
-        return cls(x, y, y, y.new_zeros(heads, size), out, h, cached, y[0])
+        means = y.new_zeros(heads, size)
+        return cls(x, y, y, means, out, h, cached, y[0], out.expand(0, d, d), h.expand(0, *h.shape))
+
+    def halves(self) -> list[Statistics]:
+        """Those of two halves of the sentences, as far as prices of heads need them, or none.
+
+        By how much prices from halves differ shows the noise of prices from all.
+        """
+        pairs = zip(self.half_fishers, self.half_covariances, strict=True)
+        return [replace(self, output_fisher=g, head_covariance=c) for g, c in pairs]
 
     def ridged(self) -> Statistics:
         """With :data:`RIDGE` on every metric."""
@@ -114,7 +128,7 @@ class Sums:
 
     def __init__(self, module: Any):
         self.module, self.maps = module, HeadMaps.of(module)
-        self.queries, self.sums = 0, dict[str, Tensor]()
+        self.sentences, self.queries, self.sums = 0, [0, 0], dict[str, Tensor]()
         self.inputs, self.every = list[Tensor](), 1
         self.shifts = dict[str, Tensor]()
 
@@ -149,11 +163,16 @@ class Sums:
         x, z = x[not_padding.T], (a @ y)[:, not_padding.T]  # (N_q, d + 1), (H, N_q, d_y)
         h = (a @ v).permute(1, 2, 0, 3).flatten(2)[not_padding.T]  # (N_q, H h_v)
         z, h = self._shifted("z", z), self._shifted("h", h)
-        gradient = gradient.flatten(0, 1)  # (B T, d)
-        self.queries += len(x)
-        self._count(x=x.T @ x, z=z.sum(1), zz=z.mT @ z, h=h.sum(0), hh=h.T @ h)
-        self._count(gamma=gamma.mT @ gamma, g=gradient.T @ gradient)
-        self._count(cached=cached.T @ cached)
+        self._count(x=x.T @ x, z=z.sum(1), zz=z.mT @ z)
+        self._count(gamma=gamma.mT @ gamma, cached=cached.T @ cached)
+        halves = (self.sentences + torch.arange(len(gradient), device=h.device)) % 2  # (B)
+        self.sentences += len(halves)
+        half_of_query = halves.unsqueeze(1).expand(not_padding.T.shape)[not_padding.T]  # (N_q)
+        for half in (0, 1):
+            ours, grads = h[half_of_query == half], gradient[halves == half].flatten(0, 1)
+            self.queries[half] += len(ours)
+            products = ours.sum(0), ours.T @ ours, grads.T @ grads
+            self._count(**dict(zip((f"h{half}", f"hh{half}", f"g{half}"), products, strict=True)))
 
     def _shifted(self, name: str, rows: Tensor) -> Tensor:
         """Rows ``(..., N, n)`` less the mean of the first batch.
@@ -173,17 +192,32 @@ class Sums:
         for name, value in sums.items():
             self.sums[name] = value.double() + self.sums.get(name, 0.0)
 
-    def result(self, num_targets: int, where: Any = None) -> Statistics:
+    def result(self, num_targets: float, where: Any = None) -> Statistics:
         """The statistics, for ``num_targets`` target tokens; UserError if one is not finite."""
-        x, mean, z, h, hh = (self.sums[name] / self.queries for name in ("x", "z", "zz", "h", "hh"))
-        gamma, output, cached = (self.sums[name] / num_targets for name in ("gamma", "g", "cached"))
+        sums, queries, inputs = self.sums, sum(self.queries), torch.cat(self.inputs)
+        x, mean, z = (sums[name] / queries for name in ("x", "z", "zz"))
+        gamma, cached = (sums[name] / num_targets for name in ("gamma", "cached"))
         z = z - mean.unsqueeze(2) * mean.unsqueeze(1)
-        heads, inputs = hh - torch.outer(h, h), torch.cat(self.inputs)
         mean = mean + self.shifts["z"].squeeze(1)
-        result = Statistics(x, gamma, z, mean, output, heads, cached, inputs)
+        output, heads = self._of_heads(num_targets, 0, 1)
+        known = (0, 1) if all(self.queries) else ()
+        halves = [self._of_heads(num_targets * self.queries[i] / queries, i) for i in known]
+        fishers = torch.stack([g for g, _ in halves]) if halves else output.expand(0, -1, -1)
+        covariances = torch.stack([c for _, c in halves]) if halves else heads.expand(0, -1, -1)
+        result = Statistics(x, gamma, z, mean, output, heads, cached, inputs, fishers, covariances)
         if not all(torch.isfinite(value).all() for value in vars(result).values()):
             raise UserError("statistics of its attentions hold NaN or infinity", where)
         return result
+
+    def _of_heads(self, num_targets: float, *halves: int) -> tuple[Tensor, Tensor]:
+        """``Delta`` and ``C`` of these halves of the sentences."""
+        queries = sum(self.queries[half] for half in halves)
+        h, hh, g = (
+            torch.stack([self.sums[f"{name}{i}"] for i in halves]).sum(0)
+            for name in ("h", "hh", "g")
+        )
+        h = h / queries
+        return g / num_targets, hh / queries - torch.outer(h, h)
 
 
 def _mapped(x: Tensor, maps: Tensor) -> Tensor:
@@ -214,13 +248,11 @@ def collect(
             calls.clear()
             with torch.enable_grad(), hooked(model, partial(_record, calls)):
                 loss = summed_loss(model, batch, generator)
-            outputs = [output for *_, output in calls.values()]
-            if not outputs:
+            added = [zeros for *_, zeros in calls.values()]
+            if not added:
                 raise UserError("has no heads", trained.path, "give a model that has some")
             # Without cross-attention the encoder has no effect: its gradients are 0.
-            gradients = torch.autograd.grad(
-                loss, outputs, allow_unused=True, materialize_grads=True
-            )
+            gradients = torch.autograd.grad(loss, added, allow_unused=True, materialize_grads=True)
             for (attention, call), gradient in zip(calls.items(), gradients, strict=True):
                 x, y, *masks, _ = call
                 is_encoder = attention.type == "encoder"
@@ -256,33 +288,52 @@ def matched(
     every = {a: a for a in attentions(trained.model) if a.module.num_heads}
     sources = {a: a for a in statistics}
     modules = ((a.module, sources[a].module) for a in every)
-    if every.keys() != sources.keys() or not all(_equal_inputs(*pair) for pair in modules):
+    if every.keys() != sources.keys() or not all(_equal(*pair) for pair in modules):
         problem = "the statistics are of another model, or of some attentions only"
         raise UserError(problem, trained.path, "give those of this model")
+    if any(own_bits(a.module) != own_bits(sources[a].module) for a in every):
+        problem = "the statistics are of this model with other bits of its KV cache"
+        raise UserError(problem, trained.path, "give those of the model as it is rounded")
     return {every[attention]: statistics[attention] for attention in sources}
 
 
-def _equal_inputs(module: Any, other: Any) -> bool:
-    """Whether queries and keys have the same weights, but for a loss of precision."""
-    pairs = [(m.q_proj.weight, m.k_proj.weight) for m in (module, other)]
+def _equal(module: Any, other: Any) -> bool:
+    """Whether two attentions have the same weights, but for a loss of precision."""
+    weights, others = module.state_dict(), other.state_dict()
     return module.num_heads == other.num_heads and all(
-        a.shape == b.shape and torch.allclose(a.double(), b.to(a.device).double(), 0.02, 1e-4)
-        for a, b in zip(*pairs, strict=True)
+        (b := others.get(name)) is not None
+        and a.shape == b.shape
+        and torch.allclose(a.double(), b.to(a.device).double(), 0.02, 1e-4)
+        for name, a in weights.items()
     )
+
+
+def own_bits(module: Any) -> int:
+    """Bits of a cached number of an attention, fairseq's or ours; 0 without rounding."""
+    return int(getattr(module, "cache_bits", 0))
 
 
 def _record(calls: dict[Attention, tuple[Any, ...]], attention: Attention) -> Any:
     """Make an attention with heads add its next call to ``calls``.
 
-    What it adds: the inputs of queries and of keys, masks of the scores, the output.
+    What it adds: the inputs of queries and of keys, masks of the scores, and zeros that are added
+    to the output.
     """
 
-    def after(module: Any, args: Any, kwargs: dict[str, Any], output: tuple[Tensor, Any]) -> None:
+    def after(module: Any, args: Any, kwargs: dict[str, Any], output: tuple[Tensor, Any]) -> Any:
         arguments = inspect.signature(module.forward).bind(*args, **kwargs).arguments
         mask = arguments.get("attn_mask")
         masks = mask, over_keys(arguments.get("key_padding_mask"), mask)
-        if module.num_heads:
-            x, y = arguments["query"].detach(), arguments["key"].detach()
-            calls[attention] = (x, y, *masks, output[0])
+        if not module.num_heads:
+            return None
+        # Gradients of zeros exist even if weights are frozen.
+        zeros = torch.zeros_like(output[0], requires_grad=True)
+        calls[attention] = (
+            arguments["query"].detach(),
+            arguments["key"].detach(),
+            *masks,
+            zeros,
+        )
+        return output[0] + zeros, *output[1:]
 
     return attention.module.register_forward_hook(after, with_kwargs=True)

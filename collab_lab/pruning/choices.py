@@ -11,8 +11,8 @@ gate is 0 then has columns of zeros, and can be removed.
 from __future__ import annotations
 
 import copy
-import heapq
-from collections import Counter
+import math
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, product
 from typing import NamedTuple
@@ -21,7 +21,7 @@ import torch
 
 from collab_common import AttentionType
 from collab_common.errors import UserError
-from collab_lab.pricing.heads import removal_order
+from collab_lab.pricing.heads import removal_noises, removal_order
 from collab_lab.pricing.statistics import Statistics
 from collab_lab.pruning.surgery import Retained
 from collab_lab.trained.attentions import Attention, HeadCounts, attentions
@@ -38,21 +38,50 @@ def all_heads(heads: HeadCounts) -> dict[AttentionType, list[list[int]]]:
 
 
 class Removal(NamedTuple):
-    """The removal of a head, and how much it raises the price, in bits per target token."""
+    """The removal of a head, and how much it raises the price, in bits per target token.
+
+    Attributes:
+        noise: standard error of the rise; NaN if it is not known.
+    """
 
     rise: float
     attention: Attention
     head: int
+    noise: float = math.nan
 
 
 def removals(statistics: Mapping[Attention, Statistics]) -> list[Removal]:
-    """The order in which heads are removed: each removal raises the price least."""
-    orders = [
-        [Removal(rise, attention, head) for rise, head in removal_order(attention.module, of_it)]
-        for attention, of_it in statistics.items()
-    ]
+    """The order in which heads are removed: each removal raises the price least.
+
+    Of removals whose rises differ from the least by no more than their noise, the first is that in
+    the attention that has lost the smallest share of its heads: errors of prices are common to the
+    heads of an attention, and one with too low a price would lose all of them.
+    """
+    queues = [deque(_removals_from(*pair)) for pair in statistics.items()]
+    numbers, order = [*map(len, queues)], list[Removal]()
+
+    def lost_share(i: int) -> tuple[float, float]:
+        return 1 - len(queues[i]) / numbers[i], queues[i][0].rise
+
     # Heads of different attentions do not make up for each other: the orders can be merged.
-    return list(heapq.merge(*orders, key=lambda removal: removal.rise))
+    while left := [i for i, queue in enumerate(queues) if queue]:
+        least = min((queues[i][0] for i in left), key=lambda removal: removal.rise)
+        close = [i for i in left if not _differ(queues[i][0], least)]
+        order.append(queues[min(close, key=lost_share)].popleft())
+    return order
+
+
+def _removals_from(attention: Attention, statistics: Statistics) -> list[Removal]:
+    order = [*removal_order(attention.module, statistics)]
+    noises = removal_noises(attention.module, statistics, [head for _, head in order])
+    pairs = zip(order, noises, strict=True)
+    return [Removal(rise, attention, head, noise) for (rise, head), noise in pairs]
+
+
+def _differ(removal: Removal, least: Removal) -> bool:
+    """Whether the rise is larger than the least one by more than the noise of both."""
+    noise = math.hypot(removal.noise, least.noise)
+    return removal.rise - least.rise > (0.0 if math.isnan(noise) else noise)
 
 
 def random_removals(trained: Trained, seed: int) -> list[Removal]:
@@ -67,9 +96,9 @@ def random_removals(trained: Trained, seed: int) -> list[Removal]:
 def without(heads: HeadCounts, removed: Iterable[Removal]) -> tuple[Retained, float]:
     """The retained heads of a model with these ``heads``, and the price in bits."""
     retained, price = all_heads(heads), 0.0
-    for rise, attention, head in removed:
-        retained[attention.type][attention.layer].remove(head)
-        price += rise
+    for removal in removed:
+        retained[removal.attention.type][removal.attention.layer].remove(removal.head)
+        price += removal.rise
     return retained, price
 
 

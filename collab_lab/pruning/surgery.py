@@ -80,7 +80,7 @@ def check_retained(trained: Trained, retained: Retained) -> None:
     """
     if others := sorted({*retained} ^ {*ATTENTION_TYPES}):
         problem = f"{others[0]!r} is missing or none of {', '.join(ATTENTION_TYPES)}"
-        raise UserError(problem, "retained")
+        raise UserError(problem, "`retained`")
     for name, types in (("the model", ATTENTION_TYPES), ("cross-attention", ("cross",))):
         counts = [count for type_ in types for count in trained.heads[type_]]
         if any(counts) and not any(heads for type_ in types for heads in retained[type_]):

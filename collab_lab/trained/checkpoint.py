@@ -48,6 +48,13 @@ class Trained:
     model: Any
     task: Any
 
+    def __repr__(self) -> str:
+        number = sum(parameter.numel() for parameter in self.model.parameters())
+        heads = [
+            f"{t} {' '.join(map(str, of_type))}" for t, of_type in self.heads.items() if of_type
+        ]
+        return f"{self.path}: {self.arch}, {number:,} parameters\nheads: {', '.join(heads)}"
+
     @property
     def cfg(self) -> DictConfig:
         return self.state["cfg"]
@@ -123,6 +130,8 @@ def open_model(
             fit its data folder, or that folder does not exist.
     """
     checkpoint = Path(checkpoint)
+    if not checkpoint.is_file():
+        raise UserError("checkpoint not found", checkpoint, "give a file that a training wrote")
     state = read_checkpoint(checkpoint, data, **changed)
     try:
         with naming(checkpoint):

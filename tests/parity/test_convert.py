@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 import torch
 import toy
-from toy_reparametrize import converted, inputs, target_of, trained
+from toy_reparametrize import batch, converted, inputs, target_of, trained
 
+from collab_lab.conversion.converter import Converter, chosen_sizes
+from collab_lab.conversion.kinds import Latent
 from collab_lab.conversion.low_rank import MIXED, separate
 from collab_lab.conversion.shared_projection import (
     WeightedMaps,
@@ -20,10 +22,12 @@ from collab_lab.conversion.shared_projection import (
     latents,
     shared_projection,
 )
+from collab_lab.metrics.cost import totals
 from collab_lab.pricing.bits import TrainedAttention
-from collab_lab.pricing.statistics import Sums
+from collab_lab.pricing.statistics import Sums, collect
 from collab_lab.trained.attentions import attentions
 from fairseq_collab.attention import SeparateAttention
+from fairseq_collab.attention.latent import LatentAttention
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -69,6 +73,33 @@ def test_full_size_is_exact(options: list[str], models: list) -> None:
         real = expected.isfinite()
         assert (logits - expected)[real].abs().max() < 1e-8, (arch, given)
         assert max(prices.values()) < 1e-9
+
+
+@pytest.mark.parametrize(
+    ("arch", "given"),
+    [("transformer", {}), ("transformer_headsize_n", {"qk_head_size": 6, "v_head_size": 3})],
+)
+def test_latents_leave_other_attentions_alone(arch: str, given: dict[str, Any]) -> None:
+    """With the heads that these have, of any size: by a share of the cache, and by size 0."""
+    found = trained(arch, None, **given)
+    work = Converter(found, Latent(), collect(found, [batch(found)]))
+    sizes, bits, _ = work.spread({"cache": 0.25}, {})
+    chosen = {"encoder": 0, "decoder": "0,4", "cross": 4}
+    for narrowed in (sizes, chosen_sizes(None, chosen, found, Latent())):
+        assert "encoder" not in {place.type for place in narrowed}
+        result, prices = work.convert(narrowed, bits)
+        assert {*prices} == {*narrowed}
+        for old, new in zip(attentions(found.model), attentions(result.model), strict=True):
+            if old in narrowed:
+                assert isinstance(new.module, LatentAttention)
+                continue
+            assert isinstance(new.module, SeparateAttention)
+            weights = dict(new.module.named_parameters())
+            assert {*weights} == {*dict(old.module.named_parameters())}
+            assert all(torch.equal(x, weights[n]) for n, x in old.module.named_parameters())
+        assert totals(result.model)["parameters"] < totals(found.model)["parameters"]
+        again = found.task.build_model(result.cfg.model)  # from scratch, by its options
+        assert totals(again) == totals(result.model)
 
 
 def attention(seed: int = 1) -> TrainedAttention:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 import toy
+from refusals import refusing
 from torch import Tensor
 from torch.nn import functional
 from toy_reparametrize import batch, inputs, target_of, trained
@@ -22,10 +23,11 @@ from collab_lab.conversion.kinds import Latent
 from collab_lab.metrics.cost import totals
 from collab_lab.metrics.loss import summed_loss
 from collab_lab.pricing.bits import Point, TrainedAttention, cheapest
-from collab_lab.pricing.heads import head_prices, removal_order
-from collab_lab.pricing.statistics import Statistics, Sums, collect
+from collab_lab.pricing.heads import head_noises, head_prices, removal_order
+from collab_lab.pricing.statistics import Statistics, Sums, collect, matched
 from collab_lab.trained.attentions import Attention, HeadMaps, attentions, projections
 from fairseq_collab.attention import SeparateAttention
+from fairseq_collab.attention.rounding import rounded
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -248,6 +250,93 @@ def test_price_of_a_rounding(option: str, size: int, bits: int) -> None:
     assert 0.4 < float(lost) / math.log(2) / price < 1.6
 
 
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("kind", ["own", "full", "grouped", "latent"])
+def test_price_of_a_rounding_is_that_of_its_errors(kind: str, bits: int) -> None:
+    """``1/2 mean_s n_s Psi n_s^T / ln 2``: new queries and outputs are known products of the old.
+
+    An error of a shared key is one of ``A_i R_i`` in the trained head i, so ``n R_i^T`` there.
+    """
+    torch.manual_seed(bits)
+    heads, h_qk, h_v, width, groups = 4, 5, 4, 5 if kind == "full" else 3, 2
+    module = toy.randomised(SeparateAttention(16, heads, qk_head_size=h_qk, v_head_size=h_v))
+    part = TrainedAttention(module, None)
+    root = torch.randn(heads * (h_qk + h_v), heads * (h_qk + h_v))
+    fisher, inputs = root @ root.T, torch.randn(70, 16)
+    part.statistics = replace(part.statistics, cache_fisher=fisher, inputs=inputs)
+
+    def error(numbers: Tensor) -> Tensor:
+        return rounded(numbers, bits) - numbers
+
+    if kind == "latent":
+        down, up = torch.randn(9, 16), torch.randn(heads * (h_qk + h_v), 9)
+        weights = {"latent_proj.weight": down, "latent_proj.bias": torch.randn(9)}
+        weights |= {"k_proj.weight": up[: heads * h_qk], "v_proj.weight": up[heads * h_qk :]}
+        errors = error(inputs @ down.T + weights["latent_proj.bias"]) @ up.T
+    else:
+        shared = groups if kind == "grouped" else 1
+        turn = torch.randn(heads, h_qk, width)  # R
+        common = torch.randn(17, width)  # of all heads: A_i R_i = common M_i
+        if kind == "full":
+            mixing = torch.randn(heads, width, width)
+            # Queries of the trained heads that contain those of the new ones.
+            part.maps = part.maps._replace(queries=common @ torch.randn(heads, width, width))
+            turn = torch.linalg.pinv(part.maps.queries) @ common @ mixing
+            weights = {"mixing": mixing / part.scale}
+            rows = common.T
+        else:
+            rows = (part.maps.queries @ turn / part.scale).mT.flatten(0, 1)
+            weights = {}
+        turn_v = torch.randn(heads, h_v, 6)
+        key, value = torch.randn(shared * width, 16), torch.randn(shared * 6, 16)
+        out = part.maps.out @ turn_v  # (H, d, 6)
+        weights |= {"q_proj.weight": rows[:, :-1], "q_proj.bias": rows[:, -1]}
+        weights |= {"k_proj.weight": key, "k_proj.bias": torch.randn(len(key))}
+        weights |= {"v_proj.weight": value, "v_proj.bias": torch.randn(len(value))}
+        weights["out_proj.weight"] = out.transpose(0, 1).flatten(1)
+        keys = error(inputs @ key.T + weights["k_proj.bias"]).unflatten(1, (shared, width))
+        values = error(inputs @ value.T + weights["v_proj.bias"]).unflatten(1, (shared, 6))
+        of_head = [head * shared // heads for head in range(heads)]  # neighbours share
+        errors = torch.cat(
+            [keys[:, group] @ turn[head].T for head, group in enumerate(of_head)]
+            + [values[:, group] @ turn_v[head].T for head, group in enumerate(of_head)],
+            1,
+        )
+    expected = sum(float(one @ fisher @ one) for one in errors) / len(errors) / 2 / math.log(2)
+    assert part.rounding_price(weights, bits) == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_rounding_is_priced_whatever_the_source_rounds() -> None:
+    """Numbers that stay as they are, with their bits, are part of the source's loss."""
+    rounds = {"cache_bits_in_decoder": "4", "cache_bits_in_cross": "4,8"}
+    found = trained("transformer_headsize_n", None, **rounds)
+    statistics = collect(found, [batch(found)])
+    for target in (Latent(), target_of("--to=grouped-query"), target_of("--to=headsize")):
+        work = Converter(found, target, statistics)
+        for one in (a for a in work.attentions if a.type != "encoder"):
+            own = one.module.cache_bits
+            curve = {(point.size, point.bits): point.price for point in work.curve(one)}
+            size = max(size for size, _ in curve)
+            assert curve[size, 4] > curve[size, 8] > curve[size, 0]
+            if (0, own) in curve:
+                assert curve[0, own] == 0
+                assert curve[0, 12 - own] > 0
+            one.module.cache_bits = 0
+            weights, price = target.convert(work.attentions[one], size, steps=0)
+            rounding = work.attentions[one].rounding_price(weights, own)
+            assert curve[size, own] == pytest.approx(price + rounding)
+            one.module.cache_bits = own
+
+
+def test_statistics_are_of_a_model_as_it_is_rounded() -> None:
+    options = {"cache_bits_in_decoder": "4", "cache_bits_in_cross": "4,8"}
+    rounds, plain = (trained("transformer_headsize_n", None, **o) for o in (options, {}))
+    for one, other in ((rounds, plain), (plain, rounds)):
+        assert matched(collect(one, [batch(one)]), one)
+        with refusing("bits"):
+            matched(collect(one, [batch(one)]), other)
+
+
 def test_the_basis_of_a_latent_loses_least_and_changes_nothing() -> None:
     """The function of a model; by price, against the maps' own basis and random rotations."""
     found = trained("transformer")
@@ -342,6 +431,35 @@ def test_spread_is_never_dearer_than_even(option: str, shares: tuple[float, ...]
 
 
 # ---- prices of heads -----------------------------------------------------------------------------
+
+
+def test_the_noise_of_a_price_is_that_of_two_halves_of_the_sentences() -> None:
+    """Every other sentence, across batches, also of one sentence."""
+    module = toy.randomised(SeparateAttention(16, 4))
+    batches = [torch.randn(4, 7, n, 16) for n in (3, 1, 1, 4)]  # x, y, G; words that are read
+    whole, halves, seen = Sums(module), [Sums(module), Sums(module)], 0
+    for x, y, gradient, words in batches:
+        real = words[..., 0] > 0
+        whole.add(x, y, real, gradient)
+        for i in range(x.size(1)):
+            one = (part[:, i : i + 1] for part in (x, y, real, gradient))
+            halves[(seen + i) % 2].add(*one)
+        seen += x.size(1)
+    found = whole.result(90)
+    queries = [sum(half.queries) for half in halves]
+    prices = []
+    for i, (half, statistics) in enumerate(zip(halves, found.halves(), strict=True)):
+        alone = half.result(90 * queries[i] / sum(queries))
+        torch.testing.assert_close(statistics.output_fisher, alone.output_fisher)
+        torch.testing.assert_close(statistics.head_covariance, alone.head_covariance)
+        prices.append(head_prices(module, alone))
+    expected = [abs(a - b) / 2 for a, b in zip(*prices, strict=True)]
+    assert head_noises(module, found) == pytest.approx(expected)
+    assert min(expected) > 0
+    halves[0] = Sums(module)
+    halves[0].add(*(part[:, :1] for part in (x, y, real, gradient)))
+    assert all(map(math.isnan, head_noises(module, halves[0].result(9))))
+
 
 D, H, SIZE = 6, 4, 3
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import toy_checkpoints
 from refusals import refusing
 from transformers import BertConfig, BertModel
@@ -33,7 +34,10 @@ from collab_lab import (
 from collab_lab.advice import advisor
 from collab_lab.analysis import stages
 from collab_lab.analysis.relevance import Relevance
+from collab_lab.cli.main import main
 from collab_lab.hugging_face import swap
+from collab_lab.pricing import STATISTICS, stored
+from collab_lab.pricing.heads import head_prices
 from collab_lab.trained.attentions import attentions
 from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.attention import collaborative
@@ -127,7 +131,7 @@ def test_a_validation_set_that_is_missing_fails_at_once(
     for module in (api, advisor):
         monkeypatch.setattr(module, "collect", None)
     name, *argv = command.split()
-    with pytest.raises(FileNotFoundError, match="valid"):
+    with pytest.raises((FileNotFoundError, UserError), match="valid"):
         importlib.import_module(f"collab_lab.cli.{name}").main([*argv, "--cpu"])
 
 
@@ -181,6 +185,16 @@ CASES: dict[str, list[dict[str, Any]]] = {
         *({"to": to, "size": 8, "query_mixing": "own"} for to in ("headsize", "latent")),
         {"to": "headsize", "by_type": {"cross": 8}},
         {"size": 8, "sentences": 0},
+        {"size": "64"},
+        {"size": 8.0},
+        {"size": True},
+        {"by_type": {"decoder": [64, 32]}},
+        {"by_type": "cross"},
+        {"to": ["latent"], "size": 8},
+        {"cache": "0.5"},
+        {"size": 8, "cache_bits": [8]},
+        {"size": 8, "subset": "test7"},
+        {"size": 8, "sentences": 9.5},
     ],
     "prune": [
         {},
@@ -195,6 +209,15 @@ CASES: dict[str, list[dict[str, Any]]] = {
         {"keep": 0},
         {"keep": -1},
         {"keep": 5},
+        {"number": 5.0},
+        {"number": "3"},
+        {"number": True},
+        {"keep": 1.0},
+        {"number": 1, "random": 0.5},
+        {"number": 1, "types": "cross"},
+        {"retained": {**HEADS, "cross": 3}},
+        {"retained": [[0]]},
+        {"number": 1, "subset": "test7"},
         {"number": 1, "types": ["croos"]},
         {"number": 1, "types": []},
         {"number": 9, "types": ["cross"]},
@@ -212,12 +235,17 @@ CASES: dict[str, list[dict[str, Any]]] = {
         ),
         {"number": 1, "random": 3, "statistics": ...},
     ],
-    "prices": [{"sentences": 0}, {"sentences": -1}],
+    "prices": [{"sentences": 0}, {"sentences": -1}, {"sentences": "9"}, {"subset": "test7"}],
+    "validation_loss": [{"batches": []}],
     "advise": [
         {"shares": {"chache": 0.5}},
         {"shares": {"cache": 1.0}},
         {"shares": {}},
         {"shares": CACHE, "most": -1.0},
+        {"shares": CACHE, "most": "0.1"},
+        {"shares": {"cache": "0.5"}},
+        {"shares": ["cache"]},
+        {"shares": CACHE, "subset": "test7"},
         {"shares": CACHE, "sentences": 0},
     ],
 }  # fmt: skip
@@ -228,17 +256,25 @@ CALLS = [(name, arguments) for name, cases in CASES.items() for arguments in cas
 def test_of_a_model(name: str, arguments: dict[str, Any], model: Trained, statistics: Any) -> None:
     given = {k: statistics if value is ... else value for k, value in arguments.items()}
     function: Callable[..., Any] = getattr(collab_lab, name)
-    with pytest.raises(UserError):
+    with pytest.raises(UserError) as raised:
         function(model, **given)
+    assert "--" not in str(raised.value), "options are of commands"
+    with pytest.raises(UserError):
+        function("model.pt", **given)
 
 
 OTHERS: dict[str, list[Callable[[Path], Any]]] = {
-    "open_model": [lambda path: open_model(path, toy_checkpoints.COPY, kye_dim=8)],
+    "open_model": [
+        lambda path: open_model(path, toy_checkpoints.COPY, kye_dim=8),
+        lambda path: open_model(path.with_name("nope.pt"), toy_checkpoints.COPY),
+        lambda path: open_model(path.parent, toy_checkpoints.COPY),
+        lambda path: open_model(path, path.with_name("nowhere")),
+    ],
     "swap_attention": [
         lambda _: swap_attention(bert(), {"encoder.layer.0.attention.self": 4, "layer.1": 4}),
     ],
     # What they take has an effect, whatever it is.
-    **{name: [] for name in ("average_checkpoints", "cost", "multiply_adds", "validation_loss")},
+    **{name: [] for name in ("average_checkpoints", "cost", "multiply_adds")},
 }
 
 
@@ -250,6 +286,88 @@ def test_of_others(call: Callable[[Path], Any], tmp_path: Path) -> None:
 
 def test_every_function_is_tried() -> None:
     assert {*CASES, *OTHERS} == {*collab_lab.__all__}
+
+
+@pytest.mark.slow
+def test_statistics_are_stored_with_prices(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One pass serves all commands, for this model alone."""
+    checkpoint, folder = toy_checkpoints.write(tmp_path / "c.pt"), tmp_path / "prices"
+    options = [str(toy_checkpoints.COPY), "--cpu", "--sentences=20"]
+    assert main(["prices", str(checkpoint), *options, "--out", str(folder)]) == 0
+    model = open_model(checkpoint, toy_checkpoints.COPY)
+    expected, found = prices(model, sentences=20), stored.read(folder, model)
+    for attention in expected.statistics:
+        assert head_prices(attention.module, found[attention]) == pytest.approx(
+            expected.heads(attention), rel=1e-4
+        )
+    for module in (api, advisor):
+        monkeypatch.setattr(module, "collect", None)
+    capsys.readouterr()
+    for words in (
+        "prune C --remove-share=0.3",
+        "reparametrize C --to=latent --cache=0.2",
+        "advise C --want cache=0.9 --max-loss=9",
+    ):
+        name, _, *more = words.split()
+        out = ["--prices", str(folder), "--out", str(tmp_path / f"{name}.pt")]
+        assert main([name, str(checkpoint), *options, *more, *out]) == 0, words
+    assert "--prices" in capsys.readouterr().out  # in the commands of candidates
+    words = ["--random=1", "--remove-share=0.3", "--prices", str(folder), "--out=o.pt"]
+    assert main(["prune", str(checkpoint), *options, *words]) == 1
+    assert "--prices" in capsys.readouterr().err
+    others = [open_model(checkpoint, toy_checkpoints.COPY) for _ in range(2)]
+    others[0].model.decoder.layers[0].fc2.weight.data[0, 0] += 0.1
+    others[1].model.decoder.layers[0].self_attn.cache_bits = 8
+    for other in others:
+        with refusing("of another model"):
+            stored.read(folder, other)
+    torch.save({"model": Path("code"), "statistics": {}}, folder / STATISTICS)
+    with refusing("statistics"):
+        stored.read(folder, model)
+    with refusing("not found"):
+        stored.read(tmp_path, model)
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("reparametrize --key-dim=8 --cache=0.5", ("--cache", "--key-dim", "--key-dim-in-TYPE")),
+        (
+            "reparametrize --to=latent --latent-dim=8 --latent-dim-in-cross=4,x",
+            ("--latent-dim-in-cross",),
+        ),
+        ("reparametrize --to=headsize --key-dim=8 --query-mixing=own", ("--query-mixing", "--to")),
+        ("reparametrize --to=headsize --key-dim-in-cross=8", ("--key-dim-in-cross", "--key-dim")),
+        ("prune --keep=1 --same-on-each-side", ("--keep", "--same-on-each-side")),
+        ("prune --remove-share=0.1 --subset=test7", ("--subset", "test7")),
+    ],
+)
+def test_commands_name_options(
+    words: str, named: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, (name, *more) = toy_checkpoints.write(tmp_path / "c.pt"), words.split()
+    out = ["--cpu", "--out", str(tmp_path / "o.pt")]
+    assert main([name, str(path), str(toy_checkpoints.COPY), *more, *out]) == 1
+    *_, line = capsys.readouterr().err.splitlines()
+    assert all(option in line for option in named)
+    assert "`" not in line
+
+
+@pytest.mark.slow
+def test_what_is_printed_has_two_lines(model: Trained) -> None:
+    found = prices(model, sentences=9)
+    given: Any = {"statistics": found.statistics, "sentences": 9}
+    advice = advise(model, {"cache": 0.9}, 9, sentences=9)
+    latent = convert(model, "latent", cache=0.2, **given)
+    for one in (model, found, latent, prune(model, 2, **given), advice, advice.finals[0]):
+        assert len(lines := repr(one).splitlines()) == 2, type(one)
+        assert max(map(len, lines)) < 200
+
+
+def test_what_tabs_complete() -> None:
+    assert {*collab_lab.__all__} <= {*dir(collab_lab)}
 
 
 def test_an_attention_may_lose_all_heads(model: Trained) -> None:

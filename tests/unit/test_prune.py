@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import shlex
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -56,13 +57,40 @@ def test_removals_of_all_attentions_are_in_one_order() -> None:
         found[one] = replace(plain, head_covariance=h.T.cov() + h.T @ h / 400)
     queues = {one: [*removal_order(one.module, of_it)] for one, of_it in found.items()}
     order = removals(found)
-    for rise, attention, head in order:
+    for rise, attention, head, _ in order:
         assert rise == min(queue[0][0] for queue in queues.values() if queue)
         assert (rise, head) == queues[attention].pop(0)
     assert not any(queues.values())
     kept, price = without(source.heads, order[:5])
     assert sum(sum(map(len, layers)) for layers in kept.values()) == len(order) - 5
     assert price == pytest.approx(sum(removal.rise for removal in order[:5]))
+
+
+@pytest.mark.parametrize("noise", [1e-4, 0.4])
+def test_a_choice_within_the_noise_of_prices_is_even(noise: float) -> None:
+    """Prices of attentions differ by up to a quarter: clearly, or not."""
+    source, found = trained("transformer"), {}
+    for i, one in enumerate(attentions(source.model)):
+        plain = Statistics.unweighted(HeadMaps.of(one.module))
+        fisher = (1 + i / 20) * plain.output_fisher
+        halves = torch.stack([(1 - noise) * fisher, (1 + noise) * fisher])
+        covariances = plain.head_covariance.expand(2, -1, -1)
+        found[one] = replace(
+            plain, output_fisher=fisher, half_fishers=halves, half_covariances=covariances
+        )
+    order = removals(found)
+    rises = [removal.rise for removal in order]
+    lost = Counter[Any]()
+    spreads = []
+    for removal in order:
+        lost[removal.attention] += 1
+        spreads.append(max(lost.values()) - min(lost[one] for one in found))
+    if noise < 0.1:
+        assert rises == sorted(rises)
+        assert max(spreads) > 1
+    else:
+        assert max(spreads) == 1
+    assert [removal.noise for removal in order] == pytest.approx([noise * x for x in rises])
 
 
 def test_as_many_heads_as_another_model_has() -> None:
