@@ -41,11 +41,12 @@ def write_exact_offsets() -> None:
 
 
 def sign_block_offsets() -> None:
-    """NumPy 2 subtracts from unsigned offsets of blocks below zero, with a warning.
+    """NumPy 2 subtracts from unsigned offsets below zero, and adds sizes of sentences in 32 bits.
 
-    Language models read two words before a block's start, for ``--past-target``.
+    Language models read two words before a block, for ``--past-target``; BERT's data are one sum.
     """
     import numpy as np
+    from fairseq.data.legacy import block_pair_dataset
     from fairseq.data.token_block_dataset import TokenBlockDataset
 
     @wrap(TokenBlockDataset, "_build_slice_indices")
@@ -53,3 +54,5 @@ def sign_block_offsets() -> None:
         sizes, blocks, slices = original(*args, **kwargs)
         signed = np.int32 if slices[-1].max() < _INT32 - 1 else np.int64
         return sizes, blocks.astype(signed), slices.astype(signed)
+
+    block_pair_dataset.sum = lambda sizes: int(np.sum(sizes, dtype=np.int64))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import math
-from pathlib import Path
+import re
 from typing import Any
 
 from collab_common.errors import UserError
@@ -73,27 +73,30 @@ def give_masks_one_type() -> None:
     )
 
 
-def _is_command(main: Any, name: str) -> bool:
-    """Whether ``main`` is that of ``fairseq-NAME``, which may run as ``python -m``."""
-    return Path(inspect.unwrap(main).__code__.co_filename).stem == name
-
-
 def check_generation() -> None:
-    """--constraints in fairseq-generate, --print-alignment soft elsewhere: tracebacks."""
-    from fairseq.distributed import utils
+    """--constraints in fairseq-generate, --print-alignment soft in interactive: tracebacks."""
+    from fairseq import options
     from fairseq.search import LexicallyConstrainedBeamSearch
     from fairseq.sequence_generator import SequenceGenerator
 
-    @wrap(utils, "call_main")
-    def call_main(original: Any, cfg: Any, main: Any, **kwargs: Any) -> Any:
-        options = cfg.generation
-        if options.constraints and _is_command(main, "generate"):
+    @wrap(options, "get_generation_parser")
+    def get_generation_parser(original: Any, interactive: bool = False, **kwargs: Any) -> Any:
+        parser = original(interactive, **kwargs)
+        parser.is_interactive = interactive
+        return parser
+
+    @wrap(options, "parse_args_and_arch")
+    def parse_args_and_arch(original: Any, parser: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(parser, *args, **kwargs)
+        parsed = result[0] if isinstance(result, tuple) else result  # with what it does not know
+        interactive = getattr(parser, "is_interactive", None)
+        if interactive is False and parsed.constraints:
             todo = "use fairseq-interactive, whose lines have them after a tab"
             raise UserError("needs constraints of each sentence", "--constraints", todo)
-        if options.print_alignment == "soft" and _is_command(main, "interactive"):
+        if interactive and parsed.print_alignment == "soft":
             todo = "give hard, or use fairseq-generate"
             raise UserError("is not printed line by line", "--print-alignment soft", todo)
-        return original(cfg, main, **kwargs)
+        return result
 
     @wrap(SequenceGenerator, "generate")
     def generate(original: Any, self: Any, models: Any, sample: Any, **arguments: Any) -> Any:
@@ -145,4 +148,5 @@ def skip_overlong_lines() -> None:
         except Exception as error:
             if not str(error).startswith("Size of sample"):
                 raise
-            raise UserError(str(error).partition(", skip")[0], todo=_SKIP) from None
+            problem = re.sub(r"np\.\w+\((\d+)\)", r"\1", str(error).partition(", skip")[0])
+            raise UserError(problem, todo=_SKIP) from None
