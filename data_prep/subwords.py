@@ -137,11 +137,11 @@ def write_subwords(
             if any(faults) and drop is None:
                 report.symbols += any(not SYMBOLS.isdisjoint(side) for side in sides)
             elif any(faults):
-                side = 0 if faults[0] else 1
-                location = f"{sources[side].name}:{report.number_as_given(number)}"
+                faulty = 0 if faults[0] else 1
+                location = f"{sources[faulty].name}:{report.number_as_given(number)}"
                 if not drop:
-                    raise UserError(faults[side], location, "correct the text")
-                report.drop(faults[side], location)
+                    raise UserError(faults[faulty], location, "correct the text")
+                report.drop(faults[faulty], location)
                 report.kept -= 1
                 continue
             for out, side in zip((source_out, target_out), sides, strict=True):

@@ -57,7 +57,7 @@ def give_masks_one_type() -> None:
     from fairseq.modules import multihead_attention
     from torch.nn import functional
 
-    attend = functional.multi_head_attention_forward
+    attend: Any = functional.multi_head_attention_forward
     names = [*inspect.signature(attend).parameters]
     padding, future = names.index("key_padding_mask"), names.index("attn_mask")
 
