@@ -9,7 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import metadata
 
-from . import fairseq_fixes, messages, option_fixes, overrides
+from . import (
+    data_fixes,
+    fairseq_fixes,
+    generation_fixes,
+    messages,
+    option_fixes,
+    overrides,
+)
 
 
 class FixFailed(RuntimeError):
@@ -56,6 +63,12 @@ FIXES: dict[str, tuple[Callable[[], None], ...]] = {
         fairseq_fixes.lock_save_dir,
         option_fixes.check_number_format,
         option_fixes.check_direction,
+        data_fixes.write_exact_offsets,
+        data_fixes.sign_block_offsets,
+        generation_fixes.block_repeated_ngrams,
+        generation_fixes.give_masks_one_type,
+        generation_fixes.check_generation,
+        generation_fixes.skip_overlong_lines,
         messages.shorten_hydras_errors,
     ),
 }

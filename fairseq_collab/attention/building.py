@@ -32,7 +32,7 @@ def make_linear(in_features: int, out_features: int, bias: bool = True) -> nn.Li
     if in_features * out_features:
         projection = nn.Linear(in_features, out_features, bias=bias)
     else:
-        projection = _unweighted(in_features, out_features, bias)
+        projection = _linear_without_draw(in_features, out_features, bias)
         _make_zero(projection, "weight", out_features, in_features)
         if bias:
             projection.bias = nn.Parameter(torch.zeros(out_features))
@@ -43,17 +43,14 @@ def make_linear(in_features: int, out_features: int, bias: bool = True) -> nn.Li
 
 def projection_of(weight: Tensor, bias: Tensor) -> nn.Linear:
     """Make a trained projection from ``weight (out, in)`` and ``bias (out)``, without a draw."""
-    projection = _unweighted(weight.size(1), weight.size(0), bias=True)
+    projection = _linear_without_draw(weight.size(1), weight.size(0))
     projection.weight = nn.Parameter(weight.detach().clone())
     projection.bias = nn.Parameter(bias.detach().clone())
     return projection
 
 
-def _unweighted(in_features: int, out_features: int, bias: bool) -> nn.Linear:
-    """Make a linear map that awaits its weights, without a draw.
-
-    Of the right size, torch would warn that it initialises empty weights.
-    """
+def _linear_without_draw(in_features: int, out_features: int, bias: bool = True) -> nn.Linear:
+    """Make a linear map whose parameters the caller replaces; torch warns of making empty ones."""
     projection = skip_init(nn.Linear, 1, 1, bias=bias)
     projection.in_features, projection.out_features = in_features, out_features
     return projection
