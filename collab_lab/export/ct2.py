@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import torch
 from ctranslate2 import Translator
 from ctranslate2.converters.fairseq import set_transformer_decoder, set_transformer_encoder
 from ctranslate2.specs import (
@@ -32,6 +34,7 @@ from collab_common.errors import UserError
 from collab_lab.export.check import BATCH
 from collab_lab.export.model import (
     Vocabulary,
+    attending_heads,
     check_all_read,
     check_engine,
     inexact,
@@ -71,6 +74,10 @@ def export(trained: Trained, folder: Path) -> None:
         print(f"KV cache per {token} token (float32): {ours:,} bytes, in CTranslate2 {in_ct2:,}")
     search = ", ".join(f"{name}={value!r}" for name, value in search_options(trained.model).items())
     print(f"translate as fairseq does: translate_batch(tokens, {search})")
+    print(
+        "attention (return_attention, replace_unknowns): with max_batch_size=1; in a larger batch, "
+        "CTranslate2's beam search on a CPU gives first words that of another sentence"
+    )
 
 
 def write(trained: Trained, words: Vocabulary, folder: Path) -> None:
@@ -92,12 +99,41 @@ def translate(
     return [[indices[word] for word in result.hypotheses[0]] for result in results]
 
 
+def attention(
+    folder: Path,
+    words: Vocabulary,
+    sources: Sequence[Tensor],
+    translations: Sequence[Sequence[int]],
+) -> list[Tensor]:
+    """The attention ``(T, S)`` of these translations to the words of the sources, without ``</s>``.
+
+    Greedily: CTranslate2's beam search takes the attention of first words from other sentences of
+    the batch (4.8.5, on a CPU: it gathers the first step before it is there for each beam).
+    """
+    names, targets = symbols(words.source), symbols(words.target)
+    results = Translator(str(folder)).translate_batch(
+        [[names[i] for i in source[:-1].tolist()] for source in sources],
+        target_prefix=[[targets[i] for i in tokens] for tokens in translations],
+        beam_size=1,
+        max_batch_size=BATCH,
+        max_input_length=0,
+        max_decoding_length=max(1, *map(len, translations)),
+        return_attention=True,
+    )
+    return [
+        torch.tensor(result.attention[0][: len(tokens)])
+        for result, tokens in zip(results, translations, strict=True)
+    ]
+
+
 def specification(trained: Trained, words: Vocabulary) -> TransformerSpec:
     """All weights, in CTranslate2's layout."""
     check_all_read(trained.model, "CTranslate2")
     model = copy.deepcopy(trained.model).requires_grad_(False)
     encoder = _stack(TransformerEncoderSpec, trained, model.encoder, "encoder")
-    decoder = _stack(TransformerDecoderSpec, trained, model.decoder, "decoder")
+    # Attention is the mean over the first heads of the last layer: heads of zeros come after.
+    kind = partial(TransformerDecoderSpec, alignment_heads=attending_heads(trained.model))
+    decoder = _stack(kind, trained, model.decoder, "decoder")
     set_transformer_encoder(encoder, model.encoder)
     set_transformer_decoder(decoder, model.decoder)
     spec = TransformerSpec(encoder, decoder)

@@ -14,7 +14,7 @@ from refusals import refusing
 from torch import nn
 from toy import close
 
-from collab_lab.export.model import plain
+from collab_lab.export.model import other_attention, plain
 from collab_lab.trained.checkpoint import Trained
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -67,6 +67,23 @@ def test_a_translation_model_becomes_fairseqs(arch: str, options: dict[str, Any]
     assert type(stock) is TransformerModel
     batch = toy.batch()
     close(stock(**batch)[0], ours.model(**batch)[0])
+
+
+@pytest.mark.parametrize(
+    ("heads", "exact"), [("4,2", True), ("3,1", True), ("1,4", True), ("4,3", False)]
+)
+def test_heads_that_fill_up_keep_the_mean_attention(heads: str, exact: bool) -> None:
+    """Where each of the model's heads can be there equally often; else order is kept."""
+    ours = model(SIZED, head_size=3, heads_in_cross=heads, heads_in_decoder="4")
+    batch = toy.batch()
+    found, expected = (m(**batch)[1]["attn"][0] for m in (plain(ours).model, ours.model))
+    assert (other_attention(ours, "fairseq") is None) == exact
+    assert other_attention(ours, "ct2") is None
+    if exact:
+        close(found, expected)
+    else:
+        assert not torch.allclose(found, expected)
+        assert torch.equal(found.argsort(-1), expected.argsort(-1))
 
 
 @pytest.mark.parametrize(

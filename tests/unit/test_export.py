@@ -22,7 +22,7 @@ from transformers import AutoTokenizer, MarianMTModel
 from unit.test_checkpoint import edited
 
 from collab_lab.cli import export
-from collab_lab.export import ct2, hf
+from collab_lab.export import check, ct2, hf
 from collab_lab.export.model import Vocabulary, check_engine, plain, vocabulary
 from collab_lab.trained.checkpoint import Trained
 
@@ -139,6 +139,41 @@ def test_ctranslate2_computes_the_same_scores(
 
 
 @pytest.mark.parametrize(
+    ("arch", "options"),
+    [
+        ("transformer", {}),
+        ("transformer_collab", {"key_dim": 7}),
+        ("transformer_grouped_query", {"key_value_heads": 2}),
+        ("transformer_grouped_query", {"key_value_heads": 1}),
+        ("transformer_headsize_n", {"head_size": 5, "heads_in_cross": "4,3"}),
+        ("transformer_headsize_n", {"head_size": 5, "heads_in_cross": "3,1"}),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("beam", [1, 3])
+def test_attention_in_ctranslate2_is_the_mean_over_heads(
+    arch: str, options: dict[str, Any], beam: int, tmp_path: Path
+) -> None:
+    """Of the last layer, without the heads that fill up a layer."""
+    model = toy.randomised(toy.model(arch, **options), std=1).eval()
+    words = Vocabulary("en", "de", toy.dictionary(), toy.dictionary())
+    ct2.write(opened(model), words, tmp_path)
+    results = ctranslate2.Translator(str(tmp_path), intra_threads=1).translate_batch(
+        SENTENCES[:6],
+        beam_size=beam,
+        max_decoding_length=5,
+        return_attention=True,
+        suppress_sequences=[[ct2.PADDING]],
+        max_batch_size=1,
+    )
+    sources = [words.source.encode_line(" ".join(s)).long() for s in SENTENCES[:6]]
+    tokens = [[words.target.index(word) for word in r.hypotheses[0]] for r in results]
+    expected = check.attention(model, words, sources, tokens)
+    for result, weights in zip(results, expected, strict=True):
+        torch.testing.assert_close(torch.tensor(result.attention[0]), weights, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
     ("arch", "options", "own", "there"),
     [
         ("transformer", {}, 32, 32),
@@ -190,9 +225,9 @@ def test_models_that_cannot_be_exported() -> None:
     source = opened(toy.model("transformer"))
     source.model.__class__ = Other
     source.state["cfg"] = OmegaConf.create({"model": {"_name": "other"}})
-    for check in (plain, lambda source: check_engine(source, "Marian", ())):
+    for rejects in (plain, lambda source: check_engine(source, "Marian", ())):
         with refusing("c.pt: unknown architecture 'other'"):
-            check(source)
+            rejects(source)
 
 
 @pytest.mark.parametrize("name", ["fairseq", "ct2"])

@@ -270,7 +270,26 @@ def test_check_translates_in_both_engines(
     source.model.decoder.embed_tokens.weight.data.neg_()  # another model than the exported one
     lines, are_equal = compare(source, out, format_, sources_to_check(source, 8))
     assert not are_equal
-    assert len(lines) == 3
+    assert "first other" in "".join(lines)
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_check_compares_attention(
+    format_: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Values of zero: the queries of the last cross-attention have no effect but on attention."""
+    monkeypatch.setattr(model, "MAX_LENGTH", 20)
+    name = "decoder.layers.0.encoder_attn"
+    weights = [f"{name}.v_proj.weight", f"{name}.v_proj.bias"]
+    path = edited(tmp_path / "c.pt", lambda s: [s["model"][weight].zero_() for weight in weights])
+    run(path, data, f"--format={format_}", "--out", tmp_path / "out")
+    source = open_model(path, data)
+    sources = sources_to_check(source, 4)
+    assert compare(source, tmp_path / "out", format_, sources)[1]
+    source.model.get_submodule(name).q_proj.weight.data.mul_(3)
+    lines, are_equal = compare(source, tmp_path / "out", format_, sources)
+    assert not are_equal
+    assert "4 of 4" in lines[0]
 
 
 def test_check_needs_a_validation_set(tmp_path: Path) -> None:
