@@ -55,6 +55,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="leave out the rounding of the KV cache (--cache-bits), which no format has",
     )  # fmt: skip
     options.add_out(parser, "DIR", "folder to write", force=False)
+    options.add_user_dir(parser)
     return parser
 
 

@@ -27,10 +27,8 @@ from ctranslate2.specs import (
     common_spec,
 )
 from ctranslate2.specs.attention_spec import MultiHeadAttentionSpec
-from fairseq.data import Dictionary
 from torch import Tensor, nn
 
-from collab_common.errors import UserError
 from collab_lab.export.check import BATCH
 from collab_lab.export.model import (
     Vocabulary,
@@ -54,8 +52,6 @@ from collab_lab.trained.attentions import Attention, attentions
 from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.attention import HeadAttention
 
-#: CTranslate2's name of padding.
-PADDING = "<blank>"
 ACTIVATIONS = {
     "relu": common_spec.Activation.RELU,
     "gelu": common_spec.Activation.GELU,
@@ -92,8 +88,8 @@ def translate(
     model: Any, words: Vocabulary, folder: Path, sources: Sequence[Tensor]
 ) -> list[list[int]]:
     """Translations by the exported folder, as indices without ``</s>``; sources have it."""
-    engine, names = Translator(str(folder)), symbols(words.source)
-    indices = {word: i for i, word in enumerate(symbols(words.target))}
+    engine, names = Translator(str(folder)), words.source.symbols
+    indices = words.target.indices
     tokens = [[names[i] for i in source[:-1].tolist()] for source in sources]
     results = engine.translate_batch(tokens, max_batch_size=BATCH, **search_options(model))
     return [[indices[word] for word in result.hypotheses[0]] for result in results]
@@ -110,7 +106,7 @@ def attention(
     Greedily: CTranslate2's beam search takes the attention of first words from other sentences of
     the batch (4.8.5, on a CPU: it gathers the first step before it is there for each beam).
     """
-    names, targets = symbols(words.source), symbols(words.target)
+    names, targets = words.source.symbols, words.target.symbols
     results = Translator(str(folder)).translate_batch(
         [[names[i] for i in source[:-1].tolist()] for source in sources],
         target_prefix=[[targets[i] for i in tokens] for tokens in translations],
@@ -137,8 +133,10 @@ def specification(trained: Trained, words: Vocabulary) -> TransformerSpec:
     set_transformer_encoder(encoder, model.encoder)
     set_transformer_decoder(decoder, model.decoder)
     spec = TransformerSpec(encoder, decoder)
-    spec.register_source_vocabulary(symbols(words.source))
-    spec.register_target_vocabulary(symbols(words.target))
+    # Symbols keep their names (CTranslate2's converter calls padding <blank>): each token of a text
+    # has fairseq's index.
+    spec.register_source_vocabulary(list(words.source.symbols))
+    spec.register_target_vocabulary(list(words.target.symbols))
     # fairseq ends a source with </s>, and starts a target with it.
     spec.config.add_source_eos = True
     spec.config.decoder_start_token = words.target.eos_word
@@ -152,15 +150,8 @@ def search_options(model: Any) -> dict[str, Any]:
         "beam_size": BEAM,
         "max_input_length": int(model.max_positions()[0]),
         "max_decoding_length": longest_output(model),
-        "suppress_sequences": [[PADDING]],
+        "suppress_sequences": [[model.decoder.dictionary.pad_word]],
     }
-
-
-def symbols(dictionary: Dictionary) -> list[str]:
-    """The words by index, with CTranslate2's name of padding."""
-    if PADDING in dictionary.indices:
-        raise UserError(f"no exact export: {PADDING} is a word, and CTranslate2's padding")
-    return [PADDING if word == dictionary.pad_word else word for word in dictionary.symbols]
 
 
 def _stack(kind: Any, trained: Trained, stack: Any, side: str) -> Any:

@@ -14,7 +14,9 @@ import pytest
 import sentencepiece
 import torch
 import toy
+import toy_checkpoints
 from fairseq.models.transformer import TransformerModel
+from fairseq.utils import import_user_module
 from omegaconf import OmegaConf
 from refusals import refusing
 from toy_language_models import language_model
@@ -77,9 +79,10 @@ def subwords_in(folder: Path) -> sentencepiece.SentencePieceProcessor:
     """A subword model ``spm.model`` of a few words."""
     folder.mkdir(parents=True)
     text = "".join(f"{' '.join(words)} A dog runs.\n" for words in SENTENCES)
+    text += "</s> <pad> <unk> s p a d u n k / < >\n"
     (folder / "text").write_text(text)
     sentencepiece.SentencePieceTrainer.train(
-        input=str(folder / "text"), model_prefix=str(folder / "spm"), vocab_size=25, minloglevel=2
+        input=str(folder / "text"), model_prefix=str(folder / "spm"), vocab_size=32, minloglevel=2
     )
     return sentencepiece.SentencePieceProcessor(str(folder / "spm.model"))
 
@@ -94,7 +97,12 @@ def test_the_tokeniser_is_the_subword_model(tmp_path: Path) -> None:
     words = Vocabulary("en", "de", symbols, symbols, tmp_path / "data" / "spm.model")
     (tmp_path / "hf").mkdir()
     hf.write(model, words, tmp_path / "hf")
-    sentence, tokeniser = " ".join(SENTENCES[0]), AutoTokenizer.from_pretrained(tmp_path / "hf")
+    tokeniser = AutoTokenizer.from_pretrained(tmp_path / "hf")
+    # Symbols in a text are text.
+    for sentence in ("w1 </s> w2", "<s>", "<pad>w3", "w1<unk>"):
+        found = pieces.encode(sentence, out_type=str)
+        assert tokeniser(sentence)["input_ids"] == [*map(symbols.index, found), symbols.eos()]
+    sentence = " ".join(SENTENCES[0])
     expected = [symbols.index(p) for p in pieces.encode(sentence, out_type=str)] + [symbols.eos()]
     assert tokeniser(sentence)["input_ids"] == expected
     assert tokeniser.decode(expected, skip_special_tokens=True) == sentence
@@ -163,7 +171,7 @@ def test_attention_in_ctranslate2_is_the_mean_over_heads(
         beam_size=beam,
         max_decoding_length=5,
         return_attention=True,
-        suppress_sequences=[[ct2.PADDING]],
+        suppress_sequences=[[words.target.pad_word]],
         max_batch_size=1,
     )
     sources = [words.source.encode_line(" ".join(s)).long() for s in SENTENCES[:6]]
@@ -219,6 +227,14 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 class Other(TransformerModel):
     """It may compute something else."""
+
+
+def test_own_heads_are_opened_with_their_plug_in(tmp_path: Path) -> None:
+    plugin = Path(__file__).parents[1] / "examples" / "tied_heads"
+    import_user_module(Namespace(user_dir=str(plugin)))
+    path = toy_checkpoints.write(tmp_path / "c.pt", "transformer_tied_heads")
+    options = ["--format=ct2", "--user-dir", plugin, "--out", tmp_path / "out"]
+    fails("export does not support TiedAttention", path, *options)
 
 
 def test_models_that_cannot_be_exported() -> None:

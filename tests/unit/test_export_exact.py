@@ -15,7 +15,7 @@ import toy_checkpoints
 from fairseq.data import Dictionary, indexed_dataset
 from parity.test_prune_parity import trained
 from refusals import refusing
-from torch import nn, ones
+from torch import nn, ones, tensor
 from toy_reparametrize import TARGET, converted
 from unit.test_checkpoint import STORED, edited
 from unit.test_export import SENTENCES, opened, run
@@ -130,12 +130,18 @@ def test_words_that_engines_find_elsewhere(word: str, at: int, stock: Path, tmp_
         run(stock, data, "--format=ct2", "--out", tmp_path / "out")
 
 
-def test_ctranslate2s_name_of_padding_is_no_word(stock: Path, tmp_path: Path) -> None:
-    shutil.copytree(STORED, data := tmp_path / "data")
-    for path in data.glob("dict.*"):
-        path.write_text(path.read_text().replace("w1 ", "<blank> "))
-    with refusing("<blank>"):
-        run(stock, data, "--format=ct2", "--out", tmp_path / "out")
+@pytest.mark.parametrize("word", ["<blank>", "<s>", "</s>", "<unk>", "new"])
+def test_ctranslate2_reads_each_token_as_fairseq_does(word: str, tmp_path: Path) -> None:
+    """Symbols within a text, and words that the dictionary lacks (fairseq masks padding)."""
+    source = toy.randomised(toy.model("transformer"), std=1).eval()
+    ct2.write(opened(source), WORDS, tmp_path)
+    tokens, target = ["w1", word, "w2"], ["w3"]
+    (found,) = ctranslate2.Translator(str(tmp_path)).score_batch([tokens], [target])
+    encode = partial(SYMBOLS.encode_line, add_if_not_exist=False)
+    indices, previous = (encode(" ".join(words)).long()[None] for words in (tokens, target))
+    output = source(indices, tensor([4]), tensor([[SYMBOLS.eos(), *previous[0, :-1]]]))
+    scores = source.get_normalized_probs(output, log_probs=True)[0].gather(1, previous.T)
+    assert found.log_probs == pytest.approx(scores[:, 0].tolist(), abs=1e-4)
 
 
 # ---- lengths, heads: token for token in three engines --------------------------------------------
