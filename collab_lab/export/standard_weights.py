@@ -63,12 +63,11 @@ def maps_of(attention: HeadAttention, heads: int) -> LinearMaps:
     if own == heads:
         return maps
     queries, keys, values = (repeated(x, own) for x in maps)
-    filled = pad(values, (0, 0, 0, 0, 0, heads - own))
+    zeros = (0, 0, 0, 0, 0, heads - own)
     if heads % own:
-        scoring = (pad(x, (0, 0, 0, 0, 0, heads - own)) for x in (queries, keys))
-    else:
-        scoring = (x.repeat(heads // own, 1, 1) for x in (queries, keys))
-    return LinearMaps(*scoring, filled)
+        return LinearMaps(*(pad(x, zeros) for x in (queries, keys, values)))
+    times = heads // own
+    return LinearMaps(queries.repeat(times, 1, 1), keys.repeat(times, 1, 1), pad(values, zeros))
 
 
 @torch.no_grad()
