@@ -159,7 +159,7 @@ def loss_warnings(args: Namespace, losses: Iterable[tuple[str, float | None, flo
     return lines
 
 
-def add_user_dir(parser: ArgumentParser) -> None:
+def add_user_dir(parser: Any) -> None:
     parser.add_argument("--user-dir", metavar="DIR", help="plug-in that defines the model")
 
 
