@@ -17,7 +17,8 @@ Fewer heads and grouped-query heads lose less even with 30 sentences; latents ga
 Where a norm ends the block, ``w_t = 1 / var((x + o)_t)``, the variance over the numbers of a word:
 the norm divides by its root, so the fit is that of what the next block reads.  In many trained
 models a few words have activations a hundred times those of others (Sun et al. 2024, arXiv
-2402.17762).  With equal weights they own the fit, which then ruins all other words.
+2402.17762).  With equal weights they own the fit, which then ruins all other words.  Where norms
+come first, all words weigh alike: the next norms divide there, too, but no such fit was ruined.
 
 Encoder layers come first, then for each decoder layer self-attention, cross-attention and the
 feed-forward block.  Hidden states go from block to block, so each model reads each sentence once.
@@ -225,27 +226,27 @@ def _refit_block(
     ridges[-1] *= BIAS_RIDGE
     change = torch.linalg.solve(gram + ridges.diag(), product).to(last.bias)  # (size, d)
     weight, bias = change[:-1].T, change[-1]
-    before, after = own.streams, own.streams
-    own.streams = [changed.stream(x, o) for x, o in zip(before, outputs, strict=True)]
-    after = [
+    streams, own.streams = own.streams, []
+    for x, output in zip(streams, outputs, strict=True):
+        own.streams.append(changed.stream(x, output))
+    fitted = [
         changed.stream(x, output + functional.linear(h, weight.to(h), bias.to(h)))
-        for x, output, h in zip(before, outputs, hidden, strict=True)
+        for x, output, h in zip(streams, outputs, hidden, strict=True)
     ]
-    least = ROUNDING * _distance(target.streams, None, words)
-    if not _distance(target.streams, after, words) <= least + _distance(target.streams, own.streams, words):
+    rounding = ROUNDING * sum(_squares(x, of) for x, of in zip(target.streams, words, strict=True))
+    if not _distance(fitted, target, words) <= _distance(own.streams, target, words) + rounding:
         return False
     last.weight.add_(weight)
     last.bias.add_(bias)
-    own.streams = after
+    own.streams = fitted
     return True
 
 
-def _distance(
-    streams: Sequence[Tensor], others: Sequence[Tensor] | None, words: Sequence[Tensor]
-) -> float:
-    """Sum of squares of the difference of two streams over words; of a stream, without others."""
-    differences = (
-        (x if others is None else x - others[i])[of_words].double()
-        for i, (x, of_words) in enumerate(zip(streams, words, strict=True))
-    )
-    return sum(float(difference.square().sum()) for difference in differences)
+def _distance(streams: Sequence[Tensor], target: Stack, words: Sequence[Tensor]) -> float:
+    """Sum of squares of the difference to the trained model's streams."""
+    triples = zip(streams, target.streams, words, strict=True)
+    return sum(_squares(x - wanted, of_words) for x, wanted, of_words in triples)
+
+
+def _squares(x: Tensor, of_words: Tensor) -> float:
+    return float(x[of_words].double().square().sum())

@@ -88,9 +88,7 @@ def _refitted(
     return unfitted
 
 
-def causes(
-    changed: Trained, trained: Trained, batches: Sequence[Mapping[str, Any]]
-) -> list[str]:
+def causes(changed: Trained, trained: Trained, batches: Sequence[Mapping[str, Any]]) -> list[str]:
     """What may make a price too low: few words, activations of few words, a side without heads."""
     found = list[str]()
     decoder = trained.model.decoder

@@ -22,9 +22,10 @@ def build_parser() -> argparse.ArgumentParser:
         "prune",
         "Remove heads from a trained transformer with standard or separate heads. By default the "
         "heads with the lowest price go, the expected loss in bits per target token. The outputs "
-        "of all blocks are refitted where that lowers the loss. The result is a transformer_headsize_n or "
-        "transformer_lm_headsize_n. To fine-tune it, give fairseq-train the printed options and "
-        "--finetune-from-model, or a sweep the Hydra configuration next to it (OUT with .yaml).",
+        "of all blocks are refitted, unless that raises the loss. The result is a "
+        "transformer_headsize_n or transformer_lm_headsize_n. To fine-tune it, give fairseq-train "
+        "the printed options and --finetune-from-model, or a sweep the Hydra configuration next to "
+        "it (OUT with .yaml).",
         "example: fairseq-collab prune average.pt data-bin --remove-share 0.3 --out pruned.pt",
     )
     options.add_model(parser)

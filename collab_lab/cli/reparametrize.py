@@ -25,7 +25,8 @@ def build_parser() -> argparse.ArgumentParser:
         "reparametrize",
         "Convert a trained transformer with standard or separate heads to shared keys, narrower "
         "separate keys, grouped-query or latent heads with the lowest predicted loss. The outputs "
-        "of all blocks are refitted where that lowers the loss. The result translates and trains on like any checkpoint.",
+        "of all blocks are refitted, unless that raises the loss. The result translates and trains "
+        "on like any checkpoint.",
         "example: fairseq-collab reparametrize average.pt --to latent --cache 0.25 --out latent.pt",
     )
     options.add_model(parser)
