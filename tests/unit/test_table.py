@@ -52,7 +52,9 @@ def test_differences_are_paired_by_seed(tmp_path: Path) -> None:
 def test_the_cache_and_its_share(tmp_path: Path) -> None:
     """Keys and values together; the share is the record's."""
     cached = {"key_bytes_per_source_token": 64, "value_bytes_per_source_token": 128}
-    write_run(tmp_path, "grouped", 64, value_bytes_per_target_token=256, cache_share=0.375, **cached)
+    write_run(
+        tmp_path, "grouped", 64, value_bytes_per_target_token=256, cache_share=0.375, **cached
+    )
     table = read(tmp_path)
     found = dict(zip(shown_columns(table), main_cells(table)[1][0][3:], strict=True))
     assert found["cache_bytes_per_target_token"] == f"{12 * 64 + 256:,}"
