@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import metadata
 
-from . import fairseq_fixes, messages, option_fixes
+from . import fairseq_fixes, messages, option_fixes, resuming
 
 
 class FixFailed(RuntimeError):
@@ -42,6 +42,9 @@ FIXES: dict[str, tuple[Callable[[], None], ...]] = {
         option_fixes.train_in_bfloat16,
         fairseq_fixes.define_buffers,
         fairseq_fixes.forget_previous_job,
+        resuming.keep_patience,
+        resuming.keep_plateau,
+        resuming.end_at_max_update,
         fairseq_fixes.end_loading_with_the_process,
         fairseq_fixes.ask_the_model,
         fairseq_fixes.restore_removed_names,
