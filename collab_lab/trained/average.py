@@ -119,12 +119,12 @@ def last_checkpoints(count: int, folder: str | os.PathLike[str]) -> list[str]:
     )
     # A name does not have it: epochs count from 1 again with --reset-dataloader.
     number = {path: _updates(checkpoints.read(path)) for path in (*epochs, *updates, *last)}
-    paths = sorted(epochs or updates, key=number.__getitem__)
+    paths = sorted(epochs or updates, key=number.__getitem__, reverse=True)
     newest = max([*updates, *last], key=number.__getitem__, default=None)
-    if newest and not (paths and number[newest] <= number[paths[-1]]):
-        paths.append(newest)
+    if newest and not (paths and number[newest] <= number[paths[0]]):
+        paths.insert(0, newest)
     if len(paths) < count:
         problem = f"holds {len(paths)} checkpoints of epochs or updates, not {count}"
         todo = "give a smaller --last, or train with --keep-last-epochs or more"
         raise UserError(problem, folder, todo)
-    return paths[-count:]
+    return paths[:count][::-1]
