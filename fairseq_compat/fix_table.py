@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import metadata
 
-from . import fairseq_fixes, messages, option_fixes, resuming
+from . import fairseq_fixes, hydra_options, messages, option_fixes, resuming
 
 
 class FixFailed(RuntimeError):
@@ -57,6 +57,7 @@ FIXES: dict[str, tuple[Callable[[], None], ...]] = {
         fairseq_fixes.lock_save_dir,
         option_fixes.check_number_format,
         option_fixes.check_direction,
+        hydra_options.name_unknown_options,
         messages.shorten_hydras_errors,
     ),
 }

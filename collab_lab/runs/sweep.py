@@ -16,7 +16,6 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from argparse import ArgumentParser
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +41,7 @@ from collab_common.progress import bar
 from collab_lab.runs import config_folder
 from collab_lab.runs.run import started_from
 from collab_lab.runs.score import check_generation, check_test_set, import_plugin, task_of
+from fairseq_compat.hydra_options import options_of
 
 #: Sections of a run's configuration that fairseq does not know.
 OURS = ("method",)
@@ -241,10 +241,7 @@ def _known(section: str, kind: str | None) -> dict[str, Sequence[str]] | None:
     except ConfigLoadError:
         if section != "model" or kind not in MODEL_REGISTRY:
             return None
-        # Options of a model without a dataclass, such as fairseq's `transformer`.
-        parser = ArgumentParser(add_help=False)
-        MODEL_REGISTRY[kind].add_args(parser)
-        return dict.fromkeys(["_name", *(action.dest for action in parser._actions)], ())
+        return dict.fromkeys(options_of(kind), ())  # such as fairseq's `transformer`
     fields = getattr(OmegaConf.get_type(structured), "__dataclass_fields__", {})
     words = {name: field.metadata.get("choices") or () for name, field in fields.items()}
     return {str(name): words.get(name, ()) for name in structured}
