@@ -16,11 +16,16 @@ def options_of(kind: str) -> set[str]:
     Args:
         kind: name of the model or of one of its architectures.
     """
-    from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
+    from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 
     parser = argparse.ArgumentParser(add_help=False)
     (MODEL_REGISTRY.get(kind) or ARCH_MODEL_REGISTRY[kind]).add_args(parser)
-    return {"_name", *(action.dest for action in parser._actions)}
+    defaults = {action.dest: action.default for action in parser._actions}
+    given = {name: value for name, value in defaults.items() if value is not None}
+    options = argparse.Namespace(**given)
+    if kind in ARCH_CONFIG_REGISTRY:
+        ARCH_CONFIG_REGISTRY[kind](options)  # sets some that no command line has
+    return {"_name", *defaults, *vars(options)}
 
 
 def name_unknown_options() -> None:
@@ -31,8 +36,8 @@ def name_unknown_options() -> None:
 
     @wrap(utils, "call_main")
     def call_main(original: Any, cfg: Any, main: Any, **kwargs: Any) -> Any:
-        model = getattr(cfg, "model", None)
-        kind = model.get("_name") if OmegaConf.is_dict(model) else None  # else of other commands
+        model: Any = getattr(cfg, "model", None)
+        kind: Any = model.get("_name") if OmegaConf.is_dict(model) else None  # of Hydra's command
         if kind in ARCH_MODEL_REGISTRY and kind not in MODEL_DATACLASS_REGISTRY:
             known = options_of(kind)
             for name in sorted({*map(str, model)} - known):

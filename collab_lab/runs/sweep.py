@@ -239,7 +239,7 @@ def _known(section: str, kind: str | None) -> dict[str, Sequence[str]] | None:
         path = f"{section}/{kind}.yaml" if kind else f"{section}.yaml"
         structured: Any = ConfigStore.instance().load(path).node
     except ConfigLoadError:
-        if section != "model" or kind not in MODEL_REGISTRY:
+        if section != "model" or kind is None or kind not in MODEL_REGISTRY:
             return None
         return dict.fromkeys(options_of(kind), ())  # such as fairseq's `transformer`
     fields = getattr(OmegaConf.get_type(structured), "__dataclass_fields__", {})
