@@ -13,9 +13,11 @@ from . import (
     data_fixes,
     fairseq_fixes,
     generation_fixes,
+    hydra_options,
     messages,
     option_fixes,
     overrides,
+    resuming,
 )
 
 
@@ -49,6 +51,9 @@ FIXES: dict[str, tuple[Callable[[], None], ...]] = {
         option_fixes.train_in_bfloat16,
         fairseq_fixes.define_buffers,
         fairseq_fixes.forget_previous_job,
+        resuming.keep_patience,
+        resuming.keep_plateau,
+        resuming.end_at_max_update,
         fairseq_fixes.end_loading_with_the_process,
         fairseq_fixes.ask_the_model,
         fairseq_fixes.restore_removed_names,
@@ -69,6 +74,7 @@ FIXES: dict[str, tuple[Callable[[], None], ...]] = {
         generation_fixes.give_masks_one_type,
         generation_fixes.check_generation,
         generation_fixes.skip_overlong_lines,
+        hydra_options.name_unknown_options,
         messages.shorten_hydras_errors,
     ),
 }

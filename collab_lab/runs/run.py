@@ -111,6 +111,10 @@ class Run:
         """
         return self.trained_file.exists() or self.started().checkpoint is not None
 
+    def resumes(self) -> bool:
+        """Whether the training has been saved, and continues from there."""
+        return self.is_trained() or (self.checkpoints / OWN_CHECKPOINT).exists()
+
     def start(self, started: Started, config: DictConfig) -> None:
         """Record what the run is; files that exist stay as they are."""
         if not self.started_file.exists():

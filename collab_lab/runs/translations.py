@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from collab_common.errors import UserError
-from collab_common.files import read_json
+from collab_common.files import lines_of, read_json
 from collab_common.folder import MANIFEST
 from collab_lab.runs.record import Record
 from collab_lab.runs.run import Run, data_folder
-from data_prep.parallel_text import lines_of
 
 _PRINTED = re.compile(r"[STHDPAIE]-\d+\t")
 _TARGET = re.compile(r"T-(\d+)\t(.*)")

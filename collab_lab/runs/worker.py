@@ -23,6 +23,7 @@ import torch
 
 from collab_common.files import Busy
 from collab_common.provenance import commit
+from collab_lab.runs.progress import Progress
 from collab_lab.runs.record import JOBS, Failure, Record, Started
 from collab_lab.runs.run import Run, num_gpus
 from collab_lab.runs.sweep import Job
@@ -36,6 +37,7 @@ class Child(NamedTuple):
     """A process that trains and scores a run on some GPUs, and the lock of the run."""
 
     run: Run
+    progress: Progress
     process: subprocess.Popen[bytes]
     gpus: list[str]
     lock: ExitStack
@@ -70,6 +72,9 @@ class Worker:
             self.children.remove(child)
             with child.lock:
                 report(child.run, child.process.returncode)
+        for child in self.children:
+            if news := child.progress.news():
+                say(f"{child.run.name}: {news}")
         for run in list(self.waiting):
             if len(self.children) < self.jobs:
                 self.start(run)
@@ -88,12 +93,12 @@ class Worker:
             job = self.waiting.pop(run)
             if run.is_finished():
                 return
-            say(f"{run.name}: {'resumes' if run.config_file.exists() else 'starts'}")
+            say(f"{run.name}: {'resumes' if run.resumes() else 'starts'}")
             run.failed_file.unlink(missing_ok=True)
             run.start(Started(job.overrides, self.command, commit()), job.config)
-            gpus = self.least_used(num_gpus(job.config))
+            gpus, progress = self.least_used(num_gpus(job.config)), Progress(run, job.config)
             process = start_process(run, descriptor, gpus, self.jobs)
-            self.children.append(Child(run, process, gpus, lock.pop_all()))
+            self.children.append(Child(run, progress, process, gpus, lock.pop_all()))
 
     def least_used(self, number: int) -> list[str]:
         """``number`` GPUs, or all there are, those with the fewest runs first."""

@@ -118,6 +118,24 @@ def test_killed_twice_it_ends_with_the_same_scores(
     assert scores(out) == scores(finished)
 
 
+def test_patience_lasts_over_a_kill(config: Path, corpus: Path, tmp_path: Path) -> None:
+    """Nothing is learnt: the first epoch is the best one, and the fourth the last."""
+    options = ["model.key_dim=8", "optimization.lr=[1e-30]", "optimization.max_epoch=9"]
+    command = sweep(config, corpus, tmp_path / "out", *options, "checkpoint.patience=3")
+    third = tmp_path / "out" / "run" / "checkpoints" / "checkpoint3.pt"
+    kill_all(start(command, until=third.exists), tmp_path / "out")
+    assert "run: resumes" in succeed(*command)
+    score = json.loads((tmp_path / "out" / "run" / "score.json").read_text())
+    assert (score["epochs"], score["averaged"]) == (4, ["checkpoint3.pt", "checkpoint4.pt"])
+
+
+def test_languages_that_the_data_lacks(config: Path, corpus: Path, tmp_path: Path) -> None:
+    """One line in place of one failure for each run."""
+    line = refuse(*sweep(config, corpus, tmp_path / "out", "task.target_lang=fr"))
+    assert line.startswith(f"fairseq-collab sweep: error: {corpus}: has no dictionary of fr")
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_failed_run_is_reported_and_the_rest_goes_on(
     config: Path, corpus: Path, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import math
 import subprocess
@@ -14,6 +15,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+import torch
 from data.text_tools import is_running, wait_for
 from fairseq_cli import score as fairseq_score
 from omegaconf import DictConfig, OmegaConf
@@ -449,9 +451,19 @@ def test_fine_tuning_by_a_configuration_of_ones_own(tmp_path: Path) -> None:
 )
 def test_epochs_to_average(run: Run, there: str, last: str, chosen: list[str]) -> None:
     """Those that are kept, or all of a training that is shorter."""
-    for name in (*there, "_best"):
-        (run.folder / f"checkpoint{name}.pt").write_text(name)
-    (run.folder / "checkpoint_last.pt").write_text(last)
+
+    def save(name: str, epoch: str) -> None:
+        updates = 10 * int(epoch[-1]) - 5 * epoch.startswith("part")
+        state = {"model": {}, "cfg": {}, "extra_state": {"epoch": epoch}}
+        state["optimizer_history"] = [{"num_updates": updates}]
+        content = io.BytesIO()  # torch.save writes a file's name into it
+        torch.save(state, content)
+        (run.folder / f"checkpoint{name}.pt").write_bytes(content.getvalue())
+
+    for name in there:
+        save(name, name)
+    save("_best", "1")
+    save("_last", last)
     config = OmegaConf.create({"checkpoint": {"keep_last_epochs": 3}})
     found = [Path(path).name for path in choose_checkpoints(run.folder, config)]
     assert found == [f"checkpoint{name}.pt" for name in chosen]
