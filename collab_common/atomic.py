@@ -2,6 +2,7 @@
 
 The content goes to ``NAME.partial``, is forced to the disk, and only then takes the name over.  If
 the writer dies, the old file is untouched, and the next write of the name reuses the partial file.
+A symbolic link stays: the file that it names is written, in the folder of that file.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import BinaryIO
 
 def write(path: str | os.PathLike[str], fill: Callable[[BinaryIO], object]) -> None:
     """Write ``path`` through ``fill(file)``; on any error, an old ``path`` is untouched."""
-    path = os.path.abspath(path)
+    path = os.path.realpath(path)
     partial = f"{path}.partial"
     with _open_alone(partial) as file:
         try:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 
 class UserError(Exception):
@@ -42,6 +43,12 @@ def reject_unused(reason: str, **arguments: object) -> None:
     for name, value in arguments.items():
         if value is not None:
             raise UserError(reason, name if "`" in name else f"`{name}`")
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str | None:
+    """Return what a UserError advises for an unknown word; None where no known one is near."""
+    near = difflib.get_close_matches(word, [*known], n=1)
+    return f"did you mean {near[0]}?" if near else None
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:

@@ -48,6 +48,25 @@ def open_bytes(path: Path) -> Iterator[BufferedReader]:
         raise UserError(f"not an intact gzip file ({error})", path, "fetch it again") from None
 
 
+def rows_of(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a file, gzipped or not, with their newlines; the last may lack its own."""
+    with open_bytes(path) as stream:
+        yield from stream
+
+
+def lines_of(path: Path) -> Iterator[str]:
+    """Yield the lines of a UTF-8 file, gzipped or not, without their newlines.
+
+    Raises UserError with the line's number for invalid UTF-8.
+    """
+    for number, row in enumerate(rows_of(path), 1):
+        try:
+            yield row.decode("utf-8").removesuffix("\n")
+        except UnicodeDecodeError as error:
+            problem = f"invalid UTF-8: byte 0x{row[error.start]:02X}"
+            raise UserError(problem, f"{path}:{number}", "convert the text to UTF-8") from None
+
+
 def count_lines(path: Path) -> int:
     """Count the lines of a text, gzipped or not; the last one with or without its newline."""
     with open_bytes(path) as stream:

@@ -52,6 +52,7 @@ class SetReport:
         first: place of the first dropped pair of each reason, FILE:LINE (detail)
         copies: pairs whose target is the source
         in_training_text: pairs of a validation or test set that also occur in the training text
+        symbols: pairs of text as published with a word that is a symbol of fairseq's, as <unk>
         longest: words of the longest line kept
         tokens: subwords of both sides together
     """
@@ -62,13 +63,27 @@ class SetReport:
     first: dict[str, str] = field(default_factory=dict)
     copies: int = 0
     in_training_text: int = 0
+    symbols: int = 0
     longest: int = 0
     tokens: int = 0
+
+    def __post_init__(self) -> None:
+        self._unread: list[int] = []  # numbers of the pairs that were dropped before segmentation
 
     def drop(self, reason: str, location: str) -> None:
         """Count a dropped pair."""
         self.dropped[reason] = self.dropped.get(reason, 0) + 1
         self.first.setdefault(reason, location)
+
+    def mark_unread(self, number: int) -> None:
+        """Note that a pair is missing from the text that is segmented."""
+        self._unread.append(number)
+
+    def number_as_given(self, number: int) -> int:
+        """Return the number that a kept pair, counted from 1, has in the text as it was given."""
+        for unread in self._unread:
+            number += unread <= number
+        return number
 
 
 #: The reports of the validation and test sets that a pair is in, by the set's name.
@@ -136,6 +151,7 @@ def check_set(split: str, text: Pair, out: Pair | None, held_out: HeldOut) -> Se
                 if split != "train" or out is None:
                     raise UserError(_described(fault, detail), location, _TODO.get(fault, _CORRECT))
                 report.drop(fault, _described(location, detail))
+                report.mark_unread(report.read)
                 continue
             source, target = (row.rstrip(b"\n") for row in rows)
             report.kept += 1
@@ -197,4 +213,9 @@ def report_lines(reports: Mapping[str, SetReport]) -> Iterator[str]:
             yield (
                 f"warning: {report.in_training_text:,} of {report.read:,} pairs of the set {split} "
                 "occur in the training text: scores on it are too high"
+            )
+        if report.symbols:
+            yield (
+                f"warning: {report.symbols:,} of {report.read:,} pairs of the set {split} have "
+                "<s>, <pad>, </s> or <unk>, which fairseq reads as its own symbols"
             )

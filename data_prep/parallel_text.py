@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from collab_common.errors import UserError
-from collab_common.files import CHUNK, count_lines, open_bytes
+from collab_common.files import CHUNK, count_lines
+from collab_common.files import lines_of as lines_of  # with its own readers of text
+from collab_common.files import rows_of as rows_of
 
 Pair = tuple[Path, Path]
 Languages = tuple[str, str]
@@ -89,25 +91,6 @@ def sibling(out: Path, suffix: str) -> Path:
 
 
 # ---- lines ---------------------------------------------------------------------------------------
-
-
-def rows_of(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a file, gzipped or not, with their newlines; the last may lack its own."""
-    with open_bytes(path) as stream:
-        yield from stream
-
-
-def lines_of(path: Path) -> Iterator[str]:
-    """Yield the lines of a UTF-8 file, gzipped or not, without their newlines.
-
-    Raises UserError with the line's number for invalid UTF-8.
-    """
-    for number, row in enumerate(rows_of(path), 1):
-        try:
-            yield row.decode("utf-8").removesuffix("\n")
-        except UnicodeDecodeError as error:
-            problem = f"invalid UTF-8: byte 0x{row[error.start]:02X}"
-            raise UserError(problem, f"{path}:{number}", "convert the text to UTF-8") from None
 
 
 def segments(path: Path) -> Iterator[str]:

@@ -9,10 +9,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from data_prep.parallel_text import Languages, Pair, rows_of
+
+Values = np.ndarray[tuple[int], np.dtype[np.float64]]  # one of each block
 
 SAMPLE = 10_000  # lines whose characters are counted
 NEARER = 0.7  # of the distance to its own language is suspicious
@@ -24,8 +27,11 @@ SHARE = 0.1  # of the blocks without agreement is suspicious
 def suspicions(texts: Mapping[str, Pair], languages: Languages) -> Iterator[str]:
     """Yield a warning for each text in the other language, and each set whose lines are no pairs.
 
+    Files that are swapped in all sets are no fault that a comparison of sets shows.
+
     Languages: its characters are nearer to the other side of the validation set than to its own.
-    Pairs: many blocks have less than half the agreement of lengths of the best set.
+    Pairs: many blocks have less than half the agreement of lengths of the best set.  A block whose
+    lengths vary less than those of its translations, as in sorted text, shows nothing.
     """
     letters = {split: [_letters(path) for path in pair] for split, pair in texts.items()}
     for split in letters if "valid" in letters else ():
@@ -34,11 +40,14 @@ def suspicions(texts: Mapping[str, Pair], languages: Languages) -> Iterator[str]
             own, other = (_distance(letters[split][side], reference) for reference in references)
             if other < NEARER * own:
                 yield f"{split}.{lang} has the characters of valid.{languages[1 - side]}: swapped?"
-    agreements = {split: _agreement(pair) for split, pair in texts.items()}
-    best = max((float(np.median(found)) for found in agreements.values() if found.size), default=0)
-    for split, found in agreements.items():
-        unrelated = found < best / 2
-        if best > RELATED and found.size and unrelated.mean() > SHARE:
+    lengths = {split: blocks for split, pair in texts.items() if (blocks := _blocks(pair))}
+    if not lengths:
+        return
+    best = max(lengths.values(), key=lambda blocks: float(np.median(blocks.agreement)))
+    expected, noise = float(np.median(best.agreement)), float(np.median(best.difference))
+    for split, blocks in lengths.items():
+        unrelated = (blocks.agreement < expected / 2) & (blocks.spread > noise)
+        if expected > RELATED and unrelated.mean() > SHARE:
             first = int(unrelated.argmax()) * BLOCK + 1
             share = f"{unrelated.mean():.0%} of the text, first after line {first:,}"
             yield f"{split}: lengths of both sides are unrelated in {share}: is a line missing?"
@@ -56,18 +65,24 @@ def _distance(p: Mapping[str, float], q: Mapping[str, float]) -> float:
     return sum(abs(p.get(letter, 0) - q.get(letter, 0)) for letter in p.keys() | q.keys()) / 2
 
 
-def _agreement(pair: Pair) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Agreement of lengths for each block of pairs: 1 - var(a - b) / (var(a) + var(b)).
+class _Blocks(NamedTuple):
+    """Of each block of pairs, where a and b are logarithms of lengths in bytes."""
 
-    ``a`` and ``b`` are logarithms of lengths in bytes.  Their own variances are those of the whole
-    text: in sorted text, a block has none.  Empty if all lines have one length.
-    """
+    difference: Values  # var(a - b)
+    agreement: Values  # 1 - var(a - b) / (var(a) + var(b)), with a's and b's of the whole text
+    spread: Values  # the smaller one of the block's own var(a), var(b)
+
+
+def _blocks(pair: Pair) -> _Blocks | None:
+    """Compare lengths in each block of pairs; None for a short text, or one of equal lengths."""
     rows, pairs = [], zip(*map(rows_of, pair), strict=False)
     while len(block := [[len(row) for row in rows] for rows in islice(pairs, BLOCK)]) >= LEAST:
         a, b = np.log(block).T
         rows.append([(a - b).var(), a.var(), b.var(), a.mean(), b.mean()])
     if not rows:
-        return np.empty(0)
-    between, *within, a, b = np.transpose(rows)
+        return None
+    difference, *within, a, b = np.transpose(rows)
     whole = sum(x.mean() for x in within) + a.var() + b.var()
-    return 1 - between / whole if whole else np.empty(0)
+    if not whole:
+        return None
+    return _Blocks(difference, 1 - difference / whole, np.minimum(*within))

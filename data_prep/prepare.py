@@ -34,6 +34,8 @@ from data_prep.parallel_text import Languages, Pair, find_files, pair_in
 from data_prep.plausible import suspicions
 
 PROG = "fairseq-collab data prepare"
+#: Bytes of a word's number by fairseq's code of the type: int32, int64, uint16, uint32.
+_ITEM_BYTES = {4: 4, 5: 8, 8: 2, 9: 4}
 #: The form of text in tokens that are somebody's own.
 TOKENS: Json = {"moses": False, "lowercased": False, "hyphens": None, "subwords": SUBWORD_NMT}
 
@@ -148,13 +150,11 @@ def _segment(
         # source first, as in fairseq's scripts: the order decides between equally frequent pairs
         learn = subwords.learn_merges if is_bpe else subwords.train_pieces
         learn(texts["train"], corpus.vocab_size, model)
+    segment = subwords.units_of(model) if is_bpe else subwords.pieces_of(model)
     for split, report in reports.items():
         print(f"segmenting {split} ...", flush=True)
-        pairs = texts[split], segmented[split]
-        if is_bpe:
-            report.tokens = subwords.apply_merges(model, *pairs)
-        else:
-            subwords.write_pieces(model, *pairs, report, drop=split == "train")
+        drop = None if corpus.archives else split == "train"
+        subwords.write_subwords(segment, texts[split], segmented[split], report, drop=drop)
 
 
 def _clean(corpus: Corpus, reports: Mapping[str, SetReport], folder: Path) -> None:
@@ -193,13 +193,25 @@ def binarise(
 
 
 def check_binarised(folder: Path, split: str, languages: Languages, expected: int) -> None:
-    """Raise UserError unless both sides hold the number of sentences that fairseq was given."""
+    """Raise UserError unless both sides hold the sentences given to fairseq, to the last byte.
+
+    fairseq's index: magic number (9 bytes), version (8), type (1), sentences (8); then 4 bytes for
+    the size of each sentence, and 8 for its offset.
+    """
     for lang in languages:
         index = folder / f"{split}.{'-'.join(languages)}.{lang}.idx"
-        with index.open("rb") as stream:  # magic number (9 bytes), version (8), type (1), sentences
-            count = int.from_bytes(stream.read(26)[18:], "little")
-        if count != expected:
-            raise UserError(f"{index.name}: {count} sentences binarised of {expected} given")
+        with index.open("rb") as stream:
+            header = stream.read(26)
+            count = int.from_bytes(header[18:], "little")
+            if count != expected:
+                raise UserError(f"{index.name}: {count} sentences binarised of {expected} given")
+            stream.seek(26 + 4 * (count - 1))
+            size = int.from_bytes(stream.read(4), "little")
+            stream.seek(26 + 12 * count - 8)
+            offset = int.from_bytes(stream.read(8), "little", signed=True)
+        end = offset + size * _ITEM_BYTES[header[17]]
+        if end != (held := index.with_suffix(".bin").stat().st_size):
+            raise UserError(f"{index.name}: ends at byte {end:,} of {held:,} bytes binarised")
 
 
 def add_output_options(parser: argparse.ArgumentParser) -> None:

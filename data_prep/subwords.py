@@ -27,6 +27,8 @@ MODEL, CODES = "spm.model", "code"  # the latter's name is that of fairseq's scr
 LONGEST_FOR_TRAINING = 4192  # bytes
 SEPARATOR = "@@"
 NO_PIECES = "empty after normalisation"
+#: Words that fairseq's dictionaries begin with: the same words in a text are read as these.
+SYMBOLS = frozenset({"<s>", "<pad>", "</s>", "<unk>"})
 
 
 # ---- sentencepiece -------------------------------------------------------------------------------
@@ -55,28 +57,10 @@ def train_pieces(texts: Pair, vocab_size: int, model: Path) -> None:
     model.write_bytes(written.getvalue())
 
 
-def write_pieces(
-    model: Path, sources: Pair, targets: Pair, report: SetReport, *, drop: bool
-) -> None:
-    """Write both sides of a text as pieces joined by blanks; count tokens in the report.
-
-    Normalisation empties some lines, for example one of zero-width spaces: the pair is dropped
-    from training text (``drop``), and an error elsewhere.
-    """
+def pieces_of(model: Path) -> Callable[[str], list[str]]:
+    """Return a segmenter of raw lines; none of its pieces is one of SYMBOLS (a test tries it)."""
     processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
-    with targets[0].open("wb") as source_out, targets[1].open("wb") as target_out:
-        for number, lines in enumerate(zip(*map(lines_of, sources), strict=True), 1):
-            pieces = [processor.encode(line, out_type=str) for line in lines]
-            if not all(pieces):
-                location = f"{sources[0 if not pieces[0] else 1].name}:{number}"
-                if not drop:
-                    raise UserError(f"line is {NO_PIECES}", location, "correct the text")
-                report.drop(NO_PIECES, location)
-                report.kept -= 1
-                continue
-            for out, side in zip((source_out, target_out), pieces, strict=True):
-                report.tokens += len(side)
-                out.write((" ".join(side) + "\n").encode())
+    return lambda line: list(processor.encode(line, out_type=str))
 
 
 # ---- subword-nmt ---------------------------------------------------------------------------------
@@ -98,17 +82,6 @@ def learn_merges(texts: Pair, merges: int, codes: Path) -> None:
             raise UserError("no words to learn from", texts[0]) from error
 
 
-def apply_merges(codes: Path, sources: Pair, targets: Pair) -> int:
-    """Segment both sides of a text; return the number of subwords."""
-    segment, tokens = segmenter(codes), 0
-    for source, target in zip(sources, targets, strict=True):
-        with target.open("wb") as out:
-            for line in map(segment, lines_of(source)):
-                tokens += len(line.split())
-                out.write((line + "\n").encode())
-    return tokens
-
-
 def segmenter(codes: Path) -> Callable[[str], str]:
     """Return a segmenter of lines of tokens. Raises UserError for a file that holds no codes."""
     try:
@@ -120,6 +93,12 @@ def segmenter(codes: Path) -> Callable[[str], str]:
     return lambda line: bpe.segment(_with_blanks(line))
 
 
+def units_of(codes: Path) -> Callable[[str], list[str]]:
+    """Return a segmenter of lines of tokens into units, as ``segmenter`` into a line."""
+    segment = segmenter(codes)
+    return lambda line: segment(line).split()
+
+
 def _with_blanks(line: str) -> str:
     """Replace white space by blanks: fairseq ends a token at a no-break space, and drops it."""
     return " ".join(line.split())
@@ -129,3 +108,49 @@ def are_codes(path: Path) -> bool:
     """Return whether a file starts as codes of subword-nmt do."""
     with path.open("rb") as file:
         return file.read(9) == b"#version:"
+
+
+# ---- both ----------------------------------------------------------------------------------------
+
+
+def write_subwords(
+    segment: Callable[[str], list[str]],
+    sources: Pair,
+    targets: Pair,
+    report: SetReport,
+    *,
+    drop: bool | None,
+) -> None:
+    """Write both sides of a text as subwords joined by blanks; count them in the report.
+
+    Two faults appear only now.  Normalisation empties some lines, for example one of zero-width
+    spaces.  A token such as ``<unk>`` is a symbol of fairseq's if it stays whole.
+
+    Args:
+        segment: subwords of a line
+        drop: whether a pair with a fault is dropped or an error; None keeps it (text as published)
+    """
+    with targets[0].open("wb") as source_out, targets[1].open("wb") as target_out:
+        for number, lines in enumerate(zip(*map(lines_of, sources), strict=True), 1):
+            sides = [segment(line) for line in lines]
+            faults = [_fault(side) for side in sides]
+            if any(faults) and drop is None:
+                report.symbols += any(not SYMBOLS.isdisjoint(side) for side in sides)
+            elif any(faults):
+                faulty = 0 if faults[0] else 1
+                location = f"{sources[faulty].name}:{report.number_as_given(number)}"
+                if not drop:
+                    raise UserError(faults[faulty], location, "correct the text")
+                report.drop(faults[faulty], location)
+                report.kept -= 1
+                continue
+            for out, side in zip((source_out, target_out), sides, strict=True):
+                report.tokens += len(side)
+                out.write((" ".join(side) + "\n").encode())
+
+
+def _fault(subwords: list[str]) -> str:
+    if not subwords:
+        return NO_PIECES
+    symbol = next((unit for unit in subwords if unit in SYMBOLS), None)
+    return f"{symbol} is a symbol of fairseq's" if symbol else ""

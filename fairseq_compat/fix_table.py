@@ -9,7 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import metadata
 
-from . import fairseq_fixes, messages, option_fixes
+from . import (
+    data_fixes,
+    fairseq_fixes,
+    generation_fixes,
+    hydra_options,
+    messages,
+    option_fixes,
+    overrides,
+    resuming,
+)
 
 
 class FixFailed(RuntimeError):
@@ -42,18 +51,30 @@ FIXES: dict[str, tuple[Callable[[], None], ...]] = {
         option_fixes.train_in_bfloat16,
         fairseq_fixes.define_buffers,
         fairseq_fixes.forget_previous_job,
+        resuming.keep_patience,
+        resuming.keep_plateau,
+        resuming.end_at_max_update,
         fairseq_fixes.end_loading_with_the_process,
         fairseq_fixes.ask_the_model,
         fairseq_fixes.restore_removed_names,
         option_fixes.accept_package_names,
         fairseq_fixes.copy_integers,
         fairseq_fixes.name_unknown_architectures,
+        overrides.override_parts,
         fairseq_fixes.override_new_options,
+        overrides.reject_unknown_overrides,
         option_fixes.validate_without_options,
         fairseq_fixes.save_languages,
         fairseq_fixes.lock_save_dir,
         option_fixes.check_number_format,
         option_fixes.check_direction,
+        data_fixes.write_exact_offsets,
+        data_fixes.sign_block_offsets,
+        generation_fixes.block_repeated_ngrams,
+        generation_fixes.give_masks_one_type,
+        generation_fixes.check_generation,
+        generation_fixes.skip_overlong_lines,
+        hydra_options.name_unknown_options,
         messages.shorten_hydras_errors,
     ),
 }

@@ -26,9 +26,10 @@ def program() -> str | None:
 
 
 def report(error: BaseException) -> bool:
-    """Print the line of an interruption, a UserError or an unreadable text; False for others.
+    """Print the line of an interruption, a UserError, an unreadable text or a missing package.
 
-    Other errors keep their traceback.  A closed pipe, as of ``| head``, ends in silence.
+    Returns False for other errors, which keep their traceback.
+    A closed pipe, as of ``| head``, ends in silence.
     """
     if program() is None:
         return False
@@ -41,6 +42,8 @@ def report(error: BaseException) -> bool:
     user_error: BaseException | None = find(error)
     if isinstance(error, UnicodeDecodeError):
         user_error = UserError(f"a text is not UTF-8 ({error})", todo="convert it")
+    if isinstance(error, ImportError) and "lease install" in str(error):  # fairseq says it so
+        user_error = UserError(" ".join(str(error).split()))
     if user_error is None and isinstance(error, OSError) and error.errno and error.filename:
         user_error = UserError(error.strerror or str(error), error.filename)
     if user_error is None or os.environ.get(TRACEBACK_WANTED) == "1":
@@ -55,7 +58,7 @@ def _say(line: str) -> None:
 
 
 def shorten_errors() -> None:
-    """Ctrl-C, a closed pipe and UserErrors of a plug-in end in a page of traceback."""
+    """Ctrl-C, a closed pipe, missing packages and UserErrors of a plug-in end in a traceback."""
     previous = sys.excepthook
 
     def excepthook(kind: Any, error: BaseException, traceback: TracebackType | None) -> None:

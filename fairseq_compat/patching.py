@@ -11,7 +11,8 @@ from typing import Any
 def wrap(owner: Any, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Decorate the replacement of ``owner.name``, which gets the original as first argument.
 
-    A method gets ``self`` after it. The original stays within reach, as ``__wrapped__``.
+    A method gets ``self`` after it, a class method nothing: its original is bound.  The original
+    stays within reach, as ``__wrapped__``.
     """
 
     def put(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -21,7 +22,7 @@ def wrap(owner: Any, name: str) -> Callable[[Callable[..., Any]], Callable[..., 
         def replacement(*args: Any, **kwargs: Any) -> Any:
             return function(original, *args, **kwargs)
 
-        static = isinstance(vars(owner).get(name), staticmethod)
+        static = isinstance(vars(owner).get(name), staticmethod | classmethod)
         setattr(owner, name, staticmethod(replacement) if static else replacement)
         return function
 

@@ -64,7 +64,9 @@ def write_configuration(path: Path, encoder: str, decoder: str, cross: str, **op
     heads = {"heads_in_encoder": encoder, "heads_in_decoder": decoder, "heads_in_cross": cross}
     model = {"_name": "transformer_headsize_n", **heads, **options}
     path.touch()
-    cfg = OmegaConf.create({"model": model})
+    criterion = {"_name": "label_smoothed_cross_entropy", "label_smoothing": 0.1}
+    parts = {"model": model, "task": {"_name": "translation"}, "criterion": criterion}
+    cfg = OmegaConf.create(parts)
     configuration.write_configuration(Trained(path, {"cfg": cfg}, None, None), path)
     path.with_suffix(".yaml").rename(f"{path}.yaml")
     return path

@@ -28,14 +28,14 @@ from collab_lab.advice import RESOURCES
 from collab_lab.api import check_model, read
 from collab_lab.conversion.converter import Converter, joined, spelled
 from collab_lab.conversion.kinds import TARGETS, Target
-from collab_lab.metrics.cost import totals
-from collab_lab.metrics.loss import sentence_losses
+from collab_lab.metrics.cost import standard_costs, totals
+from collab_lab.metrics.loss import mean_bits, sentence_losses
 from collab_lab.metrics.significance import Gain, gain_per_unit
 from collab_lab.pricing.bits import Point, point
 from collab_lab.pricing.statistics import Statistics, collect, matched, own_bits
 from collab_lab.pruning.choices import removals, without, without_gates
 from collab_lab.pruning.surgery import check_heads, check_retained, pruned
-from collab_lab.refit import refit
+from collab_lab.rise import measured_rise
 from collab_lab.trained.attentions import Attention
 from collab_lab.trained.checkpoint import Trained
 
@@ -54,7 +54,7 @@ class Candidate(NamedTuple):
     Attributes:
         price: predicted loss in bits per target token.
         command: of ``fairseq-collab``, with its options, that makes the model.
-        make: builds it, before :func:`.refit`.
+        make: builds it, before :func:`.measured_rise`, which refits it.
     """
 
     name: str
@@ -68,7 +68,8 @@ class Final(NamedTuple):
 
     Attributes:
         price: predicted loss in bits per target token; ``lost``: measured, with its 95% interval.
-        shares: of the given model's costs.
+        rise: of the loss on the calibration sentences, measured.
+        shares: of the given model's parameters, and of the standard cache in 16-bit numbers.
         bits: losses of the sentences.
     """
 
@@ -76,6 +77,7 @@ class Final(NamedTuple):
     command: tuple[str, list[str]]
     model: Trained
     price: float
+    rise: float
     lost: Gain
     shares: dict[str, float]
     bits: Any
@@ -136,14 +138,14 @@ def advise(
         todo = f"give shares of {', '.join(RESOURCES)} above 0 and below 1, and bits from 0 up"
         raise UserError(problem, todo=todo)
     statistics = statistics if statistics is None else matched(statistics, trained)
-    model_costs, now = totals(trained.model, rounded=False), totals(trained.model)
+    model_costs, now = standard_costs(trained.model), totals(trained.model)
     if all(now[name] <= share * model_costs[name] for name, share in shares.items()):
         raise UserError(f"has {spelled(shares)} already", trained.path, "give smaller shares")
     valid = read(trained, "valid", None)  # before the pass: a set that is missing fails at once
     batches = read(trained, subset, sentences)
     found = collect(trained, batches) if statistics is None else statistics
     proposed, rejected = candidates(trained, found, shares)
-    before, tokens = _bits(trained, valid)
+    (before, tokens), calibration = _bits(trained, valid), mean_bits(trained.model, batches)
     finals = list[Final]()
     for candidate in bar("candidates", sorted(proposed, key=lambda c: c.price)):
         if len(finals) == MEASURED:
@@ -153,11 +155,11 @@ def advise(
         except UserError as error:
             rejected[candidate.name] = reason_of(error)
             continue
-        refit(model, trained, batches)
+        rise = measured_rise(model, trained, batches, price, before=calibration)
         bits, _ = _bits(model, valid)
         ratios = {name: cost / model_costs[name] for name, cost in totals(model.model).items()}
-        rise = increase(bits, before, tokens)
-        finals.append(Final(candidate.name, candidate.command, model, price, rise, ratios, bits))
+        losses = price, rise, increase(bits, before, tokens)
+        finals.append(Final(candidate.name, candidate.command, model, *losses, ratios, bits))
     if not finals:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in rejected.items())
         raise UserError(f"no candidate has {spelled(shares)}", trained.path, reasons)
@@ -251,7 +253,7 @@ def fewer_heads(name: str, trained: Trained, statistics: Priced, shares: Shares)
     check_heads(trained)
     types = ("decoder", "cross") if shares.keys() == {"cache"} else ATTENTION_TYPES
     order = removals({a: of_it for a, of_it in statistics.items() if a.type in types})
-    costs, costs_left, removed = totals(trained.model, rounded=False), totals(trained.model), 0
+    costs, costs_left, removed = standard_costs(trained.model), totals(trained.model), 0
     numbers = {attention: attention.module.num_heads for attention in statistics}
     budgets = {resource: int(share * costs[resource]) for resource, share in shares.items()}
     while any(costs_left[resource] > budgets[resource] for resource in budgets):

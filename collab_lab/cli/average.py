@@ -24,7 +24,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--last", type=positive, metavar="N",
         help="average the last N checkpoints in the folder, those after epochs (checkpoint3.pt) "
-        "or, without these, those after updates (checkpoint_3_1000.pt)",
+        "or, without these, those after updates (checkpoint_3_1000.pt), and newer weights of an "
+        "unfinished epoch",
     )  # fmt: skip
     options.add_out(parser, "FILE", "checkpoint to write")
     return parser

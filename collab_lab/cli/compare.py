@@ -56,7 +56,7 @@ def main(argv: list[str]) -> int:
     print("paired bootstrap\n")
     print(grid(["", "baseline", "system", "difference", "95% interval", "p"], rows), end="\n\n")
     print(*(f"{one.metric}: {one.signature}" for one in results), sep="\n", end="\n\n")
-    print("±: half of a 95% bootstrap interval. 95% interval: of the difference. p: two-sided, of")
-    print("these two outputs, from the same resamples; it says nothing about other trainings of")
-    print("the same models.")
+    print("±: half of a 95% bootstrap interval. 95% interval: of the difference; it excludes 0")
+    print("where p is at most 0.05. p: two-sided, of these two outputs, from the same resamples;")
+    print("it says nothing about other trainings of the same models.")
     return 0

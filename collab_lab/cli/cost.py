@@ -18,14 +18,16 @@ COLUMNS = {
     "KV bytes/source token": ["key_bytes_per_source_token", "value_bytes_per_source_token"],
     "multiply-adds": ["multiply_adds"],
 }
+#: Those with shares of the first model's numbers; of the cache there is one share, see ``main``.
+WITH_SHARE = ("parameters", "in attention", "multiply-adds")
 
 
 def build_parser() -> argparse.ArgumentParser:
     parser = options.parser_of(
         "cost",
-        "Count parameters, KV cache per token (bytes of keys and values in float32, or in the "
-        "bits of --cache-bits; a latent counts as key) and multiply-adds of translation models and "
-        "language models, as shares of the first.",
+        "Count parameters, KV cache per token (bytes of keys and values in 16-bit numbers, or in "
+        "the bits of --cache-bits; a latent counts as key) and multiply-adds of translation models "
+        "and language models.",
     )
     parser.add_argument(
         "checkpoints", type=Path, nargs="+", metavar="CHECKPOINT", help="checkpoint of a model"
@@ -44,25 +46,30 @@ def main(argv: list[str]) -> int:
 
     costs = {str(path): costs_of(load_architecture(path)) for path in args.checkpoints}
     first = next(iter(costs))
-    print(grid(["model", *COLUMNS], [[name, *cells(costs[name], costs[first])] for name in costs]))
+    columns = ["model", "KV cache", *COLUMNS]
+    print(grid(columns, [[name, *cells(costs[name], costs[first])] for name in costs]))
+    print("KV cache: share of the bytes of a 16-bit cache of standard heads")
     if len(costs) > 1:
-        print(f"%: of {first}")
+        print(f"other %: of {first}")
     print(f"multiply-adds: {LENGTH} tokens on each side, or in a language model's block")
     return 0
 
 
-def costs_of(model: Any) -> dict[str, int]:
+def costs_of(model: Any) -> dict[str, Any]:
     """The numbers of a model."""
-    from collab_lab.metrics.cost import cost, multiply_adds
+    from collab_lab.metrics.cost import cache_share, cost, multiply_adds
 
-    return {**asdict(cost(model)), "multiply_adds": multiply_adds(model)}
+    numbers = {**asdict(cost(model)), "multiply_adds": multiply_adds(model)}
+    return {**numbers, "cache_share": cache_share(model)}
 
 
-def cells(costs: dict[str, int], baseline: dict[str, int]) -> Iterator[str]:
-    """The cells of a row: numbers, their sum, and its share of the baseline's."""
-    for names in COLUMNS.values():
+def cells(costs: dict[str, Any], baseline: dict[str, Any]) -> Iterator[str]:
+    """The cells of a row: share of the cache; numbers, their sum, its share of the baseline's."""
+    yield f"{costs['cache_share']:.1%}"
+    for column, names in COLUMNS.items():
         parts, baseline_parts = ([x.get(name, 0) for name in names] for x in (costs, baseline))
         total, whole = sum(parts), sum(baseline_parts)
         breakdown = f" = {' + '.join(f'{part:,}' for part in parts)}" if len(parts) > 1 else ""
-        percent = f" ({total / whole:.0%})" if whole and costs is not baseline else ""
+        has_share = whole and costs is not baseline and column in WITH_SHARE
+        percent = f" ({total / whole:.0%})" if has_share else ""
         yield f"{total:,}{breakdown}{percent}" if total else "-"

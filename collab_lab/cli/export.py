@@ -48,13 +48,14 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--check", nargs="?", type=positive, const=200, metavar="N",
         help="translate N sentences of the validation set (default: 200) with the checkpoint and "
-        "with the result; exit with status 1 where translations differ",
+        "with the result; exit with status 1 where translations or attention weights differ",
     )  # fmt: skip
     parser.add_argument(
         "--no-cache-bits", action="store_true",
         help="leave out the rounding of the KV cache (--cache-bits), which no format has",
     )  # fmt: skip
     options.add_out(parser, "DIR", "folder to write", force=False)
+    options.add_user_dir(parser)
     return parser
 
 
@@ -87,6 +88,8 @@ def main(argv: Sequence[str]) -> int:
     print(f"{args.out}: {args.checkpoint} for {args.format}")
     if args.format != "ct2" and (line := model.filled_blocks(trained)):
         print(line)
+    if not trained.is_language_model and (reason := model.other_attention(trained, args.format)):
+        print(reason)
     if args.format != "fairseq":
         say_if_guessing_valid(trained)
     if not sources:

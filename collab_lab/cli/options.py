@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from collab_lab.trained.checkpoint import Trained
 
 DATA = "data folder that fairseq-preprocess wrote"
-#: Bits per token by which exact models differ, in single precision.
-NOISE = 1e-4
 TRANSFORMER = "trained transformer: translation model or language model"
 
 
@@ -98,7 +96,8 @@ def add_cpu(parser: Any) -> None:
 
 def add_pass(parser: ArgumentParser, check: str | None = None) -> None:
     """The sentences for prices and the refit, and ``--check``, if it is explained."""
-    group = parser.add_argument_group("calibration sentences, for prices and the refit")
+    about = "calibration sentences, for prices, the refit and the measured rise of the loss"
+    group = parser.add_argument_group(about)
     group.add_argument("--subset", default="train", help="subset to read (default: train)")
     group.add_argument(
         "--sentences", type=positive, default=1000, metavar="N",
@@ -120,6 +119,18 @@ def statistics(args: Namespace, model: Trained) -> dict[Attention, Statistics] |
     from collab_lab.pricing import stored
 
     return None if args.prices is None else stored.read(args.prices, model)
+
+
+def add_no_refit(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--no-refit", action="store_true",
+        help="keep the output maps as they are, as papers do that have no refit",
+    )  # fmt: skip
+
+
+def rise_line(rise: float) -> str:
+    """The measured rise of the loss, to stand next to a price."""
+    return f"measured: {rise:+.4f} bits per target token on the calibration sentences"
 
 
 def validation(
@@ -148,6 +159,8 @@ def validation(
 
 def loss_warnings(args: Namespace, losses: Iterable[tuple[str, float | None, float]]) -> list[str]:
     """Where to doubt losses: names, predictions, and measurements on the validation set."""
+    from collab_lab.rise import NOISE
+
     lines = [
         f"{name} loses {measured:.4f} bits, more than twice the predicted {price:.4f}: calibrate "
         "on text like that of use (--subset, --sentences)"
@@ -159,7 +172,7 @@ def loss_warnings(args: Namespace, losses: Iterable[tuple[str, float | None, flo
     return lines
 
 
-def add_user_dir(parser: ArgumentParser) -> None:
+def add_user_dir(parser: Any) -> None:
     parser.add_argument("--user-dir", metavar="DIR", help="plug-in that defines the model")
 
 

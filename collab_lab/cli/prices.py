@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from collab_common.errors import UserError
 from collab_common.files import sha256, write_atomic, write_json
 from collab_lab.cli import options
+from collab_lab.pricing import STATISTICS
 
 if TYPE_CHECKING:
     from collab_lab.api import Prices
@@ -50,7 +51,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str]) -> int:
     args = build_parser().parse_args(argv)
-    options.check_new(args, args.out / NUMBERS)
+    options.check_new(args, args.out / NUMBERS, args.out / STATISTICS)
     model = options.model(args)
     from collab_lab import prices
     from collab_lab.pricing import stored
@@ -99,7 +100,7 @@ def main(argv: Sequence[str]) -> int:
     printed = summary(content)
     write_atomic(args.out / PAGE, f"# Prices of {args.checkpoint.name}\n\n{printed}\n")
     print("\n".join([printed, *content["warnings"]]))
-    print(f"{args.out}: {NUMBERS}, {PAGE}, and {stored.FILE} for --prices of other commands")
+    print(f"{args.out}: {NUMBERS}, {PAGE}, and {STATISTICS} for --prices of other commands")
     return 0
 
 

@@ -39,9 +39,11 @@ def build_parser() -> argparse.ArgumentParser:
     group.add_argument("--run", type=Path, metavar="FOLDER", help="folder of the new run")
     group.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE",
-        help="fact for tables (method=elected), or fairseq option (generation.beam=1)",
+        help="fact for tables (method=elected), or fairseq option that changes what is measured "
+        "(generation.beam=1, model.cache_bits=4)",
     )  # fmt: skip
     options.add_cpu(group)
+    options.add_user_dir(group)
     return parser
 
 
@@ -51,7 +53,7 @@ def main(argv: list[str]) -> int:
     if args.run:
         run = run_of_checkpoint(parser, args, [*PROG.split(), *argv])
         return score_runs([run])
-    options.reject(parser, args, ("set", "cpu"), "goes with a checkpoint and --run")
+    options.reject(parser, args, ("set", "cpu", "user_dir"), "goes with a checkpoint and --run")
     for path in [*args.inputs, *filter(None, [args.reference])]:
         if not path.exists():
             raise UserError("file or folder not found", path)
@@ -88,6 +90,9 @@ def run_of_checkpoint(
         if not (name and equals):
             parser.error(f"argument --set: {text!r} is not NAME=VALUE")
         chosen[name] = value
+    if args.user_dir:  # recorded, so that the run can be read again
+        plugin = Path(args.user_dir)
+        chosen.setdefault("common.user_dir", str(plugin.resolve() if plugin.is_dir() else plugin))
     options.import_models(args)
     from collab_lab.runs.from_checkpoint import configuration, make_run
     from collab_lab.runs.run import Run

@@ -39,17 +39,22 @@ def main(argv: list[str]) -> int:
         todo = f"give or copy a file of {config_folder()}/experiment (fairseq-collab configs)"
         raise UserError("file not found", args.config, todo)
     options.import_models(args)
+    from collab_lab.runs import sweep
     from collab_lab.runs.run import Run
-    from collab_lab.runs.sweep import plan
     from collab_lab.runs.worker import run_all
 
     out = args.out or Path("runs") / args.config.stem
     check_splittable(out)
-    jobs = plan(args.config, args.overrides)
+    jobs = sweep.plan(args.config, args.overrides)
     runs = {Run(out.resolve() / job.name): job for job in jobs}
     for run, job in runs.items():
         run.check_same(job.config)
     check_data({Path(part) for job in jobs for part in job.config.task.data.split(os.pathsep)})
+    for run, job in runs.items():
+        if not run.is_finished():
+            sweep.check_data(job.config)
+            if not run.resumes():
+                sweep.check_weights(job.config)
     if args.dry_run:
         for run, job in runs.items():
             print(f"{run.name}: {run.state()}:", *(f"{k}={v}" for k, v in job.overrides.items()))

@@ -27,14 +27,15 @@ def build_parser() -> argparse.ArgumentParser:
         "runs", type=Path, nargs="+", metavar="RUNS", help="run folders, or their parents"
     )
     parser.add_argument(
-        "--x", default="key_dim",
-        help="field of score.json or choice of the sweep that varies (default: key_dim), or none "
-        "for one row per method and setting, drawn by parameters",
+        "--x",
+        help="field of score.json or choice of the sweep that varies, or none for one row per "
+        "method and setting, drawn by parameters (default: key_dim; none where kinds of heads "
+        "differ: one has no key width, or one of several)",
     )  # fmt: skip
     parser.add_argument(
         "--columns", type=lambda text: tuple(text.split(",")), default=(), metavar="A,B,...",
-        help="fields of score.json (bleu,perplexity.test,valid_loss) or choices of the sweep "
-        "(default: scores and costs)",
+        help="fields of score.json (bleu,valid_loss,train_seconds) or choices of the sweep "
+        "(default: scores and costs; in LaTeX as many of them as six columns hold)",
     )  # fmt: skip
     parser.add_argument(
         "--score", metavar="FIELD",
@@ -48,9 +49,10 @@ def build_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--format", choices=("md", "csv", "latex"), default="md",
-        help="Markdown, CSV of numbers, or LaTeX with the package booktabs (default: md)",
+        help="Markdown, CSV of numbers, or LaTeX for one column of a paper, with the package "
+        "booktabs (default: md)",
     )  # fmt: skip
-    parser.add_argument("--out", type=Path, help="folder for the table and figure.svg")
+    parser.add_argument("--out", type=Path, help="folder for the table, figure.svg and figure.pdf")
     options.add_force(parser)
     return parser
 
@@ -68,7 +70,8 @@ def main(argv: list[str]) -> int:
             print(f"{PROG}: {line}", file=sys.stderr)
     if args.out:
         files: dict[str, bytes | str] = {FILES[args.format]: text}
-        files["figure.svg"] = figure.of_table(table)
+        drawn = figure.of_table(table)
+        files |= {f"figure.{form}": figure.saved(drawn, form) for form in ("svg", "pdf")}
         options.check_new(args, *(args.out / name for name in files))
         write_contents(args.out, files)
     print(text, end="")

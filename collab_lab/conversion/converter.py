@@ -17,7 +17,7 @@ from collab_common import AttentionType
 from collab_common.errors import UserError, reject_unused
 from collab_common.progress import bar
 from collab_lab.conversion.kinds import Target
-from collab_lab.metrics.cost import totals
+from collab_lab.metrics.cost import standard_costs, totals
 from collab_lab.pricing.bits import Point, TrainedAttention, cheapest, point
 from collab_lab.pricing.statistics import Statistics, matched, own_bits
 from collab_lab.pruning.surgery import check_options, options_for, rebuilt, weights_of
@@ -255,7 +255,7 @@ class Converter:
         Encoder self-attention has no KV cache: for a share of the cache alone it is left alone.
 
         Args:
-            shares: of cache or parameters; of a cache of 16-bit numbers.
+            shares: of the model's parameters, or of the standard cache in 16-bit numbers.
             bits: of the numbers in each KV cache; None chooses them, too, if there is a share of
                 the cache, and else leaves them.
         """
@@ -274,8 +274,9 @@ class Converter:
             ]
             for attention in bar("sizes", narrowed)
         }
+        whole_costs = standard_costs(self.trained.model)
         budgets = {
-            resource: int(share * model_costs[resource]) - unchanged_costs[resource]
+            resource: int(share * whole_costs[resource]) - unchanged_costs[resource]
             for resource, share in shares.items()
         }
         points = cheapest(curves, budgets)
@@ -285,7 +286,7 @@ class Converter:
                 smallest = sum(
                     min(getattr(p, resource) for p in curve) for curve in curves.values()
                 )
-                smallest_share = (smallest + unchanged_costs[resource]) / model_costs[resource]
+                smallest_share = (smallest + unchanged_costs[resource]) / whole_costs[resource]
                 least[resource] = math.ceil(1000 * smallest_share) / 1000
             problem = f"{self.target.heads_name} cannot have {spelled(shares)}"
             raise UserError(problem, self.trained.path, f"the least is {spelled(least)}")

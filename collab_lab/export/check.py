@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ from collab_lab.trained.checkpoint import (
 
 #: Sentences of a batch.
 BATCH = 16
+#: Attention weights that differ by less are equal: of all numbers from 0 to 1, in single precision.
+ATTENTION = 1e-3
 
 
 def sources_to_check(trained: Trained, number: int) -> list[Tensor]:
@@ -48,15 +51,21 @@ def sources_to_check(trained: Trained, number: int) -> list[Tensor]:
 def compare(
     trained: Trained, folder: Path, format_: str, sources: Sequence[Tensor]
 ) -> tuple[list[str], bool]:
-    """How many translations of the exported folder are fairseq's: in words, and whether all are."""
+    """How many translations of the exported folder are fairseq's, and how far attention differs.
+
+    Returns:
+        Lines of text, and whether all are equal.
+    """
     words = model.vocabulary(trained)
     ours = by_fairseq(trained.model, words, sources)
     if format_ == "fairseq":
-        exported = open_model(folder / "model.pt", trained.cfg.task.data)
-        theirs = by_fairseq(exported.model, words, sources)
+        exported = open_model(folder / "model.pt", trained.cfg.task.data).model
+        theirs = by_fairseq(exported, words, sources)
+        attend = partial(attention, exported)
     else:
         engine = import_module(f"collab_lab.export.{format_}")
         theirs = engine.translate(trained.model, words, folder, sources)
+        attend = partial(engine.attention, folder)
     pairs = list(zip(ours, theirs, strict=True))
     same = sum(a == b for a, b in pairs)
     lines = [f"check: {same} of {len(pairs)} translations equal fairseq's, token for token"]
@@ -65,7 +74,19 @@ def compare(
             f"{name}: {words.target.string(torch.tensor(tokens))}"
             for name, tokens in zip(("first other, fairseq", format_), pair, strict=True)
         ]
-    return lines, same == len(pairs)
+    if model.other_attention(trained, format_):  # as the export has said
+        return lines, same == len(pairs)
+    expected = attention(trained.model, words, sources, ours)
+    difference = largest_difference(expected, attend(words, sources, ours))
+    lines.append(f"check: attention of equal words differs by {difference:.1g} at most")
+    return lines, same == len(pairs) and difference < ATTENTION
+
+
+def largest_difference(expected: Sequence[Tensor], found: Sequence[Tensor]) -> float:
+    """Of any two numbers; NaN if there is one."""
+    pairs = zip(expected, found, strict=True)
+    differences = [(a - b).abs().flatten() for a, b in pairs if a.numel()]
+    return float(torch.cat([torch.zeros(1), *differences]).max())
 
 
 def by_fairseq(translator: Any, words: Vocabulary, sources: Sequence[Tensor]) -> list[list[int]]:
@@ -78,6 +99,48 @@ def by_fairseq(translator: Any, words: Vocabulary, sources: Sequence[Tensor]) ->
         best = search.generate([translator], {"net_input": batch})
         found += [hypotheses[0]["tokens"][:-1].tolist() for hypotheses in best]
     return found
+
+
+def attention(
+    translator: Any,
+    words: Vocabulary,
+    sources: Sequence[Tensor],
+    translations: Sequence[Sequence[int]],
+) -> list[Tensor]:
+    """fairseq's attention ``(T, S)`` of translations to the words of sources, without ``</s>``."""
+
+    def mean(tokens: Tensor, previous: Tensor) -> Tensor:
+        lengths = tokens.ne(words.source.pad()).sum(1)
+        weights: Tensor = translator(tokens, lengths, previous)[1]["attn"][0]
+        return weights
+
+    return forced(mean, words, sources, translations)
+
+
+@torch.no_grad()
+def forced(
+    mean: Callable[[Tensor, Tensor], Tensor],
+    words: Vocabulary,
+    sources: Sequence[Tensor],
+    translations: Sequence[Sequence[int]],
+) -> list[Tensor]:
+    """The attention ``(T, S)`` of given translations to the words of sources, without ``</s>``.
+
+    Args:
+        mean: sources ``(B, S)`` and previous target words ``(B, T)`` to attention ``(B, T, S)``.
+    """
+    found = []
+    pairs = zip(sources, translations, strict=True)
+    previous = [torch.tensor([words.target.eos(), *tokens]) for tokens in translations]
+    starts = range(0, len(sources), BATCH)
+    inputs = batches(sources, words.source.pad())
+    for start, tokens in zip(starts, inputs, strict=True):
+        targets = data_utils.collate_tokens(previous[start : start + BATCH], words.target.pad())
+        found += [*mean(tokens, targets)]
+    return [
+        weights[: len(target), : len(source) - 1]
+        for weights, (source, target) in zip(found, pairs, strict=True)
+    ]
 
 
 def batches(sources: Sequence[Tensor], pad: int, left_pad: bool = False) -> Iterator[Tensor]:

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import torch
 from ctranslate2 import Translator
 from ctranslate2.converters.fairseq import set_transformer_decoder, set_transformer_encoder
 from ctranslate2.specs import (
@@ -25,13 +27,12 @@ from ctranslate2.specs import (
     common_spec,
 )
 from ctranslate2.specs.attention_spec import MultiHeadAttentionSpec
-from fairseq.data import Dictionary
 from torch import Tensor, nn
 
-from collab_common.errors import UserError
 from collab_lab.export.check import BATCH
 from collab_lab.export.model import (
     Vocabulary,
+    attending_heads,
     check_all_read,
     check_engine,
     inexact,
@@ -45,14 +46,12 @@ from collab_lab.export.standard_weights import (
     plain_weights,
     smallest_size,
 )
-from collab_lab.metrics.cost import BYTES_PER_FLOAT, cached_bytes
+from collab_lab.metrics.cost import UNROUNDED, cached_bytes
 from collab_lab.metrics.translate import BEAM
 from collab_lab.trained.attentions import Attention, attentions
 from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.attention import HeadAttention
 
-#: CTranslate2's name of padding.
-PADDING = "<blank>"
 ACTIVATIONS = {
     "relu": common_spec.Activation.RELU,
     "gelu": common_spec.Activation.GELU,
@@ -68,9 +67,14 @@ def export(trained: Trained, folder: Path) -> None:
     check_engine(trained, "CTranslate2", ACTIVATIONS)
     write(trained, vocabulary(trained), folder)
     for token, (ours, in_ct2) in cache_bytes(trained).items():
-        print(f"KV cache per {token} token (float32): {ours:,} bytes, in CTranslate2 {in_ct2:,}")
+        line = f"KV cache per {token} token (16-bit numbers): {ours:,} bytes, in CTranslate2"
+        print(f"{line} {in_ct2:,}")
     search = ", ".join(f"{name}={value!r}" for name, value in search_options(trained.model).items())
     print(f"translate as fairseq does: translate_batch(tokens, {search})")
+    print(
+        "attention (return_attention, replace_unknowns): with max_batch_size=1; in a larger batch, "
+        "CTranslate2's beam search on a CPU gives first words that of another sentence"
+    )
 
 
 def write(trained: Trained, words: Vocabulary, folder: Path) -> None:
@@ -85,11 +89,38 @@ def translate(
     model: Any, words: Vocabulary, folder: Path, sources: Sequence[Tensor]
 ) -> list[list[int]]:
     """Translations by the exported folder, as indices without ``</s>``; sources have it."""
-    engine, names = Translator(str(folder)), symbols(words.source)
-    indices = {word: i for i, word in enumerate(symbols(words.target))}
+    engine, names = Translator(str(folder)), words.source.symbols
+    indices = words.target.indices
     tokens = [[names[i] for i in source[:-1].tolist()] for source in sources]
     results = engine.translate_batch(tokens, max_batch_size=BATCH, **search_options(model))
     return [[indices[word] for word in result.hypotheses[0]] for result in results]
+
+
+def attention(
+    folder: Path,
+    words: Vocabulary,
+    sources: Sequence[Tensor],
+    translations: Sequence[Sequence[int]],
+) -> list[Tensor]:
+    """The attention ``(T, S)`` of these translations to the words of the sources, without ``</s>``.
+
+    Greedily: CTranslate2's beam search takes the attention of first words from other sentences of
+    the batch (4.8.5, on a CPU: it gathers the first step before it is there for each beam).
+    """
+    names, targets = words.source.symbols, words.target.symbols
+    results = Translator(str(folder)).translate_batch(
+        [[names[i] for i in source[:-1].tolist()] for source in sources],
+        target_prefix=[[targets[i] for i in tokens] for tokens in translations],
+        beam_size=1,
+        max_batch_size=BATCH,
+        max_input_length=0,
+        max_decoding_length=max(1, *map(len, translations)),
+        return_attention=True,
+    )
+    return [
+        torch.tensor(result.attention[0][: len(tokens)])
+        for result, tokens in zip(results, translations, strict=True)
+    ]
 
 
 def specification(trained: Trained, words: Vocabulary) -> TransformerSpec:
@@ -97,12 +128,16 @@ def specification(trained: Trained, words: Vocabulary) -> TransformerSpec:
     check_all_read(trained.model, "CTranslate2")
     model = copy.deepcopy(trained.model).requires_grad_(False)
     encoder = _stack(TransformerEncoderSpec, trained, model.encoder, "encoder")
-    decoder = _stack(TransformerDecoderSpec, trained, model.decoder, "decoder")
+    # Attention is the mean over the first heads of the last layer: heads of zeros come after.
+    kind = partial(TransformerDecoderSpec, alignment_heads=attending_heads(trained.model))
+    decoder = _stack(kind, trained, model.decoder, "decoder")
     set_transformer_encoder(encoder, model.encoder)
     set_transformer_decoder(decoder, model.decoder)
     spec = TransformerSpec(encoder, decoder)
-    spec.register_source_vocabulary(symbols(words.source))
-    spec.register_target_vocabulary(symbols(words.target))
+    # Symbols keep their names (CTranslate2's converter calls padding <blank>): each token of a text
+    # has fairseq's index.
+    spec.register_source_vocabulary(list(words.source.symbols))
+    spec.register_target_vocabulary(list(words.target.symbols))
     # fairseq ends a source with </s>, and starts a target with it.
     spec.config.add_source_eos = True
     spec.config.decoder_start_token = words.target.eos_word
@@ -116,15 +151,8 @@ def search_options(model: Any) -> dict[str, Any]:
         "beam_size": BEAM,
         "max_input_length": int(model.max_positions()[0]),
         "max_decoding_length": longest_output(model),
-        "suppress_sequences": [[PADDING]],
+        "suppress_sequences": [[model.decoder.dictionary.pad_word]],
     }
-
-
-def symbols(dictionary: Dictionary) -> list[str]:
-    """The words by index, with CTranslate2's name of padding."""
-    if PADDING in dictionary.indices:
-        raise UserError(f"no exact export: {PADDING} is a word, and CTranslate2's padding")
-    return [PADDING if word == dictionary.pad_word else word for word in dictionary.symbols]
 
 
 def _stack(kind: Any, trained: Trained, stack: Any, side: str) -> Any:
@@ -162,7 +190,7 @@ def layout(trained: Trained, side: str) -> tuple[list[Attention], int, int]:
 def cache_bytes(trained: Trained) -> dict[str, tuple[int, int]]:
     """Bytes of the KV cache per target token and per source token: of the model, in CTranslate2.
 
-    Sums over decoder layers, in single precision.  CTranslate2 caches keys and values of one size
+    Sums over decoder layers, of 16-bit numbers.  CTranslate2 caches keys and values of one size
     for all heads of the decoder; only heads that share them in the model share them there.
     """
     layers, heads, size = layout(trained, "decoder")
@@ -173,7 +201,7 @@ def cache_bytes(trained: Trained) -> dict[str, tuple[int, int]]:
         token = "source" if attention.type == "cross" else "target"
         ours, in_ct2 = sizes[token]
         ours += sum(cached_bytes(attention.module))
-        sizes[token] = ours, in_ct2 + BYTES_PER_FLOAT * 2 * groups * size
+        sizes[token] = ours, in_ct2 + 2 * UNROUNDED // 8 * groups * size
     return sizes
 
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import GenerationConfig, MarianConfig, MarianMTModel
 
-from collab_lab.export.check import batches
+from collab_lab.export.check import batches, forced
 from collab_lab.export.model import (
     Vocabulary,
     check_all_read,
@@ -82,6 +82,23 @@ def translate(
         for _, *output in model.generate(**inputs, num_beams=BEAM).tolist():
             found.append(output[: output.index(eos)])
     return found
+
+
+def attention(
+    folder: Path,
+    words: Vocabulary,
+    sources: Sequence[Tensor],
+    translations: Sequence[Sequence[int]],
+) -> list[Tensor]:
+    """The mean attention ``(T, S)`` of these translations to the sources, without ``</s>``."""
+    model = MarianMTModel.from_pretrained(folder, attn_implementation="eager").eval()
+
+    def mean(tokens: Tensor, previous: Tensor) -> Tensor:
+        inputs = {"input_ids": tokens, "attention_mask": tokens.ne(words.source.pad()).long()}
+        output = model(**inputs, decoder_input_ids=previous, output_attentions=True)
+        return output.cross_attentions[-1].mean(1)
+
+    return forced(mean, words, sources, translations)
 
 
 def configuration(model: Any, words: Vocabulary) -> MarianConfig:
@@ -190,6 +207,7 @@ def write_vocabulary(
             "unk_token": words.source.unk_word,
             "eos_token": words.source.eos_word,
             "pad_token": words.source.pad_word,
+            "split_special_tokens": True,  # in a text, they are text, as in fairseq
         }
         for side in ("source", "target"):
             shutil.copyfile(words.subwords, folder / f"{side}.spm")

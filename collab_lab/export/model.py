@@ -25,7 +25,7 @@ from torch.nn.functional import pad
 from collab_common.errors import UserError
 from collab_lab.export.standard_weights import NotExactError, plain_weights
 from collab_lab.pruning.surgery import weights_of
-from collab_lab.trained.attentions import attentions, check_known, of_one_model
+from collab_lab.trained.attentions import attentions, by_type, check_known, of_one_model
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import FeedForward, feed_forwards
 from collab_lab.trained.untrained import load_weights, untrained
@@ -154,9 +154,8 @@ def stock_width(trained: Trained, side: str) -> int:
 
 def stock_heads(trained: Trained, stack: str) -> int:
     """The least number that no attention exceeds and that divides the model's size."""
-    size = trained.options[f"{stack}_embed_dim"]
-    every = attentions(trained.model)
-    most = max(a.module.num_heads for a in every if a.name.startswith(f"{stack}."))
+    layers = [a.module for a in attentions(trained.model) if a.name.startswith(f"{stack}.")]
+    most, size = max(layer.num_heads for layer in layers), layers[0].embed_dim
     return next((n for n in range(max(1, most), size + 1) if size % n == 0), most)
 
 
@@ -227,6 +226,25 @@ def check_all_read(model: nn.Module, engine: str) -> None:
     for name in model.state_dict():
         if not (_OF_ENGINES.fullmatch(name) or of_one_model(name) or is_copy(name)):
             raise UserError(f"no exact export: {engine} has no place for the weight {name}")
+
+
+def attending_heads(model: nn.Module) -> int:
+    """The heads of the last cross-attention: fairseq's attention of a word is their mean."""
+    return int(by_type(model)["cross"][-1].module.num_heads)
+
+
+def other_attention(trained: Trained, format_: str) -> str | None:
+    """Why the mean attention over heads is not that of the model in a format, else None.
+
+    Heads that fill up repeat the model's, if that makes a whole number of each.
+    """
+    own = attending_heads(trained.model)
+    if not own:
+        return "attention to words: none, as the last layer has no heads of cross-attention"
+    if format_ != "ct2" and (heads := stock_heads(trained, "decoder")) % own:
+        filled = f"the last layer has {own} heads, here filled up to {heads} by even attention"
+        return f"attention to words: flatter, in the same order ({filled}; ct2 keeps the mean)"
+    return None
 
 
 def longest_output(model: Any) -> int:

@@ -45,7 +45,10 @@ class NotExactError(ValueError):
 
 
 def maps_of(attention: HeadAttention, heads: int) -> LinearMaps:
-    """The maps ``A``, ``B`` and ``V``, with heads of zeros up to this number of heads.
+    """The maps ``A``, ``B`` and ``V``, filled up to this number of heads.
+
+    Their values are 0.  They attend as the own heads do, again and again, where that keeps the mean
+    attention over heads; else evenly.
 
     Raises:
         NotExactError: an unknown class of attention.
@@ -59,7 +62,12 @@ def maps_of(attention: HeadAttention, heads: int) -> LinearMaps:
     maps = linear_maps(attention)
     if own == heads:
         return maps
-    return LinearMaps(*(pad(repeated(x, own), (0, 0, 0, 0, 0, heads - own)) for x in maps))
+    queries, keys, values = (repeated(x, own) for x in maps)
+    zeros = (0, 0, 0, 0, 0, heads - own)
+    if heads % own:
+        return LinearMaps(*(pad(x, zeros) for x in (queries, keys, values)))
+    times = heads // own
+    return LinearMaps(queries.repeat(times, 1, 1), keys.repeat(times, 1, 1), pad(values, zeros))
 
 
 @torch.no_grad()
@@ -69,7 +77,7 @@ def plain_weights(
     """The weights of fairseq's attention with heads of ``size`` h.
 
     Args:
-        heads: ``H``, filled up with heads of zeros; default: the attention's own number.
+        heads: ``H``, filled up as in :func:`maps_of`; default: the attention's own number.
         may_share: store shared keys and values once, as ``G`` heads.
 
     Returns:

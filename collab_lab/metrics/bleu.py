@@ -120,12 +120,24 @@ def tokenizer(references: Sequence[str]) -> str:
 
 
 def check_ordinary(hypotheses: Sequence[str], references: Sequence[str]) -> None:
-    """Check that hypotheses are ordinary text: subwords or tokens would get a meaningless score."""
+    """Check that both are ordinary text: subwords or tokens would get a meaningless score.
+
+    Text may have some of these marks, and Moses' escapes where the references have them, too.
+    """
     for trace, form in _TRACES.items():
-        number = sum(trace.search(line) is not None for line in hypotheses)
-        if number > max(2, len(hypotheses) // 100) and not any(map(trace.search, references)):
-            form, todo = form.split("; ")
+        form, todo = form.split("; ")
+        if _marked(references, trace) and form == "subwords":
+            raise UserError("the reference is in subwords", todo="give the untouched text")
+        number = _marked(hypotheses, trace)
+        if number and not _marked(references, trace):
             raise UserError(f"{number} of {len(hypotheses)} hypotheses are in {form}", todo=todo)
+
+
+def _marked(lines: Sequence[str], trace: re.Pattern[str]) -> int:
+    """The number of lines with a trace; 0 for so few that they can be ordinary text."""
+    number = sum(trace.search(line) is not None for line in lines)
+    many = number > max(2, len(lines) // 100) or 2 * number > len(lines)
+    return number if many else 0
 
 
 def subword_marks(symbols: Iterable[str]) -> str | None:

@@ -1,7 +1,9 @@
 """Costs of a model: parameters, KV cache, and multiply-adds, counted on the built model.
 
-The KV cache is stated in bytes per token of one sentence, summed over decoder layers: in single
-precision, or in the bits of a rounded cache, scales and offsets included.  A target token is cached
+The KV cache is stated in bytes per token of one sentence, summed over decoder layers: of 16-bit
+numbers, as in half precision, or in the bits of a rounded cache, scales and offsets included.  Its
+*share* is one of the bytes of the standard cache: keys and values as wide as the model, in 16-bit
+numbers.  A target token is cached
 by decoder self-attention (once per beam), a source token by cross-attention (once per sentence
 here; once per beam in fairseq's transformer), and by decoder self-attention that reads the source,
 too (fairseq's ``--cross-self-attention``).
@@ -35,8 +37,7 @@ from fairseq_collab.attention import HeadAttention
 from fairseq_collab.cpu_kernels.onednn import OneDnnLinear
 from fairseq_collab.models.layers import is_copy
 
-BYTES_PER_FLOAT = 4
-#: Bits of a cached number that is not rounded, where costs are compared: of float16.
+#: Bits of a cached number that is not rounded: of float16.
 UNROUNDED = 16
 #: Tokens on each side at which multiply-adds are stated, as in the paper above.
 LENGTH = 30
@@ -88,6 +89,22 @@ def totals(model: Any, *, rounded: bool = True) -> dict[str, int]:
     }
 
 
+def standard_cache(model: Any) -> int:
+    """Bits per source and target token of the standard cache, in the layers that ``model`` has."""
+    modules = [module for found in caching(model).values() for module in found]
+    return sum(2 * UNROUNDED * int(module.embed_dim) for module in modules)
+
+
+def standard_costs(model: Any) -> dict[str, int]:
+    """The costs that shares are of: the standard cache, and the parameters that a model has."""
+    return {**totals(model), "cache": standard_cache(model)}
+
+
+def cache_share(model: Any) -> float:
+    """What a model caches, as a share of the bytes of the standard cache."""
+    return totals(model)["cache"] / standard_cache(model)
+
+
 def used_parameters(model: nn.Module) -> Iterator[nn.Parameter]:
     """All parameters except the unused copies in fairseq 0.12.2's encoder layers."""
     return (parameter for name, parameter in model.named_parameters() if not is_copy(name))
@@ -105,19 +122,24 @@ def reads_source(module: Any) -> bool:
     return not getattr(module, "self_attention", True)
 
 
+def cached_numbers(attention: Any) -> tuple[int, int]:
+    """Numbers that the cache keeps of one token's keys and values; a latent counts as keys."""
+    if isinstance(attention, HeadAttention):
+        return attention.cached_floats_per_token()
+    return attention.embed_dim, attention.embed_dim
+
+
 def cached_bits(attention: Any, unrounded: int, rounded: bool = True) -> tuple[int, int]:
     """Bits of one token's keys and values in the cache; ``unrounded`` of a number as it is."""
-    keys = values = attention.embed_dim
-    if isinstance(attention, HeadAttention):
-        if rounded:
-            return attention.cached_bits_per_token(unrounded)
-        keys, values = attention.cached_floats_per_token()
+    if rounded and isinstance(attention, HeadAttention):
+        return attention.cached_bits_per_token(unrounded)
+    keys, values = cached_numbers(attention)
     return unrounded * keys, unrounded * values
 
 
 def cached_bytes(attention: Any) -> tuple[int, int]:
     """Bytes that one token's keys and values take in the cache of ``attention``."""
-    keys, values = cached_bits(attention, 8 * BYTES_PER_FLOAT)
+    keys, values = cached_bits(attention, UNROUNDED)
     return keys // 8, values // 8
 
 

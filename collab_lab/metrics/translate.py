@@ -13,6 +13,8 @@ from fairseq.data import Dictionary
 from omegaconf import OmegaConf
 from torch import Tensor
 
+from fairseq_collab.decoding.beam_search import max_len
+
 #: Hypotheses of a sentence, in this package.
 BEAM = 5
 
@@ -22,10 +24,12 @@ class Translations(NamedTuple):
 
     Attributes:
         targets: the target side of the binarised data.
+        at_limit: the number of hypotheses that are as long as the search lets them be.
     """
 
     hypotheses: list[str]
     targets: list[str]
+    at_limit: int = 0
 
 
 def translate(
@@ -51,16 +55,27 @@ def translate(
         return line
 
     pairs: dict[int, tuple[str, str]] = {}
+    at_limit = 0
     for sample in batches:
         hypotheses = task.inference_step(generator, [model], sample)
         indices, targets = sample["id"].tolist(), sample["target"].cpu()
+        limit = longest(generator, sample)
         for index, beams, target in zip(indices, hypotheses, targets, strict=True):
             # An unknown word of the reference must not match one of the translation.
             reference = text(utils.strip_pad(target, words.pad()), escape_unk=True)
-            pairs[index] = text(beams[0]["tokens"].cpu()), reference
+            best = beams[0]["tokens"].cpu()
+            at_limit += len(best) > limit
+            pairs[index] = text(best), reference
     ordered = [pairs[index] for index in sorted(pairs)]
     ours, theirs = (list(side) for side in zip(*ordered, strict=True))
-    return Translations(ours, theirs)
+    return Translations(ours, theirs, at_limit)
+
+
+def longest(generator: Any, sample: Mapping[str, Any]) -> int:
+    """Tokens that the search allows for a translation in a batch, its end left out."""
+    if generator.match_source_len:
+        return int(sample["net_input"]["src_lengths"].max())
+    return max_len(generator, sample["net_input"]["src_tokens"])
 
 
 def words_of(dictionary: Dictionary, tokens: Tensor) -> list[str]:

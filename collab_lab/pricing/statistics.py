@@ -234,7 +234,10 @@ class Sums:
     def _of_heads(self, num_targets: float, *halves: int) -> tuple[Tensor, Tensor]:
         """``Delta`` and ``C`` of these halves of the sentences."""
         queries = sum(self.queries[half] for half in halves)
-        h, hh, g = (sum(self.sums[f"{name}{i}"] for i in halves) for name in ("h", "hh", "g"))
+        h, hh, g = (
+            torch.stack([self.sums[f"{name}{i}"] for i in halves]).sum(0)
+            for name in ("h", "hh", "g")
+        )
         h = h / queries
         return g / num_targets, hh / queries - torch.outer(h, h)
 

@@ -15,13 +15,11 @@ import torch
 from torch import nn
 
 from collab_common.errors import UserError
+from collab_lab.pricing import STATISTICS
 from collab_lab.pricing.statistics import Statistics, own_bits
 from collab_lab.trained.attentions import Attention, attentions
 from collab_lab.trained.checkpoint import Trained
 from fairseq_compat import checkpoints
-
-#: The file in a folder of prices.
-FILE = "statistics.pt"
 
 
 def write(statistics: Mapping[Attention, Statistics], trained: Trained, folder: Path) -> None:
@@ -31,7 +29,7 @@ def write(statistics: Mapping[Attention, Statistics], trained: Trained, folder: 
         for attention, of_it in statistics.items()
     }
     content = {"model": hash_of(trained.model), "statistics": tensors}
-    checkpoints.save(content, folder / FILE)
+    checkpoints.save(content, folder / STATISTICS)
 
 
 def read(folder: str | Path, trained: Trained) -> dict[Attention, Statistics]:
@@ -40,7 +38,7 @@ def read(folder: str | Path, trained: Trained) -> dict[Attention, Statistics]:
     Raises:
         UserError: there are none, the file is damaged, or they are of another model.
     """
-    path, todo = Path(folder) / FILE, "give a folder that fairseq-collab prices wrote"
+    path, todo = Path(folder) / STATISTICS, "give a folder that fairseq-collab prices wrote"
     if not path.is_file():
         raise UserError("file not found", path, todo)
     names = {field.name for field in fields(Statistics)}

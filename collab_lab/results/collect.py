@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from collab_common.errors import UserError
+from collab_lab.runs.record import Record
 from collab_lab.runs.run import Run, find_runs, flat
 
 #: All runs of a table must agree in these: scores on other text, or scored otherwise, do not
@@ -20,17 +22,19 @@ SAME_IN_TABLE = (
     "task", "data", "data_sha256", "subset", "sentences", "bleu_signature", "chrf_signature",
     "compound_split_signature", "multiply_adds_length",
 )  # fmt: skip
-#: Seeds of one model agree in these; where each training chooses its own heads, only in the first.
+#: Seeds of one model agree in these; ``decoding`` is of :func:`decoding_of`.
 SAME_IN_ROW = (
-    "arch", "heads", "parameters", "attention_parameters", "key_bytes_per_target_token",
-    "value_bytes_per_target_token", "multiply_adds",
+    "arch", "decoding", "heads", "parameters", "attention_parameters",
+    "key_bytes_per_target_token", "value_bytes_per_target_token", "multiply_adds",
 )  # fmt: skip
+#: Those of seeds that chose their own heads.
+SAME_CHOICE = ("arch", "decoding")
 #: Relative difference of training updates above which a table warns.
 BUDGET_TOLERANCE = 0.01
-#: The type of attention that caches a token of each side.
-CACHED = {"target": "decoder", "source": "cross"}
-#: The standard KV cache per token in bytes, by the width of the model: keys and values in float32.
-STANDARD_BYTES = 2 * 4
+#: What is cached of a token.
+CACHED = ("key", "value")
+#: Column of the KV cache as a share.
+SHARE = "cache_share"
 SEED = "overrides.common.seed"
 
 
@@ -46,24 +50,31 @@ def read_runs(folders: Sequence[Path]) -> tuple[pd.DataFrame, list[str]]:
         if record is None:
             unfinished.append(f"{run.name}: {run.state()}")
         else:
-            finished.append({"folder": run.folder, **asdict(record)})
+            finished.append({"folder": run.folder, **asdict(record), **derived(record)})
     if not finished:
         todo = "finish them (fairseq-collab sweep)"
         raise UserError(f"no finished run; {unfinished[0]}", todo=todo)
     frame = pd.DataFrame([flat(run) for run in finished], dtype=object)  # values keep their types
-    add_cache(frame)
     return frame.sort_values("seed", kind="stable", ignore_index=True), unfinished
 
 
-def add_cache(frame: pd.DataFrame) -> None:
-    """Add columns: the KV cache per token, and its share of that of standard heads."""
-    for side, type_ in CACHED.items():
-        parts = [f"{part}_bytes_per_{side}_token" for part in ("key", "value")]
-        if {*parts, f"heads_by_type.{type_}", "model_dim"} <= {*frame}:
-            cache, layers = frame[parts[0]] + frame[parts[1]], frame[f"heads_by_type.{type_}"]
-            standard = STANDARD_BYTES * pd.to_numeric(frame["model_dim"]) * layers.str.len()
-            frame[f"cache_bytes_per_{side}_token"] = cache
-            frame[f"cache_share_per_{side}_token"] = pd.to_numeric(cache) / standard
+def derived(record: Record) -> dict[str, Any]:
+    """Columns that are computed from a record."""
+    cached: dict[str, Any] = {}
+    for side in ("target", "source"):
+        keys, values = (getattr(record, f"{part}_bytes_per_{side}_token") for part in CACHED)
+        cached[f"cache_bytes_per_{side}_token"] = None if keys is None else keys + values
+    return {"decoding": decoding_of(record), **cached}
+
+
+def decoding_of(record: Record) -> str | None:
+    """How a run was translated: beam, length penalty, and what else is not fairseq's default."""
+    if record.beam is None:  # a language model
+        return None
+    if record.generation is None:
+        return f"beam={record.beam}, lenpen={record.lenpen}, others not recorded"
+    options = {"beam": record.beam, "lenpen": record.lenpen, **record.generation}
+    return ", ".join(f"{name}={value}" for name, value in options.items())
 
 
 def column(frame: pd.DataFrame, name: str) -> pd.Series | None:
@@ -99,7 +110,7 @@ def check_seeds(frame: pd.DataFrame) -> None:
     """Reject runs that are not seeds of one model, and one seed twice."""
     chosen = frame["heads"].isna().all()  # attentions differ: each training may choose its heads
     todo = "they are not seeds of one model: make a table of each"
-    check_same(frame, SAME_IN_ROW[:1] if chosen else SAME_IN_ROW, todo)
+    check_same(frame, SAME_CHOICE if chosen else SAME_IN_ROW, todo)
     if (twice := frame["seed"].duplicated()).any():
         second = frame[twice].iloc[0]
         first = frame[frame["seed"] == second["seed"]].iloc[0]
@@ -119,8 +130,8 @@ def warnings(frame: pd.DataFrame) -> list[str]:
             f"{updates.min():,} updates ({Run(fewest['folder']).name}) to "
             f"{updates.max():,} ({Run(most['folder']).name})"
         )
-    if len(decoding := distinct(frame, "beam", "lenpen")) > 1:
-        problems.append(f"different decoding (beam, length penalty): {'; '.join(decoding)}")
+    if len(decoding := distinct(frame, "decoding")) > 1:
+        problems.append(f"different decoding: {'; '.join(decoding)}")
     if frame["averaged"].map(len).nunique() > 1:
         problems.append("different numbers of averaged checkpoints")
     if frame["data_sha256"].isna().any():

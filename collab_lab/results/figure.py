@@ -48,7 +48,7 @@ styled = rc_context({
     "axes.spines.top": False, "axes.spines.right": False, "axes.titlelocation": "left",
     "axes.axisbelow": True, "grid.color": GREY, "grid.alpha": 0.25, "legend.frameon": False,
     "legend.fontsize": 9, "legend.columnspacing": 1.2, "lines.markeredgewidth": 0,
-    "svg.fonttype": "path", "svg.hashsalt": "fairseq-collab",
+    "svg.fonttype": "path", "svg.hashsalt": "fairseq-collab", "pdf.fonttype": 42,
 })  # fmt: skip
 #: Left out of files, so that they depend on the drawing alone: the software's name, the date.
 _METADATA = {
@@ -59,14 +59,14 @@ INCHES = (8.6, 4.4)  # 826 pixels wide in a browser
 LINE = 14  # points between two names at the right
 
 
-def of_table(table: Table) -> bytes:
-    """``figure.svg`` of a table: its score against ``x``, or parameters."""
+def of_table(table: Table) -> Figure:
+    """The figure of a table: its score against ``x``, or parameters."""
     series: dict[str, dict[Any, list[float]]] = {}
-    for row in (row for row in table.rows if len(row.runs)):
+    for row in table.rows:
         at = fmean(row.values("parameters")) / 1e6 if table.x == NO_X else row.x
         series.setdefault(row.label, {})[at] = row.values(table.score)
     x, y = noun(table) or "million parameters", heading(table.score)
-    return saved(draw({"": series}, x, y, title(table), log=table.x != NO_X))
+    return draw({"": series}, x, y, title(table), log=table.x != NO_X)
 
 
 @styled

@@ -1,7 +1,8 @@
 """A table of runs: a row per model with means over seeds, and its differences from a baseline.
 
 ``x`` is what the table varies (key width, head size, ...): a field of ``score.json`` or a choice of
-the sweep; with :data:`NO_X` the table has a row per method and setting.
+the sweep; with :data:`NO_X` the table has a row per method and setting.  By default it is the key
+width, where all methods vary it or have one.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from collab_common.errors import UserError
-from collab_lab.metrics.significance import Gain, gain_of, holm, pooled
+from collab_lab.metrics.significance import Gain, gain_of, holm
 from collab_lab.results import collect
 from collab_lab.results.collect import SEED, check_same, check_seeds, column, numeric
 
 NO_X = "none"
+#: What a table varies by default.
+X = "key_dim"
 NO_TEST = "none"
 #: Baselines of the tests unless one is given: separate keys.
 BASELINES = ("concatenated", "fork_concatenated")
@@ -30,7 +33,7 @@ _NUMBER = re.compile(r"(\d+(?:\.\d+)?)")
 
 
 class Row(NamedTuple):
-    """The seeds of one model; without runs, a cell of the grid that was not run.
+    """The seeds of one model.
 
     Attributes:
         x: "" with :data:`NO_X`.
@@ -52,15 +55,10 @@ class Row(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """What a row has more than the baseline: by seed, and their mean; p corrected by Holm.
-
-    Attributes:
-        freedom: degrees of freedom of the standard deviation, which all rows share.
-    """
+    """What a row has more than the baseline: by seed, and their mean; p corrected by Holm."""
 
     gains: dict[int, float]
     gain: Gain | None  # None without common seeds
-    freedom: int
     p_holm: float | None
 
 
@@ -95,7 +93,7 @@ class Table:
 
 def read_table(
     folders: Sequence[Path],
-    x: str = "key_dim",
+    x: str | None = None,
     against: str | None = None,
     columns: tuple[str, ...] = (),
     score: str | None = None,
@@ -110,7 +108,7 @@ def read_table(
     chosen = [word for name, value in options.items() if value for word in (name, value)]
     command = shlex.join(["fairseq-collab", "table", *sorted(map(str, folders)), *chosen])
     check_same(frame, collect.SAME_IN_TABLE, todo="make a table of each")
-    score = score or measure(frame)
+    score, x = score or measure(frame), x or default_x(frame)
     placed = frame if x == NO_X else frame[_column(frame, x, "--x").notna()]
     rows = rows_of(placed, x)
     scores = numeric(_column(placed, score, "--score"))
@@ -128,8 +126,20 @@ def measure(frame: pd.DataFrame) -> str:
     return name if name in frame else f"{name}.{frame['subset'].iloc[0]}"
 
 
+def default_x(frame: pd.DataFrame) -> str:
+    """The key width, unless kinds differ: one that has none, or one of a single width of several.
+
+    Such kinds have no row in common at most widths.
+    """
+    widths = column(frame, X)
+    if widths is None or widths.isna().any():
+        return NO_X
+    fewest = widths.groupby(frame["method"]).nunique().min()
+    return X if fewest > 1 or widths.nunique() == 1 else NO_X
+
+
 def rows_of(frame: pd.DataFrame, x: str) -> list[Row]:
-    """A row per model: larger ``x`` first, then by label; the grid filled up with empty rows."""
+    """A row per model: larger ``x`` first, then by label."""
     x_values = pd.Series("", frame.index) if x == NO_X else numeric(_column(frame, x, "--x"))
     labels = _labels(frame, x_values)
     groups = dict(iter(frame.groupby([x_values, labels], sort=False)))
@@ -137,9 +147,10 @@ def rows_of(frame: pd.DataFrame, x: str) -> list[Row]:
         check_seeds(group)
     values = sorted(set(x_values), reverse=pd.api.types.is_numeric_dtype(x_values))
     return [
-        Row(value, label, groups.get((value, label), frame.iloc[:0]))
+        Row(value, label, groups[value, label])
         for value in values
         for label in sorted(set(labels), key=_natural)
+        if (value, label) in groups
     ]
 
 
@@ -191,16 +202,14 @@ def differences(table: Table) -> list[Difference | None]:
     bases = [row for row in table.rows if name in (row.method, row.label)]
     by_seed = [
         paired(row, _base(row, bases), table.score)
-        if name and len(row.runs) and name not in (row.method, row.label)
+        if name and name not in (row.method, row.label)
         else None
         for row in table.rows
     ]
-    gains = [[*(one or {}).values()] for one in by_seed]
-    spread = pooled(filter(None, gains))
-    tested = [gain_of(one, spread) if one else None for one in gains]
+    tested = [gain_of([*one.values()]) if one else None for one in by_seed]
     corrected = holm([gain and gain.p for gain in tested])
     return [
-        None if seeds is None else Difference(seeds, gain, spread.freedom, p)
+        None if seeds is None else Difference(seeds, gain, p)
         for seeds, gain, p in zip(by_seed, tested, corrected, strict=True)
     ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from statistics import fmean, stdev
 from typing import Any
@@ -10,15 +11,21 @@ import pandas as pd
 from tabulate import tabulate
 
 from collab_common.errors import UserError
-from collab_lab.results.collect import column, distinct
+from collab_lab.metrics.significance import Gain
+from collab_lab.results.collect import SHARE, column, distinct
 from collab_lab.results.render import grid, num, spread
 from collab_lab.results.table import NO_X, Difference, Row, Table, differences, measure
+from collab_lab.runs.record import Record
 
 #: The columns of a table, where they are in ``score.json``, after the task's measure.
 COLUMNS = (
-    "chrf", "compound_split_bleu", "valid_loss", "parameters", "cache_bytes_per_target_token",
-    "cache_bytes_per_source_token", "multiply_adds",
+    "chrf", "compound_split_bleu", "valid_loss", "parameters", SHARE,
+    "cache_bytes_per_target_token", "cache_bytes_per_source_token", "multiply_adds",
 )  # fmt: skip
+#: Those of a LaTeX table, as many as :data:`PAPER` columns hold.
+PAPER_COLUMNS = (SHARE, "parameters", "chrf")
+#: Columns that fit in one column of a paper.
+PAPER = 6
 #: What a table says of its runs at the end: scores, and fields in which they may differ.
 SIGNATURES = {
     "BLEU": "bleu_signature",
@@ -26,7 +33,7 @@ SIGNATURES = {
     "tokenised compound-split BLEU": "compound_split_signature",
 }
 SOURCES = {
-    "decoding (beam, length penalty)": ("beam", "lenpen"),
+    "decoding": ("decoding",),
     "trained at commit": ("trained_at_commit",),
     "hardware": ("hardware",),
 }
@@ -37,10 +44,24 @@ HEADINGS = {
     "bleu": "BLEU",
     "chrf": "chrF",
     "compound_split_bleu": "tokenised compound-split BLEU (not comparable with BLEU)",
+    SHARE: "KV cache",
     "cache_bytes_per_target_token": "KV cache, bytes per target token",
     "cache_bytes_per_source_token": "KV cache, bytes per source token",
     "valid_loss": "validation loss (criterion, bits)",
     "valid_nats": "validation loss (nats/token)",
+    "train_seconds": "training, seconds",
+    "train_threads": "training, threads",
+    "train_jobs": "training, runs at a time",
+    "translate_seconds": "translation, seconds",
+    "translate_threads": "translation, threads",
+    "translate_jobs": "translation, runs at a time",
+}
+#: Shorter ones for LaTeX.
+SHORT = {
+    "key_dim": "K",
+    "valid_loss": "loss (bits)",
+    "valid_nats": "loss (nats)",
+    "compound_split_bleu": "split BLEU",
 }
 
 
@@ -53,7 +74,7 @@ def markdown(table: Table) -> str:
         grid(*main_cells(table)),
         "±: standard deviation over seeds (n - 1). BLEU, chrF: sacreBLEU on detokenised, cased "
         f"text. Multiply-adds: one forward pass of {first['multiply_adds_length']} tokens{sides}. "
-        "KV cache: float32, all decoder layers; in brackets its share of that of standard heads "
+        "KV cache: all decoder layers, as a share of the bytes of a 16-bit cache of standard heads "
         "with these layers and this width.",
         *listed("Warnings", table.warnings()),
         *listed("Not in the table", table.left_out),
@@ -64,9 +85,9 @@ def markdown(table: Table) -> str:
             f"## Against {table.baseline}",
             differences_table(table),
             f"Differences are paired by seed{at_x}: mean, 95% t-interval and its t-test, corrected "
-            "for the number of rows (Holm 1979). All rows share one standard deviation of "
-            f"differences, pooled, with {tested[0].freedom} degrees of freedom; with 0 there is no "
-            "interval. `fairseq-collab compare` tests two translations on other sentences.",
+            "for the number of rows (Holm 1979). Each row has the standard deviation of its own "
+            "differences; one seed has no interval. `fairseq-collab compare` tests two "
+            "translations on other sentences.",
         ]
     sources = [f"command: `{table.command}`"]
     sources += [f"{name}: `{first[of]}`" for name, of in SIGNATURES.items() if of in first]
@@ -82,8 +103,8 @@ def listed(title: str, items: Sequence[str]) -> list[str]:
 
 
 def csv(table: Table) -> str:
-    """Numbers alone: means, standard deviations (``_sd``), shares of the cache, intervals."""
-    names = [*shown_columns(table), *(name for name in table.frame if "cache_share" in name)]
+    """Numbers alone: means, standard deviations (``_sd``), intervals."""
+    names = shown_columns(table)
     lines = []
     for row, one in zip(table.rows, differences(table), strict=True):
         line = {"method": row.label, **dict(_x(table, (table.x, row.x))), "seeds": len(row.runs)}
@@ -103,14 +124,59 @@ def csv(table: Table) -> str:
 
 
 def latex(table: Table) -> str:
-    """The rows with their differences from the baseline, as a ``tabular`` of booktabs."""
-    head, lines = main_cells(table)
+    """The rows with their differences from the baseline, as a ``tabular`` of booktabs.
+
+    It fits in one column of a paper: means without their standard deviations, the difference with
+    half of its interval, and six columns, unless others were chosen.
+    """
     tested = differences(table)
+    head = ["", *_x(table, noun(table) and _short(table.x)), _short(table.score)]
+    head += ["difference", "p"] * any(tested)
+    names = table.columns or [
+        name
+        for name in dict.fromkeys((measure(table.frame), *PAPER_COLUMNS))
+        if name != table.score and all(row.values(name) for row in table.rows)
+    ][: PAPER - len(head)]  # fmt: skip
+    lines = []
+    for row, one in zip(table.rows, tested, strict=True):
+        cells = [row.label, *_x(table, row.x), _mean(row, table.score)]
+        if any(tested):
+            gain = one and one.gain
+            cells += [_difference(gain, table.score), num(one and one.p_holm, ".3f")]
+        lines.append([*cells, *(_mean(row, name) for name in names)])
+    titles = [*head, *map(_short, names)]
+    sides = ["left", *["right"] * (len(titles) - 1)]
+    text = tabulate(lines, titles, "latex_booktabs", colalign=sides, disable_numparse=True)
+    text = re.sub(r"(?<![\w-])-(?=\d)", "$-$", text).replace("±", r"$\pm$")
+    seeds = sorted({len(row.runs) for row in table.rows})
+    says = [f"% Means over {' to '.join(dict.fromkeys(map(str, (seeds[0], seeds[-1]))))} seeds."]
     if any(tested):
-        head += difference_heads(table)
-        for line, one in zip(lines, tested, strict=True):
-            line += difference_cells(table, one)
-    return tabulate(lines, head, "latex_booktabs", disable_numparse=True) + "\n"
+        says += [
+            f"% difference: from {table.baseline}, paired by seed; half of the 95% t-interval.",
+            "% p: t-test, corrected for the number of rows (Holm 1979).",
+        ]
+    return "\n".join([*says, text]) + "\n"
+
+
+def _short(name: str) -> str:
+    """The heading of a column in LaTeX."""
+    return SHORT.get(name) or heading(name)
+
+
+def _mean(row: Row, name: str) -> str:
+    """A mean over seeds, or texts."""
+    values = row.values(name)
+    if values and isinstance(values[0], (int, float)):
+        return _number(fmean(values), name, ",.0f" if isinstance(values[0], int) else _spec(name))
+    return text_of(values) or "-"
+
+
+def _difference(gain: Gain | None, score: str) -> str:
+    """A difference with half of its interval."""
+    if gain is None:
+        return "-"
+    half = "" if gain.high is None else f" ± {num(gain.high - gain.mean, _spec(score))}"
+    return num(gain.mean, "+" + _spec(score)) + half
 
 
 def noun(table: Table) -> str | None:
@@ -131,8 +197,9 @@ def shown_columns(table: Table) -> tuple[str, ...]:
     if not table.columns:
         names = dict.fromkeys((table.score, measure(table.frame), *COLUMNS))
         return tuple(name for name in names if any(cell(table, row, name) for row in table.rows))
+    known = {*HEADINGS, *Record.__annotations__}
     for name in table.columns:
-        if column(table.frame, name) is None:
+        if name not in known and column(table.frame, name) is None:
             todo = "give a field of score.json, such as valid_loss, or a choice of the sweep"
             raise UserError(f"no run has {name!r}", where="--columns", todo=todo)
     return table.columns
@@ -144,18 +211,26 @@ def heading(name: str) -> str:
 
 
 def cell(table: Table, row: Row, name: str) -> str:
-    """A column of a row: mean and standard deviation, the number itself, or texts; "" for none.
-
-    A cache has its share of that of standard heads in brackets.
-    """
+    """A column of a row: mean and standard deviation, the number itself, or texts; "" for none."""
     values = row.values(name)
-    if values and isinstance(values[0], float):
+    if values and isinstance(values[0], float) and name != SHARE:
         return spread(values, _spec(name))
-    if values and isinstance(values[0], int):
-        shares = row.values(name.replace("bytes", "share")) if name.startswith("cache") else []
-        return num(fmean(values), ",.0f") + (f" ({fmean(shares):.0%})" if shares else "")
+    if values and isinstance(values[0], (int, float)):
+        return _number(fmean(values), name, ",.0f")
+    return text_of(values)
+
+
+def text_of(values: Sequence[Any]) -> str:
+    """The different values of a row that are no numbers."""
     texts = (", ".join(map(str, v)) if isinstance(v, list) else str(v) for v in values)
     return "; ".join(sorted(set(texts)))
+
+
+def _number(value: float, name: str, spec: str) -> str:
+    """A number of a column; shares are percentages."""
+    if name != SHARE:
+        return num(value, spec)
+    return f"{100 * value:.1f}".removesuffix(".0") + "%"
 
 
 def main_cells(table: Table) -> tuple[list[Any], list[list[Any]]]:
@@ -164,8 +239,6 @@ def main_cells(table: Table) -> tuple[list[Any], list[list[Any]]]:
     lines = []
     for row in table.rows:
         cells = [cell(table, row, name) or "-" for name in shown_columns(table)]
-        if not len(row.runs):
-            cells[0] = "not run"
         lines.append([row.label, *_x(table, row.x), len(row.runs), *cells])
     return head, lines
 
@@ -197,7 +270,9 @@ def difference_cells(table: Table, one: Difference | None) -> list[str]:
 
 
 def _spec(name: str) -> str:
-    """Decimals of a column: losses of seeds differ by thousandths."""
+    """Decimals of a column: losses of seeds differ by thousandths, times by seconds."""
+    if name.endswith("_seconds"):
+        return ",.0f"
     return ".4f" if name.startswith("valid_") else ".2f"
 
 

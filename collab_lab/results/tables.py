@@ -257,7 +257,10 @@ SIZES = ("d = 128, 2+2 layers", "d = 128", "d = 256", "d = 512")
 
 @table
 def at_size() -> Rows:
-    """Test losses: geometric means, the spread of logarithms pooled; ratios of sizes."""
+    """Test losses: geometric means; ratios of sizes.
+
+    The spread of logarithms is each row's own, pooled over sizes: some have a single model.
+    """
     yield ["change", "left", *SIZES, "256 / 128; p", "512 / 128; p"]
     changes = []
     for (name, share), rows in by(load("at_size")["rows"], "name", "share").items():
@@ -265,13 +268,16 @@ def at_size() -> Rows:
         logs = [[*map(math.log, some)] if min(some, default=0) > NOISE else [] for some in losses]
         left = 1 - share if name == "heads removed" else share
         changes.append(([name, f"{left:.1%}"], losses, logs))
-    spread = pooled(one for *_, logs in changes for one in logs if one)
-    pairs = [(logs[1], one) for *_, logs in changes for one in logs[2:]]
-    ratios = [ratio(*pair, spread) if all(pair) else None for pair in pairs]
+    spreads = [pooled(filter(None, logs)) for *_, logs in changes]
+    ratios = [
+        ratio(logs[1], one, spread) if logs[1] and one else None
+        for (*_, logs), spread in zip(changes, spreads, strict=True)
+        for one in logs[2:]
+    ]
     corrected = holm([one and one.p for one in ratios])
     cells = (f"{of_logs(one, '.2f')}; {num(p, '.3f')}".replace(" 0.000", " < 0.001") if one else "-"
              for one, p in zip(ratios, corrected, strict=True))  # fmt: skip
-    for names, losses, logs in changes:
+    for (names, losses, logs), spread in zip(changes, spreads, strict=True):
         sizes = [of_logs(gain_of(one, spread)) if one else ends(some)
                  for some, one in zip(losses, logs, strict=True)]  # fmt: skip
         yield [*names, *sizes, next(cells), next(cells)]

@@ -9,13 +9,15 @@ the arguments are those of its command: messages are then those of that command,
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 
 from collab_common import files
 from collab_common.errors import chain, find, first_line
 from collab_common.provenance import hardware
-from collab_lab.runs.record import Failure
+from collab_lab.runs.lengths import in_training
+from collab_lab.runs.record import Failure, Training, jobs
 from collab_lab.runs.run import Run, num_gpus
 
 
@@ -47,6 +49,7 @@ def train_command(run: Run) -> list[str]:
         "hydra.output_subdir=null",
         "hydra/job_logging=none",
         "common.reset_logging=true",  # fairseq's own log format
+        *in_training(run.config()),
     ]
 
 
@@ -61,7 +64,8 @@ def train(run: Run) -> None:
     sys.argv[:] = train_command(run)
     import_module("fairseq_cli.hydra_train").cli_main()
     machine = hardware(run.config().common.cpu, num_gpus(run.config()))
-    files.write_atomic(run.trained_file, machine)
+    training = Training(machine, import_module("torch").get_num_threads(), jobs())
+    files.write_json(run.trained_file, asdict(training))
 
 
 def main() -> None:

@@ -2,23 +2,44 @@
 
 from __future__ import annotations
 
+import dataclasses
 import filecmp
 from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 from fairseq.data import data_utils
+from fairseq.dataclass.configs import FairseqConfig
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from collab_common import atomic
 from collab_common.errors import UserError
 from collab_common.provenance import commit
+from collab_lab.runs import lengths
 from collab_lab.runs.record import Started
 from collab_lab.runs.run import PLUGIN, Run, flat, is_ours
 from collab_lab.trained.checkpoint import check_direction, read_checkpoint
-from fairseq_collab.models.options import plain_options
+from fairseq_collab.models.options import CacheOptions, TransformerOptions, plain_options
+from fairseq_collab.models.variants import VARIANTS
+
+#: Options that change what is measured, besides those of the search (the section ``generation``).
+ACTING = (
+    "dataset.gen_subset", "dataset.max_tokens_valid", "common.seed", "common.fp16",
+    "common_eval.post_process", "model.cache_bits", "model.cache_bits_in_decoder",
+    "model.cache_bits_in_cross", "task.source_lang", "task.target_lang", "task.left_pad_source",
+    "task.left_pad_target", "task.truncate_source", "task.tokens_per_sample",
+    "task.sample_break_mode", "task.add_bos_token",
+)  # fmt: skip
+#: Those among them that say nothing of a language model, and of a translation model.
+OF_TRANSLATION = (
+    "dataset.max_tokens_valid", "common_eval.post_process", "task.source_lang", "task.target_lang",
+)  # fmt: skip
+#: Options of the search that change no translation.
+WITHOUT_EFFECT = ("nbest", "no_beamable_mm", "no_seed_provided", "print_step", "sacrebleu")
 
 
 def make_run(
@@ -45,9 +66,20 @@ def configuration(checkpoint: Path, data: Path, chosen: Mapping[str, str], cpu: 
     """The checkpoint's own configuration, with the data folder and the options chosen.
 
     ``checkpoint.finetune_from_model`` names the checkpoint, whose weights are those of the run.
+
+    Args:
+        chosen: by name, options with their section, such as ``generation.beam``, and facts.
+
+    Raises:
+        UserError: an option that changes no measure, a value that it cannot have, or a fact that
+            has the name of an option.
     """
-    cfg = read_checkpoint(checkpoint, data)["cfg"]
-    config = OmegaConf.create({name: _plain(part) for name, part in plain_options(cfg).items()})
+    saved = _sections(read_checkpoint(checkpoint, data)["cfg"])
+    values = {
+        name: value_of(name, text, saved) for name, text in chosen.items() if is_option(name, saved)
+    }
+    changed = {name: value for name, value in values.items() if _is_of_model(name)}
+    config = _sections(read_checkpoint(checkpoint, data, **_without_sections(changed))["cfg"])
     user_dir = config.common.user_dir
     plugin = PLUGIN if is_ours(user_dir) else Path(user_dir).resolve()
     options: dict[str, Any] = {
@@ -61,21 +93,90 @@ def configuration(checkpoint: Path, data: Path, chosen: Mapping[str, str], cpu: 
     if has_languages and not (config.task.source_lang and config.task.target_lang):
         languages = data_utils.infer_language_pair(str(data))  # as fairseq's task does
         options |= dict(zip(("task.source_lang", "task.target_lang"), languages, strict=True))
-    for name, value in options.items():
+    for name, value in (options | values).items():
         OmegaConf.update(config, name, value)
-    known_options = flat(config)
-    for name, text in chosen.items():
-        if name in known_options:
-            config.merge_with_dotlist([f"{name}={text}"])
-            kind, value = type(known_options[name]), OmegaConf.select(config, name)
-            if kind in (bool, int, float) and not isinstance(value, (kind, int)):
-                raise UserError(f"{text!r} is no {kind.__name__}", where=f"--set {name}")
-        elif "." in name:
-            raise UserError(f"the checkpoint has no option {name!r}", where="--set")
+    lengths.unset(config, values)
+    lengths.limit_lengths(config)
     todo = "choose --set task.source_lang=LANG --set task.target_lang=LANG"
     check_direction(config.task, checkpoint, todo)
     whole: str = OmegaConf.to_yaml(config)
     return DictConfig(yaml.safe_load(whole))  # as it will be read again
+
+
+def overrides_of_model(config: DictConfig, started: Started) -> dict[str, Any]:
+    """What ``score --set`` says of the model and the task, as :func:`.open_model` takes it."""
+    if started.checkpoint is None:
+        return {}  # a sweep's model has been trained with what it varied
+    names = filter(_is_of_model, started.overrides)
+    return _without_sections({name: OmegaConf.select(config, name) for name in names})
+
+
+def is_option(name: str, saved: DictConfig) -> bool:
+    """Whether a name is that of an option that acts; UserError for one that does not."""
+    section, dot, option = name.rpartition(".")
+    options = {one for one in flat(saved) if "." in one}
+    for part in dataclasses.fields(FairseqConfig):
+        if dataclasses.is_dataclass(part.default):
+            options |= {f"{part.name}.{field.name}" for field in dataclasses.fields(part.default)}
+    if not dot:
+        sections = {one.partition(".")[0] for one in options} - {"model"}
+        known = {one.rpartition(".")[2] for one in options}
+        for kind in (TransformerOptions, CacheOptions, *(one.options for one in VARIANTS)):
+            known |= {field.name for field in dataclasses.fields(kind)}
+        if name in known | sections:
+            found = sorted(one for one in options if one.endswith(f".{name}"))
+            todo = f"give --set {found[0]}=VALUE, or another name" if found else "give another name"
+            raise UserError("is the name of an option, not of a fact", f"--set {name}", todo)
+        return False
+    if name not in options:
+        raise UserError(f"the checkpoint has no option {name!r}", where="--set")
+    translates = "source_lang" in saved.task
+    acts = name in ACTING and (translates or name not in OF_TRANSLATION)
+    if section == "generation":
+        acts = translates and option not in WITHOUT_EFFECT
+    if not acts:
+        of_search = "generation.OPTION, " if translates else ""
+        others = [one for one in ACTING if one in flat(saved)]
+        todo = f"give one of {of_search}{', '.join(others)}"
+        raise UserError("changes nothing that is measured", f"--set {name}", todo)
+    return True
+
+
+def value_of(name: str, text: str, saved: DictConfig) -> Any:
+    """The value of an option as its type wants it; UserError if it cannot have this value."""
+    section, _, option = name.partition(".")
+    value = OmegaConf.from_dotlist([f"value={text}"]).value
+    saved_value = OmegaConf.select(saved, name)
+    kind = type(saved_value)
+    fits = isinstance(value, kind) or (kind is float and isinstance(value, int))
+    if kind in (bool, int, float) and (not fits or isinstance(value, bool) != (kind is bool)):
+        raise UserError(f"{text!r} is no {kind.__name__}", where=f"--set {name}")
+    if value is not None and (kind is str or option.endswith("_lang")):  # no: Norwegian
+        return text
+    if name == "common.fp16" and not torch.cuda.is_available():
+        raise UserError("needs a GPU", f"--set {name}")
+    default = FairseqConfig.__dataclass_fields__[section].default
+    if dataclasses.is_dataclass(default) and not isinstance(default, type):
+        try:
+            OmegaConf.update(OmegaConf.structured(default), option, value)
+        except OmegaConfBaseException as error:
+            reason = str(error).splitlines()[0]
+            raise UserError(f"{text!r}: {reason}", where=f"--set {name}") from error
+    return value
+
+
+def _sections(cfg: DictConfig) -> DictConfig:
+    """A checkpoint's configuration as plain sections."""
+    return OmegaConf.create({name: _plain(part) for name, part in plain_options(cfg).items()})
+
+
+def _is_of_model(name: str) -> bool:
+    """Whether an option is one of the model or the task, which are made of the checkpoint's."""
+    return name.startswith(("model.", "task."))
+
+
+def _without_sections(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name.partition(".")[2]: value for name, value in options.items()}
 
 
 def _plain(options: Any) -> Any:

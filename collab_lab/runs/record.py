@@ -1,4 +1,4 @@
-"""The files of a run, typed: ``score.json``, ``started.json``, ``failed.json``.
+"""The files of a run, typed: ``score.json``, ``started.json``, ``trained``, ``failed.json``.
 
 All are flat JSON with the names of the fields below.  Readers of results import this module
 and :mod:`collab_lab.runs.run`, and nothing else of this room.
@@ -6,16 +6,23 @@ and :mod:`collab_lab.runs.run`, and nothing else of this room.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from collab_common import files
 from collab_common.errors import UserError
 
 AGAIN = "remove the file and score the run again (fairseq-collab score)"
 
+#: Environment variable in which a sweep says how many runs it does at a time.
+JOBS = "FAIRSEQ_COLLAB_JOBS"
+
 Task = Literal["translation", "language_modeling"]
+#: Which checkpoints a run's model is made of: the mean of the last ``keep_last_epochs`` epochs;
+#: ``checkpoint_last.pt``, where no epochs are kept; or the checkpoint that ``score --run`` got.
+CheckpointRule = Literal["mean of last epochs", "last", "given"]
 T = TypeVar("T")
 
 
@@ -33,10 +40,25 @@ class Record:
             counts; ``compound_split_bleu``: the BLEU of these tokens with hyphenated compounds
             split.  Both only where the data folder's text is in Moses tokens.
         perplexity: per token of the data (a word or a subword), ends of lines included, by subset.
-        key_dim: width of queries and keys, all heads together; None where attentions differ.
+        beam, lenpen: of the search; ``generation``: all of fairseq's options of that section that
+            are not at their defaults, and the limit of a translation's length, ``max_len_a`` and
+            ``max_len_b`` (see :mod:`collab_lab.runs.lengths`).
+        at_length_limit: translations that ended at that limit, and perhaps by it.
+        translate_seconds: wall-clock time of the search, data loading included, with
+            ``translate_threads`` on ``translate_hardware``, while the sweep did ``translate_jobs``
+            runs at a time (1: no others of its).
+        key_dim: width of the keys in the cache, all heads that have their own together; None where
+            attentions differ, and of latents, which are no keys.
         model_dim, heads: of each attention; None where attentions differ.
-        key_bytes_per_target_token, ...: KV cache per token of all decoder layers, in bytes.
+        key_bytes_per_target_token, ...: KV cache per token of all decoder layers, in bytes: of
+            16-bit numbers, or of rounded ones with their scales and offsets.
+        cache_share: of these bytes for a source and a target token in those of a model with
+            standard heads, whose numbers have 16 bits.
         multiply_adds: of one sentence (pair) of ``multiply_adds_length`` tokens (on each side).
+        train_seconds: wall-clock time of the training to the end of its last epoch, without what
+            killed attempts did in vain; with ``train_threads``, while the sweep did ``train_jobs``
+            runs at a time, on ``hardware``.
+        averaged: files whose mean the model is; ``checkpoint_rule`` chose them.
         valid_loss: of the scored model (the average) on the validation set, in bits, as fairseq
             counts it, label smoothing and penalties included.
         valid_nats: its negative log-likelihood per token, in nats.
@@ -70,6 +92,12 @@ class Record:
     perplexity: dict[str, float] | None = None
     beam: int | None = None
     lenpen: float | None = None
+    generation: dict[str, Any] | None = None
+    at_length_limit: int | None = None
+    translate_seconds: float | None = None
+    translate_threads: int | None = None
+    translate_jobs: int | None = None
+    translate_hardware: str | None = None
 
     key_dim: int | None
     model_dim: int | None = None
@@ -81,6 +109,7 @@ class Record:
     value_bytes_per_target_token: int
     key_bytes_per_source_token: int | None = None
     value_bytes_per_source_token: int | None = None
+    cache_share: float | None = None
     multiply_adds: int | None
     multiply_adds_length: int
 
@@ -89,6 +118,10 @@ class Record:
     valid_loss: float
     valid_nats: float | None = None
     averaged: list[str]
+    checkpoint_rule: CheckpointRule | None = None
+    train_seconds: float | None = None
+    train_threads: int | None = None
+    train_jobs: int | None = None
 
     commit: str | None
     versions: dict[str, str]
@@ -112,11 +145,25 @@ class Started:
 
 
 @dataclass(frozen=True)
+class Training:
+    """On what a run was trained: hardware, threads, and runs of the sweep at a time."""
+
+    hardware: str
+    threads: int
+    jobs: int
+
+
+@dataclass(frozen=True)
 class Failure:
     """Why the last attempt at a run failed."""
 
     verdict: Literal["failed", "diverged"]
     reason: str
+
+
+def jobs() -> int:
+    """How many runs the sweep of this process does at a time; 1 outside a sweep."""
+    return int(os.environ.get(JOBS, 1))
 
 
 def read(cls: type[T], path: Path, todo: str = "remove it and start again") -> T | None:

@@ -7,7 +7,7 @@ RUN/train.log           fairseq's log
 RUN/checkpoints/
 RUN/average.pt          mean of the epochs that checkpoint.keep_last_epochs kept
 RUN/translations.txt    translations of dataset.gen_subset, one line per sentence
-RUN/trained             written once the training has ended well: the hardware of it
+RUN/trained             written once the training has ended well: hardware, threads, jobs
 RUN/failed.json         verdict and reason, if the last attempt failed
 RUN/score.json          written last and atomically: if it exists, the run is finished
 """
@@ -31,7 +31,7 @@ from collab_common.command import check_folder
 from collab_common.errors import UserError
 from collab_common.files import locked
 from collab_lab.runs import record
-from collab_lab.runs.record import Failure, Record, Started
+from collab_lab.runs.record import Failure, Record, Started, Training
 
 #: This plug-in, which a run may name by its place in another checkout.
 PLUGIN = Path(__file__).resolve().parents[2] / "fairseq_collab"
@@ -82,6 +82,10 @@ class Run:
         """What the score file says; None if there is no score file."""
         return record.read(Record, self.score_file, record.AGAIN)
 
+    def training(self) -> Training | None:
+        """On what the run was trained; None if it was not, or not here."""
+        return record.read(Training, self.trained_file)
+
     def failure(self) -> Failure | None:
         """Why the last attempt failed; None if it did not, or the run is finished."""
         return None if self.is_finished() else record.read(Failure, self.failed_file)
@@ -106,6 +110,10 @@ class Run:
         fairseq would add an update to a training that has ended.
         """
         return self.trained_file.exists() or self.started().checkpoint is not None
+
+    def resumes(self) -> bool:
+        """Whether the training has been saved, and continues from there."""
+        return self.is_trained() or (self.checkpoints / OWN_CHECKPOINT).exists()
 
     def start(self, started: Started, config: DictConfig) -> None:
         """Record what the run is; files that exist stay as they are."""

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -27,16 +29,18 @@ from omegaconf import DictConfig, OmegaConf
 from collab_common import files
 from collab_common.errors import UserError
 from collab_common.moses import ordinary_text
-from collab_common.provenance import circumstances
+from collab_common.provenance import circumstances, hardware
 from collab_lab.metrics import bleu
 from collab_lab.metrics.bleu import subword_marks
-from collab_lab.metrics.cost import LENGTH, cost, multiply_adds
+from collab_lab.metrics.cost import LENGTH, cache_share, cached_numbers, cost, multiply_adds
 from collab_lab.metrics.loss import say_if_guessing
 from collab_lab.metrics.translate import Translations, translate
-from collab_lab.runs.record import Record, Task
+from collab_lab.runs.from_checkpoint import overrides_of_model
+from collab_lab.runs.lengths import LIMIT
+from collab_lab.runs.record import Record, Task, jobs
 from collab_lab.runs.run import Run, data_folder, is_ours, num_gpus
 from collab_lab.runs.training import averaged_model, losses, training_numbers
-from collab_lab.runs.translations import manifest, read_lines
+from collab_lab.runs.translations import check_reference, manifest, read_lines
 from collab_lab.trained.attentions import attentions
 from collab_lab.trained.checkpoint import (
     Trained,
@@ -47,6 +51,7 @@ from collab_lab.trained.checkpoint import (
     samples,
 )
 
+logger = logging.getLogger(__name__)
 Facts = dict[str, Any]
 
 #: Options of the section ``generation`` with which the output is no translation by the model alone.
@@ -63,16 +68,17 @@ def score_run(run: Run) -> Record:
     config = run.config()
     task, subset = task_of(config), check_test_set(config)
     data, started = data_folder(config), run.started()
-    averaged = averaged_model(run, config)
+    origin = averaged_model(run, config)
     import_plugin(config)
     languages = {k: v for k, v in config.task.items() if k in ("source_lang", "target_lang")}
-    trained = open_model(run.average, data, **languages)
+    changed = overrides_of_model(config, started)
+    trained = open_model(run.average, data, **(languages | changed))
     numbers = model_numbers(trained)
     to_gpu(trained.model, config)
     say_if_guessing(trained, samples(trained, subset, 100))
     now = circumstances(config.common.cpu, 1 if started.checkpoint else num_gpus(config))
-    if run.trained_file.exists():  # scores may be computed on another machine
-        now["hardware"] = run.trained_file.read_text()
+    if training := run.training():  # scores may be computed on another machine
+        now["hardware"] = training.hardware
     measured = perplexities if task == "language_modeling" else translation
     numbers |= training_numbers(run) | losses(trained, run)
     numbers |= measured(run, config, trained, subset)
@@ -88,7 +94,7 @@ def score_run(run: Run) -> Record:
         data=data.name,
         data_sha256=manifest_hash(data),
         subset=subset,
-        averaged=averaged,
+        **origin,
         **numbers,
         **now,
     )
@@ -178,24 +184,31 @@ def manifest_hash(data: Path) -> str | None:
 
 
 def model_numbers(trained: Trained) -> Facts:
-    """Parameters, cache bytes, multiply-adds, heads and key width of a model."""
+    """Parameters, cache, multiply-adds, heads and key width of a model."""
     modules = [a.module for a in attentions(trained.model)]
     values = {
-        # All heads together, stock or ours; own queries are H times as wide as a shared key.
-        "key_dim": {getattr(module, "key_dim", module.q_proj.out_features) for module in modules},
+        "key_dim": {key_width(module) for module in modules},
         "model_dim": {module.embed_dim for module in modules},
         "heads": {module.num_heads for module in modules},
     }
     return {
         **{
-            name: min(different) if len(different) == 1 else None
+            name: next(iter(different)) if len(different) == 1 else None
             for name, different in values.items()
         },
         "heads_by_type": {type_: counts for type_, counts in trained.heads.items() if counts},
         **asdict(cost(trained.model)),
+        "cache_share": cache_share(trained.model),
         "multiply_adds": multiply_adds(trained.model),
         "multiply_adds_length": LENGTH,
     }
+
+
+def key_width(attention: Any) -> int | None:
+    """Numbers of a token's keys in the cache of an attention, stock or ours; None for a latent."""
+    if getattr(attention, "has_latent", False):
+        return None
+    return cached_numbers(attention)[0]
 
 
 def translation(run: Run, config: DictConfig, trained: Trained, subset: str) -> Facts:
@@ -206,8 +219,14 @@ def translation(run: Run, config: DictConfig, trained: Trained, subset: str) -> 
     subwords = config.common_eval.post_process or marked
     trained.model.prepare_for_inference_(config)
     utils.set_torch_seed(config.common.seed)  # of sampling, if that is asked for
-    samples = all_batches(trained, config, subset)
+    samples, start = all_batches(trained, config, subset), time.perf_counter()
     translations = translate(trained.model, trained.task, samples, generation, subwords)
+    seconds = time.perf_counter() - start
+    if translations.at_limit > len(translations.hypotheses) // 100:
+        logger.warning(
+            "%d of %d translations end at the limit of their length (generation.max_len_a, _b)",
+            *(translations.at_limit, len(translations.hypotheses)),
+        )
     facts, text = translation_scores(translations, data_folder(config), subset, task.target_lang)
     files.write_atomic(run.translations, "".join(f"{line}\n" for line in text))
     return {
@@ -215,6 +234,22 @@ def translation(run: Run, config: DictConfig, trained: Trained, subset: str) -> 
         "hypotheses": run.translations.name,
         "beam": generation.beam,
         "lenpen": float(generation.lenpen),
+        "generation": chosen_options(generation),
+        "at_length_limit": translations.at_limit,
+        "translate_seconds": round(seconds, 2),
+        "translate_threads": torch.get_num_threads(),
+        "translate_jobs": jobs(),
+        "translate_hardware": hardware(not next(trained.model.parameters()).is_cuda),
+    }
+
+
+def chosen_options(generation: Mapping[str, Any]) -> Facts:
+    """The options of the search that are not at fairseq's defaults, and the limit of a length."""
+    defaults = {name: vars(GenerationConfig)[name] for name in GenerationConfig.__annotations__}
+    return {
+        name: generation[name]
+        for name, default in defaults.items()
+        if name in generation and (name in LIMIT or generation[name] != default)
     }
 
 
@@ -227,8 +262,11 @@ def translation_scores(
     if form is not None:
         text = ordinary_text(text, form, language)
     reference = f"raw/{subset}.{language}"
-    facts: Facts = {"reference": reference}
-    facts |= asdict(bleu.score(text, read_lines(data / reference)))
+    references = read_lines(data / reference)
+    facts: Facts = {"reference": reference, **asdict(bleu.score(text, references))}
+    binarised, todo = data / f"{subset}.{language} in binary form", "prepare the data again"
+    targets = dict(enumerate(translations.targets))
+    check_reference(targets, references, binarised, data / reference, todo)
     if form is not None and form["moses"]:
         facts |= bleu.tokenised(translations.hypotheses, translations.targets)
     return facts, text

@@ -1,5 +1,12 @@
 """The runs of a Hydra sweep: one per combination of ``hydra.sweeper.params`` and overrides.
 
+A configuration may list kinds of runs with options of their own, which multiply with the others::
+
+    runs:
+      - model: vanilla
+      - model: collab_diagonal
+        model.key_dim: 32,16
+
 ``fairseq-hydra-train -m`` runs these configurations, but trains all in one process, and stops at
 the first failure.  Here each run is a folder that resumes (:mod:`collab_lab.runs.run`).
 """
@@ -9,13 +16,14 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fairseq.dataclass import initialize
-from fairseq.models import MODEL_REGISTRY
+from fairseq.dataclass.configs import GenerationConfig
+from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 from hydra import compose, initialize_config_dir
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.config_store import ConfigLoadError, ConfigStore
@@ -24,19 +32,23 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
 from hydra.plugins.search_path_plugin import SearchPathPlugin
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 import fairseq_collab  # noqa: F401  (registers the models and criteria that are looked up)
-from collab_common.errors import UserError, chain
+from collab_common.errors import UserError, chain, did_you_mean
 from collab_common.progress import bar
 from collab_lab.runs import config_folder
+from collab_lab.runs.lengths import UNSET, limit_lengths
 from collab_lab.runs.run import started_from
-from collab_lab.runs.score import check_generation, import_plugin
+from collab_lab.runs.score import check_generation, check_test_set, import_plugin, task_of
+from fairseq_compat.hydra_options import options_of
 
 #: Sections of a run's configuration that fairseq does not know.
 OURS = ("method",)
+#: The section of a sweep that lists kinds of runs; it is in no run's configuration.
+RUNS = "runs"
 #: The option that names folders with further configurations.
 SEARCH = "hydra.searchpath"
 #: Options that every run needs to be followed and scored.
@@ -71,18 +83,80 @@ def plan(config_file: Path, overrides: list[str]) -> list[Job]:
     root = config_dir if config_file.is_relative_to(config_dir) else config_file.parent
     name = str(config_file.relative_to(root).with_suffix(""))
     initialize.hydra_init()  # fairseq's option groups, as in fairseq-hydra-train
+    ConfigStore.instance().store("generation", GenerationConfig(**UNSET))
     GlobalHydra.instance().clear()
     Plugins.instance().register(ConfigFolder)
     searched = [word for word in overrides if word.startswith(SEARCH)]
     try:
         with initialize_config_dir(str(root), version_base="1.1", job_name="sweep"):
-            hydra = compose(name, overrides=searched, return_hydra_config=True).hydra
-            check_names(hydra.runtime.config_sources)
-            params = (hydra.sweeper or {}).get("params") or {}
-            return list(_jobs(name, [*(f"{k}={v}" for k, v in params.items()), *overrides]))
+            base = compose(name, overrides=searched, return_hydra_config=True)
+            check_names(base.hydra.runtime.config_sources)
+            params = (base.hydra.sweeper or {}).get("params") or {}
+            shared = [f"{key}={_word(value)}" for key, value in params.items()]
+            grid = [[*shared, *kind, *overrides] for kind in kinds_of_runs(base.get(RUNS))]
+            return list(_jobs(name, grid))
     except (HydraException, OmegaConfBaseException, YAMLError, RecursionError) as error:
         said = ": ".join(dict.fromkeys(" ".join(str(link).split()) for link in chain(error)))
-        raise UserError(f"Hydra says: {said}", where=config_file) from error
+        raise _explained(said) or UserError(f"Hydra says: {said}", where=config_file) from error
+
+
+def kinds_of_runs(listed: Any) -> list[list[str]]:
+    """The overrides of each kind of runs, all of which count as varied; one without any for None.
+
+    Args:
+        listed: the section ``runs``: a mapping for each kind, as ``hydra.sweeper.params``; a list
+            varies, too.
+    """
+    if listed is None:
+        return [[]]
+    listed = OmegaConf.to_container(listed) if OmegaConf.is_config(listed) else listed
+    if not (isinstance(listed, list) and listed and all(isinstance(one, dict) for one in listed)):
+        raise UserError("is no list of options", RUNS, "see docs/train.md")
+    return [[_varying(*option) for option in kind.items()] for kind in listed]
+
+
+def _varying(key: str, value: Any) -> str:
+    """An override that varies an option, between the elements of a list or as Hydra writes it."""
+    if isinstance(value, dict):
+        raise UserError("is a mapping", f"{RUNS}: {key}", f"write {key}.{next(iter(value), 'x')}")
+    words = ",".join(map(_word, value if isinstance(value, list) else [value]))
+    plain = f"{key}={words}"
+    if value is None or key.startswith("~"):  # the grammar has no choice of null alone
+        return plain
+    if OverridesParser.create().parse_override(plain).is_sweep_override():
+        return plain
+    return f"{key}=choice({words})"
+
+
+def _word(value: Any) -> str:
+    """A value of YAML as a value of a Hydra override."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, (list, ListConfig)):
+        return f"[{','.join(map(_word, value))}]"
+    return str(value)
+
+
+def _explained(said: str) -> UserError | None:
+    """In one line, what Hydra says of an unknown name in many; None for anything else."""
+    if match := re.search(r"Could not override '(\w+)'", said):
+        kinds = {name for kind in MODEL_DATACLASS_REGISTRY for name in _known("model", kind) or ()}
+        options = (f"model.{name}" for name in kinds)
+        todo = did_you_mean(match[1], _names()) or did_you_mean(match[1], options)
+        return UserError("is no section, group or option", match[1], todo)
+    missing = r"Could not find '([^']+)/([^'/]+)' Available options in '[^']*': ([\w ]+)"
+    if match := re.search(missing, said):
+        group, name, listed = match.groups()
+        todo = did_you_mean(name, listed.partition(" Config search path")[0].split())
+        return UserError(f"there is no {group} of this name", f"{group}={name}", todo)
+    return None
+
+
+def _names() -> set[str]:
+    """Sections of a configuration, and groups of files."""
+    sections = {name.removesuffix(".yaml") for name in ConfigStore.instance().list("")}
+    groups = {path.name for path in config_folder().iterdir() if path.is_dir()}
+    return {*sections, *groups, *OURS, RUNS}
 
 
 def check_names(sources: Iterable[Any]) -> None:
@@ -106,22 +180,49 @@ def check_options(config: DictConfig) -> None:
     """Raise UserError for an unknown option, which training would ignore, or an unknown word."""
     for section in (str(key) for key in config if key not in OURS):
         options = config[section]
-        if not isinstance(options, DictConfig):
-            raise UserError("is no section of a configuration", section)
-        kind, structured = options.get("_name"), _structured(section, options)
-        if structured is None:
-            if kind in MODEL_REGISTRY:  # fairseq lists no options of its `transformer`
-                continue
-            raise UserError("is no section of a configuration", section)
-        for key in {str(key) for key in options} - set(structured):
-            raise UserError(f"no such option of {kind or 'fairseq'}", f"{section}.{key}")
-        for option in getattr(OmegaConf.get_type(structured), "__dataclass_fields__", {}).values():
-            if not (words := option.metadata.get("choices")):
-                continue  # unread: some refer to Hydra's folder of the run
-            word = options.get(option.name)
-            if word is not None and str(word) not in words:
+        kind = options.get("_name") if isinstance(options, DictConfig) else None
+        known = _known(section, kind)
+        if known is None or not isinstance(options, DictConfig):
+            todo = did_you_mean(section, _names())
+            raise UserError("is no section of a configuration", section, todo)
+        for key in sorted({str(key) for key in options} - {*known}):
+            todo = did_you_mean(key, known)
+            raise UserError(f"no such option of {kind or 'fairseq'}", f"{section}.{key}", todo)
+        for name, words in known.items():
+            word = options.get(name) if words else None  # else unread: some refer to Hydra's folder
+            if words and word is not None and str(word) not in words:
                 problem = f"{word!r} is none of {', '.join(words)}"
-                raise UserError(problem, f"{section}.{option.name}")
+                raise UserError(problem, f"{section}.{name}", did_you_mean(str(word), words))
+
+
+def check_data(config: DictConfig) -> None:
+    """Raise UserError unless the data has the languages and sets, as every run would find late."""
+    folders = [Path(folder) for folder in str(config.task.data).split(os.pathsep)]
+    languages = []
+    if task_of(config) == "translation":
+        for side in ("source_lang", "target_lang"):
+            if not (language := config.task[side]):
+                raise UserError("is not given", f"task.{side}")
+            if not (folders[0] / f"dict.{language}.txt").is_file():
+                known = sorted(path.name.split(".")[1] for path in folders[0].glob("dict.*.txt"))
+                problem = f"has no dictionary of {language}, but of {', '.join(known) or 'none'}"
+                raise UserError(problem, folders[0], f"give task.{side}")
+            languages.append(language)
+    check_test_set(config)
+    valid = ["valid", *config.dataset.valid_subset.split(",")]
+    sets = [(folder, config.dataset.train_subset) for folder in folders]
+    for folder, name in [*sets, *((folders[0], name) for name in valid)]:
+        pairs = ("-".join(languages), "-".join(reversed(languages)))  # fairseq takes either
+        files = {f"{name}.{pair}.{languages[0]}" for pair in pairs} if languages else {name}
+        if not any(any(folder.glob(f"{file}.*")) for file in files):
+            raise UserError(f"there is no {min(files)}", folder, "prepare the data again")
+
+
+def check_weights(config: DictConfig) -> None:
+    """Raise UserError for a file of weights to start from that is missing."""
+    for option, path in started_from(config).items():
+        if "://" not in path and not Path(path).is_file():
+            raise UserError("checkpoint not found", path, f"give checkpoint.{option}")
 
 
 def check_schedule(config: DictConfig) -> None:
@@ -132,23 +233,35 @@ def check_schedule(config: DictConfig) -> None:
         raise UserError("inverse_sqrt needs a warm-up", "lr_scheduler.warmup_updates", todo)
 
 
-def _structured(section: str, options: Any) -> DictConfig | None:
-    """fairseq's options of a section, with their defaults; None where it lists none."""
-    kind, store = options.get("_name"), ConfigStore.instance()
+def _known(section: str, kind: str | None) -> dict[str, Sequence[str]] | None:
+    """The options of a section, and the words that each may have, if there are only some.
+
+    None for what is no section, or has no such kind.
+    """
     try:
-        node: Any = store.load(f"{section}/{kind}.yaml" if kind else f"{section}.yaml").node
-        return node
+        path = f"{section}/{kind}.yaml" if kind else f"{section}.yaml"
+        structured: Any = ConfigStore.instance().load(path).node
     except ConfigLoadError:
-        return None
+        if section != "model" or kind is None or kind not in MODEL_REGISTRY:
+            return None
+        return dict.fromkeys(options_of(kind), ())  # such as fairseq's `transformer`
+    fields = getattr(OmegaConf.get_type(structured), "__dataclass_fields__", {})
+    words = {name: field.metadata.get("choices") or () for name, field in fields.items()}
+    return {str(name): words.get(name, ()) for name in structured}
 
 
-def _jobs(name: str, overrides: list[str]) -> Iterator[Job]:
+def _jobs(name: str, grid: Iterable[list[str]]) -> Iterator[Job]:
     names: set[str] = set()
-    for varied, fixed in bar("runs", list(combinations(overrides))):
+    points = [point for overrides in grid for point in combinations(overrides)]
+    for varied, fixed in bar("runs", points):
+        words = [*fixed, *(f"{key}={value}" for key, value in varied.items())]
         try:
-            config = compose(name, [*fixed, *(f"{k}={v}" for k, v in varied.items())])
+            config = named(compose(name, [*map(_added, words)], return_hydra_config=True))
         except ValueError as error:  # a group set to null
             raise UserError(f"Hydra says: {error}") from error
+        with open_dict(config):
+            config.pop(RUNS, None)
+        limit_lengths(config)
         import_plugin(config)
         check_options(config)
         check_generation(config)
@@ -158,6 +271,29 @@ def _jobs(name: str, overrides: list[str]) -> Iterator[Job]:
             raise UserError(f"two runs are called {job.name}", todo="vary fewer options")
         names.add(job.name)
         yield job
+
+
+def named(config: DictConfig) -> DictConfig:
+    """A run's configuration without Hydra's; its method is its file of ``model/`` if none is given.
+
+    So rows of a table have one name whether a sweep varies ``model`` or all runs have one.
+    """
+    kind = config.hydra.runtime.choices.get("model")
+    with open_dict(config):
+        del config["hydra"]
+        if kind and "method" not in config:
+            config["method"] = kind
+    return config
+
+
+def _added(override: str) -> str:
+    """Have Hydra add an option that the files lack: :func:`check_options` knows whether it is one.
+
+    Hydra itself would advise to add it with ``+``, whatever the model.
+    """
+    key = override.partition("=")[0]
+    is_option = re.fullmatch(r"(?!hydra\.)[A-Za-z_]\w*(\.\w+)+", key) or key in OURS
+    return f"++{override}" if is_option else override
 
 
 def combinations(overrides: list[str]) -> Iterator[tuple[dict[str, str], list[str]]]:

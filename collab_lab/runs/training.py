@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from fairseq.logging import metrics
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from collab_common.errors import UserError
 from collab_lab.runs.run import Run
@@ -41,9 +41,13 @@ def training_numbers(run: Run) -> dict[str, Any]:
     if run.started().checkpoint is None and not epochs:
         raise UserError("no finished epoch in it", where=run.log)
     last = epochs[-1] if epochs else {}
+    seconds, training = last.get("train_wall"), run.training()
     return {
         "train_updates": int(last.get("train_num_updates", 0)),
         "epochs": int(last.get("epoch", 0)),
+        "train_seconds": None if seconds is None else float(seconds),
+        "train_threads": training and training.threads,
+        "train_jobs": training and training.jobs,
     }
 
 
@@ -84,8 +88,8 @@ def validate(trained: Trained) -> Mapping[str, Any]:
 # ---- the averaged model --------------------------------------------------------------------------
 
 
-def averaged_model(run: Run, config: DictConfig) -> list[str]:
-    """Write ``average.pt``; the names of the checkpoints whose mean it is.
+def averaged_model(run: Run, config: DictConfig) -> dict[str, Any]:
+    """Write ``average.pt``; the names of the checkpoints whose mean it is, and what chose them.
 
     A run of an existing checkpoint got its ``average.pt`` when it was made.
     """
@@ -93,19 +97,28 @@ def averaged_model(run: Run, config: DictConfig) -> list[str]:
         raise UserError(f"is not trained: {run.state()}", run.folder, "finish it (sweep)")
     checkpoint = run.started().checkpoint
     if checkpoint is not None:
-        return [Path(checkpoint).name]
+        return {"averaged": [Path(checkpoint).name], "checkpoint_rule": "given"}
     chosen = choose_checkpoints(run.checkpoints, config)
     average_checkpoints(chosen, run.average)
-    return [Path(path).name for path in chosen]
+    return {
+        "averaged": [Path(path).name for path in chosen],
+        "checkpoint_rule": "mean of last epochs" if keeps_epochs(config) else "last",
+    }
+
+
+def keeps_epochs(config: DictConfig) -> bool:
+    """Whether a training keeps its last epochs, to be averaged."""
+    return int(config.checkpoint.keep_last_epochs) > 0
 
 
 def choose_checkpoints(folder: Path, config: DictConfig) -> list[str]:
-    """The last epochs, to be averaged; or, where no epochs are kept, the best or last checkpoint.
+    """The last epochs, to be averaged; or, where no epochs are kept, the last checkpoint.
 
+    Never the best: it would be chosen on the set whose loss the record has.
     Where ``max_update`` cuts an epoch short, only ``checkpoint_last.pt`` has its end.
     """
     number_kept, last = config.checkpoint.keep_last_epochs, folder / "checkpoint_last.pt"
-    if number_kept > 0:
+    if keeps_epochs(config):
         number = min(number_kept, len([*folder.glob("checkpoint[0-9]*.pt")]))
         chosen = last_checkpoints(number, folder) if number else []
         if last.exists() and not (chosen and filecmp.cmp(last, chosen[-1], shallow=False)):
@@ -113,8 +126,7 @@ def choose_checkpoints(folder: Path, config: DictConfig) -> list[str]:
         if not chosen:
             raise UserError("has no checkpoints", where=folder, todo="train it first")
         return chosen[-number_kept:]
-    validates = not OmegaConf.select(config, "dataset.disable_validation")
-    checkpoint = folder / f"checkpoint_{'best' if validates else 'last'}.pt"
-    if not checkpoint.exists():
-        raise UserError(f"has no {checkpoint.name}", where=folder, todo="train it first")
-    return [str(checkpoint)]
+    if not last.exists():
+        todo = "train it first; to score another checkpoint, give it with --run"
+        raise UserError(f"has no {last.name}", where=folder, todo=todo)
+    return [str(last)]

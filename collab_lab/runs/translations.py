@@ -3,26 +3,35 @@
 A file of translations is either plain text, one sentence per line in the order of the corpus, or
 what ``fairseq-generate --remove-bpe`` prints, of each sentence in any order:
 
-    S-17<tab>source, in fairseq's tokens, and further lines
+    S-17<tab>source    T-17<tab>reference, in fairseq's tokens; and further lines
     D-17<tab>-0.31<tab>hypothesis after --tokenizer and --bpe are undone; the first is the best
 """
 
 from __future__ import annotations
 
+import html
 import re
+import unicodedata
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from collab_common.errors import UserError
-from collab_common.files import read_json
+from collab_common.files import lines_of, read_json
 from collab_common.folder import MANIFEST
 from collab_lab.runs.record import Record
 from collab_lab.runs.run import Run, data_folder
-from data_prep.parallel_text import lines_of
 
 _PRINTED = re.compile(r"[STHDPAIE]-\d+\t")
+_TARGET = re.compile(r"T-(\d+)\t(.*)")
 _BEST = re.compile(r"D-(\d+)\t[^\t]*\t?(.*)")
+_UNKNOWN = re.compile(r"<+unk>+")
+#: Length of the runs of letters by which texts are compared.
+RUN = 5
+#: Offsets in lines at which a text is compared with its reference, to find one that is shifted.
+SHIFTS = (-3, -2, -1, 1, 2, 3)
+GIVE_REFERENCE = "give the --reference of the set that was translated"
 
 
 @dataclass(frozen=True)
@@ -60,12 +69,73 @@ def _translated(run: Run) -> Record:
 
 
 def _aligned(translations: Path, reference: Path) -> tuple[list[str], list[str]]:
-    hypotheses, references = read_hypotheses(translations), read_lines(reference)
+    lines, references = read_lines(translations), read_lines(reference)
+    hypotheses = read_hypotheses(translations)
     if len(hypotheses) != len(references):
         problem = f"{len(hypotheses)} hypotheses, but {len(references)} sentences in {reference}"
-        todo = "give the --reference of the set that was translated"
-        raise UserError(problem, translations, todo)
+        raise UserError(problem, translations, GIVE_REFERENCE)
+    targets = {int(match[1]): match[2] for match in map(_TARGET.fullmatch, lines) if match}
+    check_reference(targets, references, translations, reference)
+    check_shift(hypotheses, references, translations, reference)
     return hypotheses, references
+
+
+def check_reference(
+    targets: Mapping[int, str],
+    references: Sequence[str],
+    translations: Path,
+    reference: Path,
+    todo: str = GIVE_REFERENCE,
+) -> None:
+    """Raise UserError where the target side that was translated is another text.
+
+    Its lines are tokens: subwords, Moses tokens or words, lower-cased or with unknown words.  So
+    letters and digits alone are compared, in runs of :data:`RUN`: of a line of the target, half
+    must be in that of the reference.  One line in a hundred may differ: rules for numbers, say.
+
+    Args:
+        targets: lines of the binarised data, by their numbers.
+        translations: whose targets they are, for the message.
+    """
+    differing = []
+    for number, target in targets.items():
+        runs = letter_runs(target)
+        if 2 * len(runs & letter_runs(references[number])) < len(runs):
+            differing.append(number)
+    if len(differing) > len(targets) // 100:
+        first = min(differing)
+        problem = (
+            f"is not the reference of {translations}: its line {first + 1} is "
+            f"{references[first]!r}, the translated set has {targets[first]!r} "
+            f"({len(differing)} of {len(targets)} lines differ)"
+        )
+        raise UserError(problem, reference, todo)
+
+
+def check_shift(
+    hypotheses: Sequence[str], references: Sequence[str], translations: Path, reference: Path
+) -> None:
+    """Raise UserError where translations fit the lines next to their references far better."""
+    ours, theirs = ([letter_runs(line) for line in text] for text in (hypotheses, references))
+
+    def shared(shift: int) -> int:
+        pairs = zip(ours[max(0, -shift) :], theirs[max(0, shift) :], strict=False)
+        return sum(len(one & other) for one, other in pairs)
+
+    best = max(SHIFTS, key=shared)
+    if shared(best) > 2 * shared(0) + RUN:
+        problem = f"is shifted: the lines of {translations} fit those {abs(best)} "
+        raise UserError(f"{problem}{'below' if best > 0 else 'above'}", reference, GIVE_REFERENCE)
+
+
+def letter_runs(text: str) -> set[str]:
+    """All runs of :data:`RUN` letters and digits of a text, spaces and unknown words left out."""
+    runs = set()
+    for part in _UNKNOWN.split(text):
+        plain = unicodedata.normalize("NFKC", html.unescape(part)).casefold()
+        letters = "".join(filter(str.isalnum, plain))
+        runs |= {letters[i : i + RUN] for i in range(len(letters) - RUN + 1)}
+    return runs
 
 
 def read_hypotheses(path: Path) -> list[str]:

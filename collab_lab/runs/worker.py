@@ -23,7 +23,8 @@ import torch
 
 from collab_common.files import Busy
 from collab_common.provenance import commit
-from collab_lab.runs.record import Failure, Record, Started
+from collab_lab.runs.progress import Progress
+from collab_lab.runs.record import JOBS, Failure, Record, Started
 from collab_lab.runs.run import Run, num_gpus
 from collab_lab.runs.sweep import Job
 
@@ -36,6 +37,7 @@ class Child(NamedTuple):
     """A process that trains and scores a run on some GPUs, and the lock of the run."""
 
     run: Run
+    progress: Progress
     process: subprocess.Popen[bytes]
     gpus: list[str]
     lock: ExitStack
@@ -59,7 +61,8 @@ class Worker:
     def __init__(
         self, runs: Mapping[Run, Job], jobs: int, command: list[str], gpus: Sequence[str] = ()
     ):
-        self.waiting, self.jobs, self.command, self.gpus = dict(runs), jobs, command, gpus
+        self.waiting, self.command, self.gpus = dict(runs), command, gpus
+        self.jobs = min(jobs, len(runs))
         self.children: list[Child] = []
         self.busy: set[Run] = set()
 
@@ -69,6 +72,9 @@ class Worker:
             self.children.remove(child)
             with child.lock:
                 report(child.run, child.process.returncode)
+        for child in self.children:
+            if news := child.progress.news():
+                say(f"{child.run.name}: {news}")
         for run in list(self.waiting):
             if len(self.children) < self.jobs:
                 self.start(run)
@@ -87,12 +93,12 @@ class Worker:
             job = self.waiting.pop(run)
             if run.is_finished():
                 return
-            say(f"{run.name}: {'resumes' if run.config_file.exists() else 'starts'}")
+            say(f"{run.name}: {'resumes' if run.resumes() else 'starts'}")
             run.failed_file.unlink(missing_ok=True)
             run.start(Started(job.overrides, self.command, commit()), job.config)
-            gpus = self.least_used(num_gpus(job.config))
-            process = start_process(run, descriptor, gpus)
-            self.children.append(Child(run, process, gpus, lock.pop_all()))
+            gpus, progress = self.least_used(num_gpus(job.config)), Progress(run, job.config)
+            process = start_process(run, descriptor, gpus, self.jobs)
+            self.children.append(Child(run, progress, process, gpus, lock.pop_all()))
 
     def least_used(self, number: int) -> list[str]:
         """``number`` GPUs, or all there are, those with the fewest runs first."""
@@ -125,8 +131,14 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
-def start_process(run: Run, lock: int, gpus: Sequence[str]) -> subprocess.Popen[bytes]:
-    """Start a run, its output appended to the log; the process inherits the lock."""
+def start_process(
+    run: Run, lock: int, gpus: Sequence[str], jobs: int = 1
+) -> subprocess.Popen[bytes]:
+    """Start a run, its output appended to the log; the process inherits the lock.
+
+    Args:
+        jobs: runs at a time, for the record.
+    """
     with run.log.open("a") as log:
         # A new session: Ctrl-C in a terminal reaches this process alone.
         return subprocess.Popen(
@@ -134,7 +146,7 @@ def start_process(run: Run, lock: int, gpus: Sequence[str]) -> subprocess.Popen[
             stdout=log,
             stderr=subprocess.STDOUT,
             cwd=run.folder,
-            env=os.environ | ({VISIBLE: ",".join(gpus)} if gpus else {}),
+            env=os.environ | {JOBS: str(jobs)} | ({VISIBLE: ",".join(gpus)} if gpus else {}),
             pass_fds=[lock],
             start_new_session=True,
         )

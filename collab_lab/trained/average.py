@@ -18,6 +18,7 @@ from collab_lab.trained.configuration import known_defaults
 from fairseq_compat import checkpoints, fairseq_fixes
 
 EPOCH_FILE, UPDATE_FILE = r"checkpoint(\d+)\.pt", r"checkpoint_\d+_(\d+)\.pt"
+LAST_FILE = r"checkpoint_last\.pt"
 #: Options of all architectures, those of plug-ins, too, which tie weights: a checkpoint that was
 #: written on a GPU has tied embeddings as copies.
 _TYING = ("share_all_embeddings", "share_decoder_input_output_embed")
@@ -104,15 +105,24 @@ def _updates(state: dict[str, Any]) -> int:
 
 
 def last_checkpoints(count: int, folder: str | os.PathLike[str]) -> list[str]:
-    """The last ``count`` checkpoints of a folder, oldest first.
+    """The last ``count`` checkpoints of a folder by their numbers of updates, oldest first.
 
     These are checkpoints of epochs (``checkpoint3.pt``), or in a folder without any those of
-    ``--save-interval-updates`` (``checkpoint_3_1000.pt``).
+    ``--save-interval-updates`` (``checkpoint_3_1000.pt``); and where the training went on after
+    the last of them, its newest weights (``checkpoint_4_1500.pt``, ``checkpoint_last.pt``).
     """
     if not os.path.isdir(folder):
         raise UserError("folder not found", folder, "give the --save-dir of the training")
     folder = os.fspath(folder)
-    paths = checkpoint_paths(folder, EPOCH_FILE) or checkpoint_paths(folder, UPDATE_FILE)
+    epochs, updates, last = (
+        checkpoint_paths(folder, name) for name in (EPOCH_FILE, UPDATE_FILE, LAST_FILE)
+    )
+    # A name does not have it: epochs count from 1 again with --reset-dataloader.
+    number = {path: _updates(checkpoints.read(path)) for path in (*epochs, *updates, *last)}
+    paths = sorted(epochs or updates, key=number.__getitem__, reverse=True)
+    newest = max([*updates, *last], key=number.__getitem__, default=None)
+    if newest and not (paths and number[newest] <= number[paths[0]]):
+        paths.insert(0, newest)
     if len(paths) < count:
         problem = f"holds {len(paths)} checkpoints of epochs or updates, not {count}"
         todo = "give a smaller --last, or train with --keep-last-epochs or more"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from argparse import Namespace
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from fairseq import utils
 from fairseq.checkpoint_utils import load_checkpoint_to_cpu, load_model_ensemble_and_task
 from fairseq.data import data_utils
 from fairseq.models import FairseqLanguageModel
-from fairseq.tasks import TASK_REGISTRY, setup_task
+from fairseq.tasks import setup_task
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
@@ -23,10 +23,11 @@ from collab_common import AttentionType
 from collab_common.errors import UserError
 from collab_common.progress import bar
 from collab_lab.trained.attentions import Attention, attentions, by_type
-from fairseq_collab.models.options import TransformerOptions, plain_options
+from fairseq_collab.models.options import plain_options
 from fairseq_compat import checkpoints
 from fairseq_compat.checkpoints import naming, without_training
 from fairseq_compat.fairseq_fixes import UNDEFINED, check_architecture
+from fairseq_compat.overrides import check_overrides
 
 GIVE_DATA = "give the data folder that fairseq-preprocess wrote"
 #: Tokens per batch, where neither the command nor the training limits them.
@@ -196,7 +197,7 @@ def read_checkpoint(checkpoint: Path, data: str | Path | None, **changed: Any) -
         check_data(getattr(state["cfg"].task, "data", ""), todo)
     with naming(checkpoint):
         check_architecture(state["cfg"].model)
-    check_changed(changed, state["cfg"], checkpoint)
+    check_overrides(changed, state["cfg"], checkpoint)
     check_finite(state["model"], checkpoint)
     return state
 
@@ -292,21 +293,6 @@ def check_data(data: str | Path, todo: str = GIVE_DATA) -> None:
     for folder in utils.split_paths(str(data)):
         if not Path(folder).is_dir():
             raise UserError("data folder not found", folder, todo)
-
-
-def check_changed(changed: Collection[str], cfg: DictConfig, path: Path) -> None:
-    """Raise UserError for a changed option that neither the model nor another part has.
-
-    fairseq would ignore it, or add it to the options of an older architecture.
-    """
-    known = {option.name for option in fields(TransformerOptions)}
-    for part in cfg.values():
-        known |= {*part} if isinstance(part, DictConfig) else set()
-    if isinstance(cfg.task, Namespace):  # which has taken any name
-        TASK_REGISTRY[cfg.task.task].add_args(parser := ArgumentParser())
-        known |= {*vars(parser.parse_known_args(["."])[0])}
-    if unknown := sorted({*changed} - known):
-        raise UserError(f"has no option {unknown[0]!r}", path)
 
 
 def check_dictionaries(task: Any, state: Mapping[str, Any], path: Path) -> None:

@@ -13,24 +13,29 @@ MODELS in Hydra's search path, ``model=NAME`` fine-tunes the model:
 from __future__ import annotations
 
 import shlex
+from argparse import Action, ArgumentParser
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
+from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
+from fairseq.tasks import TASK_REGISTRY
 from omegaconf import OmegaConf
 
 from collab_common.files import write_atomic
 from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.models.base import Family
-from fairseq_collab.models.options import preset
+from fairseq_collab.models.options import plain_options, preset
 from fairseq_collab.models.variants import family_of
 
 PLUGIN = "fairseq_collab"
+#: The criterion of configs/base.yaml.
+SMOOTHED = "label_smoothed_cross_entropy"
 #: How :func:`fine_tuning` trains.
 UPDATES = (
-    *("--criterion", "label_smoothed_cross_entropy", "--label-smoothing", "0.1"),
     *("--optimizer", "adam", "--lr-scheduler", "polynomial_decay", "--lr", "3e-4"),
     *("--max-update", "250", "--total-num-update", "250", "--max-tokens", "4096"),
 )
@@ -65,13 +70,72 @@ def family_of_stock(arch: str) -> Family | None:
     return kind and family_of(kind)
 
 
+class Section(NamedTuple):
+    """The task or the criterion of a checkpoint.
+
+    Attributes:
+        kind: ``task`` or ``criterion``.
+        name: under which it is registered.
+        actions: its options, as fairseq's parsers have them.
+        values: of these options, by name; without those that are None.
+    """
+
+    kind: str
+    name: str
+    actions: Sequence[Action]
+    values: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, kind: str, name: str, registered: Any, options: Any) -> Section:
+        """The options that a registered class adds to parsers, with the values in ``options``."""
+        registered.add_args(parser := ArgumentParser(add_help=False))
+        actions = [action for action in parser._actions if action.option_strings]
+        given = plain_options(options) if OmegaConf.is_config(options) else vars(options)
+        names = [action.dest for action in actions if given.get(action.dest) is not None]
+        return cls(kind, name, actions, {option: given[option] for option in names})
+
+    def words(self) -> list[str]:
+        """The options that are not at their defaults, as words of a command line."""
+        words = [f"--{self.kind}", self.name]
+        for action in self.actions:
+            value = as_word(self.values.get(action.dest, action.default))
+            if value == as_word(action.default):
+                continue
+            option = max(action.option_strings, key=len)  # of -s, --source-lang
+            words.append(option if action.nargs == 0 else f"{option}={value}")
+        return words
+
+
+def as_word(value: Any) -> str:
+    """The value of an option, as it is given on the command line."""
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def task_of(result: Trained) -> Section:
+    """The task of a checkpoint."""
+    options = result.cfg.task
+    return Section.of("task", options._name, TASK_REGISTRY[options._name], options)
+
+
+def criterion_of(result: Trained) -> Section:
+    """The criterion of a checkpoint, without a term for groups or gates of heads."""
+    options = result.cfg.criterion
+    names = {kind: name for name, kind in CRITERION_REGISTRY.items()}
+    bases = CRITERION_REGISTRY[options._name].__mro__
+    kind = next(k for k in bases if k in names and k.__module__.partition(".")[0] != PLUGIN)
+    return Section.of("criterion", names[kind], kind, options)
+
+
 def fine_tuning(result: Trained, checkpoint: Path) -> str:
-    """A command that trains the saved model on: a few updates, from a low rate to 0."""
-    task = result.cfg.task
-    words = ["fairseq-train", task.data, "--task", task._name]
-    for name in ("source_lang", "target_lang", "tokens_per_sample", "sample_break_mode"):
-        if (value := getattr(task, name, None)) is not None:
-            words += [f"--{name.replace('_', '-')}", str(value)]
+    """A command that trains the saved model on: a few updates, from a low rate to 0.
+
+    The task and the criterion are those of the checkpoint.
+    """
+    words = ["fairseq-train", result.cfg.task.data]
+    for section in (task_of(result), criterion_of(result)):
+        words += section.words()
+    if result.cfg.optimization.sentence_avg:  # an option of the criterion, too
+        words.append("--sentence-avg")
     user_dir = result.cfg.common.user_dir or PLUGIN  # ours is found by its name, in any checkout
     words += ["--user-dir", PLUGIN if Path(user_dir).name == PLUGIN else user_dir]
     words += ["--finetune-from-model", str(checkpoint)]
@@ -92,10 +156,17 @@ def write_configuration(result: Trained, checkpoint: Path) -> Path:
     """Write the Hydra configuration next to the checkpoint; returns its path."""
     names = known_defaults(result.arch)
     options = {name: result.options[name] for name in names if result.options.get(name) is not None}
-    content = {
+    task, criterion = task_of(result), criterion_of(result)
+    if criterion.name == "cross_entropy":  # which has no place for the smoothing of configs/base
+        criterion = criterion._replace(name=SMOOTHED, values={"label_smoothing": 0.0})
+    content: dict[str, Any] = {
         "model": {"_name": result.arch, **options},
+        "task": {"_name": task.name, **task.values},
+        "criterion": {"_name": criterion.name, **criterion.values},
         "checkpoint": {"finetune_from_model": str(checkpoint.resolve())},
     }
+    if criterion.name != SMOOTHED:
+        content = {"defaults": [{"override /criterion": None}], **content}
     text = f"# @package _global_\n# The model {checkpoint.name}\n"
     path = checkpoint.with_suffix(".yaml")
     write_atomic(path, text + yaml.safe_dump(content, sort_keys=False))

@@ -32,10 +32,10 @@ def make_linear(in_features: int, out_features: int, bias: bool = True) -> nn.Li
     if in_features * out_features:
         projection = nn.Linear(in_features, out_features, bias=bias)
     else:
-        projection = skip_init(nn.Linear, in_features, out_features, bias=bias)
+        projection = _linear_without_draw(in_features, out_features, bias)
         _make_zero(projection, "weight", out_features, in_features)
         if bias:
-            nn.init.zeros_(projection.bias)
+            projection.bias = nn.Parameter(torch.zeros(out_features))
     if not bias or not out_features:
         _make_zero(projection, "bias", out_features)
     return projection
@@ -43,9 +43,16 @@ def make_linear(in_features: int, out_features: int, bias: bool = True) -> nn.Li
 
 def projection_of(weight: Tensor, bias: Tensor) -> nn.Linear:
     """Make a trained projection from ``weight (out, in)`` and ``bias (out)``, without a draw."""
-    projection = skip_init(nn.Linear, weight.size(1), weight.size(0))
+    projection = _linear_without_draw(weight.size(1), weight.size(0))
     projection.weight = nn.Parameter(weight.detach().clone())
     projection.bias = nn.Parameter(bias.detach().clone())
+    return projection
+
+
+def _linear_without_draw(in_features: int, out_features: int, bias: bool = True) -> nn.Linear:
+    """Make a linear map whose parameters the caller replaces; torch warns of making empty ones."""
+    projection = skip_init(nn.Linear, 1, 1, bias=bias)
+    projection.in_features, projection.out_features = in_features, out_features
     return projection
 
 

@@ -10,8 +10,8 @@ Shapes:
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -81,23 +81,36 @@ def fused_heads(
     mask = _merged(q, masks)
     if mask is not None:
         mask = mask.to(q.dtype)  # kernels may misread a mask of another type (pytorch 191612)
-    with _without_cudnn():
+    with _without_cudnn:
         heads = F.scaled_dot_product_attention(q, k, v, mask, dropout, scale=1.0)
     return heads[..., :value_width]
 
 
-@contextlib.contextmanager
-def _without_cudnn() -> Iterator[None]:
-    """Keep torch from cuDNN's attention, its first choice on Hopper GPUs from torch 2.11 on.
+class _WithoutCudnn:
+    """Keeps torch from cuDNN's attention, its first choice on Hopper GPUs from torch 2.11 on.
 
-    It plans anew for every shape, and gives NaN gradients for some masks (pytorch 196678).
+    It plans anew for every shape, and gives NaN gradients for some masks (pytorch 196678).  The
+    switch is one of the process: the first thread within turns it, and the last one turns it back.
     """
-    enabled = torch.backends.cuda.cudnn_sdp_enabled()
-    torch.backends.cuda.enable_cudnn_sdp(False)
-    try:
-        yield
-    finally:
-        torch.backends.cuda.enable_cudnn_sdp(enabled)
+
+    def __init__(self) -> None:
+        self.lock, self.threads, self.enabled = threading.Lock(), 0, True
+
+    def __enter__(self) -> None:
+        with self.lock:
+            if self.threads == 0:
+                self.enabled = torch.backends.cuda.cudnn_sdp_enabled()
+                torch.backends.cuda.enable_cudnn_sdp(False)
+            self.threads += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self.lock:
+            self.threads -= 1
+            if self.threads == 0:
+                torch.backends.cuda.enable_cudnn_sdp(self.enabled)
+
+
+_without_cudnn = _WithoutCudnn()
 
 
 def mask_scores(scores: Tensor, *masks: Tensor | None) -> Tensor:

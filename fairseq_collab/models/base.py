@@ -15,7 +15,7 @@ from fairseq.models.transformer import TransformerConfig
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
-from collab_common import AttentionType
+from collab_common import ATTENTION_TYPES, AttentionType
 from collab_common.errors import UserError
 from fairseq_collab.attention import HeadAttention
 from fairseq_collab.attention.signature import Signature
@@ -83,6 +83,18 @@ class HeadModel(BaseFairseqModel):
         if cls.variant.finish is not None:
             cls.variant.finish(model, options)
         return model
+
+    @classmethod
+    def override(cls, options: DictConfig, overrides: Mapping[str, Any]) -> None:
+        """Have an override of an option hold in all attention types that it does not name.
+
+        fairseq calls this for a checkpoint's options, with ``--model-overrides`` in them: those
+        that the checkpoint has for single attention types (``cache_bits_in_cross``) would win.
+        """
+        for name in overrides:
+            for part in (f"{name}_in_{type_}" for type_ in ATTENTION_TYPES):
+                if part in options and part not in overrides:
+                    options[part] = None
 
     @classmethod
     def build(cls, options: dict[str, Any], task: Any) -> HeadModel:

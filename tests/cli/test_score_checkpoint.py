@@ -105,7 +105,7 @@ def test_perplexities_of_a_language_model(
     assert record.bleu is None
     assert record.heads_by_type == {"decoder": [4]}
     assert record.multiply_adds
-    assert record.key_bytes_per_target_token == 16 * 4
+    assert record.key_bytes_per_target_token == 16 * 2
     # The same in blocks, by fairseq-validate: of all tokens, in bits.
     assert record.perplexity["valid"] == pytest.approx(2**record.valid_loss, rel=0.05)
 

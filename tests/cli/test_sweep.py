@@ -96,6 +96,7 @@ def test_scores_are_complete(finished: Path) -> None:
     assert (found["key_dim"], found["heads"], found["seed"], found["epochs"]) == (8, 2, 1, 3)
     assert found["averaged"] == ["checkpoint2.pt", "checkpoint3.pt"]
     assert (found["beam"], found["sentences"]) == (2, 50)
+    assert found["generation"].items() >= {"beam": 2, "max_len_b": 10}.items()
     assert found["reference"] == "raw/test.de", "in the data folder, wherever that is"
     assert found["bleu_signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a")
     assert scores(finished)["key_dim-16"]["parameters"] > found["parameters"]
@@ -115,6 +116,24 @@ def test_killed_twice_it_ends_with_the_same_scores(
     report = succeed(*sweep(config, corpus, out))
     assert "2 of 2 runs are finished" in report
     assert scores(out) == scores(finished)
+
+
+def test_patience_lasts_over_a_kill(config: Path, corpus: Path, tmp_path: Path) -> None:
+    """Nothing is learnt: the first epoch is the best one, and the fourth the last."""
+    options = ["model.key_dim=8", "optimization.lr=[1e-30]", "optimization.max_epoch=9"]
+    command = sweep(config, corpus, tmp_path / "out", *options, "checkpoint.patience=3")
+    third = tmp_path / "out" / "run" / "checkpoints" / "checkpoint3.pt"
+    kill_all(start(command, until=third.exists), tmp_path / "out")
+    assert "run: resumes" in succeed(*command)
+    score = json.loads((tmp_path / "out" / "run" / "score.json").read_text())
+    assert (score["epochs"], score["averaged"]) == (4, ["checkpoint3.pt", "checkpoint4.pt"])
+
+
+def test_languages_that_the_data_lacks(config: Path, corpus: Path, tmp_path: Path) -> None:
+    """One line in place of one failure for each run."""
+    line = refuse(*sweep(config, corpus, tmp_path / "out", "task.target_lang=fr"))
+    assert line.startswith(f"fairseq-collab sweep: error: {corpus}: has no dictionary of fr")
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_failed_run_is_reported_and_the_rest_goes_on(

@@ -93,13 +93,13 @@ def test_cost_of_language_models(
     """Shares are of the first."""
     paths = [ordinary_lm, language_model]
     assert cli.main(["cost", *map(str, paths)]) == 0
-    *_, standard, row, of, _ = capsys.readouterr().out.splitlines()
-    cells = [[cell.strip() for cell in line.split("|")[4:-1]] for line in (standard, row)]
-    assert cells[0][:2] == ["128 = 64 + 64", "-"]
-    assert cells[1][:2] == ["88 = 24 + 64 (69%)", "-"]
-    numbers = [int(found[2].split()[0].replace(",", "")) for found in cells]
-    assert f"({numbers[1] / numbers[0]:.0%})" in cells[1][2]
-    assert of == f"%: of {ordinary_lm}"
+    *_, standard, row, _, of, _ = capsys.readouterr().out.splitlines()
+    cells = [[cell.strip() for cell in line.split("|")[2:-1]] for line in (standard, row)]
+    assert (cells[0][0], *cells[0][3:5]) == ("100.0%", "64 = 32 + 32", "-")
+    assert (cells[1][0], *cells[1][3:5]) == ("68.8%", "44 = 12 + 32", "-")
+    numbers = [int(found[5].split()[0].replace(",", "")) for found in cells]
+    assert f"({numbers[1] / numbers[0]:.0%})" in cells[1][5]
+    assert of == f"other %: of {ordinary_lm}"
 
 
 def test_heads_of_a_language_model(
@@ -135,10 +135,10 @@ def checkpoint(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_its_cost_is_counted(checkpoint: Path) -> None:
-    """d = 32, one layer: 32 numbers of 4 bytes, which are keys and values."""
+    """d = 32, one layer: 32 numbers of 2 bytes, which are keys and values."""
     report = succeed("fairseq-collab", "cost", *PLUG_IN, checkpoint)
-    row = [cell.strip() for cell in report.splitlines()[-2].split("|")]
-    assert row[4:6] == ["128 = 128 + 0"] * 2
+    row = [cell.strip() for cell in report.splitlines()[-3].split("|")]
+    assert (row[2], *row[5:7]) == ("50.0%", *["64 = 64 + 0"] * 2)
 
 
 # ---- groups and gates ----------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import inspect
 import io
 import itertools
 import sys
@@ -31,8 +32,8 @@ from fairseq_compat import fix_table
 
 
 def unfixed(function):
-    """Return what a fix has wrapped."""
-    return function.__wrapped__
+    """Return what fixes have wrapped."""
+    return inspect.unwrap(function)
 
 
 # The table of fixes

@@ -1,6 +1,6 @@
 """fairseq with its own models, with and without our fixes; generation with our exact twin, too.
 
-Without means: with none but the fixes without which nothing runs at all.
+Without means: with none but the fixes without which nothing runs at all, or an option is ignored.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MODES = ("without", "with", "twin")
 SCRIPT = """
 import json, os, sys, torch._dynamo  # imported once, and not by every command
 from fairseq_compat import fix_table
-NEEDED = "make_hashable", "call_self_attention_in_evaluation"
+NEEDED = "make_hashable", "call_self_attention_in_evaluation", "block_repeated_ngrams"
 for moment, fixes in fix_table.FIXES.items():
     fix_table.FIXES[moment] = tuple(fix for fix in fixes if fix.__name__ in NEEDED)
 from fairseq_cli import generate, interactive, train

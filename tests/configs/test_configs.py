@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from commands import REPOSITORY, succeed
+from commands import REPOSITORY, refuse, succeed
 from fairseq import tasks
 from fairseq.trainer import Trainer
 from omegaconf import OmegaConf
@@ -137,6 +137,15 @@ def test_a_run_has_the_same_folder_alone_and_in_a_sweep(data: Path, tmp_path: Pa
     log = succeed(*command("experiment/demo", *overrides, "model.key_dim=16"), cwd=tmp_path)
     again = tmp_path / "runs/experiment/demo/model.key_dim=16,optimization.max_update=1/checkpoints"
     assert f"Loaded checkpoint {again / 'checkpoint_last.pt'} (epoch 1 @ 1 updates)" in log
+
+
+@pytest.mark.slow
+def test_an_option_that_the_model_lacks(data: Path, tmp_path: Path) -> None:
+    """fairseq's own model would be trained without a word."""
+    wrong = [f"task.data={data}", *QUICK, "model=vanilla", "+model.key_dim=8"]
+    line = refuse(*command("experiment/demo", *wrong), cwd=tmp_path)
+    assert "model.key_dim: no such option of transformer" in line
+    assert not [*tmp_path.rglob("*.pt")]
 
 
 # ---- slurm ---------------------------------------------------------------------------------------

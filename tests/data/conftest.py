@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from corpus_archives import TEST, TRAIN, filled, small_iwslt14
+from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from loopback import Server, serving
 from text_tools import prepare_text, write_corpus
 
@@ -57,8 +60,10 @@ def no_fairseq(monkeypatch: pytest.MonkeyPatch) -> None:
         for split in splits:
             for lang in languages:
                 lines = (folder / f"{split}.{lang}").read_bytes().count(b"\n")
-                header = b"MMIDIDX\0\0" + (1).to_bytes(8, "little") + b"\x04"
-                index = folder / f"{split}.{'-'.join(languages)}.{lang}.idx"
-                index.write_bytes(header + lines.to_bytes(8, "little"))
+                stem = str(folder / f"{split}.{'-'.join(languages)}.{lang}")
+                builder = MMapIndexedDatasetBuilder(f"{stem}.bin", np.int32)
+                for _ in range(lines):
+                    builder.add_item(torch.zeros(3, dtype=torch.int32))
+                builder.finalize(f"{stem}.idx")
 
     monkeypatch.setattr(prepare_module, "binarise", binarise)

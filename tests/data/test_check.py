@@ -12,7 +12,16 @@ from pathlib import Path
 
 import pytest
 from refusals import refusing
-from text_tools import error_line, manifest, options, prepare_text, replace_line, run, write_corpus
+from text_tools import (
+    VOCAB_SIZE,
+    error_line,
+    manifest,
+    options,
+    prepare_text,
+    replace_line,
+    run,
+    write_corpus,
+)
 
 from data_prep.check import (
     HeldOut,
@@ -23,6 +32,7 @@ from data_prep.check import (
 )
 from data_prep.clean_pairs import LONGEST_WORD, clean_pairs, is_kept
 from data_prep.parallel_text import lines_of, write_lines
+from data_prep.subwords import pieces_of, train_pieces, write_subwords
 
 Pair = Callable[[bytes, bytes], tuple[Path, Path]]
 GOOD = b"one\ntwo\nthree\n"
@@ -233,3 +243,59 @@ def test_invalid_utf8(tmp_path: Path) -> None:
     (tmp_path / "text").write_bytes(b"fine\n\xe9\n")
     with refusing(f"{tmp_path}/text:2"):
         list(lines_of(tmp_path / "text"))
+
+
+# ---- symbols of fairseq's ------------------------------------------------------------------------
+
+SYMBOLS = ("<s>", "<pad>", "</s>", "<unk>")
+
+
+@pytest.fixture
+def marked(tmp_path: Path) -> Path:
+    """A text in which each of them is a frequent word, and a dropped line precedes the others."""
+    text = write_corpus(tmp_path / "text")
+    replace_line(text / "train.de", 2, b"")
+    for number, symbol in enumerate(SYMBOLS * 5, 11):
+        replace_line(text / "train.de", number, f"Ba {symbol} lo .".encode())
+    return text
+
+
+@pytest.mark.usefixtures("no_fairseq")
+def test_symbols_of_fairseq_in_tokenised_text(marked: Path, tmp_path: Path) -> None:
+    """Merges make them whole; then fairseq reads its own symbols."""
+    out = tmp_path / "bin"
+    how = {"subwords": "subword_nmt", "vocab_size": 400, "allowed_loss": 0.1}
+    prepare_text(marked, out, **how)
+    train = manifest(out)["sets"]["train"]
+    for number, symbol in enumerate(SYMBOLS, 11):
+        (reason,) = (reason for reason in train["dropped"] if symbol in reason)
+        assert train["dropped"][reason] == 5
+        assert train["first"][reason] == f"train.de:{number}"
+    assert train["kept"] == 300 - 1 - 20
+    replace_line(marked / "valid.de", 7, b"<unk> .")
+    with refusing("valid.de:7", "<unk>"):
+        prepare_text(marked, tmp_path / "other", **how)
+
+
+def test_symbols_of_fairseq_in_ordinary_text(marked: Path, tmp_path: Path) -> None:
+    """sentencepiece never makes them whole: brackets and letters are of different scripts."""
+    for symbol in SYMBOLS:
+        replace_line(marked / "train.de", 30, f"ba{symbol}ba {symbol}".encode())
+    pair = marked / "train.en", marked / "train.de"
+    train_pieces(pair, VOCAB_SIZE, tmp_path / "model")
+    segment = pieces_of(tmp_path / "model")
+    for symbol in SYMBOLS:
+        assert "".join(segment(f"a{symbol}b {symbol}")) == f"\u2581a{symbol}b\u2581{symbol}"
+        assert symbol not in segment(f"a{symbol}b {symbol}")
+
+
+def test_symbols_of_fairseq_in_published_text(tmp_path: Path) -> None:
+    """Nothing is dropped; the pairs are counted, and a warning says so."""
+    texts, out = (tmp_path / "a", tmp_path / "b"), (tmp_path / "a.bpe", tmp_path / "b.bpe")
+    write_lines(texts[0], ["one", "<unk> two", "", "</s>"])
+    write_lines(texts[1], ["eins", "zwei", "drei", "<s> vier"])
+    report = SetReport(read=4, kept=4)
+    write_subwords(str.split, texts, out, report, drop=None)
+    assert (report.kept, report.symbols) == (4, 2)
+    assert out[1].read_text() == texts[1].read_text()
+    assert "2 of 4" in [*report_lines({"train": report})][-1]

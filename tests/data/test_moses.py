@@ -30,8 +30,9 @@ from collab_common.moses import (
     remove_non_printing,
     tokeniser,
 )
+from data_prep.check import SetReport
 from data_prep.published_corpus import tokenise_pair
-from data_prep.subwords import apply_merges, learn_merges, segmenter
+from data_prep.subwords import learn_merges, segmenter, units_of, write_subwords
 
 # rule, language, text, tokens (without entities)
 TOKENS = [
@@ -223,13 +224,13 @@ def test_as_subword_nmt(
     learn_merges(texts, 40, codes)
     assert capsys.readouterr().err == ""
     assert codes.read_text() == expected.getvalue()
-    tokens = apply_merges(codes, texts, out)
+    write_subwords(units_of(codes), texts, out, report := SetReport(), drop=None)
     theirs = BPE(io.StringIO(expected.getvalue()))
     for path, segmented in zip(texts, out, strict=True):
         lines = [theirs.process_line(line) for line in path.read_text().splitlines(keepends=True)]
         assert segmented.read_text() == "".join(lines)
-        tokens -= len(segmented.read_text().split())
-    assert tokens == 0
+        report.tokens -= len(segmented.read_text().split())
+    assert report.tokens == 0
 
 
 @pytest.mark.parametrize("space", "\u00a0\u202f\u2009\u3000")
@@ -239,7 +240,7 @@ def test_white_space_is_kept(space: str, tmp_path: Path) -> None:
     for path in texts:
         path.write_text(f"10{space}000 Euro\n" * 9)
     learn_merges(texts, 3, tmp_path / "codes")
-    apply_merges(tmp_path / "codes", texts, out)
+    write_subwords(units_of(tmp_path / "codes"), texts, out, SetReport(), drop=False)
     tokens = tokenize_line(out[0].read_text().splitlines()[0])
     assert post_process(" ".join(tokens), "subword_nmt") == "10 000 Euro"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -72,6 +73,27 @@ def test_texts_that_say_nothing(lines: Lines, tmp_path: Path) -> None:
     for split in ("train", "valid"):
         for lang in LANGUAGES:
             (tmp_path / f"{split}.{lang}").write_text("".join(lines))
+    assert not [*suspicions(find_files(tmp_path, None, LANGUAGES), LANGUAGES)]
+
+
+def test_sorted_text_whose_short_lines_are_translated_freely(tmp_path: Path) -> None:
+    """Sorted by the length of the source, as many published texts are: its pairs are pairs."""
+    rng = random.Random(1)
+
+    def lengths() -> tuple[int, int]:
+        source = rng.randint(8, 40)
+        return source, source + rng.randint(0, 3) if source > 12 else rng.randint(8, 40)
+
+    for split, size in (("train", 2000), ("valid", 300)):
+        pairs = [lengths() for _ in range(size)]
+        if split == "train":
+            pairs.sort()
+        for side, lang in enumerate(LANGUAGES):
+            text = "".join(
+                "xy"[side] * pair[side] + "\n"
+                for pair in (sorted(pairs) if split == "train" else pairs)
+            )
+            (tmp_path / f"{split}.{lang}").write_text(text)
     assert not [*suspicions(find_files(tmp_path, None, LANGUAGES), LANGUAGES)]
 
 

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import sentencepiece
 from commands import BIN
@@ -171,6 +172,23 @@ def test_shifted_output_of_fairseq_is_refused(
     monkeypatch.setattr(prepare_module, "binarise", shifted)
     with refusing("valid.en-de.de.idx"):
         prepare_text(corpus, tmp_path / "bin")
+
+
+def test_offsets_beyond_the_text_are_refused(tmp_path: Path) -> None:
+    """As fairseq with NumPy 2 writes them from 2 GiB on; the text is a hole in a file."""
+    sizes = [2**29, *np.full(3, 2**29, dtype=np.int32)]
+    for lang in ("en", "de"):
+        stem = tmp_path / f"train.en-de.{lang}"
+        with open(f"{stem}.bin", "wb") as stream:
+            stream.truncate(sum(map(int, sizes)) * 2)
+        with indexed_dataset.MMapIndexedDataset.Index.writer(f"{stem}.idx", np.uint16) as index:
+            index.write(sizes)
+    prepare_module.check_binarised(tmp_path, "train", ("en", "de"), 4)
+    path = tmp_path / "train.en-de.de.idx"
+    content = path.read_bytes()
+    path.write_bytes(content[:-8] + (-(2**30)).to_bytes(8, "little", signed=True))
+    with refusing(path.name):
+        prepare_module.check_binarised(tmp_path, "train", ("en", "de"), 4)
 
 
 # --- the real thing ------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import toy
 from fairseq.models import MODEL_DATACLASS_REGISTRY
 from toy_language_models import language_model
 
-from collab_lab.metrics.cost import cost, multiply_adds
+from collab_lab.metrics.cost import cache_share, cost, multiply_adds
 from fairseq_collab.attention import CollaborativeAttention
 from fairseq_collab.attention.collaborative import QUERY_MIXINGS
 
@@ -108,22 +108,27 @@ def test_multiply_adds_of_a_language_model_equal_the_formula(softmax: str | None
 @pytest.mark.parametrize(
     ("arch", "options", "target", "source"),
     [
-        ("transformer", {}, (128, 128), (128, 128)),
-        ("transformer_collab", {}, (32, 128), (32, 128)),  # K = d / 4 unless given
-        ("transformer_collab", {"value_heads": 2}, (32, 64), (32, 64)),
-        ("transformer_grouped_query", {"key_value_heads_in_cross": "1,4"}, (32, 32), (80, 80)),
-        ("transformer_latent", {"latent_dim_in_cross": "3,5"}, (64, 0), (32, 0)),
+        ("transformer", {}, (64, 64), (64, 64)),
+        ("transformer_collab", {}, (16, 64), (16, 64)),  # K = d / 4 unless given
+        ("transformer_collab", {"value_heads": 2}, (16, 32), (16, 32)),
+        ("transformer_grouped_query", {"key_value_heads_in_cross": "1,4"}, (16, 16), (40, 40)),
+        ("transformer_latent", {"latent_dim_in_cross": "3,5"}, (32, 0), (16, 0)),
         # A group of at most 64 rounded numbers has 4 bytes for scale and offset.
         ("transformer_headsize_n", {"cache_bits": 8}, (40, 40), (40, 40)),  # 2 (4 + 16)
-        ("transformer_headsize_n", {"cache_bits_in_cross": "4,0"}, (128, 128), (76, 76)),
+        ("transformer_headsize_n", {"cache_bits_in_cross": "4,0"}, (64, 64), (44, 44)),
         ("transformer_latent", {"latent_dim": 31, "cache_bits": 4}, (40, 0), (40, 0)),
     ],
 )
 def test_cached_bytes_of_two_layers(
     arch: str, options: dict, target: tuple[int, int], source: tuple[int, int]
 ) -> None:
-    """Keys and values of a token, 4 bytes a number that is not rounded: d = 16, 4 heads."""
-    found = cost(toy.model(arch, **options))
+    """Keys and values of a token, 2 bytes a number that is not rounded: d = 16, 4 heads.
+
+    The share is one of the bytes of standard heads', 2 x 2 x 16 numbers a token.
+    """
+    model = toy.model(arch, **options)
+    found = cost(model)
+    assert cache_share(model) == (sum(target) + sum(source)) / (2 * 2 * 2 * 2 * 16)
     assert (found.key_bytes_per_target_token, found.value_bytes_per_target_token) == target
     assert (found.key_bytes_per_source_token, found.value_bytes_per_source_token) == source
 
@@ -134,7 +139,7 @@ def test_cached_bytes_of_two_layers(
      {"cross_self_attention": True, "no_cross_attention": True}],
 )  # fmt: skip
 def test_what_the_stock_decoder_caches(options: dict) -> None:
-    """Bytes after two steps, of one sentence of two lengths of the source."""
+    """Bytes after two steps, of one sentence of two lengths of the source; here in float32."""
     model = toy.model("transformer", **options).eval()
 
     def cached(source: int, target: int) -> int:
@@ -148,8 +153,8 @@ def test_what_the_stock_decoder_caches(options: dict) -> None:
     found = cost(model)
     of_target = found.key_bytes_per_target_token + found.value_bytes_per_target_token
     of_source = found.key_bytes_per_source_token + found.value_bytes_per_source_token
-    assert cached(5, 4) - cached(5, 3) == of_target
-    assert cached(6, 2) - cached(5, 2) == of_source
+    assert cached(5, 4) - cached(5, 3) == 2 * of_target
+    assert cached(6, 2) - cached(5, 2) == 2 * of_source
 
 
 @pytest.mark.parametrize("mixing", QUERY_MIXINGS)

@@ -14,7 +14,7 @@ from refusals import refusing
 from torch import nn
 from toy import close
 
-from collab_lab.export.model import plain
+from collab_lab.export.model import other_attention, plain
 from collab_lab.trained.checkpoint import Trained
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -49,6 +49,8 @@ def model(arch: str, **options: Any) -> Trained:
         (COLLAB, {"key_dim": 8, "mixing_init": "block", "query_mixing": "diagonal"}),
         (COLLAB, {"key_dim": 3, "query_mixing": "own", "v_head_size": 2}),
         ("transformer_latent", {"latent_dim": 5, "qk_head_size": 3, "v_head_size": 2}),
+        (COLLAB, {"encoder_attention_heads": 3, "key_dim": 3, "v_head_size": 4}),
+        (COLLAB, {"decoder_attention_heads": 3, "key_dim": 3, "v_head_size": 4, "value_heads": 1}),
         ("transformer_gated_heads", {"gate_speed": 2}),
         (SIZED, {"qk_head_size": 1, "attention_scale": "embed"}),
         (COLLAB, {"key_dim": 16, "mixing_init": "block", **SHARED}),
@@ -68,6 +70,23 @@ def test_a_translation_model_becomes_fairseqs(arch: str, options: dict[str, Any]
     assert type(stock) is TransformerModel
     batch = toy.batch()
     close(stock(**batch)[0], ours.model(**batch)[0])
+
+
+@pytest.mark.parametrize(
+    ("heads", "exact"), [("4,2", True), ("3,1", True), ("1,4", True), ("4,3", False)]
+)
+def test_heads_that_fill_up_keep_the_mean_attention(heads: str, exact: bool) -> None:
+    """Where each of the model's heads can be there equally often; else order is kept."""
+    ours = model(SIZED, head_size=3, heads_in_cross=heads, heads_in_decoder="4")
+    batch = toy.batch()
+    found, expected = (m(**batch)[1]["attn"][0] for m in (plain(ours).model, ours.model))
+    assert (other_attention(ours, "fairseq") is None) == exact
+    assert other_attention(ours, "ct2") is None
+    if exact:
+        close(found, expected)
+    else:
+        assert not torch.allclose(found, expected)
+        assert torch.equal(found.argsort(-1), expected.argsort(-1))
 
 
 @pytest.mark.parametrize(

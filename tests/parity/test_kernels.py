@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 
 import pytest
 import torch
@@ -75,6 +76,33 @@ def test_cudnn_is_off_during_the_call(
         with contextlib.suppress(RuntimeError):
             fused_heads(q, q, q)
         assert (during, cuda.cudnn_sdp_enabled()) == ([False], enabled)
+    finally:
+        cuda.enable_cudnn_sdp(before)
+
+
+def test_cudnn_is_as_before_after_calls_of_two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second call begins within the first one, and ends after it."""
+    cuda, q, during = torch.backends.cuda, torch.randn(1, 2, 5, 3), []
+    second_began, first_ended = threading.Event(), threading.Event()
+
+    def kernel(q: torch.Tensor, *_: object, **__: object) -> torch.Tensor:
+        if threading.current_thread() is threading.main_thread():
+            second.start()
+            assert second_began.wait(60)
+        else:
+            second_began.set()
+            assert first_ended.wait(60)
+        during.append(cuda.cudnn_sdp_enabled())
+        return q
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", kernel)
+    before, second = cuda.cudnn_sdp_enabled(), threading.Thread(target=fused_heads, args=(q, q, q))
+    cuda.enable_cudnn_sdp(True)
+    try:
+        fused_heads(q, q, q)
+        first_ended.set()
+        second.join()
+        assert (during, cuda.cudnn_sdp_enabled()) == ([False, False], True)
     finally:
         cuda.enable_cudnn_sdp(before)
 

@@ -122,16 +122,22 @@ def test_rejected(second: dict[str, Any], tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "last"),
     [
-        (["9", "10", "11", "_2_50", "_last"], ["10", "11"]),
-        (["_1_50", "_1_100", "_2_150", "_best"], ["_1_100", "_2_150"]),
+        ({"9": 90, "10": 100, "11": 110, "_2_50": 50, "_last": 110}, ["10", "11"]),
+        ({"_1_50": 50, "_1_100": 100, "_2_150": 150, "_best": 150}, ["_1_100", "_2_150"]),
+        # an epoch that the training did not finish, with and without checkpoints of updates
+        ({"2": 20, "3": 30, "_3_24": 24, "_4_32": 32, "_4_34": 34, "_last": 34}, ["3", "_4_34"]),
+        ({"2": 20, "3": 30, "_3_24": 24, "_last": 38}, ["3", "_last"]),
+        ({"_1_50": 50, "_1_100": 100, "_last": 120}, ["_1_100", "_last"]),
+        # epochs that were counted from 1 again
+        ({"1": 40, "2": 20, "3": 30, "_last": 40}, ["3", "1"]),
     ],
 )
-def test_last_checkpoints(files: list[str], last: list[str], tmp_path: Path) -> None:
-    for name in files:
-        (tmp_path / f"checkpoint{name}.pt").touch()
+def test_last_checkpoints(files: dict[str, int], last: list[str], tmp_path: Path) -> None:
+    for name, updates in files.items():
+        make(tmp_path / f"checkpoint{name}.pt", updates)
     found = last_checkpoints(2, tmp_path)
     assert found == [str(tmp_path / f"checkpoint{name}.pt") for name in last]
     with refusing(str(tmp_path)):
-        last_checkpoints(4, tmp_path)
+        last_checkpoints(5, tmp_path)
     with refusing(str(tmp_path / "none")):
         last_checkpoints(3, tmp_path / "none")

@@ -91,6 +91,23 @@ def test_copy_is_a_file_of_its_own(tmp_path: Path) -> None:
     assert target.read_bytes() == b"one"
 
 
+def test_a_link_is_written_through(tmp_path: Path) -> None:
+    """``checkpoint_last.pt`` may be on another disk; as a link, it may name no file yet."""
+    (tmp_path / "other").mkdir()
+    link, file = tmp_path / "checkpoint_last.pt", tmp_path / "other" / "a.pt"
+    link.symlink_to("other/a.pt")
+    for state in ({"model": {"w": torch.ones(1)}}, {"model": {"w": torch.zeros(1)}}):
+        checkpoints.save(state, link)
+        assert link.is_symlink()
+        assert torch.equal(torch.load(file)["model"]["w"], state["model"]["w"])
+    (tmp_path / "b.pt").write_bytes(b"copied")
+    PathManager.copy(str(tmp_path / "b.pt"), str(link), overwrite=True)
+    assert (link.is_symlink(), file.read_bytes()) == (True, b"copied")
+    assert sorted(path.name for path in tmp_path.rglob("*.*")) == [
+        *("a.pt", "b.pt", "checkpoint_last.pt")
+    ]  # fmt: skip
+
+
 def test_two_writers_of_one_name(tmp_path: Path) -> None:
     """The second waits; what a dead writer has left is written over."""
     (tmp_path / "a.partial").write_bytes(b"what a dead writer has left")

@@ -36,7 +36,7 @@ from collab_lab.analysis import stages
 from collab_lab.analysis.relevance import Relevance
 from collab_lab.cli.main import main
 from collab_lab.hugging_face import swap
-from collab_lab.pricing import stored
+from collab_lab.pricing import STATISTICS, stored
 from collab_lab.pricing.heads import head_prices
 from collab_lab.trained.attentions import attentions
 from collab_lab.trained.checkpoint import Trained
@@ -288,6 +288,7 @@ def test_every_function_is_tried() -> None:
     assert {*CASES, *OTHERS} == {*collab_lab.__all__}
 
 
+@pytest.mark.slow
 def test_statistics_are_stored_with_prices(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -322,7 +323,7 @@ def test_statistics_are_stored_with_prices(
     for other in others:
         with refusing("of another model"):
             stored.read(folder, other)
-    torch.save({"model": Path("code"), "statistics": {}}, folder / stored.FILE)
+    torch.save({"model": Path("code"), "statistics": {}}, folder / STATISTICS)
     with refusing("statistics"):
         stored.read(folder, model)
     with refusing("not found"):
@@ -333,7 +334,10 @@ def test_statistics_are_stored_with_prices(
     ("words", "named"),
     [
         ("reparametrize --key-dim=8 --cache=0.5", ("--cache", "--key-dim", "--key-dim-in-TYPE")),
-        ("reparametrize --to=latent --latent-dim-in-cross=4,x", ("--latent-dim-in-cross",)),
+        (
+            "reparametrize --to=latent --latent-dim=8 --latent-dim-in-cross=4,x",
+            ("--latent-dim-in-cross",),
+        ),
         ("reparametrize --to=headsize --key-dim=8 --query-mixing=own", ("--query-mixing", "--to")),
         ("reparametrize --to=headsize --key-dim-in-cross=8", ("--key-dim-in-cross", "--key-dim")),
         ("prune --keep=1 --same-on-each-side", ("--keep", "--same-on-each-side")),
@@ -351,6 +355,7 @@ def test_commands_name_options(
     assert "`" not in line
 
 
+@pytest.mark.slow
 def test_what_is_printed_has_two_lines(model: Trained) -> None:
     found = prices(model, sentences=9)
     given: Any = {"statistics": found.statistics, "sentences": 9}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch import nn
 from collab_lab.trained.attentions import attentions, by_type
 from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.attention import HeadAttention
+from fairseq_collab.attention.building import make_linear, projection_of
 from fairseq_collab.attention.cache import start_beam_history
 from fairseq_collab.models.variants import VARIANTS
 
@@ -79,3 +81,17 @@ def test_on_one_device(variant: Any, training: bool) -> None:
             start_beam_history(state, 2, 2, x).extend(torch.zeros(2, 1, device="meta"))
             step = {"incremental_state": state, "static_kv": one.type == "cross"}
             assert one.module(x[:1], keys, keys, **step)[0].is_meta
+
+
+@pytest.mark.parametrize("sizes", [(4, 0), (0, 4)])
+def test_empty_projections_warn_of_nothing(sizes: tuple[int, int]) -> None:
+    """torch warns where it is asked to initialise an attention without heads; nothing is drawn."""
+    before = torch.get_rng_state()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        made = [make_linear(*sizes, bias=bias) for bias in (True, False)]
+        made.append(projection_of(torch.zeros(sizes[::-1]), torch.zeros(sizes[1])))
+    assert torch.equal(torch.get_rng_state(), before)
+    for projection in made:
+        assert (projection.in_features, projection.out_features) == sizes
+        assert projection(torch.ones(3, sizes[0])).shape == (3, sizes[1])

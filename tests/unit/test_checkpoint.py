@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 import torch
 import toy_checkpoints
+from fairseq.checkpoint_utils import load_model_ensemble_and_task
+from fairseq.hub_utils import from_pretrained
 from fairseq.models import ARCH_CONFIG_REGISTRY
+from fairseq.tasks import setup_task
 from omegaconf import OmegaConf
 from refusals import refusing
 
@@ -55,6 +58,70 @@ def test_gradients_of_a_model_that_saved_memory_in_training(option: str, tmp_pat
     of_heads = importance(trained.model, [sample])
     assert all(of_heads["encoder"][0]), "gradients did not come through"
     assert checkpoint.open_model(path).options[option]
+
+
+def opened(way: str, path: Path, **overrides: Any) -> Any:
+    """A model with options of one's own: in Python, in the hub, or as fairseq-generate opens it."""
+    if way == "open_model":
+        return checkpoint.open_model(path, toy_checkpoints.COPY, **overrides).model
+    if way == "hub":
+        data = str(toy_checkpoints.COPY)
+        return from_pretrained(str(path.parent), path.name, data, **overrides)["models"][0]
+    state = checkpoint.read_checkpoint(path, toy_checkpoints.COPY)
+    task = setup_task(state["cfg"].task)
+    return load_model_ensemble_and_task([str(path)], arg_overrides=overrides, task=task)[0][0]
+
+
+WAYS = ("open_model", "hub", "fairseq-generate")
+
+
+@pytest.fixture(scope="module")
+def rounded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Options of single attention types, as conversions write them."""
+    options = {"cache_bits_in_decoder": "4", "cache_bits_in_cross": "8,4"}
+    folder = tmp_path_factory.mktemp("rounded")
+    return toy_checkpoints.write(folder / "c.pt", "transformer_headsize_n", **options)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("overrides", "decoder", "cross"),
+    [
+        ({"cache_bits": 0}, {0}, {0}),
+        ({"cache_bits": 8, "cache_bits_in_cross": "0,4"}, {8}, {0, 4}),
+        ({"cache_bits_in_decoder": "8"}, {8}, {8, 4}),
+    ],
+)
+def test_an_override_of_the_whole_holds_in_its_parts(
+    way: str, overrides: dict[str, Any], decoder: set[int], cross: set[int], rounded: Path
+) -> None:
+    layers = opened(way, rounded, **overrides).decoder.layers
+    assert {layer.self_attn.cache_bits for layer in layers} == decoder
+    assert {layer.encoder_attn.cache_bits for layer in layers} == cross
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_override_that_a_model_lacks(way: str, rounded: Path) -> None:
+    assert opened(way, rounded, dropout=0.2)
+    with refusing(str(rounded), "'key_dimm'"):
+        opened(way, rounded, key_dimm=8)
+    if way == "fairseq-generate":  # it has its own batches and subwords
+        with refusing(str(rounded), "'max_tokens'"):
+            opened(way, rounded, max_tokens=8)
+    else:
+        assert opened(way, rounded, max_tokens=8, bpe="subword_nmt", bpe_codes="codes")
+
+
+def test_a_stock_model_does_not_seem_to_round_its_cache(tmp_path: Path) -> None:
+    """Its options are a namespace, which takes any name; in older files, of all sections."""
+    path, older = toy_checkpoints.write(tmp_path / "c.pt"), tmp_path / "older.pt"
+    state = checkpoints.read(path)
+    checkpoints.save({**state, "args": state["cfg"]["model"], "cfg": None}, older)
+    for file, ways in ((path, WAYS), (older, WAYS[:1])):
+        for way in ways:
+            assert opened(way, file, activation_dropout=0.2, no_cross_attention=False)
+            with refusing(str(file), "'cache_bits'"):
+                opened(way, file, cache_bits=8)
 
 
 def test_checkpoints_that_are_rejected(tmp_path: Path) -> None:

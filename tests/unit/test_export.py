@@ -14,7 +14,9 @@ import pytest
 import sentencepiece
 import torch
 import toy
+import toy_checkpoints
 from fairseq.models.transformer import TransformerModel
+from fairseq.utils import import_user_module
 from omegaconf import OmegaConf
 from refusals import refusing
 from toy_language_models import language_model
@@ -22,7 +24,7 @@ from transformers import AutoTokenizer, MarianMTModel
 from unit.test_checkpoint import edited
 
 from collab_lab.cli import export
-from collab_lab.export import ct2, hf
+from collab_lab.export import check, ct2, hf
 from collab_lab.export.model import Vocabulary, check_engine, plain, vocabulary
 from collab_lab.trained.checkpoint import Trained
 
@@ -77,9 +79,10 @@ def subwords_in(folder: Path) -> sentencepiece.SentencePieceProcessor:
     """A subword model ``spm.model`` of a few words."""
     folder.mkdir(parents=True)
     text = "".join(f"{' '.join(words)} A dog runs.\n" for words in SENTENCES)
+    text += "</s> <pad> <unk> s p a d u n k / < >\n"
     (folder / "text").write_text(text)
     sentencepiece.SentencePieceTrainer.train(
-        input=str(folder / "text"), model_prefix=str(folder / "spm"), vocab_size=25, minloglevel=2
+        input=str(folder / "text"), model_prefix=str(folder / "spm"), vocab_size=32, minloglevel=2
     )
     return sentencepiece.SentencePieceProcessor(str(folder / "spm.model"))
 
@@ -94,7 +97,12 @@ def test_the_tokeniser_is_the_subword_model(tmp_path: Path) -> None:
     words = Vocabulary("en", "de", symbols, symbols, tmp_path / "data" / "spm.model")
     (tmp_path / "hf").mkdir()
     hf.write(model, words, tmp_path / "hf")
-    sentence, tokeniser = " ".join(SENTENCES[0]), AutoTokenizer.from_pretrained(tmp_path / "hf")
+    tokeniser = AutoTokenizer.from_pretrained(tmp_path / "hf")
+    # Symbols in a text are text.
+    for sentence in ("w1 </s> w2", "<s>", "<pad>w3", "w1<unk>"):
+        found = pieces.encode(sentence, out_type=str)
+        assert tokeniser(sentence)["input_ids"] == [*map(symbols.index, found), symbols.eos()]
+    sentence = " ".join(SENTENCES[0])
     expected = [symbols.index(p) for p in pieces.encode(sentence, out_type=str)] + [symbols.eos()]
     assert tokeniser(sentence)["input_ids"] == expected
     assert tokeniser.decode(expected, skip_special_tokens=True) == sentence
@@ -139,6 +147,41 @@ def test_ctranslate2_computes_the_same_scores(
 
 
 @pytest.mark.parametrize(
+    ("arch", "options"),
+    [
+        ("transformer", {}),
+        ("transformer_collab", {"key_dim": 7}),
+        ("transformer_grouped_query", {"key_value_heads": 2}),
+        ("transformer_grouped_query", {"key_value_heads": 1}),
+        ("transformer_headsize_n", {"head_size": 5, "heads_in_cross": "4,3"}),
+        ("transformer_headsize_n", {"head_size": 5, "heads_in_cross": "3,1"}),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("beam", [1, 3])
+def test_attention_in_ctranslate2_is_the_mean_over_heads(
+    arch: str, options: dict[str, Any], beam: int, tmp_path: Path
+) -> None:
+    """Of the last layer, without the heads that fill up a layer."""
+    model = toy.randomised(toy.model(arch, **options), std=1).eval()
+    words = Vocabulary("en", "de", toy.dictionary(), toy.dictionary())
+    ct2.write(opened(model), words, tmp_path)
+    results = ctranslate2.Translator(str(tmp_path), intra_threads=1).translate_batch(
+        SENTENCES[:6],
+        beam_size=beam,
+        max_decoding_length=5,
+        return_attention=True,
+        suppress_sequences=[[words.target.pad_word]],
+        max_batch_size=1,
+    )
+    sources = [words.source.encode_line(" ".join(s)).long() for s in SENTENCES[:6]]
+    tokens = [[words.target.index(word) for word in r.hypotheses[0]] for r in results]
+    expected = check.attention(model, words, sources, tokens)
+    for result, weights in zip(results, expected, strict=True):
+        torch.testing.assert_close(torch.tensor(result.attention[0]), weights, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
     ("arch", "options", "own", "there"),
     [
         ("transformer", {}, 32, 32),
@@ -160,7 +203,7 @@ def test_the_cache_of_ctranslate2_is_printed(
     _, heads, size = ct2.layout(source, "decoder")
     rows = sum(len(layer.self_attention.linear[0].weight) - heads * size for layer in layers)
     assert rows == there * len(layers)
-    assert ct2.cache_bytes(source)["target"] == (4 * own * len(layers), 4 * rows)
+    assert ct2.cache_bytes(source)["target"] == (2 * own * len(layers), 2 * rows)
 
 
 # ---- failures -----------------------------------------------------------------------------------
@@ -186,13 +229,21 @@ class Other(TransformerModel):
     """It may compute something else."""
 
 
+def test_own_heads_are_opened_with_their_plug_in(tmp_path: Path) -> None:
+    plugin = Path(__file__).parents[1] / "examples" / "tied_heads"
+    import_user_module(Namespace(user_dir=str(plugin)))
+    path = toy_checkpoints.write(tmp_path / "c.pt", "transformer_tied_heads")
+    options = ["--format=ct2", "--user-dir", plugin, "--out", tmp_path / "out"]
+    fails("export does not support TiedAttention", path, *options)
+
+
 def test_models_that_cannot_be_exported() -> None:
     source = opened(toy.model("transformer"))
     source.model.__class__ = Other
     source.state["cfg"] = OmegaConf.create({"model": {"_name": "other"}})
-    for check in (plain, lambda source: check_engine(source, "Marian", ())):
+    for rejects in (plain, lambda source: check_engine(source, "Marian", ())):
         with refusing("c.pt: unknown architecture 'other'"):
-            check(source)
+            rejects(source)
 
 
 @pytest.mark.parametrize("name", ["fairseq", "ct2"])

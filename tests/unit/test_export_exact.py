@@ -15,7 +15,7 @@ import toy_checkpoints
 from fairseq.data import Dictionary, indexed_dataset
 from parity.test_prune_parity import trained
 from refusals import refusing
-from torch import nn, ones
+from torch import nn, ones, tensor
 from toy_reparametrize import TARGET, converted
 from unit.test_checkpoint import STORED, edited
 from unit.test_export import SENTENCES, opened, run
@@ -130,12 +130,18 @@ def test_words_that_engines_find_elsewhere(word: str, at: int, stock: Path, tmp_
         run(stock, data, "--format=ct2", "--out", tmp_path / "out")
 
 
-def test_ctranslate2s_name_of_padding_is_no_word(stock: Path, tmp_path: Path) -> None:
-    shutil.copytree(STORED, data := tmp_path / "data")
-    for path in data.glob("dict.*"):
-        path.write_text(path.read_text().replace("w1 ", "<blank> "))
-    with refusing("<blank>"):
-        run(stock, data, "--format=ct2", "--out", tmp_path / "out")
+@pytest.mark.parametrize("word", ["<blank>", "<s>", "</s>", "<unk>", "new"])
+def test_ctranslate2_reads_each_token_as_fairseq_does(word: str, tmp_path: Path) -> None:
+    """Symbols within a text, and words that the dictionary lacks (fairseq masks padding)."""
+    source = toy.randomised(toy.model("transformer"), std=1).eval()
+    ct2.write(opened(source), WORDS, tmp_path)
+    tokens, target = ["w1", word, "w2"], ["w3"]
+    (found,) = ctranslate2.Translator(str(tmp_path)).score_batch([tokens], [target])
+    encode = partial(SYMBOLS.encode_line, add_if_not_exist=False)
+    indices, previous = (encode(" ".join(words)).long()[None] for words in (tokens, target))
+    output = source(indices, tensor([4]), tensor([[SYMBOLS.eos(), *previous[0, :-1]]]))
+    scores = source.get_normalized_probs(output, log_probs=True)[0].gather(1, previous.T)
+    assert found.log_probs == pytest.approx(scores[:, 0].tolist(), abs=1e-4)
 
 
 # ---- lengths, heads: token for token in three engines --------------------------------------------
@@ -186,7 +192,7 @@ def test_each_side_keeps_its_length(
     longest = min(200, target - 1)
     said = capsys.readouterr().out
     assert f"max_input_length={source}, max_decoding_length={longest}," in said
-    assert "KV cache per target token (float32): " in said
+    assert "KV cache per target token (16-bit numbers): " in said
     read = hf.MarianMTModel.from_pretrained(tmp_path / "hf")
     assert read.generation_config.max_length <= read.config.max_position_embeddings
 
@@ -270,7 +276,26 @@ def test_check_translates_in_both_engines(
     source.model.decoder.embed_tokens.weight.data.neg_()  # another model than the exported one
     lines, are_equal = compare(source, out, format_, sources_to_check(source, 8))
     assert not are_equal
-    assert len(lines) == 3
+    assert "first other" in "".join(lines)
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_check_compares_attention(
+    format_: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Values of zero: the queries of the last cross-attention have no effect but on attention."""
+    monkeypatch.setattr(model, "MAX_LENGTH", 20)
+    name = "decoder.layers.0.encoder_attn"
+    weights = [f"{name}.v_proj.weight", f"{name}.v_proj.bias"]
+    path = edited(tmp_path / "c.pt", lambda s: [s["model"][weight].zero_() for weight in weights])
+    run(path, data, f"--format={format_}", "--out", tmp_path / "out")
+    source = open_model(path, data)
+    sources = sources_to_check(source, 4)
+    assert compare(source, tmp_path / "out", format_, sources)[1]
+    source.model.get_submodule(name).q_proj.weight.data.mul_(3)
+    lines, are_equal = compare(source, tmp_path / "out", format_, sources)
+    assert not are_equal
+    assert "4 of 4" in lines[0]
 
 
 def test_check_needs_a_validation_set(tmp_path: Path) -> None:

@@ -23,8 +23,8 @@ from collab_lab.metrics.significance import (
     Gain,
     bootstrap_p,
     gain_of,
+    half_width,
     holm,
-    interval_of,
     paired,
     pooled,
     resamples,
@@ -121,9 +121,11 @@ def test_all_scores_count_chinese_alike() -> None:
 def test_what_is_no_ordinary_text_has_no_score(hypothesis: str, message: str) -> None:
     with refusing(message):
         score([hypothesis] * 3, ["a small dog"] * 3)
-    for references in (["a dog"], ["", "", ""]):
+    for references in (["a dog"], ["", "", ""], ["a sm@@ all dog"] * 3):
         with refusing("reference"):
             score(["a dog"] * 3, references)
+    with refusing("2 of 2"):
+        score([hypothesis] * 2, ["a small dog"] * 2)
 
 
 @pytest.mark.parametrize(
@@ -161,6 +163,49 @@ def test_translations_as_plain_text_and_as_fairseq_prints_them(tmp_path: Path) -
         read_hypotheses(tmp_path / "printed")
 
 
+HOUSES = [f"Das {n * n * 7919} Haus, {n * 104729} am See." for n in range(300)]
+
+
+def printed(references: list[str]) -> str:
+    """What fairseq-generate prints of a model that always says the same: no BLEU tells of it."""
+    tokens = (line.replace(".", " .").replace("See", "S@@ ee <<unk>>") for line in references)
+    lines = [f"T-{i}\t{line}\nD-{i}\t-1.0\tEin Hund ." for i, line in enumerate(tokens)]
+    return "\n".join(reversed(lines)) + "\n"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        [*reversed(HOUSES)],
+        ["A line of another text."] * 300,
+        ["First", *HOUSES[:-1]],  # shifted,
+        [*HOUSES[:280], "One", *HOUSES[280:-1]],  # at the end alone,
+        HOUSES[:290],  # truncated,
+        [*HOUSES[:290], *HOUSES[:10]],
+        [*HOUSES[:290], *[""] * 10],  # and filled up
+    ],
+)
+def test_the_references_are_those_that_fairseq_printed(wrong: list[str], tmp_path: Path) -> None:
+    """A model that knows nothing has a score, and so has any model with a wrong reference."""
+    out, reference = tmp_path / "out", tmp_path / "reference"
+    out.write_text(printed(HOUSES))
+    reference.write_text("".join(f"{line}\n" for line in HOUSES))
+    assert len(read_system(out, reference).references) == 300
+    reference.write_text("".join(f"{line}\n" for line in wrong))
+    with refusing("reference", str(reference)):
+        read_system(out, reference)
+
+
+@pytest.mark.parametrize("shift", [1, -2])
+def test_plain_translations_show_a_shift(shift: int, tmp_path: Path) -> None:
+    out, reference = tmp_path / "out", tmp_path / "reference"
+    out.write_text("".join(f"{line}\n" for line in HOUSES))
+    shifted = HOUSES[-shift:] + HOUSES[:-shift]
+    reference.write_text("".join(f"{line}\n" for line in shifted))
+    with refusing(f"fit those {abs(shift)} {'below' if shift > 0 else 'above'}"):
+        read_system(out, reference)
+
+
 # ---- over sentences -----------------------------------------------------------------------------
 
 
@@ -176,8 +221,21 @@ def test_p_and_interval_under_the_null() -> None:
     assert np.mean(p < 0.05) == pytest.approx(0.05, abs=0.015)
     assert np.mean(p < 0.10) == pytest.approx(0.10, abs=0.02)
     assert np.mean(p < 0.50) == pytest.approx(0.50, abs=0.04)
-    left_out = [not low <= 0 <= high for low, high in map(interval_of, sampled)]
-    assert np.mean(left_out) == pytest.approx(0.05, abs=0.02)
+    widths = np.array([half_width(row) for row in sampled])
+    left_out = np.abs(differences.mean(1)) > widths
+    assert np.array_equal(left_out, p <= 0.05)
+    assert np.mean(left_out) == pytest.approx(0.05, abs=0.015)
+
+
+@pytest.mark.parametrize("worse", [(5, 0), (6, 0), (13, 5), (12, 5)])
+def test_interval_and_p_agree(worse: tuple[int, int]) -> None:
+    """The interval is about the difference, and excludes 0 where p is at most 0.05.
+
+    Of 5 different sentences, resamples alone would have an interval above 0.
+    """
+    for one in paired(spoilt(worse[0]), spoilt(worse[1], 20), REFERENCES):
+        assert (one.low + one.high) / 2 == pytest.approx(one.difference)
+        assert (not one.low <= 0 <= one.high) == (one.p <= 0.05)
 
 
 def test_resamples_are_of_both_systems() -> None:
@@ -206,7 +264,26 @@ def test_student() -> None:
     assert gain_of([2.0, 2.1, 2.2]).significant
 
 
-def test_seeds_of_several_kinds_share_one_standard_deviation() -> None:
+#: Standard deviations of losses over seeds of decide.json: standard heads, and other kinds.
+STANDARD, KINDS = 0.014, (0.0229, 0.0505, 0.0472, 0.0158, 0.0457, 0.014, 0.0175, 0.0251, 0.0524)
+
+
+@pytest.mark.parametrize("seeds", [3, 5])
+@pytest.mark.parametrize("correlation", [0.0, 0.9])
+def test_intervals_of_rows_cover(seeds: int, correlation: float) -> None:
+    """Of unequal spread, with one baseline: 95% for each row; Holm errs in 5% of tables at most."""
+    random, trials = np.random.default_rng(seeds), 300
+    start, alone = random.standard_normal((2, trials, 1 + len(KINDS), seeds))
+    losses = correlation**0.5 * start[:, :1] + (1 - correlation) ** 0.5 * alone
+    losses *= np.array([STANDARD, *KINDS])[:, None]
+    tables = [[gain_of(row) for row in rows] for rows in losses[:, 1:] - losses[:, :1]]
+    covered = np.mean([[not gain.significant for gain in rows] for rows in tables], axis=0)
+    assert all(0.905 < row < 0.995 for row in covered)  # 3.5 standard errors
+    assert np.mean(covered) == pytest.approx(0.95, abs=0.015)
+    assert np.mean([min(holm([gain.p for gain in rows])) < 0.05 for rows in tables]) < 0.09
+
+
+def test_sizes_share_one_standard_deviation() -> None:
     """Squares 2 + 8 over 2 + 2 degrees of freedom; t of four degrees of freedom is 2.776445."""
     kinds = [[1.0, 2.0, 3.0], [4.0, 6.0, 8.0], [7.0]]
     spread = pooled(kinds)

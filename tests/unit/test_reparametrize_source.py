@@ -35,7 +35,7 @@ def test_heads_of_other_sizes_or_numbers(target: str, options: dict[str, Any], p
     [
         (["--key-dim=33"], "encoder 0"),
         (["--key-dim=0"], "encoder 0"),
-        (["--key-dim=4", "--key-dim-in-cross=4,4,4"], "--key-dim-in-cross"),
+        (["--key-dim=4", "--key-dim-in-cross=4,4,4"], "by_type[cross]"),
         (["--to=grouped-query", "--key-value-heads=3"], "encoder 0"),
         (
             ["--to=grouped-query", "--key-value-heads-in-cross=2,3", "--key-value-heads=2"],

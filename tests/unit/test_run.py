@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import math
 import subprocess
@@ -14,6 +15,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+import torch
 from data.text_tools import is_running, wait_for
 from fairseq_cli import score as fairseq_score
 from omegaconf import DictConfig, OmegaConf
@@ -34,6 +36,7 @@ from collab_lab.runs.score import (
     check_generation,
     check_test_set,
     manifest_hash,
+    method_of,
     task_of,
     translation,
     translation_scores,
@@ -214,7 +217,10 @@ def test_how_a_training_ended(run: Run, monkeypatch: pytest.MonkeyPatch) -> None
     assert failure == Failure("failed", "RuntimeError: no memory")
     assert "Traceback" in run.log.read_text()
     assert run.is_trained()
-    assert "cores" in run.trained_file.read_text()
+    training = run.training()
+    assert training is not None
+    assert "cores" in training.hardware
+    assert (training.threads, training.jobs) == (1, 1)
     failure = done(run, monkeypatch, "raise Exception", "raise ValueError('scored')")
     assert failure == Failure("failed", "ValueError: scored")
 
@@ -287,10 +293,12 @@ def test_a_task_without_an_evaluation_is_refused(run: Run) -> None:
 
 def test_entries_that_a_kill_has_cut_do_not_count(run: Run) -> None:
     """What comes next, once the training has been resumed, is in the same line."""
-    train = '| train | {{"epoch": {0}, "train_wall": "9", "train_num_updates": "{0}0"}}\n'
+    train = '| train | {{"epoch": {0}, "train_wall": "{0}9", "train_num_updates": "{0}0"}}\n'
     cut = train.format(2)[:25]
     run.log.write_text(train.format(1) + cut + train.format(2) + cut + "}\n")
-    assert training_numbers(run) == {"train_updates": 20, "epochs": 2}
+    write_json(run.trained_file, {"hardware": "a processor", "threads": 2, "jobs": 3})
+    times = {"train_seconds": 29, "train_threads": 2, "train_jobs": 3}
+    assert training_numbers(run) == {"train_updates": 20, "epochs": 2, **times}
     run.log.write_text(cut)
     with pytest.raises(UserError, match=r"train\.log: no finished epoch in it"):
         training_numbers(run)
@@ -373,6 +381,31 @@ def test_a_model_is_not_taken_for_another(tmp_path: Path) -> None:
         plan(config_folder() / "experiment" / "decide.yaml", overrides)
 
 
+@pytest.mark.slow
+def test_the_limit_of_a_length_in_a_sweep(tmp_path: Path) -> None:
+    """By the source, unless the file or the command line has one: fairseq's own, perhaps."""
+    mine = tmp_path / "mine.yaml"
+    limits, given = [], "generation: {max_len_b: 200}\n"
+    ours = (("", "common.seed=1"), ("", "generation.max_len_b=200"))
+    for text, override in (*ours, (given, "generation.max_len_a=0.5")):
+        mine.write_text(f"# @package _global_\n{COLLAB}{text}")
+        (job,) = plan(mine, [override])
+        generation = job.config.generation
+        limits.append((generation.max_len_a, generation.max_len_b))
+    assert limits == [(2.0, 20), (0, 200), (0.5, 200)]
+
+
+@pytest.mark.parametrize("choice", ["model=concatenated", "model=choice(concatenated)"])
+def test_a_kind_has_one_name(choice: str) -> None:
+    """Whether the sweep varies the model or not; a name that is given stays."""
+    experiment, seed = config_folder() / "experiment", "common.seed=choice(1)"
+    (job,) = plan(experiment / "multi30k.yaml", [choice, seed, "model.key_dim=choice(32)"])
+    assert method_of(job.config, job.overrides) == "concatenated"
+    assert "hydra" not in job.config
+    (job,) = plan(experiment / "decide.yaml", [seed])
+    assert method_of(job.config, job.overrides) == "standard"
+
+
 def test_options_with_which_a_run_would_not_translate(run: Run) -> None:
     search = {"beam": 2, "nbest": 2, "sampling": True, "temperature": 0.5, "lenpen": 0.6}
     check_generation(OmegaConf.create({"generation": search}))
@@ -418,23 +451,32 @@ def test_fine_tuning_by_a_configuration_of_ones_own(tmp_path: Path) -> None:
 )
 def test_epochs_to_average(run: Run, there: str, last: str, chosen: list[str]) -> None:
     """Those that are kept, or all of a training that is shorter."""
-    for name in (*there, "_best"):
-        (run.folder / f"checkpoint{name}.pt").write_text(name)
-    (run.folder / "checkpoint_last.pt").write_text(last)
+
+    def save(name: str, epoch: str) -> None:
+        updates = 10 * int(epoch[-1]) - 5 * epoch.startswith("part")
+        state = {"model": {}, "cfg": {}, "extra_state": {"epoch": epoch}}
+        state["optimizer_history"] = [{"num_updates": updates}]
+        content = io.BytesIO()  # torch.save writes a file's name into it
+        torch.save(state, content)
+        (run.folder / f"checkpoint{name}.pt").write_bytes(content.getvalue())
+
+    for name in there:
+        save(name, name)
+    save("_best", "1")
+    save("_last", last)
     config = OmegaConf.create({"checkpoint": {"keep_last_epochs": 3}})
     found = [Path(path).name for path in choose_checkpoints(run.folder, config)]
     assert found == [f"checkpoint{name}.pt" for name in chosen]
 
 
-@pytest.mark.parametrize(("validates", "chosen"), [(True, "best"), (False, "last")])
-def test_where_no_epochs_are_kept(run: Run, validates: bool, chosen: str) -> None:
-    dataset = {"disable_validation": not validates}
-    config = OmegaConf.create({"checkpoint": {"keep_last_epochs": -1}, "dataset": dataset})
-    with refusing(f"has no checkpoint_{chosen}.pt"):
+def test_where_no_epochs_are_kept(run: Run) -> None:
+    """The last: the best would be chosen on the set whose loss the record has."""
+    config = OmegaConf.create({"checkpoint": {"keep_last_epochs": -1}})
+    (run.folder / "checkpoint_best.pt").touch()
+    with refusing("has no checkpoint_last.pt"):
         choose_checkpoints(run.folder, config)
-    for name in ("best", "last"):
-        (run.folder / f"checkpoint_{name}.pt").touch()
-    assert choose_checkpoints(run.folder, config) == [f"{run.folder}/checkpoint_{chosen}.pt"]
+    (run.folder / "checkpoint_last.pt").touch()
+    assert choose_checkpoints(run.folder, config) == [f"{run.folder}/checkpoint_last.pt"]
 
 
 #: Tokens, and the data's target side.
@@ -452,8 +494,9 @@ def test_moses_tokens_have_two_further_scores(
     """Compound-split BLEU is that of fairseq's scripts/compound_split_bleu.sh, sed for perl."""
     ours, theirs = (list(side) for side in zip(*TOKENS, strict=True))
     (tmp_path / "raw").mkdir()
-    references = "Ein rot-weißes Haus.\nDer E-Mail-Dienst.\nSie kam um 8:30 Uhr.\n"
-    (tmp_path / "raw" / "test.de").write_text(references)
+    references = "Ein rot-weißes Haus am See, 10-12 m.\nDer E-Mail-Dienst des Hauses ist „neu“.\n"
+    last = "Sie kam um 8:30 Uhr an, sagt Anna.\n"
+    (tmp_path / "raw" / "test.de").write_text(references + last)
     form = {"moses": True, "hyphens": None, "lowercased": False}
     (tmp_path / "manifest.json").write_text(json.dumps({"form": form}))
     facts, text = translation_scores(Translations(ours, theirs), tmp_path, "test", "de")
@@ -468,6 +511,9 @@ def test_moses_tokens_have_two_further_scores(
     assert f"BLEU4 = {facts['compound_split_bleu']:.2f}," in capsys.readouterr().out
     assert 20 < facts["compound_split_bleu"] < 99
     assert "tok:none" in facts["tokenised_signature"]
+    (tmp_path / "raw" / "test.de").write_text("Ein Hund.\n" + references)
+    with refusing("raw/test.de", "line 1"):
+        translation_scores(Translations(ours, theirs), tmp_path, "test", "de")
 
 
 # ---- records -------------------------------------------------------------------------------------

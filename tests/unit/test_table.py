@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -17,11 +18,12 @@ from collab_lab.results import figure
 from collab_lab.results.table import (
     NO_TEST,
     NO_X,
+    Row,
     Table,
     differences,
     read_table,
 )
-from collab_lab.results.table_text import main_cells, markdown, shown_columns
+from collab_lab.results.table_text import cell, latex, main_cells, markdown, shown_columns
 
 
 def read(folder: Path, x: str = "key_dim") -> Table:
@@ -29,7 +31,7 @@ def read(folder: Path, x: str = "key_dim") -> Table:
 
 
 def test_differences_are_paired_by_seed(tmp_path: Path) -> None:
-    """Two rows are tested; the third has no seed in common with the baseline."""
+    """Rows are tested, each by its own spread; one has no seed in common with the baseline."""
     for seed, bleu in ((1, 30.0), (2, 31.0), (3, 32.0)):
         write_run(tmp_path, "concatenated", 64, seed, bleu)
         write_run(tmp_path, "collab", 64, seed, bleu + seed)
@@ -40,33 +42,28 @@ def test_differences_are_paired_by_seed(tmp_path: Path) -> None:
     assert found["collab"].gains == pytest.approx({1: 1, 2: 2, 3: 3})
     gain = found["collab"].gain
     assert gain.mean == pytest.approx(2)
-    half = 2.776445 * ((2 + 2 / 3) / 4 / 3) ** 0.5  # one standard deviation, 2 + 2 seeds
+    half = 4.302653 / 3**0.5
     assert (gain.low, gain.high) == pytest.approx((2 - half, 2 + half))
-    assert "with 4 degrees of freedom" in markdown(table)
     assert found["collab"].p_holm == pytest.approx(2 * gain.p)
     assert found["late"].gain is None
     assert "no common seed" in markdown(table)
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "cell"),
-    [(192, 192, "384 (38%)"), (512, 512, "1,024 (100%)"), (128, 512, "640 (62%)")],
-)
-def test_the_cache_and_its_share(tmp_path: Path, key: int, value: int, cell: str) -> None:
-    """By default, of a target and of a source token; two layers of width 64."""
-    sides = {
-        f"{part}_bytes_per_{side}_token": of
-        for side in ("target", "source")
-        for part, of in (("key", key), ("value", value))
-    }
-    heads = {"decoder": [4, 4], "cross": [4, 4]}
-    write_run(tmp_path, "grouped", 64, model_dim=64, heads_by_type=heads, **sides)
+def test_the_cache_and_its_share(tmp_path: Path) -> None:
+    """Keys and values together; the share is the record's."""
+    cached = {"key_bytes_per_source_token": 64, "value_bytes_per_source_token": 128}
+    write_run(
+        tmp_path, "grouped", 64, value_bytes_per_target_token=256, cache_share=0.375, **cached
+    )
     table = read(tmp_path)
     found = dict(zip(shown_columns(table), main_cells(table)[1][0][3:], strict=True))
-    assert found["cache_bytes_per_target_token"] == found["cache_bytes_per_source_token"] == cell
+    assert found["cache_bytes_per_target_token"] == f"{12 * 64 + 256:,}"
+    assert found["cache_bytes_per_source_token"] == "192"
+    assert found["cache_share"] == "37.5%"
     assert not [name for name in found if name.startswith("key")]
 
 
+@pytest.mark.slow
 def test_formats(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """All have the cache, and the interval of the difference; what is left out is said."""
     for seed in (1, 2, 3):
@@ -85,12 +82,67 @@ def test_formats(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     row, half = rows.loc["collab"], 4.302653 / 3**0.5
     assert (row["bleu"], row["bleu_sd"], row["seeds"], row["key_dim"]) == (32, 1, 3, 128)
     assert row["cache_bytes_per_target_token"] == 2 * 12 * 128
-    assert row["cache_share_per_target_token"] == 1
+    assert row["cache_share"] == 0.75
     assert [row["difference_low"], row["difference_high"]] == pytest.approx([2 - half, 2 + half])
     assert rows["difference_low"].isna()["concatenated"]
     tex = printed["latex"].out
-    assert tex.startswith("\\begin{tabular}")
-    assert all(text in tex for text in ("3,072 (100\\%)", "-0.48 to +4.48", "32.00 ± 1.00"))
+    assert all(text in tex for text in (r"75\%", r"+2.00 $\pm$ 2.48", "32.00"))
+    assert {path.name for path in tmp_path.glob("md/figure.*")} == {"figure.svg", "figure.pdf"}
+    assert (tmp_path / "md" / "figure.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_latex_fits_in_a_column(tmp_path: Path) -> None:
+    """Six columns by default, numbers to the right, minus signs for numbers alone."""
+    for seed in (1, 2, 3):
+        write_run(tmp_path, "concatenated", 128, seed, 30.0, valid_nats=2.0)
+        write_run(tmp_path, "grouped-query", 128, seed, 30.0 - seed, valid_nats=2.0 + 0.01 * seed)
+    wide = {"score": "valid_nats", "x": "key_dim"}
+    for options in ({}, {"score": "valid_nats"}, wide, {"x": NO_X}, {"against": NO_TEST}):
+        text = latex(read_table([tmp_path], **options))
+        assert r"\begin{tabular}{lrrrrr}" in text, options
+        lines = [line for line in text.splitlines() if line.endswith(r"\\")]
+        assert {line.count("&") for line in lines} == {5}
+        assert max(map(len, lines)) < 100
+    assert "grouped-query" in text
+    chosen = latex(read_table([tmp_path], columns=("chrf", "heads", "multiply_adds")))
+    assert r"\begin{tabular}{lrrrrrrr}" in chosen  # key width, score, difference, p
+    assert r"$-$2.00 $\pm$ 2.48" in chosen
+    assert not re.search(r"(?<![\w$-])-\d", chosen)
+
+
+def test_times_are_a_column_where_they_are_asked_for(tmp_path: Path) -> None:
+    write_run(tmp_path, "collab", 64)
+    columns = ("train_seconds", "translate_seconds", "train_threads", "translate_jobs")
+    table = read_table([tmp_path], columns=columns)
+    assert main_cells(table)[1][0][3:] == ["-"] * 4
+    timed = Row(
+        64, "collab", pd.DataFrame({"train_seconds": [3601.4, 3599.0], "train_threads": [1, 1]})
+    )
+    assert [cell(table, timed, name) for name in columns] == ["3,600 ± 2", "", "1", ""]
+    with refusing("--columns"):
+        main([str(tmp_path), "--columns", "train_second"])
+
+
+def test_kinds_that_differ_have_no_impossible_rows(tmp_path: Path) -> None:
+    """A kind without a key width, or with one of several: a row per method and setting."""
+    for parent in ("a", "b"):
+        for width in (64, 32, 16):
+            write_run(tmp_path / parent, "collab", width)
+    write_run(tmp_path / "a", "vanilla", 64)
+    for width in (32, 16):
+        latent = write_run(tmp_path / "b", "latent", width) / "score.json"
+        latent.write_text(latent.read_text().replace(f'"key_dim": {width}', '"key_dim": null'))
+    for parent, number in (("a", 4), ("b", 5)):
+        table = read_table([tmp_path / parent])
+        assert table.x == NO_X
+        assert len(table.rows) == number == len({row.label for row in table.rows})
+    by_width = read_table([tmp_path / "a"], "key_dim")
+    assert [(row.x, row.label) for row in by_width.rows] == [
+        (64, "collab"), (64, "vanilla"), (32, "collab"), (16, "collab"),
+    ]  # fmt: skip
+    for width in (32, 16):
+        write_run(tmp_path / "a", "vanilla", width)
+    assert read_table([tmp_path / "a"]).x == "key_dim"
 
 
 def test_any_number_is_tested(tmp_path: Path) -> None:
@@ -198,11 +250,27 @@ def test_warnings(tmp_path: Path) -> None:
     text = markdown(read(tmp_path / "b"))
     for warning in (
         "training budgets differ by more than 1%: 4,000 updates (collab_64_1) to 4,240 (conc",
-        "different decoding (beam, length penalty): 4, 1.0; 5, 1.0",
+        "different decoding: beam=4, lenpen=1.0; beam=5, lenpen=1.0",
         "different numbers of averaged checkpoints",
         "the data folder has no manifest",
     ):
         assert f"- {warning}" in text
+
+
+@pytest.mark.parametrize(
+    "generation",
+    [{"sampling": True}, {"sampling": True, "sampling_topk": 10}, {"max_len_b": 20}, None],
+)
+def test_decoding_is_all_that_is_no_default(tmp_path: Path, generation: object) -> None:
+    """Other decoding is a warning between rows, and no seed of a row."""
+    write_run(tmp_path, "collab", 64, generation=generation)
+    write_run(tmp_path, "concatenated", 64)
+    [warning] = read(tmp_path).warnings()
+    assert warning.startswith("different decoding: ")
+    assert all(f"{name}={value}" in warning for name, value in (generation or {}).items())
+    write_run(tmp_path, "concatenated", 64, 2, generation=generation)
+    with refusing("differ in decoding"):
+        read(tmp_path)
 
 
 def test_settings_are_kept_apart(tmp_path: Path) -> None:
@@ -241,8 +309,12 @@ def test_a_method_looks_the_same_in_every_figure() -> None:
     assert len({own[:2], small[:2], unknown[:2]}) == 3
 
 
+@pytest.mark.slow
 def test_a_figure_is_reproducible_and_needs_no_font(tmp_path: Path) -> None:
     write_run(tmp_path, "collab", 64)
-    file = figure.of_table(read_table([tmp_path]))
-    assert file == figure.of_table(read_table([tmp_path]))
-    assert b"<text" not in file
+    files = [
+        [figure.saved(figure.of_table(read_table([tmp_path])), form) for form in ("svg", "pdf")]
+        for _ in "ab"
+    ]
+    assert files[0] == files[1]
+    assert b"<text" not in files[0][0]

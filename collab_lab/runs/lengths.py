@@ -1,0 +1,51 @@
+"""The longest translation that a run may write: by the length of its source.
+
+fairseq's limit is 200 tokens, whatever the source: a model that is hardly trained, and does not
+end its sentences, would be translated for minutes.  A limit that a configuration gives is obeyed,
+fairseq's own, too.
+
+This module imports nothing of fairseq, see :mod:`collab_lab.runs.child`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+#: Options of the section ``generation``, for ``a x + b`` tokens of a source of x; ours, and
+#: fairseq's defaults.
+LIMIT: dict[str, Any] = {"max_len_a": 2.0, "max_len_b": 20}
+FAIRSEQ_LIMIT: dict[str, Any] = {"max_len_a": 0.0, "max_len_b": 200}
+#: Values that stand for a limit that no configuration gives.
+UNSET: dict[str, Any] = dict.fromkeys(LIMIT, -1)
+
+
+def unset(config: DictConfig, given: Collection[str]) -> None:
+    """Mark fairseq's limit in a checkpoint's configuration as one that nobody has given.
+
+    Args:
+        given: options that the user gives, with their sections.
+    """
+    generation = config.get("generation") or {}
+    if {name: generation.get(name) for name in LIMIT} == FAIRSEQ_LIMIT:
+        for name in LIMIT:
+            if f"generation.{name}" not in given:
+                generation[name] = UNSET[name]
+
+
+def limit_lengths(config: DictConfig) -> None:
+    """Set the limit where none is given; one of its two numbers alone is completed by fairseq's."""
+    generation = config.get("generation") or {}
+    missing = [name for name in LIMIT if generation.get(name) == UNSET[name]]
+    for name in missing:
+        generation[name] = (LIMIT if len(missing) == len(LIMIT) else FAIRSEQ_LIMIT)[name]
+
+
+def in_training(config: DictConfig) -> list[str]:
+    """Overrides for fairseq-hydra-train: a checkpoint keeps fairseq's limit, for its other uses."""
+    options = {name: OmegaConf.select(config, f"generation.{name}") for name in LIMIT}
+    if options != LIMIT:
+        return []
+    return [f"generation.{name}={value}" for name, value in FAIRSEQ_LIMIT.items()]

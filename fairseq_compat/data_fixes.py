@@ -1,0 +1,58 @@
+"""Binarised text: each fix names its fault."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from collab_common.errors import UserError
+
+from .patching import wrap
+
+_INT32 = 2**31
+
+
+def write_exact_offsets() -> None:
+    """NumPy 2 adds 32-bit offsets of binarised text in 32 bits: wrong from 2 GiB on.
+
+    Sizes of parts that ``--workers`` wrote are read back as 32-bit integers.  Up to 4 GiB an offset
+    is negative; beyond, it is another line's.
+    """
+    import numpy as np
+    from fairseq.data.indexed_dataset import MMapIndexedDataset
+
+    def offsets(sizes: Sequence[int], item_size: int) -> Any:
+        """Offsets in bytes of items of these sizes, ``(n,)``, in 64 bits."""
+        lengths = np.asarray(sizes, dtype=np.int64) * item_size
+        return np.cumsum(lengths) - lengths
+
+    @wrap(MMapIndexedDataset.Index, "writer")
+    def writer(original: Any, path: str, dtype: Any) -> Any:
+        result = original(path, dtype)
+        result._get_pointers = lambda sizes: offsets(sizes, np.dtype(dtype).itemsize)
+        return result
+
+    @wrap(MMapIndexedDataset.Index, "__init__")
+    def __init__(original: Any, self: Any, path: str) -> None:
+        original(self, path)
+        if len(self) and self._pointers[-1] != offsets(self._sizes, self._dtype_size)[-1]:
+            problem = "offsets are wrong: it was written without this fix"
+            raise UserError(problem, path, "binarise the text again")
+
+
+def sign_block_offsets() -> None:
+    """NumPy 2 subtracts from unsigned offsets below zero, and adds sizes of sentences in 32 bits.
+
+    Language models read two words before a block, for ``--past-target``; BERT's data are one sum.
+    """
+    import numpy as np
+    from fairseq.data.legacy import block_pair_dataset
+    from fairseq.data.token_block_dataset import TokenBlockDataset
+
+    @wrap(TokenBlockDataset, "_build_slice_indices")
+    def build(original: Any, *args: Any, **kwargs: Any) -> Any:
+        sizes, blocks, slices = original(*args, **kwargs)
+        signed = np.int32 if slices[-1].max() < _INT32 - 1 else np.int64
+        return sizes, blocks.astype(signed), slices.astype(signed)
+
+    block_pair_dataset.sum = lambda sizes: int(np.sum(sizes, dtype=np.int64))

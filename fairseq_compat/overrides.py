@@ -1,0 +1,147 @@
+"""Options of a saved model that are given when it is opened: each fix names its fault.
+
+``--model-overrides``, keywords of the hub's ``from_pretrained``, and those of ``open_model``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable, Iterator
+from contextvars import ContextVar
+from typing import Any
+
+from collab_common.errors import UserError
+
+from .patching import wrap
+
+#: Which the hub adds for files that it finds next to a model, whether the model reads them or not.
+OF_THE_HUB = {"bpe_codes", "sentencepiece_model", "bpe_merges", "bpe_vocab"}
+#: The overrides that a user has given, and whether they are for the model alone.
+_given: ContextVar[tuple[Any, bool]] = ContextVar("_given", default=(None, False))
+
+
+def reject_unknown_overrides() -> None:
+    """--model-overrides and the hub ignore options that the model does not have.
+
+    Where a command has a task of its own, as fairseq-generate, only options of the model act.
+    fairseq's own models override options of others that they are made of: those are left alone.
+    """
+    from fairseq import checkpoint_utils
+
+    @wrap(checkpoint_utils, "load_model_ensemble_and_task")
+    def load_ensemble(
+        original: Any,
+        filenames: Any,
+        arg_overrides: Any = None,
+        task: Any = None,
+        *args: Any,
+        **kw: Any,
+    ) -> Any:
+        token = _given.set((arg_overrides, task is not None))
+        try:
+            return original(filenames, arg_overrides, task, *args, **kw)
+        finally:
+            _given.reset(token)
+
+    @wrap(checkpoint_utils, "load_checkpoint_to_cpu")
+    def load_checkpoint(
+        original: Any, path: Any, arg_overrides: Any = None, *args: Any, **kw: Any
+    ) -> Any:
+        state = original(path, arg_overrides, *args, **kw)
+        given, is_for_model = _given.get()
+        if arg_overrides and arg_overrides is given and state.get("cfg") is not None:
+            check_overrides(arg_overrides, state["cfg"], path, is_for_model)
+        return state
+
+
+def override_parts() -> None:
+    """An override does not reach options of a model that stand for parts of what it sets.
+
+    A model's ``override(options, overrides)`` completes its options, in place.
+    """
+    from fairseq import checkpoint_utils
+    from fairseq.models import MODEL_REGISTRY
+
+    @wrap(checkpoint_utils, "overwrite_args_by_name")
+    def overwrite_args_by_name(original: Any, cfg: Any, overrides: Any) -> None:
+        original(cfg, overrides)
+        model = cfg.get("model")
+        complete = getattr(MODEL_REGISTRY.get(getattr(model, "_name", None)), "override", None)
+        if complete is not None:
+            complete(model, overrides)
+
+
+def check_overrides(
+    overrides: Iterable[str], cfg: Any, path: Any, is_for_model: bool = False
+) -> None:
+    """Raise UserError for an override that is no option of a checkpoint.
+
+    Args:
+        cfg: the checkpoint's configuration.
+        is_for_model: options of the model alone act.
+    """
+    known = set(_of_model(cfg.model))
+    if not is_for_model or isinstance(cfg.model, Namespace):  # which has those of all sections
+        known |= {*_of_sections(cfg), *_of_registries(), *OF_THE_HUB}
+    if unknown := sorted({*overrides} - known):
+        owner = "the model" if is_for_model else "it"
+        raise UserError(f"{owner} has no option {unknown[0]!r}", path, "leave it out")
+
+
+def _of_model(options: Any) -> Iterator[str]:
+    from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
+
+    name = getattr(options, "_name", None) or getattr(options, "arch", None)
+    yield from _fields(MODEL_DATACLASS_REGISTRY.get(name))
+    if not isinstance(options, Namespace):
+        yield from map(str, options)
+        return
+    # A namespace has taken any name: its parser and its preset say which are options.
+    yield from _arguments(ARCH_MODEL_REGISTRY.get(name))
+    preset = Namespace()
+    with contextlib.suppress(AttributeError):  # some presets want options of a command
+        ARCH_CONFIG_REGISTRY.get(name, id)(preset)
+    yield from vars(preset)
+
+
+def _of_sections(cfg: Any) -> Iterator[str]:
+    from fairseq.dataclass.configs import FairseqConfig
+    from fairseq.tasks import TASK_REGISTRY
+
+    for section in dataclasses.fields(FairseqConfig):
+        yield section.name
+        yield from _fields(section.default)
+    for section in cfg.values():
+        if hasattr(section, "keys"):
+            yield from map(str, section)
+    task = cfg.get("task")
+    yield from _arguments(
+        TASK_REGISTRY.get(getattr(task, "_name", None) or getattr(task, "task", None))
+    )
+
+
+def _of_registries() -> Iterator[str]:
+    """Options of tokenisers, subwords and the like, which a checkpoint need not have."""
+    from fairseq.registry import REGISTRIES
+
+    for name, registry in REGISTRIES.items():
+        yield name
+        for kind in registry["registry"].values():
+            yield from _arguments(kind)
+        for kind in registry["dataclass_registry"].values():
+            yield from _fields(kind)
+
+
+def _fields(kind: Any) -> Iterator[str]:
+    if dataclasses.is_dataclass(kind):
+        yield from (field.name for field in dataclasses.fields(kind))
+
+
+def _arguments(kind: Any) -> Iterator[str]:
+    """Options that a class adds to a parser."""
+    add_args = getattr(kind, "add_args", None)
+    if add_args is not None:
+        add_args(parser := ArgumentParser(conflict_handler="resolve"))
+        yield from (action.dest for action in parser._actions)

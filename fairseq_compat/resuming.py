@@ -1,0 +1,104 @@
+"""What fairseq forgets when a training resumes: each fix names its fault."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from typing import Any
+
+from .patching import wrap
+
+#: The part of a checkpoint's ``extra_state`` with the count of ``--patience``.
+KEY = "patience"
+LAST = "checkpoint_last.pt"  # what a training resumes by itself
+_COUNTED = ("best", "num_runs")  # of it
+logger = logging.getLogger("fairseq_collab")
+
+
+def _early_stop() -> dict[str, Any]:
+    """fairseq's best loss and count of validations, which are attributes of a function."""
+    # Not imported: ``python fairseq_cli/train.py`` has another name, and other commands none.
+    for module in ("fairseq_cli.train", "__main__"):
+        function = getattr(sys.modules.get(module), "should_stop_early", None)
+        if function is not None:
+            return vars(function)
+    return {}
+
+
+def _end(trainer: Any, reason: str) -> None:
+    """Have fairseq's loop end before its first epoch."""
+    logger.info(f"this training has ended: {reason}")
+    trainer.cfg.optimization.max_epoch = -1  # 0 is no limit
+
+
+def keep_patience() -> None:
+    """A resumed training counts the epochs of --patience anew, and trains longer.
+
+    The count is in the checkpoint.  A training that ``--patience`` has ended trains no further;
+    with a larger one, it resumes.
+    """
+    from fairseq import checkpoint_utils
+    from fairseq.trainer import Trainer
+
+    @wrap(Trainer, "save_checkpoint")
+    def save_checkpoint(original: Any, self: Any, filename: str, extra_state: Any) -> None:
+        state = {name: value for name, value in _early_stop().items() if name in _COUNTED}
+        if state:  # without --patience, the file is that of stock fairseq
+            extra_state = {**extra_state, KEY: state}
+        original(self, filename, extra_state)
+
+    @wrap(checkpoint_utils, "load_checkpoint")
+    def load_checkpoint(original: Any, cfg: Any, trainer: Any, **kwargs: Any) -> Any:
+        extra_state, epoch_itr = original(cfg, trainer, **kwargs)
+        state = (extra_state or {}).get(KEY)
+        # fairseq has restored its best loss, unless the training starts from the weights alone.
+        if state and hasattr(checkpoint_utils.save_checkpoint, "best"):
+            _early_stop().update(state)
+            if 0 < cfg.patience <= state["num_runs"]:
+                _end(trainer, f"no progress in {state['num_runs']} validations")
+        return extra_state, epoch_itr
+
+
+def keep_plateau() -> None:
+    """A resumed reduce_lr_on_plateau counts --lr-patience anew, without the last epoch's loss.
+
+    fairseq saves before the schedule sees that loss.
+    """
+    from fairseq import checkpoint_utils
+    from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
+
+    count = "num_bad_epochs"
+
+    @wrap(ReduceLROnPlateauLRSchedule, "state_dict")
+    def state_dict(original: Any, self: Any) -> Any:
+        return {**original(self), count: getattr(self.lr_scheduler, count)}
+
+    @wrap(ReduceLROnPlateauLRSchedule, "load_state_dict")
+    def load_state_dict(original: Any, self: Any, state: Any) -> None:
+        original(self, state)
+        self.resumes = count in state
+        setattr(self.lr_scheduler, count, state.get(count, 0))
+
+    @wrap(checkpoint_utils, "load_checkpoint")
+    def load_checkpoint(original: Any, cfg: Any, trainer: Any, **kwargs: Any) -> Any:
+        extra_state, epoch_itr = original(cfg, trainer, **kwargs)
+        if getattr(trainer.lr_scheduler, "resumes", False):
+            position = extra_state["train_iterator"]
+            if position["iterations_in_epoch"] == 0:  # saved at the end of the epoch before
+                trainer.lr_step(position["epoch"] - 1, extra_state["val_loss"])
+        return extra_state, epoch_itr
+
+
+def end_at_max_update() -> None:
+    """A training that has reached --max-update makes one more update each time it is resumed."""
+    from fairseq import checkpoint_utils
+
+    @wrap(checkpoint_utils, "load_checkpoint")
+    def load_checkpoint(original: Any, cfg: Any, trainer: Any, **kwargs: Any) -> Any:
+        resumes = cfg.restore_file == LAST and os.path.exists(os.path.join(cfg.save_dir, LAST))
+        result = original(cfg, trainer, **kwargs)
+        limit, updates = trainer.cfg.optimization.max_update, trainer.get_num_updates()
+        if resumes and 0 < limit <= updates:
+            _end(trainer, f"{updates} updates of {limit}")
+        return result
