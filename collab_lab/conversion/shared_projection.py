@@ -36,7 +36,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from collab_lab.pricing.statistics import Statistics, ridged
+from collab_lab.pricing.statistics import Statistics
+from collab_lab.pricing.unit_statistics import ridged
 from collab_lab.trained.attentions import HeadMaps
 
 #: Steps of L-BFGS.

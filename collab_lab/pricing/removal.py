@@ -20,7 +20,7 @@ Shapes: ``W (d, n)``, ``C, P (n, n)``, ``Delta (d, d)``; n inputs in blocks of `
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from torch import Tensor
 
@@ -29,22 +29,28 @@ COMPACT = 0.75
 
 
 def removal_order(
-    weight: Tensor, covariance: Tensor, output_fisher: Tensor, size: int = 1
+    weight: Tensor,
+    covariance: Tensor,
+    output_fisher: Tensor,
+    size: int = 1,
+    order: Sequence[int] | None = None,
 ) -> Iterator[tuple[float, int]]:
     """All blocks, always the cheapest of those left: the rise of the price, and the block.
 
     Args:
         covariance: invertible.
         size: inputs of a block.
+        order: of the blocks, if they are not to be chosen.
     """
     w, p = weight.clone(), covariance.inverse()
     v = output_fisher @ w  # Delta W follows W
     blocks = list(range(w.size(1) // size))  # those in the matrices
     gone: set[int] = set()
+    wanted = iter(order or ())
     while len(gone) < len(blocks):
         rises = _prices(w, v, p, size)
         rises[list(gone)] = math.inf
-        index = int(rises.argmin())
+        index = int(rises.argmin()) if order is None else blocks.index(next(wanted))
         yield float(rises[index]), blocks[index]
         gone.add(index)
         rows = slice(index * size, (index + 1) * size)
@@ -69,7 +75,9 @@ def _prices(w: Tensor, v: Tensor, p: Tensor, size: int) -> Tensor:
     """``(n / size,)``, of ``W``, ``Delta W`` and ``P``."""
     if size == 1:
         return (w * v).sum(0) / p.diagonal() / 2 / math.log(2)
-    fisher = w.unflatten(1, (-1, size)).permute(1, 2, 0) @ v.unflatten(1, (-1, size)).transpose(0, 1)
+    fisher = w.unflatten(1, (-1, size)).permute(1, 2, 0) @ v.unflatten(1, (-1, size)).transpose(
+        0, 1
+    )
     shape = (p.size(0) // size, size) * 2
     unpredicted = p.view(shape).diagonal(dim1=0, dim2=2).permute(2, 0, 1).inverse()
     return (fisher * unpredicted).sum((1, 2)) / 2 / math.log(2)

@@ -42,6 +42,7 @@ from torch.nn import functional
 from collab_common.errors import UserError
 from collab_common.progress import bar, say
 from collab_lab.metrics.loss import predicted, read_by_decoder, say_if_guessing, summed_loss
+from collab_lab.pricing.unit_statistics import UnitStatistics, UnitSums, ridged
 from collab_lab.trained.attentions import (
     Attention,
     HeadMaps,
@@ -50,13 +51,11 @@ from collab_lab.trained.attentions import (
     projections,
 )
 from collab_lab.trained.checkpoint import Trained, in_evaluation
+from collab_lab.trained.feed_forward import FeedForward, recorded
 from fairseq_collab.attention.scores import mask_scores, over_keys
 
 #: Target tokens per number of the model's width below which prices are far too low.
 FEW = 10
-#: Share of the mean of a metric's diagonal that is added to all of it: in directions that sentences
-#: hardly show, maps must not come out arbitrarily large.
-RIDGE = 1e-3
 #: Most inputs of keys and values that are kept as they are.
 KEPT = 1024
 
@@ -127,7 +126,7 @@ class Statistics:
         )
 
     def ridged(self) -> Statistics:
-        """With :data:`RIDGE` on every metric."""
+        """With :data:`.unit_statistics.RIDGE` on every metric."""
         others = ("value_mean", "inputs")
         metrics = {name: ridged(one) for name, one in vars(self).items() if name not in others}
         return replace(self, **metrics)
@@ -136,13 +135,6 @@ class Statistics:
 def _numbers(heads: Tensor, size: int) -> Tensor:
     """The places of heads' numbers, side by side, ``size`` each."""
     return (heads.unsqueeze(1) * size + torch.arange(size)).flatten()
-
-
-def ridged(metric: Tensor) -> Tensor:
-    """A metric ``(..., n, n)`` with :data:`RIDGE`."""
-    mean = metric.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
-    least = 1e-30  # of an attention without any effect
-    return metric + (RIDGE * mean).clamp_min(least) * torch.eye(metric.size(-1)).to(metric)
 
 
 class Sums:
@@ -260,33 +252,48 @@ def collect(
     trained: Trained, batches: Sequence[dict[str, Any]], seed: int = 1
 ) -> dict[Attention, Statistics]:
     """Statistics of all attentions with heads; ``seed`` determines the labels."""
+    return collect_all(trained, batches, seed)[0]
+
+
+def collect_all(
+    trained: Trained, batches: Sequence[dict[str, Any]], seed: int = 1
+) -> tuple[dict[Attention, Statistics], dict[FeedForward, UnitStatistics]]:
+    """Statistics of all attentions with heads, and of all feed-forward blocks, from one pass."""
     model, generator = trained.model, torch.Generator(trained.device).manual_seed(seed)
     padding, num_targets = trained.task.source_dictionary.pad(), 0
     sums: dict[Attention, Sums] = {}
+    unit_sums: dict[FeedForward, UnitSums] = {}
     calls: dict[Attention, tuple[Any, ...]] = {}
-    with in_evaluation(model), at_least_float32(model):
+    with in_evaluation(model), at_least_float32(model), recorded(model) as unit_calls:
         say_if_guessing(trained, batches)
         for batch in bar("prices", batches):
             calls.clear()
+            unit_calls.clear()
             with torch.enable_grad(), hooked(model, partial(_record, calls)):
                 loss = summed_loss(model, batch, generator)
-            added = [zeros for *_, zeros in calls.values()]
-            if not added:
+            if not calls:
                 raise UserError("has no heads", trained.path, "give a model that has some")
+            added = [zeros for *_, zeros in (*calls.values(), *unit_calls.values())]
             # Without cross-attention the encoder has no effect: its gradients are 0.
             gradients = torch.autograd.grad(loss, added, allow_unused=True, materialize_grads=True)
-            for (attention, call), gradient in zip(calls.items(), gradients, strict=True):
+            of_attentions, of_units = gradients[: len(calls)], gradients[len(calls) :]
+            net_input = batch["net_input"]
+            read = {"encoder": net_input["src_tokens"], "decoder": read_by_decoder(batch)}
+            is_word = {side: tokens.ne(padding).T for side, tokens in read.items()}
+            for (attention, call), gradient in zip(calls.items(), of_attentions, strict=True):
                 x, y, *masks, _ = call
-                is_encoder = attention.type == "encoder"
-                tokens = batch["net_input"]["src_tokens"] if is_encoder else read_by_decoder(batch)
+                side = "encoder" if attention.type == "encoder" else "decoder"
                 if attention not in sums:
                     sums[attention] = Sums(attention.module)
-                sums[attention].add(x, y, tokens.ne(padding).T, gradient, *masks)
+                sums[attention].add(x, y, is_word[side], gradient, *masks)
+            for (block, (h, _)), gradient in zip(unit_calls.items(), of_units, strict=True):
+                unit_sums.setdefault(block, UnitSums()).add(h, is_word[block.side], gradient)
             num_targets += int(predicted(model.decoder, batch["target"]).sum())
     if num_targets < FEW * (widest := max((a.module.embed_dim for a in sums), default=0)):
         say(f"prices from {num_targets} tokens of a model of width {widest} are too low: read more")
     found = {a: total.result(num_targets, trained.path) for a, total in sums.items()}
-    return {a: found[a] for a in attentions(model) if a in found}
+    units = {b: total.result(num_targets, trained.path) for b, total in unit_sums.items()}
+    return {a: found[a] for a in attentions(model) if a in found}, units
 
 
 @contextmanager

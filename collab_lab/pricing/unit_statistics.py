@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,11 +15,17 @@ import torch
 from torch import Tensor
 
 from collab_common.errors import UserError
-from collab_common.progress import bar
-from collab_lab.metrics.loss import predicted, read_by_decoder, summed_loss
-from collab_lab.pricing.statistics import at_least_float32, ridged
-from collab_lab.trained.checkpoint import Trained, in_evaluation
-from collab_lab.trained.feed_forward import FeedForward, recorded
+
+#: Share of the mean of a metric's diagonal that is added to all of it: in directions that sentences
+#: hardly show, maps must not come out arbitrarily large.
+RIDGE = 1e-3
+
+
+def ridged(metric: Tensor) -> Tensor:
+    """A metric ``(..., n, n)`` with :data:`RIDGE`."""
+    mean = metric.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
+    least = 1e-30  # of an attention without any effect
+    return metric + (RIDGE * mean).clamp_min(least) * torch.eye(metric.size(-1)).to(metric)
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,7 @@ class UnitStatistics:
     output_fisher: Tensor
 
     def ridged(self) -> UnitStatistics:
-        """With :data:`.statistics.RIDGE` on both."""
+        """With :data:`RIDGE` on both."""
         return UnitStatistics(ridged(self.covariance), ridged(self.output_fisher))
 
 
@@ -66,27 +71,3 @@ class UnitSums:
         if not all(torch.isfinite(value).all() for value in vars(result).values()):
             raise UserError("statistics of its feed-forward blocks hold NaN or infinity", where)
         return result
-
-
-def collect_units(
-    trained: Trained, batches: Sequence[dict[str, Any]], seed: int = 1
-) -> dict[FeedForward, UnitStatistics]:
-    """Statistics of all feed-forward blocks; ``seed`` determines the labels."""
-    model, generator = trained.model, torch.Generator(trained.device).manual_seed(seed)
-    padding, num_targets = trained.task.source_dictionary.pad(), 0
-    sums: dict[FeedForward, UnitSums] = {}
-    with in_evaluation(model), at_least_float32(model), recorded(model) as calls:
-        for batch in bar("units", batches):
-            calls.clear()
-            with torch.enable_grad():
-                loss = summed_loss(model, batch, generator)
-            outputs = [output for _, output in calls.values()]
-            gradients = torch.autograd.grad(
-                loss, outputs, allow_unused=True, materialize_grads=True
-            )
-            for (block, (h, _)), gradient in zip(calls.items(), gradients, strict=True):
-                is_encoder = block.side == "encoder"
-                tokens = batch["net_input"]["src_tokens"] if is_encoder else read_by_decoder(batch)
-                sums.setdefault(block, UnitSums()).add(h, tokens.ne(padding).T, gradient)
-            num_targets += int(predicted(model.decoder, batch["target"]).sum())
-    return {block: total.result(num_targets, trained.path) for block, total in sums.items()}

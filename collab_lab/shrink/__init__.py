@@ -1,1 +1,1 @@
-"""Shrink a trained model: heads, feed-forward units, widths and bits of the KV cache, in one plan."""
+"""Shrink a trained model: heads, feed-forward units and the KV cache, in one plan."""

@@ -16,11 +16,12 @@ from typing import Any, NamedTuple
 
 from collab_lab.conversion.converter import Converter
 from collab_lab.metrics.cost import UNROUNDED
+from collab_lab.pricing import heads
 from collab_lab.pricing.bits import Point
 from collab_lab.pricing.removal import removal_order
 from collab_lab.pricing.statistics import Statistics
 from collab_lab.pricing.unit_statistics import UnitStatistics
-from collab_lab.trained.attentions import Attention, HeadMaps
+from collab_lab.trained.attentions import Attention
 from collab_lab.trained.feed_forward import FeedForward
 from fairseq_collab.attention.rounding import BITS, cached_bits
 
@@ -72,14 +73,12 @@ class Removals(NamedTuple):
 
 def removals_of(site: Site, statistics: Statistics | UnitStatistics) -> Removals:
     """The order of a site's heads or units: always the cheapest of those left."""
-    found = statistics.ridged()
-    if isinstance(found, UnitStatistics):
+    if isinstance(statistics, UnitStatistics):
         weight = site.module.fc2.weight.detach().double()  # (d, F)
-        steps = removal_order(weight, found.covariance, found.output_fisher)
+        covariance = statistics.ridged().covariance
+        steps = removal_order(weight, covariance, statistics.output_fisher)
     else:
-        out = HeadMaps.of(site.module).out  # (H, d, h_v)
-        weight = out.transpose(0, 1).flatten(1)  # (d, H h_v)
-        steps = removal_order(weight, found.head_covariance, found.output_fisher, out.size(2))
+        steps = heads.removal_order(site.module, statistics)
     rises, order = zip(*steps, strict=True)
     return Removals(list(order), [0.0, *accumulate(rises)])
 
@@ -88,9 +87,9 @@ def uncut(site: Site) -> Choice:
     """The site as it is, without rounding."""
     if isinstance(site, FeedForward):
         return _units(site, site.width, 0.0)
-    heads = site.module.num_heads
-    parameters = attention_parameters(site.module, heads, 0)
-    return Choice(heads, 0, 0, 0.0, cached(site, heads, 0, 0), parameters, heads)
+    number = site.module.num_heads
+    parameters = attention_parameters(site.module, number, 0)
+    return Choice(number, 0, 0, 0.0, cached(site, number, 0, 0), parameters, number)
 
 
 def _units(block: FeedForward, number: int, price: float) -> Choice:

@@ -20,7 +20,7 @@ from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
 from collab_lab.conversion.converter import Converter, joined, spelled
 from collab_lab.conversion.kinds import Latent, Narrower
-from collab_lab.metrics.cost import totals
+from collab_lab.metrics.cost import standard_costs, totals
 from collab_lab.pricing.bits import cheapest
 from collab_lab.pricing.statistics import Statistics, own_bits
 from collab_lab.pricing.unit_statistics import UnitStatistics
@@ -33,7 +33,7 @@ from collab_lab.pruning.surgery import (
     rebuilt,
     weights_of,
 )
-from collab_lab.refit import refit
+from collab_lab.rise import measured_rise
 from collab_lab.shrink.choices import (
     MULTIPLE,
     Choice,
@@ -58,20 +58,21 @@ KINDS = {"latent": Latent, "headsize": Narrower}
 
 
 def whole_costs(trained: Trained) -> dict[str, int]:
-    """The costs of a model whose shares are budgets: without rounding, layers without embeddings.
+    """The costs that budgets are shares of.
 
-    ``cache``: bits per token; ``parameters``: of all layers; ``heads``.
+    ``cache``: bits per token of the standard cache in 16-bit numbers; ``parameters``: of all
+    layers, without embeddings; ``heads``.
     """
-    return {
-        "cache": totals(trained.model, rounded=False)["cache"],
-        "parameters": layer_parameters(trained.model),
-        "heads": sum(map(sum, trained.heads.values())),
-    }
+    return costs(trained) | {"cache": standard_costs(trained.model)["cache"]}
 
 
 def costs(trained: Trained) -> dict[str, int]:
-    """The same costs, with the model's own rounding."""
-    return whole_costs(trained) | {"cache": totals(trained.model)["cache"]}
+    """The costs of a model: see :func:`whole_costs`; what it rounds counts in its bits."""
+    return {
+        "cache": totals(trained.model)["cache"],
+        "parameters": layer_parameters(trained.model),
+        "heads": sum(map(sum, trained.heads.values())),
+    }
 
 
 def layer_parameters(model: nn.Module) -> int:
@@ -115,7 +116,9 @@ class Plan:
         """Plain numbers and names, as the new checkpoint stores them."""
         return {
             "kind": self.kind,
-            "heads": {type_: [list(of) for of in layers] for type_, layers in self.retained.items()},
+            "heads": {
+                type_: [list(of) for of in layers] for type_, layers in self.retained.items()
+            },
             "units": {str(block): list(units) for block, units in self.units.items()},
             "sizes": {str(a): size for a, size in self.sizes.items()},
             "bits": {str(a): bits for a, bits in self.bits.items()},
@@ -145,11 +148,17 @@ class Plan:
         trained: Trained,
         statistics: Mapping[Attention, Statistics],
         batches: Sequence[Mapping[str, Any]],
-    ) -> tuple[Trained, Plan]:
-        """The smaller model, refitted on ``batches``, and the plan with the price of its cache."""
+        before: float | None = None,
+    ) -> tuple[Trained, Plan, float]:
+        """The smaller model, refitted on ``batches``; the plan; the measured rise on ``batches``.
+
+        Args:
+            before: loss of ``trained`` on ``batches`` in bits, where it is known.
+        """
         model, plan = self.build(trained, statistics)
-        refit(model, without_gates(trained), batches)
-        return model, plan
+        whole = without_gates(trained)
+        rise = measured_rise(model, whole, batches, plan.price, before=before)
+        return model, plan, rise
 
 
 def with_bits(trained: Trained, bits: Mapping[Attention, int]) -> Trained:
@@ -212,7 +221,9 @@ class Programme:
     ):
         self.trained, self.kind = without_gates(trained), kind
         check_heads(self.trained)
-        self.costs = whole_costs(self.trained)
+        self.whole = whole_costs(self.trained)
+        unrounded = totals(self.trained.model, rounded=False)["cache"]
+        self.costs = costs(self.trained) | {"cache": unrounded}
         own = {a: a for a in attentions(self.trained.model) if a.module.num_heads}
         self.removals = {site: removals_of(site, of_it) for site, of_it in statistics.items()}
         converter = None
@@ -244,7 +255,7 @@ class Programme:
         if unknown := sorted({*shares} - {*RESOURCES}):
             raise UserError(f"{unknown[0]!r} is none of {', '.join(RESOURCES)}")
         budgets = {
-            name: int(share * self.costs[name]) - self._fixed(name)
+            name: int(share * self.whole[name]) - self._fixed(name)
             for name, share in shares.items()
         }
         chosen = cheapest(self.choices, budgets)  # type: ignore[type-var]
@@ -259,7 +270,7 @@ class Programme:
 
     def _least(self, name: str) -> float:
         least = sum(min(getattr(c, name) for c in of) for of in self.choices.values())
-        return math.ceil(1000 * (self._fixed(name) + least) / self.costs[name]) / 1000
+        return math.ceil(1000 * (self._fixed(name) + least) / self.whole[name]) / 1000
 
     def _plan(self, chosen: Mapping[Site, Choice]) -> Plan:
         retained, units = all_heads(self.trained.heads), dict[FeedForward, list[int]]()

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from collab_common.errors import UserError
 from collab_common.progress import bar
 from collab_lab.metrics.loss import mean_bits
-from collab_lab.pricing.statistics import Statistics, collect
-from collab_lab.pricing.unit_statistics import UnitStatistics, collect_units
+from collab_lab.pricing.statistics import Statistics, collect_all
+from collab_lab.pricing.unit_statistics import UnitStatistics
 from collab_lab.pruning.choices import without_gates
 from collab_lab.shrink.plan import CUTS, KINDS, RESOURCES, Plan, costs, propose, whole_costs
 from collab_lab.trained.attentions import Attention
@@ -63,8 +63,7 @@ class Calibration(NamedTuple):
     def of(cls, model: Trained, subset: str = "train", sentences: int = 1000) -> Calibration:
         """Read the sentences, spread evenly over the subset."""
         batches = samples(model, subset, sentences)
-        of_attentions, of_units = collect(model, batches), collect_units(model, batches)
-        return cls(batches, of_attentions, of_units, mean_bits(model.model, batches))
+        return cls(batches, *collect_all(model, batches), mean_bits(model.model, batches))
 
 
 def shrink(
@@ -156,9 +155,8 @@ def made(
 ) -> Shrunk:
     """The cheapest plan, applied."""
     plan = propose(model, found.attentions, found.units, shares, cuts=cuts, kinds=kinds)
-    smaller, plan = plan.apply(model, found.attentions, found.batches)
+    smaller, plan, rise = plan.apply(model, found.attentions, found.batches, found.bits)
     whole, now = whole_costs(model), costs(smaller)
-    rise = mean_bits(smaller.model, found.batches) - found.bits
     return Shrunk(smaller, plan, rise, {name: now[name] / whole[name] for name in whole})
 
 

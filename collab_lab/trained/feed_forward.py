@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 _NAME = re.compile(r"(?P<side>encoder|decoder)\.layers\.(?P<layer>\d+)")
@@ -51,12 +52,17 @@ def feed_forwards(model: nn.Module) -> list[FeedForward]:
 
 @contextmanager
 def recorded(model: nn.Module) -> Iterator[dict[FeedForward, tuple[Tensor, Tensor]]]:
-    """Within it, the mapping gets ``h`` and ``o`` of each block's next call; ``h`` is detached."""
+    """Within it, the mapping gets ``h`` of each block's next call, and zeros.
+
+    The zeros are added to ``o``: their gradient is that of ``o``, even if weights are frozen.
+    """
     calls: dict[FeedForward, tuple[Tensor, Tensor]] = {}
 
     def hook(block: FeedForward) -> Any:
-        def after(_module: Any, args: Any, output: Tensor) -> None:
-            calls[block] = args[0].detach(), output
+        def after(_module: Any, args: Any, output: Tensor) -> Tensor:
+            zeros = torch.zeros_like(output, requires_grad=True)
+            calls[block] = args[0].detach(), zeros
+            return output + zeros
 
         return block.module.fc2.register_forward_hook(after)
 

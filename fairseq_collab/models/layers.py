@@ -1,7 +1,7 @@
 """fairseq's transformer layers and encoder, with attention and widths that a model chooses.
 
 A model puts an :class:`AttentionFactory` into its configuration; the layers ask it for the
-attention of each type.  Feed-forward blocks have a width of each layer's own.  Nothing else changes.
+attention of each type.  Each feed-forward block has its layer's own width.  Nothing else changes.
 """
 
 from __future__ import annotations

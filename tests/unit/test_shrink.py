@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import toy_checkpoints
 import torch
+import toy_checkpoints
 from refusals import refusing
 from torch import Tensor
 
@@ -84,7 +84,8 @@ def test_costs_of_sites_are_those_of_the_weights(model: Trained) -> None:
 def test_a_plan_without_cuts_is_the_identity(model: Trained, found: Calibration) -> None:
     plan = propose(model, found.attentions, found.units, {"cache": 1.0, "parameters": 1.0})
     assert plan.price == pytest.approx(0, abs=1e-9)
-    smaller, _ = plan.apply(model, found.attentions, found.batches)
+    smaller, _, rise = plan.apply(model, found.attentions, found.batches)
+    assert rise == pytest.approx(0, abs=1e-4)
     assert validation_loss(smaller) == pytest.approx(validation_loss(model), abs=1e-5)
 
 
