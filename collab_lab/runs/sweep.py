@@ -214,7 +214,7 @@ def check_data(config: DictConfig) -> None:
     for folder, name in [*sets, *((folders[0], name) for name in valid)]:
         pairs = ("-".join(languages), "-".join(reversed(languages)))  # fairseq takes either
         files = {f"{name}.{pair}.{languages[0]}" for pair in pairs} if languages else {name}
-        if not any(any(folder.glob(f"{file}.*")) for file in files):
+        if not any((folder / file).exists() or any(folder.glob(f"{file}.*")) for file in files):
             raise UserError(f"there is no {min(files)}", folder, "prepare the data again")
 
 

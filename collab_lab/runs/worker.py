@@ -1,9 +1,9 @@
 """Does the runs of a sweep, each in a separate process (:mod:`collab_lab.runs.child`).
 
-``jobs`` processes run at a time; when one ends, the next starts.  Where there are too few GPUs for
-them, some share.  A failed run is reported, and the others continue.  Ctrl-C ends the processes,
-whose trainings resume; SIGKILL leaves them running, and the next sweep waits for them (they hold
-their run's lock).
+``jobs`` processes run at a time; when one ends, the next starts.  A line a minute says how far each
+is.  Where there are too few GPUs for them, some share.  A failed run is reported, and the others
+continue.  Ctrl-C ends the processes, whose trainings resume; SIGKILL leaves them running, and the
+next sweep waits for them (they hold their run's lock).
 """
 
 from __future__ import annotations
