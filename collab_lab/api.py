@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from numbers import Integral, Real
@@ -14,12 +15,15 @@ from collab_lab.conversion.kinds import TARGETS, Collaborative, GroupedQuery, La
 from collab_lab.metrics.loss import mean_bits
 from collab_lab.pricing.bits import Point
 from collab_lab.pricing.heads import head_noises, head_prices
-from collab_lab.pricing.statistics import Statistics, collect, matched
+from collab_lab.pricing.removal import removal_order
+from collab_lab.pricing.statistics import Statistics, collect, collect_all, matched
+from collab_lab.pricing.unit_statistics import UnitStatistics
 from collab_lab.pruning import choices, surgery
 from collab_lab.pruning.surgery import Retained
 from collab_lab.rise import measured_rise
 from collab_lab.trained.attentions import Attention
 from collab_lab.trained.checkpoint import Trained, samples
+from collab_lab.trained.feed_forward import FeedForward
 from fairseq_collab.attention.collaborative import QUERY_MIXINGS
 
 #: Kinds of heads that :func:`prices` tells the prices of.
@@ -37,6 +41,7 @@ class Prices(NamedTuple):
     Attributes:
         statistics: of each attention with heads; ``convert``, ``prune`` and ``advise`` take them,
             and :mod:`.pricing.stored` writes and reads them.
+        units: statistics of each feed-forward block.
         converters: by kind of heads: latent, own (a shared key, own queries), grouped-query,
             headsize (the same heads, for the bits of their cache).
         impossible: by kind, why the model cannot have such heads.
@@ -47,6 +52,7 @@ class Prices(NamedTuple):
     converters: dict[str, Converter]
     impossible: dict[str, str]
     sentences: int
+    units: dict[FeedForward, UnitStatistics]
 
     def __repr__(self) -> str:
         heads = [(price, str(a)) for a in self.statistics for price in self.heads(a)]
@@ -68,6 +74,14 @@ class Prices(NamedTuple):
         NaN if there was a single sentence.
         """
         return head_noises(attention.module, self.statistics[attention])
+
+    def narrower(self, block: FeedForward, share: float) -> float:
+        """The price of a feed-forward block that keeps a share of its units, the best of them."""
+        units = self.units[block]
+        weight, covariance = block.module.fc2.weight.detach().double(), units.ridged().covariance
+        order = removal_order(weight, covariance, units.output_fisher)
+        number = block.width - round(share * block.width)
+        return sum(rise for rise, _ in itertools.islice(order, number))
 
     def sizes(self, attention: Attention, bits: int = 0) -> dict[str, list[Point]]:
         """By kind of heads, costs and prices at up to 16 sizes, ascending to the exact one.
@@ -93,14 +107,15 @@ def prices(model: Trained, *, subset: str = "train", sentences: int = 1000) -> P
         UserError: the model has no heads, or no sentence is short enough.
     """
     batches = read(model, subset, sentences)
-    statistics = collect(model, batches)
+    statistics, units = collect_all(model, batches)
     converters, impossible = {}, {}
     for kind, target in PRICED.items():
         try:
             converters[kind] = Converter(model, target, statistics)
         except UserError as error:
             impossible[kind] = error.problem
-    return Prices(statistics, converters, impossible, sum(len(b["target"]) for b in batches))
+    number = sum(len(batch["target"]) for batch in batches)
+    return Prices(statistics, converters, impossible, number, units)
 
 
 class Converted(NamedTuple):

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from collab_lab.pricing.statistics import Statistics
     from collab_lab.trained.attentions import Attention
+    from collab_lab.shrink.shrinking import Calibration
     from collab_lab.trained.checkpoint import Trained
 
 DATA = "data folder that fairseq-preprocess wrote"
@@ -119,6 +120,15 @@ def statistics(args: Namespace, model: Trained) -> dict[Attention, Statistics] |
     from collab_lab.pricing import stored
 
     return None if args.prices is None else stored.read(args.prices, model)
+
+
+def calibration(args: Namespace, model: Trained) -> Calibration:
+    """The calibration of a model, by the statistics behind ``--prices``, if it is given."""
+    from collab_lab.pricing import stored
+    from collab_lab.shrink.shrinking import Calibration
+
+    found = None if args.prices is None else stored.read_all(args.prices, model)
+    return Calibration.of(model, args.subset, args.sentences, found)
 
 
 def add_no_refit(parser: ArgumentParser) -> None:

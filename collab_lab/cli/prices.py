@@ -26,6 +26,8 @@ CHECKED = (
     *(("own", 0.625, "none"), ("grouped-query", 0.5, "none")),
     *(("headsize", 1.0, "8"), ("headsize", 1.0, "4")),
 )
+#: Shares of a feed-forward block's units that have a price.
+NARROWER = (0.75, 0.5, 0.25)
 #: Kinds of heads in ``prices.json``, and the titles of their columns.
 KINDS = {
     "latent": "latent r/4",
@@ -87,6 +89,15 @@ def main(argv: Sequence[str]) -> int:
         "sentences": priced.sentences,
         "seconds": round(time.perf_counter() - began, 1),
         "attentions": attentions,
+        "feed_forward": [
+            {
+                "side": block.side,
+                "layer": block.layer,
+                "units": block.width,
+                "prices": {f"{share:g}": priced.narrower(block, share) for share in NARROWER},
+            }
+            for block in priced.units
+        ],
         "checks": [],
         "warnings": [],
     }
@@ -95,7 +106,7 @@ def main(argv: Sequence[str]) -> int:
         content |= checks(model, priced, valid, read)
         losses = ((c["change"], c["price"], c["measured"]) for c in content["checks"])
         content["warnings"] = options.loss_warnings(args, losses)
-    stored.write(priced.statistics, model, args.out)
+    stored.write(priced.statistics, priced.units, model, args.out)
     write_json(args.out / NUMBERS, content)
     printed = summary(content)
     write_atomic(args.out / PAGE, f"# Prices of {args.checkpoint.name}\n\n{printed}\n")
@@ -161,6 +172,16 @@ def summary(content: Mapping[str, Any]) -> str:
         "from two halves of the sentences):\n",
         grid([*titles, *rounded, "cheapest head", "most expensive head"], rows),
     ]
+    blocks = [
+        [
+            f"{one['side']} {one['layer']}",
+            one["units"],
+            *(num(p, ".4f") for p in one["prices"].values()),
+        ]
+        for one in content["feed_forward"]
+    ]
+    titles = ["feed-forward block", "units", *(f"{share:.0%} of them" for share in NARROWER)]
+    lines += ["", grid(titles, blocks)]
     if content["checks"]:
         checks = [
             [one["change"], num(one["price"], ".4f"), num(one["measured"], ".4f")]

@@ -50,6 +50,7 @@ def build_parser() -> argparse.ArgumentParser:
         "are, rounded); default: both, the cheapest is taken",
     )  # fmt: skip
     options.add_pass(parser, check="measure the validation loss before and after")
+    options.add_prices(parser)
     return parser
 
 
@@ -74,8 +75,7 @@ def main(argv: Sequence[str]) -> int:
         **{name: getattr(args, name) for name in targets},
         only=args.only.split(",") if args.only else None,
         **kinds_of(args),
-        subset=args.subset,
-        sentences=args.sentences,
+        calibration=options.calibration(args, model),
     )
     checked = validation(result.model, result.plan.price)
     smaller = result.model.with_plan(result.plan.to_json())
@@ -112,13 +112,13 @@ def front(args: argparse.Namespace) -> int:
     from collab_common.errors import UserError
     from collab_lab import validation_loss
     from collab_lab.shrink.plan import propose
-    from collab_lab.shrink.shrinking import FRONT, Calibration, chosen_cuts, made
+    from collab_lab.shrink.shrinking import FRONT, chosen_cuts, made
     from collab_lab.trained.checkpoint import samples
 
     model: Trained = options.model(args)
     valid = samples(model, "valid") if args.check else []
     before = validation_loss(model, valid) if valid else 0.0
-    found = Calibration.of(model, args.subset, args.sentences)
+    found = options.calibration(args, model)
     rows = []
     for shares in FRONT:
         cuts, row = chosen_cuts(shares, None, None), [shares.get("cache"), shares.get("parameters")]

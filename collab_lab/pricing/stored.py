@@ -12,28 +12,46 @@ from dataclasses import fields
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from collab_common.errors import UserError
 from collab_lab.pricing import STATISTICS
 from collab_lab.pricing.statistics import Statistics, own_bits
+from collab_lab.pricing.unit_statistics import UnitStatistics
 from collab_lab.trained.attentions import Attention, attentions
 from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.feed_forward import FeedForward, feed_forwards
 from fairseq_compat import checkpoints
 
 
-def write(statistics: Mapping[Attention, Statistics], trained: Trained, folder: Path) -> None:
+def write(
+    statistics: Mapping[Attention, Statistics],
+    units: Mapping[FeedForward, UnitStatistics],
+    trained: Trained,
+    folder: Path,
+) -> None:
     """Write the statistics of a model, atomically."""
-    tensors = {
-        attention.name: {name: value.float().cpu() for name, value in vars(of_it).items()}
-        for attention, of_it in statistics.items()
+    content = {
+        "model": hash_of(trained.model),
+        "statistics": {a.name: _single(of_it) for a, of_it in statistics.items()},
+        "units": {block.name: _single(of_it) for block, of_it in units.items()},
     }
-    content = {"model": hash_of(trained.model), "statistics": tensors}
     checkpoints.save(content, folder / STATISTICS)
 
 
+def _single(statistics: Statistics | UnitStatistics) -> dict[str, Tensor]:
+    return {name: value.float().cpu() for name, value in vars(statistics).items()}
+
+
 def read(folder: str | Path, trained: Trained) -> dict[Attention, Statistics]:
-    """The statistics of a model that :func:`write` wrote.
+    """The statistics of a model's attentions that :func:`write` wrote: see :func:`read_all`."""
+    return read_all(folder, trained)[0]
+
+
+def read_all(
+    folder: str | Path, trained: Trained
+) -> tuple[dict[Attention, Statistics], dict[FeedForward, UnitStatistics]]:
+    """The statistics of a model's attentions and feed-forward blocks that :func:`write` wrote.
 
     Raises:
         UserError: there are none, the file is damaged, or they are of another model.
@@ -41,22 +59,28 @@ def read(folder: str | Path, trained: Trained) -> dict[Attention, Statistics]:
     path, todo = Path(folder) / STATISTICS, "give a folder that fairseq-collab prices wrote"
     if not path.is_file():
         raise UserError("file not found", path, todo)
-    names = {field.name for field in fields(Statistics)}
     try:
         content = torch.load(path, map_location=trained.device, weights_only=True)
-        of_model, tensors = content["model"], content["statistics"]
-        if any({*of_it} != names for of_it in tensors.values()):
-            raise ValueError("other statistics")
+        of_model, tensors, units = (content[name] for name in ("model", "statistics", "units"))
+        for kind, every in ((Statistics, tensors), (UnitStatistics, units)):
+            names = {field.name for field in fields(kind)}
+            if any({*of_it} != names for of_it in every.values()):
+                raise ValueError("other statistics")
     except Exception as error:  # of a damaged file: no narrower type
         raise UserError("holds no statistics", path, "run fairseq-collab prices again") from error
     if of_model != hash_of(trained.model):
         problem = f"the statistics are of another model than {trained.path}"
         raise UserError(problem, path, "run fairseq-collab prices for it")
-    every = {attention.name: attention for attention in attentions(trained.model)}
-    return {
-        every[name]: Statistics(**{key: value.double() for key, value in of_it.items()})
-        for name, of_it in tensors.items()
-    }
+    ours = {attention.name: attention for attention in attentions(trained.model)}
+    blocks = {block.name: block for block in feed_forwards(trained.model)}
+    return (
+        {ours[name]: Statistics(**_double(of_it)) for name, of_it in tensors.items()},
+        {blocks[name]: UnitStatistics(**_double(of_it)) for name, of_it in units.items()},
+    )
+
+
+def _double(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value.double() for name, value in tensors.items()}
 
 
 def hash_of(model: nn.Module) -> str:

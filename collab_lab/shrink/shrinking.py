@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import Any, NamedTuple
 
 from collab_common.errors import UserError
 from collab_common.progress import bar
+from collab_lab.api import check_model, read
 from collab_lab.metrics.loss import mean_bits
 from collab_lab.pricing.statistics import Statistics, collect_all
 from collab_lab.pricing.unit_statistics import UnitStatistics
 from collab_lab.pruning.choices import without_gates
 from collab_lab.shrink.plan import CUTS, KINDS, RESOURCES, Plan, costs, propose, whole_costs
 from collab_lab.trained.attentions import Attention
-from collab_lab.trained.checkpoint import Trained, samples
+from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import FeedForward
 
 #: What a budget cuts, unless ``only`` says it.
@@ -60,10 +62,21 @@ class Calibration(NamedTuple):
     bits: float
 
     @classmethod
-    def of(cls, model: Trained, subset: str = "train", sentences: int = 1000) -> Calibration:
-        """Read the sentences, spread evenly over the subset."""
-        batches = samples(model, subset, sentences)
-        return cls(batches, *collect_all(model, batches), mean_bits(model.model, batches))
+    def of(
+        cls,
+        model: Trained,
+        subset: str = "train",
+        sentences: int = 1000,
+        statistics: tuple[Any, Any] | None = None,
+    ) -> Calibration:
+        """Read the sentences, spread evenly over the subset.
+
+        Args:
+            statistics: of the model's attentions and blocks, in place of a pass for prices.
+        """
+        batches = read(model, subset, sentences)
+        found = collect_all(model, batches) if statistics is None else statistics
+        return cls(batches, *found, mean_bits(model.model, batches))
 
 
 def shrink(
@@ -100,12 +113,13 @@ def shrink(
     Raises:
         UserError: no plan meets the targets, or an argument is out of range or has no effect.
     """
+    check_model(model)
     given = {"cache": cache, "parameters": parameters, "heads": heads}
     shares = {name: share for name, share in given.items() if share is not None}
     cuts = chosen_cuts(shares, lose, only)
     check(shares, lose, kinds, cuts)
     model = without_gates(model)
-    valid = None if lose is None else samples(model, "valid")  # a missing set fails at once
+    valid = None if lose is None else read(model, "valid", None)  # a missing set fails at once
     found = calibration or Calibration.of(model, subset, sentences)
     if valid is None:
         return made(model, found, shares, cuts, kinds)
@@ -122,7 +136,7 @@ def chosen_cuts(
         asked |= {*CUT_BY["parameters"]}
     if only is not None:
         if unknown := sorted({*only} - {*CUTS}):
-            raise UserError(f"{unknown[0]!r} is none of {', '.join(CUTS)}", "only")
+            raise UserError(f"{unknown[0]!r} is none of {', '.join(CUTS)}", "`only`")
         asked = {*only}
     return tuple(cut for cut in CUTS if cut in asked)
 
@@ -134,16 +148,18 @@ def check(
     if not shares and lose is None:
         raise UserError(f"no target: give one of {', '.join(RESOURCES)}, or lose")
     for name, share in shares.items():
-        if not 0 <= share <= 1:
-            raise UserError(f"must be a share from 0 to 1, not {share!r}", name)
-    if lose is not None and not lose > 0:
-        raise UserError(f"must be a number of bits above 0, not {lose!r}", "lose")
+        if isinstance(share, bool) or not isinstance(share, Real) or not 0 <= share <= 1:
+            raise UserError(f"must be a number from 0 to 1, not {share!r}", f"`{name}`")
+    if lose is not None and not (isinstance(lose, Real) and lose > 0):
+        raise UserError(f"must be a number of bits above 0, not {lose!r}", "`lose`")
     if unknown := sorted({*kinds} - {*KINDS}):
-        raise UserError(f"{unknown[0]!r} is none of {', '.join(KINDS)}", "kinds")
+        raise UserError(f"{unknown[0]!r} is none of {', '.join(KINDS)}", "`kinds`")
     helps = {"cache": {"cache", "heads"}, "parameters": {"heads", "units"}, "heads": {"heads"}}
     for name in shares:
         if not helps[name] & {*cuts}:
-            raise UserError(f"nothing that may be cut ({', '.join(cuts)}) makes it smaller", name)
+            raise UserError(
+                f"nothing that may be cut ({', '.join(cuts)}) makes it smaller", f"`{name}`"
+            )
 
 
 def made(
@@ -172,7 +188,7 @@ def least(
 ) -> Shrunk:
     """The smallest of :data:`MEASURED` models, by bisection, that loses at most ``lose`` bits."""
     if resource in shares:
-        raise UserError(f"is what lose makes smallest: leave {resource} out", resource)
+        raise UserError(f"is what lose makes smallest: leave `{resource}` out", f"`{resource}`")
     before, low, high = mean_bits(model.model, valid), 0.0, 1.0
     best: Shrunk | None = None
     for _ in bar("models", list(range(MEASURED))):

@@ -321,3 +321,34 @@ def test_other_stock_models(
     assert cli.main(["heads", *arguments]) == 1
     assert said in capsys.readouterr().err
     assert not out.exists()
+
+
+# ---- shrink --------------------------------------------------------------------------------------
+
+
+def test_a_model_shrinks_translates_and_trains_on(
+    stock: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Heads, units and the cache in one command; prices of ``prices`` serve; the front is printed."""
+    out, folder = tmp_path / "small.pt", tmp_path / "prices"
+    read = [str(stock), str(data), "--sentences=50", "--cpu"]
+    assert main(["prices", *read, "--out", str(folder)]) == 0
+    assert "feed-forward block" in capsys.readouterr().out
+    targets = ["--cache=0.25", "--parameters=0.7", "--check", "--prices", str(folder)]
+    assert main(["shrink", *read, *targets, "--out", str(out)]) == 0
+    report = capsys.readouterr().out
+    assert "units" in report
+    assert re.search(r"price: \d\.\d{4} .* calibration", report)
+    assert "validation loss" in report
+    small = open_model(out, data)
+    assert small.arch == "transformer_latent"
+    assert translations(out, data)
+    train = shlex.split(report.splitlines()[-1])
+    assert train[0] == "fairseq-train"
+    succeed(*train, *SHORT, "--save-dir", tmp_path / "tuned", "--cpu")
+    assert main(["shrink", *read, "--prices", str(folder)]) == 0
+    rows = capsys.readouterr().out.splitlines()
+    assert len(rows) > 5
+    with pytest.raises(SystemExit):
+        main(["shrink", *read, "--cache=0.5"])
+    assert "needs --out" in capsys.readouterr().err

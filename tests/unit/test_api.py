@@ -309,6 +309,7 @@ def test_statistics_are_stored_with_prices(
         "prune C --remove-share=0.3",
         "reparametrize C --to=latent --cache=0.2",
         "advise C --want cache=0.9 --max-loss=9",
+        "shrink C --parameters=0.9",
     ):
         name, _, *more = words.split()
         out = ["--prices", str(folder), "--out", str(tmp_path / f"{name}.pt")]

@@ -38,6 +38,7 @@ ROOMS = {
         "conversion",
         "rise",
         "api",
+        "shrink",
         "export",
         "hugging_face",
         "runs",

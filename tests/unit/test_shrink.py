@@ -153,7 +153,7 @@ def test_the_smallest_model_that_loses_little(model: Trained, found: Calibration
         ({"parameters": 0.5, "only": ["bits"]}, "only"),
         ({"cache": 0.5, "kinds": ["none"]}, "kinds"),
         ({"heads": 0.0}, "the least is"),
-        ({"lose": 0.1, "parameters": 0.5}, "leave parameters out"),
+        ({"lose": 0.1, "parameters": 0.5}, "leave `parameters` out"),
     ],
 )
 def test_targets_that_make_no_sense(
