@@ -111,8 +111,12 @@ def check_generation() -> None:
 
 
 def skip_overlong_lines() -> None:
-    """fairseq-interactive ends at a line that is longer than the model's limit or --max-tokens."""
+    """fairseq-interactive ends at a line that is longer than the model's limit or --max-tokens.
+
+    Other commands, whose text is whole, end in one line.
+    """
     from fairseq import utils
+    from fairseq.data import data_utils
     from fairseq.tasks import FairseqTask
 
     @wrap(FairseqTask, "get_interactive_tokens_and_lengths")
@@ -150,3 +154,14 @@ def skip_overlong_lines() -> None:
                 raise
             problem = re.sub(r"np\.\w+\((\d+)\)", r"\1", str(error).partition(", skip")[0])
             raise UserError(problem, todo=_SKIP) from None
+
+    @wrap(data_utils, "batch_by_size")
+    def batch_by_size(original: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return original(*args, **kwargs)
+        except AssertionError as error:
+            if "max_tokens" not in str(error):
+                raise
+            raise UserError(
+                "a sentence is longer", "--max-tokens", "give a larger number"
+            ) from None

@@ -9,12 +9,14 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import toy
 import toy_checkpoints
 from commands import refuse, succeed
 from fairseq import utils
+from fairseq.data import data_utils
 from fairseq.modules import MultiheadAttention, multihead_attention
 from fairseq.ngram_repeat_block import NGramRepeatBlock
 from fairseq.search import LexicallyConstrainedBeamSearch
@@ -140,6 +142,14 @@ def test_constraints_without_a_search_for_them_and_the_reverse() -> None:
         generator.generate([], sample)
 
 
+def test_sentences_above_max_tokens() -> None:
+    sizes = {"num_tokens_vec": np.array([3, 9, 2]), "max_tokens": 4}
+    with refusing("--max-tokens"):
+        data_utils.batch_by_size(np.arange(3), None, **sizes)
+    batches = data_utils.batch_by_size(np.arange(3), None, **{**sizes, "max_tokens": 18})
+    assert [batch.tolist() for batch in map(np.asarray, batches)] == [[0, 1], [2]]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "options", "word"),
@@ -164,12 +174,8 @@ def test_one_line_for_a_package_that_trains(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "options", [[], ["--buffer-size=9", "--max-tokens=20"], ["--max-tokens=4"]]
-)
-def test_overlong_lines_are_named_and_others_translated(
-    options: list[str], checkpoint: Path
-) -> None:
+@pytest.mark.parametrize("options", ["", "--buffer-size=9 --max-tokens=20", "--max-tokens=4"])
+def test_overlong_lines_are_named_and_others_translated(options: str, checkpoint: Path) -> None:
     short, too_long = "w1 w2", " ".join(["w3"] * 6)
     text = "\n".join([short, too_long, short, too_long, ""])
     words = ["fairseq-interactive", COPY, "--path", checkpoint, *TASK, *options.split()]
