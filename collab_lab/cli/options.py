@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     import torch
 
     from collab_lab.pricing.statistics import Statistics
-    from collab_lab.trained.attentions import Attention
     from collab_lab.shrink.shrinking import Calibration
+    from collab_lab.trained.attentions import Attention
     from collab_lab.trained.checkpoint import Trained
 
 DATA = "data folder that fairseq-preprocess wrote"

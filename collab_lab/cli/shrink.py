@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collab_common.command import share
@@ -25,7 +26,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--out small.pt",
     )
     options.add_model(parser)
-    parser.add_argument("--out", type=options.Path, metavar="FILE", help="checkpoint to write")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="checkpoint to write")
     options.add_force(parser)
     targets = parser.add_argument_group("targets, of which all must hold")
     targets.add_argument(
@@ -49,6 +50,11 @@ def build_parser() -> argparse.ArgumentParser:
         "--kinds", metavar="KIND,...", help="heads for a smaller cache: latent, headsize (as they "
         "are, rounded); default: both, the cheapest is taken",
     )  # fmt: skip
+    parser.add_argument(
+        "--for", dest="engine", choices=("fairseq", "ct2"), default="fairseq",
+        help="engine that runs the model; ct2: what CTranslate2 keeps: equally many heads on each "
+        "side, feed-forward widths in multiples of 64",
+    )  # fmt: skip
     options.add_pass(parser, check="measure the validation loss before and after")
     options.add_prices(parser)
     return parser
@@ -59,7 +65,7 @@ def main(argv: Sequence[str]) -> int:
     args = parser.parse_intermixed_args(argv)
     targets = ("cache", "parameters", "heads", "lose")
     if args.out is None:
-        options.reject(parser, args, (*targets, "only", "force"), "needs --out")
+        options.reject(parser, args, (*targets, "only", "force", "engine"), "needs --out")
         return front(args)
     options.check_model_out(args)
     model = options.model(args)
@@ -75,6 +81,7 @@ def main(argv: Sequence[str]) -> int:
         **{name: getattr(args, name) for name in targets},
         only=args.only.split(",") if args.only else None,
         **kinds_of(args),
+        engine=args.engine,
         calibration=options.calibration(args, model),
     )
     checked = validation(result.model, result.plan.price)

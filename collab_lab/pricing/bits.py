@@ -32,6 +32,8 @@ from fairseq_collab.attention.rounding import cached_bits, rounded
 from fairseq_collab.attention.scores import for_each_head
 
 K = TypeVar("K")
+#: Something with a price, and costs.
+P = TypeVar("P", bound=Any)
 
 
 class TrainedAttention:
@@ -177,9 +179,7 @@ def point(
     return Point(size, 0 if attention.type == "encoder" else cache, parameters, price, bits)
 
 
-def cheapest(
-    curves: Mapping[K, Sequence[Point]], budgets: Mapping[str, int]
-) -> dict[K, Point] | None:
+def cheapest(curves: Mapping[K, Sequence[P]], budgets: Mapping[str, int]) -> dict[K, P] | None:
     """One point of each curve, of least total price, with all sums of costs within their budgets.
 
     ``budgets`` are of cache or parameters.  None if no choice is within them.  A

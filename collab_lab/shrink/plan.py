@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
 
 from torch import nn
@@ -37,6 +38,7 @@ from collab_lab.rise import measured_rise
 from collab_lab.shrink.choices import (
     MULTIPLE,
     Choice,
+    Removals,
     Site,
     attention_choices,
     curve,
@@ -53,6 +55,8 @@ from fairseq_collab.models.layers import is_copy
 RESOURCES = ("cache", "parameters", "heads")
 #: What a plan may cut.
 CUTS = ("heads", "units", "cache")
+#: The engine that a model is for, and the multiples of its feed-forward widths.
+ENGINES = {"fairseq": MULTIPLE, "ct2": 64}
 #: Kinds of heads for a smaller cache: latents of any width, or heads as they are; both in any bits.
 KINDS = {"latent": Latent, "headsize": Narrower}
 
@@ -182,7 +186,7 @@ def propose(
     *,
     cuts: Iterable[str] = CUTS,
     kinds: Iterable[str] = tuple(KINDS),
-    multiple: int = MULTIPLE,
+    engine: str = "fairseq",
 ) -> Plan:
     """The plan of least price that leaves at most these shares of the model's costs.
 
@@ -190,7 +194,8 @@ def propose(
         shares: of cache, parameters, heads: see :func:`whole_costs`.
         cuts: what may be cut: heads, units, cache.
         kinds: of heads, for a smaller cache.
-        multiple: widths of feed-forward blocks are multiples of it.
+        engine: of :data:`ENGINES`; CTranslate2 keeps no latents and no rounding, and one number of
+            heads for the encoder, another for the decoder.
 
     Raises:
         UserError: no plan is within the budgets.
@@ -198,8 +203,8 @@ def propose(
     candidates, reasons = list[Plan](), list[str]()
     for kind in kinds if "cache" in cuts else ("headsize",):
         try:
-            found = Programme(trained, statistics, units, kind, tuple(cuts), multiple)
-            candidates.append(found.solve(shares))
+            found = Programme(trained, statistics, units, kind, tuple(cuts), ENGINES[engine])
+            candidates.append(found.solve_even(shares) if engine == "ct2" else found.solve(shares))
         except UserError as error:
             reasons.append(f"{kind}: {'; '.join(filter(None, (error.problem, error.todo)))}")
     if not candidates:
@@ -225,7 +230,9 @@ class Programme:
         unrounded = totals(self.trained.model, rounded=False)["cache"]
         self.costs = costs(self.trained) | {"cache": unrounded}
         own = {a: a for a in attentions(self.trained.model) if a.module.num_heads}
-        self.removals = {site: removals_of(site, of_it) for site, of_it in statistics.items()}
+        self.removals: dict[Site, Removals] = {
+            a: removals_of(a, of_it) for a, of_it in statistics.items()
+        }
         converter = None
         if "cache" in cuts:
             converter = Converter(self.trained, KINDS[kind](), statistics)
@@ -250,6 +257,29 @@ class Programme:
             return [point._replace(size=0) for point in points]
         return points
 
+    def solve_even(self, shares: Mapping[str, float]) -> Plan:
+        """The cheapest plan with one number of heads in the encoder, and one in the decoder."""
+        plans, every, problem = list[Plan](), self.choices, UserError("no heads")
+        sides = [
+            {c.number for a, of in every.items() if is_side(a) for c in of}
+            for is_side in (_is_encoder, _is_decoder)
+        ]
+        for numbers in product(*(sorted(side - {0}) or [0] for side in sides)):
+            self.choices = {
+                site: [c for c in of if c.number in numbers[_is_decoder(site) :][:1]]
+                if isinstance(site, Attention)
+                else of
+                for site, of in every.items()
+            }
+            try:
+                plans.append(self.solve(shares))
+            except UserError as error:
+                problem = error
+        self.choices = every
+        if not plans:
+            raise problem
+        return min(plans, key=lambda plan: plan.price)
+
     def solve(self, shares: Mapping[str, float]) -> Plan:
         """The cheapest plan within the budgets; UserError if there is none."""
         if unknown := sorted({*shares} - {*RESOURCES}):
@@ -258,7 +288,7 @@ class Programme:
             name: int(share * self.whole[name]) - self._fixed(name)
             for name, share in shares.items()
         }
-        chosen = cheapest(self.choices, budgets)  # type: ignore[type-var]
+        chosen = cheapest(self.choices, budgets)
         if chosen is None:
             least = {name: self._least(name) for name in shares}
             raise UserError(f"cannot have {spelled(shares)}", todo=f"the least is {spelled(least)}")
@@ -292,6 +322,14 @@ class Programme:
             if choice.bits:
                 bits[site] = choice.bits
         return Plan(self.kind, retained, units, sizes, bits, prices)
+
+
+def _is_encoder(site: Site) -> bool:
+    return isinstance(site, Attention) and site.type == "encoder"
+
+
+def _is_decoder(site: Site) -> bool:
+    return isinstance(site, Attention) and site.type != "encoder"
 
 
 def describe(plan: Plan, trained: Trained) -> list[list[Any]]:

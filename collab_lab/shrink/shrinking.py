@@ -13,7 +13,16 @@ from collab_lab.metrics.loss import mean_bits
 from collab_lab.pricing.statistics import Statistics, collect_all
 from collab_lab.pricing.unit_statistics import UnitStatistics
 from collab_lab.pruning.choices import without_gates
-from collab_lab.shrink.plan import CUTS, KINDS, RESOURCES, Plan, costs, propose, whole_costs
+from collab_lab.shrink.plan import (
+    CUTS,
+    ENGINES,
+    KINDS,
+    RESOURCES,
+    Plan,
+    costs,
+    propose,
+    whole_costs,
+)
 from collab_lab.trained.attentions import Attention
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import FeedForward
@@ -76,7 +85,8 @@ class Calibration(NamedTuple):
         """
         batches = read(model, subset, sentences)
         found = collect_all(model, batches) if statistics is None else statistics
-        return cls(batches, *found, mean_bits(model.model, batches))
+        of_attentions, of_units = found
+        return cls(batches, of_attentions, of_units, mean_bits(model.model, batches))
 
 
 def shrink(
@@ -88,6 +98,7 @@ def shrink(
     lose: float | None = None,
     only: Sequence[str] | None = None,
     kinds: Sequence[str] = tuple(KINDS),
+    engine: str = "fairseq",
     subset: str = "train",
     sentences: int = 1000,
     calibration: Calibration | None = None,
@@ -107,6 +118,8 @@ def shrink(
         only: what may be cut: heads, units, cache; default: heads and units for ``parameters`` and
             ``lose``, heads for ``heads``, the cache for ``cache``.
         kinds: of heads for a smaller cache: latent, headsize (as they are, rounded).
+        engine: that the model is for: fairseq, or ct2 for CTranslate2, where equally many heads
+            stay on each side, and the cache is cut by heads alone.
         subset, sentences: set, and number of sentences, for prices and the refit.
         calibration: of this model, in place of a pass.
 
@@ -117,14 +130,18 @@ def shrink(
     given = {"cache": cache, "parameters": parameters, "heads": heads}
     shares = {name: share for name, share in given.items() if share is not None}
     cuts = chosen_cuts(shares, lose, only)
+    if engine not in ENGINES:
+        raise UserError(f"{engine!r} is none of {', '.join(ENGINES)}", "`engine`")
+    if engine == "ct2":
+        cuts = ct2_cuts(cuts, only)
     check(shares, lose, kinds, cuts)
     model = without_gates(model)
     valid = None if lose is None else read(model, "valid", None)  # a missing set fails at once
     found = calibration or Calibration.of(model, subset, sentences)
     if valid is None:
-        return made(model, found, shares, cuts, kinds)
+        return made(model, found, shares, cuts, kinds, engine)
     resource = "cache" if cuts == ("cache",) else "parameters"
-    return least(model, found, shares, resource, cuts, kinds, lose or 0.0, valid)
+    return least(model, found, shares, resource, (cuts, kinds, engine), lose or 0.0, valid)
 
 
 def chosen_cuts(
@@ -139,6 +156,14 @@ def chosen_cuts(
             raise UserError(f"{unknown[0]!r} is none of {', '.join(CUTS)}", "`only`")
         asked = {*only}
     return tuple(cut for cut in CUTS if cut in asked)
+
+
+def ct2_cuts(cuts: Sequence[str], only: Sequence[str] | None) -> tuple[str, ...]:
+    """What may be cut for CTranslate2: heads in place of the cache; UserError if only that is."""
+    if only is not None and "cache" in only:
+        problem = "CTranslate2 expands latents, and rounds no cache: cut heads"
+        raise UserError(problem, "`only`", "leave `cache` out of it, or convert to grouped query")
+    return tuple(cut for cut in CUTS if cut in cuts or (cut == "heads" and "cache" in cuts))[:2]
 
 
 def check(
@@ -157,9 +182,8 @@ def check(
     helps = {"cache": {"cache", "heads"}, "parameters": {"heads", "units"}, "heads": {"heads"}}
     for name in shares:
         if not helps[name] & {*cuts}:
-            raise UserError(
-                f"nothing that may be cut ({', '.join(cuts)}) makes it smaller", f"`{name}`"
-            )
+            problem = f"nothing that may be cut ({', '.join(cuts)}) makes it smaller"
+            raise UserError(problem, f"`{name}`")
 
 
 def made(
@@ -167,10 +191,12 @@ def made(
     found: Calibration,
     shares: Mapping[str, float],
     cuts: Sequence[str],
-    kinds: Sequence[str],
+    kinds: Sequence[str] = tuple(KINDS),
+    engine: str = "fairseq",
 ) -> Shrunk:
     """The cheapest plan, applied."""
-    plan = propose(model, found.attentions, found.units, shares, cuts=cuts, kinds=kinds)
+    choices = {"cuts": cuts, "kinds": kinds, "engine": engine}
+    plan = propose(model, found.attentions, found.units, shares, **choices)
     smaller, plan, rise = plan.apply(model, found.attentions, found.batches, found.bits)
     whole, now = whole_costs(model), costs(smaller)
     return Shrunk(smaller, plan, rise, {name: now[name] / whole[name] for name in whole})
@@ -181,8 +207,7 @@ def least(
     found: Calibration,
     shares: Mapping[str, float],
     resource: str,
-    cuts: Sequence[str],
-    kinds: Sequence[str],
+    choices: tuple[Sequence[str], Sequence[str], str],
     lose: float,
     valid: Sequence[Mapping[str, Any]],
 ) -> Shrunk:
@@ -194,7 +219,7 @@ def least(
     for _ in bar("models", list(range(MEASURED))):
         share = (low + high) / 2
         try:
-            result = made(model, found, {**shares, resource: share}, cuts, kinds)
+            result = made(model, found, {**shares, resource: share}, *choices)
         except UserError:  # no plan is so small
             low = share
             continue

@@ -329,7 +329,7 @@ def test_other_stock_models(
 def test_a_model_shrinks_translates_and_trains_on(
     stock: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Heads, units and the cache in one command; prices of ``prices`` serve; the front is printed."""
+    """Heads, units and the cache in one command, by prices of ``prices``; plans of many sizes."""
     out, folder = tmp_path / "small.pt", tmp_path / "prices"
     read = [str(stock), str(data), "--sentences=50", "--cpu"]
     assert main(["prices", *read, "--out", str(folder)]) == 0

@@ -113,6 +113,21 @@ def test_plans_meet_their_targets(
     assert len(repr(result).splitlines()) == 2
 
 
+@pytest.mark.parametrize("shares", [{"parameters": 0.6}, {"heads": 0.5}, {"cache": 0.5}])
+def test_a_model_for_ctranslate2(
+    model: Trained, found: Calibration, shares: dict[str, float]
+) -> None:
+    """Equally many heads on each side, no latents, no rounding; the free choice costs less."""
+    result = shrink(model, **shares, engine="ct2", calibration=found)
+    heads = result.model.heads
+    assert len({*heads["encoder"]}) == 1 == len({*heads["decoder"], *heads["cross"]})
+    assert not result.plan.sizes
+    assert not result.plan.bits
+    assert all(result.shares[name] <= share for name, share in shares.items())
+    only = ["heads", "units"] if "parameters" in shares else ["heads"]
+    assert shrink(model, **shares, only=only, calibration=found).plan.price <= result.plan.price
+
+
 def test_a_shrunk_model_is_saved_and_shrunk_again(
     model: Trained, found: Calibration, tmp_path: Path
 ) -> None:
@@ -152,6 +167,8 @@ def test_the_smallest_model_that_loses_little(model: Trained, found: Calibration
         ({"cache": 0.5, "only": ["units"]}, "cache"),
         ({"parameters": 0.5, "only": ["bits"]}, "only"),
         ({"cache": 0.5, "kinds": ["none"]}, "kinds"),
+        ({"cache": 0.5, "engine": "none"}, "engine"),
+        ({"cache": 0.5, "engine": "ct2", "only": ["cache"]}, "grouped query"),
         ({"heads": 0.0}, "the least is"),
         ({"lose": 0.1, "parameters": 0.5}, "leave `parameters` out"),
     ],
