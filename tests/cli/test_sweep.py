@@ -47,7 +47,7 @@ hydra:
 """
 RUNS = ("key_dim-8", "key_dim-16")
 #: What may differ between two sweeps of the same configuration.
-CIRCUMSTANCES = ("command", "commit", "date")
+CIRCUMSTANCES = ("command", "commit", "date", "train_seconds", "translate_seconds")
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +95,12 @@ def test_scores_are_complete(finished: Path) -> None:
     assert (found["method"], found["overrides"]) == ("small", {"model.key_dim": "8"})
     assert (found["key_dim"], found["heads"], found["seed"], found["epochs"]) == (8, 2, 1, 3)
     assert found["averaged"] == ["checkpoint2.pt", "checkpoint3.pt"]
+    assert found["checkpoint_rule"] == "mean of last epochs"
+    assert found["generation"] == {"beam": 2, "max_len_a": 0.0, "max_len_b": 10}, "as it says"
+    assert (found["train_jobs"], found["translate_jobs"], found["train_threads"]) == (1, 1, 1)
+    record = json.loads((finished / "key_dim-8" / "score.json").read_text())
+    assert record["train_seconds"] >= 0
+    assert record["translate_seconds"] > 0
     assert (found["beam"], found["sentences"]) == (2, 50)
     assert found["generation"].items() >= {"beam": 2, "max_len_b": 10}.items()
     assert found["reference"] == "raw/test.de", "in the data folder, wherever that is"
