@@ -173,7 +173,7 @@ def test_an_answer_and_other_targets_in_its_folder(
     assert totals(answer.model)["cache"] <= 0.6 * cache
     # The numbers of sentences that there were, not those that were asked for.
     valid = (data.parent / "text" / "valid.en").read_text().count("\n")
-    read = f"Predicted on 12 sentences of train, measured on {valid} of valid."
+    read = f"Predicted on 12 sentences of train, measured on the calibration text and on {valid} of valid."
     assert read in (out / "cache-0.6.md").read_text()
     # Nothing of the first target is lost, neither by a second one nor by the same again.
     before = {path: path.read_bytes() for path in out.iterdir()}
