@@ -163,7 +163,8 @@ def ct2_cuts(cuts: Sequence[str], only: Sequence[str] | None) -> tuple[str, ...]
     if only is not None and "cache" in only:
         problem = "CTranslate2 expands latents, and rounds no cache: cut heads"
         raise UserError(problem, "`only`", "leave `cache` out of it, or convert to grouped query")
-    return tuple(cut for cut in CUTS if cut in cuts or (cut == "heads" and "cache" in cuts))[:2]
+    asked = {"heads" if cut == "cache" else cut for cut in cuts}
+    return tuple(cut for cut in CUTS if cut in asked)
 
 
 def check(
