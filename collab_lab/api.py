@@ -16,7 +16,7 @@ from collab_lab.pricing.heads import head_prices
 from collab_lab.pricing.statistics import Statistics, collect, matched
 from collab_lab.pruning import choices, surgery
 from collab_lab.pruning.surgery import Retained
-from collab_lab.refit import refit
+from collab_lab.rise import measured_rise
 from collab_lab.trained.attentions import Attention
 from collab_lab.trained.checkpoint import Trained, samples
 from fairseq_collab.attention.collaborative import QUERY_MIXINGS
@@ -89,12 +89,14 @@ class Converted(NamedTuple):
 
     Attributes:
         bits: of the numbers in its KV cache, where these are rounded.
+        rise: of the loss on the calibration sentences, measured, in bits per target token.
     """
 
     model: Trained
     sizes: dict[Attention, int]
     prices: dict[Attention, float]
     bits: dict[Attention, int]
+    rise: float
 
     @property
     def price(self) -> float:
@@ -111,6 +113,7 @@ def convert(
     cache: float | None = None,
     query_mixing: str | None = None,
     cache_bits: str | int | None = "auto",
+    refit: bool = True,
     statistics: Mapping[Attention, Statistics] | None = None,
     subset: str = "train",
     sentences: int = 1000,
@@ -131,10 +134,12 @@ def convert(
             for each cache (``"4,8"``: decoder layers, then cross-attention; 0 for no rounding).
             ``auto`` chooses them for each attention where a share of the cache is given, and else
             leaves them.
+        refit: whether to fit the new heads' outputs (:mod:`.refit`), where that lowers the loss on
+            the calibration sentences.
         statistics: of :func:`prices` of this model, which may have been opened again; default: a
             pass over the sentences.
-        subset, sentences: set, and number of them evenly spread over it, for prices and the fit of
-            the new heads' outputs (:mod:`.refit`).
+        subset, sentences: calibration sentences, for prices, the refit and the measured rise: set,
+            and number of them evenly spread over it.
 
     Raises:
         UserError: the model has no counterpart, a size or share is out of range, the statistics
@@ -173,8 +178,8 @@ def convert(
     elif bits is None:
         bits = converter.own_bits
     result, prices_of = converter.convert(sizes, bits)
-    refit(result, model, batches)
-    return Converted(result, sizes, prices_of, bits)
+    rise = measured_rise(result, model, batches, sum(prices_of.values()), fit=refit)
+    return Converted(result, sizes, prices_of, bits, rise)
 
 
 class Pruned(NamedTuple):
@@ -182,11 +187,13 @@ class Pruned(NamedTuple):
 
     Attributes:
         price: predicted loss in bits per target token; None where heads were not chosen by price.
+        rise: of the loss on the calibration sentences, measured, in bits per target token.
     """
 
     model: Trained
     retained: Retained
     price: float | None
+    rise: float
 
 
 def prune(
@@ -198,6 +205,7 @@ def prune(
     retained: Retained | None = None,
     types: Sequence[AttentionType] | None = None,
     random: int | None = None,
+    refit: bool = True,
     statistics: Mapping[Attention, Statistics] | None = None,
     subset: str = "train",
     sentences: int = 1000,
@@ -215,9 +223,11 @@ def prune(
         retained: the heads to keep instead, by attention type and layer.
         types: attention types that lose heads; default: all.
         random: seed of a random choice instead.
+        refit: whether to fit the maps, where that lowers the loss on the calibration sentences.
         statistics: of :func:`prices` of this model, which may have been opened again; default: a
             pass over the sentences.
-        subset, sentences: set, and number of them evenly spread over it, for prices and the fit.
+        subset, sentences: calibration sentences, for prices, the refit and the measured rise: set,
+            and number of them evenly spread over it.
 
     Raises:
         UserError: heads share projections, there are fewer heads, none would be left in the model
@@ -258,11 +268,11 @@ def prune(
             order = choices.equal_on_each_side(order, number or 0)
         else:
             order = order[:number] if keep is None else choices.down_to(keep, order)
-        retained, rise = choices.without(model.heads, order)
-        price = rise if random is None else None
+        retained, predicted = choices.without(model.heads, order)
+        price = predicted if random is None else None
     result = surgery.pruned(whole, retained)
-    refit(result, whole, batches)
-    return Pruned(result, retained, price)
+    rise = measured_rise(result, whole, batches, price, fit=refit)
+    return Pruned(result, retained, price, rise)
 
 
 def validation_loss(model: Trained, batches: Sequence[Mapping[str, Any]] | None = None) -> float:

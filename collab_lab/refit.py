@@ -4,13 +4,21 @@ Each residual block of a transformer ends in a linear map of hidden numbers ``h`
 an attention, ``fc2`` of a feed-forward block.  The map of a changed model is fitted again to the
 trained model, ``x`` the residual stream and ``o`` the output of the block:
 
-    argmin_W',b' sum_t |(x + o)_t - x'_t - W' h'_t - b'|^2 + ridge (|W' - W|^2 + 1e-3 |b' - b|^2)
+    argmin_W',b' sum_t w_t |(x + o)_t - x'_t - W' h'_t - b'|^2
+                 + ridge (|W' - W|^2 + 1e-3 |b' - b|^2)
 
 ``h'`` and ``x'`` are those of the changed model, whose earlier maps are fitted already: the target
 is the trained model's output with the difference of the residual streams, so that a map also makes
-up for earlier blocks.  The ridge is the mean of ``|h'|^2``: the old map weighs as much as one word
-for each of its inputs, so few sentences change little.  A model without a change stays as it is.
+up for earlier blocks.  The ridge is the mean of ``w |h'|^2``: the old map weighs as much as one
+average word for each of its inputs, so few sentences change little, and weights of another unit
+change nothing.  A model without a change stays as it is.
 Fewer heads and grouped-query heads lose less even with 30 sentences; latents gain least.
+
+Where a norm ends the block, ``w_t = 1 / var((x + o)_t)``, the variance over the numbers of a word:
+the norm divides by its root, so the fit is that of what the next block reads.  In many trained
+models a few words have activations a hundred times those of others (Sun et al. 2024, arXiv
+2402.17762).  With equal weights they own the fit, which then ruins all other words.  Where norms
+come first, all words weigh alike: the next norms divide there, too, but no such fit was ruined.
 
 Encoder layers come first, then for each decoder layer self-attention, cross-attention and the
 feed-forward block.  Hidden states go from block to block, so each model reads each sentence once.
@@ -35,12 +43,14 @@ from fairseq.models import FairseqEncoder
 from torch import Tensor, nn
 from torch.nn import functional
 
-from collab_common.progress import bar
+from collab_common.progress import bar, say
 from collab_lab.metrics.loss import read_by_decoder
 from collab_lab.trained.checkpoint import Trained, in_evaluation
 
 #: The part of the ridge that holds the bias.
 BIAS_RIDGE = 1e-3
+#: Squares of rounding errors, in those of the streams.
+ROUNDING = 1e-6
 #: The arguments of a layer on one batch, by name: masks, what cross-attention reads.
 Call = Mapping[str, Any]
 
@@ -56,6 +66,12 @@ class Block(NamedTuple):
     last: nn.Linear
     norm: nn.Module
     norm_first: bool
+
+    def weights(self, stream: Tensor) -> Tensor:
+        """Weights ``(N, 1)`` of words in a fit, whose stream is ``x + f(.)``: ``(N, d)``."""
+        if self.norm_first:
+            return torch.ones_like(stream[:, :1])
+        return 1 / (stream.var(1, correction=0, keepdim=True) + self.norm.eps)
 
     def output(self, x: Tensor, call: Call) -> Tensor:
         """``f`` of the stream ``x (T, B, d)``."""
@@ -98,6 +114,11 @@ def blocks(layer: Any) -> list[Block]:
         last, norm = layer.encoder_attn.out_proj, layer.encoder_attn_layer_norm
         result.append(Block(attend_to_source, last, norm, first))
     return [*result, Block(feed_forward, layer.fc2, layer.final_layer_norm, first)]
+
+
+def sides(model: Any) -> list[str]:
+    """The parts of a model that have layers, in the order of data."""
+    return [side for side in ("encoder", "decoder") if hasattr(model, side)]
 
 
 class Stack:
@@ -154,12 +175,13 @@ def refit(changed: Trained, trained: Trained, batches: Sequence[Mapping[str, Any
     """Fit the last maps of all blocks of ``changed`` to ``trained`` on ``batches``, in place.
 
     Both models have the same layers; ``changed`` has heads of ours.  Sums are in double precision,
-    without padding.
+    without padding.  A block keeps its old map, and a line says so, where the stream after it would
+    be farther from the trained one.
     """
     padding, models = trained.task.source_dictionary.pad(), (trained.model, changed.model)
     sources: list[Any] = [None, None]
     with in_evaluation(*models):
-        for side in (side for side in ("encoder", "decoder") if hasattr(changed.model, side)):
+        for side in sides(changed.model):
             target, own = (
                 Stack(getattr(model, side), batches, source)
                 for model, source in zip(models, sources, strict=True)
@@ -169,20 +191,21 @@ def refit(changed: Trained, trained: Trained, batches: Sequence[Mapping[str, Any
                 for batch in batches
             ]
             words = [read.ne(padding).T for read in tokens]
-            layers = zip(target.module.layers, own.module.layers, strict=True)
-            for pair in bar(f"refit {side}", list(layers)):
+            layers = list(zip(target.module.layers, own.module.layers, strict=True))
+            for number, pair in enumerate(bar(f"refit {side}", layers)):
                 for of_trained, of_changed in zip(*map(blocks, pair), strict=True):
-                    _refit_block(of_trained, of_changed, target, own, words)
+                    if not _refit_block(of_trained, of_changed, target, own, words):
+                        say(f"a block of {side} layer {number} keeps its map: the refit is worse")
             if side == "encoder":
                 sources = [stack.encoded(batches) for stack in (target, own)]
 
 
 def _refit_block(
     trained: Block, changed: Block, target: Stack, own: Stack, words: Sequence[Tensor]
-) -> None:
-    """Fit one map, and take both streams through the block."""
+) -> bool:
+    """Fit one map, and take both streams through the block; False if it keeps its old map."""
     last, hidden, outputs = changed.last, list[Tensor](), list[Tensor]()
-    size = last.in_features + 1
+    size, number = last.in_features + 1, sum(int(of_words.sum()) for of_words in words)
     gram = torch.zeros(size, size, dtype=torch.float64, device=last.bias.device)
     product = gram.new_zeros(size, last.out_features)
     for i, of_words in enumerate(words):
@@ -194,16 +217,36 @@ def _refit_block(
         wanted = trained.output(wanted_x, target.calls[i])
         error = wanted - outputs[i] + wanted_x - x
         h = functional.pad(hidden[i][of_words].double(), (0, 1), value=1.0)
-        gram += h.T @ h
-        product += h.T @ error[of_words].double()
+        weighted = h * trained.weights((wanted_x + wanted)[of_words].double())
+        gram += weighted.T @ h
+        product += weighted.T @ error[of_words].double()
         target.streams[i] = trained.stream(wanted_x, wanted)
-    ridge = gram.diagonal()[:-1].sum() / gram[-1, -1]  # the mean of |h|^2
+    ridge = gram.diagonal()[:-1].sum() / number  # the mean of w |h|^2
     ridges = ridge.clamp_min(1e-30).repeat(size)  # numbers that are always 0 stay without effect
     ridges[-1] *= BIAS_RIDGE
-    change = torch.linalg.solve(gram + ridges.diag(), product)  # (size, d)
+    change = torch.linalg.solve(gram + ridges.diag(), product).to(last.bias)  # (size, d)
     weight, bias = change[:-1].T, change[-1]
-    last.weight.add_(weight.to(last.weight))
-    last.bias.add_(bias.to(last.bias))
-    for i, (h, output) in enumerate(zip(hidden, outputs, strict=True)):
-        fitted = output + functional.linear(h, weight.to(h), bias.to(h))
-        own.streams[i] = changed.stream(own.streams[i], fitted)
+    streams, own.streams = own.streams, []
+    for x, output in zip(streams, outputs, strict=True):
+        own.streams.append(changed.stream(x, output))
+    fitted = [
+        changed.stream(x, output + functional.linear(h, weight.to(h), bias.to(h)))
+        for x, output, h in zip(streams, outputs, hidden, strict=True)
+    ]
+    rounding = ROUNDING * sum(_squares(x, of) for x, of in zip(target.streams, words, strict=True))
+    if not _distance(fitted, target, words) <= _distance(own.streams, target, words) + rounding:
+        return False
+    last.weight.add_(weight)
+    last.bias.add_(bias)
+    own.streams = fitted
+    return True
+
+
+def _distance(streams: Sequence[Tensor], target: Stack, words: Sequence[Tensor]) -> float:
+    """Sum of squares of the difference to the trained model's streams."""
+    triples = zip(streams, target.streams, words, strict=True)
+    return sum(_squares(x - wanted, of_words) for x, wanted, of_words in triples)
+
+
+def _squares(x: Tensor, of_words: Tensor) -> float:
+    return float(x[of_words].double().square().sum())

@@ -27,13 +27,13 @@ from collab_lab.advice import RESOURCES
 from collab_lab.conversion.converter import Converter, joined, spelled
 from collab_lab.conversion.kinds import TARGETS, Target
 from collab_lab.metrics.cost import totals
-from collab_lab.metrics.loss import sentence_losses
+from collab_lab.metrics.loss import mean_bits, sentence_losses
 from collab_lab.metrics.significance import Gain, gain_per_unit
 from collab_lab.pricing.bits import Point, own_bits, point
 from collab_lab.pricing.statistics import Statistics, collect
 from collab_lab.pruning.choices import removals, without, without_gates
 from collab_lab.pruning.surgery import check_heads, check_retained, pruned
-from collab_lab.refit import refit
+from collab_lab.rise import measured_rise
 from collab_lab.trained.attentions import Attention
 from collab_lab.trained.checkpoint import Trained, samples
 
@@ -52,7 +52,7 @@ class Candidate(NamedTuple):
     Attributes:
         price: predicted loss in bits per target token.
         command: of ``fairseq-collab``, with its options, that makes the model.
-        make: builds it, before :func:`.refit`.
+        make: builds it, before :func:`.measured_rise`, which refits it.
     """
 
     name: str
@@ -66,6 +66,7 @@ class Final(NamedTuple):
 
     Attributes:
         price: predicted loss in bits per target token; ``lost``: measured, with its 95% interval.
+        rise: of the loss on the calibration sentences, measured.
         shares: of the given model's costs.
         bits: losses of the sentences.
     """
@@ -74,6 +75,7 @@ class Final(NamedTuple):
     command: tuple[str, list[str]]
     model: Trained
     price: float
+    rise: float
     lost: Gain
     shares: dict[str, float]
     bits: Any
@@ -125,7 +127,7 @@ def advise(
     valid = samples(trained, "valid")  # before the pass: a set that is missing fails at once
     batches = samples(trained, subset, sentences)
     proposed, rejected = candidates(trained, collect(trained, batches), shares)
-    before, tokens = _bits(trained, valid)
+    (before, tokens), calibration = _bits(trained, valid), mean_bits(trained.model, batches)
     finals = list[Final]()
     for candidate in bar("candidates", sorted(proposed, key=lambda c: c.price)):
         if len(finals) == MEASURED:
@@ -135,11 +137,11 @@ def advise(
         except UserError as error:
             rejected[candidate.name] = reason_of(error)
             continue
-        refit(model, trained, batches)
+        rise = measured_rise(model, trained, batches, price, before=calibration)
         bits, _ = _bits(model, valid)
         ratios = {name: cost / model_costs[name] for name, cost in totals(model.model).items()}
-        rise = increase(bits, before, tokens)
-        finals.append(Final(candidate.name, candidate.command, model, price, rise, ratios, bits))
+        losses = price, rise, increase(bits, before, tokens)
+        finals.append(Final(candidate.name, candidate.command, model, *losses, ratios, bits))
     if not finals:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in rejected.items())
         raise UserError(f"no candidate has {spelled(shares)}", trained.path, reasons)

@@ -71,12 +71,14 @@ def lines(advice: Advice, args: argparse.Namespace, stem: Path) -> Iterator[str]
     asked = f"{spelled(dict(args.want))}, at most {args.max_loss:g} bits lost"
     answer = advice.answer
     yield f"{asked}: {answer.name if answer else f'no candidate; {best.name} loses least'}\n"
-    titles = ["candidate", "predicted loss", "measured loss (95%)", *COSTS]
+    measured = ("on the calibration text", "measured loss (95%)")
+    titles = ["candidate", "predicted loss", *measured, *COSTS]
     yield grid(titles, map(row, advice.finals))
     read, valid = (f"{number:,}" for number in advice.sentences)
     yield "\nLosses are increases in bits per target token, without training; the given model has"
     yield f"{advice.bits:.4f}. Costs are shares of the given model's, its cache in 16-bit numbers."
-    yield f"Predicted on {read} sentences of {args.subset}, measured on {valid} of valid."
+    yield f"Predicted on {read} sentences of {args.subset}, the calibration text, and measured on "
+    yield f"it; measured on {valid} of valid."
     losses = ((final.name, final.price, final.lost.mean) for final in advice.finals)
     yield from options.loss_warnings(args, losses)
     if answer and answer is not best:
@@ -98,7 +100,8 @@ def row(final: Final) -> list[str]:
     measured = interval(final.lost, "+.4f")
     unclear = "" if final.lost.significant or final.lost.low is None else ", can't tell"
     shares = [f"{final.shares[name]:.2f}" for name in COSTS]
-    return [final.name, num(final.price, "+.4f"), measured + unclear, *shares]
+    losses = [num(loss, "+.4f") for loss in (final.price, final.rise)]
+    return [final.name, *losses, measured + unclear, *shares]
 
 
 def main(argv: Sequence[str]) -> int:

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from collab_lab.trained.checkpoint import Trained
 
 DATA = "data folder that fairseq-preprocess wrote"
-#: Bits per token by which exact models differ, in single precision.
-NOISE = 1e-4
 TRANSFORMER = "trained transformer: translation model or language model"
 
 
@@ -94,7 +92,8 @@ def add_cpu(parser: Any) -> None:
 
 def add_pass(parser: ArgumentParser, check: str | None = None) -> None:
     """The sentences for prices and the refit, and ``--check``, if it is explained."""
-    group = parser.add_argument_group("calibration sentences, for prices and the refit")
+    about = "calibration sentences, for prices, the refit and the measured rise of the loss"
+    group = parser.add_argument_group(about)
     group.add_argument("--subset", default="train", help="subset to read (default: train)")
     group.add_argument(
         "--sentences", type=positive, default=1000, metavar="N",
@@ -102,6 +101,18 @@ def add_pass(parser: ArgumentParser, check: str | None = None) -> None:
     )  # fmt: skip
     if check:
         parser.add_argument("--check", action="store_true", help=check)
+
+
+def add_no_refit(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--no-refit", action="store_true",
+        help="keep the output maps as they are, as papers do that have no refit",
+    )  # fmt: skip
+
+
+def rise_line(rise: float) -> str:
+    """The measured rise of the loss, to stand next to a price."""
+    return f"measured: {rise:+.4f} bits per target token on the calibration sentences"
 
 
 def validation(
@@ -130,6 +141,8 @@ def validation(
 
 def loss_warnings(args: Namespace, losses: Iterable[tuple[str, float | None, float]]) -> list[str]:
     """Where to doubt losses: names, predictions, and measurements on the validation set."""
+    from collab_lab.rise import NOISE
+
     lines = [
         f"{name} loses {measured:.4f} bits, more than twice the predicted {price:.4f}: calibrate "
         "on text like that of use (--subset, --sentences)"

@@ -22,9 +22,10 @@ def build_parser() -> argparse.ArgumentParser:
         "prune",
         "Remove heads from a trained transformer with standard or separate heads. By default the "
         "heads with the lowest price go, the expected loss in bits per target token. The outputs "
-        "of all blocks are refitted. The result is a transformer_headsize_n or "
-        "transformer_lm_headsize_n. To fine-tune it, give fairseq-train the printed options and "
-        "--finetune-from-model, or a sweep the Hydra configuration next to it (OUT with .yaml).",
+        "of all blocks are refitted, unless that raises the loss. The result is a "
+        "transformer_headsize_n or transformer_lm_headsize_n. To fine-tune it, give fairseq-train "
+        "the printed options and --finetune-from-model, or a sweep the Hydra configuration next to "
+        "it (OUT with .yaml).",
         "example: fairseq-collab prune average.pt data-bin --remove-share 0.3 --out pruned.pt",
     )
     options.add_model(parser)
@@ -58,6 +59,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--random", type=int, metavar="SEED", help="remove random heads, not those of least price"
     )
+    options.add_no_refit(parser)
     options.add_pass(parser, check="measure the validation loss before and after")
     return parser
 
@@ -109,13 +111,13 @@ def main(argv: Sequence[str]) -> int:
 
     check_heads(model)
     chosen, validation = choice(args, model), options.validation(args, model)
-    read = {"subset": args.subset, "sentences": args.sentences}
-    result, retained, price = prune(model, **chosen, **read)
+    read = {"subset": args.subset, "sentences": args.sentences, "refit": not args.no_refit}
+    result, retained, price, rise = prune(model, **chosen, **read)
     checked = validation(result, price)
     result.model.cpu()
     result.save(args.out)
     write_configuration(result, args.out)
     prices = [] if price is None else [f"price: {price:.4f} bits per target token"]
-    lines = [*report(model.heads, retained), *prices, *checked]
+    lines = [*report(model.heads, retained), *prices, options.rise_line(rise), *checked]
     print(*lines, f"{args.out}, to be fine-tuned:", fine_tuning(result, args.out), sep="\n")
     return 0

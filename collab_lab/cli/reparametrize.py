@@ -25,7 +25,8 @@ def build_parser() -> argparse.ArgumentParser:
         "reparametrize",
         "Convert a trained transformer with standard or separate heads to shared keys, narrower "
         "separate keys, grouped-query or latent heads with the lowest predicted loss. The outputs "
-        "of all blocks are refitted. The result translates and trains on like any checkpoint.",
+        "of all blocks are refitted, unless that raises the loss. The result translates and trains "
+        "on like any checkpoint.",
         "example: fairseq-collab reparametrize average.pt --to latent --cache 0.25 --out latent.pt",
     )
     options.add_model(parser)
@@ -41,6 +42,7 @@ def build_parser() -> argparse.ArgumentParser:
         "shared query with a full matrix or a diagonal per head",
     )  # fmt: skip
     _add_sizes(parser)
+    options.add_no_refit(parser)
     options.add_pass(parser, check="measure the validation loss before and after")
     return parser
 
@@ -99,7 +101,7 @@ def main(argv: Sequence[str]) -> int:
     from collab_lab.trained.configuration import fine_tuning, write_configuration
 
     validation = options.validation(args, model)
-    result, sizes, prices, bits = convert(
+    result, sizes, prices, bits, rise = convert(
         model,
         args.to,
         getattr(args, of_kind),
@@ -107,6 +109,7 @@ def main(argv: Sequence[str]) -> int:
         cache=args.cache,
         query_mixing=args.query_mixing,
         cache_bits=args.cache_bits,
+        refit=not args.no_refit,
         subset=args.subset,
         sentences=args.sentences,
     )
@@ -119,5 +122,5 @@ def main(argv: Sequence[str]) -> int:
     titles = ["attention", LETTERS[of_kind], "cache bits", "price (bits)"]
     table = tabulate([*rows, ("sum", None, None, price)], titles, "plain", floatfmt=".4f")
     made = f"{args.out}, to be fine-tuned:"
-    print(table, *checked, made, fine_tuning(result, args.out), sep="\n")
+    print(table, options.rise_line(rise), *checked, made, fine_tuning(result, args.out), sep="\n")
     return 0

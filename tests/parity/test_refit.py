@@ -1,8 +1,9 @@
-"""The refit: against one pass of both models for every map, in double precision."""
+"""The refit: against one pass of both models for every map, in double precision; what it saves."""
 
 from __future__ import annotations
 
 import copy
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,16 +11,22 @@ from typing import Any
 import pytest
 import torch
 import toy_checkpoints
+import toy_massive
 from parity.test_prune_parity import HEADSIZE, KEPT, LM, inputs, trained
 from torch import Tensor
 
-from collab_lab import convert, open_model, prune
+from collab_common import ATTENTION_TYPES
+from collab_lab import convert, open_model, prune, validation_loss
+from collab_lab.cli.main import main
 from collab_lab.metrics.loss import mean_bits
-from collab_lab.pruning import surgery
-from collab_lab.refit import BIAS_RIDGE, refit
+from collab_lab.pruning import surgery, votes
+from collab_lab.pruning.choices import open_heads
+from collab_lab.refit import Block, refit
+from collab_lab.rise import largest_activations
 from collab_lab.trained.attentions import hooked
 from collab_lab.trained.checkpoint import Trained, samples
 
+Capture = pytest.CaptureFixture[str]
 PRE_NORM = {f"{side}_normalize_before": True for side in ("encoder", "decoder")}
 SOURCES: dict[str, tuple[str, dict[str, Any]]] = {
     "stock": ("transformer", {}),
@@ -117,7 +124,7 @@ def seen(model: Any, site: Any, batch: dict[str, Any], pad: int) -> tuple[Tensor
 
 @torch.no_grad()
 def refit_naively(changed: Trained, whole: Trained, batches: list[dict[str, Any]]) -> None:
-    """Least squares with the ridge as further rows, and a pass of both models for each map."""
+    """Weighted least squares, the ridge as further rows, a pass of both models for each map."""
     pad = whole.task.source_dictionary.pad()
     for of_whole, of_changed in zip(sites(whole.model), sites(changed.model), strict=True):
         parts = [
@@ -128,11 +135,16 @@ def refit_naively(changed: Trained, whole: Trained, batches: list[dict[str, Any]
         target = torch.cat([theirs[1] for theirs, _ in parts])
         target = target + torch.cat([theirs[2] - ours[2] for theirs, ours in parts])
         last, size = of_changed[2], h.size(1)
-        pull = h.square().sum(1).mean().sqrt()
-        pulls = torch.cat([pull.repeat(size), BIAS_RIDGE**0.5 * pull[None]]).diag()
+        streams = torch.cat([theirs[1] + theirs[2] for theirs, _ in parts])
+        # The norm that ends the block divides by it: a third of a deviation is nine times a weight.
+        roots = (streams.var(1, correction=0, keepdim=True) + 1e-5) ** -0.5
+        if of_whole[0].normalize_before:
+            roots = torch.ones_like(roots)
+        pull = (roots * h).square().sum(1).mean().sqrt()
+        pulls = torch.cat([pull.repeat(size), 1e-3**0.5 * pull[None]]).diag()
         old = torch.cat([last.weight.T, last.bias[None]])
-        rows = torch.cat([torch.cat([h, torch.ones(len(h), 1)], 1), pulls])
-        new = torch.linalg.lstsq(rows, torch.cat([target, pulls @ old])).solution
+        rows = torch.cat([roots * torch.cat([h, torch.ones(len(h), 1)], 1), pulls])
+        new = torch.linalg.lstsq(rows, torch.cat([roots * target, pulls @ old])).solution
         last.weight.copy_(new[:-1].T)
         last.bias.copy_(new[-1])
 
@@ -163,19 +175,140 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_pruned_and_converted_models_are_refitted(
-    change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By ``prune`` and by ``convert``: they lose less."""
+def test_pruned_and_converted_models_are_refitted(change: str, tmp_path: Path) -> None:
+    """By ``prune`` and by ``convert``: trained ones lose less, untrained ones no more."""
     arch, make = CHANGES[change]
-    options = {"use_plasma_view": False, "sample_break_mode": "eos"} if "_lm" in arch else {}
-    for path in toy_checkpoints.COPY.iterdir():  # of two tasks
-        shutil.copy(path, tmp_path / path.name)
-        shutil.copy(path, tmp_path / path.name.replace(".en-de.de", ""))
-    model = open_model(toy_checkpoints.write(tmp_path / "c.pt", arch), tmp_path, **options)
+    model = toy_massive.massive("pre")
+    if arch != "transformer":
+        options = {"use_plasma_view": False, "sample_break_mode": "eos"} if "_lm" in arch else {}
+        for path in toy_checkpoints.COPY.iterdir():  # of two tasks
+            shutil.copy(path, tmp_path / path.name)
+            shutil.copy(path, tmp_path / path.name.replace(".en-de.de", ""))
+        model = open_model(toy_checkpoints.write(tmp_path / "c.pt", arch), tmp_path, **options)
     text = samples(model, "train", 50)
-    fitted = mean_bits(make(model, sentences=50).model.model, text)
-    monkeypatch.setattr("collab_lab.api.refit", lambda *_: None)
+    fitted, plain = (make(model, sentences=50, refit=fit) for fit in (True, False))
     before = mean_bits(model.model, text)
-    plain = mean_bits(make(model, sentences=50).model.model, text)
-    assert abs(fitted - before) < abs(plain - before)
+    for changed in (fitted, plain):
+        assert changed.rise == pytest.approx(mean_bits(changed.model.model, text) - before)
+    assert fitted.rise < plain.rise + 1e-4 * (arch != "transformer")
+
+
+# ---- words with a hundred times the activations of others ----------------------------------------
+
+
+@pytest.mark.parametrize("name", toy_massive.MODELS)
+def test_a_model_with_massive_activations_loses_less(name: str, capfd: Capture) -> None:
+    """With equal weights of words, ``post`` loses three times as much as without a refit."""
+    model = toy_massive.massive(name)
+    assert largest_activations(model, samples(model, "train", 300)) > 90
+    fitted, plain = (prune(model, 8, sentences=300, refit=fit) for fit in (True, False))
+    assert 0 < fitted.rise < plain.rise / 3
+    validation = [validation_loss(one.model) for one in (model, fitted.model, plain.model)]
+    assert validation[0] < validation[1] < validation[0] + (validation[2] - validation[0]) / 2
+    said = capfd.readouterr().err
+    assert "times the activations" in said
+    assert "taken back" not in said
+
+
+def test_the_unit_of_the_weights_has_no_effect(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, weights = toy_massive.massive("post"), Block.weights
+    rise = prune(model, 8, sentences=99).rise
+    monkeypatch.setattr(Block, "weights", lambda *of: 1000 * weights(*of))
+    assert prune(model, 8, sentences=99).rise == pytest.approx(rise, abs=1e-4)
+
+
+# ---- never worse ---------------------------------------------------------------------------------
+
+
+def test_a_block_keeps_its_map_where_the_fit_is_worse(
+    monkeypatch: pytest.MonkeyPatch, capfd: Capture
+) -> None:
+    model = toy_massive.massive("post")
+    monkeypatch.setattr(Block, "weights", lambda _, stream: torch.ones_like(stream[:, :1]))
+    fitted, plain = (prune(model, 8, sentences=300, refit=fit) for fit in (True, False))
+    assert "a block of encoder layer 0 keeps its map" in capfd.readouterr().err
+    assert fitted.model.model.encoder.layers[0].fc2.weight.equal(
+        model.model.encoder.layers[0].fc2.weight
+    )
+    assert fitted.rise < plain.rise
+
+
+def test_a_refit_that_raises_the_loss_is_taken_back(
+    monkeypatch: pytest.MonkeyPatch, capfd: Capture
+) -> None:
+    def ruin(changed: Trained, *_: object) -> None:
+        for layer in changed.model.decoder.layers:
+            layer.fc2.weight.data.mul_(9)
+
+    model = toy_massive.massive("pre")
+    plain = prune(model, 4, sentences=50, refit=False)
+    monkeypatch.setattr("collab_lab.rise.refit", ruin)
+    result = prune(model, 4, sentences=50)
+    assert "taken back" in capfd.readouterr().err
+    assert result.rise == plain.rise
+    check_equal(result.model, plain.model)
+
+
+def check_equal(one: Trained, other: Trained) -> None:
+    for name, weights in one.model.state_dict().items():
+        assert weights.equal(other.model.state_dict()[name]), name
+
+
+# ---- without a refit; rises far above prices -----------------------------------------------------
+
+
+#: Of one group in each of two layers, for four heads.
+VOTES = [[[9, 0, 0, 0]], [[0, 9, 0, 0]]]
+
+
+@pytest.mark.parametrize("how", ["price", "random", "gates", "retained", "converted"])
+def test_no_refit(how: str, tmp_path: Path) -> None:
+    """Feed-forward maps stay, and so do the columns of the heads that stay."""
+    arch = "transformer_gated_heads" if how == "gates" else "transformer"
+    path = toy_checkpoints.write(tmp_path / "c.pt", arch)
+    if how == "gates":
+        model = open_model(path, toy_checkpoints.COPY)
+        for attention in model.attentions["decoder"]:
+            attention.module.theta.data[2:] = -9.0
+        model.save(path)
+        assert open_heads(model)["decoder"] == [[0, 1], [0, 1]]
+    votes.write(tmp_path / "votes.json", {"votes": dict.fromkeys(ATTENTION_TYPES, VOTES)})
+    chosen = {
+        "price": ["--keep=2"],
+        "random": ["--keep=2", "--random=1"],
+        "gates": ["--gates"],
+        "retained": ["--votes", tmp_path / "votes.json"],
+        "converted": ["--to=latent", "--latent-dim=4"],
+    }[how]
+    command = "reparametrize" if how == "converted" else "prune"
+    made = []
+    for options in (["--no-refit"], []):
+        out = tmp_path / f"{len(made)}.pt"
+        words = [command, path, toy_checkpoints.COPY, *chosen, *options, "--sentences=9", "--cpu"]
+        assert main([*map(str, words), "--out", str(out)]) == 0
+        made.append(open_model(out, toy_checkpoints.COPY).model.decoder.layers[1].fc2)
+    before = open_model(path, toy_checkpoints.COPY).model.decoder.layers[1].fc2
+    assert made[0].weight.equal(before.weight)
+    assert made[0].bias.equal(before.bias)
+
+
+def test_a_rise_far_above_its_price_has_causes(capfd: Capture) -> None:
+    model = toy_massive.massive("post")
+    prune(model, 8, sentences=9, types=["encoder"])
+    said = capfd.readouterr().err
+    for word in ("warning", "few", "no head of encoder", "times the activations"):
+        assert word in said
+
+
+@pytest.mark.slow
+def test_the_command_prints_the_measured_rise(tmp_path: Path, capsys: Capture) -> None:
+    """README's, on the model that it once ruined: next to the price, and of what is written."""
+    model, out = toy_massive.massive("post"), tmp_path / "small.pt"
+    words = ["prune", toy_massive.FOLDER / "post.pt", toy_checkpoints.COPY, "--remove-share=0.33"]
+    assert main([*map(str, words), "--same-on-each-side", f"--out={out}", "--cpu"]) == 0
+    printed = re.search(r"^price: ([\d.]+).*\nmeasured: \+([\d.]+)", capsys.readouterr().out, re.M)
+    price, rise = map(float, printed.groups())
+    text = samples(model, "train", 1000)
+    smaller = open_model(out, toy_checkpoints.COPY).model
+    assert rise == pytest.approx(mean_bits(smaller, text) - mean_bits(model.model, text), abs=1e-4)
+    assert rise > 3 * price

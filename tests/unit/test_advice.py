@@ -127,7 +127,7 @@ def final(name: str, lost: float, cache: float, parameters: int = 5, noise: floa
     bits = TOKENS * (lost + noises - noises.mean())
     shares = {"cache": cache, "parameters": parameters / 5}
     gain = gain_per_unit(bits, TOKENS)
-    return Final(name, ("", []), None, 0.1, gain, shares, bits)  # type: ignore[arg-type]
+    return Final(name, ("", []), None, 0.1, 0.1, gain, shares, bits)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

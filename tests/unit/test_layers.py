@@ -36,6 +36,7 @@ ROOMS = {
         "analysis",
         "pruning",
         "conversion",
+        "rise",
         "api",
         "export",
         "hugging_face",

@@ -11,7 +11,7 @@ from toy import close
 from fairseq_collab.attention import CollaborativeAttention, HeadAttention, SeparateAttention
 from fairseq_collab.attention.collaborative import init_mixing
 from fairseq_collab.attention.latent import LatentAttention
-from fairseq_collab.attention.rounding import GROUP, cached_bits, pack, rounded, unpack
+from fairseq_collab.attention.rounding import cached_bits, pack, rounded, unpack
 
 WIDTHS = (1, 2, 7, 16, 63, 64, 65, 96, 129, 200)
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
@@ -20,7 +20,7 @@ DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 def _by_equation(x, bits):
     """The module's equation, number by number."""
     width, levels = x.numel(), 2**bits - 1
-    groups = -(-width // GROUP)
+    groups = -(-width // 64)
     result = []
     for chunk in x.double().split(-(-width // groups)):
         offset = chunk.min().half().double()
@@ -63,11 +63,11 @@ def test_constant_numbers_are_exact(value, bits):
 @pytest.mark.parametrize("bits", [8, 4])
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 1e8])
 def test_what_has_no_rounding_is_not_finite(value, bits):
-    x = torch.randn(3, 2 * GROUP)
+    x = torch.randn(3, 128)
     x[1, 3] = value
-    values = unpack(pack(x, bits), 2 * GROUP, bits, x.dtype)
-    assert not values[1, :GROUP].isfinite().any()
-    assert values[1, GROUP:].isfinite().all()
+    values = unpack(pack(x, bits), 128, bits, x.dtype)
+    assert not values[1, :64].isfinite().any()
+    assert values[1, 64:].isfinite().all()
     assert values[[0, 2]].isfinite().all()
 
 

@@ -1,0 +1,129 @@
+"""What a changed model loses on the calibration sentences, measured next to its price.
+
+A price is a prediction to second order.  It is too low where few words were read, where few words
+have most of the activations, and for large changes.  So each change is measured as soon as it is
+made, and a refit (:mod:`.refit`) that raises the loss is taken back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from collab_common.progress import say
+from collab_lab.metrics.loss import mean_bits, predicted, read_by_decoder
+from collab_lab.pricing.statistics import FEW
+from collab_lab.refit import blocks, refit, sides
+from collab_lab.trained.attentions import attentions
+from collab_lab.trained.checkpoint import Trained, in_evaluation
+
+#: Bits per token by which exact models differ, in single precision.
+NOISE = 1e-4
+#: A rise of more times the price is one to explain.
+FAR = 3
+#: A word with more times the median word's activations is one to name.
+MASSIVE = 10
+
+
+def measured_rise(
+    changed: Trained,
+    trained: Trained,
+    batches: Sequence[Mapping[str, Any]],
+    price: float | None = None,
+    *,
+    fit: bool = True,
+    before: float | None = None,
+) -> float:
+    """The rise of the loss on ``batches`` in bits per target token, after a refit in place.
+
+    A line says where a refit is taken back, and why a rise may be far above its price.
+
+    Args:
+        price: predicted rise; None where nothing was predicted.
+        fit: whether to refit; the maps return to what they were if that raises the loss.
+        before: loss of ``trained``, where it is known.
+    """
+    before = mean_bits(trained.model, batches) if before is None else before
+    after = mean_bits(changed.model, batches)
+    if fit:
+        after = _refitted(changed, trained, batches, after)
+    rise = after - before
+    if price is not None and not rise <= max(FAR * price, NOISE):
+        reasons = "; ".join(causes(changed, trained, batches)) or (
+            "no cause is seen: prices are too low for large changes, change less"
+        )
+        say(
+            f"warning: on the calibration sentences the loss rises by {rise:.4f} bits, more than "
+            f"{FAR} times the price of {price:.4f}: {reasons}"
+        )
+    return rise
+
+
+def _refitted(
+    changed: Trained, trained: Trained, batches: Sequence[Mapping[str, Any]], unfitted: float
+) -> float:
+    """The loss after a refit, or ``unfitted``, that before, where the old maps are better."""
+    maps = [
+        (weights, weights.detach().clone())
+        for side in sides(changed.model)
+        for layer in getattr(changed.model, side).layers
+        for block in blocks(layer)
+        for weights in block.last.parameters()
+    ]
+    refit(changed, trained, batches)
+    fitted = mean_bits(changed.model, batches)
+    if fitted <= unfitted + NOISE:
+        return fitted
+    with torch.no_grad():
+        for weights, old in maps:
+            weights.copy_(old)
+    say(
+        f"the refit is taken back: with it, the loss on the calibration sentences is {fitted:.4f} "
+        f"bits per target token, without it {unfitted:.4f}"
+    )
+    return unfitted
+
+
+def causes(changed: Trained, trained: Trained, batches: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What may make a price too low: few words, activations of few words, a side without heads."""
+    found = list[str]()
+    decoder = trained.model.decoder
+    tokens = sum(int(predicted(decoder, batch["target"]).sum()) for batch in batches)
+    width = max(a.module.embed_dim for a in attentions(trained.model))
+    if tokens < FEW * width:
+        found.append(f"{tokens} target tokens are few for a width of {width} (--sentences)")
+    for type_, counts in trained.heads.items():
+        if any(counts) and not any(changed.heads[type_]):
+            found.append(f"no head of {type_} attention is left")
+    ratio = largest_activations(trained, batches)
+    if ratio > MASSIVE:
+        found.append(f"a word has {ratio:.0f} times the activations of the median word")
+    return found
+
+
+@torch.no_grad()
+def largest_activations(trained: Trained, batches: Sequence[Mapping[str, Any]]) -> float:
+    """The largest ratio at any norm: of a word's root mean square to that of the median word."""
+    model, padding = trained.model, trained.task.source_dictionary.pad()
+    sizes: dict[Any, list[Tensor]] = {}
+
+    def note(norm: Any, args: Any) -> None:
+        sizes.setdefault(norm, []).append(args[0].double().square().mean(-1).sqrt()[words[norm]])
+
+    with in_evaluation(model), ExitStack() as hooks:
+        norms = {
+            side: [block.norm for layer in getattr(model, side).layers for block in blocks(layer)]
+            for side in sides(model)
+        }
+        for norm in (norm for of_side in norms.values() for norm in of_side):
+            hooks.enter_context(norm.register_forward_pre_hook(note))
+        for batch in batches:
+            read = {"encoder": batch["net_input"]["src_tokens"], "decoder": read_by_decoder(batch)}
+            words = {norm: read[side].ne(padding).T for side in norms for norm in norms[side]}
+            model(**batch["net_input"])
+    every = [torch.cat(of_norm) for of_norm in sizes.values()]
+    return max(float(of_norm.max() / of_norm.median()) for of_norm in every)
