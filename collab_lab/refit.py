@@ -64,7 +64,7 @@ class Block(NamedTuple):
 
     f: Callable[[Tensor, Call], Tensor]
     last: nn.Linear
-    norm: nn.Module
+    norm: nn.LayerNorm
     norm_first: bool
 
     def weights(self, stream: Tensor) -> Tensor:
