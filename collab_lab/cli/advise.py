@@ -77,8 +77,8 @@ def lines(advice: Advice, args: argparse.Namespace, stem: Path) -> Iterator[str]
     read, valid = (f"{number:,}" for number in advice.sentences)
     yield "\nLosses are increases in bits per target token, without training; the given model has"
     yield f"{advice.bits:.4f}. Costs are shares of the given model's, its cache in 16-bit numbers."
-    yield f"Predicted on {read} sentences of {args.subset}, the calibration text, and measured on "
-    yield f"it; measured on {valid} of valid."
+    yield f"Predicted on {read} sentences of {args.subset}, measured on {valid} of valid."
+    yield f"The calibration text is what was predicted on, {args.subset}."
     losses = ((final.name, final.price, final.lost.mean) for final in advice.finals)
     yield from options.loss_warnings(args, losses)
     if answer and answer is not best:
