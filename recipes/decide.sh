@@ -7,7 +7,7 @@
 #   SEEDS=1,2,3      of all trainings (default: 1,2,3)
 #   KINDS='standard own to-latent-4' which kinds, from scratch and converted (default: all). Processes
 #                                    with different ones may share OUT; standard comes before to-...
-#                                    Without KINDS, the table of all is made at the end
+#                                    Without KINDS, the tables of all are made at the end
 #   WIDTH=128        d of the models
 #   HEADS=8          heads of the models, with a folder OUT of their own
 #   UPDATES=4800     of each training; a tenth is added by fine-tuning
@@ -16,7 +16,8 @@
 #
 # Stages: 1 train (OUT/scratch). 2 convert and prune each standard model (OUT/models),
 # measure (OUT/converted). 3 fine-tune these, and their kinds of stage 1 for as long (OUT/tuned); train the sizes
-# that prices chose for latents from scratch (shape-latent-4). 4 the table.
+# that prices chose for latents from scratch (shape-latent-4). 4 tables, each against its standard heads: of
+# 1 and 2 (OUT/table), and of 3 (OUT/tuned/table).
 #
 # Rerun it to resume it, also with more seeds or kinds.
 set -euo pipefail
@@ -60,11 +61,11 @@ if [ -n "${RATES:-}" ]; then
         sweep "$EXPERIMENT" rates method="choice($kind)" optimization.lr="choice([${RATES// /],[}])" \
             common.seed='choice(1)' "${width[@]}" "$heads" "$updates" $(options "$kind")
     done
-    fairseq-collab table "$OUT/rates" --x none --score valid_nats --against none
+    fairseq-collab table "$OUT/rates" --x none --score valid_nats --against none || note $?
     exit "$failed"
 fi
 
-# tune RUN-FOLDER KIND SEED MODEL OPTIONS...: a tenth more updates
+# tune KIND SEED MODEL OPTIONS...: a run of OUT/tuned, a tenth more updates
 tune() {
     sweep "$EXPERIMENT" tuned method="choice($1)" common.seed="choice($2)" checkpoint.finetune_from_model="$3" \
         "${width[@]}" "$tuned_updates" lr_scheduler.warmup_updates=0 'optimization.lr=[0.0003]' "${@:4}"
@@ -130,7 +131,12 @@ for seed in ${SEEDS//,/ }; do
 done
 
 [ -z "${KINDS:-}" ] || exit "$failed"
-echo "== 4 table"
-fairseq-collab table "$OUT"/{scratch,converted,tuned} --x none --score valid_nats --against standard \
-    --out "$OUT/table" --force --columns valid_nats,chrf,bleu,parameters || note $?
+echo "== 4 tables"
+# A kind has one name in all folders; what had a tenth more updates is compared with what had them, too.
+table() {   # RESULT FOLDERS...
+    fairseq-collab table "${@:2}" --x none --score valid_nats --against standard --out "$1" --force \
+        --columns valid_nats,chrf,bleu,parameters || note $?
+}
+table "$OUT/table" "$OUT"/{scratch,converted}
+table "$OUT/tuned/table" "$OUT/tuned"
 exit "$failed"

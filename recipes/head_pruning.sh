@@ -57,7 +57,7 @@ for seed in ${SEEDS//,/ }; do
             note 1
             continue
         fi
-        take_out "$seed/gates/model/gates-$penalty" "$run/average.pt" --gates
+        take_out "$seed/gates/model/gates-$penalty" "$run/average.pt" --gates --no-refit
         [ "$penalty" = 0 ] || by_price priced "$whole"
     done
 done
