@@ -99,3 +99,13 @@ sweep() {
 take_out() {
     [ -e "$pruned/$1.pt" ] || fairseq-collab prune "$2" "$data" "${cpu[@]}" "${@:3}" --out "$pruned/$1.pt" || note $?
 }
+
+# tune_pruned EXPERIMENT FOLDER MODELS SEED OVERRIDES...: train the models of the folder MODELS/model, which
+# `prune` wrote with a configuration next to each, as runs of OUT/FOLDER.
+tune_pruned() {
+    local names
+    compgen -G "$3/model/*.yaml" > /dev/null || return 0
+    names=$(basename -s .yaml "$3"/model/*.yaml | paste -sd ,)
+    sweep "$1" "$2" "hydra.searchpath=['file://$3']" model="choice($names)" \
+        common.seed="choice($4)" "${@:5}"
+}

@@ -33,7 +33,7 @@ case $EXPERIMENT in
     base) WIDTH=${WIDTH:-512} UPDATES=${UPDATES:-10000} feed_forward=4 ;;
     *) WIDTH=${WIDTH:-128} UPDATES=${UPDATES:-4800} feed_forward=2 ;;
 esac
-TUNE=${TUNE:-$((UPDATES / 10))}
+TUNE=${TUNE:-$(((UPDATES + 9) / 10))}
 count_updates
 width=(model.encoder_embed_dim="$WIDTH" model.encoder_ffn_embed_dim=$((feed_forward * WIDTH)))
 heads=model.encoder_attention_heads=$HEADS

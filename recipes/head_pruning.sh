@@ -63,14 +63,11 @@ for seed in ${SEEDS//,/ }; do
 done
 
 echo "== 4 fine-tune"
-# tune EXPERIMENT WAY FOLDER UPDATES: each model pruned in one way; `prune` wrote a configuration next to it.
+# tune EXPERIMENT WAY FOLDER UPDATES: each model pruned in one way
 tune() {
-    local seed names
+    local seed
     for seed in ${SEEDS//,/ }; do
-        compgen -G "$pruned/$seed/$2/model/*.yaml" > /dev/null || continue
-        names=$(basename -s .yaml "$pruned/$seed/$2"/model/*.yaml | paste -sd ,)
-        sweep "$1_multi30k" "$3" "hydra.searchpath=['file://$pruned/$seed/$2']" \
-            model="choice($names)" common.seed="choice($seed)" "optimization.max_update=$4"
+        tune_pruned "$1_multi30k" "$3" "$pruned/$seed/$2" "$seed" "optimization.max_update=$4"
     done
 }
 tune pruned_finetune gates tuned "$TUNE"

@@ -47,7 +47,7 @@ for dim in $DIMS; do
         [ "$method" != separate ] || kind=(--to headsize)
         mkdir -p "$OUT/$name"
         [ -e "$OUT/$name/model.pt" ] ||
-            fairseq-collab reparametrize "$FROM" "$data" --key-dim "$dim" "${kind[@]}" \
+            fairseq-collab reparametrize "$MODEL" "$data" --key-dim "$dim" "${kind[@]}" \
                 "${cpu[@]}" --out "$OUT/$name/model.pt" || note $?
         [ ! -e "$OUT/$name/model.pt" ] || measure "$method" "$OUT/$name/model.pt" "$name"
     done
