@@ -26,8 +26,8 @@ reject() {
     exit 2
 }
 
-# cores: how many this process may use.
-cores() { nproc 2>/dev/null || getconf _NPROCESSORS_ONLN; }
+# cores: how many this process may use (nproc alone says how many threads OpenMP may have).
+cores() { env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc 2>/dev/null || getconf _NPROCESSORS_ONLN; }
 
 # real PATH: absolute, links followed, whether it is there or not.
 real() { [ -n "$1" ] && python3 -c 'import os, sys; print(os.path.realpath(sys.argv[1]))' "$1"; }

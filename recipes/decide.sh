@@ -65,10 +65,10 @@ if [ -n "${RATES:-}" ]; then
     exit "$failed"
 fi
 
-# tune KIND SEED MODEL OPTIONS...: a run of OUT/tuned, a tenth more updates
+# tune SEED OPTIONS...: runs of OUT/tuned, a tenth more updates
 tune() {
-    sweep "$EXPERIMENT" tuned method="choice($1)" common.seed="choice($2)" checkpoint.finetune_from_model="$3" \
-        "${width[@]}" "$tuned_updates" lr_scheduler.warmup_updates=0 'optimization.lr=[0.0003]' "${@:4}"
+    sweep "$EXPERIMENT" tuned common.seed="choice($1)" "${width[@]}" "$tuned_updates" \
+        lr_scheduler.warmup_updates=0 'optimization.lr=[0.0003]' "${@:2}"
 }
 
 echo "== 1 train"
@@ -96,8 +96,8 @@ for seed in ${SEEDS//,/ }; do
     convert latent-8 reparametrize --to latent --cache 0.125 --cache-bits none
     convert bytes-8 reparametrize --to latent --cache 0.125
     convert bytes-16 reparametrize --to latent --cache 0.0625
-    convert bits-8 reparametrize --to headsize --cache 0.53125 --cache-bits 8
-    convert bits-4 reparametrize --to headsize --cache 0.28125 --cache-bits 4
+    convert bits-8 reparametrize --to headsize --key-dim "$WIDTH" --cache-bits 8
+    convert bits-4 reparametrize --to headsize --key-dim "$WIDTH" --cache-bits 4
     convert even-4 reparametrize --to latent --latent-dim $((WIDTH / 2)) --latent-dim-in-encoder "$WIDTH"
     convert even-8 reparametrize --to latent --latent-dim $((WIDTH / 4)) --latent-dim-in-encoder "$WIDTH"
     convert own-4 reparametrize --cache 0.625 --cache-bits none
@@ -115,14 +115,17 @@ for seed in ${SEEDS//,/ }; do
         run=$OUT/scratch/method-${kind}_seed-$seed
         [ -e "$run/average.pt" ] || continue
         # shellcheck disable=SC2046
-        tune "$kind" "$seed" "$(real "$run/average.pt")" "$heads" $(options $kind)
+        tune "$seed" method="choice($kind)" checkpoint.finetune_from_model="$(real "$run/average.pt")" \
+            "$heads" $(options $kind)
     done
     found=("hydra.searchpath=['file://$models/$seed']")   # configurations of converted models
+    names=()
     for file in "$models/$seed"/model/to-*.yaml; do
         [ -e "$file" ] || continue
         name=$(basename -s .yaml "$file")
-        ! wanted "$name" || tune "$name" "$seed" "${file%.yaml}.pt" "${found[@]}" model="$name"
+        ! wanted "$name" || names+=("$name")
     done
+    [ ${#names[@]} -eq 0 ] || tune "$seed" "${found[@]}" model="choice($(IFS=,; echo "${names[*]}"))"
     # the sizes that prices chose, from scratch
     if wanted shape-latent-4 && [ -e "$models/$seed/model/to-latent-4.yaml" ]; then
         sweep "$EXPERIMENT" scratch method="choice(shape-latent-4)" common.seed="choice($seed)" "${width[@]}" \

@@ -41,8 +41,8 @@ NARROW = ["model.encoder_embed_dim=16", "model.encoder_ffn_embed_dim=16"]
 def environment(**more: str) -> dict[str, str]:
     """As in an activated environment, whose commands are warm, on one thread, without a GPU."""
     places = [str(warm()), str(BIN), os.environ["PATH"]]
-    path = {"PATH": os.pathsep.join(places), "VIRTUAL_ENV": sys.prefix}
-    return {**os.environ, **SETTINGS, **path, **more}
+    ours = {"PATH": os.pathsep.join(places), "VIRTUAL_ENV": sys.prefix, "JOBS": "1"}
+    return {**os.environ, **SETTINGS, **ours, **more}
 
 
 def run_recipe(recipe: str, *arguments: str, status: int = 0, **settings: str) -> str:
