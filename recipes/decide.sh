@@ -67,8 +67,8 @@ fi
 
 # tune SEED OPTIONS...: runs of OUT/tuned, a tenth more updates
 tune() {
-    sweep "$EXPERIMENT" tuned common.seed="choice($1)" "${width[@]}" "$tuned_updates" \
-        lr_scheduler.warmup_updates=0 'optimization.lr=[0.0003]' "${@:2}"
+    sweep "$EXPERIMENT" tuned "${width[@]}" "$tuned_updates" \
+        lr_scheduler.warmup_updates=0 'optimization.lr=[0.0003]' "${@:2}" common.seed="choice($1)"
 }
 
 echo "== 1 train"

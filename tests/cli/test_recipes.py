@@ -163,7 +163,7 @@ def cached(config: DictConfig) -> int:
 
 def test_decide(data: Path, tmp_path: Path) -> None:
     """All kinds, to tables that hold each once; kinds have the caches of their names."""
-    settings = {"WIDTH": "16", "UPDATES": "2", "SEEDS": "7", "DATA": str(data)}
+    settings = {"WIDTH": "16", "HEADS": "4", "UPDATES": "2", "SEEDS": "7", "DATA": str(data)}
     told = run_recipe("decide", OUT=str(tmp_path), SWEEP=" ".join(TINY), **settings)
     scratch = {run.score().method: run for run in runs_under(tmp_path / "scratch")}
     narrow_keys = ("own", "full", "diagonal", "separate")
@@ -252,7 +252,7 @@ def test_from_download_to_scores(vanilla: Path) -> None:
 
 def test_key_widths(vanilla: Path) -> None:
     """The table has a row a width; single cells are runs of it, under the same name."""
-    widths = ("model.key_dim=choice(16,8)", "common.seed=choice(1)")
+    widths = ("model.key_dim=choice(8)", "common.seed=choice(1)")
     told = run_paper(vanilla, "key_widths", *widths)
     assert {"fork_collab", "fork_concatenated"} <= tables(told)[0]
     assert "key width" in told
