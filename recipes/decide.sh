@@ -125,10 +125,10 @@ for seed in ${SEEDS//,/ }; do
         name=$(basename -s .yaml "$file")
         ! wanted "$name" || names+=("$name")
     done
-    [ ${#names[@]} -eq 0 ] || tune "$seed" "${found[@]}" model="choice($(IFS=,; echo "${names[*]}"))"
+    [ ${#names[@]} -eq 0 ] || tune "$seed" "$heads" "${found[@]}" model="choice($(IFS=,; echo "${names[*]}"))"
     # the sizes that prices chose, from scratch
     if wanted shape-latent-4 && [ -e "$models/$seed/model/to-latent-4.yaml" ]; then
-        sweep "$EXPERIMENT" scratch method="choice(shape-latent-4)" common.seed="choice($seed)" "${width[@]}" \
+        sweep "$EXPERIMENT" scratch method="choice(shape-latent-4)" common.seed="choice($seed)" "${width[@]}" "$heads" \
             "$updates" "${found[@]}" model=to-latent-4 checkpoint.finetune_from_model=null
     fi
 done

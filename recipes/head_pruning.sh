@@ -94,6 +94,6 @@ echo "== 6 tables"
 for folder in "$OUT"/{trained,gated,tuned,priced,scratch,early}; do
     [ ! -d "$folder" ] || fairseq-collab table "$folder" --x none --against none \
         --out "$OUT/tables/$(basename "$folder")" --force \
-        --columns bleu,chrf,heads_by_type,parameters,train_updates || note $?
+        --columns bleu,chrf,heads_by_type.encoder,heads_by_type.decoder,heads_by_type.cross,parameters,train_updates || note $?
 done
 exit "$failed"

@@ -2,7 +2,7 @@
 # BLEU and validation loss of a trained transformer with narrower keys: separate or shared, by key width.
 #
 #   MODEL=FILE bash recipes/reparametrize.sh
-#   MODEL=FILE       the trained model: the average.pt of a run, with standard heads
+#   MODEL=FILE       the trained model: the average.pt of a run, with standard heads (model=vanilla, concatenated)
 #   DATA=DIR         the data folder that it was trained on (default: data/multi30k, made if need be)
 #   OUT=DIR          where everything goes (default: runs/reparametrize)
 #   FROM, JOBS       see recipes/common.sh
@@ -63,7 +63,7 @@ for dim in $DIMS; do
         tune "$method" "$OUT/$method-$dim-$SEED/model.pt" model.key_dim="choice($dim)" "${kind[@]}"
     done
 done
-tune trained "$MODEL" "${separate[@]}" model.key_dim=null   # with all its heads, for as long
+tune trained "$MODEL" model=concatenated   # with all its heads, for as long
 
 echo "== 3 table"
 fairseq-collab table "$OUT/runs" "$OUT/tuned" --against none --out "$OUT/table" --force \
