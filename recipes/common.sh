@@ -26,8 +26,8 @@ reject() {
     exit 2
 }
 
-# cores: how many this process may use.
-cores() { nproc 2>/dev/null || getconf _NPROCESSORS_ONLN; }
+# cores: how many this process may use (nproc alone says how many threads OpenMP may have).
+cores() { env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc 2>/dev/null || getconf _NPROCESSORS_ONLN; }
 
 # real PATH: absolute, links followed, whether it is there or not.
 real() { [ -n "$1" ] && python3 -c 'import os, sys; print(os.path.realpath(sys.argv[1]))' "$1"; }
@@ -98,4 +98,14 @@ sweep() {
 # take_out FILE MODEL OPTIONS...: prune a model to the file `pruned`/FILE.pt, once.
 take_out() {
     [ -e "$pruned/$1.pt" ] || fairseq-collab prune "$2" "$data" "${cpu[@]}" "${@:3}" --out "$pruned/$1.pt" || note $?
+}
+
+# tune_pruned EXPERIMENT FOLDER MODELS SEED OVERRIDES...: train the models of the folder MODELS/model, which
+# `prune` wrote with a configuration next to each, as runs of OUT/FOLDER.
+tune_pruned() {
+    local names
+    compgen -G "$3/model/*.yaml" > /dev/null || return 0
+    names=$(basename -s .yaml "$3"/model/*.yaml | paste -sd ,)
+    sweep "$1" "$2" "hydra.searchpath=['file://$3']" model="choice($names)" \
+        common.seed="choice($4)" "${@:5}"
 }

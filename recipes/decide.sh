@@ -7,7 +7,7 @@
 #   SEEDS=1,2,3      of all trainings (default: 1,2,3)
 #   KINDS='standard own to-latent-4' which kinds, from scratch and converted (default: all). Processes
 #                                    with different ones may share OUT; standard comes before to-...
-#                                    Without KINDS, the table of all is made at the end
+#                                    Without KINDS, the tables of all are made at the end
 #   WIDTH=128        d of the models
 #   HEADS=8          heads of the models, with a folder OUT of their own
 #   UPDATES=4800     of each training; a tenth is added by fine-tuning
@@ -16,7 +16,8 @@
 #
 # Stages: 1 train (OUT/scratch). 2 convert and prune each standard model (OUT/models),
 # measure (OUT/converted). 3 fine-tune these, and their kinds of stage 1 for as long (OUT/tuned); train the sizes
-# that prices chose for latents from scratch (shape-latent-4). 4 the table.
+# that prices chose for latents from scratch (shape-latent-4). 4 tables, each against its standard heads: of
+# 1 and 2 (OUT/table), and of 3 (OUT/tuned/table).
 #
 # Rerun it to resume it, also with more seeds or kinds.
 set -euo pipefail
@@ -32,7 +33,7 @@ case $EXPERIMENT in
     base) WIDTH=${WIDTH:-512} UPDATES=${UPDATES:-10000} feed_forward=4 ;;
     *) WIDTH=${WIDTH:-128} UPDATES=${UPDATES:-4800} feed_forward=2 ;;
 esac
-TUNE=${TUNE:-$((UPDATES / 10))}
+TUNE=${TUNE:-$(((UPDATES + 9) / 10))}
 count_updates
 width=(model.encoder_embed_dim="$WIDTH" model.encoder_ffn_embed_dim=$((feed_forward * WIDTH)))
 heads=model.encoder_attention_heads=$HEADS
@@ -60,14 +61,14 @@ if [ -n "${RATES:-}" ]; then
         sweep "$EXPERIMENT" rates method="choice($kind)" optimization.lr="choice([${RATES// /],[}])" \
             common.seed='choice(1)' "${width[@]}" "$heads" "$updates" $(options "$kind")
     done
-    fairseq-collab table "$OUT/rates" --x none --score valid_nats --against none
+    fairseq-collab table "$OUT/rates" --x none --score valid_nats --against none || note $?
     exit "$failed"
 fi
 
-# tune RUN-FOLDER KIND SEED MODEL OPTIONS...: a tenth more updates
+# tune SEED OPTIONS...: runs of OUT/tuned, a tenth more updates
 tune() {
-    sweep "$EXPERIMENT" tuned method="choice($1)" common.seed="choice($2)" checkpoint.finetune_from_model="$3" \
-        "${width[@]}" "$tuned_updates" lr_scheduler.warmup_updates=0 'optimization.lr=[0.0003]' "${@:4}"
+    sweep "$EXPERIMENT" tuned "${width[@]}" "$tuned_updates" \
+        lr_scheduler.warmup_updates=0 'optimization.lr=[0.0003]' "${@:2}" common.seed="choice($1)"
 }
 
 echo "== 1 train"
@@ -95,8 +96,8 @@ for seed in ${SEEDS//,/ }; do
     convert latent-8 reparametrize --to latent --cache 0.125 --cache-bits none
     convert bytes-8 reparametrize --to latent --cache 0.125
     convert bytes-16 reparametrize --to latent --cache 0.0625
-    convert bits-8 reparametrize --to headsize --cache 0.53125 --cache-bits 8
-    convert bits-4 reparametrize --to headsize --cache 0.28125 --cache-bits 4
+    convert bits-8 reparametrize --to headsize --key-dim "$WIDTH" --cache-bits 8
+    convert bits-4 reparametrize --to headsize --key-dim "$WIDTH" --cache-bits 4
     convert even-4 reparametrize --to latent --latent-dim $((WIDTH / 2)) --latent-dim-in-encoder 0
     convert even-8 reparametrize --to latent --latent-dim $((WIDTH / 4)) --latent-dim-in-encoder 0
     convert own-4 reparametrize --cache 0.625 --cache-bits none
@@ -114,23 +115,31 @@ for seed in ${SEEDS//,/ }; do
         run=$OUT/scratch/method-${kind}_seed-$seed
         [ -e "$run/average.pt" ] || continue
         # shellcheck disable=SC2046
-        tune "$kind" "$seed" "$(real "$run/average.pt")" "$heads" $(options $kind)
+        tune "$seed" method="choice($kind)" checkpoint.finetune_from_model="$(real "$run/average.pt")" \
+            "$heads" $(options $kind)
     done
     found=("hydra.searchpath=['file://$models/$seed']")   # configurations of converted models
+    names=()
     for file in "$models/$seed"/model/to-*.yaml; do
         [ -e "$file" ] || continue
         name=$(basename -s .yaml "$file")
-        ! wanted "$name" || tune "$name" "$seed" "${file%.yaml}.pt" "${found[@]}" model="$name"
+        ! wanted "$name" || names+=("$name")
     done
+    [ ${#names[@]} -eq 0 ] || tune "$seed" "$heads" "${found[@]}" model="choice($(IFS=,; echo "${names[*]}"))"
     # the sizes that prices chose, from scratch
     if wanted shape-latent-4 && [ -e "$models/$seed/model/to-latent-4.yaml" ]; then
-        sweep "$EXPERIMENT" scratch method="choice(shape-latent-4)" common.seed="choice($seed)" "${width[@]}" \
+        sweep "$EXPERIMENT" scratch method="choice(shape-latent-4)" common.seed="choice($seed)" "${width[@]}" "$heads" \
             "$updates" "${found[@]}" model=to-latent-4 checkpoint.finetune_from_model=null
     fi
 done
 
 [ -z "${KINDS:-}" ] || exit "$failed"
-echo "== 4 table"
-fairseq-collab table "$OUT"/{scratch,converted,tuned} --x none --score valid_nats --against standard \
-    --out "$OUT/table" --force --columns valid_nats,chrf,bleu,parameters || note $?
+echo "== 4 tables"
+# A kind has one name in all folders; what had a tenth more updates is compared with what had them, too.
+table() {   # RESULT FOLDERS...
+    fairseq-collab table "${@:2}" --x none --score valid_nats --against standard --out "$1" --force \
+        --columns valid_nats,chrf,bleu,parameters || note $?
+}
+table "$OUT/table" "$OUT"/{scratch,converted}
+table "$OUT/tuned/table" "$OUT/tuned"
 exit "$failed"

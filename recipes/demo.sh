@@ -3,6 +3,8 @@
 # on two CPU cores.
 #
 #   bash recipes/demo.sh
+#   bash recipes/demo.sh --max-epoch 8    options go to fairseq-train
+#   SENTENCES=N    of the training text (default: 12000)
 #
 # Everything is kept in OUT (default: runs/demo). Rerun it to resume it: a training that was interrupted
 # goes on at its last epoch. On real text: docs/tutorial.md.
@@ -16,11 +18,11 @@ export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 
 say() { printf '\n== %s\n' "$*"; }
 
-activate
+command -v fairseq-collab > /dev/null || activate
 set_variables
 
 say "Data"
-fairseq-collab data demo-data --train 12000 --out "$OUT/data"
+fairseq-collab data demo-data --train "${SENTENCES:-12000}" --out "$OUT/data"
 
 say "Training (log: $OUT/train.log)"
 # Small batches give more updates for equal arithmetic; generated text has no noise that dropout would
@@ -33,7 +35,7 @@ fairseq-train "$OUT/data" --user-dir fairseq_collab --save-dir "$OUT/model" \
     --optimizer adam --adam-betas '(0.9, 0.98)' \
     --lr-scheduler polynomial_decay --lr 5e-3 --warmup-updates 100 --total-num-update 650 \
     --max-tokens 1024 --max-epoch 4 --seed 1 --num-workers 0 \
-    --no-epoch-checkpoints --log-format tqdm --log-file "$OUT/train.log"
+    --no-epoch-checkpoints --log-format tqdm --log-file "$OUT/train.log" "$@"
 
 say "Translating the held-out sentences"
 fairseq-generate "$OUT/data" --user-dir fairseq_collab --path "$OUT/model/checkpoint_last.pt" \

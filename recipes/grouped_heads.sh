@@ -9,7 +9,8 @@
 #   COUNTS=4,2    how many of the 8 heads of each attention are kept, and how many groups are trained
 #
 # Stages: 1 train (OUT/trained): standard heads; heads in 4 and in 2 groups. 2 vote and prune
-# (OUT/pruned): keep the elected heads; of the standard heads an equal number at random, and by price.
+# (OUT/pruned): keep the elected heads, as in the paper (elected-no-refit), and with a refit of what stays
+# (elected); of the standard heads an equal number at random, and by price, both with a refit.
 # 3 fine-tune (OUT/tuned): these, and the standard models for as long. 4 tables of 1 and 3.
 #
 # Rerun it to resume it: finished runs are skipped.
@@ -35,34 +36,29 @@ train model="choice(concatenated)"
 train model="choice(grouped)" model.head_groups="choice($counts)"
 
 echo "== 2 vote and prune"
-mkdir -p "$pruned"
 for seed in ${SEEDS//,/ }; do
+    mkdir -p "$pruned/$seed/model"
     whole=$trained/model-concatenated_seed-$seed/average.pt
     for count in ${counts//,/ }; do
         grouped=$trained/model-grouped_head_groups-${count}_seed-$seed/average.pt
-        votes=$pruned/votes-$count-$seed.json
+        votes=$pruned/$seed/votes-$count.json
         [ -e "$votes" ] || fairseq-collab vote "$grouped" "$data" "${cpu[@]}" --out "$votes" || note $?
-        take_out "elected-$count-$seed" "$grouped" --votes "$votes"
-        take_out "random-$count-$seed" "$whole" --random "$seed" --keep "$count"
-        take_out "priced-$count-$seed" "$whole" --keep "$count"
+        take_out "$seed/model/elected-no-refit-$count" "$grouped" --votes "$votes" --no-refit
+        take_out "$seed/model/elected-$count" "$grouped" --votes "$votes"
+        take_out "$seed/model/random-$count" "$whole" --random "$seed" --keep "$count"
+        take_out "$seed/model/priced-$count" "$whole" --keep "$count"
     done
 done
 
 echo "== 3 fine-tune"
-# Each run starts from the checkpoint of the same seed and number of heads; Hydra expands the names.
-tune() { sweep pruned_finetune_multi30k tuned "$tuned_updates" method="choice($1)" "${@:2}" "$seeds"; }
-start=checkpoint.finetune_from_model
-for method in elected random priced; do
-    # shellcheck disable=SC2016
-    tune "$method" model.heads_in_encoder="choice($counts)" \
-        'model.heads_in_decoder=${model.heads_in_encoder}' 'model.heads_in_cross=${model.heads_in_encoder}' \
-        "$start=$pruned/$method"'-${model.heads_in_encoder}-${common.seed}.pt'
+for seed in ${SEEDS//,/ }; do
+    tune_pruned pruned_finetune_multi30k tuned "$pruned/$seed" "$seed" "$tuned_updates"
 done
-# shellcheck disable=SC2016
-tune standard model=concatenated model.head_size=null \
-    "$start=$trained"'/model-concatenated_seed-${common.seed}/average.pt'
+# shellcheck disable=SC2016  # Hydra expands it
+sweep pruned_finetune_multi30k tuned method='choice(standard)' "$seeds" "$tuned_updates" model.head_size=null \
+    "checkpoint.finetune_from_model=$trained"'/model-concatenated_seed-${common.seed}/average.pt'
 
 echo "== 4 tables"
-fairseq-collab table "$OUT/trained" --x none --against concatenated --out "$OUT/trained/table" --force
-fairseq-collab table "$OUT/tuned" --x none --against standard --out "$OUT/tuned/table" --force
+fairseq-collab table "$OUT/trained" --x none --against concatenated --out "$OUT/trained/table" --force || note $?
+fairseq-collab table "$OUT/tuned" --x none --against standard --out "$OUT/tuned/table" --force || note $?
 exit "$failed"

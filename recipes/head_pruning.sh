@@ -57,20 +57,17 @@ for seed in ${SEEDS//,/ }; do
             note 1
             continue
         fi
-        take_out "$seed/gates/model/gates-$penalty" "$run/average.pt" --gates
+        take_out "$seed/gates/model/gates-$penalty" "$run/average.pt" --gates --no-refit
         [ "$penalty" = 0 ] || by_price priced "$whole"
     done
 done
 
 echo "== 4 fine-tune"
-# tune EXPERIMENT WAY FOLDER UPDATES: each model pruned in one way; `prune` wrote a configuration next to it.
+# tune EXPERIMENT WAY FOLDER UPDATES: each model pruned in one way
 tune() {
-    local seed names
+    local seed
     for seed in ${SEEDS//,/ }; do
-        compgen -G "$pruned/$seed/$2/model/*.yaml" > /dev/null || continue
-        names=$(basename -s .yaml "$pruned/$seed/$2"/model/*.yaml | paste -sd ,)
-        sweep "$1_multi30k" "$3" "hydra.searchpath=['file://$pruned/$seed/$2']" \
-            model="choice($names)" common.seed="choice($seed)" "optimization.max_update=$4"
+        tune_pruned "$1_multi30k" "$3" "$pruned/$seed/$2" "$seed" "optimization.max_update=$4"
     done
 }
 tune pruned_finetune gates tuned "$TUNE"
@@ -97,6 +94,6 @@ echo "== 6 tables"
 for folder in "$OUT"/{trained,gated,tuned,priced,scratch,early}; do
     [ ! -d "$folder" ] || fairseq-collab table "$folder" --x none --against none \
         --out "$OUT/tables/$(basename "$folder")" --force \
-        --columns bleu,chrf,heads_by_type,parameters,train_updates || note $?
+        --columns bleu,chrf,heads_by_type.encoder,heads_by_type.decoder,heads_by_type.cross,parameters,train_updates || note $?
 done
 exit "$failed"

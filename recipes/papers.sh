@@ -23,7 +23,7 @@
 #   FROM        folder of the archives
 #   DATA, OUT (default: runs/CORPUS-PAIR), JOBS, SWEEP: see recipes/common.sh
 #
-# Rerun it to resume it. What a paper leaves open is marked "ours" in configs/experiment/.
+# Rerun it to resume it. OUT/table has all runs of OUT. What a paper leaves open is marked "ours" in configs/experiment/.
 set -euo pipefail
 # shellcheck source=recipes/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -75,7 +75,8 @@ END
 case $method in
     vanilla) chosen=("model=choice(vanilla)") ;;
     collab | concatenated)
-        chosen=("model=choice(fork_$method)" "model.key_dim=choice(${KEY_DIM:-128})") ;;
+        chosen=("model=choice(fork_$method)" "model.key_dim=choice(${KEY_DIM:-128})"
+            "common.seed=choice(1)") ;;   # the name of the run of key_widths that it is
     key_widths)
         chosen=("model=choice(fork_collab,fork_concatenated)" "model.key_dim=choice(512,256,128,64)"
             "common.seed=choice(1,2)") ;;
@@ -120,17 +121,20 @@ sweep "$experiment" runs "${chosen[@]}"
 if [[ $method == grouped_pruned || $method == gated ]]; then
     echo "== remove heads, fine-tune the rest"
     average=$OUT/runs/$run/average.pt votes=$OUT/pruned/$run.votes.json which=(--gates)
-    mkdir -p "$OUT/pruned/model"
+    pruned=$OUT/pruned/model
+    mkdir -p "$pruned"
     if [ "$method" = grouped_pruned ]; then
         which=(--votes "$votes")
-        [ -e "$votes" ] || fairseq-collab vote "$average" "$data" "${cpu[@]}" --out "$votes"
+        [ -e "$votes" ] || fairseq-collab vote "$average" "$data" "${cpu[@]}" --out "$votes" || note $?
     fi
-    [ -e "$OUT/pruned/model/$run.pt" ] ||
-        fairseq-collab prune "$average" "${which[@]}" --out "$OUT/pruned/model/$run.pt"
+    take_out "$run" "$average" "${which[@]}" --no-refit   # as both papers
     sweep "$experiment" runs "model=choice($run)" \
         "hydra.searchpath=['file://$(real "$OUT/pruned")']"
 fi
 
 echo "== the scores"
-fairseq-collab score "$OUT/runs"
+fairseq-collab score "$OUT/runs" || note $?
+x=none
+[ "$method" != key_widths ] || x=key_dim
+fairseq-collab table "$OUT/runs" --x $x --out "$OUT/table" --force || note $?
 exit "$failed"

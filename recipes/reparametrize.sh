@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # BLEU and validation loss of a trained transformer with narrower keys: separate or shared, by key width.
 #
-#   FROM=FILE bash recipes/reparametrize.sh
-#   FROM=FILE        the trained model: the average.pt of a run, with standard heads
-#   DATA=DIR         the data folder that it was trained on (default: data/multi30k)
+#   MODEL=FILE bash recipes/reparametrize.sh
+#   MODEL=FILE       the trained model: the average.pt of a run, with standard heads (model=vanilla, concatenated)
+#   DATA=DIR         the data folder that it was trained on (default: data/multi30k, made if need be)
 #   OUT=DIR          where everything goes (default: runs/reparametrize)
+#   FROM, JOBS       see recipes/common.sh
 #   DIMS='128 64'    key widths (default: 128 64 32, for d = 256)
 #   SEED=N           names the runs and seeds the fine-tuning (default: 1)
 #   SWEEP='size=small train=multi30k_small'    overrides of the fine-tuning, such as the size of the trained
@@ -18,19 +19,18 @@ set -euo pipefail
 # shellcheck source=recipes/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-DATA=${DATA:-data/multi30k}
 OUT=${OUT:-runs/reparametrize}
 DIMS=${DIMS:-128 64 32}
 SEED=${SEED:-1}
 
-[ -n "${FROM:-}" ] || reject "give FROM=FILE, the model to convert (see --help)"
+[ -n "${MODEL:-}" ] || reject "give MODEL=FILE, the model to convert (see --help)"
 
 enter "$@"
 
 # measure METHOD MODEL NAME: the run OUT/runs/NAME of a model
 measure() {
     fairseq-collab score "$2" "$data" --run "$OUT/runs/$3" --set method="$1" \
-        --set common.seed="$SEED" "${cpu[@]}"
+        --set common.seed="$SEED" "${cpu[@]}" || note $?
 }
 
 # tune METHOD MODEL OVERRIDES...: a run of OUT/tuned
@@ -40,16 +40,16 @@ tune() {
 }
 
 echo "== 1 convert and measure"
-measure trained "$FROM" "trained-$SEED"
+measure trained "$MODEL" "trained-$SEED"
 for dim in $DIMS; do
     for method in diagonal full own separate; do
         kind=(--query-mixing "$method") name=$method-$dim-$SEED
         [ "$method" != separate ] || kind=(--to headsize)
         mkdir -p "$OUT/$name"
         [ -e "$OUT/$name/model.pt" ] ||
-            fairseq-collab reparametrize "$FROM" "$data" --key-dim "$dim" "${kind[@]}" \
-                "${cpu[@]}" --out "$OUT/$name/model.pt"
-        measure "$method" "$OUT/$name/model.pt" "$name"
+            fairseq-collab reparametrize "$MODEL" "$data" --key-dim "$dim" "${kind[@]}" \
+                "${cpu[@]}" --out "$OUT/$name/model.pt" || note $?
+        [ ! -e "$OUT/$name/model.pt" ] || measure "$method" "$OUT/$name/model.pt" "$name"
     done
 done
 
@@ -59,12 +59,13 @@ for dim in $DIMS; do
     for method in diagonal full own separate; do
         kind=(model.query_mixing="$method")
         [ "$method" != separate ] || kind=("${separate[@]}")
+        [ -e "$OUT/$method-$dim-$SEED/model.pt" ] || continue   # a size that is not possible
         tune "$method" "$OUT/$method-$dim-$SEED/model.pt" model.key_dim="choice($dim)" "${kind[@]}"
     done
 done
-tune trained "$FROM" "${separate[@]}" model.key_dim=null   # with all its heads, for as long
+tune trained "$MODEL" model=concatenated   # with all its heads, for as long
 
 echo "== 3 table"
 fairseq-collab table "$OUT/runs" "$OUT/tuned" --against none --out "$OUT/table" --force \
-    --columns bleu,chrf,valid_nats,parameters,multiply_adds
+    --columns bleu,chrf,valid_nats,parameters,multiply_adds || note $?
 exit "$failed"

@@ -1,28 +1,27 @@
-"""Recipes: which runs they ask for, what they reject, how they fail; a corpus to scores."""
+"""Recipes: each one, tiny, to its tables; what they reject, and how they fail."""
 
 from __future__ import annotations
 
-import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import sys
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import BIN, REPOSITORY, SETTINGS, succeed, warm
+import torch
+from commands import BIN, REPOSITORY, SETTINGS, warm
 from data.corpus_archives import filled, lines, small_iwslt14
-from data.text_tools import write_corpus
+from data.text_tools import prepare_text, write_corpus
 from fairseq.models import ARCH_MODEL_REGISTRY
 from omegaconf import DictConfig
 from parsers import parser_of
-from toy_heads import write_configuration
 
-from collab_lab.runs import sweep
-from collab_lab.runs.run import flat, runs_under
+from collab_lab.runs.record import Record
+from collab_lab.runs.run import Run, flat, runs_under
 from collab_lab.runs.sweep import plan
 from fairseq_collab.models.options import Site, plain_options
 
@@ -31,105 +30,127 @@ pytestmark = pytest.mark.slow
 RECIPES = REPOSITORY / "recipes"
 #: What recipes source, and what has no option.
 PARTS = ("common.sh", "setup.sh")
-#: In place of a command: keeps its arguments, one a line, and fails where a test asks for it; of
-#: `prune` and `vote` the output is a copy of MADE, and of MADE.yaml.
-RECORDER = """\
-#!/usr/bin/env bash
-case "${0##*/} $*" in
-    "python -c import sys, torch"*) exit 1 ;;   # no GPU
-    python*) exec {python} "$@" ;;
-esac
-printf '%s\\n' "$@" END >> "$RECORD"
-[ "$1" != "$FAILS" ] || exit "$STATUS"
-case $1 in prune | vote) ;; *) exit 0 ;; esac
-while [ "$1" != --out ]; do shift; done
-cp "$MADE" "$2"
-[ ! -e "$MADE.yaml" ] || cp "$MADE.yaml" "${2%.pt}.yaml"
-"""
+#: Of every training: small and quick. What it learns does not matter.
+TINY = [
+    "model.encoder_layers=1", "dataset.max_tokens=8000", "generation.beam=2",
+    "generation.max_len_b=8",
+]  # fmt: skip
+NARROW = ["model.encoder_embed_dim=16", "model.encoder_ffn_embed_dim=16"]
 
 
-class Recorded:
-    """What a recipe has asked for with one seed, and how it has ended; OUT is FOLDER/out."""
-
-    def __init__(self, folder: Path, recipe: str, *arguments: str, **settings: str):
-        for name in ("fairseq-collab", "python"):
-            (folder / name).write_text(RECORDER.replace("{python}", str(warm() / "python")))
-            (folder / name).chmod(0o755)
-        (folder / "data").mkdir(exist_ok=True)
-        (folder / "data" / "manifest.json").write_text('{"origin": "none"}')
-        (record := folder / "record").write_text("")
-        environment = {"PATH": f"{folder}:{BIN}:{os.environ['PATH']}", "RECORD": str(record)}
-        environment |= {"OUT": f"{folder}/out", "DATA": f"{folder}/data", "SEEDS": "7"}
-        environment |= {"MADE": os.devnull, "FAILS": "", **settings}
-        command = ["bash", RECIPES / f"{recipe}.sh", *arguments]
-        variables = {**os.environ, **environment}
-        done = subprocess.run(command, capture_output=True, text=True, env=variables)
-        self.status, self.errors = done.returncode, done.stderr
-        self.commands = [words.splitlines() for words in record.read_text().split("END\n")[:-1]]
-        self.out = folder / "out"
-
-    def runs(self, folder: str) -> list[DictConfig]:
-        """Configurations of the runs that go to OUT/FOLDER, as sweeps compose them."""
-        found = []
-        for name, *words in self.commands:
-            if name == "sweep":
-                args = parser_of("sweep")[1](words)
-                if Path(args.out) == self.out / folder:
-                    jobs = sweep.plan(REPOSITORY / args.config, args.overrides)
-                    found += [job.config for job in jobs]
-        return found
+def environment(**more: str) -> dict[str, str]:
+    """As in an activated environment, whose commands are warm, on one thread, without a GPU."""
+    places = [str(warm()), str(BIN), os.environ["PATH"]]
+    ours = {"PATH": os.pathsep.join(places), "VIRTUAL_ENV": sys.prefix, "JOBS": "1"}
+    return {**os.environ, **SETTINGS, **ours, **more}
 
 
-@pytest.mark.parametrize(
-    "recipe", sorted({path.name for path in RECIPES.glob("*.sh")} - set(PARTS)), ids=str
-)
-def test_help_is_printed_and_nothing_done(recipe: str, tmp_path: Path) -> None:
-    command = ["bash", os.path.relpath(RECIPES / recipe, tmp_path), "--help"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert f"recipes/{recipe}" in done.stdout
+def run_recipe(recipe: str, *arguments: str, status: int = 0, **settings: str) -> str:
+    """Run a recipe, which must end with this status; what it printed."""
+    command = ["bash", RECIPES / f"{recipe}.sh", *arguments]
+    variables = environment(**settings)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, env=variables)
+    assert done.returncode == status, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
 
 
-@pytest.mark.parametrize(
-    ("asked", "place"),
-    [
-        ("reparametrize", "FROM"),
-        ("decide", "DATA"),
-        ("head_pruning wmt14", "'wmt14'"),
-        ("grouped_heads COUNTS=8", "COUNTS"),
-        ("grouped_heads UPDATES=08", "UPDATES"),
-        ("head_pruning UPDATES=800 TUNE=0", "TUNE"),
-        ("papers wmt14 de-en vanilla", "'wmt14 de-en'"),
-        ("papers iwslt14 de-en best", "'best'"),
-        ("papers iwslt14 de-en vanilla GPUS=3", "GPUS is '3'"),
-        ("papers iwslt14 de-en vanilla GPUS=2", "divisor of 1"),
-        ("papers wmt14 en-de vanilla GPUS=2", "GPUS is 2; this machine has fewer"),
-    ],
-)
-def test_settings_that_are_rejected(asked: str, place: str, tmp_path: Path) -> None:
-    """In one line, before any command is asked for."""
-    recipe, *words = shlex.split(asked)
-    settings = {"DATA": "", **dict(word.split("=", 1) for word in words if "=" in word)}
-    rejected = Recorded(tmp_path, recipe, *(w for w in words if "=" not in w), **settings)
-    assert (rejected.status, rejected.commands) == (2, [])
-    (line,) = rejected.errors.splitlines()
-    assert place in line
+def tables(told: str) -> list[set[str]]:
+    """The methods in each table that was printed, up to the settings behind a comma."""
+    found = []
+    for text in re.split(r"^# ", told, flags=re.MULTILINE)[1:]:
+        first = [line for line in text.partition("\n## ")[0].splitlines() if line.startswith("|")]
+        head, _, *rows = [[cell.strip() for cell in line.split("|")] for line in first]
+        found.append({row[head.index("method")].split(",")[0] for row in rows})
+    return found
 
 
-@pytest.mark.parametrize("failing", ["sweep", "prune"])
-def test_failures_and_interruptions(failing: str, tmp_path: Path) -> None:
-    """A recipe runs the rest after a failure and reports it; an interruption ends it.
+def records(folder: Path) -> dict[str, Record]:
+    """What the finished runs of a folder say, by method."""
+    found = [record for run in runs_under(folder) if (record := run.score())]
+    return {record.method: record for record in found}
 
-    What was pruned is not pruned again.
-    """
-    ended = Recorded(tmp_path, "grouped_heads", FAILS=failing, STATUS="130")
-    assert ended.status == 130
-    assert [command[0] for command in ended.commands].index(failing) == len(ended.commands) - 1
-    failed = Recorded(tmp_path, "grouped_heads", FAILS=failing, STATUS="1")
-    first, second = (Recorded(tmp_path, "grouped_heads") for _ in range(2))
-    assert (failed.status, first.status) == (1, 0)
-    assert second.commands == [one for one in first.commands if one[0] not in ("vote", "prune")]
-    assert {one[0] for one in failed.commands} >= {"sweep", "table"}
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A prepared corpus."""
+    folder = tmp_path_factory.mktemp("data")
+    return prepare_text(write_corpus(folder / "text", train=60), folder / "data")
+
+
+@pytest.fixture(scope="module")
+def grouped(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    """OUT of recipes/grouped_heads.sh, and the settings, with which others use its trainings."""
+    out = tmp_path_factory.mktemp("grouped") / "out"
+    settings = {"DATA": str(data), "UPDATES": "2", "TUNE": "1", "SEEDS": "7"}
+    settings |= {"SWEEP": " ".join([*TINY, *NARROW])}
+    told = run_recipe("grouped_heads", OUT=str(out), COUNTS="2", **settings)
+    first, second = tables(told)
+    assert first == {"concatenated", "grouped"}
+    assert second == {"standard", "elected-2", "elected-no-refit-2", "random-2", "priced-2"}
+    return out, settings
+
+
+def standard(out: Path) -> Path:
+    """The standard model with the seed 7 that recipes/grouped_heads.sh trained."""
+    return out / "trained" / "model-concatenated_seed-7"
+
+
+def weights(path: Path) -> Any:
+    return torch.load(path, weights_only=False)["model"]
+
+
+def test_grouped_heads(grouped: tuple[Path, dict[str, str]]) -> None:
+    """Elected heads are in the table as the paper has them, and refitted; a rerun does nothing."""
+    out, settings = grouped
+    models = out / "pruned" / "7" / "model"
+    elected, refitted = (weights(models / f"elected{kind}-2.pt") for kind in ("-no-refit", ""))
+    trained = weights(out / "trained" / "model-grouped_head_groups-2_seed-7" / "average.pt")
+    name = "encoder.layers.0.fc2.weight"
+    assert torch.equal(elected[name], trained[name])
+    assert not torch.equal(refitted[name], trained[name])
+    table = (out / "tuned" / "table" / "table.md").read_text()
+    told = run_recipe("grouped_heads", OUT=str(out), COUNTS="2", **settings)
+    assert "starts" not in told
+    assert told.endswith(table)
+
+
+def test_head_pruning(grouped: tuple[Path, dict[str, str]], tmp_path: Path) -> None:
+    """Every number of updates is what the comparison needs; each folder has its table."""
+    out, settings = grouped
+    shutil.copytree(standard(out), tmp_path / "trained" / standard(out).name)
+    told = run_recipe("head_pruning", OUT=str(tmp_path), PENALTIES="0,1000", **settings)
+    folders = ("trained", "gated", "tuned", "priced", "scratch", "early")
+    assert len(tables(told)) == len(folders)
+    updates = {folder: {one.train_updates for one in records(tmp_path / folder).values()}
+               for folder in (*folders, "begun")}  # fmt: skip
+    assert updates == {
+        "trained": {2}, "gated": {1}, "tuned": {1}, "priced": {2}, "scratch": {4}, "early": {3},
+        "begun": {1},
+    }  # fmt: skip
+
+
+def test_reparametrize(grouped: tuple[Path, dict[str, str]], tmp_path: Path) -> None:
+    """Widths that are not possible are reported, and the others are in the table."""
+    out, settings = grouped
+    given = {**settings, "MODEL": str(standard(out) / "average.pt"), "OUT": str(tmp_path)}
+    sweep = f"{settings['SWEEP']} optimization.max_update=1 model.encoder_attention_heads=8"
+    given |= {"SEED": "7", "SWEEP": sweep}
+    told = run_recipe("reparametrize", DIMS="99 8", status=1, **given)
+    kinds = {"trained", "diagonal", "full", "own", "separate"}
+    assert tables(told) == [kinds | {f"tuned-{kind}" for kind in kinds}]
+    told = run_recipe("reparametrize", DIMS="8", **given)
+    assert "starts" not in told
+
+
+def test_head_sizes(data: Path, tmp_path: Path) -> None:
+    """Wide feed-forward layers have the parameters of the larger heads."""
+    settings = {"WIDTH": "32", "HEADS": "1,2", "SEEDS": "1", "DATA": str(data)}
+    settings |= {"SWEEP": " ".join([*TINY, "optimization.max_update=1"]), "OUT": str(tmp_path)}
+    first, second = tables(run_recipe("head_size_table", **settings))
+    assert first == second == {"size-d/H", "size-32", "size-d/H-wide"}
+    found = records(tmp_path)
+    assert found["size-32"].parameters == pytest.approx(found["size-d/H-wide"].parameters, rel=0.01)
+    assert found["size-32"].parameters > 1.2 * found["size-d/H"].parameters
 
 
 def cached(config: DictConfig) -> int:
@@ -140,157 +161,124 @@ def cached(config: DictConfig) -> int:
     return sum(cfg.attention_factory(cfg, site).cached_floats_per_token())
 
 
-def test_decide(tmp_path: Path) -> None:
-    """Kinds have the caches of their names; pruned models are fine-tuned for a tenth."""
-    whole = tmp_path / "out" / "scratch" / "method-standard_seed-7" / "average.pt"
-    whole.parent.mkdir(parents=True)
-    whole.touch()
-    made = str(write_configuration(tmp_path / "pruned.pt", "4,1", "8,2", "7,8"))
-    recorded = Recorded(tmp_path, "decide", MADE=made, UPDATES="4800")
+def test_decide(data: Path, tmp_path: Path) -> None:
+    """All kinds, to tables that hold each once; kinds have the caches of their names."""
+    settings = {"WIDTH": "16", "HEADS": "4", "UPDATES": "2", "SEEDS": "7", "DATA": str(data)}
+    told = run_recipe("decide", OUT=str(tmp_path), SWEEP=" ".join(TINY), **settings)
+    scratch = {run.score().method: run for run in runs_under(tmp_path / "scratch")}
     narrow_keys = ("own", "full", "diagonal", "separate")
-    assert {run.method: cached(run) for run in recorded.runs("scratch")} == {
-        "standard": 256, **dict.fromkeys(narrow_keys, 160),
-        "grouped-2": 128, "grouped-4": 64, "latent-4": 64, "normalised-4": 64,
-        "latent-8": 32,
+    shape = scratch.pop("shape-latent-4")
+    assert cached(shape.config()) < 16
+    assert {kind: cached(run.config()) for kind, run in scratch.items()} == {
+        "standard": 32, **dict.fromkeys(narrow_keys, 20),
+        "grouped-2": 16, "grouped-4": 8, "latent-4": 8, "normalised-4": 8, "latent-8": 4,
     }  # fmt: skip
-    changed = [one for one in recorded.commands if one[0] in ("reparametrize", "prune")]
-    assert len(changed) == 14
-    assert {command[1] for command in changed} == {str(whole)}
-    tuned = {run.method: run for run in recorded.runs("tuned")}
-    assert list(tuned) == ["standard", "to-heads-2", "to-heads-3"], "those whose files are there"
-    assert tuned["standard"].checkpoint.finetune_from_model == str(whole)
-    assert {run.optimization.max_update for run in tuned.values()} == {480}
-    (run,) = Recorded(tmp_path, "decide", KINDS="standard", EXPERIMENT="base").runs("scratch")
-    assert (run.model.encoder_ffn_embed_dim, run.optimization.max_update) == (2048, 10_000)
+    made = {f"to-{kind}" for kind in (
+        "latent-4", "latent-8", "bytes-8", "bytes-16", "bits-8", "bits-4", "even-4", "even-8",
+        "own-4", "own-8", "grouped-2", "grouped-4", "heads-3", "heads-2",
+    )}  # fmt: skip
+    tuned = {"standard", "own", "latent-4", "latent-8", "grouped-2", "grouped-4"}
+    assert tables(told) == [{*scratch, "shape-latent-4"} | made, tuned | made]
+    assert {one.train_updates for one in records(tmp_path / "tuned").values()} == {1}
 
 
-@pytest.mark.parametrize(
-    ("recipe", "arguments", "settings", "sweeps"),
-    [
-        ("grouped_heads", "", {}, 6),
-        ("reparametrize", "", {"FROM": "/given.pt", "DIMS": "128", "UPDATES": "9"}, 5),
-        ("head_size_table", "", {}, 5),
-        ("papers", "wmt14 en-de key_widths", {"GPUS": "0"}, 1),
-    ],
-)
-def test_sweeps_can_be_composed(
-    recipe: str,
-    arguments: str,
-    settings: dict[str, str],
-    sweeps: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The first run of each, from a checkpoint that the recipe makes."""
-    every = sweep.combinations
-    monkeypatch.setattr(sweep, "combinations", lambda words: list(islice(every(words), 1)))
-    recorded = Recorded(tmp_path, recipe, *arguments.split(), **settings)
-    runs = [run for folder in ("trained", "tuned", ".", "runs") for run in recorded.runs(folder)]
-    assert len(runs) == sweeps
-    written = {word for one in recorded.commands for word in one} | {"/given.pt", None}
-    for run in runs:
-        start = run.checkpoint.get("finetune_from_model")
-        assert start in written or f"{recorded.out}/trained/" in start, start
+def test_rates_and_another_size(data: Path, tmp_path: Path) -> None:
+    """RATES ends in a table of them; EXPERIMENT has its own sizes."""
+    settings = {"WIDTH": "16", "UPDATES": "1", "DATA": str(data), "OUT": str(tmp_path)}
+    base = " ".join([*TINY, "common.fp16=false", "dataset.num_workers=0"])
+    told = run_recipe("decide", EXPERIMENT="base", RATES="0.001 0.002", SWEEP=base, **settings)
+    assert tables(told) == [{"standard"}]
+    widths = {run.config().model.encoder_ffn_embed_dim for run in runs_under(tmp_path / "rates")}
+    assert widths == {64}
 
 
-def test_head_pruning(tmp_path: Path) -> None:
-    """Every finished run is pruned and trained for as long."""
-    out, standard = tmp_path / "out", "model-concatenated_seed-7"
-    finished = [f"gated/gate_penalty-{penalty}_seed-7" for penalty in ("0", "0.01")]
-    for run in (f"trained/{standard}", f"begun/{standard}", *finished):
-        (out / run).mkdir(parents=True)
-        (out / run / "score.json").touch()
-    made = write_configuration(tmp_path / "p.pt", "4,1", "8,2", "7,8", head_size=16)
-    settings = {"MADE": str(made), "PENALTIES": "0,0.01,0.1"}
-    recorded = Recorded(tmp_path, "head_pruning", **settings)
-    assert recorded.status == 1, "one run is not finished"
-    assert "gate_penalty-0.1_seed-7" in recorded.errors
-    folders = ("trained", "gated", "tuned", "priced", "begun", "early")
-    found = {folder: recorded.runs(folder) for folder in folders}
-    assert [*map(len, found.values())] == [1, 3, 2, 1, 1, 1]
-    for folder in ("tuned", "priced", "early"):
-        assert {run.model.heads_in_encoder for run in found[folder]} == {"4,1"}
-    trained, gated, tuned, priced, begun, early = (
-        found[folder][0].optimization.max_update for folder in folders
-    )
-    assert gated + tuned == priced == trained
-    assert begun + early == trained + priced
+def test_demo(tmp_path: Path) -> None:
+    """Options go to fairseq-train."""
+    sizes = [f"--{side}-{size}" for side in ("encoder", "decoder") for size in (
+        "layers=1", "embed-dim=16", "ffn-embed-dim=16",
+    )]  # fmt: skip
+    lengths = ["--max-source-positions=64", "--max-target-positions=64", "--max-epoch=1", "--cpu"]
+    arguments = [*sizes, *lengths, "--key-dim=8"]
+    told = run_recipe("demo", *arguments, OUT=str(tmp_path), SENTENCES="300")
+    assert "BLEU" in told
+    assert "multiply-adds" in told.partition("== What it costs")[2]
 
 
 # ---- recipes/papers.sh --------------------------------------------------------------------------
 
-#: Of the run: small, quick, and long enough for two checkpoints to average.
-TINY = [
-    *(f"model.encoder_{name}={size}" for name, size in (
-        ("layers", 1), ("embed_dim", 32), ("ffn_embed_dim", 32), ("attention_heads", 4),
-    )),
-    *("optimization.max_epoch=3", "optimization.max_update=0", "optimization.lr=[0.005]"),
-    *("dataset.max_tokens=1500", "lr_scheduler.warmup_updates=20", "checkpoint.keep_last_epochs=2"),
-    "generation.max_len_b=12",
+#: Long enough for two checkpoints to average.
+PAPERS = [
+    *TINY, *NARROW, "model.encoder_attention_heads=4", "optimization.max_epoch=2",
+    "optimization.max_update=0", "lr_scheduler.warmup_updates=20", "checkpoint.keep_last_epochs=2",
 ]  # fmt: skip
+GROUPED = "model-grouped_head_groups-2_group_feature-{}_group_alpha-{}_group_beta-{}"
 
 
-def environment(**more: str) -> dict[str, str]:
-    """As in an activated environment, whose commands are warm, on one thread, without a GPU."""
-    places = [str(warm()), str(BIN), os.environ["PATH"]]
-    path = {"PATH": os.pathsep.join(places), "VIRTUAL_ENV": sys.prefix}
-    return {**os.environ, **SETTINGS, **path, **more}
-
-
-def run_recipe(out: Path, method: str) -> str:
-    """Runs the recipe on IWSLT14, which must succeed; what it printed."""
-    command = ["bash", RECIPES / "papers.sh", "iwslt14", "de-en", method]
-    settings = {"OUT": str(out), "GPUS": "0", "SWEEP": " ".join(TINY)}
-    variables = environment(**settings)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900, env=variables)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return done.stdout
-
-
-FOLDERS = ("data-text", "data")
+def run_paper(out: Path, method: str, *more: str) -> str:
+    """Run the recipe on IWSLT14; what it printed."""
+    settings = {"KEY_DIM": "8", "HEAD_SIZE": "8", "SWEEP": " ".join([*PAPERS, *more])}
+    return run_recipe("papers", "iwslt14", "de-en", method, OUT=str(out), GPUS="0", **settings)
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Everything, with the archive where a download would put it."""
+def vanilla(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """OUT of the method `vanilla`, with the archive where a download would put it."""
     folder = tmp_path_factory.mktemp("recipe")
-    text, out = write_corpus(folder / "text", train=600), folder / "out"
+    text, out = write_corpus(folder / "text", train=200), folder / "out"
     train = {lang: lines(text / f"train.{lang}") for lang in ("de", "en")}
     six = {lang: lines(text / f"test.{lang}")[:6] for lang in train}
     out.mkdir()
     filled(out / "data-archives", {"de-en.tgz": small_iwslt14(train, six)})
-    told = run_recipe(out, "vanilla")
-    assert "model-vanilla" in told.partition("== the scores")[2]
+    assert tables(run_paper(out, "vanilla")) == [{"vanilla"}]
     return out
 
 
-def test_from_download_to_scores(finished: Path) -> None:
-    assert {path.name for path in finished.iterdir()} == {"data-archives", *FOLDERS, "runs"}
-    (run,) = runs_under(finished / "runs")
-    score = run.score()
+def test_from_download_to_scores(vanilla: Path) -> None:
+    assert {path.name for path in vanilla.iterdir()} >= {
+        "data-archives",
+        "data-text",
+        "data",
+        "runs",
+    }
+    score = Run(vanilla / "runs" / "model-vanilla").score()
     assert score is not None
     assert score.sentences == 30
-    assert score.averaged == ["checkpoint2.pt", "checkpoint3.pt"]
+    assert score.averaged == ["checkpoint1.pt", "checkpoint2.pt"]
     assert score.tokenised_bleu is not None
     assert "tok:13a" in str(score.bleu_signature)
     assert "compounds:split" in str(score.compound_split_signature)
     assert (score.method, score.arch) == ("vanilla", "transformer")
-    table = ("fairseq-collab", "table", finished / "runs", "--x", "none", "--against", "none")
-    assert "| vanilla " in succeed(*table)
 
 
-def test_a_method_that_prunes(finished: Path, tmp_path: Path) -> None:
-    """Heads in groups are elected, pruned and fine-tuned, next to the run that is there."""
-    for name in ("data-archives", *FOLDERS):
-        (tmp_path / name).symlink_to(finished / name)
-    shutil.copytree(finished / "runs", tmp_path / "runs")
-    told = run_recipe(tmp_path, "grouped_pruned")
-    assert f"{tmp_path}/data: is up to date, nothing to do" in told
-    run = "model-grouped_head_groups-2_group_feature-output_group_alpha-0.5_group_beta-0.7"
-    found = {path.parent.name: path for path in tmp_path.glob("runs/*/score.json")}
-    assert found.keys() == {"model-vanilla", run, f"model-{run}"}
-    heads = json.loads(found[f"model-{run}"].read_text())["heads_by_type"]
-    assert heads == {"encoder": [2], "decoder": [2], "cross": [2]}
+def test_key_widths(vanilla: Path) -> None:
+    """The table has a row a width; single cells are runs of it, under the same name."""
+    widths = ("model.key_dim=choice(8)", "common.seed=choice(1)")
+    told = run_paper(vanilla, "key_widths", *widths)
+    assert {"fork_collab", "fork_concatenated"} <= tables(told)[0]
+    assert "key width" in told
+    for method in ("collab", "concatenated"):
+        again = run_paper(vanilla, method)
+        assert "starts" not in again
+        assert "is up to date" in again
+        assert f"fork_{method}" in tables(again)[0]
+
+
+@pytest.mark.parametrize(
+    ("method", "made"),
+    [
+        ("headsize", ["concatenated"]),
+        ("grouped", ["grouped"]),
+        ("grouped_pruned", ["grouped", GROUPED.format("output", 0.5, 0.7)]),
+        ("gated", ["vanilla", "gated", "model-gated_gate_penalty-0.0056"]),
+    ],
+)
+def test_other_methods(method: str, made: list[str], vanilla: Path) -> None:
+    """Next to the runs that are there."""
+    (found,) = tables(run_paper(vanilla, method))
+    assert found >= {"vanilla", *made}
+    if method == "grouped_pruned":
+        heads = records(vanilla / "runs")[made[1]].heads_by_type
+        assert heads == {"encoder": [2], "decoder": [2], "cross": [2]}
 
 
 #: arXiv 2006.16362's README.
@@ -343,3 +331,120 @@ def test_training_is_the_papers(chosen: str, gpus: int, freq: int, stated: dict[
     assert found["task.data"] == "/o/data"
     assert found["optimization.update_freq"] == [freq]
     assert found["distributed_training.distributed_world_size"] == gpus
+
+
+# ---- what they reject, and how they fail --------------------------------------------------------
+
+#: In place of a command: keeps its arguments, one a line, makes its output, and fails where a test
+#: asks for it.
+RECORDER = """\
+#!/usr/bin/env bash
+case "${0##*/} $*" in
+    "python -c import sys, torch"*) exit 1 ;;   # no GPU
+    python*) exec {python} "$@" ;;
+esac
+printf '%s\\n' "$@" END >> "$RECORD"
+command=$1
+case $1 in
+    prune | vote | reparametrize)
+        while [ "$1" != --out ]; do shift; done
+        touch "$2" "${2%.*}.yaml" ;;
+esac
+[[ $command != $FAILS ]] || exit "$STATUS"
+"""
+
+
+class Recorded:
+    """What a recipe has asked for with one seed, and how it has ended; OUT is FOLDER/out."""
+
+    def __init__(self, folder: Path, recipe: str, *arguments: str, **settings: str):
+        for name in ("fairseq-collab", "python"):
+            (folder / name).write_text(RECORDER.replace("{python}", str(warm() / "python")))
+            (folder / name).chmod(0o755)
+        (record := folder / "record").write_text("")
+        places = {"OUT": f"{folder}/out", "DATA": f"{folder}/data", "RECORD": str(record)}
+        given = environment(**{**places, "SEEDS": "7", "FAILS": "", **settings})
+        given["PATH"] = f"{folder}:{given['PATH']}"
+        command = ["bash", RECIPES / f"{recipe}.sh", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, env=given)
+        self.status, self.errors = done.returncode, done.stderr
+        self.commands = [words.splitlines() for words in record.read_text().split("END\n")[:-1]]
+
+
+@pytest.mark.parametrize(
+    "recipe", sorted({path.name for path in RECIPES.glob("*.sh")} - set(PARTS)), ids=str
+)
+def test_help_is_printed_and_nothing_done(recipe: str, tmp_path: Path) -> None:
+    command = ["bash", os.path.relpath(RECIPES / recipe, tmp_path), "--help"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"recipes/{recipe}" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("asked", "place"),
+    [
+        ("reparametrize", "MODEL"),
+        ("decide", "DATA"),
+        ("head_pruning wmt14", "'wmt14'"),
+        ("grouped_heads COUNTS=8", "COUNTS"),
+        ("grouped_heads UPDATES=08", "UPDATES"),
+        ("head_pruning UPDATES=800 TUNE=0", "TUNE"),
+        ("head_size_table HEADS=8,", "HEADS"),
+        ("papers wmt14 de-en vanilla", "'wmt14 de-en'"),
+        ("papers iwslt14 de-en best", "'best'"),
+        ("papers iwslt14 de-en vanilla GPUS=3", "GPUS is '3'"),
+        ("papers iwslt14 de-en vanilla GPUS=2", "divisor of 1"),
+        ("papers wmt14 en-de vanilla GPUS=2", "GPUS is 2; this machine has fewer"),
+    ],
+)
+def test_settings_that_are_rejected(asked: str, place: str, tmp_path: Path) -> None:
+    """In one line, before any command is asked for."""
+    recipe, *words = shlex.split(asked)
+    settings = {"DATA": "", **dict(word.split("=", 1) for word in words if "=" in word)}
+    rejected = Recorded(tmp_path, recipe, *(w for w in words if "=" not in w), **settings)
+    assert (rejected.status, rejected.commands) == (2, [])
+    (line,) = rejected.errors.splitlines()
+    assert place in line
+
+
+@pytest.mark.parametrize(
+    ("asked", "finished"),
+    [
+        ("decide", "scratch/method-standard_seed-7/average.pt"),
+        ("grouped_heads", ""),
+        ("head_pruning PENALTIES=0,1", "gated/gate_penalty-1_seed-7/score.json"),
+        ("head_size_table", ""),
+        ("reparametrize MODEL=model.pt", ""),
+        ("papers iwslt14 de-en grouped_pruned GPUS=0", ""),
+        ("papers iwslt14 de-en gated GPUS=0", ""),
+    ],
+)
+def test_failures_and_interruptions(asked: str, finished: str, tmp_path: Path) -> None:
+    """A recipe runs the rest after each failure and reports it; an interruption ends it."""
+    recipe, *words = asked.split()
+    settings = dict(word.split("=", 1) for word in words if "=" in word)
+    arguments = [word for word in words if "=" not in word]
+
+    def ended(folder: str, fails: str, status: int) -> list[list[str]]:
+        """The commands of the recipe, which ends with this status."""
+        (tmp_path / folder / "out" / finished).parent.mkdir(parents=True, exist_ok=True)
+        if finished:
+            (tmp_path / folder / "out" / finished).touch()
+        given = {**settings, "FAILS": fails, "STATUS": str(status)}
+        recorded = Recorded(tmp_path / folder, recipe, *arguments, **given)
+        assert recorded.status == status or "is not finished" in recorded.errors
+        return recorded.commands
+
+    interrupted = ended("interrupted", "sweep", 130)
+    assert [one[0] for one in interrupted].index("sweep") == len(interrupted) - 1
+    whole, failed = ended("whole", "", 0), ended("failed", "*", 1)
+    assert [one[0] for one in failed] == [one[0] for one in whole]
+    for name, *options in whole:
+        if name in ("prune", "vote", "reparametrize") or "--run" in options:
+            assert "--cpu" in options, name
+        assert name != "sweep" or "common.cpu=true" in options
+        if name == "prune" and (recipe == "papers" or "--gates" in options):
+            assert "--no-refit" in options
+    again = {one[0] for one in ended("whole", "", 0)}
+    assert not {"vote", "prune", "reparametrize"} & again

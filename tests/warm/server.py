@@ -105,6 +105,11 @@ if __name__ == "__main__":
     sys.path.pop(0)  # the folder of this file
     for module in PRELOAD:
         importlib.import_module(module)
+    from hydra.core.config_store import ConfigStore
+
+    # Hydra copies its store of fairseq's options, which nothing changes, whenever it composes a
+    # configuration: more than half of the time.
+    ConfigStore.__deepcopy__ = lambda store, memo: store
     home = Path(sys.argv[1])
     sys.executable = str(home / "python")  # what a command starts is warm, too
     gc.freeze()  # a child's collector leaves alone what is shared
