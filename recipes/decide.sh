@@ -64,7 +64,7 @@ if [ -n "${RATES:-}" ]; then
     exit "$failed"
 fi
 
-# tune RUN-FOLDER KIND SEED MODEL OPTIONS...: a tenth more updates
+# tune KIND SEED MODEL OPTIONS...: a tenth more updates
 tune() {
     sweep "$EXPERIMENT" tuned method="choice($1)" common.seed="choice($2)" checkpoint.finetune_from_model="$3" \
         "${width[@]}" "$tuned_updates" lr_scheduler.warmup_updates=0 'optimization.lr=[0.0003]' "${@:4}"

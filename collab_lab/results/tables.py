@@ -30,12 +30,17 @@ TABLES: dict[str, Callable[[], str]] = {}
 def table(rows: Callable[[], Rows]) -> Callable[[], Rows]:
     """Make a table of a function that returns titles and rows."""
 
-    def text() -> str:  # with minus signs instead of hyphens before numbers
+    def text() -> str:
         titles, *cells = rows()
-        return re.sub(r"(?<![\w-])-(?=\d)", "\N{MINUS SIGN}", grid(titles, cells))
+        return signed(grid(titles, cells))
 
     TABLES[rows.__name__] = text
     return rows
+
+
+def signed(text: str) -> str:
+    """Minus signs instead of hyphens before numbers."""
+    return re.sub(r"(?<![\w-])-(?=\d)", "\N{MINUS SIGN}", text)
 
 
 # ---- runs ---------------------------------------------------------------------------------------
