@@ -1,36 +1,54 @@
 """Tables and figures of the pages, from data: ``python -m collab_lab.results.pages [--check]``.
 
 A page is Markdown.  What is between ``<!-- table: NAME -->`` and ``<!-- end -->`` is a table of
-:mod:`.tables`; the figures are below.
+:mod:`.tables`; the figures are below.  Sentences are typed; those of :data:`SENTENCES` have numbers
+that are compared with the data.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import sys
 from collections import defaultdict
+from collections.abc import Callable, Iterable
+from itertools import product
 from pathlib import Path
+from statistics import fmean, geometric_mean, median, stdev
 
 from matplotlib.figure import Figure
 
 from collab_common.command import run
 from collab_common.errors import UserError
 from collab_common.files import write_atomic
+from collab_lab.metrics.significance import Gain, gain_of
 from collab_lab.results.figure import draw, saved
+from collab_lab.results.render import interval
 from collab_lab.results.tables import (
+    BOTH,
+    ENGINES,
+    NOISE,
     PARTS,
     ROOT,
     SEPARATE,
     SHARED,
+    SIZES,
     TABLES,
+    THIRD,
+    TWO,
     Runs,
     by,
+    by_length,
     cache_of,
     decided,
+    ends,
     gains,
+    lead,
     load,
     of_width,
+    signed,
+    speedups,
 )
 
 BLOCK = re.compile(r"<!-- table: (\w+) -->\n(?:(?!<!--).)*(<!-- end -->)?", re.S)
@@ -101,6 +119,320 @@ def shared_keys() -> Figure:
 FIGURES = {f"{one.__name__}.svg": one for one in (decide, cache, shared_keys)}
 
 
+# ---- sentences -----------------------------------------------------------------------------------
+
+#: Texts with numbers that a page must have, as the data make them: a function a page.
+SENTENCES: dict[str, Callable[[], Iterable[str]]] = {}
+Texts = Callable[[], Iterable[str]]
+
+
+def sentences(page: str) -> Callable[[Texts], Texts]:
+    """Make a function the sentences of a page; they are parts of its text."""
+
+    def register(texts: Texts) -> Texts:
+        SENTENCES[page] = texts
+        return texts
+
+    return register
+
+
+def lost(size: str, name: str, share: float) -> list[float]:
+    """Rises of the validation loss: a change of the models of one size of at_size.json."""
+    rows = by(load("at_size")["rows"], "size", "name")[size, name]
+    return [row["lost"] for row in rows if math.isclose(row["share"], share)]
+
+
+def rises(d: int, name: str, share: float) -> str:
+    """``0.006 to 0.008``: those of the models of one width of cache.json."""
+    rows = by(load("cache")["rows"], "d", "name", "share")
+    return ends([row["lost"] for row in rows[d, name, share]], ".3f")
+
+
+def heads_lost(size: str) -> list[str]:
+    """Without a third and without half of the heads."""
+    return [ends(lost(size, "heads removed", share), ".3f") for share in (1 / 3, 1 / 2)]
+
+
+def below(numbers: Iterable[float]) -> str:
+    """The least power of ten that is above all, without their signs."""
+    return f"{10.0 ** math.ceil(math.log10(max(map(abs, numbers)))):.4f}"
+
+
+def decided_gain(ours: tuple[str, str], theirs: tuple[str, str]) -> Gain:
+    """The difference in bits of two stages and kinds of decide.json."""
+    return gain_of(gains(decided(*ours), decided(*theirs), "valid_bits"))
+
+
+def less(ours: tuple[str, str], theirs: tuple[str, str]) -> str:
+    """``0.197 (0.130 to 0.264)``: how much lower the loss of ours is."""
+    return interval(decided_gain(theirs, ours), ".3f")
+
+
+FOUR = (("scratch", "standard, 4 heads"), ("scratch", "standard"))
+CONVERTED = (("converted", "latent-4"), ("scratch", "latent-4"))
+GROUPED = (("converted", "grouped-2"), ("scratch", "grouped-2"))
+GROUPED_TUNED = (("tuned", "grouped-2"), ("scratch", "grouped-2"))
+#: Names of rows, in cache.json and (plural) in at_size.json.
+BOTH_CUTS, WIDTHS = "latent, widths and bits", "latent, widths alone"
+CUTS = "latents, widths and bits"
+GROUPS, BITS = "grouped query, groups alone", "standard heads, bits alone"
+SMALL, MIDDLE, LARGE = "d = 128, 2+2 layers", "d = 256", "d = 512"
+
+
+def converted_captions() -> Gain:
+    """Latents trained from the start minus those converted, at a quarter, on captions."""
+    trained = by(load("at_size")["trained"], "kind", "d")
+    bases = trained["8 heads of 16", 128]
+    more = lost(SMALL, "latents, widths alone", 1 / 4)
+    converted = [
+        {**base, "valid_bits": base["valid_bits"] + rise}
+        for base, rise in zip(bases, more, strict=True)
+    ]
+    ours = trained["latent, normalised, standard encoder", 128]
+    return gain_of(gains(ours, converted, "valid_bits"))
+
+
+def equal_heads() -> str:
+    """A third of the heads, equally many on each side: measured in the tutorial."""
+    text = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+    return f"{float(re.findall(r', [+](0[.][0-9]+) from', text)[0]):.3f}"
+
+
+@sentences("README.md")
+def _readme() -> Iterable[str]:
+    eighth, sixteenth = ([rises(d, BOTH_CUTS, 1 / n) for d in (128, 256, 512)] for n in (8, 16))
+    yield f"costs {eighth[0]} bits at d = 128, {eighth[1]} at d = 256 and {eighth[2]} at d = 512"
+    yield f"a sixteenth {sixteenth[0]}, {sixteenth[1]} and {sixteenth[2]} (n = 3, 3, 1)"
+    yield f"narrower latents alone cost {rises(128, WIDTHS, 1 / 8)} for an eighth at d = 128"
+    (third, half), middle, large = map(heads_lost, (SMALL, MIDDLE, LARGE))
+    yield (f"can go for {third} bits, half for {half} (d = 128, n = 3; at d = 256 "
+           f"{' and '.join(middle)}, at d = 512 {' and '.join(large)}, n = 1)")  # fmt: skip
+    plain = by(load("cache")["ladder"], "name")["removed"]
+    without = [row["lost"] for row in plain if row["share"] in (0.333333, 0.5)]
+    yield f"(without: {without[0]:.3f} and {without[1]:.3f}, n = 1)"
+    manuals = [decided_gain(("converted", kind), FOUR[1]).mean for kind in ("heads-3", "heads-2")]
+    yield f"manuals lost {manuals[0]:.3f} and {manuals[1]:.3f} before the refit (n = 3)"
+    yield f"have {-decided_gain(*FOUR).mean:.3f} bits less than eight of size 16"
+    yield f"they have {-decided_gain(*CONVERTED).mean:.3f} bits less when converted"
+    mean, low, high, _ = converted_captions()
+    yield f"On captions {mean:.3f} ({low:.3f} to {high:.3f}; n = 3)"
+    yield f"Grouped query at half has {decided_gain(*GROUPED).mean:.3f} less when trained"
+    yield f"| 53% | below {below(lost(SMALL, '8 bits alone', 0.53125))}, 3 |"
+    yield f"| 12.5% | {eighth[0]}, 3 |"
+    yield f"| 50% | {rises(128, GROUPS, 1 / 2)}, 3 |"
+    yield f"| 88% | {equal_heads()}, 1 |"
+    case = ("beam 5, batch 64", BOTH[0])
+    decoding = [*speedups(TWO, "trained", *case), *speedups(THIRD, "trained", *case)]
+    training = speedups(TWO, "multi30k", "training", BOTH[0])
+    yield (f"decode a test set {ends(decoding, '.1f')} times as fast as stock fairseq, and train "
+           f"{ends(training, '.2f')} times")  # fmt: skip
+    found = by_length()
+    stock, standard, latent = (
+        found[5, name] for name in ("stock fairseq", BOTH[0], "latent, a quarter")
+    )
+    gib = [f"{kind[2048][0]['memory'] / 1024:.1f}" for kind in (latent, stock)]
+    short = [
+        row["speedup"] for kind in (standard, latent) for n in (32, 128, 512) for row in kind[n]
+    ]
+    yield f"standard heads {ends([row['speedup'] for row in standard[2048]], '.1f')} times as fast"
+    yield f"in {gib[0]} GiB (stock: {gib[1]}); up to 512 tokens {ends(short, '.2f')} times"
+    leads = [lead(BOTH[0], beam, 1) for beam in (1, 5)]
+    yield f"at batch 1, {ends(leads, '.1f')} times as fast as our standard heads"
+
+
+@sentences("docs/choose.md")
+def _choose() -> Iterable[str]:
+    third, half = heads_lost(SMALL)
+    quarter = ends(lost(LARGE, "latents, widths alone", 1 / 4), ".3f")
+    yield (f"cost {quarter} (here {rises(128, WIDTHS, 1 / 4)}), a third of the heads "
+           f"{heads_lost(LARGE)[0]}.")  # fmt: skip
+    yield f"half of the cache, {rises(128, GROUPS, 1 / 2)}, n = 3"
+    yield f"12.5% less cache, {equal_heads()}, n = 1"
+    fast = [f"{speedups(THIRD, 'trained', f'beam {beam}, batch 1', BOTH[0], engine)[0]:.1f}"
+            for engine in reversed(ENGINES[1:]) for beam in (5, 1)]  # fmt: skip
+    yield (f"int8 is {fast[0]} (beam 5) and {fast[1]} times (greedy) as fast as stock fairseq, "
+           f"float32 {fast[2]} and {fast[3]}.")  # fmt: skip
+    batch = [speedups(THIRD, "wmt_en_de", "beam 5, batch 16", BOTH[0], engine)[0]
+             for engine in reversed(ENGINES[1:])]  # fmt: skip
+    yield f"Batch 16, d = 512: int8 {batch[0]:.1f}, float32 {batch[1]:.1f}."
+    every = [x for size in SIZES for x in lost(size, "8 bits alone", 0.53125)]
+    yield f"the loss rises by less than {below(every)}"
+    for share, how, name, spec in (
+        (0.53125, "standard heads, 8 bits", BITS, ".4f"),
+        (0.5, "latents, exact", BOTH_CUTS, ".3f"),
+        (0.28125, "standard heads, 4 bits", BITS, ".4f"),
+        (0.25, "latents, 8 bits", BOTH_CUTS, ".4f"),
+        (0.125, "latents, 4 bits", BOTH_CUTS, ".3f"),
+        (0.0625, "latents, 4 bits", BOTH_CUTS, ".3f"),
+    ):
+        losses = [
+            row["lost"] for row in by(load("cache")["rows"], "d", "name", "share")[128, name, share]
+        ]
+        percent = f"{100 * share:.4g}" if share < 0.25 else f"{100 * share:.0f}"
+        yield f"| {percent}% | {how} | {ends(losses, spec)} |"
+    kinds = [by_length()[5, kind][2048] for kind in (BOTH[0], "latent, a quarter")]
+    long = ends([row["speedup"] for kind in kinds for row in kind], ".1f")
+    yield f"both are {long} times as fast"
+    yield f"a third of the heads costs {third}, half {half} (n = 3)"
+    yield f"Four heads of 32 lose {-decided_gain(*FOUR).mean:.3f} less than eight of 16"
+    yield f"({-decided_gain(*CONVERTED).mean:.3f} better than latents from the start at a quarter"
+    yield f"grouped query at half is {decided_gain(*GROUPED).mean:.3f} better trained"
+    yield from _seeds()
+
+
+def _seeds() -> Iterable[str]:
+    """How many seeds an interval takes, by the spread of decide.json's first table."""
+    kinds = by(by(load("decide")["runs"], "stage")["scratch"], "kind")
+    standard = kinds.pop("standard")
+    found = [gains(ours, standard, "valid_bits") for ours in kinds.values()]
+    sd = math.sqrt(fmean(stdev(one) ** 2 for one in found if len(one) > 2))
+    yield f"standard deviation of {sd:.3f}"
+
+
+@sentences("docs/trained_models.md")
+def _trained_models() -> Iterable[str]:
+    manuals = decided_gain(("continued", "standard"), FOUR[1]).mean
+    captions = _updates("plain").mean
+    yield f"({manuals:.3f} bits after 480 updates on manuals, {captions:+.3f} after 250"
+
+
+def _updates(kind: str) -> Gain:
+    """What 250 updates change in a kind of prices.json: with minus without, by seed."""
+    runs = by(load("prices")["tuned"], "name", "training")
+    return gain_of(gains(runs[kind, True], runs[kind, False], "valid_bits"))
+
+
+@sentences("results/speed.md")
+def _speed() -> Iterable[str]:
+    cases = (("trained", "beam 5, batch 64"), ("multi30k", "training"))
+    standard, shared = (
+        [ends(speedups(TWO, *case, heads), ".2f") for case in cases] for heads in BOTH
+    )
+    third = ends(speedups(THIRD, *cases[0], BOTH[0]), ".2f")
+    yield f"translates {standard[0]} times as fast as in stock fairseq (two runs; {third}"
+    yield f"a training update is {standard[1]} times as fast"
+    yield f"the ratios are {shared[0]} (a trained model with d = 128) and {shared[1]}."
+
+
+@sentences("results/prices.md")
+def _prices() -> Iterable[str]:
+    third, half = heads_lost(SMALL)
+    eighth, sixteenth = (rises(128, BOTH_CUTS, share) for share in (1 / 8, 1 / 16))
+    yield f"costs {eighth} bits per target token, a sixteenth {sixteenth}"
+    yield f"a third of the heads costs {third}, half of them {half}"
+    means = [row["lost"] for row in load("cache")["pooled"] if row["share"] == 0.5]
+    yield f"lose {ends(means, '.2f')} bits at half of the cache"
+    models = load("prices")["models"]
+    ranks, factors, separate = [], [], []
+    for kind, one in ((kind, one) for model in models for kind, one in model["agreement"].items()):
+        if kind == "separate keys":
+            separate.append(one["factor"][1])
+        else:
+            ranks.append(one["spearman"])
+            factors.append(one["factor"][1])
+    yield f"of prices and losses is {ends(ranks, '.2f')}"
+    yield f"the median of measured / predicted is {ends(factors, '.2f')}"
+    yield f"for separate keys that median is {ends(separate, '.2f')}."
+    even, spread = (
+        [_latents(what, cache) for cache in (0.25, 0.125)] for what in ("even", "spread")
+    )
+    yield (f"at a quarter even widths lose {even[0]} bits, spread ones {spread[0]}, at an eighth "
+           f"{even[1]} and {spread[1]}.")  # fmt: skip
+    tuned = ", ".join(f"{_updated(kind):+.3f}" for kind in ("grouped-2", "grouped-4"))
+    yield f"become {tuned}; 16 and 24 of 48 heads"
+    tuned = ", ".join(f"{_updated(kind):+.3f}" for kind in ("heads-3", "heads-2"))
+    yield f"become {tuned} (intervals"
+    mean, low, high, _ = _updates("plain")
+    yield f"of the trained model by {mean:.3f} ({low:.3f} to {high:.3f})"
+
+
+def _latents(what: str, cache: float) -> str:
+    """Losses of latents of two models of prices.json: the mean."""
+    models = by(load("prices")["models"], "group")["Multi30k, d = 128"]
+    rows = [row for model in models for row in model["rows"] if row["kind"] == "latent"]
+    found = [row["lost"] for row in rows if (row["what"], row.get("cache")) == (what, cache)]
+    return f"{fmean(found):.3f}"
+
+
+def _updated(kind: str) -> float:
+    """The loss of converted models after 250 updates, above the trained ones after as many."""
+    runs = by(load("prices")["tuned"], "name", "training")
+    return fmean(gains(runs[kind, True], runs["plain", True], "valid_bits"))
+
+
+@sentences("results/at_size.md")
+def _at_size() -> Iterable[str]:
+    def means(name: str, share: float, spec: str = ".3f") -> list[str]:
+        found = by(load("at_size")["rows"], "size", "name", "share")
+        return [f"{geometric_mean([row['lost_test'] for row in found[size, name, share]]):{spec}}"
+                for size in SIZES[1:]]  # fmt: skip
+
+    narrow, sixteenth = means("latents, widths alone", 1 / 8), means(CUTS, 1 / 16)
+    yield (f"latents of a quarter of the width {narrow[0]} bits at d = 128, {narrow[1]} at d = 256 "
+           f"and {narrow[2]} at d = 512, a sixteenth of the bytes {', '.join(sixteenth[:2])} and "
+           f"{sixteenth[2]}, a third of the heads {', '.join(means('heads removed', 1 / 3)[:2])} "
+           f"and {means('heads removed', 1 / 3)[2]}")  # fmt: skip
+    yield f"For an eighth of the bytes ({', '.join(means(CUTS, 1 / 8, '.4f'))})"
+    ratios = [
+        [row["lost_test"] / row["price"] for row in rows
+         if (row.get("price") or 0) > NOISE and row["lost_test"] > NOISE]
+        for rows in (by(load("at_size")["rows"], "size")[size] for size in SIZES[1:])
+    ]  # fmt: skip
+    found = [f"{median(one):.1f}" for one in ratios]
+    yield f"medians of loss / price are {found[0]}, {found[1]} and {found[2]} at d = 128"
+    mean, low, high, _ = converted_captions()
+    yield f"lose {mean:.3f} ({low:.3f} to {high:.3f}) bits more when they are trained"
+
+
+@sentences("results/decide.md")
+def _decide() -> Iterable[str]:
+    yield f"by {less(*CONVERTED)} bits per target token"
+    yield interval(decided_gain(*GROUPED_TUNED), "+.3f")
+    yield f"of the standard models by {less(('continued', 'standard'), FOUR[1])} bits"
+    both_tuned = decided_gain(("tuned", "latent-4"), ("continued", "latent-4"))
+    yield f"are then {interval(both_tuned, '+.3f')}"
+    yield from _seeds()
+
+
+@sentences("results/heads.md")
+def _heads() -> Iterable[str]:
+    stay = by(load("heads")["groups"], "stay")
+    elected, important = (
+        gain_of(gains(stay[name], stay["random"], "valid_loss"))
+        for name in ("elected, one per group", "most important")
+    )
+    yield f"from random heads, {interval(elected, '+.3f')} bits"
+    yield f"undecided: {interval(important, '+.3f')}, p = {important.p:.3f}"
+
+
+@sentences("results/shared_keys.md")
+def _shared_keys() -> Iterable[str]:
+    pairs = [
+        gain
+        for (d, folder), part in product(((128, "main"), (256, "large")), PARTS)
+        for gain in gains(
+            of_width(folder, SEPARATE, d * part), of_width(folder, SHARED, d * part), "valid_loss"
+        )
+    ]
+    yield f"than separate keys, by {ends(pairs, '.3f')} bits"
+    kinds = by(by(load("shared_keys")["runs"], "folder")["scratch"], "queries")
+    diagonal = gains(kinds["shared, diagonal"], kinds["standard heads"], "valid_bits")
+    yield f"differs from standard heads by {interval(gain_of(diagonal), '+.3f')} bits"
+
+
+@sentences("results/README.md")
+def _results() -> Iterable[str]:
+    def against(kind: str, theirs: tuple[str, str]) -> str:
+        return interval(decided_gain(("scratch", kind), theirs), "+.3f")
+
+    eight, four = FOUR[1], FOUR[0]
+    yield f"on software manuals, too ({against('diagonal', eight)}"
+    yield f"on software manuals it costs {against('grouped-2', eight)}"
+    yield f"yes ({against('own-4', eight)} bits"
+    yield f"not distinguished: {against('own-4', four)}"
+    yield f"by {against('shape-latent-4', ('scratch', 'latent-4'))} bits"
+
+
 # ---- pages ---------------------------------------------------------------------------------------
 
 
@@ -131,8 +463,21 @@ def stale(root: Path = ROOT) -> dict[Path, bytes]:
     }
 
 
+def wrong(root: Path = ROOT) -> list[tuple[Path, str]]:
+    """Sentences that pages of a project lack, as the data have them."""
+    return [
+        (root / page, signed(text))
+        for page, texts in SENTENCES.items()
+        for text in texts()
+        if signed(text) not in signed((root / page).read_text(encoding="utf-8"))
+    ]
+
+
 def main(argv: list[str] | None = None) -> int:
-    """Write stale tables and figures; with ``--check`` name them, and fail if there are any."""
+    """Write stale tables and figures, or with ``--check`` name them, and fail if there are any.
+
+    Fail, too, if a number in a sentence is not that of the data: a person writes sentences.
+    """
     parser = argparse.ArgumentParser(prog="collab_lab.results.pages", description=main.__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing")
     check = parser.parse_args(argv).check
@@ -141,7 +486,10 @@ def main(argv: list[str] | None = None) -> int:
         print(f"{path}: not what its data make" if check else path)
         if not check:
             write_atomic(path, content)
-    return int(check and bool(found))
+    lacking = wrong()
+    for path, text in lacking:
+        print(f"{path}: lacks what its data say: {text!r}")
+    return int(bool(lacking) or (check and bool(found)))
 
 
 if __name__ == "__main__":

@@ -30,12 +30,17 @@ TABLES: dict[str, Callable[[], str]] = {}
 def table(rows: Callable[[], Rows]) -> Callable[[], Rows]:
     """Make a table of a function that returns titles and rows."""
 
-    def text() -> str:  # with minus signs instead of hyphens before numbers
+    def text() -> str:
         titles, *cells = rows()
-        return re.sub(r"(?<![\w-])-(?=\d)", "\N{MINUS SIGN}", grid(titles, cells))
+        return signed(grid(titles, cells))
 
     TABLES[rows.__name__] = text
     return rows
+
+
+def signed(text: str) -> str:
+    """Minus signs instead of hyphens before numbers."""
+    return re.sub(r"(?<![\w-])-(?=\d)", "\N{MINUS SIGN}", text)
 
 
 # ---- runs ---------------------------------------------------------------------------------------
@@ -304,3 +309,89 @@ def at_size_trained() -> Rows:
         change = "" if ours == first else differences(ours, first, "valid_bits")[0]
         bits, tested = average(ours, "valid_bits"), average(ours, "test_bits")
         yield [kind, d, len(ours), bits, change, tested, average(ours, "bleu", ".1f")]
+
+
+# ---- speed.md -----------------------------------------------------------------------------------
+
+BOTH = ("standard heads", "shared keys, d/4")
+#: Runs of ``bench``: two with our decoder and stock fairseq, and one with CTranslate2, too.
+TWO, THIRD = slice(2), slice(2, None)
+ENGINES = ("ours", "CTranslate2 float32", "CTranslate2 int8")
+#: Rows with several engines: preset, beam and batch, name.
+ENGINE_ROWS = (("trained", "beam 5, batch 64", "test set, batches of 64"),
+               ("multi30k", "beam 5, batch 64", "d = 256, batch of 64"),
+               ("wmt_en_de", "beam 5, batch 16", "d = 512, batch of 16"))  # fmt: skip
+
+
+def speedups(runs: slice, preset: str, case: str, heads: str, engine: str = "ours") -> list[float]:
+    """How many times as fast as stock fairseq, in each of these runs of ``bench``.
+
+    Args:
+        case: the end of a record's case, ``"beam 5, batch 64"``, or ``"training"``.
+    """
+    return [
+        row["ratio"]
+        for run in load("speed")["runs"][runs]
+        for row in run["records"]
+        if (row["preset"], row["heads"], row["engine"]) == (preset, heads, engine)
+        and (row["task"] == case or row["case"].endswith(case))
+    ]
+
+
+@table
+def speed_stock() -> Rows:
+    yield ["times as fast as stock fairseq, in two runs", "d", *BOTH]
+    for name, d, preset, case in (
+        ("translation of a test set, batches of 64", "256; 128", "trained", "beam 5, batch 64"),
+        ("translation of 30 tokens, batch of 64", 256, "multi30k", "beam 5, batch 64"),
+        ("translation of 30 tokens, batch of 16", 512, "wmt_en_de", "beam 5, batch 16"),
+        ("training update, 2,048 tokens", 256, "multi30k", "training"),
+        ("training update, 1,000 tokens", 512, "wmt_en_de", "training"),
+    ):
+        yield [name, d, *(ends(speedups(TWO, preset, case, heads), ".2f") for heads in BOTH)]
+
+
+@table
+def speed_engines() -> Rows:
+    yield ["heads", "translation, beam 5", *ENGINES]
+    for heads, (preset, case, name) in product(BOTH, ENGINE_ROWS):
+        found = (speedups(THIRD, preset, case, heads, engine) for engine in ENGINES)
+        yield [heads, name, *(ends(ratios, ".2f") for ratios in found)]
+
+
+def lead(heads: str, beam: int, batch: int) -> float:
+    """CTranslate2 (float32) divided by ours, trained models."""
+    case = ("trained", f"beam {beam}, batch {batch}", heads)
+    [ours], [theirs] = (speedups(THIRD, *case, engine) for engine in ENGINES[:2])
+    return theirs / ours
+
+
+@table
+def speed_lead() -> Rows:
+    yield ["heads", "beam", *(f"batch of {batch}" for batch in (1, 16, 64))]
+    for heads, beam in product(BOTH, (1, 5)):
+        yield [heads, beam, *(num(lead(heads, beam, batch), ".2f") for batch in (1, 16, 64))]
+
+
+def by_length() -> dict[tuple[int, str], dict[int, Runs]]:
+    """Records of the lengths by beam, kind and length, with their speedup in the same run."""
+    found: dict[tuple[int, str], dict[int, Runs]] = {}
+    for run in load("speed")["lengths"]:
+        stock = {(row["beam"], row["length"]): row["seconds"]
+                 for row in run["records"] if row["kind"] == "stock fairseq"}  # fmt: skip
+        for row in run["records"]:
+            lengths = found.setdefault((row["beam"], row["kind"]), {})
+            speedup = stock[row["beam"], row["length"]] / row["seconds"]
+            lengths.setdefault(row["length"], []).append({**row, "speedup": speedup})
+    return found
+
+
+@table
+def speed_lengths() -> Rows:
+    yield ["heads", "beam", "32 tokens", "128", "512", "2,048", "ms a step, 2,048", "peak GiB",
+           "cache, GiB"]  # fmt: skip
+    for (beam, kind), lengths in by_length().items():
+        last = lengths[2048][0]
+        faster = (ends([row["speedup"] for row in some], ".2f") for some in lengths.values())
+        sizes = (num(last[size] / 1024, ".1f") for size in ("memory", "cache"))
+        yield [kind, beam, *faster, num(1000 * last["seconds"], ".1f"), *sizes]
