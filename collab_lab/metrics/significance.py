@@ -41,7 +41,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sacrebleu.metrics import BLEU, CHRF
 from scipy import special
 
