@@ -5,7 +5,7 @@ Its functions, for notebooks and for the commands:
     open_model           a checkpoint; ``model.save(path)`` writes one
     prices               what each part of a model is worth, in bits per target token
     convert, prune       a smaller model
-    advise               the smaller model that loses least
+    shrink               the smaller model that loses least, by one plan for every cut
     validation_loss      bits per target token
     cost, multiply_adds  what a model takes
     average_checkpoints  the mean of several checkpoints
@@ -21,16 +21,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collab_lab.advice.advisor import advise
     from collab_lab.api import convert, prices, prune, validation_loss
     from collab_lab.hugging_face import swap_attention
     from collab_lab.metrics.cost import cost, multiply_adds
+    from collab_lab.shrink.shrinking import shrink
     from collab_lab.trained.average import average_checkpoints
     from collab_lab.trained.checkpoint import open_model
 
 #: No module of this package has the name of a function: importing it would replace the function.
 _MODULE_OF = {
-    "advise": "advice.advisor",
     "average_checkpoints": "trained.average",
     "convert": "api",
     "cost": "metrics.cost",
@@ -38,12 +37,13 @@ _MODULE_OF = {
     "open_model": "trained.checkpoint",
     "prices": "api",
     "prune": "api",
+    "shrink": "shrink.shrinking",
     "swap_attention": "hugging_face",
     "validation_loss": "api",
 }
 __all__ = [
-    "advise", "average_checkpoints", "convert", "cost", "multiply_adds", "open_model", "prices",
-    "prune", "swap_attention", "validation_loss",
+    "average_checkpoints", "convert", "cost", "multiply_adds", "open_model", "prices",
+    "prune", "shrink", "swap_attention", "validation_loss",
 ]  # fmt: skip
 
 

@@ -39,7 +39,7 @@ class Prices(NamedTuple):
     """What the parts of a model are worth, in bits per target token.
 
     Attributes:
-        statistics: of each attention with heads; ``convert``, ``prune`` and ``advise`` take them,
+        statistics: of each attention with heads; ``convert`` and ``prune`` take them,
             and :mod:`.pricing.stored` writes and reads them.
         units: statistics of each feed-forward block.
         converters: by kind of heads: latent, own (a shared key, own queries), grouped-query,

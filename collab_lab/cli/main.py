@@ -21,7 +21,6 @@ HELP = ("-h", "--help")
 
 #: What each command does, by its name: see :func:`module_of`.
 COMMANDS = {
-    "advise": "find a smaller model that meets a cache or size target at the lowest loss",
     "average": "average checkpoints of one training",
     "bench": "measure speed next to stock fairseq and CTranslate2",
     "compare": "test whether two runs differ significantly",

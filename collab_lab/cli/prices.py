@@ -42,7 +42,7 @@ def build_parser() -> argparse.ArgumentParser:
         "Predict what every narrower key, latent, group and missing head of a trained transformer "
         "costs: the expected increase of the loss in bits per target token, from one forward and "
         "backward pass. Writes prices.json, prices.md, and statistics.pt, which prune, "
-        "reparametrize and advise take with --prices in place of a pass.",
+        "reparametrize and shrink take with --prices in place of a pass.",
         "example: fairseq-collab prices average.pt data-bin --check --out prices",
     )
     options.add_model(parser)

@@ -73,9 +73,12 @@ def main(argv: Sequence[str]) -> int:
 
     from collab_lab.shrink.plan import describe
     from collab_lab.shrink.shrinking import shrink
+    from collab_lab.trained.checkpoint import samples
     from collab_lab.trained.configuration import fine_tuning, write_configuration
 
     validation = options.validation(args, model)
+    if args.lose is not None:  # a set that is missing fails before the pass
+        samples(model, "valid")
     result = shrink(
         model,
         **{name: getattr(args, name) for name in targets},

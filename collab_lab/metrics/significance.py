@@ -41,7 +41,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sacrebleu.metrics import BLEU, CHRF
 from scipy import special
 
@@ -204,21 +204,6 @@ def _student(mean: float, error: float, freedom: int) -> Gain:
     half = error * special.stdtrit(freedom, (1 + CONFIDENCE) / 2)
     p = 2 * special.stdtr(freedom, -abs(mean) / error)
     return Gain(mean, float(mean - half), float(mean + half), float(p))
-
-
-def gain_per_unit(gains: ArrayLike, units: ArrayLike) -> Gain:
-    """``sum gains / sum units``, such as bits per token over sentences, with its t-interval.
-
-    The standard error is that of a ratio of two sums (Cochran 1977, Sampling Techniques, 2.11):
-    of ``gains - mean units``.
-    """
-    change, weights = np.asarray(gains, float), np.asarray(units, float)
-    mean = float(change.sum() / weights.sum())
-    if len(change) < 2:
-        return Gain(mean)
-    errors = change - mean * weights
-    error = float(np.sqrt(len(errors) * np.sum(errors**2) / (len(errors) - 1)) / weights.sum())
-    return _student(mean, error, len(errors) - 1) if error else Gain(mean)
 
 
 def holm(p: Sequence[float | None]) -> list[float | None]:

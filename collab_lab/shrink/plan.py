@@ -133,7 +133,10 @@ class Plan:
         self, trained: Trained, statistics: Mapping[Attention, Statistics]
     ) -> tuple[Trained, Plan]:
         """The smaller model before the refit, and the plan with the price of its cache."""
-        smaller = pruned(without_gates(trained), self.retained, self.units)
+        smaller = without_gates(trained)
+        counts = {type_: [*map(len, of)] for type_, of in self.retained.items()}
+        if self.kind == "headsize" or self.units or counts != smaller.heads:
+            smaller = pruned(smaller, self.retained, self.units)
         places = {attention: attention for attention in attentions(smaller.model)}
         sizes = {places[a]: size for a, size in self.sizes.items()}
         bits = {places[a]: number for a, number in self.bits.items()}
@@ -225,7 +228,8 @@ class Programme:
         multiple: int = MULTIPLE,
     ):
         self.trained, self.kind = without_gates(trained), kind
-        check_heads(self.trained)
+        if {"heads", "units"} & {*cuts}:
+            check_heads(self.trained)
         self.whole = whole_costs(self.trained)
         unrounded = totals(self.trained.model, rounded=False)["cache"]
         self.costs = costs(self.trained) | {"cache": unrounded}

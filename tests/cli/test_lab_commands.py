@@ -1,4 +1,4 @@
-"""``fairseq-collab prices``, ``reparametrize``, ``advise`` and ``heads`` on real checkpoints."""
+"""``fairseq-collab prices``, ``reparametrize``, ``shrink`` and ``heads`` on real checkpoints."""
 
 from __future__ import annotations
 
@@ -10,21 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import toy_checkpoints
 from cli.conftest import MODEL, SHORT
 from commands import USER_DIR, refuse, succeed
-from refusals import refusing
 
 from collab_common import ATTENTION_TYPES
-from collab_lab.advice import advisor
-from collab_lab.cli import advise
 from collab_lab.cli import main as cli
 from collab_lab.cli.main import main
 from collab_lab.metrics.cost import totals
 from collab_lab.metrics.loss import mean_bits
 from collab_lab.trained.checkpoint import open_model, samples
-from fairseq_compat.fairseq_fixes import UNDEFINED
 
 pytestmark = pytest.mark.slow
 
@@ -152,81 +147,6 @@ def test_bits_that_are_none(bits: str, stock: Path, capsys: pytest.CaptureFixtur
     words = ["--to=latent", "--cache=0.5", f"--cache-bits={bits}", "--out=a.pt"]
     assert main(["reparametrize", str(stock), *words]) == 1
     assert "cache-bits" in capsys.readouterr().err
-
-
-# ---- advise --------------------------------------------------------------------------------------
-
-
-def advised(checkpoint: Path, data: Path, out: Path, *options: str) -> int:
-    command = [str(checkpoint), str(data), "--out", str(out), "--sentences=12", *options]
-    return advise.main(command)
-
-
-def test_an_answer_and_other_targets_in_its_folder(
-    stock: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = tmp_path / "advice"
-    assert advised(stock, data, out, "--want", "cache=0.6", "--max-loss=9") == 0
-    answer, given = (open_model(path, data) for path in (out / "cache-0.6.pt", stock))
-    assert answer.arch != "transformer"
-    cache = totals(given.model, rounded=False)["cache"]
-    assert totals(answer.model)["cache"] <= 0.6 * cache
-    # The numbers of sentences that there were, not those that were asked for.
-    valid = (data.parent / "text" / "valid.en").read_text().count("\n")
-    read = f"measured on the calibration text and on {valid} of valid."
-    assert f"Predicted on 12 sentences of train, {read}" in (out / "cache-0.6.md").read_text()
-    # Nothing of the first target is lost, neither by a second one nor by the same again.
-    before = {path: path.read_bytes() for path in out.iterdir()}
-    monkeypatch.setattr(advisor, "chosen", lambda *_: None)
-    assert advised(stock, data, out, "--want", "parameters=0.9", "cache=0.9") == 1
-    with refusing("cache-0.6.pt", "--force"):
-        advised(stock, data, out, "--want", "cache=0.6")
-    assert all(path.read_bytes() == content for path, content in before.items())
-    other = (out / "parameters-0.9_cache-0.9.md").read_text()
-    assert other.startswith("parameters=0.9 cache=0.9, at most 0.05 bits lost: no candidate")
-
-
-@pytest.mark.parametrize(
-    ("model", "wanted"),
-    [("stock", "cache=0.6"), ("ordinary_lm", "cache=0.6")],
-)
-def test_the_printed_commands_make_the_same_models(
-    model: str,
-    wanted: str,
-    data: Path,
-    monolingual: Path,
-    tmp_path: Path,
-    request: pytest.FixtureRequest,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    checkpoint: Path = request.getfixturevalue(model)
-    text = monolingual if model == "ordinary_lm" else data
-    monkeypatch.setattr(advisor, "MEASURED", 9)
-    built: list[advisor.Final] = []
-    choose = advisor.chosen
-
-    def recorded(finals: list[advisor.Final], *args: Any) -> advisor.Final | None:
-        built.extend(finals)
-        return choose(finals, *args)
-
-    monkeypatch.setattr(advisor, "chosen", recorded)
-    assert advised(checkpoint, text, tmp_path, "--want", wanted, "--max-loss=9") == 0
-    lines = capsys.readouterr().out.splitlines()
-    commands = [shlex.split(line) for line in lines if line.startswith("    fairseq-collab ")]
-    assert len(commands) == len(built) > 0
-    for words, one in zip(commands, built, strict=True):
-        assert main(words[1:]) == 0
-        made = open_model(Path(words[-1]), text)
-        assert made.arch == one.model.arch
-        for name, weight in one.model.model.state_dict().items():
-            if not name.endswith(UNDEFINED):
-                torch.testing.assert_close(made.model.state_dict()[name], weight, msg=name)
-
-
-def test_refusals(stock: Path, data: Path, tmp_path: Path) -> None:
-    with refusing("parameters=0.01", "the least is parameters=0."):
-        advised(stock, data, tmp_path / "a", "--want", "parameters=0.01")
 
 
 # ---- heads ---------------------------------------------------------------------------------------

@@ -172,7 +172,6 @@ def test_presets_of_the_bench() -> None:
 
 #: Commands, and what they would write over.
 COMMANDS = {
-    "advise m.pt . --want cache=0.5 --out .": "cache-0.5.md",
     "average m.pt --out m.pt": "m.pt",
     "bench --presets tiny --out m.pt": "m.pt",
     "export m.pt . --format fairseq --out .": ".",
@@ -181,6 +180,7 @@ COMMANDS = {
     "prune m.pt --random 1 --keep 1 --out m.pt": "m.pt",
     "prune m.pt --random 1 --keep 1 --out new.pt": "new.yaml",
     "reparametrize m.pt . --key-dim 4 --out m.pt": "m.pt",
+    "shrink m.pt . --cache 0.5 --out m.pt": "m.pt",
     "table runs --out .": "table.md",
     "vote m.pt . --out m.pt": "m.pt",
 }

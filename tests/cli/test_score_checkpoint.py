@@ -143,7 +143,7 @@ def multilingual(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
         "export MODEL --format fairseq --out OUT",
         "export MODEL DATA --format ct2 --out OUT",
         "score MODEL DATA --cpu --run OUT --set task.source_lang=en --set task.target_lang=de",
-        "advise MODEL DATA --want cache=0.9 --max-loss 100 --sentences 20 --cpu --out OUT",
+        "shrink MODEL DATA --parameters 0.9 --sentences 20 --cpu --out OUT.pt",
         "prices MODEL DATA --sentences 20 --cpu --out OUT",
     ],
     ids=lambda words: words.split()[0],

@@ -22,22 +22,22 @@ import collab_lab
 from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
 from collab_lab import (
-    advise,
     api,
     convert,
     open_model,
     prices,
     prune,
+    shrink,
     swap_attention,
     validation_loss,
 )
-from collab_lab.advice import advisor
 from collab_lab.analysis import stages
 from collab_lab.analysis.relevance import Relevance
 from collab_lab.cli.main import main
 from collab_lab.hugging_face import swap
 from collab_lab.pricing import STATISTICS, stored
 from collab_lab.pricing.heads import head_prices
+from collab_lab.shrink import shrinking
 from collab_lab.trained.attentions import attentions
 from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.attention import collaborative
@@ -118,7 +118,8 @@ def test_without_a_use_there_is_neither_torch_nor_fairseq() -> None:
         "prices C D --check --out O",
         "prune C D --check --remove-share=0.2 --out O.pt",
         "reparametrize C D --check --key-dim=8 --out O.pt",
-        "advise C D --want cache=0.5 --out O",
+        "shrink C D --check --cache=0.5 --out O.pt",
+        "shrink C D --lose=0.5 --out O.pt",
     ],
 )
 def test_a_validation_set_that_is_missing_fails_at_once(
@@ -128,8 +129,8 @@ def test_a_validation_set_that_is_missing_fails_at_once(
     toy_checkpoints.write(tmp_path / "C")
     shutil.copytree(toy_checkpoints.COPY, tmp_path / "D", ignore=shutil.ignore_patterns("valid*"))
     monkeypatch.chdir(tmp_path)
-    for module in (api, advisor):
-        monkeypatch.setattr(module, "collect", None)
+    monkeypatch.setattr(api, "collect", None)
+    monkeypatch.setattr(shrinking, "collect_all", None)
     name, *argv = command.split()
     with pytest.raises((FileNotFoundError, UserError), match="valid"):
         importlib.import_module(f"collab_lab.cli.{name}").main([*argv, "--cpu"])
@@ -237,16 +238,10 @@ CASES: dict[str, list[dict[str, Any]]] = {
     ],
     "prices": [{"sentences": 0}, {"sentences": -1}, {"sentences": "9"}, {"subset": "test7"}],
     "validation_loss": [{"batches": []}],
-    "advise": [
-        {"shares": {"chache": 0.5}},
-        {"shares": {"cache": 1.0}},
-        {"shares": {}},
-        {"shares": CACHE, "most": -1.0},
-        {"shares": CACHE, "most": "0.1"},
-        {"shares": {"cache": "0.5"}},
-        {"shares": ["cache"]},
-        {"shares": CACHE, "subset": "test7"},
-        {"shares": CACHE, "sentences": 0},
+    "shrink": [
+        {"cache": "0.5"}, {"cache": True}, {"parameters": -0.1}, {"heads": 2}, {"lose": "0.1"},
+        {"cache": 0.5, "only": ["chache"]}, {"cache": 0.5, "subset": "test7"},
+        {"cache": 0.5, "sentences": 0}, {"cache": 0.5, "sentences": "9"},
     ],
 }  # fmt: skip
 CALLS = [(name, arguments) for name, cases in CASES.items() for arguments in cases]
@@ -302,19 +297,18 @@ def test_statistics_are_stored_with_prices(
         assert head_prices(attention.module, found[attention]) == pytest.approx(
             expected.heads(attention), rel=1e-4
         )
-    for module in (api, advisor):
-        monkeypatch.setattr(module, "collect", None)
+    monkeypatch.setattr(api, "collect", None)
+    monkeypatch.setattr(shrinking, "collect_all", None)
     capsys.readouterr()
     for words in (
         "prune C --remove-share=0.3",
         "reparametrize C --to=latent --cache=0.2",
-        "advise C --want cache=0.9 --max-loss=9",
         "shrink C --parameters=0.9",
     ):
         name, _, *more = words.split()
         out = ["--prices", str(folder), "--out", str(tmp_path / f"{name}.pt")]
         assert main([name, str(checkpoint), *options, *more, *out]) == 0, words
-    assert "--prices" in capsys.readouterr().out  # in the commands of candidates
+    capsys.readouterr()
     words = ["--random=1", "--remove-share=0.3", "--prices", str(folder), "--out=o.pt"]
     assert main(["prune", str(checkpoint), *options, *words]) == 1
     assert "--prices" in capsys.readouterr().err
@@ -360,9 +354,9 @@ def test_commands_name_options(
 def test_what_is_printed_has_two_lines(model: Trained) -> None:
     found = prices(model, sentences=9)
     given: Any = {"statistics": found.statistics, "sentences": 9}
-    advice = advise(model, {"cache": 0.9}, 9, sentences=9)
+    small = shrink(model, parameters=0.8, sentences=9)
     latent = convert(model, "latent", cache=0.2, **given)
-    for one in (model, found, latent, prune(model, 2, **given), advice, advice.finals[0]):
+    for one in (model, found, latent, prune(model, 2, **given), small, small.plan):
         assert len(lines := repr(one).splitlines()) == 2, type(one)
         assert max(map(len, lines)) < 200
 
@@ -378,4 +372,3 @@ def test_an_attention_may_lose_all_heads(model: Trained) -> None:
     assert prune(model, 0, sentences=9).model.heads == model.heads
     sizes = convert(model, size=8, by_type={"cross": "4,0"}, sentences=9).sizes
     assert sorted(sizes.values()) == [4, 8, 8, 8, 8]
-    assert advise(model, {"cache": 0.9}, 9, sentences=9).finals

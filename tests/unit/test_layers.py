@@ -44,7 +44,6 @@ ROOMS = {
         "runs",
         "results",
         "bench",
-        "advice",
         "cli",
     ),
 }

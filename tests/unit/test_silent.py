@@ -20,8 +20,7 @@ from refusals import refusing
 from toy_heads import sample
 
 from collab_common.errors import UserError
-from collab_lab import convert, open_model, prices, prune, validation_loss
-from collab_lab.advice.advisor import candidates
+from collab_lab import convert, open_model, prices, prune, shrink, validation_loss
 from collab_lab.cli.options import import_models, loss_warnings
 from collab_lab.conversion.converter import Converter
 from collab_lab.conversion.kinds import Collaborative
@@ -313,12 +312,12 @@ def test_a_data_folder_with_fewer_words(arch: str, tmp_path: Path) -> None:
         {"encoder_embed_dim": 24, "decoder_embed_dim": 16},
     ],
 )
-def test_impossible_candidates_are_left_out(options: dict[str, int], tmp_path: Path) -> None:
+def test_heads_of_several_sizes_have_latents(options: dict[str, int], tmp_path: Path) -> None:
+    """Heads that cannot be pruned can be converted."""
     model = model_of(tmp_path / "c.pt", **options)
-    found, rejected = candidates(model, prices(model, sentences=9).statistics, {"cache": 0.5})
-    assert "fewer heads" in rejected
-    assert found
-    assert all(one.make()[0].model for one in found)
+    assert shrink(model, cache=0.5, sentences=9).plan.sizes
+    with pytest.raises(UserError, match="sizes"):
+        shrink(model, parameters=0.9, sentences=9)
     with pytest.raises(UserError):  # before the pass
         prune(model, 1, subset="there is none")
 
