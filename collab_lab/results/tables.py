@@ -167,6 +167,31 @@ def refit_ladder() -> Rows:
         yield [name, len(by(rows, "model")), *cells]
 
 
+# ---- shrink.md ----------------------------------------------------------------------------------
+
+
+@table
+def shrunk() -> Rows:
+    rows = by(load("shrink")["rows"], "what")["parameters"]
+    shares = sorted({row["share"] for row in rows}, reverse=True)
+    yield ["what goes", *(f"{share:.1%}" for share in shares)]
+    for name, some in by(rows, "name").items():
+        found = by(some, "share")
+        yield [name, *(ends([r["lost"] for r in found.get(s, [])], ".3f") for s in shares)]
+
+
+@table
+def shrunk_together() -> Rows:
+    yield ["change", "cache", "layers' parameters", "heads", "price", "loss", "test loss"]
+    for (_, _, name), rows in by(load("shrink")["rows"], "what", "share", "name").items():
+        if rows[0]["what"] == "parameters":
+            continue
+        left = [ends([100 * r["shares"][c] for r in rows], ".1f") for c in ("cache", "parameters")]
+        heads = ends([100 * row["shares"]["heads"] for row in rows], ".1f")
+        losses = (ends([r[k] for r in rows], ".4f") for k in ("price", "lost", "lost_test"))
+        yield [name, *left, heads, *losses]
+
+
 # ---- shared_keys.md -----------------------------------------------------------------------------
 
 #: Key widths as shares of d.
