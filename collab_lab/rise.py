@@ -23,8 +23,8 @@ from collab_lab.trained.checkpoint import Trained, in_evaluation
 
 #: Bits per token by which exact models differ, in single precision.
 NOISE = 1e-4
-#: A rise of more times the price is one to explain.
-FAR = 3
+#: A rise of more times the price is one to explain, if it is more than a price can show.
+FAR, LEAST = 3, 1e-3
 #: A word with more times the median word's activations is one to name.
 MASSIVE = 10
 
@@ -52,7 +52,7 @@ def measured_rise(
     if fit:
         after = _refitted(changed, trained, batches, after)
     rise = after - before
-    if price is not None and not rise <= max(FAR * price, NOISE):
+    if price is not None and not rise <= max(FAR * price, LEAST):
         reasons = "; ".join(causes(changed, trained, batches)) or (
             "no cause is seen: prices are too low for large changes, change less"
         )

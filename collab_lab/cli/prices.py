@@ -127,13 +127,13 @@ def checks(
     from collab_lab import convert, prune, validation_loss
     from collab_lab.api import PRICED
 
-    changes: dict[str, Callable[..., Any]] = {
-        f"{kind}, {share:g} of the KV cache, bits: {bits}": partial(
-            convert, model, PRICED[kind].to, cache=share, cache_bits=bits
-        )
-        for kind, share, bits in CHECKED
-        if kind in priced.converters
-    }
+    changes: dict[str, Callable[..., Any]] = {}
+    for kind, share, bits in CHECKED:
+        if kind in priced.converters:
+            left = f"{share:g} of the KV cache" if share < 1 else "all numbers"
+            options = {"cache": share, "cache_bits": bits}
+            change = f"{kind}, {left}, bits: {bits}"
+            changes[change] = partial(convert, model, PRICED[kind].to, **options)
     heads = sum(map(sum, model.heads.values()))
     for number in sorted({heads // 6, heads // 3} - {0}):
         changes[f"{number} of {heads} heads removed"] = partial(prune, model, number)
