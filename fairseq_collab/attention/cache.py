@@ -110,7 +110,9 @@ class Slots:
         return self._buffer[:, :, : self._filled]
 
     def numbers(self, which: slice = slice(None)) -> Tensor:
-        """Return rounded keys or values ``(B, G, slots, e)`` of these slots: unpacked, a copy."""
+        """Return the keys or values ``(B, G, slots, e)`` of some slots; rounded ones are copies."""
+        if not self.bits:
+            return self.filled[:, :, which]
         packed = self.filled[:, 0, which].transpose(0, 1)
         return split_heads(
             unpack(packed, self.heads * self.size, self.bits, self.dtype), self.heads
