@@ -13,6 +13,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
 
 #define INLINE static inline __attribute__((always_inline))
 #define BLOCK 32 /* slots */
@@ -28,6 +31,7 @@ enum { LANES = 4, ROWS = 2 };
 #endif
 
 typedef float vec __attribute__((vector_size(4 * LANES)));
+typedef int32_t ints __attribute__((vector_size(4 * LANES)));
 typedef vec loose __attribute__((aligned(4), may_alias)); /* a vec at any address of a float */
 typedef float four __attribute__((vector_size(16)));
 
@@ -61,7 +65,8 @@ struct work {                     /* of a thread */
     float *scores;                /* (R, BLOCK) */
     float *mask;                  /* (Q, BLOCK) */
     float *shrink;                /* (R) */
-    float *scales;                /* (2 groups) */
+    float *scales;                /* (2 groups), and up to LANES more */
+    uint16_t *halves;             /* the same in float16 */
     uint8_t *codes;               /* (width) */
 };
 
@@ -87,17 +92,32 @@ INLINE four sums_of(const vec *x) {
 
 /* ---- numbers of a token ---------------------------------------------------------------------- */
 
-/* float16 to float32: the exponent's offset is 15 in one, 127 in the other. */
-INLINE float from_half(uint32_t half) {
-    uint32_t word = (half & 0x7fff) << 13;
-    float magnitude, result;
-    memcpy(&magnitude, &word, sizeof word);
-    magnitude *= 0x1p112f;
-    memcpy(&word, &magnitude, sizeof word);
-    word |= (half & 0x7c00) == 0x7c00 ? 0x7f800000 : 0;
-    word |= (half & 0x8000) << 16;
-    memcpy(&result, &word, sizeof word);
-    return result;
+/* Of LANES numbers in float16: the exponent's offset is 15 in it, 127 in float32. */
+INLINE vec from_halves(const uint16_t *from) {
+#if defined(__AVX512F__)
+    return (vec)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)from));
+#elif defined(__AVX2__)
+    return (vec)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from));
+#else
+    ints half, word;
+    for (int i = 0; i < LANES; i++) half[i] = from[i];
+    word = (ints)((vec)((half & 0x7fff) << 13) * 0x1p112f);
+    word |= ((half & 0x7c00) == 0x7c00) & 0x7f800000; /* NaN and infinity stay */
+    return (vec)(word | (half & 0x8000) << 16);
+#endif
+}
+
+/* Of LANES bytes. */
+INLINE vec from_bytes(const uint8_t *from) {
+#if defined(__AVX512F__)
+    return (vec)_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)from)));
+#elif defined(__AVX2__)
+    return (vec)_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)from)));
+#else
+    vec x;
+    for (int i = 0; i < LANES; i++) x[i] = (float)from[i];
+    return x;
+#endif
 }
 
 INLINE int is_finite(const struct packed *p, const uint8_t *row) {
@@ -117,11 +137,8 @@ INLINE void unpack(
     int64_t width = p->heads * p->size, half = (width + 1) / 2, groups = p->groups;
     const uint8_t *codes = row + 4 * groups;
     float *restrict scales = w->scales;
-    for (int64_t i = 0; i < 2 * groups; i++) {
-        uint16_t number;
-        memcpy(&number, row + 2 * i, sizeof number);
-        scales[i] = from_half(number);
-    }
+    memcpy(w->halves, row, 4 * groups);
+    for (int64_t i = 0; i < 2 * groups; i += LANES) store(scales + i, from_halves(w->halves + i));
     if (bits == 4) {
         uint8_t *restrict apart = w->codes;
         for (int64_t i = 0; i < half; i++) apart[i] = codes[i] & 15;
@@ -131,8 +148,8 @@ INLINE void unpack(
     for (int64_t g = 0; g < groups; g++) {
         int64_t i = g * p->group, end = i + p->group < width ? i + p->group : width;
         float scale = scales[2 * g], offset = scales[2 * g + 1];
-        for (; i + LANES <= end; i += LANES) /* a fixed number: one vector */
-            for (int j = 0; j < LANES; j++) out[i + j] = (float)codes[i + j] * scale + offset;
+        for (; i + LANES <= end; i += LANES)
+            store(out + i, from_bytes(codes + i) * scale + offset);
         for (; i < end; i++) out[i] = (float)codes[i] * scale + offset;
     }
 }
@@ -203,33 +220,43 @@ INLINE void value_rows(
 
 /* ---- softmax --------------------------------------------------------------------------------- */
 
+INLINE vec either(ints which, vec x, vec y) { return (vec)((which & (ints)x) | (~which & (ints)y)); }
+
 /* exp(x) for x <= 0, with a relative error of 2^-23; 0 below -87; NaN stays. */
-INLINE float exp_(float x) {
-    float safe = x < -87.0f ? -87.0f : x;
-    int32_t n = (int32_t)(safe * 1.44269504f - 0.5f); /* rounds to nearest: safe <= 0 */
-    float f = safe - (float)n * 0.693359375f + (float)n * 2.12194440e-4f;
-    float p = 1.9875691500e-4f; /* Cephes, expf.c */
-    p = p * f + 1.3981999507e-3f;
+INLINE vec exp_(vec x) {
+    const vec none = {0};
+    ints far = x < none - 87.0f;
+    vec safe = either(far, none, x);
+    ints n = __builtin_convertvector(safe * 1.44269504f - 0.5f, ints); /* nearest, as safe <= 0 */
+    vec whole = __builtin_convertvector(n, vec);
+    vec f = safe - whole * 0.693359375f + whole * 2.12194440e-4f;
+    vec p = f * 1.9875691500e-4f + 1.3981999507e-3f; /* Cephes, expf.c */
     p = p * f + 8.3334519073e-3f;
     p = p * f + 4.1665795894e-2f;
     p = p * f + 1.6666665459e-1f;
     p = p * f + 5.0000001201e-1f;
     p = p * f * f + f + 1.0f;
-    uint32_t word = (uint32_t)(n + 127) << 23;
-    float power;
-    memcpy(&power, &word, sizeof word);
-    return x < -87.0f ? 0.0f : p * power;
+    return either(far, none, p * (vec)((n + 127) << 23));
 }
 
 /* Scores (BLOCK) of a row become weights; returns by what earlier sums shrink. */
 INLINE float weigh(float *scores, float *greatest, float *total) {
-    float top = *greatest, part = 0, weights[BLOCK];
-    for (int t = 0; t < BLOCK; t++) top = scores[t] > top ? scores[t] : top;
+    const vec none = {0};
+    vec tops = none + *greatest, sums = none;
+    for (int t = 0; t < BLOCK; t += LANES) {
+        vec x = load(scores + t);
+        tops = either(x > tops, x, tops);
+    }
+    float top = *greatest, part = 0;
+    for (int i = 0; i < LANES; i++) top = tops[i] > top ? tops[i] : top;
     float shift = top == -INFINITY ? 0.0f : top;
-    for (int t = 0; t < BLOCK; t++) weights[t] = exp_(scores[t] - shift);
-    for (int t = 0; t < BLOCK; t++) part += weights[t];
-    memcpy(scores, weights, sizeof weights);
-    float shrink = exp_(*greatest - shift);
+    for (int t = 0; t < BLOCK; t += LANES) {
+        vec weights = exp_(load(scores + t) - shift);
+        store(scores + t, weights);
+        sums += weights;
+    }
+    for (int i = 0; i < LANES; i++) part += sums[i];
+    float shrink = exp_(none + (*greatest - shift))[0];
     *total = *total * shrink + part;
     *greatest = top;
     return shrink;
@@ -371,8 +398,8 @@ static void *taken(char **memory, int64_t numbers) {
 void attend(struct step *s) {
     int64_t rows = s->heads * s->queries, keys = s->keys.heads * s->keys.size;
     int64_t values = s->values.heads * s->values.size, wider = keys > values ? keys : values;
-    int64_t all = BLOCK * (keys + values + rows + s->queries) + rows + 2 * wider;
-    char *memory = malloc(all * sizeof(float) + 8 * 64), *left = memory;
+    int64_t all = BLOCK * (keys + values + rows + s->queries) + rows + 3 * wider;
+    char *memory = malloc(all * sizeof(float) + 9 * 64), *left = memory;
     if (!memory) {
         __atomic_store_n(&s->failed, 1, __ATOMIC_RELAXED);
         return;
@@ -384,7 +411,8 @@ void attend(struct step *s) {
     w.scores = taken(&left, BLOCK * rows);
     w.mask = taken(&left, BLOCK * s->queries);
     w.shrink = taken(&left, rows);
-    w.scales = taken(&left, wider); /* at most as many but for one number: memory is rounded up */
+    w.scales = taken(&left, wider); /* enough, as 64 numbers have two, and memory is rounded up */
+    w.halves = taken(&left, wider);
     w.codes = taken(&left, wider);
     int64_t unit;
     while ((unit = __atomic_fetch_add(&s->next, 1, __ATOMIC_RELAXED)) < s->sentences * s->parts)

@@ -40,11 +40,24 @@ ROUNDED_ENV = "FAIRSEQ_COLLAB_ROUNDED"
 CHOICES = ("torch", "compiled")
 SOURCE = Path(__file__).with_name("rounded.c")
 #: No option lets the compiler assume that numbers are finite or sums are associative.
-OPTIONS = ["-std=gnu11", "-O3", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC"]
+OPTIONS = [
+    "-std=gnu11",
+    "-O3",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-Wno-psabi",
+    "-shared",
+    "-fPIC",
+]
 #: Further options by ``torch.backends.cpu.get_cpu_capability()``.
 PROCESSORS = {
-    "AVX512": ["-mavx2", "-mfma", *(f"-mavx512{part}" for part in ("f", "bw", "dq", "vl"))],
-    "AVX2": ["-mavx2", "-mfma"],
+    "AVX512": [
+        "-mavx2",
+        "-mfma",
+        "-mf16c",
+        *(f"-mavx512{part}" for part in ("f", "bw", "dq", "vl")),
+    ],
+    "AVX2": ["-mavx2", "-mfma", "-mf16c"],
     "DEFAULT": [],
 }
 #: Numbers of a cache from which threads are worthwhile, and the least slots of a thread's part.
