@@ -1,4 +1,4 @@
-"""Attention of a step to a rounded cache, in times of float32's: ``python -m device_checks.rounded``.
+"""Attention to a rounded cache in times of float32: ``python -m device_checks.rounded``.
 
 In ``tests/``.  Float32, all numbers unpacked first, blocks of them, and the kernel in C take turns
 with one set of queries.  A time is the median of the thread's own time, in which other programs
