@@ -1,17 +1,11 @@
 """Attention of a decoding step over a rounded cache, which is never unpacked as a whole.
 
 Unpacked, a cache is as large as one without rounding, and has to be written and read again.  Here a
-block of slots is unpacked, attended to and forgotten; the softmax goes on from block to block
-(Milakov, Gimelshein 2018, arXiv 1805.02867):
-
-    m' = max(m, max_t s_t),    c = e^(m - m'),    l' = c l + sum_t e^(s_t - m'),
-    o' = c o + sum_t e^(s_t - m') v_t,            head = o / l
-
-A kernel can do all of it (:func:`use_kernel`); else operators of torch do.
+block of slots is unpacked, multiplied and forgotten; a latent, which is needed twice, is kept.  A
+kernel can do all of it (:func:`use_kernel`); else operators of torch do.
 
 Shapes:
     B  sentences    H  heads    T  queries: beams    S  slots    e, h_v  sizes of keys and values
-    s_t  scores of slot t    m  the greatest so far    l, o  sums so far
 """
 
 from __future__ import annotations
@@ -29,12 +23,12 @@ from fairseq_collab.attention.scores import (
     weighted_values,
 )
 
-#: Outputs of all heads, ``(B, H, T, h_v)``, and weights ``(B, H, T, S)``, or None.
+#: Outputs of all heads, ``(B, H, T, h_v)``, and weights ``(B, H, T, S)``, or None if not found.
 Heads = tuple[Tensor, Tensor | None]
 #: Of queries, context, and whether weights are wanted; None where it does not apply.
 Kernel = Callable[[Tensor, PackedContext, bool], Heads | None]
-#: The most numbers of a block: 4 MiB.
-BLOCK = 2**20
+#: The most numbers of a block: 2 MiB.
+BLOCK = 2**19
 
 _kernels: list[Kernel] = []
 
@@ -62,35 +56,24 @@ def packed_heads(
         found = kernel(q, context, need_weights)
         if found is not None:
             return found
-    return _in_blocks(q, context, attn_mask, need_weights)
+    return _in_blocks(q, context, attn_mask)
 
 
-def _in_blocks(
-    q: Tensor, context: PackedContext, attn_mask: Tensor | None, need_weights: bool
-) -> Heads:
+def _in_blocks(q: Tensor, context: PackedContext, attn_mask: Tensor | None) -> Heads:
     """The same with operators of torch."""
     keys, values, mask = context
     slots, width = keys.filled.size(2), max(x.heads * x.size for x in (keys, values))
     step = max(1, BLOCK // max(1, q.size(0) * width))
-    greatest: Tensor | float = float("-inf")  # m, l, o
-    total: Tensor | float = 0.0
-    heads: Tensor | float = 0.0
-    scores = []
-    for start in range(0, slots, step):
-        block = slice(start, start + step)
+    blocks = [slice(start, start + step) for start in range(0, slots, step)]
+    latents, scores = [], []
+    for block in blocks:
         k = keys.numbers(block)
-        v = k if values is keys else values.numbers(block)
-        masks = (None if m is None else m[..., block] for m in (attn_mask, mask))
-        score = mask_scores(head_scores(q, k), *masks)
-        score = score.to(torch.promote_types(score.dtype, torch.float32))
-        top = score.amax(-1, keepdim=True)
-        top = torch.maximum(top, torch.as_tensor(greatest, dtype=top.dtype))
-        shift = top.masked_fill(top == float("-inf"), 0)  # all so far are hidden
-        shrink = (greatest - shift).exp()
-        weights = (score - shift).exp()
-        total = total * shrink + weights.sum(-1, keepdim=True)
-        heads = heads * shrink + weighted_values(weights.to(v.dtype), v)
-        greatest = top
-        scores += [score] if need_weights else []
-    heads = (heads / total).to(q.dtype)
-    return heads, torch.cat(scores, -1).softmax(-1).to(v.dtype) if need_weights else None
+        latents += [k] if values is keys else []  # unpacked once
+        scores.append(head_scores(q, k))
+    # Under autocast the softmax is in single precision.
+    weights = mask_scores(torch.cat(scores, -1), attn_mask, mask).softmax(-1).to(values.dtype)
+    heads = q.new_zeros(())
+    for number, block in enumerate(blocks):
+        v = latents[number] if values is keys else values.numbers(block)
+        heads = heads + weighted_values(weights[..., block], v)
+    return heads, weights

@@ -4,8 +4,8 @@
        keys of a block are unpacked (they stay in the processor's cache), then scored by all rows;
        the softmax is online (Milakov, Gimelshein 2018, arXiv 1805.02867): sums of earlier blocks
        shrink when a greater score is found; values of the block are unpacked and added.
-   A slot that the mask hides from all queries is left out, unless it is not finite: today's
-   operators would let it through (0 times NaN), so it is computed.
+   A slot that the mask hides from all queries is left out, unless it is not finite: NaN times 0
+   is NaN, with torch's operators, too.
 
    Sizes:  sentences B, heads H, queries Q (beams), slots S, rows R = H Q; a row is a head's query.
 */
