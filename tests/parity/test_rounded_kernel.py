@@ -221,6 +221,7 @@ def test_the_environment_decides(monkeypatch: pytest.MonkeyPatch, caplog: Any) -
 
 def test_the_library_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(module, "OPTIONS", ["-O0", "-Wno-psabi", "-shared", "-fPIC"])  # at once
     compiled = partial(module._compiled, module.PROCESSORS["DEFAULT"])
     try:
         path = compiled()
