@@ -19,6 +19,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 #define BLOCK 32 /* slots */
+#define AHEAD 4 /* rows of packed numbers that are fetched early */
 #define TILE 4 /* slots, or vectors of columns, whose sums stay in registers */
 
 /* Lanes of a vector; rows whose sums stay in registers. */
@@ -274,7 +275,12 @@ static void unpack_all(
     const struct step *s, const struct packed *p, const uint8_t **rows, int slots, struct work *w,
     float *out
 ) {
-    for (int t = 0; t < slots; t++, out += p->heads * p->size) unpack(p, s->bits, rows[t], w, out);
+    int64_t width = p->heads * p->size, bytes = 4 * p->groups + (width * s->bits + 7) / 8;
+    for (int t = 0; t < slots; t++, out += width) {
+        if (t + AHEAD < slots) /* rows between which slots are left out are not foreseen */
+            for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(rows[t + AHEAD] + i);
+        unpack(p, s->bits, rows[t], w, out);
+    }
 }
 
 /* Scores of the rows that share a head of keys. */
