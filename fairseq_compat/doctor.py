@@ -36,6 +36,9 @@ def main(argv: list[str] | None = None) -> int:
     for name in LIBRARIES:
         print(f"{name:<14} {installed_version(name) or 'not installed'}")
     print(f"{'device':<14} {hardware(cpu=False) if 'torch' in sys.modules else 'unknown'}")
+    if not found:  # by name: it needs fairseq, fixed
+        kernel = importlib.import_module("fairseq_collab.cpu_kernels.rounded")
+        print(f"{'rounded caches':<14} {kernel.in_use()}")
     print("\nFaults of the installed libraries, fixed in memory when they are imported:")
     for fix in itertools.chain(*fix_table.FIXES.values()):
         state = "active" if fix in fix_table.applied else "not active"

@@ -25,7 +25,15 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_collab.attention.building import dequantized, merge_heads
-from fairseq_collab.attention.cache import Cache, Context, IncrementalState, as_cached, beam_history
+from fairseq_collab.attention.cache import (
+    Cache,
+    Context,
+    IncrementalState,
+    PackedContext,
+    as_cached,
+    beam_history,
+)
+from fairseq_collab.attention.packed import can_stay_packed, packed_heads
 from fairseq_collab.attention.rounding import cached_bits
 from fairseq_collab.attention.scores import (
     can_fuse,
@@ -184,16 +192,8 @@ class HeadAttention(nn.Module):
         q = self.project_query(query)  # (B, H, T, e)
         if to_latent:
             q = self.absorb_keys(q)  # (B, H, T, r)
-        masks, dropout = (attn_mask, context.mask), self._dropout()
         wants_weights = need_weights or need_head_weights or not self.may_fuse
-        if not wants_weights and can_fuse(q, context.keys, context.values, dropout):
-            heads = fused_heads(q, context.keys, context.values, *masks, dropout=dropout)
-            weights = None
-        else:
-            scores = mask_scores(head_scores(q, context.keys), *masks)
-            # Under autocast the softmax is in single precision.
-            weights = scores.softmax(dim=-1).to(context.values.dtype)  # (B, H, T, S)
-            heads = weighted_values(self.dropout_module(weights), context.values)  # (B, H, T, h_v)
+        heads, weights = self._attend(q, context, attn_mask, wants_weights)
         if to_latent:
             heads = self.absorb_values(heads)  # of (B, H, T, r)
         output = self.out_proj(merge_heads(heads))  # (T, B, d)
@@ -203,6 +203,26 @@ class HeadAttention(nn.Module):
             weights = beam_history(incremental_state).per_step(weights)
         per_head = weights.transpose(0, 1)  # (H, B, T, S)
         return output, per_head if need_head_weights else per_head.mean(dim=0)
+
+    def _attend(
+        self, q: Tensor, context: Context | PackedContext, attn_mask: Tensor | None, weigh: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """Outputs of all heads, ``(B, H, T, h_v)``, and weights ``(B, H, T, S)``, if to ``weigh``.
+
+        Some ways to compute the outputs find weights, too, which are then returned in any case.
+        """
+        dropout = self._dropout()
+        if isinstance(context, PackedContext):
+            if can_stay_packed(q, context, dropout):
+                return packed_heads(q, context, attn_mask, weigh)
+            context = context.unpacked()
+        masks = attn_mask, context.mask
+        if not weigh and can_fuse(q, context.keys, context.values, dropout):
+            return fused_heads(q, context.keys, context.values, *masks, dropout=dropout), None
+        scores = mask_scores(head_scores(q, context.keys), *masks)
+        # Under autocast the softmax is in single precision.
+        weights = scores.softmax(dim=-1).to(context.values.dtype)
+        return weighted_values(self.dropout_module(weights), context.values), weights
 
     def _dropout(self) -> float:
         """The present probability with which an attention weight is dropped."""
@@ -218,7 +238,7 @@ class HeadAttention(nn.Module):
         mask: Tensor | None,
         incremental_state: IncrementalState | None,
         static_kv: bool,
-    ) -> Context:
+    ) -> Context | PackedContext:
         """The keys and values of ``key (S, B, d_y)`` and of the cache, or the latent as both."""
         cache = self._cache(incremental_state)
         if static_kv and cache is not None:

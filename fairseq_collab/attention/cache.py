@@ -11,8 +11,8 @@ scored against all of its slots in one product; a mask hides the slots of other 
 decoder keeps the mask, one :class:`BeamHistory` for all its attentions.  It lays a step out so that
 the beams of a sentence are its query positions (:func:`fold_beams`).
 
-Rounded keys and values are kept packed, the numbers of all heads together.  A step unpacks them for
-one attention after the other.
+Rounded keys and values are kept packed, the numbers of all heads together.  A step attends to them
+block by block (:mod:`fairseq_collab.attention.packed`), or unpacks all of one attention.
 
 Shapes:
     B  sentences      beam  hypotheses per sentence      rows  B * beam, sentence by sentence
@@ -49,6 +49,21 @@ class Context(NamedTuple):
     mask: Tensor | None
 
 
+class PackedContext(NamedTuple):
+    """The same, as a cache keeps rounded numbers."""
+
+    keys: Slots
+    #: ``keys`` itself where one tensor is both.
+    values: Slots
+    mask: Tensor | None
+
+    def unpacked(self) -> Context:
+        """The rounded numbers themselves."""
+        keys = self.keys.numbers()
+        values = keys if self.values is self.keys else self.values.numbers()
+        return Context(keys, values, self.mask)
+
+
 class Cache:
     """Keys and values of one attention; their mask, for cross-attention only.
 
@@ -59,11 +74,11 @@ class Cache:
         self.keys, self.mask = Slots(keys, bits), mask
         self.values = self.keys if values is keys else Slots(values, bits)
 
-    def context(self, mask: Tensor | None) -> Context:
+    def context(self, mask: Tensor | None) -> Context | PackedContext:
         """All keys and values so far."""
-        keys = self.keys.numbers()
-        values = keys if self.values is self.keys else self.values.numbers()
-        return Context(keys, values, mask)
+        if self.keys.bits:
+            return PackedContext(self.keys, self.values, mask)
+        return Context(self.keys.filled, self.values.filled, mask)
 
     def append(self, keys: Tensor, values: Tensor) -> None:
         """Add the keys and values of more steps."""
@@ -83,7 +98,10 @@ class Slots:
     """Keys or values ``(B, G, slots, e)`` that grow in place; rounded ones are packed."""
 
     def __init__(self, steps: Tensor, bits: int = 0):
-        self._bits, self._shape, self._dtype = bits, steps.shape, steps.dtype
+        #: Of a number; 0 without rounding.
+        self.bits = bits
+        #: ``G`` and ``e``.
+        self.heads, self.size, self.dtype = steps.size(1), steps.size(3), steps.dtype
         self._buffer, self._filled = self._stored(steps), steps.size(2)
 
     @property
@@ -91,17 +109,19 @@ class Slots:
         """What is kept, without a copy: ``(B, G, slots, e)``, or ``(B, 1, slots, bytes)``."""
         return self._buffer[:, :, : self._filled]
 
-    def numbers(self) -> Tensor:
-        """Return the keys or values ``(B, G, slots, e)``: unpacked, a copy."""
-        if not self._bits:
-            return self.filled
-        packed, (_, heads, _, size) = self.filled.squeeze(1).transpose(0, 1), self._shape
-        return split_heads(unpack(packed, heads * size, self._bits, self._dtype), heads)
+    def numbers(self, which: slice = slice(None)) -> Tensor:
+        """Return the keys or values ``(B, G, slots, e)`` of some slots; rounded ones are copies."""
+        if not self.bits:
+            return self.filled[:, :, which]
+        packed = self.filled[:, 0, which].transpose(0, 1)
+        return split_heads(
+            unpack(packed, self.heads * self.size, self.bits, self.dtype), self.heads
+        )
 
     def _stored(self, steps: Tensor) -> Tensor:
-        if not self._bits:
+        if not self.bits:
             return steps
-        return pack(merge_heads(steps), self._bits).transpose(0, 1).unsqueeze(1)
+        return pack(merge_heads(steps), self.bits).transpose(0, 1).unsqueeze(1)
 
     def append(self, steps: Tensor) -> None:
         """Write ``steps (B, G, n, e)`` after the filled slots."""

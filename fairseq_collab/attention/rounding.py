@@ -37,7 +37,7 @@ def rounded(x: Tensor, bits: int) -> Tensor:
 def pack(x: Tensor, bits: int) -> Tensor:
     """Round ``x (..., n)`` to bytes ``(..., 4 G + ceil(n b / 8))``."""
     width, levels = x.size(-1), 2**bits - 1
-    groups = -(-width // GROUP)
+    groups, _ = group_sizes(width)
     padding = -width % groups
     x = x.to(torch.promote_types(x.dtype, torch.float32))
     if padding:  # the last number again: no new least or greatest
@@ -56,7 +56,7 @@ def pack(x: Tensor, bits: int) -> Tensor:
 
 def unpack(packed: Tensor, width: int, bits: int, dtype: torch.dtype) -> Tensor:
     """Return the rounded numbers ``(..., n)``, with ``n`` given as ``width``, contiguous."""
-    groups = -(-width // GROUP)
+    groups, _ = group_sizes(width)
     precise = torch.promote_types(dtype, torch.float32)  # s_g c_n is exact in it
     # A copy: float16 is read at even addresses only.
     scales = packed[..., : 4 * groups].clone(memory_format=torch.contiguous_format)
@@ -71,6 +71,12 @@ def unpack(packed: Tensor, width: int, bits: int, dtype: torch.dtype) -> Tensor:
     return values.mul_(scale).add_(offset).flatten(-2)[..., :width].to(dtype).contiguous()
 
 
+def group_sizes(width: int) -> tuple[int, int]:
+    """Return the number ``G`` of groups of ``width`` numbers, and the size of all but the last."""
+    groups = -(-width // GROUP)
+    return groups, -(-width // max(groups, 1))
+
+
 def cached_bits(width: int, bits: int) -> int:
     """Return the bits that ``width`` numbers of a token take, scales and offsets included."""
-    return 32 * -(-width // GROUP) + 8 * -(-width * bits // 8)
+    return 32 * group_sizes(width)[0] + 8 * -(-width * bits // 8)

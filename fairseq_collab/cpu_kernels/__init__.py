@@ -1,1 +1,1 @@
-"""Faster arithmetic on a CPU: linear maps by oneDNN, dropout from fewer random bits."""
+"""Faster arithmetic on a CPU: linear maps by oneDNN, dropout, attention to rounded caches."""

@@ -18,9 +18,11 @@ from torch import Tensor, nn
 from collab_common import ATTENTION_TYPES, AttentionType
 from collab_common.errors import UserError
 from fairseq_collab.attention import HeadAttention
+from fairseq_collab.attention.packed import use_kernel
 from fairseq_collab.attention.signature import Signature
 from fairseq_collab.cpu_kernels.dropout import swap_dropout
 from fairseq_collab.cpu_kernels.onednn import swap_linear
+from fairseq_collab.cpu_kernels.rounded import compiled_heads
 from fairseq_collab.models.checks import ModelSignature, check_weights
 from fairseq_collab.models.layers import AttentionFactory
 from fairseq_collab.models.options import COMMON, copied, plain_options, preset
@@ -41,6 +43,8 @@ UNSUPPORTED = {
     "cross_self_attention": "--cross-self-attention caches the encoder's states once a beam; here "
     "the beams of a sentence share their cache",
 }
+
+use_kernel(compiled_heads)  # said here, as attention modules need torch only
 
 
 class HeadModel(BaseFairseqModel):
