@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collab_lab.api import convert, prices, prune, validation_loss
     from collab_lab.hugging_face import swap_attention
     from collab_lab.metrics.cost import cost, multiply_adds
-    from collab_lab.shrink.shrinking import shrink
+    from collab_lab.shrinking.shrunk import shrink
     from collab_lab.trained.average import average_checkpoints
     from collab_lab.trained.checkpoint import open_model
 
@@ -37,7 +37,7 @@ _MODULE_OF = {
     "open_model": "trained.checkpoint",
     "prices": "api",
     "prune": "api",
-    "shrink": "shrink.shrinking",
+    "shrink": "shrinking.shrunk",
     "swap_attention": "hugging_face",
     "validation_loss": "api",
 }

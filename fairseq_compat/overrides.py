@@ -90,6 +90,14 @@ def check_overrides(
         raise UserError(f"{owner} has no option {unknown[0]!r}", path, "leave it out")
 
 
+def check_model_and_task(overrides: Iterable[str], cfg: Any, path: Any) -> None:
+    """Raise UserError for an override that is no option of a checkpoint's model or task."""
+    known = {*_of_model(cfg.model), *_of_task(cfg.task)} - {"_name", "arch", "task"}
+    if unknown := sorted({*overrides} - known):
+        problem = f"neither the model nor its task has the option {unknown[0]!r}"
+        raise UserError(problem, path, "leave it out")
+
+
 def _of_model(options: Any) -> Iterator[str]:
     from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 
@@ -108,7 +116,6 @@ def _of_model(options: Any) -> Iterator[str]:
 
 def _of_sections(cfg: Any) -> Iterator[str]:
     from fairseq.dataclass.configs import FairseqConfig
-    from fairseq.tasks import TASK_REGISTRY
 
     for section in dataclasses.fields(FairseqConfig):
         yield section.name
@@ -116,10 +123,17 @@ def _of_sections(cfg: Any) -> Iterator[str]:
     for section in cfg.values():
         if hasattr(section, "keys"):
             yield from map(str, section)
-    task = cfg.get("task")
-    yield from _arguments(
-        TASK_REGISTRY.get(getattr(task, "_name", None) or getattr(task, "task", None))
-    )
+    yield from _of_task(cfg.get("task"))
+
+
+def _of_task(options: Any) -> Iterator[str]:
+    from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
+
+    name = getattr(options, "_name", None) or getattr(options, "task", None)
+    yield from _fields(TASK_DATACLASS_REGISTRY.get(name))
+    yield from _arguments(TASK_REGISTRY.get(name))
+    if hasattr(options, "keys"):
+        yield from map(str, options)
 
 
 def _of_registries() -> Iterator[str]:

@@ -20,8 +20,8 @@ from collab_common.files import read_json, write_json
 from collab_common.provenance import circumstances
 from collab_lab import convert, open_model, prune
 from collab_lab.metrics.loss import mean_bits
-from collab_lab.shrink.plan import Plan, Programme, costs, whole_costs
-from collab_lab.shrink.shrinking import Calibration, Shrunk, shrink
+from collab_lab.shrinking.plan import Plan, Programme, costs, whole_costs
+from collab_lab.shrinking.shrunk import Calibration, Shrunk, shrink
 from collab_lab.trained.attentions import Attention
 from collab_lab.trained.checkpoint import Trained, samples
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import torch
 
     from collab_lab.pricing.statistics import Statistics
-    from collab_lab.shrink.shrinking import Calibration
+    from collab_lab.shrinking.shrunk import Calibration
     from collab_lab.trained.attentions import Attention
     from collab_lab.trained.checkpoint import Trained
 
@@ -125,7 +125,7 @@ def statistics(args: Namespace, model: Trained) -> dict[Attention, Statistics] |
 def calibration(args: Namespace, model: Trained) -> Calibration:
     """The calibration of a model, by the statistics behind ``--prices``, if it is given."""
     from collab_lab.pricing import stored
-    from collab_lab.shrink.shrinking import Calibration
+    from collab_lab.shrinking.shrunk import Calibration
 
     found = None if args.prices is None else stored.read_all(args.prices, model)
     return Calibration.of(model, args.subset, args.sentences, found)

@@ -11,7 +11,7 @@ from collab_common.command import share
 from collab_lab.cli import options
 
 if TYPE_CHECKING:
-    from collab_lab.shrink.plan import Plan
+    from collab_lab.shrinking.plan import Plan
     from collab_lab.trained.checkpoint import Trained
 
 
@@ -68,11 +68,11 @@ def main(argv: Sequence[str]) -> int:
         options.reject(parser, args, (*targets, "only", "force", "engine"), "needs --out")
         return front(args)
     options.check_model_out(args)
-    model = options.model(args)
+    model = ungated(args)
     from tabulate import tabulate
 
-    from collab_lab.shrink.plan import describe
-    from collab_lab.shrink.shrinking import shrink
+    from collab_lab.shrinking.plan import describe
+    from collab_lab.shrinking.shrunk import shrink
     from collab_lab.trained.checkpoint import samples
     from collab_lab.trained.configuration import fine_tuning, write_configuration
 
@@ -99,6 +99,14 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
+def ungated(args: argparse.Namespace) -> Trained:
+    """The model, its gates multiplied into its weights."""
+    model = options.model(args)
+    from collab_lab.pruning.choices import without_gates
+
+    return without_gates(model)
+
+
 def kinds_of(args: argparse.Namespace) -> dict[str, Any]:
     """The argument ``kinds``, if it is given."""
     return {"kinds": args.kinds.split(",")} if args.kinds else {}
@@ -121,11 +129,11 @@ def front(args: argparse.Namespace) -> int:
 
     from collab_common.errors import UserError
     from collab_lab import validation_loss
-    from collab_lab.shrink.plan import propose
-    from collab_lab.shrink.shrinking import FRONT, chosen_cuts, made
+    from collab_lab.shrinking.plan import propose
+    from collab_lab.shrinking.shrunk import FRONT, chosen_cuts, made
     from collab_lab.trained.checkpoint import samples
 
-    model: Trained = options.model(args)
+    model = ungated(args)
     valid = samples(model, "valid") if args.check else []
     before = validation_loss(model, valid) if valid else 0.0
     found = options.calibration(args, model)

@@ -137,6 +137,14 @@ def _numbers(heads: Tensor, size: int) -> Tensor:
     return (heads.unsqueeze(1) * size + torch.arange(size)).flatten()
 
 
+class OfModel(dict[Attention, Statistics]):
+    """Statistics of a model's attentions, and the model, so that no other one takes them."""
+
+    def __init__(self, statistics: Mapping[Attention, Statistics], model: nn.Module):
+        super().__init__(statistics)
+        self.model = model
+
+
 class Sums:
     """Running sums of the statistics of one attention."""
 
@@ -293,7 +301,7 @@ def collect_all(
         say(f"prices from {num_targets} tokens of a model of width {widest} are too low: read more")
     found = {a: total.result(num_targets, trained.path) for a, total in sums.items()}
     units = {b: total.result(num_targets, trained.path) for b, total in unit_sums.items()}
-    return {a: found[a] for a in attentions(model) if a in found}, units
+    return OfModel({a: found[a] for a in attentions(model) if a in found}, model), units
 
 
 @contextmanager
@@ -317,7 +325,10 @@ def matched(
     every = {a: a for a in attentions(trained.model) if a.module.num_heads}
     sources = {a: a for a in statistics}
     modules = ((a.module, sources[a].module) for a in every)
-    if every.keys() != sources.keys() or not all(_equal(*pair) for pair in modules):
+    is_equal = every.keys() == sources.keys() and all(_equal(*pair) for pair in modules)
+    if isinstance(statistics, OfModel):
+        is_equal = is_equal and _equal_weights(trained.model, statistics.model)
+    if not is_equal:
         problem = "the statistics are of another model, or of some attentions only"
         raise UserError(problem, trained.path, "give those of this model")
     if any(own_bits(a.module) != own_bits(sources[a].module) for a in every):
@@ -328,8 +339,12 @@ def matched(
 
 def _equal(module: Any, other: Any) -> bool:
     """Whether two attentions have the same weights, but for a loss of precision."""
+    return module.num_heads == other.num_heads and _equal_weights(module, other)
+
+
+def _equal_weights(module: nn.Module, other: nn.Module) -> bool:
     weights, others = module.state_dict(), other.state_dict()
-    return module.num_heads == other.num_heads and all(
+    return all(
         (b := others.get(name)) is not None
         and a.shape == b.shape
         and torch.allclose(a.double(), b.to(a.device).double(), 0.02, 1e-4)

@@ -123,8 +123,9 @@ def is_option(name: str, saved: DictConfig) -> bool:
         known = {one.rpartition(".")[2] for one in options}
         for kind in (TransformerOptions, CacheOptions, *(one.options for one in VARIANTS)):
             known |= {field.name for field in dataclasses.fields(kind)}
-        if name in known | sections:
-            found = sorted(one for one in options if one.endswith(f".{name}"))
+        spelled = name.replace("-", "_").lower()
+        if spelled in known | sections:
+            found = sorted(one for one in options if one.endswith(f".{spelled}"))
             todo = f"give --set {found[0]}=VALUE, or another name" if found else "give another name"
             raise UserError("is the name of an option, not of a fact", f"--set {name}", todo)
         return False

@@ -16,18 +16,18 @@ from fairseq.checkpoint_utils import load_checkpoint_to_cpu, load_model_ensemble
 from fairseq.data import data_utils
 from fairseq.models import FairseqLanguageModel
 from fairseq.tasks import setup_task
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, ValidationError
 from torch import Tensor, nn
 
 from collab_common import AttentionType
-from collab_common.errors import UserError
+from collab_common.errors import UserError, first_line
 from collab_common.progress import bar
 from collab_lab.trained.attentions import Attention, attentions, by_type
 from fairseq_collab.models.options import plain_options
 from fairseq_compat import checkpoints
 from fairseq_compat.checkpoints import naming, without_training
 from fairseq_compat.fairseq_fixes import UNDEFINED, check_architecture
-from fairseq_compat.overrides import check_overrides
+from fairseq_compat.overrides import check_model_and_task
 
 GIVE_DATA = "give the data folder that fairseq-preprocess wrote"
 #: Tokens per batch, where neither the command nor the training limits them.
@@ -191,13 +191,17 @@ def read_checkpoint(checkpoint: Path, data: str | Path | None, **changed: Any) -
     if data is not None:
         check_data(data)
         changed["data"] = str(data)
-    state: dict[str, Any] = load_checkpoint_to_cpu(str(checkpoint), changed)
+    try:
+        state: dict[str, Any] = load_checkpoint_to_cpu(str(checkpoint), changed)
+    except ValidationError as error:  # of a value
+        problem = f"the option {error.full_key} cannot be that: {first_line(error)}"
+        raise UserError(problem, checkpoint) from error
     if data is None:
         todo = f"give the folder that {checkpoint} was trained on"
         check_data(getattr(state["cfg"].task, "data", ""), todo)
     with naming(checkpoint):
         check_architecture(state["cfg"].model)
-    check_overrides(changed, state["cfg"], checkpoint)
+    check_model_and_task(changed, state["cfg"], checkpoint)
     check_finite(state["model"], checkpoint)
     return state
 

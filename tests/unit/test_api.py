@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import doctest
 import importlib
 import pkgutil
@@ -9,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +39,7 @@ from collab_lab.cli.main import main
 from collab_lab.hugging_face import swap
 from collab_lab.pricing import STATISTICS, stored
 from collab_lab.pricing.heads import head_prices
-from collab_lab.shrink import shrinking
+from collab_lab.shrinking import shrunk
 from collab_lab.trained.attentions import attentions
 from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.attention import collaborative
@@ -130,7 +132,7 @@ def test_a_validation_set_that_is_missing_fails_at_once(
     shutil.copytree(toy_checkpoints.COPY, tmp_path / "D", ignore=shutil.ignore_patterns("valid*"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(api, "collect", None)
-    monkeypatch.setattr(shrinking, "collect_all", None)
+    monkeypatch.setattr(shrunk, "collect_all", None)
     name, *argv = command.split()
     with pytest.raises((FileNotFoundError, UserError), match="valid"):
         importlib.import_module(f"collab_lab.cli.{name}").main([*argv, "--cpu"])
@@ -298,7 +300,7 @@ def test_statistics_are_stored_with_prices(
             expected.heads(attention), rel=1e-4
         )
     monkeypatch.setattr(api, "collect", None)
-    monkeypatch.setattr(shrinking, "collect_all", None)
+    monkeypatch.setattr(shrunk, "collect_all", None)
     capsys.readouterr()
     for words in (
         "prune C --remove-share=0.3",
@@ -372,3 +374,15 @@ def test_an_attention_may_lose_all_heads(model: Trained) -> None:
     assert prune(model, 0, sentences=9).model.heads == model.heads
     sizes = convert(model, size=8, by_type={"cross": "4,0"}, sentences=9).sizes
     assert sorted(sizes.values()) == [4, 8, 8, 8, 8]
+
+
+def test_statistics_of_a_model_with_other_blocks(model: Trained) -> None:
+    """Equal attentions are not enough."""
+    found: Any = {"statistics": prices(model, sentences=9).statistics, "sentences": 9}
+    other = model.with_model(copy.deepcopy(model.model))
+    assert prune(other, 2, **found).model.heads
+    with torch.no_grad():
+        other.model.encoder.layers[0].fc1.weight.mul_(-1)
+    for call in (partial(prune, other, 2), partial(convert, other, "latent", cache=0.3)):
+        with refusing("of another model"):
+            call(**found)

@@ -38,7 +38,7 @@ ROOMS = {
         "conversion",
         "rise",
         "api",
-        "shrink",
+        "shrinking",
         "export",
         "hugging_face",
         "runs",

@@ -154,7 +154,7 @@ def test_equal_numbers_that_are_impossible_or_have_no_effect() -> None:
     with refusing("cannot remove 20 heads", "at most 18"):
         equal_on_each_side(random_removals(source, 3), 20)
     for given in ({"keep": 2}, {"number": 4, "types": ["decoder"]}):
-        with refusing("same-on-each-side"):
+        with refusing("same_on_each_side"):
             prune(source, **given, random=3, same_on_each_side=True)
 
 

@@ -13,10 +13,11 @@ from refusals import refusing
 from torch import Tensor
 
 from collab_lab import open_model, validation_loss
+from collab_lab.cli.main import main
 from collab_lab.pricing import removal
-from collab_lab.shrink.choices import Choice, attention_parameters, uncut, undominated
-from collab_lab.shrink.plan import costs, propose, whole_costs
-from collab_lab.shrink.shrinking import Calibration, Shrunk, shrink
+from collab_lab.shrinking.choices import Choice, attention_parameters, uncut, undominated
+from collab_lab.shrinking.plan import costs, propose, whole_costs
+from collab_lab.shrinking.shrunk import Calibration, Shrunk, shrink
 from collab_lab.trained.attentions import attentions
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import feed_forwards
@@ -148,6 +149,14 @@ def test_pruned_then_converted_is_both_at_once(model: Trained, found: Calibratio
     at_once, _ = both.build(model, found.attentions)
     assert [len(at_once.attentions[t]) for t in ("encoder", "decoder", "cross")] == [2, 2, 2]
     assert at_once.heads == {t: [*map(len, of)] for t, of in both.retained.items()}
+
+
+def test_gates_go_into_the_weights(tmp_path: Path) -> None:
+    checkpoint = toy_checkpoints.write(tmp_path / "c.pt", "transformer_gated_heads")
+    out = [str(checkpoint), str(toy_checkpoints.COPY), "--cpu", "--sentences=20"]
+    assert main(["shrink", *out, "--parameters=0.8", "--out", str(tmp_path / "o.pt")]) == 0
+    gated = open_model(checkpoint, toy_checkpoints.COPY)
+    assert shrink(gated, cache=0.3, sentences=20).plan.sizes
 
 
 def test_the_smallest_model_that_loses_little(model: Trained, found: Calibration) -> None:

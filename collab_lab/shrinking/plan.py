@@ -35,7 +35,7 @@ from collab_lab.pruning.surgery import (
     weights_of,
 )
 from collab_lab.rise import measured_rise
-from collab_lab.shrink.choices import (
+from collab_lab.shrinking.choices import (
     MULTIPLE,
     Choice,
     Removals,

@@ -13,7 +13,7 @@ from collab_lab.metrics.loss import mean_bits
 from collab_lab.pricing.statistics import Statistics, collect_all
 from collab_lab.pricing.unit_statistics import UnitStatistics
 from collab_lab.pruning.choices import without_gates
-from collab_lab.shrink.plan import (
+from collab_lab.shrinking.plan import (
     CUTS,
     ENGINES,
     KINDS,
