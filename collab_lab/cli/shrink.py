@@ -68,7 +68,7 @@ def main(argv: Sequence[str]) -> int:
         options.reject(parser, args, (*targets, "only", "force", "engine"), "needs --out")
         return front(args)
     options.check_model_out(args)
-    model = ungated(args)
+    model = source(args)
     from tabulate import tabulate
 
     from collab_lab.shrinking.plan import describe
@@ -99,12 +99,12 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def ungated(args: argparse.Namespace) -> Trained:
-    """The model, its gates multiplied into its weights."""
+def source(args: argparse.Namespace) -> Trained:
+    """The model with heads that plans are of."""
     model = options.model(args)
-    from collab_lab.pruning.choices import without_gates
+    from collab_lab.shrinking.shrunk import source_of
 
-    return without_gates(model)
+    return source_of(model)
 
 
 def kinds_of(args: argparse.Namespace) -> dict[str, Any]:
@@ -133,7 +133,7 @@ def front(args: argparse.Namespace) -> int:
     from collab_lab.shrinking.shrunk import FRONT, chosen_cuts, made
     from collab_lab.trained.checkpoint import samples
 
-    model = ungated(args)
+    model = source(args)
     valid = samples(model, "valid") if args.check else []
     before = validation_loss(model, valid) if valid else 0.0
     found = options.calibration(args, model)

@@ -25,7 +25,7 @@ from collab_lab.metrics.cost import standard_costs, totals
 from collab_lab.pricing.bits import cheapest
 from collab_lab.pricing.statistics import Statistics, own_bits
 from collab_lab.pricing.unit_statistics import UnitStatistics
-from collab_lab.pruning.choices import all_heads, without_gates
+from collab_lab.pruning.choices import all_heads
 from collab_lab.pruning.surgery import (
     Retained,
     RetainedUnits,
@@ -133,7 +133,7 @@ class Plan:
         self, trained: Trained, statistics: Mapping[Attention, Statistics]
     ) -> tuple[Trained, Plan]:
         """The smaller model before the refit, and the plan with the price of its cache."""
-        smaller = without_gates(trained)
+        smaller = trained
         counts = {type_: [*map(len, of)] for type_, of in self.retained.items()}
         if self.kind == "headsize" or self.units or counts != smaller.heads:
             smaller = pruned(smaller, self.retained, self.units)
@@ -163,8 +163,7 @@ class Plan:
             before: loss of ``trained`` on ``batches`` in bits, where it is known.
         """
         model, plan = self.build(trained, statistics)
-        whole = without_gates(trained)
-        rise = measured_rise(model, whole, batches, plan.price, before=before)
+        rise = measured_rise(model, trained, batches, plan.price, before=before)
         return model, plan, rise
 
 
@@ -227,7 +226,7 @@ class Programme:
         cuts: Sequence[str] = CUTS,
         multiple: int = MULTIPLE,
     ):
-        self.trained, self.kind = without_gates(trained), kind
+        self.trained, self.kind = trained, kind
         if {"heads", "units"} & {*cuts}:
             check_heads(self.trained)
         self.whole = whole_costs(self.trained)

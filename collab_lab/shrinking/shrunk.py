@@ -12,7 +12,8 @@ from collab_lab.api import check_model, read
 from collab_lab.metrics.loss import mean_bits
 from collab_lab.pricing.statistics import Statistics, collect_all
 from collab_lab.pricing.unit_statistics import UnitStatistics
-from collab_lab.pruning.choices import without_gates
+from collab_lab.pruning.choices import all_heads, without_gates
+from collab_lab.pruning.surgery import pruned
 from collab_lab.shrinking.plan import (
     CUTS,
     ENGINES,
@@ -26,6 +27,8 @@ from collab_lab.shrinking.plan import (
 from collab_lab.trained.attentions import Attention
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import FeedForward
+from fairseq_collab.models.base import HeadModel
+from fairseq_collab.models.variants import GATED, HEAD_GROUPS
 
 #: What a budget cuts, unless ``only`` says it.
 CUT_BY = {"cache": ("cache",), "parameters": ("heads", "units"), "heads": ("heads",)}
@@ -121,7 +124,7 @@ def shrink(
         engine: that the model is for: fairseq, or ct2 for CTranslate2, where equally many heads
             stay on each side, and the cache is cut by heads alone.
         subset, sentences: set, and number of sentences, for prices and the refit.
-        calibration: of this model, in place of a pass.
+        calibration: of :func:`source_of` this model, in place of a pass.
 
     Raises:
         UserError: no plan meets the targets, or an argument is out of range or has no effect.
@@ -135,13 +138,20 @@ def shrink(
     if engine == "ct2":
         cuts = ct2_cuts(cuts, only)
     check(shares, lose, kinds, cuts)
-    model = without_gates(model)
+    model = source_of(model)
     valid = None if lose is None else read(model, "valid", None)  # a missing set fails at once
     found = calibration or Calibration.of(model, subset, sentences)
     if valid is None:
         return made(model, found, shares, cuts, kinds, engine)
     resource = "cache" if cuts == ("cache",) else "parameters"
     return least(model, found, shares, resource, (cuts, kinds, engine), lose or 0.0, valid)
+
+
+def source_of(model: Trained) -> Trained:
+    """The model with heads that plans are of: gates in its weights, and no groups."""
+    if isinstance(model.model, HeadModel) and model.model.variant in (GATED, HEAD_GROUPS):
+        return pruned(without_gates(model), all_heads(model.heads))
+    return model
 
 
 def chosen_cuts(

@@ -151,12 +151,13 @@ def test_pruned_then_converted_is_both_at_once(model: Trained, found: Calibratio
     assert at_once.heads == {t: [*map(len, of)] for t, of in both.retained.items()}
 
 
-def test_gates_go_into_the_weights(tmp_path: Path) -> None:
-    checkpoint = toy_checkpoints.write(tmp_path / "c.pt", "transformer_gated_heads")
+@pytest.mark.parametrize("arch", ["transformer_gated_heads", "transformer_grouped_heads"])
+def test_heads_with_gates_and_groups(arch: str, tmp_path: Path) -> None:
+    checkpoint = toy_checkpoints.write(tmp_path / "c.pt", arch)
     out = [str(checkpoint), str(toy_checkpoints.COPY), "--cpu", "--sentences=20"]
     assert main(["shrink", *out, "--parameters=0.8", "--out", str(tmp_path / "o.pt")]) == 0
-    gated = open_model(checkpoint, toy_checkpoints.COPY)
-    assert shrink(gated, cache=0.3, sentences=20).plan.sizes
+    model = open_model(checkpoint, toy_checkpoints.COPY)
+    assert shrink(model, cache=0.3, sentences=20).plan.sizes
 
 
 def test_the_smallest_model_that_loses_little(model: Trained, found: Calibration) -> None:
