@@ -131,7 +131,7 @@ def checks(
     for kind, share, bits in CHECKED:
         if kind in priced.converters:
             left = f"{share:g} of the KV cache" if share < 1 else "all numbers"
-            options = {"cache": share, "cache_bits": bits}
+            options: dict[str, Any] = {"cache": share, "cache_bits": bits}
             change = f"{kind}, {left}, bits: {bits}"
             changes[change] = partial(convert, model, PRICED[kind].to, **options)
     heads = sum(map(sum, model.heads.values()))

@@ -206,7 +206,7 @@ def made(
     engine: str = "fairseq",
 ) -> Shrunk:
     """The cheapest plan, applied."""
-    choices = {"cuts": cuts, "kinds": kinds, "engine": engine}
+    choices: dict[str, Any] = {"cuts": cuts, "kinds": kinds, "engine": engine}
     plan = propose(model, found.attentions, found.units, shares, **choices)
     smaller, plan, rise = plan.apply(model, found.attentions, found.batches, found.bits)
     whole, now = whole_costs(model), costs(smaller)
