@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from collab_common.errors import UserError
 from collab_common.files import read_json, write_json
 from collab_common.provenance import circumstances
 from collab_lab import convert, open_model, prune
@@ -145,6 +146,8 @@ class Work:
             smaller, _ = plan.build(self.model, self.found.attentions)
             if costs(smaller)["parameters"] <= share * whole["parameters"]:
                 break
+        else:
+            raise UserError(f"even one head and unit a layer leave more than {share}")
         model, plan, rise = plan.apply(
             self.model, self.found.attentions, self.found.batches, self.found.bits
         )
@@ -201,7 +204,11 @@ def main(argv: list[str]) -> int:
                 if same and same[0].get("commit") == now["commit"]:
                     continue
                 work = work or Work(Path(checkpoint), args.data, args.sentences)
-                found = work.of(row, file.stem == "shrink")
+                try:
+                    found = work.of(row, file.stem == "shrink")
+                except UserError as error:  # such as units alone below their share
+                    print(file.stem, name, row.name, f"{row.share:.4g}: {error}", flush=True)
+                    continue
                 former = same[0] if same else {}
                 made = {
                     **{k: former[k] for k in ("d", "size") if k in former},
