@@ -32,7 +32,10 @@ HEADS = (5 / 6, 2 / 3, 1 / 2, 1 / 3, 1 / 6)
 
 
 class Row(NamedTuple):
-    """A change: a kind, its name in tables, the share that stays, bits of the cache."""
+    """A change: a kind, its name in tables, a share, bits of the cache.
+
+    The share is what stays; of "heads removed" it is what goes.
+    """
 
     what: str
     name: str
@@ -172,7 +175,7 @@ class Work:
         """A conversion, or heads removed, as the commands make them."""
         if row.what == "heads":
             heads = sum(map(sum, self.model.heads.values()))
-            pruned = prune(self.model, round((1 - row.share) * heads), **self.read)
+            pruned = prune(self.model, round(row.share * heads), **self.read)
             retained = {t: [list(of) for of in layers] for t, layers in pruned.retained.items()}
             price, more, model = pruned.price, {"retained": retained}, pruned.model
         else:
