@@ -153,6 +153,12 @@ def heads_lost(size: str) -> list[str]:
     return [ends(lost(size, "heads removed", share), ".3f") for share in (1 / 3, 1 / 2)]
 
 
+def shrunk_lost(name: str, share: float = 0.66) -> str:
+    """Rises at a share of the layers' parameters: what went by its name in shrink.json."""
+    rows = by(load("shrink")["rows"], "what", "name")["parameters", name]
+    return ends([row["lost"] for row in rows if math.isclose(row["share"], share)], ".3f")
+
+
 def below(numbers: Iterable[float]) -> str:
     """The least power of ten that is above all, without their signs."""
     return f"{10.0 ** math.ceil(math.log10(max(map(abs, numbers)))):.4f}"
@@ -172,6 +178,8 @@ FOUR = (("scratch", "standard, 4 heads"), ("scratch", "standard"))
 CONVERTED = (("converted", "latent-4"), ("scratch", "latent-4"))
 GROUPED = (("converted", "grouped-2"), ("scratch", "grouped-2"))
 GROUPED_TUNED = (("tuned", "grouped-2"), ("scratch", "grouped-2"))
+#: What goes alone, in shrink.json.
+ALONE = ("heads alone", "units alone")
 #: Names of rows, in cache.json and (plural) in at_size.json.
 BOTH_CUTS, WIDTHS = "latent, widths and bits", "latent, widths alone"
 CUTS = "latents, widths and bits"
@@ -204,14 +212,15 @@ def _readme() -> Iterable[str]:
     yield f"costs {eighth[0]} bits at d = 128, {eighth[1]} at d = 256 and {eighth[2]} at d = 512"
     yield f"a sixteenth {sixteenth[0]}, {sixteenth[1]} and {sixteenth[2]} (n = 3, 3, 1)"
     yield f"narrower latents alone cost {rises(128, WIDTHS, 1 / 8)} for an eighth at d = 128"
+    both, heads, units = (shrunk_lost(name) for name in ("heads and units", *ALONE))
+    yield f"can go for {both} bits, by one plan for heads and feed-forward units"
+    yield f"heads alone lose {heads}, units alone {units}"
     (third, half), middle, large = map(heads_lost, (SMALL, MIDDLE, LARGE))
-    yield (f"can go for {third} bits, half for {half} (d = 128, n = 3; at d = 256 "
-           f"{' and '.join(middle)}, at d = 512 {' and '.join(large)}, n = 1)")  # fmt: skip
+    yield f"A third of the heads costs {third} (at d = 256 {middle[0]}, at d = 512 {large[0]}, n ="
     plain = by(load("cache")["ladder"], "name")["removed"]
     without = [row["lost"] for row in plain if row["share"] in (0.333333, 0.5)]
-    yield f"(without: {without[0]:.3f} and {without[1]:.3f}, n = 1)"
-    manuals = [decided_gain(("converted", kind), FOUR[1]).mean for kind in ("heads-3", "heads-2")]
-    yield f"manuals lost {manuals[0]:.3f} and {manuals[1]:.3f} before the refit (n = 3)"
+    yield f"half {half}, refitted by least squares (else "
+    yield f"(else {without[0]:.3f} and {without[1]:.3f}, n = 1)"
     yield f"have {-decided_gain(*FOUR).mean:.3f} bits less than eight of size 16"
     yield f"they have {-decided_gain(*CONVERTED).mean:.3f} bits less when converted"
     mean, low, high, _ = converted_captions()
@@ -220,7 +229,8 @@ def _readme() -> Iterable[str]:
     yield f"| 53% | below {below(lost(SMALL, '8 bits alone', 0.53125))}, 3 |"
     yield f"| 12.5% | {eighth[0]}, 3 |"
     yield f"| 50% | {rises(128, GROUPS, 1 / 2)}, 3 |"
-    yield f"| 88% | {equal_heads()}, 1 |"
+    ct2 = [row["lost"] for row in by(load("shrink")["rows"], "what")["ct2"]]
+    yield f"| {both}, 3 | `--for ct2`: {ends(ct2, '.3f')} |"
     case = ("beam 5, batch 64", BOTH[0])
     decoding = [*speedups(TWO, "trained", *case), *speedups(THIRD, "trained", *case)]
     training = speedups(TWO, "multi30k", "training", BOTH[0])
