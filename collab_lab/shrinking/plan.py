@@ -114,7 +114,8 @@ class Plan:
         heads = sum(len(layer) for layers in self.retained.values() for layer in layers)
         cut = [f"{heads} heads", *(f"{b}: {len(u)} units" for b, u in self.units.items())]
         cut += [f"{a}: latent {size}" for a, size in self.sizes.items()]
-        return f"Plan of {self.price:.4f} bits: {', '.join(cut[:4])}{', ...' * (len(cut) > 4)}"
+        few = f"{', '.join(cut[:4])}{', ...' * (len(cut) > 4)}"
+        return f"plan, price: {self.price:.4f} bits per target token\n{few}"
 
     def to_json(self) -> dict[str, Any]:
         """Plain numbers and names, as the new checkpoint stores them."""

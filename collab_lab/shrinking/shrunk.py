@@ -58,7 +58,8 @@ class Shrunk(NamedTuple):
 
     def __repr__(self) -> str:
         shares = ", ".join(f"{name} {share:.1%}" for name, share in self.shares.items())
-        return f"Shrunk: {shares}\n{self.plan!r}"
+        price, kept = repr(self.plan).splitlines()
+        return f"{self.model.arch}, {shares}; {price}, rise: {self.rise:.4f}\n{kept}"
 
 
 class Calibration(NamedTuple):
