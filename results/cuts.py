@@ -134,7 +134,7 @@ class Work:
         return shrink(self.model, parameters=share, only=only, calibration=self.found)
 
     def even(self, share: float) -> Any:
-        """The largest model of equal shares: so many heads of each attention, units of each block.
+        """The largest model with equal shares of heads and units in all layers.
 
         Of each attention and block the cheapest go first; what a layer loses does not depend on
         its prices.

@@ -142,9 +142,7 @@ def front(args: argparse.Namespace) -> int:
         cuts, row = chosen_cuts(shares, None, None), [shares.get("cache"), shares.get("parameters")]
         try:
             if valid:
-                result = made(
-                    model, found, shares, cuts, **{"kinds": ("latent", "headsize")} | kinds_of(args)
-                )
+                result = made(model, found, shares, cuts, **kinds_of(args))
                 plan, measured = result.plan, validation_loss(result.model, valid) - before
             else:
                 plan = propose(

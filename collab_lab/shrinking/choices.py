@@ -10,7 +10,7 @@ Shapes: H heads of sizes h_qk and h_v, inputs of sizes d and d_y, a latent of r 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -19,18 +19,16 @@ from collab_lab.metrics.cost import UNROUNDED
 from collab_lab.pricing import heads
 from collab_lab.pricing.bits import Point
 from collab_lab.pricing.removal import removal_order
-from collab_lab.pricing.statistics import Statistics
+from collab_lab.pricing.statistics import Statistics, own_bits
 from collab_lab.pricing.unit_statistics import UnitStatistics
 from collab_lab.trained.attentions import Attention
 from collab_lab.trained.feed_forward import FeedForward
-from fairseq_collab.attention.rounding import BITS, cached_bits
+from fairseq_collab.attention.rounding import cached_bits
 
 #: A place where something can be cut.
 Site = Attention | FeedForward
 #: Widths of a feed-forward block are multiples of it, and at most this many are tried.
 MULTIPLE, WIDTHS = 16, 32
-#: Two numbers a token that are as cheap are one choice: prices below it are 0.
-NOTHING = 1e-9
 
 
 class Choice(NamedTuple):
@@ -177,14 +175,8 @@ def undominated(choices: Sequence[Choice]) -> list[Choice]:
     return kept
 
 
-def curve(
-    attention: Attention, converter: Converter | None, bits: Sequence[int] = (0, *BITS)
-) -> list[Point]:
-    """Caches of an attention with all its heads; without a converter, as it is."""
+def curve(attention: Attention, converter: Converter | None) -> list[Point]:
+    """Caches of an attention with all its heads; without a converter, as it is, in its own bits."""
     if converter is None:
-        return [Point(0, 0, 0, 0.0)]
-    return [point for point in converter.curve(attention) if point.bits in bits]
-
-
-Priced = Mapping[Attention, Statistics]
-PricedUnits = Mapping[FeedForward, UnitStatistics]
+        return [Point(0, 0, 0, 0.0, own_bits(attention.module))]
+    return list(converter.curve(attention))

@@ -22,8 +22,8 @@ from collab_common.errors import UserError
 from collab_lab.conversion.converter import Converter, joined, spelled
 from collab_lab.conversion.kinds import Latent, Narrower
 from collab_lab.metrics.cost import standard_costs, totals
-from collab_lab.pricing.bits import cheapest
-from collab_lab.pricing.statistics import Statistics, own_bits
+from collab_lab.pricing.bits import Point, cheapest
+from collab_lab.pricing.statistics import Statistics
 from collab_lab.pricing.unit_statistics import UnitStatistics
 from collab_lab.pruning.choices import all_heads
 from collab_lab.pruning.surgery import (
@@ -247,16 +247,15 @@ class Programme:
             least = 1 if a.type == "cross" else 0
             counts = range(heads, least - 1, -1) if "heads" in cuts else [heads]
             cached = converter if a.type != "encoder" else None
-            bits = (0, 4, 8) if converter else (own_bits(a.module),)
-            of_site = attention_choices(a, self.removals[a], counts, self._caches(a, cached, bits))
+            of_site = attention_choices(a, self.removals[a], counts, self._caches(a, cached))
             self.choices[a] = of_site
         if "units" in cuts:
             for block in feed_forwards(self.trained.model):
                 self.removals[block] = removals_of(block, units[block])
                 self.choices[block] = unit_choices(block, self.removals[block], multiple)
 
-    def _caches(self, a: Attention, converter: Converter | None, bits: Sequence[int]) -> Any:
-        points = curve(a, converter, bits)
+    def _caches(self, a: Attention, converter: Converter | None) -> list[Point]:
+        points = curve(a, converter)
         if self.kind == "headsize":  # one size, that of the heads
             return [point._replace(size=0) for point in points]
         return points
@@ -268,11 +267,14 @@ class Programme:
             {c.number for a, of in every.items() if is_side(a) for c in of}
             for is_side in (_is_encoder, _is_decoder)
         ]
-        for numbers in product(*(sorted(side - {0}) or [0] for side in sides)):
+        for encoder, decoder in product(*(sorted(side - {0}) or [0] for side in sides)):
             self.choices = {
-                site: [c for c in of if c.number in numbers[_is_decoder(site) :][:1]]
-                if isinstance(site, Attention)
-                else of
+                site: [
+                    choice
+                    for choice in of
+                    if isinstance(site, FeedForward)
+                    or choice.number == (encoder if _is_encoder(site) else decoder)
+                ]
                 for site, of in every.items()
             }
             try:

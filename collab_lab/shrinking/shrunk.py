@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from numbers import Real
 from typing import Any, NamedTuple
 
-from collab_common.errors import UserError
+from collab_common.errors import UserError, reject_unused
 from collab_common.progress import bar
 from collab_lab.api import check_model, read
 from collab_lab.metrics.loss import mean_bits
@@ -101,10 +101,10 @@ def shrink(
     heads: float | None = None,
     lose: float | None = None,
     only: Sequence[str] | None = None,
-    kinds: Sequence[str] = tuple(KINDS),
+    kinds: Sequence[str] | None = None,
     engine: str = "fairseq",
-    subset: str = "train",
-    sentences: int = 1000,
+    subset: str | None = None,
+    sentences: int | None = None,
     calibration: Calibration | None = None,
 ) -> Shrunk:
     """Make a trained model smaller at the least predicted loss; nothing is trained.
@@ -121,10 +121,12 @@ def shrink(
             ``cache`` if ``only`` that is cut.
         only: what may be cut: heads, units, cache; default: heads and units for ``parameters`` and
             ``lose``, heads for ``heads``, the cache for ``cache``.
-        kinds: of heads for a smaller cache: latent, headsize (as they are, rounded).
+        kinds: of heads for a smaller cache: latent, headsize (as they are, rounded); default: the
+            cheaper one.
         engine: that the model is for: fairseq, or ct2 for CTranslate2, where equally many heads
             stay on each side, and the cache is cut by heads alone.
-        subset, sentences: set, and number of sentences, for prices and the refit.
+        subset, sentences: set, and number of sentences, for prices and the refit; default: 1,000
+            of the training set.
         calibration: of :func:`source_of` this model, in place of a pass.
 
     Raises:
@@ -138,10 +140,16 @@ def shrink(
         raise UserError(f"{engine!r} is none of {', '.join(ENGINES)}", "`engine`")
     if engine == "ct2":
         cuts = ct2_cuts(cuts, only)
+    if "cache" not in cuts:
+        reject_unused("is of a smaller cache, which is not cut here", kinds=kinds)
+    if calibration is not None:
+        reject_unused("goes without `calibration`", subset=subset, sentences=sentences)
+    kinds = tuple(KINDS) if kinds is None else kinds
     check(shares, lose, kinds, cuts)
     model = source_of(model)
     valid = None if lose is None else read(model, "valid", None)  # a missing set fails at once
-    found = calibration or Calibration.of(model, subset, sentences)
+    sentences = 1000 if sentences is None else sentences
+    found = calibration or Calibration.of(model, subset or "train", sentences)
     if valid is None:
         return made(model, found, shares, cuts, kinds, engine)
     resource = "cache" if cuts == ("cache",) else "parameters"
@@ -187,7 +195,7 @@ def check(
     for name, share in shares.items():
         if isinstance(share, bool) or not isinstance(share, Real) or not 0 <= share <= 1:
             raise UserError(f"must be a number from 0 to 1, not {share!r}", f"`{name}`")
-    if lose is not None and not (isinstance(lose, Real) and lose > 0):
+    if lose is not None and (isinstance(lose, bool) or not isinstance(lose, Real) or lose <= 0):
         raise UserError(f"must be a number of bits above 0, not {lose!r}", "`lose`")
     if unknown := sorted({*kinds} - {*KINDS}):
         raise UserError(f"{unknown[0]!r} is none of {', '.join(KINDS)}", "`kinds`")
@@ -228,11 +236,13 @@ def least(
         raise UserError(f"is what lose makes smallest: leave `{resource}` out", f"`{resource}`")
     before, low, high = mean_bits(model.model, valid), 0.0, 1.0
     best: Shrunk | None = None
+    impossible = list[UserError]()
     for _ in bar("models", list(range(MEASURED))):
         share = (low + high) / 2
         try:
             result = made(model, found, {**shares, resource: share}, *choices)
-        except UserError:  # no plan is so small
+        except UserError as error:  # no plan is so small
+            impossible.append(error)
             low = share
             continue
         if mean_bits(result.model.model, valid) - before <= lose:
@@ -240,6 +250,8 @@ def least(
         else:
             low = share
     if best is None:
+        if len(impossible) == MEASURED:  # whatever the share: another target cannot be met
+            raise impossible[-1]
         problem = f"every smaller model that was measured loses more than {lose:g} bits"
         raise UserError(problem, model.path, "accept a larger loss")
     return best

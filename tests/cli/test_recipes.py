@@ -24,6 +24,7 @@ from collab_lab.runs.record import Record
 from collab_lab.runs.run import Run, flat, runs_under
 from collab_lab.runs.sweep import plan
 from fairseq_collab.models.options import Site, plain_options
+from fairseq_compat import checkpoints
 
 pytestmark = pytest.mark.slow
 
@@ -96,7 +97,7 @@ def standard(out: Path) -> Path:
 
 
 def weights(path: Path) -> Any:
-    return torch.load(path, weights_only=False)["model"]
+    return checkpoints.read(path)["model"]
 
 
 def test_grouped_heads(grouped: tuple[Path, dict[str, str]]) -> None:

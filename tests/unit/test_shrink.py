@@ -142,6 +142,18 @@ def test_a_shrunk_model_is_saved_and_shrunk_again(
     assert costs(second.model)["parameters"] < costs(first.model)["parameters"]
 
 
+def test_a_rounded_cache_stays_rounded(tmp_path: Path) -> None:
+    """Where the cache is not cut."""
+    checkpoint = toy_checkpoints.write(
+        tmp_path / "c.pt", "transformer_headsize_n", cache_bits_in_cross="4,8"
+    )
+    rounded = open_model(checkpoint, toy_checkpoints.COPY)
+    result = shrink(rounded, parameters=0.8, sentences=20)
+    bits = {str(a): a.module.cache_bits for a in attentions(result.model.model)}
+    assert [bits[f"cross {layer}"] for layer in (0, 1)] == [4, 8]
+    assert result.shares["cache"] == costs(result.model)["cache"] / whole_costs(rounded)["cache"]
+
+
 def test_pruned_then_converted_is_both_at_once(model: Trained, found: Calibration) -> None:
     """To rounding: a plan without a refit, in one step and in two."""
     both = propose(model, found.attentions, found.units, {"cache": 0.2, "heads": 0.6})
@@ -178,6 +190,10 @@ def test_the_smallest_model_that_loses_little(model: Trained, found: Calibration
         ({"parameters": 0.5, "only": ["bits"]}, "only"),
         ({"cache": 0.5, "kinds": ["none"]}, "kinds"),
         ({"cache": 0.5, "engine": "none"}, "engine"),
+        ({"parameters": 0.5, "kinds": ["latent"]}, "kinds"),
+        ({"cache": 0.5, "sentences": 9}, "sentences"),  # next to a calibration
+        ({"lose": 5.0, "cache": 0.001}, "the least is"),
+        ({"lose": True}, "lose"),
         ({"cache": 0.5, "engine": "ct2", "only": ["cache"]}, "grouped query"),
         ({"heads": 0.0}, "the least is"),
         ({"lose": 0.1, "parameters": 0.5}, "leave `parameters` out"),
