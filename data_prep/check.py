@@ -55,6 +55,8 @@ class SetReport:
         symbols: pairs of text as published with a word that is a symbol of fairseq's, as <unk>
         longest: words of the longest line kept
         tokens: subwords of both sides together
+        documents: those that the kept pairs were joined to; 0 where they are not joined
+        shortened: documents that end earlier for their subwords
     """
 
     read: int = 0
@@ -66,9 +68,12 @@ class SetReport:
     symbols: int = 0
     longest: int = 0
     tokens: int = 0
+    documents: int = 0
+    shortened: int = 0
 
     def __post_init__(self) -> None:
         self._unread: list[int] = []  # numbers of the pairs that were dropped before segmentation
+        self._unsegmented: set[int] = set()  # those dropped there, counted without the unread
 
     def drop(self, reason: str, location: str) -> None:
         """Count a dropped pair."""
@@ -78,6 +83,24 @@ class SetReport:
     def mark_unread(self, number: int) -> None:
         """Note that a pair is missing from the text that is segmented."""
         self._unread.append(number)
+
+    def mark_unsegmented(self, number: int) -> None:
+        """Note that a pair, counted in the text that is segmented, was dropped there."""
+        self._unsegmented.add(number)
+        self.kept -= 1
+
+    def starts(self) -> Iterator[bool]:
+        """Yield for each kept pair whether the line before it is blank, dropped or none."""
+        unread, given, starts = {*self._unread}, 0, True
+        for number in range(1, self.kept + len(self._unsegmented) + 1):
+            given += 1
+            while given in unread:
+                given, starts = given + 1, True
+            if number in self._unsegmented:
+                starts = True
+                continue
+            yield starts
+            starts = False
 
     def number_as_given(self, number: int) -> int:
         """Return the number that a kept pair, counted from 1, has in the text as it was given."""
@@ -110,25 +133,31 @@ def inspect(line: bytes, opens_file: bool = False) -> tuple[str, str]:
 
 
 def check_sets(
-    texts: Mapping[str, Pair], outputs: Mapping[str, Pair] | None, allowed: float
+    texts: Mapping[str, Pair],
+    outputs: Mapping[str, Pair] | None,
+    allowed: float,
+    blank_lines: bool = False,
 ) -> dict[str, SetReport]:
     """Check all sets of a corpus and write the kept pairs.
 
     Args:
         outputs: None for text as published
         allowed: share of a set that may be dropped
+        blank_lines: whether a line that is blank on both sides is no pair, but ends a document
     """
     held_out: HeldOut = {}
     reports = dict.fromkeys(texts, SetReport())
     for split in sorted(texts, key="train".__eq__):  # it comes last, compared with the others
         print(f"checking {split} ...", flush=True)
         out = outputs[split] if outputs else None
-        reports[split] = check_set(split, texts[split], out, held_out)
+        reports[split] = check_set(split, texts[split], out, held_out, blank_lines)
     check_losses(reports, allowed)
     return reports
 
 
-def check_set(split: str, text: Pair, out: Pair | None, held_out: HeldOut) -> SetReport:
+def check_set(
+    split: str, text: Pair, out: Pair | None, held_out: HeldOut, blank_lines: bool = False
+) -> SetReport:
     """Read a set, write the pairs that are kept to ``out``, and report.
 
     Args:
@@ -143,6 +172,9 @@ def check_set(split: str, text: Pair, out: Pair | None, held_out: HeldOut) -> Se
     with ExitStack() as stack:
         outputs = [stack.enter_context(path.open("wb")) for path in out or ()]
         for number, rows in enumerate(zipped(text, rows_of), 1):
+            if blank_lines and not any(row.strip() for row in rows):
+                report.mark_unread(number)
+                continue
             report.read += 1
             inspected = [inspect(row, number == 1) for row in rows]
             if faulty := [side for side in (0, 1) if inspected[side][0] in faults]:
@@ -151,7 +183,7 @@ def check_set(split: str, text: Pair, out: Pair | None, held_out: HeldOut) -> Se
                 if split != "train" or out is None:
                     raise UserError(_described(fault, detail), location, _TODO.get(fault, _CORRECT))
                 report.drop(fault, _described(location, detail))
-                report.mark_unread(report.read)
+                report.mark_unread(number)
                 continue
             source, target = (row.rstrip(b"\n") for row in rows)
             report.kept += 1
@@ -204,6 +236,7 @@ def report_lines(reports: Mapping[str, SetReport]) -> Iterator[str]:
             "dropped": ", ".join(f"{n:,} {reason}" for reason, n in report.dropped.items()) or "0",
             "longest line": f"{report.longest:,} words",
             "tokens": f"{report.tokens:,}" if report.tokens else "-",
+            **({"documents": f"{report.documents:,}"} if report.documents else {}),
         }
         for split, report in reports.items()
     ]
@@ -213,6 +246,11 @@ def report_lines(reports: Mapping[str, SetReport]) -> Iterator[str]:
             yield (
                 f"warning: {report.in_training_text:,} of {report.read:,} pairs of the set {split} "
                 "occur in the training text: scores on it are too high"
+            )
+        if report.shortened:
+            yield (
+                f"{report.shortened:,} of {report.documents:,} documents of the set {split} have "
+                "fewer sentences than asked for: one more would be too long"
             )
         if report.symbols:
             yield (

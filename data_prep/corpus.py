@@ -39,6 +39,7 @@ class Corpus:
         joined: one dictionary for both languages
         symbols: most symbols of a dictionary; None for all
         cleaned: limits of lengths in subwords (see ``is_kept``), by set
+        documents: numbers of sentences that are joined (see ``documents.py``); none for sentences
     """
 
     languages: Languages
@@ -56,6 +57,7 @@ class Corpus:
     joined: bool = True
     symbols: int | None = None
     cleaned: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    documents: tuple[int, ...] = ()
 
     @property
     def model(self) -> str:
@@ -89,4 +91,5 @@ class Corpus:
             "vocab_size": None if self.like else self.vocab_size,
             "subwords": self.subwords,
             **(published if self.archives else {}),
+            **({"documents": self.documents} if self.documents else {}),
         }

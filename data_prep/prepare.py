@@ -30,7 +30,8 @@ from data_prep import subwords
 from data_prep.check import ALLOWED_LOSS, SetReport, check_losses, check_sets, report_lines
 from data_prep.clean_pairs import clean_pairs
 from data_prep.corpus import SENTENCEPIECE, SUBWORD_NMT, Corpus
-from data_prep.parallel_text import Languages, Pair, find_files, pair_in
+from data_prep.documents import join_documents
+from data_prep.parallel_text import Languages, Pair, find_files, lines_of, pair_in
 from data_prep.plausible import suspicions
 
 PROG = "fairseq-collab data prepare"
@@ -88,9 +89,18 @@ def _identity(corpus: Corpus, text: Path, files: Mapping[str, Pair]) -> Json:
             todo = "give a folder that data prepare made with these languages"
             raise UserError("file not found", path, todo)
         inputs[f"like/{path.name}"] = {"sha256": sha256(path)}
+        if max(corpus.documents, default=1) > 1 and path.name.startswith("dict."):
+            _check_for_breaks(path)
     splits = {split: names[source] for split, (source, _) in files.items()}
     options = corpus.options | {"splits": splits}
     return {"options": options, "origin": corpus.origin, "inputs": inputs}
+
+
+def _check_for_breaks(dictionary: Path) -> None:
+    """Raise UserError for a dictionary that was made without documents."""
+    if not any(line.startswith(f"{subwords.BREAK} ") for line in lines_of(dictionary)):
+        todo = "leave --documents out, or give a folder that was made with it"
+        raise UserError(f"has no {subwords.BREAK} to join sentences with", dictionary, todo)
 
 
 def _build(
@@ -104,15 +114,18 @@ def _build(
     """Fill the folder; return content of the manifest."""
     (folder / "raw").mkdir()
     raw = {split: pair_in(folder / "raw", split, corpus.languages) for split in files}
-    reports = check_sets(files, None if corpus.archives else raw, allowed_loss)
+    kept = None if corpus.archives else raw
+    reports = check_sets(files, kept, allowed_loss, blank_lines=bool(corpus.documents))
     texts = files if corpus.archives else raw
     warnings = [*suspicions(texts, corpus.languages)]
     _segment(corpus, texts, reports, folder)
     _clean(corpus, reports, folder)
+    _join(corpus, texts, reports, folder)
     print("binarising ...", flush=True)
     binarise(folder, list(files), corpus.languages, corpus.dictionaries, jobs)
     for split in files:
-        check_binarised(folder, split, corpus.languages, reports[split].kept)
+        expected = reports[split].documents or reports[split].kept
+        check_binarised(folder, split, corpus.languages, expected)
         for path in pair_in(folder, split, corpus.languages):
             path.unlink()  # made again from raw/ and the subword model at any time
     if corpus.archives:
@@ -142,19 +155,25 @@ def _segment(
                 shutil.copyfile(source, target)
         return
     is_bpe = corpus.subwords == SUBWORD_NMT
+    breaks = [subwords.BREAK] if corpus.documents else []
     model = folder / corpus.model
     if corpus.like:
         shutil.copyfile(corpus.like / model.name, model)
     else:
         print(f"learning {corpus.vocab_size} subwords ...", flush=True)
         # source first, as in fairseq's scripts: the order decides between equally frequent pairs
-        learn = subwords.learn_merges if is_bpe else subwords.train_pieces
-        learn(texts["train"], corpus.vocab_size, model)
-    segment = subwords.units_of(model) if is_bpe else subwords.pieces_of(model)
+        if is_bpe:
+            subwords.learn_merges(texts["train"], corpus.vocab_size, model)
+        else:
+            subwords.train_pieces(texts["train"], corpus.vocab_size, model, breaks)
+    segment = subwords.units_of(model, breaks) if is_bpe else subwords.pieces_of(model)
     for split, report in reports.items():
         print(f"segmenting {split} ...", flush=True)
         drop = None if corpus.archives else split == "train"
-        subwords.write_subwords(segment, texts[split], segmented[split], report, drop=drop)
+        subwords.write_subwords(
+            segment, texts[split], segmented[split], report,
+            drop=drop, symbols={*subwords.SYMBOLS, *breaks},
+        )  # fmt: skip
 
 
 def _clean(corpus: Corpus, reports: Mapping[str, SetReport], folder: Path) -> None:
@@ -167,6 +186,21 @@ def _clean(corpus: Corpus, reports: Mapping[str, SetReport], folder: Path) -> No
         reports[split].kept, reports[split].tokens = clean_pairs(before, pair, **limits)
         for path in before:
             path.unlink()
+
+
+def _join(
+    corpus: Corpus, texts: Mapping[str, Pair], reports: Mapping[str, SetReport], folder: Path
+) -> None:
+    """Join the sentences of every set to documents, if the corpus asks for it."""
+    if not corpus.documents:
+        return
+    # pieces of sentencepiece have the blank within them, so its texts have one on one side only
+    between = f" {subwords.BREAK} " if corpus.subwords == SUBWORD_NMT else f"{subwords.BREAK} "
+    for split, text in texts.items():
+        sizes = corpus.documents if split == "train" else corpus.documents[-1:]
+        segmented = pair_in(folder, split, corpus.languages)
+        kept = None if split == "train" else text
+        join_documents(segmented, kept, reports[split], sizes, between)
 
 
 def binarise(
@@ -241,6 +275,11 @@ def prepare_as_asked(args: argparse.Namespace, text: Path, **more: Any) -> Path:
     return prepare(corpus, text, args.out, **build_options)
 
 
+def _sizes(text: str) -> tuple[int, ...]:
+    """Return numbers of sentences, ascending."""
+    return tuple(sorted({positive(size) for size in text.split(",")}))
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run ``fairseq-collab data prepare``."""
     parser = argparse.ArgumentParser(
@@ -259,6 +298,11 @@ def main(argv: list[str] | None = None) -> int:
         help="sentencepiece for ordinary text (default), or subword_nmt for tokenised text; train "
         "with common_eval.post_process of that name",
     )  # fmt: skip
+    parser.add_argument(
+        "--documents", type=_sizes, default=(), metavar="N,N", help="join consecutive sentences by "
+        f"{subwords.BREAK}: the training text once for each number N of sentences, the other sets "
+        "for the largest; a line that is blank on both sides ends a document",
+    )  # fmt: skip
     add_prepare_options(parser, vocab_size=8000)
     args = parser.parse_args(argv)
     if args.like:
@@ -267,5 +311,5 @@ def main(argv: list[str] | None = None) -> int:
                 parser.error(f"--{name.replace('_', '-')} has no effect with --like")
         is_bpe = (args.like / subwords.CODES).exists()
         args.subwords = SUBWORD_NMT if is_bpe else SENTENCEPIECE
-    more = {"subwords": args.subwords, "like": args.like}
+    more = {"subwords": args.subwords, "like": args.like, "documents": args.documents}
     return run(PROG, lambda: prepare_as_asked(args, args.text, **more))

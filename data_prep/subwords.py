@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import io
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -29,13 +29,19 @@ SEPARATOR = "@@"
 NO_PIECES = "empty after normalisation"
 #: Words that fairseq's dictionaries begin with: the same words in a text are read as these.
 SYMBOLS = frozenset({"<s>", "<pad>", "</s>", "<unk>"})
+#: Stands between two sentences of a document; one subword of models that are made for documents.
+BREAK = "<break>"
 
 
 # ---- sentencepiece -------------------------------------------------------------------------------
 
 
-def train_pieces(texts: Pair, vocab_size: int, model: Path) -> None:
-    """Train on all lines of ``texts``, in this order; write the model."""
+def train_pieces(texts: Pair, vocab_size: int, model: Path, symbols: Sequence[str] = ()) -> None:
+    """Train on all lines of ``texts``, in this order; write the model.
+
+    Args:
+        symbols: words that are pieces whatever the text
+    """
     written = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -45,6 +51,7 @@ def train_pieces(texts: Pair, vocab_size: int, model: Path) -> None:
             model_type="bpe",
             vocab_size=vocab_size,
             character_coverage=1.0,
+            user_defined_symbols=list(symbols),
             num_threads=1,  # written into the model, so it must not depend on the machine
             max_sentence_length=LONGEST_FOR_TRAINING,
             minloglevel=1,
@@ -82,20 +89,24 @@ def learn_merges(texts: Pair, merges: int, codes: Path) -> None:
             raise UserError("no words to learn from", texts[0]) from error
 
 
-def segmenter(codes: Path) -> Callable[[str], str]:
-    """Return a segmenter of lines of tokens. Raises UserError for a file that holds no codes."""
+def segmenter(codes: Path, whole: Sequence[str] = ()) -> Callable[[str], str]:
+    """Return a segmenter of lines of tokens. Raises UserError for a file that holds no codes.
+
+    Args:
+        whole: tokens that are not split
+    """
     try:
         with codes.open(encoding="utf-8", newline="\n") as stream:
-            bpe = BPE(stream, separator=SEPARATOR)
+            bpe = BPE(stream, separator=SEPARATOR, glossaries=list(whole))
     except (SystemExit, ValueError) as error:  # the program ends where a line is no merge
         todo = "learn them again, or give a file that subword-nmt wrote"
         raise UserError("holds no BPE codes", codes, todo) from error
     return lambda line: bpe.segment(_with_blanks(line))
 
 
-def units_of(codes: Path) -> Callable[[str], list[str]]:
+def units_of(codes: Path, whole: Sequence[str] = ()) -> Callable[[str], list[str]]:
     """Return a segmenter of lines of tokens into units, as ``segmenter`` into a line."""
-    segment = segmenter(codes)
+    segment = segmenter(codes, whole)
     return lambda line: segment(line).split()
 
 
@@ -120,20 +131,22 @@ def write_subwords(
     report: SetReport,
     *,
     drop: bool | None,
+    symbols: Collection[str] = SYMBOLS,
 ) -> None:
     """Write both sides of a text as subwords joined by blanks; count them in the report.
 
     Two faults appear only now.  Normalisation empties some lines, for example one of zero-width
-    spaces.  A token such as ``<unk>`` is a symbol of fairseq's if it stays whole.
+    spaces.  A token such as ``<unk>`` is a symbol if it stays whole.
 
     Args:
         segment: subwords of a line
         drop: whether a pair with a fault is dropped or an error; None keeps it (text as published)
+        symbols: subwords that no text may have
     """
     with targets[0].open("wb") as source_out, targets[1].open("wb") as target_out:
         for number, lines in enumerate(zip(*map(lines_of, sources), strict=True), 1):
             sides = [segment(line) for line in lines]
-            faults = [_fault(side) for side in sides]
+            faults = [_fault(side, symbols) for side in sides]
             if any(faults) and drop is None:
                 report.symbols += any(not SYMBOLS.isdisjoint(side) for side in sides)
             elif any(faults):
@@ -142,15 +155,17 @@ def write_subwords(
                 if not drop:
                     raise UserError(faults[faulty], location, "correct the text")
                 report.drop(faults[faulty], location)
-                report.kept -= 1
+                report.mark_unsegmented(number)
                 continue
             for out, side in zip((source_out, target_out), sides, strict=True):
                 report.tokens += len(side)
                 out.write((" ".join(side) + "\n").encode())
 
 
-def _fault(subwords: list[str]) -> str:
+def _fault(subwords: list[str], symbols: Collection[str]) -> str:
     if not subwords:
         return NO_PIECES
-    symbol = next((unit for unit in subwords if unit in SYMBOLS), None)
+    symbol = next((unit for unit in subwords if unit in symbols), None)
+    if symbol == BREAK:
+        return f"{BREAK} is the symbol between sentences"
     return f"{symbol} is a symbol of fairseq's" if symbol else ""
