@@ -11,7 +11,7 @@ from toy_reparametrize import HERE, TARGET, target_of, trained
 
 from collab_common import ATTENTION_TYPES, AttentionType
 from collab_lab.cli.reparametrize import build_parser
-from collab_lab.conversion import converter
+from collab_lab.shrinking import converter
 from collab_lab.trained.checkpoint import Trained
 
 
