@@ -11,7 +11,7 @@ import pytest
 import toy_checkpoints
 from commands import REPOSITORY
 
-from collab_lab.results import tables
+from results import tables
 
 
 @pytest.fixture

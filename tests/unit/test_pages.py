@@ -11,8 +11,9 @@ from documents import RESULTS, links
 from matplotlib.figure import Figure
 
 from collab_common.errors import UserError
-from collab_lab.results import pages
-from collab_lab.results.tables import TABLES, gains, signed
+from results import pages, sentences
+from results.data import gains, signed
+from results.tables import TABLES
 
 INDEX = REPOSITORY / "results" / "README.md"
 #: The most bytes of a page, or of all pages of a folder.
@@ -27,31 +28,31 @@ def test_pages_are_short(pages: str, most: int) -> None:
 
 def test_tables_and_figures_are_what_the_data_make() -> None:
     found = [str(path.relative_to(REPOSITORY)) for path in pages.stale()]
-    assert not found, "run `python -m collab_lab.results.pages`"
+    assert not found, "run `python results/pages.py`"
 
 
 def test_numbers_in_sentences_are_those_of_the_data() -> None:
-    assert not pages.wrong(), "`python -m collab_lab.results.pages --check` has the right ones"
+    assert not sentences.wrong(), "`python results/pages.py --check` has the right ones"
 
 
-@pytest.mark.parametrize("page", pages.SENTENCES)
+@pytest.mark.parametrize("page", sentences.SENTENCES)
 def test_a_wrong_number_in_a_sentence_is_found(page: str, tmp_path: Path) -> None:
     """Each number of each sentence is compared; the message has the right one."""
-    for name in pages.SENTENCES:
+    for name in sentences.SENTENCES:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(signed((REPOSITORY / name).read_text()))
     right = (tmp_path / page).read_text()
-    for text in map(signed, pages.SENTENCES[page]()):
+    for text in map(signed, sentences.SENTENCES[page]()):
         number = list(re.finditer(r"\d+\.\d+", text))[-1]
         changed = text[: number.start()] + "9.87" + text[number.end() :]
         (tmp_path / page).write_text(right.replace(text, changed))
-        assert (tmp_path / page, text) in pages.wrong(tmp_path)
+        assert (tmp_path / page, text) in sentences.wrong(tmp_path)
 
 
 def test_a_wrong_number_fails_the_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(pages, "SENTENCES", {"README.md": lambda: ["costs 9.876 bits"]})
+    monkeypatch.setattr(sentences, "SENTENCES", {"README.md": lambda: ["costs 9.876 bits"]})
     monkeypatch.setattr(pages, "FIGURES", {})
     assert pages.main(["--check"]) == 1
     assert "9.876" in capsys.readouterr().out

@@ -1,31 +1,17 @@
-"""Tables and figures of the pages, from data: ``python -m collab_lab.results.pages [--check]``.
-
-A page is Markdown.  What is between ``<!-- table: NAME -->`` and ``<!-- end -->`` is a table of
-:mod:`.tables`; the figures are below.  Sentences are typed; those of :data:`SENTENCES` have numbers
-that are compared with the data.
-"""
+"""Sentences of the pages whose numbers are compared with the data; persons write sentences."""
 
 from __future__ import annotations
 
-import argparse
 import math
 import re
-import sys
-from collections import defaultdict
 from collections.abc import Callable, Iterable
 from itertools import product
 from pathlib import Path
 from statistics import fmean, geometric_mean, median, stdev
 
-from matplotlib.figure import Figure
-
-from collab_common.command import run
-from collab_common.errors import UserError
-from collab_common.files import write_atomic
 from collab_lab.metrics.significance import Gain, gain_of
-from collab_lab.results.figure import draw, saved
 from collab_lab.results.render import interval
-from collab_lab.results.tables import (
+from results.data import (
     BOTH,
     ENGINES,
     NOISE,
@@ -34,13 +20,10 @@ from collab_lab.results.tables import (
     SEPARATE,
     SHARED,
     SIZES,
-    TABLES,
     THIRD,
     TWO,
-    Runs,
     by,
     by_length,
-    cache_of,
     decided,
     ends,
     gains,
@@ -50,76 +33,6 @@ from collab_lab.results.tables import (
     signed,
     speedups,
 )
-
-BLOCK = re.compile(r"<!-- table: (\w+) -->\n(?:(?!<!--).)*(<!-- end -->)?", re.S)
-#: Scores by x.
-Points = dict[float, list[float]]
-
-
-def decide() -> Figure:
-    """Losses of all kinds against the cache, trained narrow and converted."""
-    standard, series = decided("scratch", "standard"), defaultdict[str, Points](dict)
-    for stage, how in (("converted", ", converted"), ("scratch", ", trained narrow")):
-        for kind in ("own-4", "own-8", "full", "diagonal", "separate", "grouped-2",
-                     "grouped-4", "latent-4", "latent-8", "shape-latent-4"):  # fmt: skip
-            if ours := decided(stage, kind):
-                share = round(cache_of(ours[0]) / cache_of(standard[0]), 4)
-                label = ours[0]["name"].split(", K")[0] + how
-                series[label][share] = gains(ours, standard, "valid_bits")
-    four = decided("scratch", "standard, 4 heads")
-    series["4 standard heads"][1] = gains(four, standard, "valid_bits")
-    return draw(
-        {"": series}, "share of the KV cache", "bits per target token",
-        "Validation loss against the KV cache, software manuals", zero="8 standard heads",
-        names={0.125: "1/8", 0.25: "1/4", 0.5: "1/2", 0.5625: "", 0.625: "5/8", 1: "1"},
-    )  # fmt: skip
-
-
-def losses(rows: Runs) -> Points:
-    """Losses by cache, without those near 0."""
-    drawn = [row for row in rows if row["lost"] > 1e-4]
-    return {at: [row["lost"] for row in some] for at, some in by(drawn, "share").items()}
-
-
-def cache() -> Figure:
-    """Losses of converted models against the bytes of the cache."""
-    names = ("latent, widths and bits", "latent, widths alone", "grouped query, widths and bits",
-             "standard heads, bits alone")  # fmt: skip
-    panels = {}
-    for d, rows in by(load("cache")["rows"], "d").items():
-        drawn, models = by(rows, "name"), by(rows, "model")
-        panels[f"d = {d} (n = {len(models)})"] = {name: losses(drawn[name]) for name in names}
-    return draw(
-        panels, "bytes, as a share of a 16-bit KV cache", "loss (bits per target token)",
-        "What a smaller KV cache costs, without training: Multi30k, 8 heads", log_y=True,
-        names={1 / 32: "1/32", 1 / 24: "", 1 / 16: "1/16", 0.09375: "", 1 / 8: "1/8", 0.1875: "",
-               1 / 4: "1/4", 0.28125: "", 1 / 2: "1/2", 0.53125: ""},
-    )  # fmt: skip
-
-
-def shared_keys() -> Figure:
-    """Losses of shared and separate keys against their width."""
-    series = {
-        f"{name}, d = {d}": {
-            part: gains(
-                of_width(folder, kind, d * part), of_width(folder, SEPARATE, d), "valid_loss"
-            )
-            for part in PARTS
-        }
-        for name, kind in (("shared keys, diagonal", SHARED), ("separate keys", SEPARATE))
-        for d, folder in ((128, "main"), (256, "large"))
-    }
-    return draw(
-        {"": series}, "key width, as a share of d", "smoothed loss (bits per token)",
-        "Validation loss against key width, trained from scratch", zero="standard heads",
-        names=PARTS,
-    )  # fmt: skip
-
-
-FIGURES = {f"{one.__name__}.svg": one for one in (decide, cache, shared_keys)}
-
-
-# ---- sentences -----------------------------------------------------------------------------------
 
 #: Texts with numbers that a page must have, as the data make them: a function a page.
 SENTENCES: dict[str, Callable[[], Iterable[str]]] = {}
@@ -443,36 +356,6 @@ def _results() -> Iterable[str]:
     yield f"by {against('shape-latent-4', ('scratch', 'latent-4'))} bits"
 
 
-# ---- pages ---------------------------------------------------------------------------------------
-
-
-def updated(text: str) -> str:
-    """A page with its tables as the data have them."""
-
-    def block(match: re.Match[str]) -> str:
-        name, end = match.groups()
-        if name not in TABLES:
-            raise UserError(f"unknown table {name!r}", todo=f"one of {', '.join(TABLES)}")
-        if not end:
-            raise UserError(f"no <!-- end --> after table {name!r}", todo="add it")
-        return f"<!-- table: {name} -->\n\n{TABLES[name]()}\n\n<!-- end -->"
-
-    return BLOCK.sub(block, text)
-
-
-def stale(root: Path = ROOT) -> dict[Path, bytes]:
-    """Pages and figures of a project that are not what the data make: their new contents."""
-    results = root / "results"
-    pages = [root / "README.md", *(root / "docs").glob("*.md"), *results.glob("*.md")]
-    new = {page: updated(page.read_text(encoding="utf-8")).encode() for page in pages}
-    new |= {results / name: saved(figure()) for name, figure in FIGURES.items()}
-    return {
-        path: content
-        for path, content in new.items()
-        if not path.exists() or path.read_bytes() != content
-    }
-
-
 def wrong(root: Path = ROOT) -> list[tuple[Path, str]]:
     """Sentences that pages of a project lack, as the data have them."""
     return [
@@ -481,26 +364,3 @@ def wrong(root: Path = ROOT) -> list[tuple[Path, str]]:
         for text in texts()
         if signed(text) not in signed((root / page).read_text(encoding="utf-8"))
     ]
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Write stale tables and figures, or with ``--check`` name them, and fail if there are any.
-
-    Fail, too, if a number in a sentence is not that of the data: a person writes sentences.
-    """
-    parser = argparse.ArgumentParser(prog="collab_lab.results.pages", description=main.__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing")
-    check = parser.parse_args(argv).check
-    found = stale()
-    for path, content in found.items():
-        print(f"{path}: not what its data make" if check else path)
-        if not check:
-            write_atomic(path, content)
-    lacking = wrong()
-    for path, text in lacking:
-        print(f"{path}: lacks what its data say: {text!r}")
-    return int(bool(lacking) or (check and bool(found)))
-
-
-if __name__ == "__main__":
-    sys.exit(run("collab_lab.results.pages", main))

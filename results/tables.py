@@ -1,27 +1,43 @@
 """Tables of the pages of results, by name, from ``results/*.json``: a function a table.
 
-A run is a flat object: ``{"method": "collab", "seed": 1, "bleu": 34.1}``.  Rows of a table are
-called as in the file (``name``), and are in its order, where that is possible.
+Rows of a table are called as in the file (``name``), and are in its order, where that is possible.
 """
 
 from __future__ import annotations
 
-import functools
 import math
-import re
 from collections.abc import Callable, Iterable, Sequence
 from itertools import product
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from collab_common.errors import UserError
-from collab_common.files import read_json
 from collab_lab.metrics.significance import Gain, Spread, gain_of, holm, pooled
 from collab_lab.results.render import grid, interval, num
+from results.data import (
+    BOTH,
+    ENGINES,
+    NOISE,
+    PARTS,
+    SEPARATE,
+    SHARED,
+    SIZES,
+    THIRD,
+    TWO,
+    Runs,
+    average,
+    by,
+    by_length,
+    cache_of,
+    decided,
+    ends,
+    gains,
+    lead,
+    load,
+    of_width,
+    signed,
+    speedups,
+)
 
-ROOT = Path(__file__).parents[2]
-Runs = list[dict[str, Any]]
 Rows = Iterable[Sequence[Any]]
 #: The text of each table.
 TABLES: dict[str, Callable[[], str]] = {}
@@ -38,40 +54,7 @@ def table(rows: Callable[[], Rows]) -> Callable[[], Rows]:
     return rows
 
 
-def signed(text: str) -> str:
-    """Minus signs instead of hyphens before numbers."""
-    return re.sub(r"(?<![\w-])-(?=\d)", "\N{MINUS SIGN}", text)
-
-
 # ---- runs ---------------------------------------------------------------------------------------
-
-
-@functools.cache
-def load(name: str) -> Any:
-    """A JSON file of ``results/``; losses of its runs are in bits, too."""
-    content = read_json(ROOT / "results" / f"{name}.json")
-    for run in content.get("runs", ()):
-        if "valid_nats" in run:
-            run["valid_bits"] = run["valid_nats"] / math.log(2)
-    return content
-
-
-def by(runs: Iterable[dict[str, Any]], *keys: str) -> dict[Any, Runs]:
-    """The runs that have these keys, in groups of equal values, in the order of the file."""
-    groups: dict[Any, Runs] = {}
-    for run in runs:
-        if all(key in run for key in keys):
-            values = tuple(run[key] for key in keys)
-            groups.setdefault(values if len(keys) > 1 else values[0], []).append(run)
-    return groups
-
-
-def gains(ours: Runs, theirs: Runs, score: str) -> list[float]:
-    """The gain of each seed that both have."""
-    by_seed = {run["seed"]: run for run in theirs}
-    if len(by_seed) < len(theirs) or len({run["seed"] for run in ours}) < len(ours):
-        raise UserError("several runs have one seed", todo="correct the table's function")
-    return [run[score] - by_seed[run["seed"]][score] for run in ours if run["seed"] in by_seed]
 
 
 def differences(ours: Runs, theirs: Runs, *scores: str) -> list[str]:
@@ -84,33 +67,7 @@ def differences(ours: Runs, theirs: Runs, *scores: str) -> list[str]:
     return cells
 
 
-def average(found: Runs, score: str, spec: str = ".3f") -> str:
-    """The mean of a score; "-" where runs have none."""
-    return num(fmean(run[score] for run in found), spec) if score in found[0] else "-"
-
-
-def ends(numbers: Sequence[float], spec: str = ".4f") -> str:
-    """``0.94 to 0.99``, or the one number, or "-" for none."""
-    texts = dict.fromkeys(num(end(numbers), spec) for end in (min, max) if numbers)
-    return " to ".join(texts) or "-"
-
-
 # ---- decide.md ----------------------------------------------------------------------------------
-
-
-def decided(stage: str, kind: str) -> Runs:
-    """The runs of decide.json of one kind of heads; maybe none.
-
-    From ``scratch``, ``continued`` for a tenth of the updates, ``converted``, ``tuned`` for a tenth
-    after that, or a ``repeat`` of a run from scratch.
-    """
-    return by(load("decide")["runs"], "stage", "kind").get((stage, kind), [])
-
-
-def cache_of(run: dict[str, Any]) -> int:
-    """Bytes of a target token in self-attention and of a source token in cross-attention."""
-    sides = product(("key", "value"), ("target", "source"))
-    return sum(run[f"{part}_bytes_per_{side}_token"] for part, side in sides)
 
 
 def against_standard(ours: Runs) -> list[str]:
@@ -194,18 +151,8 @@ def shrunk_together() -> Rows:
 
 # ---- shared_keys.md -----------------------------------------------------------------------------
 
-#: Key widths as shares of d.
-PARTS = {0.125: "an eighth", 0.25: "a quarter", 0.5: "half", 1.0: "full"}
-#: Methods: shared keys with a diagonal, and separate keys.
-SHARED, SEPARATE = "collab_diagonal", "concatenated"
 DIFFERENCES = ("loss, difference (95%)", "chrF", "BLEU")
 SCORES = ("valid_loss", "chrf", "bleu")
-
-
-def of_width(folder: str, method: str, width: float) -> Runs:
-    """Runs with one key width."""
-    runs = by(load("shared_keys")["widths"], "folder", "method", "key_dim")
-    return runs[folder, method, width]
 
 
 @table
@@ -279,11 +226,6 @@ def pretrained_kinds() -> Rows:
 
 # ---- at_size.md ---------------------------------------------------------------------------------
 
-#: Losses below it are noise of single precision and of the text.
-NOISE = 5e-4
-#: Models of at_size.json; all but the first have one protocol.
-SIZES = ("d = 128, 2+2 layers", "d = 128", "d = 256", "d = 512")
-
 
 @table
 def at_size() -> Rows:
@@ -338,29 +280,10 @@ def at_size_trained() -> Rows:
 
 # ---- speed.md -----------------------------------------------------------------------------------
 
-BOTH = ("standard heads", "shared keys, d/4")
-#: Runs of ``bench``: two with our decoder and stock fairseq, and one with CTranslate2, too.
-TWO, THIRD = slice(2), slice(2, None)
-ENGINES = ("ours", "CTranslate2 float32", "CTranslate2 int8")
 #: Rows with several engines: preset, beam and batch, name.
 ENGINE_ROWS = (("trained", "beam 5, batch 64", "test set, batches of 64"),
                ("multi30k", "beam 5, batch 64", "d = 256, batch of 64"),
                ("wmt_en_de", "beam 5, batch 16", "d = 512, batch of 16"))  # fmt: skip
-
-
-def speedups(runs: slice, preset: str, case: str, heads: str, engine: str = "ours") -> list[float]:
-    """How many times as fast as stock fairseq, in each of these runs of ``bench``.
-
-    Args:
-        case: the end of a record's case, ``"beam 5, batch 64"``, or ``"training"``.
-    """
-    return [
-        row["ratio"]
-        for run in load("speed")["runs"][runs]
-        for row in run["records"]
-        if (row["preset"], row["heads"], row["engine"]) == (preset, heads, engine)
-        and (row["task"] == case or row["case"].endswith(case))
-    ]
 
 
 @table
@@ -384,31 +307,11 @@ def speed_engines() -> Rows:
         yield [heads, name, *(ends(ratios, ".2f") for ratios in found)]
 
 
-def lead(heads: str, beam: int, batch: int) -> float:
-    """CTranslate2 (float32) divided by ours, trained models."""
-    case = ("trained", f"beam {beam}, batch {batch}", heads)
-    [ours], [theirs] = (speedups(THIRD, *case, engine) for engine in ENGINES[:2])
-    return theirs / ours
-
-
 @table
 def speed_lead() -> Rows:
     yield ["heads", "beam", *(f"batch of {batch}" for batch in (1, 16, 64))]
     for heads, beam in product(BOTH, (1, 5)):
         yield [heads, beam, *(num(lead(heads, beam, batch), ".2f") for batch in (1, 16, 64))]
-
-
-def by_length() -> dict[tuple[int, str], dict[int, Runs]]:
-    """Records of the lengths by beam, kind and length, with their speedup in the same run."""
-    found: dict[tuple[int, str], dict[int, Runs]] = {}
-    for run in load("speed")["lengths"]:
-        stock = {(row["beam"], row["length"]): row["seconds"]
-                 for row in run["records"] if row["kind"] == "stock fairseq"}  # fmt: skip
-        for row in run["records"]:
-            lengths = found.setdefault((row["beam"], row["kind"]), {})
-            speedup = stock[row["beam"], row["length"]] / row["seconds"]
-            lengths.setdefault(row["length"], []).append({**row, "speedup": speedup})
-    return found
 
 
 @table

@@ -1,0 +1,87 @@
+"""Figures of the pages, by file, from ``results/*.json``: a function a figure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from matplotlib.figure import Figure
+
+from collab_lab.results.figure import draw
+from results.data import (
+    PARTS,
+    SEPARATE,
+    SHARED,
+    Runs,
+    by,
+    cache_of,
+    decided,
+    gains,
+    load,
+    of_width,
+)
+
+#: Scores by x.
+Points = dict[float, list[float]]
+
+
+def decide() -> Figure:
+    """Losses of all kinds against the cache, trained narrow and converted."""
+    standard, series = decided("scratch", "standard"), defaultdict[str, Points](dict)
+    for stage, how in (("converted", ", converted"), ("scratch", ", trained narrow")):
+        for kind in ("own-4", "own-8", "full", "diagonal", "separate", "grouped-2",
+                     "grouped-4", "latent-4", "latent-8", "shape-latent-4"):  # fmt: skip
+            if ours := decided(stage, kind):
+                share = round(cache_of(ours[0]) / cache_of(standard[0]), 4)
+                label = ours[0]["name"].split(", K")[0] + how
+                series[label][share] = gains(ours, standard, "valid_bits")
+    four = decided("scratch", "standard, 4 heads")
+    series["4 standard heads"][1] = gains(four, standard, "valid_bits")
+    return draw(
+        {"": series}, "share of the KV cache", "bits per target token",
+        "Validation loss against the KV cache, software manuals", zero="8 standard heads",
+        names={0.125: "1/8", 0.25: "1/4", 0.5: "1/2", 0.5625: "", 0.625: "5/8", 1: "1"},
+    )  # fmt: skip
+
+
+def losses(rows: Runs) -> Points:
+    """Losses by cache, without those near 0."""
+    drawn = [row for row in rows if row["lost"] > 1e-4]
+    return {at: [row["lost"] for row in some] for at, some in by(drawn, "share").items()}
+
+
+def cache() -> Figure:
+    """Losses of converted models against the bytes of the cache."""
+    names = ("latent, widths and bits", "latent, widths alone", "grouped query, widths and bits",
+             "standard heads, bits alone")  # fmt: skip
+    panels = {}
+    for d, rows in by(load("cache")["rows"], "d").items():
+        drawn, models = by(rows, "name"), by(rows, "model")
+        panels[f"d = {d} (n = {len(models)})"] = {name: losses(drawn[name]) for name in names}
+    return draw(
+        panels, "bytes, as a share of a 16-bit KV cache", "loss (bits per target token)",
+        "What a smaller KV cache costs, without training: Multi30k, 8 heads", log_y=True,
+        names={1 / 32: "1/32", 1 / 24: "", 1 / 16: "1/16", 0.09375: "", 1 / 8: "1/8", 0.1875: "",
+               1 / 4: "1/4", 0.28125: "", 1 / 2: "1/2", 0.53125: ""},
+    )  # fmt: skip
+
+
+def shared_keys() -> Figure:
+    """Losses of shared and separate keys against their width."""
+    series = {
+        f"{name}, d = {d}": {
+            part: gains(
+                of_width(folder, kind, d * part), of_width(folder, SEPARATE, d), "valid_loss"
+            )
+            for part in PARTS
+        }
+        for name, kind in (("shared keys, diagonal", SHARED), ("separate keys", SEPARATE))
+        for d, folder in ((128, "main"), (256, "large"))
+    }
+    return draw(
+        {"": series}, "key width, as a share of d", "smoothed loss (bits per token)",
+        "Validation loss against key width, trained from scratch", zero="standard heads",
+        names=PARTS,
+    )  # fmt: skip
+
+
+FIGURES = {f"{one.__name__}.svg": one for one in (decide, cache, shared_keys)}

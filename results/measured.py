@@ -1,0 +1,155 @@
+"""Rows that programs measure on trained models: their command line, and files that resume.
+
+A row replaces that of the same model and change; rows of other models stay.  Each row that is
+measured here has its command, commit, machine and date; older rows keep what they have.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from collab_common.errors import UserError
+from collab_common.files import read_json, write_json
+from collab_common.provenance import circumstances
+from collab_lab import open_model
+from collab_lab.metrics.loss import mean_bits
+from collab_lab.shrinking.shrunk import Calibration
+from collab_lab.trained.checkpoint import Trained, samples
+
+Content = dict[str, Any]
+
+
+class Wanted(NamedTuple):
+    """A row: the list of the file that it is in, and what it is of.
+
+    Attributes:
+        of: what a program needs to know of it besides; it is not in the file.
+    """
+
+    part: str
+    keys: Content
+    of: Any = None
+
+
+class Work:
+    """A trained model: one pass for prices, and its losses on two sets."""
+
+    def __init__(self, checkpoint: Path, data: Path, sentences: int = 1000):
+        self.model, self.sentences = open_model(checkpoint, data), sentences
+        self.found = Calibration.of(self.model, sentences=sentences)
+        self.sets = {name: samples(self.model, name) for name in ("valid", "test")}
+        self.bits = {name: mean_bits(self.model.model, of) for name, of in self.sets.items()}
+        self.read: dict[str, Any] = {"statistics": self.found.attentions, "sentences": sentences}
+
+    def lost(self, changed: Trained) -> dict[str, float]:
+        """The rise of both losses."""
+        after = {name: mean_bits(changed.model, of) for name, of in self.sets.items()}
+        rises = {name: round(after[name] - self.bits[name], 6) for name in after}
+        return {"lost": rises["valid"], "lost_test": rises["test"]}
+
+    def about(self) -> Content:
+        """Its size and losses."""
+        layers = [len(self.model.attentions[t]) for t in ("encoder", "decoder")]
+        return {
+            "d": int(self.model.options["decoder_embed_dim"]),
+            "layers": "+".join(map(str, layers)),
+            "parameters": sum(p.numel() for p in self.model.model.parameters()),
+            "valid_bits": round(self.bits["valid"], 6),
+            "test_bits": round(self.bits["test"], 6),
+        }
+
+
+class File:
+    """A file of data: lists of rows, by part."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.content: Content = read_json(path) if path.exists() else {}
+
+    def find(self, part: str, keys: Mapping[str, Any]) -> Content | None:
+        """The row that has these keys; one may lack a key that only newer rows have."""
+        rows = self.content.get(part, [])
+        return next((row for row in rows if is_same(row, keys)), None)
+
+    def put(self, part: str, keys: Mapping[str, Any], row: Content) -> None:
+        """Write a row in place of the former one; the file is replaced whole."""
+        rows, former = self.content.setdefault(part, []), self.find(part, keys)
+        if former is None:
+            rows.append(row)
+        else:
+            rows[rows.index(former)] = row
+        write_json(self.path, self.content)
+
+
+def is_same(row: Mapping[str, Any], keys: Mapping[str, Any]) -> bool:
+    """Whether a row has these keys; shares may be rounded."""
+    return all(_equal(row.get(name, value), value) for name, value in keys.items())
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, abs_tol=1e-6)
+    return bool(one == other)
+
+
+def origin(program: str, argv: Sequence[str]) -> Content:
+    """Where rows come from that are measured now."""
+    now = circumstances(cpu=True)
+    command = shlex.join(["python", f"results/{program}", *argv])
+    return {"command": command, **{key: now[key] for key in ("commit", "hardware", "date")}}
+
+
+def run(
+    program: str,
+    text: str | None,
+    argv: Sequence[str],
+    rows_of: Callable[[str], Iterable[Wanted]],
+    measure: Callable[[Work, Wanted], Content],
+) -> int:
+    """Measure the rows of files that are not there yet from this commit.
+
+    Args:
+        text: what the program does, a docstring.
+        rows_of: the rows of a file, by its name without ``.json``.
+        measure: a row's numbers; UserError for a change that is impossible, which is left out.
+    """
+    parser = argparse.ArgumentParser(description=(text or "").partition("\n")[0])
+    parser.add_argument("files", nargs="+", type=Path, help="results/NAME.json")
+    parser.add_argument("--data", type=Path, required=True, help="data folder")
+    parser.add_argument("--model", action="append", required=True, metavar="NAME=CHECKPOINT")
+    parser.add_argument("--sentences", type=int, default=1000, help="calibration sentences")
+    parser.add_argument("--only", metavar="WORDS", help="names of rows that contain this")
+    args = parser.parse_args(argv)
+    made = origin(program, argv)
+    for name, _, checkpoint in (model.partition("=") for model in args.model):
+        work: Work | None = None
+        for file in map(File, args.files):
+            for wanted in rows_of(file.path.stem):
+                keys = {"model": name, **wanted.keys}
+                label = " ".join(map(_short, keys.values()))
+                former = file.find(wanted.part, keys) or {}
+                if former.get("commit") == made["commit"] or (args.only or "") not in label:
+                    continue
+                work = work or Work(Path(checkpoint), args.data, args.sentences)
+                try:
+                    found = measure(work, wanted)
+                except UserError as error:  # such as units alone below their share
+                    print(f"{file.path.stem}: {label}: {error}", flush=True)
+                    continue
+                row = {**keys, "d": work.about()["d"], **found, **made}
+                file.put(wanted.part, keys, row)
+                before = f" (was {former['lost']})" if "lost" in former else ""
+                print(f"{file.path.stem}: {label}: {found['lost']}{before}", flush=True)
+            if work is not None:
+                about = {"model": name, **work.about(), "sentences": args.sentences, **made}
+                file.put("models", {"model": name}, about)
+    return 0
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
