@@ -35,8 +35,7 @@ from collab_lab.metrics.loss import predicted, read_by_decoder, summed_loss
 from collab_lab.shrinking import head_choices, surgery
 from collab_lab.shrinking.head_prices import removal_order
 from collab_lab.shrinking.statistics import Statistics
-from collab_lab.shrinking.surgery import Retained
-from collab_lab.trained.attentions import Attention, attentions, inputs_of
+from collab_lab.trained.attentions import Attention, Retained, attentions, inputs_of
 from collab_lab.trained.checkpoint import Trained, in_evaluation
 
 Batches = Sequence[Mapping[str, Any]]

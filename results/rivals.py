@@ -35,6 +35,7 @@ from collab_lab.shrinking.kinds import (
     separate_queries,
 )
 from collab_lab.shrinking.rise import measured_rise
+from collab_lab.shrinking.shrunk import Calibration
 from collab_lab.shrinking.unit_statistics import ridged
 from collab_lab.trained.attentions import Attention, hooked, inputs_of
 from collab_lab.trained.checkpoint import Trained, samples
@@ -140,17 +141,25 @@ def covariances(trained: Trained, batches: Any) -> dict[Any, Tensor]:
     return {module: torch.cat(some).T.cov(correction=0) for module, some in rows.items()}
 
 
-def by_svd(work: Work, share: float) -> dict[str, Any]:
-    """Latents with a share of the numbers of the KV cache."""
-    target = Svd(covariances(work.model, work.found.batches))
-    converter = Converter(work.model, target, work.found.attentions)
+def svd_latents(
+    model: Trained, found: Calibration, share: float, bits: int | None = None
+) -> tuple[Trained, dict[Attention, int]]:
+    """Latents with a share of the numbers of the KV cache, rounded to ``bits``, and the refit."""
+    target = Svd(covariances(model, found.batches))
+    converter = Converter(model, target, found.attentions)
     cached = {a: of for a, of in converter.attentions.items() if a.type != "encoder"}
     values = [(float(v), a) for a, of in cached.items() for v in target.decomposed(of)[0]]
     number = int(share * sum(2 * a.module.embed_dim for a in cached))
     chosen = [a for _, a in sorted(values, key=lambda pair: -pair[0])[:number]]
     sizes = {a: max(1, chosen.count(a)) for a in cached}
-    changed, _ = converter.convert(sizes)
-    measured_rise(changed, work.model, work.found.batches, before=work.found.bits)
+    changed, _ = converter.convert(sizes, dict.fromkeys(cached, bits) if bits else {})
+    measured_rise(changed, model, found.batches, before=found.bits)
+    return changed, sizes
+
+
+def by_svd(work: Work, share: float) -> dict[str, Any]:
+    """What they lose, without rounding."""
+    changed, sizes = svd_latents(work.model, work.found, share)
     listed = {str(a): size for a, size in sizes.items()}
     return {"price": None, **work.lost(changed), "sizes": listed}
 
@@ -174,8 +183,8 @@ def rows_of(file: str) -> Iterator[Wanted]:
             keys = {"what": "svd", "name": "latents by SVD", "share": share, "bits_option": "none"}
             yield Wanted("rows", keys)
         for share, choice in product(SHARES, CHOICES):
-            keys = {"kind": "heads", "what": "and fc2", "choice": choice, "share": round(share, 6)}
-            yield Wanted("choices", keys | base)
+            step = {"kind": "heads", "what": "and fc2", "choice": choice}
+            yield Wanted("choices", {**step, "share": round(share, 6), **base})
     elif file == "cache":
         for share in (1 / 2, 1 / 4, 1 / 8):
             yield Wanted("pooled", {"kind": "mean-pooled grouped query", "share": share})
@@ -187,7 +196,7 @@ def steps(base: dict[str, Any]) -> Iterator[dict[str, Any]]:
     ways = [(step, "obs", name) for step, name in STEPS.items() if step != "and fc2"]
     ways += [("and fc2", choice, name) for choice, name in CHOICES.items()]
     for (step, choice, name), share in product(ways, SHARES):
-        keys = {"kind": "heads", "what": step, "name": name, "choice": choice}
+        keys: dict[str, Any] = {"kind": "heads", "what": step, "name": name, "choice": choice}
         yield keys | {"share": round(share, 6), **base}
     for kind, shares in CACHES.items():
         for share, step in product(shares, CONVERTED):
@@ -214,7 +223,7 @@ def measure(work: Work, wanted: Wanted) -> dict[str, Any]:
         changed, columns = ladder.masked(without(work.model, orders, number))
         return work.lost(ladder.climb(changed, keys["what"], keys["ridge"], columns))
     converter = Converter(work.model, KINDS[keys["kind"]](), work.found.attentions)
-    sizes, _, _ = converter.spread({"cache": keys["share"]}, {})
+    sizes, _, _ = converter.cheapest_sizes({"cache": keys["share"]}, {})
     changed, _ = converter.convert(sizes)
     return work.lost(ladder.climb(changed, keys["what"], keys["ridge"]))
 
