@@ -7,6 +7,7 @@ Its functions, for notebooks and for the commands:
     convert, prune       a smaller model
     shrink               the smaller model that loses least, by one plan for every cut
     validation_loss      bits per target token
+    translate            sentences in, translations out
     cost, multiply_adds  what a model takes
     average_checkpoints  the mean of several checkpoints
     swap_attention       shared keys in a model of Hugging Face
@@ -17,12 +18,14 @@ that does not fit raises :class:`collab_common.errors.UserError`, whose text is 
 
 from __future__ import annotations
 
+import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collab_lab.metrics.cost import cost, multiply_adds
     from collab_lab.metrics.loss import validation_loss
+    from collab_lab.metrics.sentences import translate
     from collab_lab.shrinking.changes import convert, prune
     from collab_lab.shrinking.hugging_face import swap_attention
     from collab_lab.shrinking.prices import prices
@@ -41,11 +44,12 @@ _MODULE_OF = {
     "prune": "shrinking.changes",
     "shrink": "shrinking.shrunk",
     "swap_attention": "shrinking.hugging_face",
+    "translate": "metrics.sentences",
     "validation_loss": "metrics.loss",
 }
 __all__ = [
     "average_checkpoints", "convert", "cost", "multiply_adds", "open_model", "prices",
-    "prune", "shrink", "swap_attention", "validation_loss",
+    "prune", "shrink", "swap_attention", "translate", "validation_loss",
 ]  # fmt: skip
 
 
@@ -56,5 +60,8 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> Any:
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    fairseq = logging.getLogger("fairseq")
+    if fairseq.level == logging.NOTSET:  # else it tells a notebook what it lacks and what it reads
+        fairseq.setLevel(logging.WARNING)
     import_module("fairseq_collab")  # registers all architectures
     return getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)

@@ -23,7 +23,7 @@ class Translations(NamedTuple):
     """Text with subwords joined, in the order of the corpus.
 
     Attributes:
-        targets: the target side of the binarised data.
+        targets: the target side of the binarised data; empty texts where there is none.
         at_limit: the number of hypotheses that are as long as the search lets them be.
     """
 
@@ -58,11 +58,13 @@ def translate(
     at_limit = 0
     for sample in batches:
         hypotheses = task.inference_step(generator, [model], sample)
-        indices, targets = sample["id"].tolist(), sample["target"].cpu()
+        indices, targets = sample["id"].tolist(), sample["target"]
+        if targets is None:
+            targets = sample["net_input"]["src_tokens"].new_empty(len(indices), 0)
         limit = longest(generator, sample)
         for index, beams, target in zip(indices, hypotheses, targets, strict=True):
             # An unknown word of the reference must not match one of the translation.
-            reference = text(utils.strip_pad(target, words.pad()), escape_unk=True)
+            reference = text(utils.strip_pad(target.cpu(), words.pad()), escape_unk=True)
             best = beams[0]["tokens"].cpu()
             at_limit += len(best) > limit
             pairs[index] = text(best), reference

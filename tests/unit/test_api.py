@@ -238,6 +238,10 @@ CASES: dict[str, list[dict[str, Any]]] = {
     ],
     "prices": [{"sentences": 0}, {"sentences": -1}, {"sentences": "9"}, {"subset": "test7"}],
     "validation_loss": [{"batches": []}],
+    "translate": [
+        {"sentences": "a b"}, {"sentences": [1]}, {"sentences": ["a"], "beam": 2.0},
+        {"sentences": ["a"]},  # its folder has no subwords
+    ],
     "shrink": [
         {"cache": "0.5"}, {"cache": True}, {"parameters": -0.1}, {"heads": 2}, {"lose": "0.1"},
         {"cache": 0.5, "only": ["chache"]}, {"cache": 0.5, "subset": "test7"},

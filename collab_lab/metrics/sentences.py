@@ -1,0 +1,70 @@
+"""Sentences in, translations out: what a notebook shows of a model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from collab_common.errors import UserError
+from collab_lab.metrics.translate import BEAM
+from collab_lab.metrics.translate import translate as translated
+from collab_lab.trained.arguments import check_model, check_whole
+from collab_lab.trained.checkpoint import Trained, in_evaluation, to_device
+from data_prep.subwords import CODES, MODEL, pieces_of, units_of
+
+
+def translate(model: Trained, sentences: Sequence[str], *, beam: int = BEAM) -> list[str]:
+    """Translate ordinary text, a sentence each, by the subwords of the model's data folder.
+
+    Args:
+        beam: hypotheses of a sentence.
+
+    Raises:
+        UserError: the model is a language model, its data folder has no subwords of ordinary text,
+            or a sentence is empty or longer than the model's positions.
+    """
+    check_model(model)
+    check_whole(beam=beam)
+    if isinstance(sentences, str) or not all(isinstance(line, str) for line in sentences):
+        raise UserError(f"must be a list of texts, not {sentences!r:.60}", "`sentences`")
+    if model.is_language_model:
+        raise UserError("is a language model: there is nothing to translate", model.path)
+    segment, joined_by = _subwords(Path(model.cfg.task.data.split(":")[0]))
+    task, words = model.task, model.task.source_dictionary
+    limit = min(task.max_positions()[0], model.model.max_positions()[0])
+    lines = []
+    for number, text in enumerate(sentences):
+        units = segment(text)
+        if not 0 < len(units) < limit:
+            problem = f"has {len(units)} subwords, of 1 to {limit - 1}"
+            raise UserError(problem, f"`sentences[{number}]`")
+        # Words that are symbols of fairseq's are unknown words of a text.
+        ids = [words.unk() if unit in words.symbols[: words.nspecial] else words.index(unit)
+               for unit in units]  # fmt: skip
+        lines.append(torch.tensor([*ids, words.eos()]))
+    if not lines:
+        return []
+    lengths = np.array([len(line) for line in lines])
+    dataset = task.build_dataset_for_inference(lines, lengths)
+    batches = (
+        to_device(dataset.collater([dataset[int(i)] for i in rows]), model.device)
+        for rows in np.array_split(lengths.argsort(kind="stable"), -(-len(lines) // 64))
+    )
+    with in_evaluation(model.model):
+        return translated(model.model, task, batches, {"beam": beam}, joined_by).hypotheses
+
+
+def _subwords(data: Path) -> tuple[Callable[[str], list[str]], str]:
+    """A segmenter of ordinary text, and how words are joined from its subwords."""
+    if (data / MODEL).is_file():
+        return pieces_of(data / MODEL), "sentencepiece"
+    manifest = data / "manifest.json"
+    form = json.loads(manifest.read_bytes()).get("form") if manifest.is_file() else None
+    if (data / CODES).is_file() and form and not form["moses"]:  # tokens between blanks
+        return units_of(data / CODES), "subword_nmt"
+    todo = "tokenise the text as its training text, and give it to fairseq-interactive"
+    raise UserError(f"has no {MODEL} for ordinary text", data, todo)

@@ -1,0 +1,64 @@
+"""Sentences in, translations out: as the binarised set, in the order given."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import toy_checkpoints
+from refusals import refusing
+
+from collab_lab import open_model, translate
+from collab_lab.metrics.translate import BEAM
+from collab_lab.metrics.translate import translate as of_batches
+from collab_lab.trained.checkpoint import Trained, samples
+from data_prep.subwords import learn_merges
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """A model and a data folder of tokens with BPE codes that keep its words whole."""
+    folder = tmp_path_factory.mktemp("sentences")
+    shutil.copytree(toy_checkpoints.COPY, folder / "data")
+    words = [line.split()[0] for line in (folder / "data/dict.en.txt").read_text().splitlines()]
+    text = folder / "text"
+    text.write_text(f"{' '.join(words)}\n" * 3)
+    learn_merges((text, text), 1000, folder / "data/code")
+    (folder / "data/manifest.json").write_text(json.dumps({"form": {"moses": False}}))
+    return open_model(toy_checkpoints.write(folder / "c.pt"), folder / "data")
+
+
+def test_text_is_translated_as_the_set_is(model: Trained) -> None:
+    task, batches = model.task, samples(model, "valid", 9)
+    expected = of_batches(model.model, task, batches, {"beam": BEAM}, "subword_nmt").hypotheses
+    sources = {
+        index: task.source_dictionary.string(tokens)
+        for batch in batches
+        for index, tokens in zip(
+            batch["id"].tolist(), batch["net_input"]["src_tokens"], strict=True
+        )
+    }
+    given = [sources[index].replace("<pad>", "").strip() for index in sorted(sources)]
+    assert translate(model, given) == expected
+    assert translate(model, given[::-1]) == expected[::-1]
+    assert translate(model, []) == []
+
+
+def test_a_symbol_of_fairseqs_is_an_unknown_word(model: Trained) -> None:
+    word = model.task.source_dictionary[10]
+    assert translate(model, [f"{word} </s> {word}"]) == translate(model, [f"{word} <unk> {word}"])
+
+
+def test_what_cannot_be_translated(model: Trained, tmp_path: Path) -> None:
+    word = model.task.source_dictionary[10]
+    with refusing("sentences[1]", " 0 "):
+        translate(model, [word, " "])
+    with refusing("sentences[0]"):
+        translate(model, [f"{word} " * 5000])
+    with refusing("`sentences`"):
+        translate(model, word)
+    without = open_model(toy_checkpoints.write(tmp_path / "c.pt"), toy_checkpoints.COPY)
+    with refusing(str(toy_checkpoints.COPY), "fairseq-interactive"):
+        translate(without, [word])
