@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from collab_common.errors import UserError
 from collab_common.files import read_json, write_json
 from collab_common.provenance import circumstances
-from collab_lab import convert, open_model, prune
+from collab_lab import open_model, prune
 from collab_lab.metrics.loss import mean_bits
 from collab_lab.shrinking.plan import Plan, Programme, costs, whole_costs
 from collab_lab.shrinking.shrunk import Calibration, Shrunk, shrink
@@ -179,9 +179,15 @@ class Work:
             retained = {t: [list(of) for of in layers] for t, layers in pruned.retained.items()}
             price, more, model = pruned.price, {"retained": retained}, pruned.model
         else:
-            made = convert(self.model, row.what, cache=row.share, cache_bits=row.bits, **self.read)
-            sizes = {str(a): size for a, size in made.sizes.items()}
-            bits = {str(a): number for a, number in made.bits.items()}
+            made = shrink(
+                self.model,
+                cache=row.share,
+                kinds=[row.what],
+                cache_bits=row.bits,
+                calibration=self.found,
+            )
+            sizes = {str(a): size for a, size in made.plan.sizes.items()}
+            bits = {str(a): number for a, number in made.plan.bits.items()}
             price, more, model = made.price, {"sizes": sizes, "bits": bits}, made.model
         return {"price": round(price or 0.0, 6), **self.lost(model), **more}
 
