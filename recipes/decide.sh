@@ -92,20 +92,20 @@ convert() {   # KIND COMMAND OPTIONS...: of the standard model with $seed
 for seed in ${SEEDS//,/ }; do
     whole=$OUT/scratch/method-standard_seed-$seed/average.pt
     [ -e "$whole" ] || continue
-    convert latent-4 reparametrize --to latent --cache 0.25 --cache-bits none
-    convert latent-8 reparametrize --to latent --cache 0.125 --cache-bits none
-    convert bytes-8 reparametrize --to latent --cache 0.125
-    convert bytes-16 reparametrize --to latent --cache 0.0625
+    convert latent-4 shrink --cache 0.25 --kinds latent --cache-bits none
+    convert latent-8 shrink --cache 0.125 --kinds latent --cache-bits none
+    convert bytes-8 shrink --cache 0.125 --kinds latent
+    convert bytes-16 shrink --cache 0.0625 --kinds latent
     convert bits-8 reparametrize --to headsize --key-dim "$WIDTH" --cache-bits 8
     convert bits-4 reparametrize --to headsize --key-dim "$WIDTH" --cache-bits 4
     convert even-4 reparametrize --to latent --latent-dim $((WIDTH / 2)) --latent-dim-in-encoder 0
     convert even-8 reparametrize --to latent --latent-dim $((WIDTH / 4)) --latent-dim-in-encoder 0
-    convert own-4 reparametrize --cache 0.625 --cache-bits none
-    convert own-8 reparametrize --cache 0.5625 --cache-bits none
-    convert grouped-2 reparametrize --to grouped-query --cache 0.5 --cache-bits none
-    convert grouped-4 reparametrize --to grouped-query --cache 0.25 --cache-bits none
-    convert heads-3 prune --remove-share 0.3334
-    convert heads-2 prune --remove-share 0.5
+    convert own-4 shrink --cache 0.625 --kinds collab --cache-bits none
+    convert own-8 shrink --cache 0.5625 --kinds collab --cache-bits none
+    convert grouped-2 shrink --cache 0.5 --kinds grouped-query --cache-bits none
+    convert grouped-4 shrink --cache 0.25 --kinds grouped-query --cache-bits none
+    convert heads-3 shrink --heads 0.667
+    convert heads-2 shrink --heads 0.5
 done
 
 echo "== 3 fine-tune"

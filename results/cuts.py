@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from collab_common.errors import UserError
-from collab_lab import convert, prune
+from collab_lab import prune
 from collab_lab.shrinking.plan import Plan, Programme, costs, whole_costs
 from collab_lab.shrinking.shrunk import Shrunk, shrink
 from collab_lab.trained.attentions import Attention
@@ -163,10 +163,13 @@ def by_name(work: Work, row: Row) -> dict[str, Any]:
         more = {"retained": {t: [[*of] for of in layers] for t, layers in pruned.retained.items()}}
         price, model = pruned.price, pruned.model
     else:
-        made = convert(work.model, row.what, cache=row.share, cache_bits=row.bits, **work.read)
-        more = {"sizes": {str(a): size for a, size in made.sizes.items()}}
-        more["bits"] = {str(a): number for a, number in made.bits.items()}
-        price, model = made.price, made.model
+        made = shrink(
+            work.model, cache=row.share, kinds=[row.what], cache_bits=row.bits,
+            calibration=work.found,
+        )  # fmt: skip
+        more = {"sizes": {str(a): size for a, size in made.plan.sizes.items()}}
+        more["bits"] = {str(a): number for a, number in made.plan.bits.items()}
+        price, model = made.plan.price, made.model
     return {"price": round(price or 0.0, 6), **work.lost(model), **more}
 
 

@@ -131,6 +131,32 @@ def calibration(args: Namespace, model: Trained) -> Calibration:
     return Calibration.of(model, args.subset, args.sentences, found)
 
 
+def of_shrink(args: Namespace, *targets: str) -> list[str]:
+    """The line of ``fairseq-collab shrink`` for the model and the sentences of another command."""
+    return ["fairseq-collab", "shrink", *model_of(args), *targets, *in_common(args)]
+
+
+def model_of(args: Namespace) -> list[str]:
+    """The arguments of :func:`add_model`, as they were given."""
+    return [str(path) for path in (args.checkpoint, args.data) if path is not None]
+
+
+def in_common(args: Namespace) -> list[str]:
+    """The options that commands have that change a model, as they were given."""
+    words = [f"--{name}" for name in ("cpu", "check", "force") if getattr(args, name)]
+    if args.user_dir:
+        words += ["--user-dir", args.user_dir]
+    words += ["--subset", args.subset] if args.subset != "train" else []
+    words += ["--sentences", str(args.sentences)] if args.sentences != 1000 else []
+    words += ["--prices", str(args.prices)] if args.prices else []
+    return [*words, "--out", str(args.out)]
+
+
+def moved(option: str, line: Sequence[str]) -> UserError:
+    """The error of an option that another command has now, with the line to type."""
+    return UserError("has moved", option, f"type: {shlex.join(line)}")
+
+
 def add_no_refit(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--no-refit", action="store_true",

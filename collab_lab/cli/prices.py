@@ -124,23 +124,33 @@ def checks(
     model: Trained, priced: Prices, valid: list[dict[str, Any]], read: dict[str, Any]
 ) -> dict[str, Any]:
     """Predicted and measured loss of some changes, fitted on the sentences of the pass."""
-    from collab_lab import convert, prune, validation_loss
+    from collab_lab import prune, shrink, validation_loss
     from collab_lab.shrinking.prices import PRICED
+    from collab_lab.shrinking.shrunk import Calibration
 
-    changes: dict[str, Callable[..., Any]] = {}
+    found = (priced.statistics, priced.units)
+    calibration = Calibration.of(model, **read, statistics=found)
+    changes: dict[str, Callable[[], Any]] = {}
     for kind, share, bits in CHECKED:
         if kind in priced.converters:
             left = f"{share:g} of the KV cache" if share < 1 else "all numbers"
-            options: dict[str, Any] = {"cache": share, "cache_bits": bits}
-            change = f"{kind}, {left}, bits: {bits}"
-            changes[change] = partial(convert, model, PRICED[kind].to, **options)
+            changes[f"{kind}, {left}, bits: {bits}"] = partial(
+                shrink,
+                model,
+                cache=share,
+                kinds=[PRICED[kind].to],
+                cache_bits=bits,
+                calibration=calibration,
+            )
     heads = sum(map(sum, model.heads.values()))
     for number in sorted({heads // 6, heads // 3} - {0}):
-        changes[f"{number} of {heads} heads removed"] = partial(prune, model, number)
+        changes[f"{number} of {heads} heads removed"] = partial(
+            prune, model, number, statistics=priced.statistics, **read
+        )
     whole, measured = validation_loss(model, valid), []
     for change, make in changes.items():
         try:
-            made = make(statistics=priced.statistics, **read)
+            made = make()
         except UserError as error:
             print(f"{change}: not possible ({error.problem})")
         else:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collab_common import ATTENTION_TYPES, AttentionType
 from collab_common.command import positive, share
+from collab_common.errors import UserError
 from collab_lab.cli import options
 
 if TYPE_CHECKING:
@@ -25,12 +27,18 @@ def build_parser() -> argparse.ArgumentParser:
         "transformer_headsize_n or transformer_lm_headsize_n. To fine-tune it, give fairseq-train "
         "the printed options and --finetune-from-model, or a sweep the Hydra configuration next to "
         "it (OUT with .yaml).",
-        "example: fairseq-collab prune average.pt data-bin --remove-share 0.3 --out pruned.pt",
+        "example: fairseq-collab prune average.pt data-bin --keep 4 --out pruned.pt",
     )
     options.add_model(parser)
     options.add_out(parser, "FILE", "checkpoint to write")
     choices = parser.add_mutually_exclusive_group(required=True)
-    choices.add_argument("--remove-share", type=share, metavar="X", help="share of heads to remove")
+    choices.add_argument(
+        "--remove",
+        type=int,
+        metavar="N",
+        help="number of heads to remove (a share of them: shrink)",
+    )
+    choices.add_argument("--remove-share", type=share, help=argparse.SUPPRESS)
     choices.add_argument(
         "--as-many-as", type=Path, metavar="CHECKPOINT",
         help="keep the same number of heads as this model",
@@ -77,12 +85,41 @@ def choice(args: argparse.Namespace, model: Trained) -> dict[str, Any]:
         chosen["retained"] = votes.read(args.votes, heads)
     elif args.gates:
         chosen["retained"] = open_heads(model)
-    elif args.remove_share is not None:
-        chosen["number"] = round(args.remove_share * total(heads, types))
+    elif args.remove is not None:
+        chosen["number"] = args.remove
     elif args.as_many_as is not None:
         other_heads = open_model(args.as_many_as, args.data).heads
         chosen["number"] = total(heads, types) - total(other_heads, types)
     return chosen
+
+
+def moved(args: argparse.Namespace, heads: HeadCounts | None = None) -> UserError:
+    """The error of ``--remove-share``, which is a number now, or a target of ``shrink``.
+
+    Args:
+        heads: of the model, where a number is needed.
+    """
+    option = "--remove-share"
+    if heads is None:
+        targets = ["--heads", f"{math.ceil(1000 * (1 - args.remove_share) - 1e-6) / 1000:g}"]
+        targets += ["--for", "ct2"] if args.same_on_each_side else []
+        return options.moved(option, options.of_shrink(args, *targets))
+    number = round(args.remove_share * total(heads, args.types or ATTENTION_TYPES))
+    line = [
+        "fairseq-collab",
+        "prune",
+        str(args.checkpoint),
+        *([str(args.data)] if args.data else []),
+    ]
+    line += ["--remove", str(number)]
+    line += ["--types", *args.types] if args.types else []
+    line += ["--random", str(args.random)] if args.random is not None else []
+    line += [
+        f"--{name.replace('_', '-')}"
+        for name in ("same_on_each_side", "no_refit")
+        if getattr(args, name)
+    ]
+    return options.moved(option, [*line, *options.in_common(args)])
 
 
 def total(heads: HeadCounts, types: Sequence[AttentionType]) -> int:
@@ -104,8 +141,13 @@ def report(heads: HeadCounts, retained: Retained) -> list[str]:
 
 def main(argv: Sequence[str]) -> int:
     args = build_parser().parse_intermixed_args(argv)
+    of_papers = args.types or args.random is not None or args.no_refit
+    if args.remove_share is not None and not of_papers:
+        raise moved(args)
     options.check_model_out(args)
     model = options.model(args)
+    if args.remove_share is not None:
+        raise moved(args, model.heads)
     from collab_lab import prune
     from collab_lab.shrinking.surgery import check_heads
     from collab_lab.trained.configuration import fine_tuning, write_configuration

@@ -13,6 +13,7 @@ from typing import Any
 
 from collab_common import ATTENTION_TYPES
 from collab_common.command import share
+from collab_common.errors import UserError
 from collab_lab.cli import options
 from collab_lab.shrinking import SIZES
 
@@ -27,7 +28,7 @@ def build_parser() -> argparse.ArgumentParser:
         "separate keys, grouped-query or latent heads with the lowest predicted loss. The outputs "
         "of all blocks are refitted, unless that raises the loss. The result translates and trains "
         "on like any checkpoint.",
-        "example: fairseq-collab reparametrize average.pt --to latent --cache 0.25 --out latent.pt",
+        "example: fairseq-collab reparametrize average.pt --to latent --latent-dim 64 --out out.pt",
     )
     options.add_model(parser)
     options.add_out(parser, "FILE", "checkpoint to write")
@@ -49,17 +50,12 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _add_sizes(parser: argparse.ArgumentParser) -> None:
-    sizes = parser.add_argument_group("sizes, or a share to spread over the attentions")
-    sizes.add_argument(
-        "--cache", type=share, metavar="SHARE", help="share to leave of the bytes of a 16-bit KV "
-        "cache, spread over decoder self-attention and cross-attention by price: widths and bits "
-        "(headsize: bits alone)",
-    )  # fmt: skip
+    sizes = parser.add_argument_group("sizes (shrink chooses them for a share of the KV cache)")
+    sizes.add_argument("--cache", type=share, help=argparse.SUPPRESS)
     sizes.add_argument(
         "--cache-bits", default="auto", metavar="{auto,none,8,4}",
         help="bits of a number in the KV cache: 8, 4, none for no rounding, or one for each cache "
-        "(4,8,0: decoder layers, then cross-attention); auto (default): what --cache chooses, else "
-        "as they are",
+        "(4,8,0: decoder layers, then cross-attention); auto (default): as they are",
     )  # fmt: skip
     _add_size(
         sizes, "--key-dim", "K",
@@ -76,6 +72,13 @@ def _add_sizes(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
+def moved(args: argparse.Namespace) -> UserError:
+    """The error of ``--cache``, which is a target of ``shrink``."""
+    targets = ["--cache", f"{args.cache:g}", "--kinds", args.to]
+    targets += ["--cache-bits", args.cache_bits] if args.cache_bits != "auto" else []
+    return options.moved("--cache", options.of_shrink(args, *targets))
+
+
 def _add_size(group: Any, option: str, metavar: str, whole: str) -> None:
     """The option of a size, and those of the attention types."""
     group.add_argument(option, type=int, metavar=metavar, help=whole)
@@ -89,6 +92,8 @@ def _add_size(group: Any, option: str, metavar: str, whole: str) -> None:
 def main(argv: Sequence[str]) -> int:
     parser = build_parser()
     args = parser.parse_intermixed_args(argv)
+    if args.cache is not None:
+        raise moved(args)
     of_kind = SIZES[args.to]
     for name, size in SIZES.items():
         if size != of_kind:
@@ -108,7 +113,6 @@ def main(argv: Sequence[str]) -> int:
             args.to,
             getattr(args, of_kind),
             by_type={type_: getattr(args, f"{of_kind}_in_{type_}") for type_ in ATTENTION_TYPES},
-            cache=args.cache,
             query_mixing=args.query_mixing,
             cache_bits=args.cache_bits,
             refit=not args.no_refit,

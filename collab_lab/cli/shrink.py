@@ -47,13 +47,18 @@ def build_parser() -> argparse.ArgumentParser:
         "the targets need)",
     )  # fmt: skip
     parser.add_argument(
-        "--kinds", metavar="KIND,...", help="heads for a smaller cache: latent, headsize (as they "
-        "are, rounded); default: both, the cheapest is taken",
+        "--kinds", metavar="KIND,...", help="heads for a smaller cache, of which the cheapest is "
+        "taken: latent, headsize (as they are, rounded), grouped-query, collab (a shared key); "
+        "default: latent,headsize; with --for ct2: grouped-query",
+    )  # fmt: skip
+    parser.add_argument(
+        "--cache-bits", metavar="{auto,none,8,4}", help="bits of a number in a smaller cache: 8, "
+        "4, none for no rounding, auto (default) for the cheapest",
     )  # fmt: skip
     parser.add_argument(
         "--for", dest="engine", choices=("fairseq", "ct2"), default="fairseq",
         help="engine that runs the model; ct2: what CTranslate2 keeps: equally many heads on each "
-        "side, feed-forward widths in multiples of 64",
+        "side, feed-forward widths in multiples of 64, grouped-query heads for --cache",
     )  # fmt: skip
     options.add_pass(parser, check="measure the validation loss before and after")
     options.add_prices(parser)
@@ -65,13 +70,14 @@ def main(argv: Sequence[str]) -> int:
     args = parser.parse_intermixed_args(argv)
     targets = ("cache", "parameters", "heads", "lose")
     if args.out is None:
-        options.reject(parser, args, (*targets, "only", "force", "engine"), "needs --out")
+        ours = (*targets, "only", "cache_bits", "force", "engine")
+        options.reject(parser, args, ours, "needs --out")
         return front(args)
     options.check_model_out(args)
     model = source(args)
     from tabulate import tabulate
 
-    from collab_lab.shrinking.plan import describe
+    from collab_lab.shrinking.plan import KINDS, describe
     from collab_lab.shrinking.shrunk import shrink
     from collab_lab.trained.checkpoint import samples
     from collab_lab.trained.configuration import fine_tuning, write_configuration
@@ -84,6 +90,7 @@ def main(argv: Sequence[str]) -> int:
         **{name: getattr(args, name) for name in targets},
         only=args.only.split(",") if args.only else None,
         **kinds_of(args),
+        cache_bits=args.cache_bits,
         engine=args.engine,
         calibration=options.calibration(args, model),
     )
@@ -92,7 +99,8 @@ def main(argv: Sequence[str]) -> int:
     smaller.model.cpu()
     smaller.save(args.out)
     write_configuration(smaller, args.out)
-    titles = ["site", "stays", "latent width", "cache bits"]
+    kind = KINDS[result.plan.kind]
+    titles = ["site", "stays", kind.size_name if kind else "", "cache bits"]
     print(tabulate(describe(result.plan, model), titles, "plain"))
     print(*summary(result.plan, result.rise, result.shares), *checked, sep="\n")
     print(f"{args.out}, to be fine-tuned:", fine_tuning(smaller, args.out), sep="\n")
@@ -129,25 +137,24 @@ def front(args: argparse.Namespace) -> int:
 
     from collab_common.errors import UserError
     from collab_lab import validation_loss
-    from collab_lab.shrinking.plan import propose
-    from collab_lab.shrinking.shrunk import FRONT, chosen_cuts, made
+    from collab_lab.shrinking.plan import USUAL_KINDS, propose
+    from collab_lab.shrinking.shrunk import FRONT, How, chosen_cuts, made
     from collab_lab.trained.checkpoint import samples
 
     model = source(args)
     valid = samples(model, "valid") if args.check else []
     before = validation_loss(model, valid) if valid else 0.0
     found = options.calibration(args, model)
-    rows = []
+    kinds, rows = tuple(kinds_of(args).get("kinds", USUAL_KINDS["fairseq"])), []
     for shares in FRONT:
-        cuts, row = chosen_cuts(shares, None, None), [shares.get("cache"), shares.get("parameters")]
+        row = [shares.get("cache"), shares.get("parameters")]
+        how = How(chosen_cuts(shares, None, None), kinds)
         try:
             if valid:
-                result = made(model, found, shares, cuts, **kinds_of(args))
+                result = made(model, found, shares, how)
                 plan, measured = result.plan, validation_loss(result.model, valid) - before
             else:
-                plan = propose(
-                    model, found.attentions, found.units, shares, cuts=cuts, **kinds_of(args)
-                )
+                plan = propose(model, found.attentions, found.units, shares, **how._asdict())
                 measured = None
         except UserError as error:
             print(f"{shares}: not possible ({error.todo or error.problem})")

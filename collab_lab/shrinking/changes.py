@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, NamedTuple
 
 from collab_common import ATTENTION_TYPES, AttentionType
@@ -53,7 +53,6 @@ def convert(
     size: int | None = None,
     *,
     by_type: Mapping[AttentionType, int | str | None] | None = None,
-    cache: float | None = None,
     query_mixing: str | None = None,
     cache_bits: str | int | None = "auto",
     refit: bool = True,
@@ -61,7 +60,9 @@ def convert(
     subset: str = "train",
     sentences: int = 1000,
 ) -> Converted:
-    """Convert a trained model's heads to others with the least predicted loss.
+    """Convert a trained model's heads to others of given sizes, with the least predicted loss.
+
+    :func:`.shrink` chooses sizes and bits for a share of the KV cache.
 
     Args:
         to: ``collab`` (shared keys), ``headsize`` (narrower separate keys), ``grouped-query`` or
@@ -69,14 +70,10 @@ def convert(
         size: of all attentions: key width in all, number of key/value heads, or latent width.
         by_type: sizes by attention type: a number, or one per layer (``"64,32"``); 0 leaves the
             heads as they are.
-        cache: in place of sizes, what is to remain of the bytes of the whole model's KV cache in
-            16-bit numbers (0 to 1), scales and offsets included; sizes are spread at the least
-            price.
         query_mixing: of shared keys: ``own`` (default), ``full`` or ``diagonal``.
         cache_bits: of a number in the KV cache: 8, 4, or None for no rounding; or a text with one
             for each cache (``"4,8"``: decoder layers, then cross-attention; 0 for no rounding).
-            ``auto`` chooses them for each attention where a share of the cache is given, and else
-            leaves them.
+            ``auto`` leaves them.
         refit: whether to fit the new heads' outputs (:mod:`.refit`), where that lowers the loss on
             the calibration sentences.
         statistics: of :func:`prices` of this model, which may have been opened again; default: a
@@ -100,25 +97,20 @@ def convert(
     if kind.one_size:
         given = {f"`by_type[{type_}]`": value for type_, value in named.items()}
         reject_unused("does not go with `to` headsize: give `size`", **given)
-    if (size is not None or bool(named)) + (cache is not None) != 1:
-        raise UserError("give either `cache` or sizes (`size` or `by_type`)")
+    if size is None and not named:
+        raise UserError("give sizes: `size` or `by_type`")
     check_whole(size=size)
-    if not (cache is None or (isinstance(cache, Real) and 0 <= cache <= 1)):
-        raise UserError(f"must be a number from 0 to 1, not {cache!r}", "`cache`")
     check_model(model)
     check(model, kind)
     bits = None if cache_bits == "auto" else chosen_bits(cache_bits, model)
-    sizes = chosen_sizes(size, named, model, kind) if cache is None else {}
-    if cache is None and not (sizes or bits):
+    sizes = chosen_sizes(size, named, model, kind)
+    if not (sizes or bits):
         todo = "every size is 0: give at least one"
         raise UserError("no attention is left to convert", model.path, todo)
     batches = sentences_of(model, subset, sentences)
     found = collect(model, batches) if statistics is None else statistics
     converter = Converter(model, kind, found)
-    if cache is not None:
-        sizes, bits, _ = converter.cheapest_sizes({"cache": cache}, bits)
-    elif bits is None:
-        bits = converter.own_bits
+    bits = converter.own_bits if bits is None else bits
     result, prices_of = converter.convert(sizes, bits)
     rise = measured_rise(result, model, batches, sum(prices_of.values()), fit=refit)
     return Converted(result, sizes, prices_of, bits, rise)

@@ -12,14 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from collab_lab.metrics.cost import UNROUNDED
 from collab_lab.shrinking import head_prices
-from collab_lab.shrinking.attention_price import Point
+from collab_lab.shrinking.attention_price import Point, TrainedAttention
 from collab_lab.shrinking.converter import Converter
+from collab_lab.shrinking.head_parts import costs_of_heads
+from collab_lab.shrinking.kinds import HeadKind
 from collab_lab.shrinking.removal import removal_order
-from collab_lab.shrinking.statistics import Statistics, own_bits
+from collab_lab.shrinking.statistics import Statistics
 from collab_lab.shrinking.unit_statistics import UnitStatistics
 from collab_lab.trained.attentions import Attention
 from collab_lab.trained.feed_forward import FeedForward
@@ -86,8 +88,7 @@ def uncut(site: Site) -> Choice:
     if isinstance(site, FeedForward):
         return _units(site, site.width, 0.0)
     number = site.module.num_heads
-    parameters = attention_parameters(site.module, number, 0)
-    return Choice(number, 0, 0, 0.0, cached(site, number, 0, 0), parameters, number)
+    return Choice(number, 0, 0, 0.0, *costs_of(site, number, 0, 0, None), number)
 
 
 def _units(block: FeedForward, number: int, price: float) -> Choice:
@@ -114,51 +115,46 @@ def attention_choices(
     removals: Removals,
     counts: Sequence[int],
     caches: Sequence[Point],
+    kind: HeadKind | None = None,
 ) -> list[Choice]:
     """Each number of heads with each cache; those that another one beats are left out.
 
     Args:
         counts: numbers of heads that may stay.
         caches: of all heads: sizes, bits and prices; size 0: heads as they are.
+        kind: of heads with a size.
     """
-    every = [
-        Choice(
-            number,
-            size if number else 0,
-            bits if number else 0,
-            removals.prices[len(removals.order) - number] + (price if number else 0.0),
-            cached(attention, number, size, bits),
-            attention_parameters(attention.module, number, size),
-            number,
-        )
-        for number in counts
-        for size, _, _, price, bits in (caches if number else caches[:1])
-    ]
+    module, every = attention.module, list[Choice]()
+    for number in counts:
+        gone = removals.prices[len(removals.order) - number]
+        if not number:
+            every.append(Choice(0, 0, 0, gone, 0, module.embed_dim, 0))
+            continue
+        for size, _, _, price, bits in caches:
+            if size and kind is not None and not kind.fits(module, number, size):
+                continue
+            cache, parameters = costs_of(attention, number, size, bits, kind)
+            every.append(Choice(number, size, bits, gone + price, cache, parameters, number))
     return undominated(every)
 
 
-def sizes_of(module: Any) -> tuple[int, int]:
-    """``h_qk`` and ``h_v``."""
-    maps = module.q_proj.out_features, module.v_proj.out_features
-    return maps[0] // module.num_heads, maps[1] // module.num_heads
+def costs_of(
+    attention: Attention, number: int, size: int, bits: int, kind: HeadKind | None
+) -> tuple[int, int]:
+    """Bits per token in the cache of ``number`` heads, and parameters; size 0: heads as they are.
 
-
-def cached(attention: Attention, number: int, size: int, bits: int) -> int:
-    """Bits per token in the cache of ``number`` heads, with a latent of ``size`` or without."""
-    if attention.type == "encoder" or not number:
-        return 0
-    query_key, value = sizes_of(attention.module)
-    widths = [size] if size else [number * query_key, number * value]
-    return sum(cached_bits(width, bits) if bits else UNROUNDED * width for width in widths)
-
-
-def attention_parameters(module: Any, number: int, size: int) -> int:
-    """Parameters of ``number`` heads, with a latent of ``size`` or without."""
-    query_key, value = sizes_of(module)
-    d, d_y = module.q_proj.in_features, module.k_proj.in_features
-    keys = query_key + value  # numbers of a head
-    maps = size * (d_y + 1) + number * size * keys if size else number * keys * (d_y + 1)
-    return maps + number * (query_key * (d + 1) + value * d) + d if number else d
+    Args:
+        bits: of a number in the cache; 0 if it is not rounded.
+    """
+    module = attention.module
+    if size and kind is not None:
+        widths, parameters = kind.costs(module, number, size)
+    else:
+        widths, parameters = costs_of_heads(module, number)
+    if attention.type == "encoder":
+        return 0, parameters
+    cached = (cached_bits(width, bits) if bits else UNROUNDED * width for width in widths)
+    return sum(cached), parameters
 
 
 def undominated(choices: Sequence[Choice]) -> list[Choice]:
@@ -175,8 +171,21 @@ def undominated(choices: Sequence[Choice]) -> list[Choice]:
     return kept
 
 
-def curve(attention: Attention, converter: Converter | None) -> list[Point]:
-    """Caches of an attention with all its heads; without a converter, as it is, in its own bits."""
-    if converter is None:
-        return [Point(0, 0, 0, 0.0, own_bits(attention.module))]
-    return list(converter.curve(attention))
+def caches_of(
+    attention: Attention,
+    of_heads: TrainedAttention,
+    converter: Converter | None,
+    bits: Sequence[int],
+) -> list[Point]:
+    """Caches of an attention with all its heads: sizes, bits, prices.
+
+    Args:
+        converter: to heads of the sizes that are tried; None: heads as they are.
+        bits: that may be taken, if the attention has a cache.
+    """
+    if attention.type == "encoder":
+        return [Point(0, 0, 0, 0.0)]
+    points = [Point(0, 0, 0, of_heads.rounding_price(None, number), number) for number in bits]
+    if converter is not None:
+        points += [p for p in converter.curve(attention) if p.size and p.bits in bits]
+    return points

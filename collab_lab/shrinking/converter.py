@@ -7,7 +7,6 @@ its language model, if values have size ``d/H`` and all layers of a side have eq
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from types import MappingProxyType
@@ -16,8 +15,7 @@ from typing import Any
 from collab_common import AttentionType
 from collab_common.errors import UserError, reject_unused
 from collab_common.progress import bar
-from collab_lab.metrics.cost import standard_costs, totals
-from collab_lab.shrinking.attention_price import Point, TrainedAttention, cheapest, point
+from collab_lab.shrinking.attention_price import Point, TrainedAttention, point
 from collab_lab.shrinking.kinds import HeadKind
 from collab_lab.shrinking.statistics import Statistics, matched, own_bits
 from collab_lab.trained.attentions import Attention, attentions, check_known
@@ -180,11 +178,6 @@ def chosen_bits(cache_bits: str | int | None, trained: Trained) -> dict[Attentio
     return {a: int(number) for a, number in zip(cached, numbers, strict=True) if int(number)}
 
 
-def spelled(shares: Mapping[str, float]) -> str:
-    """Shares of costs as options spell them: ``cache=0.5 parameters=0.8``."""
-    return " ".join(f"{resource}={share:g}" for resource, share in shares.items())
-
-
 # ---- work ----------------------------------------------------------------------------------------
 
 
@@ -246,55 +239,6 @@ class Converter:
         dropped = {option.name for option in fields(kind.variant.options)} - {*kind.inherited}
         options = options_for(trained, arch_with(trained, kind), shape, dropped)
         return rebuilt(trained, options, state), prices
-
-    def cheapest_sizes(
-        self, shares: Mapping[str, float], bits: Mapping[Attention, int] | None = None
-    ) -> tuple[dict[Attention, int], dict[Attention, int], float]:
-        """Sizes and bits that keep shares of the model's costs at the least price, and this price.
-
-        Encoder self-attention has no KV cache: for a share of the cache alone it is left alone.
-
-        Args:
-            shares: of the model's parameters, or of the standard cache in 16-bit numbers.
-            bits: of the numbers in each KV cache; None chooses them, too, if there is a share of
-                the cache, and else leaves them.
-        """
-        if bits is None and "cache" not in shares:
-            bits = self.own_bits
-        left_alone = "encoder" if shares.keys() == {"cache"} else None
-        narrowed = [attention for attention in self.attentions if attention.type != left_alone]
-        model_costs = totals(self.trained.model, rounded=False)
-        current = [point(a, 0, a.module.state_dict(), 0.0) for a in narrowed]
-        unchanged_costs = {
-            name: model_costs[name] - sum(getattr(p, name) for p in current) for name in shares
-        }
-        curves = {
-            attention: [
-                p for p in self.curve(attention) if bits is None or p.bits == bits.get(attention, 0)
-            ]
-            for attention in bar("sizes", narrowed)
-        }
-        whole_costs = standard_costs(self.trained.model)
-        budgets = {
-            resource: int(share * whole_costs[resource]) - unchanged_costs[resource]
-            for resource, share in shares.items()
-        }
-        points = cheapest(curves, budgets)
-        if points is None:
-            least = {}
-            for resource in shares:
-                smallest = sum(
-                    min(getattr(p, resource) for p in curve) for curve in curves.values()
-                )
-                smallest_share = (smallest + unchanged_costs[resource]) / whole_costs[resource]
-                least[resource] = math.ceil(1000 * smallest_share) / 1000
-            problem = f"{self.kind.heads_name} cannot have {spelled(shares)}"
-            raise UserError(problem, self.trained.path, f"the least is {spelled(least)}")
-        sizes = {attention: p.size for attention, p in points.items() if p.size}
-        chosen = {attention: p.bits for attention, p in points.items() if p.bits}
-        check_sizes(sizes, self.trained, self.kind)
-        shape_options(self.trained, self.kind, sizes, chosen)  # fails where one size is all
-        return sizes, chosen, sum(p.price for p in points.values())
 
     def _curve(self, attention: Attention) -> list[Point]:
         """An attention at all sizes of a grid and all bits, before L-BFGS; size 0: as it is."""

@@ -33,6 +33,12 @@ PricedWeights = tuple[dict[str, Tensor], float]
 GRID = 16
 
 
+def sizes_of(module: Any) -> tuple[int, int]:
+    """``h_qk`` and ``h_v`` of heads with separate projections."""
+    maps = module.q_proj.out_features, module.v_proj.out_features
+    return maps[0] // module.num_heads, maps[1] // module.num_heads
+
+
 class HeadKind(ABC):
     """What trained heads are converted to: a kind of heads."""
 
@@ -78,6 +84,18 @@ class HeadKind(ABC):
         sizes = {max(1, exact * step // GRID) for step in range(1, GRID + 1)}
         return sorted(size for size in sizes if self.out_of_range(module, size) is None)
 
+    def fits(self, module: Any, heads: int, size: int) -> bool:
+        """Whether some ``heads`` of an attention can have this size, and are smaller for it."""
+        return True
+
+    def costs(self, module: Any, heads: int, size: int) -> tuple[list[int], int]:
+        """Of an attention of this kind with these ``heads`` of those of ``module``.
+
+        Returns:
+            The lengths of the vectors that are cached of a token, and the number of parameters.
+        """
+        raise NotImplementedError  # of kinds whose size no plan chooses
+
     @abstractmethod
     def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> PricedWeights:
         """The new attention in place of ``trained.module``.
@@ -106,6 +124,14 @@ class Collaborative(HeadKind):
 
     def unchanged_size(self, module: Any) -> int:
         return 0
+
+    def fits(self, module: Any, heads: int, size: int) -> bool:
+        return size < heads * sizes_of(module)[0]
+
+    def costs(self, module: Any, heads: int, size: int) -> tuple[list[int], int]:
+        (_, value), d, d_y = sizes_of(module), module.embed_dim, module.kdim
+        maps = size * (d_y + 1) + heads * (size * (d + 1) + value * (d_y + 1 + d))
+        return [size, heads * value], maps + d
 
     def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> PricedWeights:
         weights, price = shared_keys(trained, size, self.query_mixing, steps)
@@ -161,6 +187,14 @@ class GroupedQuery(HeadKind):
         listed = ", ".join(map(str, good))
         return None if size in good else f"give one that divides its {heads} heads: {listed}"
 
+    def fits(self, module: Any, heads: int, size: int) -> bool:
+        return heads % size == 0 and size < heads
+
+    def costs(self, module: Any, heads: int, size: int) -> tuple[list[int], int]:
+        (key, value), d, d_y = sizes_of(module), module.embed_dim, module.kdim
+        maps = heads * (key * (d + 1) + value * d) + size * (key + value) * (d_y + 1)
+        return [size * key, size * value], maps + d
+
     def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> PricedWeights:
         maps, statistics = trained.maps, trained.statistics
         queries, keys = grouped(WeightedMaps.keys(maps, statistics), maps.queries, size, steps)
@@ -192,6 +226,11 @@ class Latent(HeadKind):
 
     def unchanged_size(self, module: Any) -> int:
         return 0
+
+    def costs(self, module: Any, heads: int, size: int) -> tuple[list[int], int]:
+        (key, value), d, d_y = sizes_of(module), module.embed_dim, module.kdim
+        maps = size * (d_y + 1) + heads * (size * (key + value) + key * (d + 1) + value * d)
+        return [size], maps + d
 
     def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> PricedWeights:
         maps = trained.maps

@@ -20,29 +20,30 @@ from torch import nn
 from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
 from collab_lab.metrics.cost import standard_costs, totals
-from collab_lab.shrinking.attention_price import Point, cheapest
+from collab_lab.shrinking.attention_price import TrainedAttention, cheapest
 from collab_lab.shrinking.choices import (
     MULTIPLE,
     Choice,
     Removals,
     Site,
     attention_choices,
-    curve,
+    caches_of,
     removals_of,
     uncut,
     unit_choices,
 )
-from collab_lab.shrinking.converter import Converter, joined, spelled
+from collab_lab.shrinking.converter import Converter, joined
 from collab_lab.shrinking.head_choices import all_heads
-from collab_lab.shrinking.kinds import Latent, Narrower
+from collab_lab.shrinking.kinds import Collaborative, GroupedQuery, HeadKind, Latent
 from collab_lab.shrinking.rise import measured_rise
-from collab_lab.shrinking.statistics import Statistics
+from collab_lab.shrinking.statistics import Statistics, matched, own_bits
 from collab_lab.shrinking.surgery import RetainedUnits, check_heads, pruned
 from collab_lab.shrinking.unit_statistics import UnitStatistics
 from collab_lab.trained.attentions import Attention, Retained, attentions
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import FeedForward, feed_forwards
 from collab_lab.trained.rebuilt import rebuilt, weights_of
+from fairseq_collab.attention.rounding import BITS
 from fairseq_collab.models.layers import is_copy
 
 #: What a budget can be of.
@@ -51,8 +52,17 @@ RESOURCES = ("cache", "parameters", "heads")
 CUTS = ("heads", "units", "cache")
 #: The engine that a model is for, and the multiples of its feed-forward widths.
 ENGINES = {"fairseq": MULTIPLE, "ct2": 64}
-#: Kinds of heads for a smaller cache: latents of any width, or heads as they are; both in any bits.
-KINDS = {"latent": Latent, "headsize": Narrower}
+#: Bits of a number in a smaller cache; 0: no rounding.
+ANY_BITS = (0, *BITS)
+#: Kinds of heads for a smaller cache, whose sizes a plan chooses; headsize: heads as they are.
+KINDS: dict[str, HeadKind | None] = {
+    "latent": Latent(),
+    "headsize": None,
+    "grouped-query": GroupedQuery(),
+    "collab": Collaborative(),
+}
+#: Those that are tried unless others are given: of CTranslate2, what it keeps.
+USUAL_KINDS = {"fairseq": ("latent", "headsize"), "ct2": ("grouped-query",)}
 
 
 def whole_costs(trained: Trained) -> dict[str, int]:
@@ -84,10 +94,11 @@ class Plan:
     """What stays of a trained model.
 
     Attributes:
-        kind: of heads: ``latent``, or ``headsize`` (as they are).
+        kind: of heads: ``headsize`` (as they are), or another one of :data:`KINDS`.
         retained: heads that stay, by attention type and layer.
         units: feed-forward units that stay, of the blocks that lose some.
-        sizes: latent widths, of the attentions whose width changes.
+        sizes: of the attentions that get heads of this kind: latent widths, key/value heads, key
+            widths.
         bits: of a number in the KV cache, where it is rounded.
         prices: predicted loss in bits per target token: of heads, units and caches.
     """
@@ -107,7 +118,8 @@ class Plan:
     def __repr__(self) -> str:
         heads = sum(len(layer) for layers in self.retained.values() for layer in layers)
         cut = [f"{heads} heads", *(f"{b}: {len(u)} units" for b, u in self.units.items())]
-        cut += [f"{a}: latent {size}" for a, size in self.sizes.items()]
+        if (kind := KINDS[self.kind]) is not None:
+            cut += [f"{a}: {kind.size_name} {size}" for a, size in self.sizes.items()]
         few = f"{', '.join(cut[:4])}{', ...' * (len(cut) > 4)}"
         return f"plan, price: {self.price:.4f} bits per target token\n{few}"
 
@@ -135,14 +147,15 @@ class Plan:
         places = {attention: attention for attention in attentions(smaller.model)}
         sizes = {places[a]: size for a, size in self.sizes.items()}
         bits = {places[a]: number for a, number in self.bits.items()}
-        if self.kind == "headsize":
+        kind = KINDS[self.kind]
+        if kind is None:
             return with_bits(smaller, bits), self
         left = {
             places[a]: of_it.of_heads(self.retained[a.type][a.layer])
             for a, of_it in statistics.items()
             if self.retained[a.type][a.layer]
         }
-        model, prices = Converter(smaller, KINDS[self.kind](), left).convert(sizes, bits)
+        model, prices = Converter(smaller, kind, left).convert(sizes, bits)
         return model, replace(self, prices={**self.prices, "cache": sum(prices.values())})
 
     def apply(
@@ -182,7 +195,8 @@ def propose(
     shares: Mapping[str, float],
     *,
     cuts: Iterable[str] = CUTS,
-    kinds: Iterable[str] = tuple(KINDS),
+    kinds: Iterable[str] | None = None,
+    bits: Sequence[int] = ANY_BITS,
     engine: str = "fairseq",
 ) -> Plan:
     """The plan of least price that leaves at most these shares of the model's costs.
@@ -190,7 +204,8 @@ def propose(
     Args:
         shares: of cache, parameters, heads: see :func:`whole_costs`.
         cuts: what may be cut: heads, units, cache.
-        kinds: of heads, for a smaller cache.
+        kinds: of heads, for a smaller cache; default: :data:`USUAL_KINDS`.
+        bits: that a number of a smaller cache may have; 0: no rounding.
         engine: of :data:`ENGINES`; CTranslate2 keeps no latents and no rounding, and one number of
             heads for the encoder, another for the decoder.
 
@@ -198,9 +213,11 @@ def propose(
         UserError: no plan is within the budgets.
     """
     candidates, reasons = list[Plan](), list[str]()
+    kinds = USUAL_KINDS[engine] if kinds is None else kinds
+    bits = (0,) if engine == "ct2" else bits
     for kind in kinds if "cache" in cuts else ("headsize",):
         try:
-            found = Programme(trained, statistics, units, kind, tuple(cuts), ENGINES[engine])
+            found = Programme(trained, statistics, units, kind, tuple(cuts), ENGINES[engine], bits)
             candidates.append(found.solve_even(shares) if engine == "ct2" else found.solve(shares))
         except UserError as error:
             reasons.append(f"{kind}: {'; '.join(filter(None, (error.problem, error.todo)))}")
@@ -220,8 +237,10 @@ class Programme:
         kind: str,
         cuts: Sequence[str] = CUTS,
         multiple: int = MULTIPLE,
+        bits: Sequence[int] = ANY_BITS,
     ):
         self.trained, self.kind = trained, kind
+        statistics = matched(statistics, trained)
         if {"heads", "units"} & {*cuts}:
             check_heads(self.trained)
         self.whole = whole_costs(self.trained)
@@ -231,28 +250,23 @@ class Programme:
         self.removals: dict[Site, Removals] = {
             a: removals_of(a, of_it) for a, of_it in statistics.items()
         }
-        converter = None
-        if "cache" in cuts:
-            converter = Converter(self.trained, KINDS[kind](), statistics)
+        of_size, converter = KINDS[kind], None
+        if "cache" in cuts and of_size is not None:
+            converter = Converter(self.trained, of_size, statistics)
         self.choices: dict[Site, list[Choice]] = {}
         for a in own:
             heads = a.module.num_heads
             # Cross-attention without heads would leave a layer without the source.
             least = 1 if a.type == "cross" else 0
             counts = range(heads, least - 1, -1) if "heads" in cuts else [heads]
-            cached = converter if a.type != "encoder" else None
-            of_site = attention_choices(a, self.removals[a], counts, self._caches(a, cached))
-            self.choices[a] = of_site
+            of_heads = TrainedAttention(a.module, statistics[a])
+            allowed = bits if "cache" in cuts else (own_bits(a.module),)
+            caches = caches_of(a, of_heads, converter, allowed)
+            self.choices[a] = attention_choices(a, self.removals[a], counts, caches, of_size)
         if "units" in cuts:
             for block in feed_forwards(self.trained.model):
                 self.removals[block] = removals_of(block, units[block])
                 self.choices[block] = unit_choices(block, self.removals[block], multiple)
-
-    def _caches(self, a: Attention, converter: Converter | None) -> list[Point]:
-        points = curve(a, converter)
-        if self.kind == "headsize":  # one size, that of the heads
-            return [point._replace(size=0) for point in points]
-        return points
 
     def solve_even(self, shares: Mapping[str, float]) -> Plan:
         """The cheapest plan with one number of heads in the encoder, and one in the decoder."""
@@ -285,7 +299,7 @@ class Programme:
         if unknown := sorted({*shares} - {*RESOURCES}):
             raise UserError(f"{unknown[0]!r} is none of {', '.join(RESOURCES)}")
         budgets = {
-            name: int(share * self.whole[name]) - self._fixed(name)
+            name: int(share * self.whole[name] + 1e-6) - self._fixed(name)
             for name, share in shares.items()
         }
         chosen = cheapest(self.choices, budgets)
@@ -322,6 +336,11 @@ class Programme:
             if choice.bits:
                 bits[site] = choice.bits
         return Plan(self.kind, retained, units, sizes, bits, prices)
+
+
+def spelled(shares: Mapping[str, float]) -> str:
+    """Shares of costs: ``cache=0.5 parameters=0.8``."""
+    return " ".join(f"{resource}={share:g}" for resource, share in shares.items())
 
 
 def _is_encoder(site: Site) -> bool:

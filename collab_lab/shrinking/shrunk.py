@@ -11,10 +11,12 @@ from collab_common.progress import bar
 from collab_lab.metrics.loss import mean_bits
 from collab_lab.shrinking.head_choices import all_heads, without_gates
 from collab_lab.shrinking.plan import (
+    ANY_BITS,
     CUTS,
     ENGINES,
     KINDS,
     RESOURCES,
+    USUAL_KINDS,
     Plan,
     costs,
     propose,
@@ -27,6 +29,7 @@ from collab_lab.trained.arguments import check_model, sentences_of
 from collab_lab.trained.attentions import Attention
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import FeedForward
+from fairseq_collab.attention.rounding import BITS
 from fairseq_collab.models.base import HeadModel
 from fairseq_collab.models.variants import GATED, HEAD_GROUPS
 
@@ -55,6 +58,11 @@ class Shrunk(NamedTuple):
     plan: Plan
     rise: float
     shares: dict[str, float]
+
+    @property
+    def price(self) -> float:
+        """The predicted loss in bits per target token."""
+        return self.plan.price
 
     def __repr__(self) -> str:
         shares = ", ".join(f"{name} {share:.1%}" for name, share in self.shares.items())
@@ -102,6 +110,7 @@ def shrink(
     lose: float | None = None,
     only: Sequence[str] | None = None,
     kinds: Sequence[str] | None = None,
+    cache_bits: str | int | None = None,
     engine: str = "fairseq",
     subset: str | None = None,
     sentences: int | None = None,
@@ -121,10 +130,12 @@ def shrink(
             ``cache`` if ``only`` that is cut.
         only: what may be cut: heads, units, cache; default: heads and units for ``parameters`` and
             ``lose``, heads for ``heads``, the cache for ``cache``.
-        kinds: of heads for a smaller cache: latent, headsize (as they are, rounded); default: the
-            cheaper one.
+        kinds: of heads for a smaller cache, of which the cheapest is taken: latent, headsize (as
+            they are, rounded), grouped-query, collab (a shared key); default: the first two, for
+            CTranslate2 grouped-query.
+        cache_bits: of a number in a smaller cache: 8, 4, or none; default: the cheapest ones.
         engine: that the model is for: fairseq, or ct2 for CTranslate2, where equally many heads
-            stay on each side, and the cache is cut by heads alone.
+            stay on each side, widths are multiples of 64, and no cache is rounded.
         subset, sentences: set, and number of sentences, for prices and the refit; default: 1,000
             of the training set.
         calibration: of :func:`source_of` this model, in place of a pass.
@@ -138,23 +149,27 @@ def shrink(
     cuts = chosen_cuts(shares, lose, only)
     if engine not in ENGINES:
         raise UserError(f"{engine!r} is none of {', '.join(ENGINES)}", "`engine`")
-    if engine == "ct2":
-        cuts = ct2_cuts(cuts, only)
     if "cache" not in cuts:
-        reject_unused("is of a smaller cache, which is not cut here", kinds=kinds)
+        reason = "is of a smaller cache, which is not cut here"
+        reject_unused(reason, kinds=kinds, cache_bits=cache_bits)
+    if engine == "ct2":
+        reject_unused("CTranslate2 rounds no cache: leave it out", cache_bits=cache_bits)
     if calibration is not None:
         reject_unused("goes without `calibration`", subset=subset, sentences=sentences)
-    kinds = tuple(KINDS) if kinds is None else kinds
+    kinds = USUAL_KINDS[engine] if kinds is None else kinds
     check(shares, lose, kinds, cuts)
+    if engine == "ct2" and "cache" in cuts and (other := sorted({*kinds} - {*USUAL_KINDS["ct2"]})):
+        raise UserError(f"CTranslate2 expands {other[0]} heads: give grouped-query", "`kinds`")
+    how = How(cuts, tuple(kinds), bits_of(cache_bits), engine)
     model = source_of(model)
     # A missing set fails at once.
     valid = None if lose is None else sentences_of(model, "valid", None)
     sentences = 1000 if sentences is None else sentences
     found = calibration or Calibration.of(model, subset or "train", sentences)
     if valid is None:
-        return made(model, found, shares, cuts, kinds, engine)
+        return made(model, found, shares, how)
     resource = "cache" if cuts == ("cache",) else "parameters"
-    return least(model, found, shares, resource, (cuts, kinds, engine), lose or 0.0, valid)
+    return least(model, found, shares, resource, how, lose or 0.0, valid)
 
 
 def source_of(model: Trained) -> Trained:
@@ -178,13 +193,14 @@ def chosen_cuts(
     return tuple(cut for cut in CUTS if cut in asked)
 
 
-def ct2_cuts(cuts: Sequence[str], only: Sequence[str] | None) -> tuple[str, ...]:
-    """What may be cut for CTranslate2: heads in place of the cache; UserError if only that is."""
-    if only is not None and "cache" in only:
-        problem = "CTranslate2 expands latents, and rounds no cache: cut heads"
-        raise UserError(problem, "`only`", "leave `cache` out of it, or convert to grouped query")
-    asked = {"heads" if cut == "cache" else cut for cut in cuts}
-    return tuple(cut for cut in CUTS if cut in asked)
+def bits_of(cache_bits: str | int | None) -> tuple[int, ...]:
+    """Bits that a number of a smaller cache may have; 0: no rounding."""
+    if cache_bits in (None, "auto"):
+        return ANY_BITS
+    allowed = {"none": 0, **{str(bits): bits for bits in BITS}}
+    if str(cache_bits) not in allowed:
+        raise UserError(f"{cache_bits!r} is none of auto, {', '.join(allowed)}", "`cache_bits`")
+    return (allowed[str(cache_bits)],)
 
 
 def check(
@@ -207,17 +223,18 @@ def check(
             raise UserError(problem, f"`{name}`")
 
 
-def made(
-    model: Trained,
-    found: Calibration,
-    shares: Mapping[str, float],
-    cuts: Sequence[str],
-    kinds: Sequence[str] = tuple(KINDS),
-    engine: str = "fairseq",
-) -> Shrunk:
+class How(NamedTuple):
+    """What a plan may choose: see :func:`.plan.propose`."""
+
+    cuts: tuple[str, ...]
+    kinds: tuple[str, ...]
+    bits: tuple[int, ...] = ANY_BITS
+    engine: str = "fairseq"
+
+
+def made(model: Trained, found: Calibration, shares: Mapping[str, float], how: How) -> Shrunk:
     """The cheapest plan, applied."""
-    choices: dict[str, Any] = {"cuts": cuts, "kinds": kinds, "engine": engine}
-    plan = propose(model, found.attentions, found.units, shares, **choices)
+    plan = propose(model, found.attentions, found.units, shares, **how._asdict())
     smaller, plan, rise = plan.apply(model, found.attentions, found.batches, found.bits)
     whole, now = whole_costs(model), costs(smaller)
     return Shrunk(smaller, plan, rise, {name: now[name] / whole[name] for name in whole})
@@ -228,7 +245,7 @@ def least(
     found: Calibration,
     shares: Mapping[str, float],
     resource: str,
-    choices: tuple[Sequence[str], Sequence[str], str],
+    how: How,
     lose: float,
     valid: Sequence[Mapping[str, Any]],
 ) -> Shrunk:
@@ -241,7 +258,7 @@ def least(
     for _ in bar("models", list(range(MEASURED))):
         share = (low + high) / 2
         try:
-            result = made(model, found, {**shares, resource: share}, *choices)
+            result = made(model, found, {**shares, resource: share}, how)
         except UserError as error:  # no plan is so small
             impossible.append(error)
             low = share

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +53,7 @@ def test_layers_without_heads(stock: Path, data: Path, tmp_path: Path) -> None:
     """They have no price; the sentences are those that were read; cross-attention has to stay."""
     out = tmp_path / "some.pt"
     prune = ("fairseq-collab", "prune", stock, data, "--out", out)
-    every = ("--remove-share=1", "--sentences=9", "--types")
+    every = ("--remove=4", "--sentences=9", "--types")
     assert "no head of cross-attention is left" in refuse(*prune, *every, "cross")
     succeed(*prune, *every, "encoder")
     prices = ("fairseq-collab", "prices", out, data, "--sentences=100000", "--cpu")
@@ -117,16 +116,20 @@ def test_a_share_is_spread_and_checked(
     stock: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The cache of the encoder is none; the reported loss is that of the written model."""
-    out = tmp_path / "latent.pt"
-    run_ = partial(run, capsys, stock, "--to=latent", "--sentences=50", "--check", "--out")
-    (_, *rows, total), report = run_(tmp_path / "numbers.pt", "--cache=0.125", "--cache-bits=none")
+    out, read = tmp_path / "latent.pt", ["--kinds=latent", "--sentences=50", "--cpu", "--check"]
+
+    def shrunk(path: Path, *words: str) -> tuple[list[list[str]], str]:
+        assert main(["shrink", str(stock), *read, *words, "--out", str(path)]) == 0
+        report = capsys.readouterr().out
+        rows = [line.split() for line in report.splitlines()]
+        return [row for row in rows if row[0] in ATTENTION_TYPES], report
+
+    rows, report = shrunk(tmp_path / "numbers.pt", "--cache=0.125", "--cache-bits=none")
     assert [row[0] for row in rows] == ["decoder", "cross"]
-    assert sum(int(row[2]) for row in rows) <= 0.125 * 4 * 32
-    assert "cache-bits" not in report
-    assert {len(row) for row in rows} == {4}  # no bits
-    (_, *rows, rounded), report = run_(out, "--cache=0.125")
-    assert 0 <= float(rounded[-1]) <= float(total[-1])
-    for type_, _, width, bits, _ in rows:
+    assert sum(int(row[-1]) for row in rows) <= 0.125 * 4 * 32
+    assert "--cache-bits" not in report
+    rows, report = shrunk(out, "--cache=0.125")
+    for type_, *_, width, bits in rows:
         assert bits in ("8", "4")
         assert f"--cache-bits-in-{type_} {bits}" in report
         assert f"--latent-dim-in-{type_} {width}" in report
@@ -137,14 +140,14 @@ def test_a_share_is_spread_and_checked(
     assert float(said[1]) == pytest.approx(loss, abs=1e-4)
     assert float(said[2])
     assert totals(trained.model)["cache"] <= 0.125 * 16 * 4 * 32
-    words = ["--to=latent", "--cache=0.01", "--sentences=50", "--out=a.pt"]
-    assert main(["reparametrize", str(stock), *words]) == 1
+    words = ["--kinds=latent", "--cache=0.01", "--sentences=50", "--out=a.pt"]
+    assert main(["shrink", str(stock), *words]) == 1
     assert "the least is" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("bits", ["5", "16", "8,8,8", "auto,8", "4,", ""])
 def test_bits_that_are_none(bits: str, stock: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--to=latent", "--cache=0.5", f"--cache-bits={bits}", "--out=a.pt"]
+    words = ["--to=latent", "--latent-dim=8", f"--cache-bits={bits}", "--out=a.pt"]
     assert main(["reparametrize", str(stock), *words]) == 1
     assert "cache-bits" in capsys.readouterr().err
 

@@ -16,6 +16,7 @@ from collab_lab.shrinking.attention_price import TrainedAttention
 from collab_lab.shrinking.converter import Converter, chosen_sizes
 from collab_lab.shrinking.kinds import Latent
 from collab_lab.shrinking.low_rank import MIXED, separate
+from collab_lab.shrinking.plan import propose
 from collab_lab.shrinking.shared_projection import (
     WeightedMaps,
     best_shared_key,
@@ -82,12 +83,13 @@ def test_full_size_is_exact(options: list[str], models: list) -> None:
 def test_latents_leave_other_attentions_alone(arch: str, given: dict[str, Any]) -> None:
     """With the heads that these have, of any size: by a share of the cache, and by size 0."""
     found = trained(arch, None, **given)
-    work = Converter(found, Latent(), collect(found, [batch(found)]))
-    sizes, bits, _ = work.cheapest_sizes({"cache": 0.25}, {})
+    statistics = collect(found, [batch(found)])
+    work, choice = Converter(found, Latent(), statistics), {"cuts": ["cache"], "kinds": ["latent"]}
+    sizes = propose(found, statistics, {}, {"cache": 0.25}, bits=(0,), **choice).sizes
     chosen = {"encoder": 0, "decoder": "0,4", "cross": 4}
     for narrowed in (sizes, chosen_sizes(None, chosen, found, Latent())):
         assert "encoder" not in {place.type for place in narrowed}
-        result, prices = work.convert(narrowed, bits)
+        result, prices = work.convert(narrowed)
         assert {*prices} == {*narrowed}
         for old, new in zip(attentions(found.model), attentions(result.model), strict=True):
             if old in narrowed:

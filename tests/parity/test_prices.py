@@ -23,7 +23,8 @@ from collab_lab.shrinking import shared_projection
 from collab_lab.shrinking.attention_price import Point, TrainedAttention, cheapest
 from collab_lab.shrinking.converter import Converter
 from collab_lab.shrinking.head_prices import head_noises, head_prices, removal_order
-from collab_lab.shrinking.kinds import Latent
+from collab_lab.shrinking.kinds import HEAD_KINDS, Latent
+from collab_lab.shrinking.plan import ANY_BITS, propose
 from collab_lab.shrinking.statistics import Statistics, Sums, collect, matched
 from collab_lab.trained.attentions import Attention, HeadMaps, attentions, projections
 from fairseq_collab.attention import SeparateAttention
@@ -403,31 +404,29 @@ def test_the_cheapest_sizes(seed: int, scale: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "shares"),
-    [
-        ("--to=grouped-query", (0.5,)),
-        pytest.param("--to=latent", (0.25,), marks=pytest.mark.slow),
-    ],
+    ("kind", "shares"),
+    [("grouped-query", (0.5,)), pytest.param("latent", (0.25,), marks=pytest.mark.slow)],
 )
-def test_spread_is_never_dearer_than_even(option: str, shares: tuple[float, ...]) -> None:
+def test_a_plan_is_never_dearer_than_even_sizes(kind: str, shares: tuple[float, ...]) -> None:
     found = trained("transformer")
-    work = Converter(found, target_of(option), collect(found, [batch(found)]))
+    statistics = collect(found, [batch(found)])
+    work = Converter(found, HEAD_KINDS[kind](), statistics)
     narrowed = [*found.attentions["decoder"], *found.attentions["cross"]]
-    for share, bits in itertools.product(shares, (0, 8, 4, None)):
-        given = None if bits is None else dict.fromkeys(narrowed, bits)
-        sizes, chosen, price = work.cheapest_sizes({"cache": share}, given)
-        assert {one.type for one in (*sizes, *chosen)} <= {"decoder", "cross"}
+    for share, bits in itertools.product(shares, ((0,), (8,), (4,), ANY_BITS)):
+        choice = {"cuts": ["cache"], "kinds": [kind], "bits": bits}
+        plan = propose(found, statistics, {}, {"cache": share}, **choice)
+        assert {one.type for one in (*plan.sizes, *plan.bits)} <= {"decoder", "cross"}
         budget = share * 32 * 16
         even = {
             one: max(
-                (p for p in work.curve(one) if p.cache <= budget and p.bits in (bits, bits or 0)),
+                (p for p in work.curve(one) if p.cache <= budget and p.bits in bits),
                 key=lambda point: point.cache,
             )
             for one in narrowed
         }
-        result, _ = work.convert(sizes, chosen)
+        result, _ = work.convert(plan.sizes, plan.bits)
         assert totals(result.model)["cache"] <= budget * len(narrowed)
-        assert price <= sum(p.price for p in even.values()) + 1e-12
+        assert plan.price <= sum(p.price for p in even.values()) + 1e-12
 
 
 # ---- prices of heads -----------------------------------------------------------------------------

@@ -306,7 +306,7 @@ def test_a_rise_far_above_its_price_has_causes(capfd: Capture) -> None:
 def test_the_command_prints_the_measured_rise(tmp_path: Path, capsys: Capture) -> None:
     """README's, on the model that it once ruined: next to the price, and of what is written."""
     model, out = toy_massive.massive("post"), tmp_path / "small.pt"
-    words = ["prune", toy_massive.FOLDER / "post.pt", toy_checkpoints.COPY, "--remove-share=0.33"]
+    words = ["prune", toy_massive.FOLDER / "post.pt", toy_checkpoints.COPY, "--remove=8"]
     assert main([*map(str, words), "--same-on-each-side", f"--out={out}", "--cpu"]) == 0
     printed = re.search(r"^price: ([\d.]+).*\nmeasured: \+([\d.]+)", capsys.readouterr().out, re.M)
     price, rise = map(float, printed.groups())

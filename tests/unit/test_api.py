@@ -50,7 +50,7 @@ def test_a_model_is_priced_converted_pruned_and_saved(tmp_path: Path) -> None:
     for attention in attentions(model.model):
         assert all(price > 0 for price in found.heads(attention))
         assert {*found.sizes(attention)} == {"latent", "own", "grouped-query"}
-    latent = convert(model, "latent", cache=0.25, statistics=found.statistics)
+    latent = convert(model, "latent", 8, statistics=found.statistics)
     pruned = prune(model, 2, statistics=found.statistics)
     assert latent.price > 0 < pruned.price
     for name, smaller in (("latent", latent.model), ("pruned", pruned.model)):
@@ -116,7 +116,7 @@ def test_without_a_use_there_is_neither_torch_nor_fairseq() -> None:
     "command",
     [
         "prices C D --check --out O",
-        "prune C D --check --remove-share=0.2 --out O.pt",
+        "prune C D --check --remove=2 --out O.pt",
         "reparametrize C D --check --key-dim=8 --out O.pt",
         "shrink C D --check --cache=0.5 --out O.pt",
         "shrink C D --lose=0.5 --out O.pt",
@@ -174,13 +174,9 @@ def statistics(model: Trained) -> Any:
 #: By function: arguments of which one has no effect, or that leave nothing.
 CASES: dict[str, list[dict[str, Any]]] = {
     "convert": [
-        {"size": 8, "cache": 0.5},
         {"size": 8, "by_type": BY_TYPE},
         {"by_type": dict.fromkeys(ATTENTION_TYPES, 0)},
-        {"by_type": BY_TYPE, "cache": 0.5},
         {"size": 8, "by_type": {"croos": 4}},
-        {"cache": 1.5},
-        {"cache": float("nan")},
         {},
         {"to": "none", "size": 8},
         *({"to": to, "size": 8, "query_mixing": "own"} for to in ("headsize", "latent")),
@@ -192,7 +188,6 @@ CASES: dict[str, list[dict[str, Any]]] = {
         {"by_type": {"decoder": [64, 32]}},
         {"by_type": "cross"},
         {"to": ["latent"], "size": 8},
-        {"cache": "0.5"},
         {"size": 8, "cache_bits": [8]},
         {"size": 8, "subset": "test7"},
         {"size": 8, "sentences": 9.5},
@@ -246,6 +241,7 @@ CASES: dict[str, list[dict[str, Any]]] = {
         {"cache": "0.5"}, {"cache": True}, {"parameters": -0.1}, {"heads": 2}, {"lose": "0.1"},
         {"cache": 0.5, "only": ["chache"]}, {"cache": 0.5, "subset": "test7"},
         {"cache": 0.5, "sentences": 0}, {"cache": 0.5, "sentences": "9"},
+        {"cache": float("nan")}, {"cache": 0.5, "cache_bits": 5}, {"heads": 0.5, "cache_bits": 8},
     ],
 }  # fmt: skip
 CALLS = [(name, arguments) for name, cases in CASES.items() for arguments in cases]
@@ -305,15 +301,15 @@ def test_statistics_are_stored_with_prices(
     monkeypatch.setattr(shrunk, "collect_all", None)
     capsys.readouterr()
     for words in (
-        "prune C --remove-share=0.3",
-        "reparametrize C --to=latent --cache=0.2",
+        "prune C --remove=3",
+        "reparametrize C --to=latent --latent-dim=4",
         "shrink C --parameters=0.9",
     ):
         name, _, *more = words.split()
         out = ["--prices", str(folder), "--out", str(tmp_path / f"{name}.pt")]
         assert main([name, str(checkpoint), *options, *more, *out]) == 0, words
     capsys.readouterr()
-    words = ["--random=1", "--remove-share=0.3", "--prices", str(folder), "--out=o.pt"]
+    words = ["--random=1", "--remove=3", "--prices", str(folder), "--out=o.pt"]
     assert main(["prune", str(checkpoint), *options, *words]) == 1
     assert "--prices" in capsys.readouterr().err
     others = [open_model(checkpoint, toy_checkpoints.COPY) for _ in range(2)]
@@ -332,7 +328,7 @@ def test_statistics_are_stored_with_prices(
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        ("reparametrize --key-dim=8 --cache=0.5", ("--cache", "--key-dim", "--key-dim-in-TYPE")),
+        ("reparametrize --to=latent", ("--latent-dim", "--latent-dim-in-TYPE")),
         (
             "reparametrize --to=latent --latent-dim=8 --latent-dim-in-cross=4,x",
             ("--latent-dim-in-cross",),
@@ -340,7 +336,7 @@ def test_statistics_are_stored_with_prices(
         ("reparametrize --to=headsize --key-dim=8 --query-mixing=own", ("--query-mixing", "--to")),
         ("reparametrize --to=headsize --key-dim-in-cross=8", ("--key-dim-in-cross", "--key-dim")),
         ("prune --keep=1 --same-on-each-side", ("--keep", "--same-on-each-side")),
-        ("prune --remove-share=0.1 --subset=test7", ("--subset", "test7")),
+        ("prune --remove=1 --subset=test7", ("--subset", "test7")),
     ],
 )
 def test_commands_name_options(

@@ -76,4 +76,4 @@ def test_other_models_are_refused() -> None:
     derived.__class__ = type("Changed", (type(derived),), {})
     for model in (shared, derived, toy.model("lstm", criterion="", **sizes)):
         with refusing(type(model).__name__):
-            converter.target_arch(Trained(HERE, {}, model, None), TARGET)
+            converter.arch_with(Trained(HERE, {}, model, None), TARGET)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ from torch import Tensor
 from collab_lab import open_model, validation_loss
 from collab_lab.cli.main import main
 from collab_lab.shrinking import removal
-from collab_lab.shrinking.choices import Choice, attention_parameters, uncut, undominated
+from collab_lab.shrinking.choices import Choice, costs_of, uncut, undominated
+from collab_lab.shrinking.kinds import Latent
 from collab_lab.shrinking.plan import costs, propose, whole_costs
 from collab_lab.shrinking.shrunk import Calibration, Shrunk, shrink
 from collab_lab.trained.attentions import attentions
@@ -118,15 +120,15 @@ def test_plans_meet_their_targets(
 def test_a_model_for_ctranslate2(
     model: Trained, found: Calibration, shares: dict[str, float]
 ) -> None:
-    """Equally many heads on each side, no latents, no rounding; the free choice costs less."""
+    """Equally many heads on each side, grouped queries, no rounding; the free choice costs less."""
     result = shrink(model, **shares, engine="ct2", calibration=found)
     heads = result.model.heads
     assert len({*heads["encoder"]}) == 1 == len({*heads["decoder"], *heads["cross"]})
-    assert not result.plan.sizes
+    assert bool(result.plan.sizes) == ("cache" in shares)
     assert not result.plan.bits
     assert all(result.shares[name] <= share for name, share in shares.items())
-    only = ["heads", "units"] if "parameters" in shares else ["heads"]
-    assert shrink(model, **shares, only=only, calibration=found).plan.price <= result.plan.price
+    free = {"kinds": ["grouped-query"]} if "cache" in shares else {}
+    assert shrink(model, **shares, **free, calibration=found).plan.price <= result.plan.price
 
 
 def test_a_shrunk_model_is_saved_and_shrunk_again(
@@ -194,7 +196,10 @@ def test_the_smallest_model_that_loses_little(model: Trained, found: Calibration
         ({"cache": 0.5, "sentences": 9}, "sentences"),  # next to a calibration
         ({"lose": 5.0, "cache": 0.001}, "the least is"),
         ({"lose": True}, "lose"),
-        ({"cache": 0.5, "engine": "ct2", "only": ["cache"]}, "grouped query"),
+        ({"cache": 0.5, "engine": "ct2", "kinds": ["latent"]}, "grouped-query"),
+        ({"cache": 0.5, "engine": "ct2", "cache_bits": 8}, "cache_bits"),
+        ({"cache": 0.5, "cache_bits": 5}, "cache_bits"),
+        ({"heads": 0.5, "cache_bits": 8}, "cache_bits"),
         ({"heads": 0.0}, "the least is"),
         ({"lose": 0.1, "parameters": 0.5}, "leave `parameters` out"),
     ],
@@ -212,6 +217,64 @@ def test_parameters_of_latents(model: Trained, found: Calibration) -> None:
     for attention in attentions(result.model.model):
         source = next(a for a in attentions(model.model) if a == attention)
         size = getattr(attention.module, "latent_dim", 0)
-        expected = attention_parameters(source.module, attention.module.num_heads, size)
+        _, expected = costs_of(source, attention.module.num_heads, size, 0, Latent())
         used = attention.module.parameters()
         assert sum(w.numel() for w in used) == expected, attention
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (
+            "prune C D --remove-share 0.3334 --check --sentences 50 --out o.pt",
+            "shrink C D --heads 0.667 --check --sentences 50 --out o.pt",
+        ),
+        (
+            "prune C D --remove-share 0.5 --same-on-each-side --prices p --out o.pt",
+            "shrink C D --heads 0.5 --for ct2 --prices p --out o.pt",
+        ),
+        (
+            "prune C D --remove-share 0.5 --types cross --random 3 --cpu --out o.pt",
+            "prune C D --remove 4 --types cross --random 3 --cpu --out o.pt",
+        ),
+        (
+            "reparametrize C D --to latent --cache 0.25 --cache-bits none --out o.pt",
+            "shrink C D --cache 0.25 --kinds latent --cache-bits none --out o.pt",
+        ),
+        (
+            "reparametrize C --to grouped-query --cache 0.5 --out o.pt",
+            "shrink C --cache 0.5 --kinds grouped-query --out o.pt",
+        ),
+    ],
+)
+def test_shares_of_other_commands_are_targets_of_shrink(
+    old: str, new: str, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old line ends with the new one, which the parser of its command takes."""
+    toy_checkpoints.write(tmp_path / "C")
+    (tmp_path / "D").symlink_to(toy_checkpoints.COPY)
+    monkeypatch.chdir(tmp_path)
+    assert main(old.split()) == 1
+    error = capsys.readouterr().err
+    assert error.endswith(f"fairseq-collab {new}\n")
+    name, *words = new.split()
+    build = importlib.import_module(f"collab_lab.cli.{name}").build_parser
+    assert build().parse_intermixed_args(words).out == Path("o.pt")
+
+
+@pytest.mark.parametrize("kind", ["grouped-query", "collab", "latent"])
+def test_a_cache_of_each_kind(kind: str, model: Trained, found: Calibration) -> None:
+    """Costs are those of the model that is built, whatever shares the heads."""
+    result = shrink(model, cache=0.5, kinds=[kind], cache_bits="none", calibration=found)
+    assert result.plan.kind == kind
+    assert result.plan.sizes
+    assert not result.plan.bits
+    assert 0.25 < result.shares["cache"] <= 0.5
+
+
+def test_a_share_of_heads_that_is_a_whole_number(model: Trained, found: Calibration) -> None:
+    """Whatever its rounding error: 0.29 of 100 is 28.999... in floating point."""
+    total = sum(map(sum, model.heads.values()))
+    for number in range(total // 2, total):
+        plan = propose(model, found.attentions, {}, {"heads": number / total}, cuts=["heads"])
+        assert sum(len(of) for layers in plan.retained.values() for of in layers) == number
