@@ -61,6 +61,8 @@ NO_TRANSLATION = (
     "iter_decode_with_external_reranker", "lm_path", "lm_weight", "prefix_size", "print_alignment",
     "replace_unk", "retain_iter_history", "score_reference",
 )  # fmt: skip
+#: Options of a language model's task that say which words a word is predicted from.
+BLOCKS = ("tokens_per_sample", "sample_break_mode", "add_bos_token")
 #: Options of the search that act only where another one is on.
 ONLY_WITH = {
     "sampling_topk": "sampling",
@@ -322,4 +324,5 @@ def perplexities(run: Run, config: DictConfig, trained: Trained, subset: str) ->
     for name in dict.fromkeys(("valid", subset)):
         samples = batches(trained, name)
         values[name] = float(eval_lm([trained.model], words, samples)["perplexity"])
-    return {"perplexity": values}
+    blocks = {name: config.task.get(name) for name in BLOCKS}
+    return {"perplexity": values, "blocks": blocks}
