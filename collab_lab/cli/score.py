@@ -89,6 +89,8 @@ def run_of_checkpoint(
         name, equals, value = text.partition("=")
         if not (name and equals):
             parser.error(f"argument --set: {text!r} is not NAME=VALUE")
+        if name in chosen:
+            parser.error(f"argument --set: {name} is given twice")
         chosen[name] = value
     if args.user_dir:  # recorded, so that the run can be read again
         plugin = Path(args.user_dir)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,8 @@ from collab_lab.trained.checkpoint import (
     open_model,
 )
 
+#: From sources ``(B, S)`` and previous target words ``(B, T)`` to attention ``(B, T, S)``.
+BatchAttention = Callable[[Tensor, Tensor], Tensor]
 #: Sentences of a batch.
 BATCH = 16
 #: Attention weights that differ by less are equal: of all numbers from 0 to 1, in single precision.
@@ -61,11 +62,11 @@ def compare(
     if format_ == "fairseq":
         exported = open_model(folder / "model.pt", trained.cfg.task.data).model
         theirs = by_fairseq(exported, words, sources)
-        attend = partial(attention, exported)
+        attend = batch_attention(exported, words)
     else:
         engine = import_module(f"collab_lab.export.{format_}")
         theirs = engine.translate(trained.model, words, folder, sources)
-        attend = partial(engine.attention, folder)
+        attend = engine.batch_attention(folder, words)
     pairs = list(zip(ours, theirs, strict=True))
     same = sum(a == b for a, b in pairs)
     lines = [f"check: {same} of {len(pairs)} translations equal fairseq's, token for token"]
@@ -76,8 +77,8 @@ def compare(
         ]
     if model.other_attention(trained, format_):  # as the export has said
         return lines, same == len(pairs)
-    expected = attention(trained.model, words, sources, ours)
-    difference = largest_difference(expected, attend(words, sources, ours))
+    both = batch_attention(trained.model, words), attend
+    difference = largest_difference(*(attention(one, words, sources, ours) for one in both))
     lines.append(f"check: attention of equal words differs by {difference:.1g} at most")
     return lines, same == len(pairs) and difference < ATTENTION
 
@@ -101,34 +102,25 @@ def by_fairseq(translator: Any, words: Vocabulary, sources: Sequence[Tensor]) ->
     return found
 
 
-def attention(
-    translator: Any,
-    words: Vocabulary,
-    sources: Sequence[Tensor],
-    translations: Sequence[Sequence[int]],
-) -> list[Tensor]:
-    """fairseq's attention ``(T, S)`` of translations to the words of sources, without ``</s>``."""
+def batch_attention(translator: Any, words: Vocabulary) -> BatchAttention:
+    """fairseq's attention, the mean over the heads of the last layer."""
 
     def mean(tokens: Tensor, previous: Tensor) -> Tensor:
         lengths = tokens.ne(words.source.pad()).sum(1)
         weights: Tensor = translator(tokens, lengths, previous)[1]["attn"][0]
         return weights
 
-    return forced(mean, words, sources, translations)
+    return mean
 
 
 @torch.no_grad()
-def forced(
-    mean: Callable[[Tensor, Tensor], Tensor],
+def attention(
+    attend: BatchAttention,
     words: Vocabulary,
     sources: Sequence[Tensor],
     translations: Sequence[Sequence[int]],
 ) -> list[Tensor]:
-    """The attention ``(T, S)`` of given translations to the words of sources, without ``</s>``.
-
-    Args:
-        mean: sources ``(B, S)`` and previous target words ``(B, T)`` to attention ``(B, T, S)``.
-    """
+    """The attention ``(T, S)`` of translations to the words of their sources, without ``</s>``."""
     found = []
     pairs = zip(sources, translations, strict=True)
     previous = [torch.tensor([words.target.eos(), *tokens]) for tokens in translations]
@@ -136,7 +128,7 @@ def forced(
     inputs = batches(sources, words.source.pad())
     for start, tokens in zip(starts, inputs, strict=True):
         targets = data_utils.collate_tokens(previous[start : start + BATCH], words.target.pad())
-        found += [*mean(tokens, targets)]
+        found += [*attend(tokens, targets)]
     return [
         weights[: len(target), : len(source) - 1]
         for weights, (source, target) in zip(found, pairs, strict=True)

@@ -11,7 +11,7 @@ cost accordingly.  Keys and values that heads share are shared there, too (``num
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,9 +27,10 @@ from ctranslate2.specs import (
     common_spec,
 )
 from ctranslate2.specs.attention_spec import MultiHeadAttentionSpec
+from fairseq.data import Dictionary
 from torch import Tensor, nn
 
-from collab_lab.export.check import BATCH
+from collab_lab.export.check import BATCH, BatchAttention
 from collab_lab.export.model import (
     Vocabulary,
     attending_heads,
@@ -89,38 +90,45 @@ def translate(
     model: Any, words: Vocabulary, folder: Path, sources: Sequence[Tensor]
 ) -> list[list[int]]:
     """Translations by the exported folder, as indices without ``</s>``; sources have it."""
-    engine, names = Translator(str(folder)), words.source.symbols
-    indices = words.target.indices
-    tokens = [[names[i] for i in source[:-1].tolist()] for source in sources]
+    engine, indices = Translator(str(folder)), words.target.indices
+    tokens = [_words(words.source, source[:-1].tolist()) for source in sources]
     results = engine.translate_batch(tokens, max_batch_size=BATCH, **search_options(model))
     return [[indices[word] for word in result.hypotheses[0]] for result in results]
 
 
-def attention(
-    folder: Path,
-    words: Vocabulary,
-    sources: Sequence[Tensor],
-    translations: Sequence[Sequence[int]],
-) -> list[Tensor]:
-    """The attention ``(T, S)`` of these translations to the words of the sources, without ``</s>``.
+def batch_attention(folder: Path, words: Vocabulary) -> BatchAttention:
+    """The exported model's attention, the mean over the heads of the last layer.
 
     Greedily: CTranslate2's beam search takes the attention of first words from other sentences of
     the batch (4.8.5, on a CPU: it gathers the first step before it is there for each beam).
     """
-    names, targets = words.source.symbols, words.target.symbols
-    results = Translator(str(folder)).translate_batch(
-        [[names[i] for i in source[:-1].tolist()] for source in sources],
-        target_prefix=[[targets[i] for i in tokens] for tokens in translations],
-        beam_size=1,
-        max_batch_size=BATCH,
-        max_input_length=0,
-        max_decoding_length=max(1, *map(len, translations)),
-        return_attention=True,
-    )
-    return [
-        torch.tensor(result.attention[0][: len(tokens)])
-        for result, tokens in zip(results, translations, strict=True)
-    ]
+    engine = Translator(str(folder))
+
+    def mean(tokens: Tensor, previous: Tensor) -> Tensor:
+        results = engine.translate_batch(
+            [_words(words.source, row[:-1]) for row in _rows(tokens, words.source)],
+            target_prefix=[_words(words.target, row[1:]) for row in _rows(previous, words.target)],
+            beam_size=1,
+            max_input_length=0,
+            max_decoding_length=max(1, previous.size(1) - 1),
+            return_attention=True,
+        )
+        weights = torch.zeros(*previous.shape, tokens.size(1))
+        for of_sentence, result in zip(weights, results, strict=True):
+            for of_word, found in zip(of_sentence, result.attention[0], strict=False):
+                of_word[: len(found)] = torch.tensor(found)
+        return weights
+
+    return mean
+
+
+def _rows(tokens: Tensor, words: Dictionary) -> Iterator[list[int]]:
+    """The sequences of a batch, without padding."""
+    return (row[row.ne(words.pad())].tolist() for row in tokens)
+
+
+def _words(words: Dictionary, indices: Sequence[int]) -> list[str]:
+    return [words.symbols[index] for index in indices]
 
 
 def specification(trained: Trained, words: Vocabulary) -> TransformerSpec:

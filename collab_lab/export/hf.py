@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import GenerationConfig, MarianConfig, MarianMTModel
 
-from collab_lab.export.check import batches, forced
+from collab_lab.export.check import BatchAttention, batches
 from collab_lab.export.model import (
     Vocabulary,
     check_all_read,
@@ -84,13 +84,8 @@ def translate(
     return found
 
 
-def attention(
-    folder: Path,
-    words: Vocabulary,
-    sources: Sequence[Tensor],
-    translations: Sequence[Sequence[int]],
-) -> list[Tensor]:
-    """The mean attention ``(T, S)`` of these translations to the sources, without ``</s>``."""
+def batch_attention(folder: Path, words: Vocabulary) -> BatchAttention:
+    """The exported model's attention, the mean over the heads of the last layer."""
     model = MarianMTModel.from_pretrained(folder, attn_implementation="eager").eval()
 
     def mean(tokens: Tensor, previous: Tensor) -> Tensor:
@@ -98,7 +93,7 @@ def attention(
         output = model(**inputs, decoder_input_ids=previous, output_attentions=True)
         return output.cross_attentions[-1].mean(1)
 
-    return forced(mean, words, sources, translations)
+    return mean
 
 
 def configuration(model: Any, words: Vocabulary) -> MarianConfig:

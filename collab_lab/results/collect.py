@@ -19,8 +19,8 @@ from collab_lab.runs.run import Run, find_runs, flat
 #: All runs of a table must agree in these: scores on other text, or scored otherwise, do not
 #: compare.
 SAME_IN_TABLE = (
-    "task", "data", "data_sha256", "subset", "sentences", "bleu_signature", "chrf_signature",
-    "compound_split_signature", "multiply_adds_length",
+    "task", "data", "data_sha256", "subset", "reference", "sentences", "bleu_signature",
+    "chrf_signature", "compound_split_signature", "multiply_adds_length",
 )  # fmt: skip
 #: Seeds of one model agree in these; ``decoding`` is of :func:`decoding_of`.
 SAME_IN_ROW = (
@@ -68,13 +68,17 @@ def derived(record: Record) -> dict[str, Any]:
 
 
 def decoding_of(record: Record) -> str | None:
-    """How a run was translated: beam, length penalty, and what else is not fairseq's default."""
-    if record.beam is None:  # a language model
-        return None
-    if record.generation is None:
+    """How a run was translated: beam, length penalty, and what else is not fairseq's default.
+
+    Of a language model, how the text was cut into blocks: the context of its words.
+    """
+    if record.beam is None:
+        options = record.blocks
+    elif record.generation is None:
         return f"beam={record.beam}, lenpen={record.lenpen}, others not recorded"
-    options = {"beam": record.beam, "lenpen": record.lenpen, **record.generation}
-    return ", ".join(f"{name}={value}" for name, value in options.items())
+    else:
+        options = {"beam": record.beam, "lenpen": record.lenpen, **record.generation}
+    return options and ", ".join(f"{name}={value}" for name, value in options.items())
 
 
 def column(frame: pd.DataFrame, name: str) -> pd.Series | None:

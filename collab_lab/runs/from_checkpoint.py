@@ -13,6 +13,7 @@ import torch
 import yaml
 from fairseq.data import data_utils
 from fairseq.dataclass.configs import FairseqConfig
+from fairseq.models import MODEL_DATACLASS_REGISTRY
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -114,7 +115,10 @@ def overrides_of_model(config: DictConfig, started: Started) -> dict[str, Any]:
 def is_option(name: str, saved: DictConfig) -> bool:
     """Whether a name is that of an option that acts; UserError for one that does not."""
     section, dot, option = name.rpartition(".")
-    options = {one for one in flat(saved) if "." in one}
+    of_model = MODEL_DATACLASS_REGISTRY.get(saved.model.get("_name"))  # has more by now, perhaps
+    fields = dataclasses.fields(of_model) if of_model else ()
+    of_checkpoint = {one for one in flat(saved) if "." in one} | {f"model.{f.name}" for f in fields}
+    options = set(of_checkpoint)
     for part in dataclasses.fields(FairseqConfig):
         if dataclasses.is_dataclass(part.default):
             options |= {f"{part.name}.{field.name}" for field in dataclasses.fields(part.default)}
@@ -137,7 +141,7 @@ def is_option(name: str, saved: DictConfig) -> bool:
         acts = translates and option not in WITHOUT_EFFECT
     if not acts:
         of_search = "generation.OPTION, " if translates else ""
-        others = [one for one in ACTING if one in flat(saved)]
+        others = [one for one in ACTING if one in of_checkpoint]
         todo = f"give one of {of_search}{', '.join(others)}"
         raise UserError("changes nothing that is measured", f"--set {name}", todo)
     return True

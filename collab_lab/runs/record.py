@@ -39,7 +39,8 @@ class Record:
         tokenised_bleu: BLEU on Moses tokens against the data's own target side, as fairseq-generate
             counts; ``compound_split_bleu``: the BLEU of these tokens with hyphenated compounds
             split.  Both only where the data folder's text is in Moses tokens.
-        perplexity: per token of the data (a word or a subword), ends of lines included, by subset.
+        perplexity: per token of the data (a word or a subword), ends of lines included, by subset;
+            ``blocks``: the options of the task that cut its text, and so limit a word's context.
         beam, lenpen: of the search; ``generation``: all of fairseq's options of that section that
             are not at their defaults, and the limit of a translation's length, ``max_len_a`` and
             ``max_len_b`` (see :mod:`collab_lab.runs.lengths`).
@@ -90,6 +91,7 @@ class Record:
     compound_split_bleu: float | None = None
     compound_split_signature: str | None = None
     perplexity: dict[str, float] | None = None
+    blocks: dict[str, Any] | None = None
     beam: int | None = None
     lenpen: float | None = None
     generation: dict[str, Any] | None = None

@@ -61,6 +61,17 @@ NO_TRANSLATION = (
     "iter_decode_with_external_reranker", "lm_path", "lm_weight", "prefix_size", "print_alignment",
     "replace_unk", "retain_iter_history", "score_reference",
 )  # fmt: skip
+#: Options of a language model's task that say which words a word is predicted from.
+BLOCKS = ("tokens_per_sample", "sample_break_mode", "add_bos_token")
+#: Options of the search that act only where another one is on.
+ONLY_WITH = {
+    "sampling_topk": "sampling",
+    "sampling_topp": "sampling",
+    "diverse_beam_strength": "diverse_beam_groups",
+    "retain_dropout_modules": "retain_dropout",
+}
+#: Kinds of search, of which there can be one.
+SEARCHES = ("sampling", "diverse_beam_groups", "match_source_len", "diversity_rate")
 
 
 def score_run(run: Run) -> Record:
@@ -144,6 +155,26 @@ def check_generation(config: DictConfig) -> None:
         if OmegaConf.select(config, name, default=default) != default:
             todo = "translate with fairseq-generate, and score what it prints (--reference)"
             raise UserError("is not possible in a run", name, todo)
+    check_search(config.get("generation", {}))
+
+
+def check_search(generation: Mapping[str, Any]) -> None:
+    """Raise UserError for options of the search that have no effect, or contradict each other."""
+    options = {name: vars(GenerationConfig)[name] for name in GenerationConfig.__annotations__}
+    defaults, options = options, options | {name: generation[name] for name in generation}
+    for name, needed in ONLY_WITH.items():
+        if options[name] != defaults[name] and not (options[needed] or 0) > 0:
+            raise UserError("has no effect", f"generation.{name}", f"give generation.{needed}, too")
+    if options["no_early_stop"]:
+        raise UserError("is read by nothing in fairseq 0.12.2", "generation.no_early_stop")
+    if options["unnormalized"] and options["lenpen"] != defaults["lenpen"]:
+        raise UserError("has no effect with generation.unnormalized", "generation.lenpen")
+    kinds = [f"generation.{name}" for name in SEARCHES if options[name] > 0]
+    if len(kinds) > 1:
+        raise UserError("are different searches", " and ".join(kinds), "give one")
+    for name in ("beam", "temperature"):
+        if not options[name] > 0:
+            raise UserError(f"must be above 0, not {options[name]}", f"generation.{name}")
 
 
 def check_test_set(config: DictConfig) -> str:
@@ -293,4 +324,5 @@ def perplexities(run: Run, config: DictConfig, trained: Trained, subset: str) ->
     for name in dict.fromkeys(("valid", subset)):
         samples = batches(trained, name)
         values[name] = float(eval_lm([trained.model], words, samples)["perplexity"])
-    return {"perplexity": values}
+    blocks = {name: config.task.get(name) for name in BLOCKS}
+    return {"perplexity": values, "blocks": blocks}

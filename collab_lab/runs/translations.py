@@ -9,9 +9,7 @@ what ``fairseq-generate --remove-bpe`` prints, of each sentence in any order:
 
 from __future__ import annotations
 
-import html
 import re
-import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,18 +18,13 @@ from typing import Any
 from collab_common.errors import UserError
 from collab_common.files import lines_of, read_json
 from collab_common.folder import MANIFEST
+from collab_lab.runs.lines import GIVE_REFERENCE, check_lines, letter_runs
 from collab_lab.runs.record import Record
 from collab_lab.runs.run import Run, data_folder
 
 _PRINTED = re.compile(r"[STHDPAIE]-\d+\t")
 _TARGET = re.compile(r"T-(\d+)\t(.*)")
 _BEST = re.compile(r"D-(\d+)\t[^\t]*\t?(.*)")
-_UNKNOWN = re.compile(r"<+unk>+")
-#: Length of the runs of letters by which texts are compared.
-RUN = 5
-#: Offsets in lines at which a text is compared with its reference, to find one that is shifted.
-SHIFTS = (-3, -2, -1, 1, 2, 3)
-GIVE_REFERENCE = "give the --reference of the set that was translated"
 
 
 @dataclass(frozen=True)
@@ -75,8 +68,10 @@ def _aligned(translations: Path, reference: Path) -> tuple[list[str], list[str]]
         problem = f"{len(hypotheses)} hypotheses, but {len(references)} sentences in {reference}"
         raise UserError(problem, translations, GIVE_REFERENCE)
     targets = {int(match[1]): match[2] for match in map(_TARGET.fullmatch, lines) if match}
-    check_reference(targets, references, translations, reference)
-    check_shift(hypotheses, references, translations, reference)
+    if targets:
+        check_reference(targets, references, translations, reference)
+    else:  # plain text does not say of which references it is
+        check_lines(hypotheses, references, translations, reference)
     return hypotheses, references
 
 
@@ -90,7 +85,7 @@ def check_reference(
     """Raise UserError where the target side that was translated is another text.
 
     Its lines are tokens: subwords, Moses tokens or words, lower-cased or with unknown words.  So
-    letters and digits alone are compared, in runs of :data:`RUN`: of a line of the target, half
+    letters and digits alone are compared, in runs of :data:`.RUN`: of a line of the target, half
     must be in that of the reference.  One line in a hundred may differ: rules for numbers, say.
 
     Args:
@@ -110,32 +105,6 @@ def check_reference(
             f"({len(differing)} of {len(targets)} lines differ)"
         )
         raise UserError(problem, reference, todo)
-
-
-def check_shift(
-    hypotheses: Sequence[str], references: Sequence[str], translations: Path, reference: Path
-) -> None:
-    """Raise UserError where translations fit the lines next to their references far better."""
-    ours, theirs = ([letter_runs(line) for line in text] for text in (hypotheses, references))
-
-    def shared(shift: int) -> int:
-        pairs = zip(ours[max(0, -shift) :], theirs[max(0, shift) :], strict=False)
-        return sum(len(one & other) for one, other in pairs)
-
-    best = max(SHIFTS, key=shared)
-    if shared(best) > 2 * shared(0) + RUN:
-        problem = f"is shifted: the lines of {translations} fit those {abs(best)} "
-        raise UserError(f"{problem}{'below' if best > 0 else 'above'}", reference, GIVE_REFERENCE)
-
-
-def letter_runs(text: str) -> set[str]:
-    """All runs of :data:`RUN` letters and digits of a text, spaces and unknown words left out."""
-    runs = set()
-    for part in _UNKNOWN.split(text):
-        plain = unicodedata.normalize("NFKC", html.unescape(part)).casefold()
-        letters = "".join(filter(str.isalnum, plain))
-        runs |= {letters[i : i + RUN] for i in range(len(letters) - RUN + 1)}
-    return runs
 
 
 def read_hypotheses(path: Path) -> list[str]:

@@ -101,6 +101,8 @@ def test_perplexities_of_a_language_model(
     assert record.task == "language_modeling"
     assert record.perplexity is not None
     assert record.perplexity.keys() == {"valid", "test"}
+    assert record.blocks is not None
+    assert record.blocks.keys() == {"tokens_per_sample", "sample_break_mode", "add_bos_token"}
     assert f"perplexity {record.perplexity['test']:.2f} (test)" in report
     assert record.bleu is None
     assert record.heads_by_type == {"decoder": [4]}

@@ -176,7 +176,7 @@ def test_attention_in_ctranslate2_is_the_mean_over_heads(
     )
     sources = [words.source.encode_line(" ".join(s)).long() for s in SENTENCES[:6]]
     tokens = [[words.target.index(word) for word in r.hypotheses[0]] for r in results]
-    expected = check.attention(model, words, sources, tokens)
+    expected = check.attention(check.batch_attention(model, words), words, sources, tokens)
     for result, weights in zip(results, expected, strict=True):
         torch.testing.assert_close(torch.tensor(result.attention[0]), weights, rtol=0, atol=1e-5)
 

@@ -206,6 +206,78 @@ def test_plain_translations_show_a_shift(shift: int, tmp_path: Path) -> None:
         read_system(out, reference)
 
 
+WORDS = ["Hund", "Katze", "Garten", "Wasser", "Fenster", "Strasse", "Himmel", "Vogel", "Kinder"]
+
+
+def sentences(number: int, seed: int) -> list[str]:
+    """Captions of a template, and six words by chance: lines share some with any other."""
+    chosen = np.random.default_rng(seed).choice(WORDS, (number, 6))
+    return [f"Ein Mann in einem Hemd sieht {' '.join(words)}." for words in chosen]
+
+
+def scored(hypotheses: list[str], references: list[str], folder: Path) -> None:
+    """Read both as plain text."""
+    for name, lines in (("out", hypotheses), ("reference", references)):
+        (folder / name).write_text("".join(f"{line}\n" for line in lines))
+    read_system(folder / "out", folder / "reference")
+
+
+#: Half of the words of each line are those of another line.
+WEAK = [
+    " ".join(one if i % 2 else other for i, (one, other) in enumerate(zip(*pair, strict=True)))
+    for pair in zip(
+        *([line.split() for line in sentences(300, seed)] for seed in (1, 2)), strict=True
+    )
+]
+
+
+@pytest.mark.parametrize("hypotheses", [sentences(300, 1), WEAK], ids=["good", "weak"])
+@pytest.mark.parametrize("shift", [1, 7, -2])
+def test_plain_translations_show_a_shift_in_the_middle(
+    hypotheses: list[str], shift: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    right, lost = sentences(300, 1), abs(shift)
+    scored(hypotheses, right, tmp_path)
+    assert not capsys.readouterr().err
+    wrong = [*right[:100], *right[100 + lost :], *right[:lost]]  # lines are missing,
+    if shift < 0:
+        wrong = [*right[:100], *right[:lost], *right[100:-lost]]  # or there are more
+    with refusing(f"fit those {lost} {'above' if shift > 0 else 'below'}"):
+        scored(hypotheses, wrong, tmp_path)
+
+
+@pytest.mark.parametrize("number", [20, 300])
+@pytest.mark.parametrize("seed", [3, 4, 5, None])
+def test_a_model_that_knows_nothing_has_a_score(
+    number: int, seed: int | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """So has another text: a line says that nothing fits.  Of a few lines nothing is said."""
+    hypotheses = ["Ein Mann in einem Hemd."] * number if seed is None else sentences(number, seed)
+    scored(hypotheses, sentences(number, 1), tmp_path)
+    assert "is it the reference?" in capsys.readouterr().err
+    scored(hypotheses[:19], sentences(19, 1), tmp_path)
+    assert not capsys.readouterr().err
+
+
+def test_lines_of_another_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without spaces between words, too."""
+    for alphabet in ("", "\u4e00"):
+        right, other = sentences(300, 1), sentences(300, 2)
+        if alphabet:
+            right, other = ([_in_han(line) for line in text] for text in (right, other))
+        scored(right, right, tmp_path)
+        assert not capsys.readouterr().err
+        scored(right, [*right[:100], *other[:100], *right[200:]], tmp_path)
+        said = capsys.readouterr().err
+        assert "lines 101 to 200" in said
+        assert "1 to 100" not in said.replace("101", "")
+
+
+def _in_han(line: str) -> str:
+    """A text of as many characters as ``line`` has words, and a common ending."""
+    return "".join(chr(0x4E00 + sum(map(ord, word)) % 900) for word in line.split()[6:])
+
+
 # ---- over sentences -----------------------------------------------------------------------------
 
 

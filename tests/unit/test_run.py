@@ -417,6 +417,29 @@ def test_options_with_which_a_run_would_not_translate(run: Run) -> None:
             translation(run, config, Mock(), "test")
 
 
+@pytest.mark.parametrize(
+    "search",
+    [
+        {"sampling_topk": 5}, {"sampling_topp": 0.9}, {"diverse_beam_strength": 2.0},
+        {"retain_dropout_modules": ["a"]}, {"lenpen": 0.6, "unnormalized": True},
+        {"diverse_beam_groups": 5, "sampling": True}, {"beam": 0}, {"temperature": 0.0},
+        {"no_early_stop": True},
+    ],
+)  # fmt: skip
+def test_options_of_the_search_without_effect(search: dict[str, Any]) -> None:
+    with refusing(f"generation.{next(iter(search))}"):
+        check_generation(OmegaConf.create({"generation": search}))
+
+
+def test_options_of_the_search_that_go_together() -> None:
+    for search in (
+        {"sampling": True, "sampling_topk": 5, "sampling_topp": -1.0},
+        {"diverse_beam_groups": 5, "diverse_beam_strength": 2.0, "lenpen": 0.6},
+        {"retain_dropout": True, "retain_dropout_modules": ["a"], "unnormalized": True},
+    ):
+        check_generation(OmegaConf.create({"generation": search}))
+
+
 def test_fine_tuning_by_a_configuration_of_ones_own(tmp_path: Path) -> None:
     """Its models are found next to those of this project."""
     (tmp_path / "models" / "model").mkdir(parents=True)

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 import toy
 import toy_checkpoints
 from fairseq.data import Dictionary
@@ -117,6 +118,28 @@ def test_what_is_set_and_does_not_act(
             str(unequal), str(corpus), "--run", str(tmp_path / "run"), "--cpu", "--set", option
         ])  # fmt: skip
     assert not (tmp_path / "run").exists()
+
+
+def test_a_name_that_is_set_twice(
+    unequal: Path, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--set", "generation.beam=1", "--set", "method=mine", "--set", "generation.beam=2"]
+    with pytest.raises(SystemExit):
+        main([str(unequal), str(corpus), "--run", str(tmp_path / "run"), "--cpu", *options])
+    assert "generation.beam is given twice" in capsys.readouterr().err
+
+
+def test_an_option_that_is_newer_than_the_checkpoint(
+    unequal: Path, corpus: Path, tmp_path: Path
+) -> None:
+    state = torch.load(unequal, weights_only=False)
+    del state["cfg"]["model"]["cache_bits_in_cross"]
+    torch.save(state, tmp_path / "c.pt")
+    chosen = {"model.cache_bits_in_cross": "8,8"}
+    config = configuration(tmp_path / "c.pt", corpus, chosen, cpu=True)
+    assert config.model.cache_bits_in_cross == "8,8"
+    with refusing("has no option", "cache_bits_across"):
+        configuration(tmp_path / "c.pt", corpus, {"model.cache_bits_across": "8"}, cpu=True)
 
 
 def test_values_of_options(unequal: Path, corpus: Path) -> None:

@@ -273,6 +273,26 @@ def test_decoding_is_all_that_is_no_default(tmp_path: Path, generation: object) 
         read(tmp_path)
 
 
+def test_directions_are_kept_apart(tmp_path: Path) -> None:
+    """Of one data folder: one set, another text."""
+    write_run(tmp_path, "collab", 64, reference="raw/test.de")
+    write_run(tmp_path, "concatenated", 64, reference="raw/test.en")
+    with refusing("differ in reference: raw/test.de and raw/test.en"):
+        read(tmp_path)
+
+
+def test_blocks_of_language_models(tmp_path: Path) -> None:
+    """Perplexities in other contexts do not compare."""
+    lm = {"task": "language_modeling", "perplexity": {"test": 9.0, "valid": 9.0}, "beam": None}
+    write_run(tmp_path, "collab", 64, blocks={"tokens_per_sample": 64}, **lm)
+    write_run(tmp_path, "concatenated", 64, blocks={"tokens_per_sample": 512}, **lm)
+    (warning,) = read(tmp_path).warnings()
+    assert warning == "different decoding: tokens_per_sample=512; tokens_per_sample=64"
+    write_run(tmp_path, "collab", 64, 2, blocks={"tokens_per_sample": 512}, **lm)
+    with refusing("differ in decoding"):
+        read(tmp_path)
+
+
 def test_settings_are_kept_apart(tmp_path: Path) -> None:
     for heads in (16, 8):
         choices = {"model": "collab", "model.heads": str(heads), "common.seed": "1"}
