@@ -40,6 +40,8 @@ from collab_lab.pricing.bits import Point, TrainedAttention, cheapest
 from results.measured import origin
 
 WIDTHS = (192, 96, 48)
+#: Those of ``weightings``.
+FEWER = (96, 48)
 NAMES = {
     "separate": "separate keys",
     "diagonal": "shared keys, diagonal",
@@ -170,7 +172,7 @@ def main(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     work = Sentences(args.data, args.set, args.pairs)
     content: dict[str, Any] = {"runs": [*work.runs()], "weightings": [], "fine_grid": []}
-    for key_dim in WIDTHS[1:]:
+    for key_dim in FEWER:
         for weights, seed, step in WEIGHTINGS:
             found = work.weighted(key_dim, weights, seed, step)
             row = {"weights": weights, "widths": "spread" if step else "even", "key_dim": key_dim}

@@ -60,6 +60,8 @@ SHARES = {
     "grouped query": (0.5, 0.25),
 }
 REMOVED = (1 / 6, 1 / 3, 1 / 2, 2 / 3)
+#: Of the ladder of weightings: kinds, and parts of the width.
+LADDER, DIVISORS = ("latent", OWN, "full", "diagonal"), (4, 8)
 #: Prices of exact conversions are below this.
 EXACT = 1e-6
 Found = Mapping[Attention, Statistics]
@@ -171,9 +173,9 @@ def heads(measured: Measured) -> Iterator[dict[str, Any]]:
 def ladder(measured: Measured) -> Iterator[dict[str, Any]]:
     """Even widths at a quarter and an eighth, with each weighting."""
     for name, weighting in weightings(measured).items():
-        for kind in ("latent", OWN, "full", "diagonal"):
+        for kind in LADDER:
             work = Converter(measured.trained, KINDS[kind], weighting)
-            for divisor in (4, 8):
+            for divisor in DIVISORS:
                 sizes = {
                     one: (2 if kind == "latent" else 1) * one.module.embed_dim // divisor
                     for one in measured.found
