@@ -85,6 +85,11 @@ class File:
             rows[rows.index(former)] = row
         write_json(self.path, self.content)
 
+    def add(self, part: str, row: Content) -> None:
+        """Write one more row."""
+        self.content.setdefault(part, []).append(row)
+        write_json(self.path, self.content)
+
 
 def is_same(row: Mapping[str, Any], keys: Mapping[str, Any]) -> bool:
     """Whether a row has these keys; shares may be rounded."""

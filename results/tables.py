@@ -181,6 +181,17 @@ def shared_keys_scratch() -> Rows:
 
 
 @table
+def heads_relations() -> Rows:
+    """How often a head finds the other end of a syntactic relation."""
+    yield ["relation", "pairs", "best head, to the governor (%)", "best head, to the dependent (%)",
+           "best fixed distance (%)"]  # fmt: skip
+    for name, directions in load("heads")["relations"].items():
+        to_head, to_dependent = (directions[way] for way in ("dependent->head", "head->dependent"))
+        shares = (to_head["best"], to_dependent["best"], to_head["fixed"])
+        yield [name, num(to_head["pairs"]), *(num(100 * share, ".1f") for share in shares)]
+
+
+@table
 def heads_removed() -> Rows:
     # Method, and how many heads stay in seeds 1 and 2.
     left = {"all-0.01": "34 and 30 left", "all-0.03": "21 left", "all-0.1": "9 and 7 left"}
@@ -222,6 +233,25 @@ def pretrained_kinds() -> Rows:
         yield [one["heads"], one["key_dim"], num(one["spearman"], ".2f"),
                "" if one is trained else interval(gain), num(one["weights"]),
                num(one["multiply_adds"]), num(one.get("seconds"), ".0f", "")]  # fmt: skip
+
+
+#: What errors are weighted by, in results/pretrained.json.
+WEIGHTS = {
+    "inputs": "inputs of both sides",
+    "states": "effect on the states of tokens",
+    "vectors": "effect on sentence vectors",
+}
+
+
+@table
+def pretrained_weightings() -> Rows:
+    yield ["errors weighted by", "widths", "key width K (mean)", "Spearman x 100",
+           "error of vectors"]  # fmt: skip
+    groups = by(load("pretrained")["weightings"], "key_dim", "weights", "widths")
+    for (key_dim, weights, widths), seeds in groups.items():
+        scores = (", ".join(num(row[name], spec) for row in seeds)
+                  for name, spec in (("spearman", ".2f"), ("error", ".3f")))  # fmt: skip
+        yield [WEIGHTS[weights], widths, key_dim, *scores]
 
 
 # ---- at_size.md ---------------------------------------------------------------------------------

