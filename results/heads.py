@@ -25,7 +25,8 @@ from collab_common.files import read_json, write_json
 from collab_lab import open_model
 from collab_lab.metrics.bleu import score, subword_marks
 from collab_lab.metrics.translate import translate
-from collab_lab.pruning import choices, surgery
+from collab_lab.shrinking import head_choices as choices
+from collab_lab.shrinking import surgery
 from collab_lab.trained.checkpoint import Trained, batches
 from results.measured import File, origin
 

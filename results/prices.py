@@ -11,7 +11,7 @@ ladder of weightings with which narrow maps are chosen:
     inputs    of keys and values                     Cov y
     both      of scores and values                   E [x 1]^T [x 1]; Cov y (keys: in a sentence)
     read      the same, values as heads read them    Cov z_i
-    fisher    prices                                 collab_lab.pricing.statistics
+    fisher    prices                                 collab_lab.shrinking.statistics
 """  # noqa: E501
 
 from __future__ import annotations
@@ -31,20 +31,28 @@ from torch import Tensor
 from collab_common.errors import UserError
 from collab_common.files import sha256
 from collab_lab import open_model
-from collab_lab.analysis.importance import importance
-from collab_lab.conversion.converter import Converter
-from collab_lab.conversion.kinds import Collaborative, GroupedQuery, Latent, Narrower, Target
+from collab_lab.heads.importance import importance
 from collab_lab.metrics.loss import mean_bits, read_by_decoder
-from collab_lab.pricing.heads import head_prices
-from collab_lab.pricing.statistics import Statistics, collect
-from collab_lab.pruning import choices, surgery
+from collab_lab.shrinking import head_choices as choices
+from collab_lab.shrinking import surgery
+from collab_lab.shrinking.converter import Converter
+from collab_lab.shrinking.head_prices import head_prices
+from collab_lab.shrinking.kinds import (
+    Collaborative,
+    GroupedQuery,
+    HeadKind,
+    Latent,
+    Narrower,
+)
+from collab_lab.shrinking.plan import propose
+from collab_lab.shrinking.statistics import Statistics, collect
 from collab_lab.trained.attentions import Attention, HeadMaps, hooked, inputs_of
 from collab_lab.trained.checkpoint import Trained, samples
 from results.ladder import Orders, by_price, without
 from results.measured import File, origin
 
 OWN = "shared key, own queries"
-KINDS: dict[str, Target] = {
+KINDS: dict[str, HeadKind] = {
     "latent": Latent(),
     OWN: Collaborative(),
     "full": Collaborative("full"),
@@ -91,6 +99,11 @@ class Measured:
         listed = {str(one): size for one, size in sizes.items()}
         return self.row(changed, sum(prices.values()), **row, sizes=listed)
 
+    def sizes(self, work: Converter, share: float) -> Mapping[Attention, int]:
+        """Widths of least price at a share of the KV cache, not rounded."""
+        how: dict[str, Any] = {"cuts": ("cache",), "kinds": (work.kind.to,), "bits": (0,)}
+        return propose(self.trained, self.found, {}, {"cache": share}, **how).sizes
+
     def removed(self, orders: Orders, number: int, priced: bool, **row: Any) -> dict[str, Any]:
         """Heads removed, without a refit."""
         retained, price = without(self.trained, orders, number), 0.0
@@ -108,7 +121,7 @@ def alone(measured: Measured) -> Iterator[dict[str, Any]]:
         work = Converter(trained, KINDS[kind], found)
         for one in found:
             for divisor in (2, 4, 8):
-                size = max(1, work.target.largest(one.module) // divisor)
+                size = max(1, work.kind.exact_size(one.module) // divisor)
                 yield measured.converted(work, {one: size}, what="alone", kind=kind, type=one.type)
     for one, statistics in found.items():
         prices = head_prices(one.module, statistics)
@@ -124,10 +137,9 @@ def spread(measured: Measured) -> Iterator[dict[str, Any]]:
         cached = [one for one in measured.found if one.type != "encoder"]
         for share in shares:
             row = {"kind": kind, "cache": share}
-            if not work.target.one_size:  # which has one size in all layers, the encoder's, too
-                sizes, _, _ = work.spread({"cache": share}, {})
-                yield measured.converted(work, sizes, what="spread", **row)
-            narrowed = [*measured.found] if work.target.one_size else cached
+            if not work.kind.one_size:  # which has one size in all layers, the encoder's, too
+                yield measured.converted(work, measured.sizes(work, share), what="spread", **row)
+            narrowed = [*measured.found] if work.kind.one_size else cached
             even = {one: even_size(kind, one, share) for one in narrowed}
             yield measured.converted(work, even, what="even", **row)
 
@@ -159,7 +171,7 @@ def heads(measured: Measured) -> Iterator[dict[str, Any]]:
     every = sum(map(sum, trained.heads.values()))
     for share in REMOVED:
         for choice, orders in ways.items():
-            row = {"what": "heads", "kind": "heads removed", "choice": choice}
+            row: dict[str, Any] = {"what": "heads", "kind": "heads removed", "choice": choice}
             row["removed"] = round(share, 6)
             try:
                 yield measured.removed(orders, round(share * every), choice == "price", **row)

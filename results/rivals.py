@@ -34,6 +34,7 @@ from collab_lab.shrinking.kinds import (
     PricedWeights,
     separate_queries,
 )
+from collab_lab.shrinking.plan import propose
 from collab_lab.shrinking.rise import measured_rise
 from collab_lab.shrinking.shrunk import Calibration
 from collab_lab.shrinking.unit_statistics import ridged
@@ -223,7 +224,12 @@ def measure(work: Work, wanted: Wanted) -> dict[str, Any]:
         changed, columns = ladder.masked(without(work.model, orders, number))
         return work.lost(ladder.climb(changed, keys["what"], keys["ridge"], columns))
     converter = Converter(work.model, KINDS[keys["kind"]](), work.found.attentions)
-    sizes, _, _ = converter.cheapest_sizes({"cache": keys["share"]}, {})
+    kind = converter.kind.to
+    plan = propose(
+        work.model, work.found.attentions, work.found.units, {"cache": keys["share"]},
+        cuts=("cache",), kinds=(kind,), bits=(0,),
+    )  # fmt: skip
+    sizes = plan.sizes
     changed, _ = converter.convert(sizes)
     return work.lost(ladder.climb(changed, keys["what"], keys["ridge"]))
 

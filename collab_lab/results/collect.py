@@ -5,7 +5,7 @@ Nested fields have dotted names (``perplexity.test``); what a sweep varied is ``
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -72,13 +72,14 @@ def decoding_of(record: Record) -> str | None:
 
     Of a language model, how the text was cut into blocks: the context of its words.
     """
+    options: Mapping[str, Any] | None
     if record.beam is None:
         options = record.blocks
     elif record.generation is None:
         return f"beam={record.beam}, lenpen={record.lenpen}, others not recorded"
     else:
         options = {"beam": record.beam, "lenpen": record.lenpen, **record.generation}
-    return options and ", ".join(f"{name}={value}" for name, value in options.items())
+    return None if options is None else ", ".join(f"{name}={value}" for name, value in options.items())
 
 
 def column(frame: pd.DataFrame, name: str) -> pd.Series | None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import toy_checkpoints
+from collab_lab.pruning import choices
 from commands import REPOSITORY
 from run_folders import write_run
 from toy import close
@@ -17,9 +18,8 @@ from toy import close
 from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
 from collab_lab import bench, open_model
-from collab_lab.conversion.converter import Converter
 from collab_lab.metrics.loss import mean_bits
-from collab_lab.pruning import choices
+from collab_lab.shrinking.converter import Converter
 from collab_lab.trained.checkpoint import Trained, dataset_of, samples
 from results import cuts, data, heads, ladder, measured, pretrained, prices, rivals, runs, speed
 from results.tables import TABLES
@@ -265,7 +265,7 @@ def test_heads(
     """Numbers of the command are kept; without heads, BLEU is that of a smaller model."""
     reference, file = folder / "reference.de", folder / "heads.json"
     known = {"arch": "transformer", "commit": "c0ffee", "offsets": {"encoder": []}, "roles": {}}
-    known["measures"] = {"importance": dict.fromkeys(ATTENTION_TYPES, [[1.0, 2.0, 3.0, 4.0]])}
+    known["measures"] = {"importance": {type_: [[1.0, 2.0, 3.0, 4.0]] for type_ in ATTENTION_TYPES}}
     accuracies = {"encoder": [[0.1, 0.4]], "pairs": 9, "baseline": {"accuracy": 0.5, "offset": 1}}
     directions = dict.fromkeys(("dependent->head", "head->dependent"), accuracies)
     known["syntax"] = {"relations": {"nsubj": directions}}
