@@ -79,7 +79,7 @@ def decoding_of(record: Record) -> str | None:
         return f"beam={record.beam}, lenpen={record.lenpen}, others not recorded"
     else:
         options = {"beam": record.beam, "lenpen": record.lenpen, **record.generation}
-    return None if options is None else ", ".join(f"{name}={value}" for name, value in options.items())
+    return ", ".join(f"{name}={value}" for name, value in options.items()) if options else None
 
 
 def column(frame: pd.DataFrame, name: str) -> pd.Series | None:
