@@ -27,7 +27,6 @@ from results.data import (
     decided,
     ends,
     gains,
-    lead,
     load,
     of_width,
     signed,
@@ -66,10 +65,27 @@ def heads_lost(size: str) -> list[str]:
     return [ends(lost(size, "heads removed", share), ".3f") for share in (1 / 3, 1 / 2)]
 
 
-def shrunk_lost(name: str, share: float = 0.66) -> str:
+def shrunk_losses(name: str, share: float = 0.66) -> list[float]:
     """Rises at a share of the layers' parameters: what went by its name in shrink.json."""
     rows = by(load("shrink")["rows"], "what", "name")["parameters", name]
-    return ends([row["lost"] for row in rows if math.isclose(row["share"], share)], ".3f")
+    return [row["lost"] for row in rows if math.isclose(row["share"], share)]
+
+
+def shrunk_lost(name: str) -> str:
+    """``0.060 to 0.066``: the ends of :func:`shrunk_losses`."""
+    return ends(shrunk_losses(name), ".3f")
+
+
+def key_widths(kind: str) -> list[str]:
+    """Validation losses of a kind at the four key widths of d = 128."""
+    runs = (of_width("main", kind, 128 // divisor) for divisor in (1, 2, 4, 8))
+    return [f"{fmean(run['valid_loss'] for run in of_one):.3f}" for of_one in runs]
+
+
+def scratch_gain(name: str) -> float:
+    """How much more a kind at a quarter of the key width loses than standard heads."""
+    kinds = by(by(load("shared_keys")["runs"], "folder")["scratch"], "queries")
+    return gain_of(gains(kinds[name], kinds["standard heads"], "valid_bits")).mean
 
 
 def below(numbers: Iterable[float]) -> str:
@@ -121,46 +137,29 @@ def equal_heads() -> str:
 
 @sentences("README.md")
 def _readme() -> Iterable[str]:
-    eighth, sixteenth = ([rises(d, BOTH_CUTS, 1 / n) for d in (128, 256, 512)] for n in (8, 16))
-    yield f"costs {eighth[0]} bits at d = 128, {eighth[1]} at d = 256 and {eighth[2]} at d = 512"
-    yield f"a sixteenth {sixteenth[0]}, {sixteenth[1]} and {sixteenth[2]} (n = 3, 3, 1)"
-    yield f"narrower latents alone cost {rises(128, WIDTHS, 1 / 8)} for an eighth at d = 128"
-    both, heads, units = (shrunk_lost(name) for name in ("heads and units", *ALONE))
-    yield f"can go for {both} bits, by one plan for heads and feed-forward units"
-    yield f"heads alone lose {heads}, units alone {units}"
-    (third, half), middle, large = map(heads_lost, (SMALL, MIDDLE, LARGE))
-    yield f"A third of the heads costs {third} (at d = 256 {middle[0]}, at d = 512 {large[0]}, n ="
-    plain = by(load("cache")["ladder"], "name")["removed"]
-    without = [row["lost"] for row in plain if row["share"] in (0.333333, 0.5)]
-    yield f"half {half}, refitted by least squares (else "
-    yield f"(else {without[0]:.3f} and {without[1]:.3f}, n = 1)"
-    yield f"have {-decided_gain(*FOUR).mean:.3f} bits less than eight of size 16"
-    yield f"they have {-decided_gain(*CONVERTED).mean:.3f} bits less when converted"
-    mean, low, high, _ = converted_captions()
-    yield f"On captions {mean:.3f} ({low:.3f} to {high:.3f}; n = 3)"
-    yield f"Grouped query at half has {decided_gain(*GROUPED).mean:.3f} less when trained"
-    yield f"| 53% | below {below(lost(SMALL, '8 bits alone', 0.53125))}, 3 |"
-    yield f"| 12.5% | {eighth[0]}, 3 |"
-    yield f"| 50% | {rises(128, GROUPS, 1 / 2)}, 3 |"
+    names = {SHARED: "shared by all heads (collaborative, diagonal)", SEPARATE: "separate"}
+    for kind, name in names.items():
+        yield f"| {name} | {' | '.join(key_widths(kind))} |"
+    found = by(load("cache")["rows"], "d", "name", "share")[128, BOTH_CUTS, 1 / 8]
+    yield f"an eighth of the bytes costs {fmean(row['lost'] for row in found):.3f} bits"
+    both, heads = (fmean(shrunk_losses(name)) for name in ("heads and units", "heads alone"))
+    yield f"a third of their parameters costs {both:.3f} bits by one plan"
+    yield f"heads alone lose {heads:.3f} ("
+    shared, separate = (scratch_gain(name) for name in ("shared, diagonal", "separate keys"))
+    yield f"a quarter of the width costs {shared:.3f} bits if heads share keys"
+    yield f"{separate:.3f} if they do not"
+    yield f"eight heads of 16 lose {-decided_gain(*FOUR).mean:.3f} bits against"
+    yield f"| 47% of the cache's bytes | below {below(lost(SMALL, '8 bits alone', 0.53125))}, 3 |"
+    yield f"| 87.5% of them | {rises(128, BOTH_CUTS, 1 / 8)}, 3 |"
+    yield f"| 34% of the layers' parameters | {shrunk_lost('heads and units')}, 3 |"
     ct2 = [row["lost"] for row in by(load("shrink")["rows"], "what")["ct2"]]
-    yield f"| {both}, 3 | `--for ct2`: {ends(ct2, '.3f')} |"
+    yield f"| 34% of the layers' parameters | {ends(ct2, '.3f')}, 3 |"
+    yield f"| 50% of the cache's bytes | {rises(128, GROUPS, 1 / 2)}, 3 |"
+    batch = speedups(THIRD, "wmt_en_de", "beam 5, batch 16", BOTH[0], ENGINES[-1])[0]
+    yield f"as it is {batch:.1f} times as fast as stock fairseq"
     case = ("beam 5, batch 64", BOTH[0])
     decoding = [*speedups(TWO, "trained", *case), *speedups(THIRD, "trained", *case)]
-    training = speedups(TWO, "multi30k", "training", BOTH[0])
-    yield (f"decode a test set {ends(decoding, '.1f')} times as fast as stock fairseq, and train "
-           f"{ends(training, '.2f')} times")  # fmt: skip
-    found = by_length()
-    stock, standard, latent = (
-        found[5, name] for name in ("stock fairseq", BOTH[0], "latent, a quarter")
-    )
-    gib = [f"{kind[2048][0]['memory'] / 1024:.1f}" for kind in (latent, stock)]
-    short = [
-        row["speedup"] for kind in (standard, latent) for n in (32, 128, 512) for row in kind[n]
-    ]
-    yield f"standard heads {ends([row['speedup'] for row in standard[2048]], '.1f')} times as fast"
-    yield f"in {gib[0]} GiB (stock: {gib[1]}); up to 512 tokens {ends(short, '.2f')} times"
-    leads = [lead(BOTH[0], beam, 1) for beam in (1, 5)]
-    yield f"at batch 1, {ends(leads, '.1f')} times as fast as our standard heads"
+    yield f"our standard heads {ends(decoding, '.1f')} times"
 
 
 @sentences("docs/choose.md")
