@@ -44,10 +44,14 @@ def main(argv: list[str]) -> int:
     from collab_lab.metrics.cost import LENGTH, load_architecture
     from collab_lab.results.render import grid
 
-    costs = {str(path): costs_of(load_architecture(path)) for path in args.checkpoints}
+    models = {str(path): load_architecture(path) for path in args.checkpoints}
+    costs = {name: costs_of(model) for name, (model, _) in models.items()}
     first = next(iter(costs))
     columns = ["model", "KV cache", *COLUMNS]
     print(grid(columns, [[name, *cells(costs[name], costs[first])] for name in costs]))
+    for name, (_, shrunk) in models.items():
+        if shrunk is not None:
+            print(f"{name} is shrunk: {shrunk}")
     print("KV cache: share of the bytes of a 16-bit cache of standard heads")
     if len(costs) > 1:
         print(f"other %: of {first}")

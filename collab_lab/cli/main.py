@@ -76,7 +76,7 @@ def called(name: str, arguments: list[str]) -> int:
     """Run the command of this name; its errors name options."""
     from collab_lab.cli.options import spelled
 
-    with spelled(statistics="prices"):
+    with spelled(statistics="prices", engine="for"):
         status: int = importlib.import_module(module_of(name)).main(arguments)
     return status
 

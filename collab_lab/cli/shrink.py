@@ -77,7 +77,7 @@ def main(argv: Sequence[str]) -> int:
     model = source(args)
     from tabulate import tabulate
 
-    from collab_lab.shrinking.plan import KINDS, describe
+    from collab_lab.shrinking.plan import KINDS
     from collab_lab.shrinking.shrunk import shrink
     from collab_lab.trained.checkpoint import samples
     from collab_lab.trained.configuration import fine_tuning, write_configuration
@@ -101,7 +101,7 @@ def main(argv: Sequence[str]) -> int:
     write_configuration(smaller, args.out)
     kind = KINDS[result.plan.kind]
     titles = ["site", "stays", kind.size_name if kind else "", "cache bits"]
-    print(tabulate(describe(result.plan, model), titles, "plain"))
+    print(tabulate(result.plan.table(model), titles, "plain"))
     print(*summary(result.plan, result.rise, result.shares), *checked, sep="\n")
     print(f"{args.out}, to be fine-tuned:", fine_tuning(smaller, args.out), sep="\n")
     return 0

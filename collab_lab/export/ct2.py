@@ -192,6 +192,16 @@ def layout(trained: Trained, side: str) -> tuple[list[Attention], int, int]:
     """The attentions of a stack, and the number and the size of their heads in CTranslate2."""
     layers = [a for a in attentions(trained.model) if a.name.startswith(f"{side}.")]
     heads = max(1, *(a.module.num_heads for a in layers))
+    unequal = [
+        f"{a} has {a.module.num_heads}"
+        for a in layers
+        if a.module.num_heads not in (0, heads)
+        and isinstance(a.module, HeadAttention)
+        and has_shared_kv(a.module)
+    ]
+    if unequal:
+        problem = f"CTranslate2 has one number of heads in the {side}, here {heads}; "
+        raise inexact(trained, f"{problem}{', '.join(unequal)}, which share keys and values")
     return layers, heads, max(head_size(trained, a) for a in layers)
 
 

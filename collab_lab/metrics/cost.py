@@ -31,7 +31,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from collab_lab.trained.attentions import by_type
-from collab_lab.trained.checkpoint import check_transformer
+from collab_lab.trained.checkpoint import check_transformer, what_was_cut
 from collab_lab.trained.untrained import untrained
 from fairseq_collab.attention import HeadAttention
 from fairseq_collab.cpu_kernels.onednn import OneDnnLinear
@@ -143,12 +143,12 @@ def cached_bytes(attention: Any) -> tuple[int, int]:
     return keys // 8, values // 8
 
 
-def load_architecture(path: Path) -> nn.Module:
-    """The untrained model of a checkpoint."""
+def load_architecture(path: Path) -> tuple[nn.Module, str | None]:
+    """The untrained model of a checkpoint, and what ``shrink`` left of it: see :attr:`.shrunk`."""
     state = load_checkpoint_to_cpu(str(path))
     model = untrained(state["cfg"].model, state["cfg"], state["model"], path)
     check_transformer(model, path)
-    return model
+    return model, what_was_cut(state)
 
 
 def multiply_adds(model: Any, length: int = LENGTH) -> int:

@@ -55,6 +55,7 @@ class Record:
             16-bit numbers, or of rounded ones with their scales and offsets.
         cache_share: of these bytes for a source and a target token in those of a model with
             standard heads, whose numbers have 16 bits.
+        shrunk: what ``fairseq-collab shrink`` left of the model that it was given.
         multiply_adds: of one sentence (pair) of ``multiply_adds_length`` tokens (on each side).
         train_seconds: wall-clock time of the training to the end of its last epoch, without what
             killed attempts did in vain; with ``train_threads``, while the sweep did ``train_jobs``
@@ -112,6 +113,7 @@ class Record:
     key_bytes_per_source_token: int | None = None
     value_bytes_per_source_token: int | None = None
     cache_share: float | None = None
+    shrunk: str | None = None
     multiply_adds: int | None
     multiply_adds_length: int
 

@@ -230,6 +230,7 @@ def model_numbers(trained: Trained) -> Facts:
         "heads_by_type": {type_: counts for type_, counts in trained.heads.items() if counts},
         **asdict(cost(trained.model)),
         "cache_share": cache_share(trained.model),
+        "shrunk": trained.shrunk,
         "multiply_adds": multiply_adds(trained.model),
         "multiply_adds_length": LENGTH,
     }

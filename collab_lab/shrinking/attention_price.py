@@ -85,7 +85,9 @@ class TrainedAttention:
         of_mean = torch.einsum("hy,hyd->d", self.statistics.value_mean, residual)
         return maps.out_bias + constant + of_mean
 
-    def rounding_price(self, weights: Mapping[str, Tensor] | None, bits: int) -> float:
+    def rounding_price(
+        self, weights: Mapping[str, Tensor] | None, bits: int, scale: float | None = None
+    ) -> float:
         """Price of rounding what a new attention with these weights caches to ``bits``.
 
         What it would cache of the statistics' inputs is rounded.  An error of a shared key (value)
@@ -94,11 +96,12 @@ class TrainedAttention:
         Args:
             weights: None for the trained attention itself.  The rounding that it has already is
                 part of its model's loss, that of new weights to as many bits is not.
+            scale: of the scores of new weights; default: ``(d/H)^-0.5``.
         """
         if not bits or (weights is None and bits == own_bits(self.module)):
             return 0.0
         maps, found = self.maps, self.statistics
-        scale = self.module.scaling if weights is None else self.scale
+        scale = self.module.scaling if weights is None else scale or self.scale
         weights = self.module.state_dict() if weights is None else weights
         new = {name: weight.double() for name, weight in weights.items()}
 

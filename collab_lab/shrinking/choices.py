@@ -10,8 +10,8 @@ Shapes: H heads of sizes h_qk and h_v, inputs of sizes d and d_y, a latent of r 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import accumulate
+import math
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from collab_lab.metrics.cost import UNROUNDED
@@ -60,7 +60,7 @@ class Removals(NamedTuple):
 
     Attributes:
         order: the heads or units, the first to go first.
-        prices: ``n + 1`` numbers, from 0.
+        prices: ``n + 1`` numbers, from 0; infinite where a part of a group would go.
     """
 
     order: list[int]
@@ -73,14 +73,20 @@ class Removals(NamedTuple):
 
 def removals_of(site: Site, statistics: Statistics | UnitStatistics) -> Removals:
     """The order of a site's heads or units: always the cheapest of those left."""
+    order, prices = list[int](), [0.0]
     if isinstance(statistics, UnitStatistics):
         weight = site.module.fc2.weight.detach().double()  # (d, F)
         covariance = statistics.ridged().covariance
-        steps = removal_order(weight, covariance, statistics.output_fisher)
+        units = removal_order(weight, covariance, statistics.output_fisher)
+        steps: Iterator[tuple[float, list[int]]] = ((rise, [unit]) for rise, unit in units)
     else:
-        steps = head_prices.removal_order(site.module, statistics)
-    rises, order = zip(*steps, strict=True)
-    return Removals(list(order), [0.0, *accumulate(rises)])
+        steps = head_prices.group_removal_order(site.module, statistics)
+    total = 0.0
+    for rise, gone in steps:
+        total += rise
+        order += gone
+        prices += [*[math.inf] * (len(gone) - 1), total]
+    return Removals(order, prices)
 
 
 def uncut(site: Site) -> Choice:

@@ -7,7 +7,8 @@ its language model, if values have size ``d/H`` and all layers of a side have eq
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from types import MappingProxyType
 from typing import Any
@@ -16,11 +17,12 @@ from collab_common import AttentionType
 from collab_common.errors import UserError, reject_unused
 from collab_common.progress import bar
 from collab_lab.shrinking.attention_price import Point, TrainedAttention, point
-from collab_lab.shrinking.kinds import HeadKind
+from collab_lab.shrinking.kinds import HeadKind, sizes_of
 from collab_lab.shrinking.statistics import Statistics, matched, own_bits
-from collab_lab.trained.attentions import Attention, attentions, check_known
+from collab_lab.shrinking.surgery import joined
+from collab_lab.trained.attentions import Attention, attentions, weight_problems
 from collab_lab.trained.checkpoint import Trained
-from collab_lab.trained.rebuilt import check_options, options_for, rebuilt, weights_of
+from collab_lab.trained.rebuilt import option_problems, options_for, rebuilt, reject, weights_of
 from fairseq_collab.attention import SeparateAttention
 from fairseq_collab.attention.rounding import BITS
 from fairseq_collab.models.base import HeadModel
@@ -29,31 +31,58 @@ from fairseq_collab.models.variants import SEPARATE, family_of
 
 
 def check(trained: Trained, kind: HeadKind) -> None:
-    """Raise UserError for a model or an attention without a counterpart in ``kind``."""
-    arch_with(trained, kind)
-    check_options(trained)
+    """Raise UserError for a model without a counterpart in ``kind``, with all reasons."""
+    reject(trained, f"cannot be converted to {kind.heads_name}", problems(trained, kind))
+
+
+def problems(trained: Trained, kind: HeadKind) -> Iterator[str]:
+    """Why a model has no counterpart in ``kind``."""
+    try:
+        arch_with(trained, kind)
+    except UserError as error:
+        yield error.problem
+        return
+    yield from option_problems(trained)
+    yield from weight_problems(trained.model)
+    every = attentions(trained.model)
+    if kind.has_sizes:
+        sizes = head_sizes(every)
+        if not is_standard(every) and len(sizes) > 1:
+            listed = ", ".join(f"{key} and {value}" for key, value in sorted(sizes))
+            yield f"heads have sizes {listed} (keys, values), and {kind.heads_name} one"
     first_of_side: dict[bool, Attention] = {}  # of the encoder, and of the decoder
-    for attention in attentions(trained.model):
+    for attention in every:
         module = attention.module
         if isinstance(module, SeparateAttention):  # which alone may be resized
-            sizes = {"keys": module.qk_head_size, "values": module.v_head_size}
+            actual = {"keys": module.qk_head_size, "values": module.v_head_size}
             for part in kind.standard_sized:
-                if sizes[part] * module.num_heads != module.embed_dim:
-                    actual = f"{module.num_heads} heads have {part} of size {sizes[part]}"
-                    expected = f"{kind.heads_name} have size {module.embed_dim}/H"
-                    todo = "heads that were pruned or resized cannot be converted"
-                    raise UserError(f"{attention}: {actual}; {expected}", trained.path, todo)
+                if actual[part] * module.num_heads != module.embed_dim:
+                    yield (
+                        f"{attention}: {module.num_heads} heads have {part} of size "
+                        f"{actual[part]}, not {module.embed_dim}/H: they were pruned or resized"
+                    )
         if kind.any_heads:
             continue
         first = first_of_side.setdefault(attention.type == "encoder", attention)
         if not module.num_heads:
-            raise UserError(f"{attention} has no heads to convert", trained.path)
-        if module.num_heads != first.module.num_heads:
+            yield f"{attention} has no heads to convert"
+        elif module.num_heads != first.module.num_heads:
             expected = f"{first} has {first.module.num_heads}"
-            problem = f"{attention} has {module.num_heads} heads and {expected}"
-            todo = "models with pruned heads cannot be converted"
-            raise UserError(problem, trained.path, todo)
-    check_known(trained.model, trained.path)
+            yield f"{attention} has {module.num_heads} heads and {expected}"
+
+
+def head_sizes(every: Iterable[Attention]) -> set[tuple[int, int]]:
+    """``h_qk`` and ``h_v`` of all attentions with heads of separate projections."""
+    return {sizes_of(a.module) for a in every if a.module.num_heads}
+
+
+def is_standard(every: Iterable[Attention]) -> bool:
+    """Whether all heads have size d/H, which options need not say."""
+    return all(
+        (key * a.module.num_heads, value * a.module.num_heads) == (a.module.embed_dim,) * 2
+        for a in every
+        for key, value in ([sizes_of(a.module)] if a.module.num_heads else [])
+    )
 
 
 def arch_with(trained: Trained, kind: HeadKind) -> str:
@@ -75,6 +104,9 @@ def shape_options(
     """Numbers of layers and heads, and the options of ``kind``: sizes, scale, bias, rounding."""
     options = {**kind.options, "cache_bits": "0"}
     every = attentions(trained.model)
+    check_left_alone(sizes, trained, kind)
+    if kind.has_sizes and not is_standard(every):
+        [(options["qk_head_size"], options["v_head_size"])] = head_sizes(every)
     widths = {a: sizes.get(a, kind.unchanged_size(a.module)) for a in every}
     common = {size for a, size in widths.items() if a.module.num_heads}
     everywhere = len(common) == 1 and common != {0}
@@ -100,11 +132,6 @@ def shape_options(
         # The loaded model has the layers that remain, and no others.
         options |= {f"{side}_layers": len(layers), f"{side}_layers_to_keep": None}
     return options
-
-
-def joined(numbers: Iterable[int]) -> str:
-    """Numbers as options take them: ``64,32``."""
-    return ",".join(map(str, numbers))
 
 
 # ---- sizes ---------------------------------------------------------------------------------------
@@ -142,19 +169,18 @@ def chosen_sizes(
                 problem = f"{attention}: {kind.size_name} {size} is out of range"
                 raise UserError(problem, trained.path, allowed_range)
             sizes[attention] = size
-    check_sizes(sizes, trained, kind)
+    check_left_alone(sizes, trained, kind)
     return sizes
 
 
-def check_sizes(sizes: Mapping[Attention, int], trained: Trained, kind: HeadKind) -> None:
+def check_left_alone(sizes: Mapping[Attention, int], trained: Trained, kind: HeadKind) -> None:
     """Raise UserError unless all attentions but those in ``sizes`` can be left as they are."""
     for attention in attentions(trained.model):
-        if attention in sizes or kind.converts_all or kind.any_heads:
+        module = attention.module
+        if attention in sizes or not kind.has_sizes or not module.num_heads:
             continue
-        size = attention.module.q_proj.out_features
-        if size != attention.module.embed_dim:  # the only size that fits there
-            size //= attention.module.num_heads
-            problem = f"{attention}: heads of size {size} cannot be left as they are"
+        if not math.isclose(module.scaling, sizes_of(module)[0] ** -0.5):
+            problem = f"{attention}: heads with another scale of scores cannot be left as they are"
             raise UserError(problem, trained.path, f"give a {kind.size_name} for them, too")
 
 
@@ -229,7 +255,8 @@ class Converter:
         prices = {attention: new[attention][1] for attention in sizes}
         for attention, number in bits.items():
             weights = new[attention][0] if attention in new else None
-            rounding = self.attentions[attention].rounding_price(weights, number)
+            of_it = self.attentions[attention]
+            rounding = of_it.rounding_price(weights, number, kind.scale(of_it))
             prices[attention] = prices.get(attention, 0.0) + rounding
         replaced = tuple(f"{attention.name}." for attention in new)
         state = {n: w for n, w in weights_of(trained).items() if not n.startswith(replaced)}
@@ -249,5 +276,7 @@ class Converter:
             point(attention, size, weights, price + rounding, bits)
             for bits in ((0,) if attention.type == "encoder" else (0, *BITS))
             for size, (weights, price) in made
-            for rounding in [trained.rounding_price(weights if size else None, bits)]
+            for rounding in [
+                trained.rounding_price(weights if size else None, bits, kind.scale(trained))
+            ]
         ]

@@ -14,6 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from collab_lab.shrinking import removal
+from collab_lab.shrinking.head_parts import heads_together
 from collab_lab.shrinking.statistics import Statistics
 from collab_lab.trained.attentions import HeadMaps
 
@@ -27,6 +28,14 @@ def removal_order(
         order: of the heads, if they are not to be chosen.
     """
     return removal.removal_order(*_of_heads(module, statistics), order)
+
+
+def group_removal_order(module: Any, statistics: Statistics) -> Iterator[tuple[float, list[int]]]:
+    """Like :func:`removal_order`, of groups of heads that share keys and values."""
+    weight, covariance, fisher, size = _of_heads(module, statistics)
+    together = heads_together(module)
+    for rise, group in removal.removal_order(weight, covariance, fisher, size * together):
+        yield rise, [*range(group * together, (group + 1) * together)]
 
 
 def head_prices(module: Any, statistics: Statistics) -> list[float]:

@@ -55,6 +55,8 @@ class HeadKind(ABC):
     converts_all: ClassVar[bool] = False
     #: Whether attentions may have any number of heads, none, too, and heads of any size.
     any_heads: ClassVar[bool] = False
+    #: Whether its options say the sizes of queries and keys, and of values, one for all heads.
+    has_sizes: ClassVar[bool] = False
     #: Options of the result, whatever its sizes.
     options: Mapping[str, Any] = MappingProxyType({})
     #: Options of the variant that are taken over from the trained model, if it has them.
@@ -72,6 +74,10 @@ class HeadKind(ABC):
     def unchanged_size(self, module: Any) -> int:
         """The size of an attention without a given one: 0 where it is left as it is."""
         return self.exact_size(module)
+
+    def usual_size(self, heads: int) -> int:
+        """What options say of an attention with so many heads that a plan leaves as it is."""
+        return 0
 
     def out_of_range(self, module: Any, size: int) -> str | None:
         """The sizes that an attention can have, if ``size`` is none of them."""
@@ -96,6 +102,10 @@ class HeadKind(ABC):
         """
         raise NotImplementedError  # of kinds whose size no plan chooses
 
+    def scale(self, trained: TrainedAttention) -> float:
+        """The scale of the scores of the new attention, which queries make up for."""
+        return trained.scale
+
     @abstractmethod
     def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> PricedWeights:
         """The new attention in place of ``trained.module``.
@@ -112,7 +122,8 @@ class Collaborative(HeadKind):
     variant = COLLABORATIVE
     heads_name = "shared keys"
     size_name = "key width"
-    standard_sized = ("values",)
+    any_heads = True
+    has_sizes = True
 
     def __init__(self, query_mixing: str = "own"):
         self.query_mixing = query_mixing
@@ -176,10 +187,20 @@ class GroupedQuery(HeadKind):
     variant = GROUPED_QUERY
     heads_name = "grouped-query heads"
     size_name = "number of key/value heads"
-    standard_sized = ("keys", "values")
+    any_heads = True
+    has_sizes = True
 
     def exact_size(self, module: Any) -> int:
         return int(module.num_heads)
+
+    def usual_size(self, heads: int) -> int:
+        return max(1, heads)  # without heads, any number
+
+    def unchanged_size(self, module: Any) -> int:
+        return self.usual_size(module.num_heads)
+
+    def scale(self, trained: TrainedAttention) -> float:
+        return float(trained.maps.keys.size(2) ** -0.5)
 
     def out_of_range(self, module: Any, size: int) -> str | None:
         heads = module.num_heads
@@ -199,7 +220,7 @@ class GroupedQuery(HeadKind):
         maps, statistics = trained.maps, trained.statistics
         queries, keys = grouped(WeightedMaps.keys(maps, statistics), maps.queries, size, steps)
         out, values = grouped(WeightedMaps.values(maps, statistics), maps.out, size, steps)
-        weights, price = separate_queries(trained, queries, keys)
+        weights, price = separate_queries(trained, queries, keys, self.scale(trained))
         of_heads = values.repeat_interleave(len(out) // size, 0)  # (H, d_y, h_v)
         value = values.transpose(1, 2).flatten(0, 1)  # (G h_v, d_y)
         more = {
@@ -266,9 +287,15 @@ def shared_keys(
     return trained.state(weights), trained.key_price(shared.queries(), shared.key.unsqueeze(0))
 
 
-def separate_queries(trained: TrainedAttention, queries: Tensor, keys: Tensor) -> PricedWeights:
-    """Queries ``(H, d + 1, e)`` of each head, and keys ``(G, d_y, e)`` of groups of heads."""
-    weights = query_key_weights(queries / trained.scale, keys)
+def separate_queries(
+    trained: TrainedAttention, queries: Tensor, keys: Tensor, scale: float | None = None
+) -> PricedWeights:
+    """Queries ``(H, d + 1, e)`` of each head, and keys ``(G, d_y, e)`` of groups of heads.
+
+    Args:
+        scale: of the new scores; default: ``(d/H)^-0.5``.
+    """
+    weights = query_key_weights(queries / (scale or trained.scale), keys)
     of_heads = keys.repeat_interleave(len(queries) // len(keys), 0)
     return trained.state(weights), trained.key_price(queries, of_heads)
 

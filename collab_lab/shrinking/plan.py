@@ -32,12 +32,13 @@ from collab_lab.shrinking.choices import (
     uncut,
     unit_choices,
 )
-from collab_lab.shrinking.converter import Converter, joined
+from collab_lab.shrinking.converter import Converter
 from collab_lab.shrinking.head_choices import all_heads
+from collab_lab.shrinking.head_parts import heads_together
 from collab_lab.shrinking.kinds import Collaborative, GroupedQuery, HeadKind, Latent
 from collab_lab.shrinking.rise import measured_rise
 from collab_lab.shrinking.statistics import Statistics, matched, own_bits
-from collab_lab.shrinking.surgery import RetainedUnits, check_heads, pruned
+from collab_lab.shrinking.surgery import RetainedUnits, check_heads, joined, pruned, width_options
 from collab_lab.shrinking.unit_statistics import UnitStatistics
 from collab_lab.trained.attentions import Attention, Retained, attentions
 from collab_lab.trained.checkpoint import Trained
@@ -101,6 +102,8 @@ class Plan:
             widths.
         bits: of a number in the KV cache, where it is rounded.
         prices: predicted loss in bits per target token: of heads, units and caches.
+        costs: of the smaller model, and ``whole``, that shares are of: cache (bits per token),
+            parameters (of all layers), heads.
     """
 
     kind: str
@@ -109,6 +112,8 @@ class Plan:
     sizes: Mapping[Attention, int]
     bits: Mapping[Attention, int]
     prices: Mapping[str, float] = field(default_factory=dict)
+    costs: Mapping[str, int] = field(default_factory=dict)
+    whole: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def price(self) -> float:
@@ -134,7 +139,38 @@ class Plan:
             "sizes": {str(a): size for a, size in self.sizes.items()},
             "bits": {str(a): bits for a, bits in self.bits.items()},
             "prices": dict(self.prices),
+            "costs": dict(self.costs),
+            "whole": dict(self.whole),
         }
+
+    def options(self, trained: Trained) -> dict[str, str]:
+        """The options of the smaller model that say what was cut, as ``fairseq-train`` has them."""
+        kind, result = KINDS[self.kind], dict[str, str]()
+        for type_, layers in trained.attentions.items():
+            heads = [*map(len, self.retained[type_])]
+            if heads != trained.heads[type_]:
+                result[f"heads_in_{type_}"] = joined(heads)
+            if kind is not None and any(a in self.sizes for a in layers):
+                usual = [kind.usual_size(number) for number in heads]
+                sizes = (self.sizes.get(a, size) for a, size in zip(layers, usual, strict=True))
+                result[f"{kind.size_option}_in_{type_}"] = joined(sizes)
+            if any(self.bits.get(a) for a in layers):
+                result[f"cache_bits_in_{type_}"] = joined(self.bits.get(a, 0) for a in layers)
+        return result | (width_options(trained, self.units) if self.units else {})
+
+    def table(self, trained: Trained) -> list[list[Any]]:
+        """A row per site that loses something: what stays of how much; its size; its bits."""
+        rows: list[list[Any]] = []
+        for type_ in ATTENTION_TYPES:
+            for attention in trained.attentions[type_]:
+                stays = len(self.retained[type_][attention.layer])
+                size, bits = self.sizes.get(attention), self.bits.get(attention)
+                if stays < attention.module.num_heads or size or bits:
+                    heads = f"{stays} of {attention.module.num_heads} heads"
+                    rows.append([str(attention), heads, size, bits])
+        for block, units in self.units.items():
+            rows.append([str(block), f"{len(units)} of {block.width} units", None, None])
+        return rows
 
     def build(
         self, trained: Trained, statistics: Mapping[Attention, Statistics]
@@ -257,8 +293,9 @@ class Programme:
         for a in own:
             heads = a.module.num_heads
             # Cross-attention without heads would leave a layer without the source.
-            least = 1 if a.type == "cross" else 0
-            counts = range(heads, least - 1, -1) if "heads" in cuts else [heads]
+            step = heads_together(a.module)
+            least = step if a.type == "cross" else 0
+            counts = range(heads, least - 1, -step) if "heads" in cuts else [heads]
             of_heads = TrainedAttention(a.module, statistics[a])
             allowed = bits if "cache" in cuts else (own_bits(a.module),)
             caches = caches_of(a, of_heads, converter, allowed)
@@ -335,7 +372,11 @@ class Programme:
                 sizes[site] = choice.size
             if choice.bits:
                 bits[site] = choice.bits
-        return Plan(self.kind, retained, units, sizes, bits, prices)
+        costs = {
+            name: self._fixed(name) + sum(getattr(c, name) for c in chosen.values())
+            for name in RESOURCES
+        }
+        return Plan(self.kind, retained, units, sizes, bits, prices, costs, self.whole)
 
 
 def spelled(shares: Mapping[str, float]) -> str:
@@ -349,18 +390,3 @@ def _is_encoder(site: Site) -> bool:
 
 def _is_decoder(site: Site) -> bool:
     return isinstance(site, Attention) and site.type != "encoder"
-
-
-def describe(plan: Plan, trained: Trained) -> list[list[Any]]:
-    """A row a site that loses something: what stays, of how much."""
-    rows: list[list[Any]] = []
-    for type_ in ATTENTION_TYPES:
-        for attention in trained.attentions[type_]:
-            stays = len(plan.retained[type_][attention.layer])
-            size, bits = plan.sizes.get(attention), plan.bits.get(attention)
-            if stays < attention.module.num_heads or size or bits:
-                heads = f"{stays} of {attention.module.num_heads} heads"
-                rows.append([str(attention), heads, size, bits])
-    for block, units in plan.units.items():
-        rows.append([str(block), f"{len(units)} of {block.width} units", None, None])
-    return rows

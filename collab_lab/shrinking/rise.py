@@ -95,7 +95,7 @@ def causes(changed: Trained, trained: Trained, batches: Sequence[Mapping[str, An
     tokens = sum(int(predicted(decoder, batch["target"]).sum()) for batch in batches)
     width = max(a.module.embed_dim for a in attentions(trained.model))
     if tokens < FEW * width:
-        found.append(f"{tokens} target tokens are few for a width of {width} (--sentences)")
+        found.append(f"{tokens} target tokens are few for a width of {width}, read more sentences")
     for type_, counts in trained.heads.items():
         if any(counts) and not any(changed.heads[type_]):
             found.append(f"no head of {type_} attention is left")

@@ -7,11 +7,12 @@ zero, exactly.  What the other heads can make up for is :mod:`.refit`'s work.
 A unit of a feed-forward block goes with its row of ``fc1`` and its column of ``fc2``, which equals
 setting it to zero, exactly.
 
-Heads can be removed where every head has separate projections: fairseq's ``transformer``,
-``transformer_headsize_n``, ``transformer_grouped_heads``, ``transformer_gated_heads``, and the
-language models of these kinds.  The result is a ``transformer_headsize_n`` (language model:
-``transformer_lm_headsize_n``) with a head count per layer.  A layer may lose all heads: its
-attention is then the constant ``bo``.
+Heads with separate projections are those of fairseq's ``transformer``, ``transformer_headsize_n``,
+``transformer_grouped_heads``, ``transformer_gated_heads``, and the language models of these kinds.
+The result is a ``transformer_headsize_n`` (language model: ``transformer_lm_headsize_n``) with a
+head count per layer.  Of heads that share a key or a latent, what is shared stays, and so does the
+kind; grouped-query heads go by whole groups, or equally many of each.  A layer may lose all heads:
+its attention is then the constant ``bo``.
 
 Shapes: ``H`` heads of sizes ``h_qk`` and ``h_v``; ``Wq, Wk (H h_qk, d)``, ``Wv (H h_v, d)``,
 ``Wo (d, H h_v)``; F units; ``W1 (F, d)``, ``W2 (d, F)``.
@@ -19,7 +20,8 @@ Shapes: ``H`` heads of sizes ``h_qk`` and ``h_v``; ``Wq, Wk (H h_qk, d)``, ``Wv 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -27,36 +29,46 @@ import torch
 from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
-from collab_common import ATTENTION_TYPES, AttentionType
+from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
-from collab_lab.trained.attentions import Attention, Retained, attentions, check_known
+from collab_lab.shrinking.head_parts import heads_together, parts_of_heads
+from collab_lab.trained.attentions import Attention, Retained, attentions, weight_problems
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import FeedForward, feed_forwards
-from collab_lab.trained.rebuilt import check_options, options_for, rebuilt, weights_of
-from fairseq_collab.attention import SeparateAttention
+from collab_lab.trained.rebuilt import option_problems, options_for, rebuilt, reject, weights_of
+from fairseq_collab.attention import CollaborativeAttention, SeparateAttention
+from fairseq_collab.attention.building import scaling
+from fairseq_collab.attention.grouped_query import GroupedQueryAttention
+from fairseq_collab.attention.latent import LatentAttention
+from fairseq_collab.models.base import HeadModel
+from fairseq_collab.models.variants import COLLABORATIVE, GROUPED_QUERY, LATENT
+
+#: Attentions whose heads share keys, or keys and values.
+SHARED = (CollaborativeAttention, GroupedQueryAttention, LatentAttention)
 
 HEADSIZE, LM_HEADSIZE = "transformer_headsize_n", "transformer_lm_headsize_n"
 
 
 def check_heads(trained: Trained) -> None:
-    """Raise UserError unless every head has separate projections, and all have one size.
+    """Raise UserError, with all reasons, unless heads can be removed from the model."""
+    reject(trained, "its heads cannot be removed", head_problems(trained))
 
-    Other weights are an error, too.
-    """
+
+def head_problems(trained: Trained) -> Iterator[str]:
+    """Why no heads can be removed from a model."""
+    known = (MultiheadAttention, SeparateAttention, *SHARED)
     modules = [attention.module for attention in attentions(trained.model)]
-    separate = MultiheadAttention | SeparateAttention
-    kinds = sorted({type(m).__name__ for m in modules if not isinstance(m, separate)})
-    if kinds:
-        raise UserError(
-            f"has heads of the kind {kinds[0]}, which share projections and cannot be removed",
-            where=trained.path,
-            todo="give a transformer, transformer_headsize_n, transformer_grouped_heads or "
-            "transformer_gated_heads, or a language model of these kinds",
-        )
-    check_options(trained)
-    check_known(trained.model, trained.path)
-    for projection in ("q_proj", "v_proj"):
-        common_head_size(trained, projection)
+    for kind in sorted({type(m).__name__ for m in modules if not isinstance(m, known)}):
+        yield f"heads of the kind {kind} are not known"
+    if any(getattr(m, "latent_norm", None) is not None for m in modules):
+        yield "its latents are normalised: no price is known"
+    yield from option_problems(trained)
+    yield from weight_problems(trained.model)
+    for projection in ("queries", "values"):
+        sizes = sizes_of_heads(trained, projection)
+        if len(sizes) > 1:
+            listed = ", ".join(map(str, sorted(sizes)))
+            yield f"its heads have different sizes of {projection} ({listed}), options have one"
 
 
 def pruned(
@@ -69,8 +81,8 @@ def pruned(
     """
     check_retained(trained, retained)
     check_units(trained, units)
-    counts = {type_: [*map(len, layers)] for type_, layers in retained.items()}
-    options = sized_options(trained, counts)
+    check_groups(trained, retained)
+    options = sized_options(trained, retained)
     if units:
         options |= width_options(trained, units)
     weights = units_removed(trained, retained_weights(trained, retained), units)
@@ -101,23 +113,41 @@ def check_retained(trained: Trained, retained: Retained) -> None:
                 raise UserError(f"{where}: {problem}", trained.path)
 
 
+def check_groups(trained: Trained, retained: Retained) -> None:
+    """Raise UserError unless all groups that stay keep equally many heads."""
+    for attention, heads in heads_by_attention(trained, retained):
+        stay = Counter(head // heads_together(attention.module) for head in heads)
+        if len({*stay.values()}) > 1:
+            problem = f"{attention}: groups of heads would keep {sorted(stay.values())} heads"
+            todo = "remove equally many of each group, or whole groups"
+            raise UserError(problem, trained.path, todo)
+
+
 def retained_weights(trained: Trained, retained: Retained) -> dict[str, Tensor]:
     """The model's weights with the rows and columns of the ``retained`` heads only."""
-    result = weights_of(trained)
+    result, stays = weights_of(trained), stays_of_its_kind(trained)
     for attention, heads in heads_by_attention(trained, retained):
         if not heads:
             bias, prefix = f"{attention.name}.out_proj.bias", f"{attention.name}."
             result = {n: w for n, w in result.items() if n == bias or not n.startswith(prefix)}
             continue
-        # The result scales scores by h_qk^-0.5, whatever the source does.
-        scale = attention.module.scaling / head_size(attention, "q_proj") ** -0.5
-        for projection, factor in (("q_proj", scale), ("k_proj", 1.0), ("v_proj", 1.0)):
-            for kind in ("weight", "bias"):
-                name = f"{attention.name}.{projection}.{kind}"
+        module = attention.module
+        together = heads_together(module)
+        groups = sorted({head // together for head in heads})
+        scaled = "mixing" if "mixing" in parts_of_heads(module) else "q_proj"
+        for part in parts_of_heads(module):
+            is_group = part in ("k_proj", "v_proj")
+            number, stay = (
+                (module.num_heads // together, groups) if is_group else (module.num_heads, heads)
+            )
+            # The result scales scores by another number, and these make up for it.
+            factor = module.scaling / scale_of(module, len(heads), stays) if part == scaled else 1.0
+            for kind in ("", ".weight", ".bias"):
+                name = f"{attention.name}.{part}{kind}"
                 if name in result:  # ours may have no biases
-                    result[name] = factor * rows(result[name], attention.module.num_heads, heads)
+                    result[name] = factor * rows(result[name], number, stay)
         name = f"{attention.name}.out_proj.weight"
-        result[name] = rows(result[name].T, attention.module.num_heads, heads).T.contiguous()
+        result[name] = rows(result[name].T, module.num_heads, heads).T.contiguous()
     return result
 
 
@@ -157,11 +187,15 @@ def units_removed(
         index = list(units)
         for name, axis in (("fc1.weight", 0), ("fc1.bias", 0), ("fc2.weight", 1)):
             name = f"{block.name}.{name}"
-            result[name] = result[name].index_select(axis, torch.tensor(index)).contiguous()
+            result[name] = (
+                result[name]
+                .index_select(axis, torch.tensor(index).to(result[name].device))
+                .contiguous()
+            )
     return result
 
 
-def width_options(trained: Trained, retained: RetainedUnits) -> dict[str, str | None]:
+def width_options(trained: Trained, retained: RetainedUnits) -> dict[str, str]:
     """``--ffn-dims-in-SIDE`` of the model with the ``retained`` units only."""
     widths: dict[str, list[int]] = {}
     for block in feed_forwards(trained.model):
@@ -178,39 +212,69 @@ def rows(weight: Tensor, num_heads: int, heads: Sequence[int]) -> Tensor:
 # ---- options of the result -----------------------------------------------------------------------
 
 
-def sized_options(trained: Trained, heads: Mapping[AttentionType, list[int]]) -> dict[str, Any]:
-    """Options of ``transformer_headsize_n`` with the trained head sizes and these head counts.
+def sized_options(trained: Trained, retained: Retained) -> dict[str, Any]:
+    """Options of the model with the ``retained`` heads, with the trained sizes of heads.
 
-    Scores are scaled by the head size: d/H would change with the head count.
+    Heads with separate projections become those of ``transformer_headsize_n``, others stay of
+    their kind.
     """
     lm = trained.is_language_model
     types = ("decoder",) if lm else ATTENTION_TYPES  # those that the architecture has options for
-    chosen = {
-        **{f"heads_in_{type_}": ",".join(map(str, heads[type_])) or None for type_ in types},
-        "head_size": None,
-        "qk_head_size": common_head_size(trained, "q_proj"),
-        "v_head_size": common_head_size(trained, "v_proj"),
-        "key_dim": None,
-        "attention_scale": "key",
+    chosen: dict[str, Any] = {
+        **{f"heads_in_{t}": joined(map(len, retained[t])) or None for t in types},
+        "qk_head_size": next(iter(sizes_of_heads(trained, "queries")), None),
+        "v_head_size": next(iter(sizes_of_heads(trained, "values")), None),
     }
-    return options_for(trained, LM_HEADSIZE if lm else HEADSIZE, chosen)
+    if not stays_of_its_kind(trained):
+        # Scores are scaled by the head size: d/H would change with the head count.
+        chosen |= {"head_size": None, "key_dim": None, "attention_scale": "key"}
+        return options_for(trained, LM_HEADSIZE if lm else HEADSIZE, chosen)
+    variant = trained.model.variant
+    groups = {COLLABORATIVE: "value_heads", GROUPED_QUERY: "key_value_heads"}.get(variant)
+    for type_ in types if groups is not None else ():
+        chosen[f"{groups}_in_{type_}"] = joined(
+            max(1, len({head // heads_together(a.module) for head in heads}))
+            for a, heads in heads_by_attention(trained, retained)
+            if a.type == type_
+        )
+    if variant is LATENT:
+        chosen |= {"head_size": None, "key_dim": None}
+    return options_for(trained, trained.arch, chosen)
 
 
-def head_size(attention: Attention, projection: str) -> int:
-    """Size of a head in ``q_proj`` or ``v_proj``."""
-    module = attention.module
-    if isinstance(module, SeparateAttention):
-        return module.v_head_size if projection == "v_proj" else module.qk_head_size
-    return module.head_dim
+def joined(numbers: Iterable[int]) -> str:
+    """Numbers as options take them: ``64,32``."""
+    return ",".join(map(str, numbers))
 
 
-def common_head_size(trained: Trained, projection: str) -> int | None:
-    """The one size of heads in all layers; None without heads.  UserError if sizes differ."""
-    every = attentions(trained.model)
-    sizes = {head_size(attention, projection) for attention in every if attention.module.num_heads}
-    if len(sizes) > 1:
-        listed = ", ".join(map(str, sorted(sizes)))
-        problem = f"its heads have different sizes ({listed} in {projection})"
-        todo = "give a model that was trained with --head-size"
-        raise UserError(f"{problem}, which {HEADSIZE} has no options for", trained.path, todo)
-    return sizes.pop() if sizes else None
+def stays_of_its_kind(trained: Trained) -> bool:
+    """Whether a model without some heads is of the same architecture."""
+    model = trained.model
+    return isinstance(model, HeadModel) and model.variant in (COLLABORATIVE, GROUPED_QUERY, LATENT)
+
+
+def scale_of(module: Any, heads: int, stays: bool) -> float:
+    """The scale of scores of an attention with so many of its heads.
+
+    Args:
+        stays: whether its model stays of its kind.
+    """
+    size = module.q_proj.out_features / module.num_heads
+    if isinstance(module, CollaborativeAttention):
+        size = module.key_dim / heads
+    rule = getattr(module, "scale", "key") if stays else "key"
+    return scaling(rule, module.embed_dim, heads, size)
+
+
+def sizes_of_heads(trained: Trained, of: str) -> set[int]:
+    """The sizes of heads in all layers: ``queries``, but those of a shared key, or ``values``."""
+    sizes = set[int]()
+    for attention in attentions(trained.model):
+        module = attention.module
+        if not module.num_heads:
+            continue
+        if of == "values":
+            sizes.add(module.out_proj.in_features // module.num_heads)
+        elif not isinstance(module, CollaborativeAttention):
+            sizes.add(module.q_proj.out_features // module.num_heads)
+    return sizes

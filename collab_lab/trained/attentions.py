@@ -91,10 +91,16 @@ def of_one_model(name: str) -> bool:
 
 def check_known(model: nn.Module, path: Path | None = None) -> None:
     """Raise UserError for a weight of an attention that a changed model would lose."""
+    for problem in weight_problems(model):
+        raise UserError(problem, path)
+
+
+def weight_problems(model: nn.Module) -> Iterator[str]:
+    """Weights of attentions that a changed model would lose."""
     for attention in attentions(model):
         for name in attention.module.state_dict():
             if not _OF_ATTENTION.fullmatch(name):
-                raise UserError(f"the weight {attention.name}.{name} would be lost", path)
+                yield f"the weight {attention.name}.{name} would be lost"
 
 
 # ---- what they compute ---------------------------------------------------------------------------

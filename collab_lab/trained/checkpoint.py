@@ -106,6 +106,11 @@ class Trained:
         extra = {**self.state.get("extra_state", {}), "plan": dict(plan)}
         return replace(self, state={**self.state, "extra_state": extra})
 
+    @property
+    def shrunk(self) -> str | None:
+        """What ``shrink`` did to make the model; None for another one."""
+        return what_was_cut(self.state)
+
     def save(self, out: str | Path) -> None:
         """Write a checkpoint, atomically, without the state of the training."""
         checkpoints.save(self.content(), out)
@@ -114,6 +119,19 @@ class Trained:
         """The checkpoint to save: to translate, or to fine-tune."""
         content = {"args": None, "cfg": plain_options(self.cfg), "model": self.model.state_dict()}
         return {**without_training(self.state), **content}
+
+
+def what_was_cut(state: Mapping[str, Any]) -> str | None:
+    """What a checkpoint's plan says of its model: shares that are left; None without a plan."""
+    plan = (state.get("extra_state") or {}).get("plan")
+    if not isinstance(plan, Mapping) or not plan.get("whole"):
+        return None
+    now, whole = plan["costs"], plan["whole"]
+    return (
+        f"{now['heads']} of {whole['heads']} heads, "
+        f"{now['parameters'] / whole['parameters']:.1%} of the layers' parameters, "
+        f"cache {now['cache'] / whole['cache']:.1%}"
+    )
 
 
 def open_model(
@@ -281,7 +299,7 @@ def samples(trained: Trained, subset: str, number: int | None = None) -> list[di
     for a number below 1.
     """
     if number is not None and number < 1:
-        raise UserError(f"must be a whole number above 0, not {number}", "--sentences")
+        raise UserError(f"must be a whole number above 0, not {number}", "`sentences`")
     dataset, indices = dataset_of(trained.task, subset), fitting(trained, subset)
     number = len(indices) if number is None else min(number, len(indices))
     spread = [indices[i * len(indices) // number] for i in range(number)]

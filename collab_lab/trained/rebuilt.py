@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from fairseq.models import MODEL_DATACLASS_REGISTRY
@@ -33,12 +33,21 @@ def weights_of(trained: Trained) -> dict[str, Tensor]:
     }
 
 
-def check_options(trained: Trained) -> None:
-    """Raise UserError for an option of the training with which nothing can be changed."""
+def reject(trained: Trained, refused: str, problems: Iterable[str], todo: str = "") -> None:
+    """Raise UserError with all problems, if there are any.
+
+    Args:
+        refused: what cannot be done with the model.
+    """
+    if listed := [*problems]:
+        raise UserError(f"{refused}: {'; '.join(listed)}", trained.path, todo or None)
+
+
+def option_problems(trained: Trained) -> Iterator[str]:
+    """Options of the training with which nothing can be converted or pruned."""
     for option, reason in _UNSUPPORTED.items():
         if trained.options.get(option) and option not in ignored_options(trained):
-            todo = "nothing can be converted or pruned in a model that was trained with it"
-            raise UserError(reason, trained.path, todo)
+            yield reason
 
 
 def ignored_options(trained: Trained) -> tuple[str, ...]:
@@ -80,4 +89,6 @@ def rebuilt(trained: Trained, options: Any, weights: Mapping[str, Tensor]) -> Tr
     state = model.state_dict()
     fixed = {name: value for name, value in state.items() if of_one_model(name)}
     load_weights(model, {**fixed, **weights}, trained.path)
+    extra = {k: v for k, v in (result.state.get("extra_state") or {}).items() if k != "plan"}
+    result.state["extra_state"] = extra  # a plan is of the weights that it was made of
     return result.with_model(model.eval().to(like.device))

@@ -26,7 +26,7 @@ from fairseq_collab.models.options import Site, at_layer, in_types, option
 
 @in_types("heads", "heads", zero="; a layer with 0 attends to nothing")
 @dataclass
-class HeadSizeOptions(FairseqDataclass):
+class HeadOptions(FairseqDataclass):
     """Number and sizes of heads: options of all variants that have them."""
 
     head_size: Optional[int] = option(
@@ -38,6 +38,12 @@ class HeadSizeOptions(FairseqDataclass):
         None, "size of a head's query and key (default: --head-size)"
     )
     v_head_size: Optional[int] = option(None, "size of a head's value (default: --head-size)")
+
+
+@dataclass
+class HeadSizeOptions(HeadOptions):
+    """Further options of heads with separate projections, or from a latent."""
+
     key_dim: Optional[int] = option(
         None,
         "total width of the keys of all heads, instead of --qk-head-size",
@@ -79,17 +85,17 @@ def head_options(cfg: TransformerConfig, site: Site) -> tuple[int, dict[str, Any
 def head_sizes(cfg: TransformerConfig, site: Site) -> tuple[int, dict[str, Any]]:
     """Return the number of heads, their sizes and scale, by :class:`HeadSizeOptions`."""
     heads = at_layer(cfg, "heads", site, 0, site.num_heads)
-    sizes = {
-        "qk_head_size": query_key_size(cfg, heads),
-        "v_head_size": cfg.head_size if cfg.v_head_size is None else cfg.v_head_size,
-    }
+    sizes = checked_sizes(cfg, site, query_key_size(cfg, heads))
+    return heads, {**sizes, "scale": cfg.attention_scale}
+
+
+def checked_sizes(cfg: TransformerConfig, site: Site, query_key: int | None) -> dict[str, Any]:
+    """Return the sizes of heads as arguments of attentions; None stands for ``d/H``."""
+    value = cfg.head_size if cfg.v_head_size is None else cfg.v_head_size
+    sizes = {"qk_head_size": query_key, "v_head_size": value}
     chosen_sizes = {name: size for name, size in sizes.items() if size is not None}
     check_sizes(**chosen_sizes, most=max(site.embed_dim, site.kdim) + 1)
-    return heads, {
-        **sizes,
-        "kdim": site.kdim,
-        "scale": cfg.attention_scale,
-    }
+    return {**sizes, "kdim": site.kdim}
 
 
 def query_key_size(cfg: TransformerConfig, heads: int) -> int | None:

@@ -22,11 +22,17 @@ from fairseq_collab.attention.collaborative import MIXING_INITS, QUERY_MIXINGS, 
 from fairseq_collab.attention.grouped_query import GroupedQueryAttention
 from fairseq_collab.attention.latent import LatentAttention
 from fairseq_collab.models.options import Site, at_layer, in_types, option
-from fairseq_collab.models.separate_heads import HeadSizeOptions, head_sizes
+from fairseq_collab.models.separate_heads import (
+    HeadOptions,
+    HeadSizeOptions,
+    checked_sizes,
+    head_sizes,
+)
 
 
 @in_types("key_dim", "key width", zero="; 0 for standard heads in that layer")
 @in_types("value_heads", "value heads")
+@in_types("heads", "heads", zero="; a layer with 0 attends to nothing")
 @dataclass
 class CollabOptions(FairseqDataclass):
     """Options of ``transformer_collab`` (Cordonnier et al. 2020, arXiv 2006.16362)."""
@@ -47,6 +53,9 @@ class CollabOptions(FairseqDataclass):
         QUERY_MIXINGS,
     )
     v_head_size: Optional[int] = option(None, "size of a head's value (default: model width/heads)")
+    qk_head_size: Optional[int] = option(
+        None, "size of a query and key of standard heads (default: model width/heads)"
+    )
     mixing_init: str = option(
         "block",
         "initial mixing: standard heads of size key-dim/heads (block), or as in the authors' "
@@ -68,15 +77,17 @@ class CollabOptions(FairseqDataclass):
 
 
 def shared_keys(cfg: TransformerConfig, site: Site) -> HeadAttention:
-    """Build the heads at ``site``; standard heads where the key width is 0."""
+    """Build the heads at ``site``; standard heads where the key width is 0, or without heads."""
+    heads = at_layer(cfg, "heads", site, 0, site.num_heads)
     usual = site.embed_dim // 4 if cfg.key_dim is None else cfg.key_dim
     key_dim = at_layer(cfg, "key_dim", site, 0, usual)
-    if key_dim == 0:
-        return SeparateAttention(site.embed_dim, site.num_heads, kdim=site.kdim)
+    if not heads or not key_dim:
+        sizes = {"qk_head_size": cfg.qk_head_size, "v_head_size": cfg.v_head_size}
+        return SeparateAttention(site.embed_dim, heads, kdim=site.kdim, **sizes)
     check_sizes(key_dim=key_dim, most=widest_key(cfg.query_mixing, site.embed_dim, site.kdim))
     return CollaborativeAttention(
         site.embed_dim,
-        site.num_heads,
+        heads,
         key_dim,
         kdim=site.kdim,
         query_mixing=cfg.query_mixing,
@@ -90,7 +101,7 @@ def shared_keys(cfg: TransformerConfig, site: Site) -> HeadAttention:
 
 @in_types("key_value_heads", "key/value heads")
 @dataclass
-class GroupedQueryOptions(FairseqDataclass):
+class GroupedQueryOptions(HeadOptions):
     """Options of ``transformer_grouped_query`` (Ainslie et al. 2023, arXiv 2305.13245)."""
 
     key_value_heads: int = option(
@@ -100,10 +111,15 @@ class GroupedQueryOptions(FairseqDataclass):
     )
 
 
-def grouped_query(cfg: TransformerConfig, site: Site) -> GroupedQueryAttention:
-    """Build the heads at ``site``."""
+def grouped_query(cfg: TransformerConfig, site: Site) -> HeadAttention:
+    """Build the heads at ``site``; without heads, those of ``..._headsize_n``."""
+    heads = at_layer(cfg, "heads", site, 0, site.num_heads)
+    query_key = cfg.head_size if cfg.qk_head_size is None else cfg.qk_head_size
+    sizes = checked_sizes(cfg, site, query_key)
+    if not heads:
+        return SeparateAttention(site.embed_dim, 0, **sizes)
     shared = at_layer(cfg, "key_value_heads", site, 1, cfg.key_value_heads)
-    return GroupedQueryAttention(site.embed_dim, site.num_heads, shared, kdim=site.kdim)
+    return GroupedQueryAttention(site.embed_dim, heads, shared, **sizes)
 
 
 @in_types("latent_dim", "latent width", zero="; 0 for standard heads in that layer")

@@ -12,14 +12,19 @@ import torch
 import toy_checkpoints
 from refusals import refusing
 from torch import Tensor
+from toy_checkpoints import COPY
 
-from collab_lab import open_model, validation_loss
+from collab_common.errors import UserError
+from collab_lab import convert, open_model, prune, validation_loss
 from collab_lab.cli.main import main
+from collab_lab.runs.score import model_numbers
 from collab_lab.shrinking import removal
 from collab_lab.shrinking.choices import Choice, costs_of, uncut, undominated
+from collab_lab.shrinking.head_parts import costs_of_heads
 from collab_lab.shrinking.kinds import Latent
 from collab_lab.shrinking.plan import costs, propose, whole_costs
 from collab_lab.shrinking.shrunk import Calibration, Shrunk, shrink
+from collab_lab.shrinking.surgery import pruned
 from collab_lab.trained.attentions import attentions
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import feed_forwards
@@ -28,7 +33,7 @@ from collab_lab.trained.feed_forward import feed_forwards
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     folder = tmp_path_factory.mktemp("shrink")
-    return open_model(toy_checkpoints.write(folder / "c.pt"), toy_checkpoints.COPY)
+    return open_model(toy_checkpoints.write(folder / "c.pt"), COPY)
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +141,7 @@ def test_a_shrunk_model_is_saved_and_shrunk_again(
 ) -> None:
     first = shrink(model, parameters=0.7, calibration=found)
     first.model.with_plan(first.plan.to_json()).save(tmp_path / "first.pt")
-    again = open_model(tmp_path / "first.pt", toy_checkpoints.COPY)
+    again = open_model(tmp_path / "first.pt", COPY)
     assert validation_loss(again) == pytest.approx(validation_loss(first.model))
     assert again.state["extra_state"]["plan"]["kind"] == "headsize"
     second = shrink(again, cache=0.2, parameters=0.8, sentences=20)
@@ -149,7 +154,7 @@ def test_a_rounded_cache_stays_rounded(tmp_path: Path) -> None:
     checkpoint = toy_checkpoints.write(
         tmp_path / "c.pt", "transformer_headsize_n", cache_bits_in_cross="4,8"
     )
-    rounded = open_model(checkpoint, toy_checkpoints.COPY)
+    rounded = open_model(checkpoint, COPY)
     result = shrink(rounded, parameters=0.8, sentences=20)
     bits = {str(a): a.module.cache_bits for a in attentions(result.model.model)}
     assert [bits[f"cross {layer}"] for layer in (0, 1)] == [4, 8]
@@ -168,9 +173,9 @@ def test_pruned_then_converted_is_both_at_once(model: Trained, found: Calibratio
 @pytest.mark.parametrize("arch", ["transformer_gated_heads", "transformer_grouped_heads"])
 def test_heads_with_gates_and_groups(arch: str, tmp_path: Path) -> None:
     checkpoint = toy_checkpoints.write(tmp_path / "c.pt", arch)
-    out = [str(checkpoint), str(toy_checkpoints.COPY), "--cpu", "--sentences=20"]
+    out = [str(checkpoint), str(COPY), "--cpu", "--sentences=20"]
     assert main(["shrink", *out, "--parameters=0.8", "--out", str(tmp_path / "o.pt")]) == 0
-    model = open_model(checkpoint, toy_checkpoints.COPY)
+    model = open_model(checkpoint, COPY)
     assert shrink(model, cache=0.3, sentences=20).plan.sizes
 
 
@@ -252,7 +257,7 @@ def test_shares_of_other_commands_are_targets_of_shrink(
 ) -> None:
     """The old line ends with the new one, which the parser of its command takes."""
     toy_checkpoints.write(tmp_path / "C")
-    (tmp_path / "D").symlink_to(toy_checkpoints.COPY)
+    (tmp_path / "D").symlink_to(COPY)
     monkeypatch.chdir(tmp_path)
     assert main(old.split()) == 1
     error = capsys.readouterr().err
@@ -278,3 +283,160 @@ def test_a_share_of_heads_that_is_a_whole_number(model: Trained, found: Calibrat
     for number in range(total // 2, total):
         plan = propose(model, found.attentions, {}, {"heads": number / total}, cuts=["heads"])
         assert sum(len(of) for layers in plan.retained.values() for of in layers) == number
+
+
+# ---- all compose ---------------------------------------------------------------------------------
+
+SHARED = {
+    "transformer_collab": {"key_dim": 6, "query_mixing": "own"},
+    "transformer_collab full": {"key_dim": 6, "query_mixing": "full"},
+    "transformer_grouped_query": {"key_value_heads": 2},
+    "transformer_latent": {"latent_dim": 6},
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_heads_that_share_are_removed_exactly(name: str, tmp_path: Path) -> None:
+    """As if their outputs were 0: a head, a group, and all heads of the encoder's first layer."""
+    arch = name.split()[0]
+    model = open_model(toy_checkpoints.write(tmp_path / "c.pt", arch, **SHARED[name]), COPY)
+    retained: Any = {t: [[0, 1], [2, 3]] for t in ("encoder", "decoder", "cross")}
+    retained["encoder"][0] = []
+    if "grouped" not in name:
+        retained["cross"] = [[3], [0, 2, 3]]
+    for attention in attentions(model.model):
+        out = attention.module.out_proj.weight.data.unflatten(1, (attention.module.num_heads, -1))
+        stay = retained[attention.type][attention.layer]
+        out[:, [head for head in range(out.size(1)) if head not in stay]] = 0
+    smaller = pruned(model, retained)
+    assert smaller.arch == model.arch
+    assert smaller.heads == {type_: [*map(len, of)] for type_, of in retained.items()}
+    assert validation_loss(smaller) == pytest.approx(validation_loss(model), abs=1e-6)
+    smaller.save(tmp_path / "s.pt")
+    again = open_model(tmp_path / "s.pt", COPY)
+    assert validation_loss(again) == pytest.approx(validation_loss(model), abs=1e-6)
+    for old, new in zip(attentions(model.model), attentions(smaller.model), strict=True):
+        of_some = costs_of_heads(old.module, new.module.num_heads)
+        assert of_some[1] == sum(p.numel() for p in new.module.parameters())
+        assert sum(of_some[0]) == sum(new.module.cached_floats_per_token())
+
+
+def test_a_group_is_not_torn(tmp_path: Path) -> None:
+    checkpoint = toy_checkpoints.write(
+        tmp_path / "c.pt", "transformer_grouped_query", key_value_heads=2
+    )
+    model = open_model(checkpoint, COPY)
+    retained: Any = {t: [[0, 1, 2], [0]] for t in ("encoder", "decoder", "cross")}
+    with refusing("encoder 0"):
+        pruned(model, retained)
+    result = shrink(model, parameters=0.7, sentences=20)
+    assert {count % 2 for layers in result.model.heads.values() for count in layers} == {0}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_a_converted_model_is_cut_further(name: str, tmp_path: Path) -> None:
+    """Heads, units, and the bits of its cache."""
+    arch = name.split()[0]
+    model = open_model(toy_checkpoints.write(tmp_path / "c.pt", arch, **SHARED[name]), COPY)
+    before = costs(model)
+    result = shrink(model, parameters=0.6, cache=0.4, sentences=20, kinds=["headsize"])
+    assert result.model.arch == arch
+    now = costs(result.model)
+    assert now["parameters"] <= 0.6 * before["parameters"]
+    assert now["heads"] < before["heads"] or result.plan.units
+    assert result.shares["cache"] <= 0.4
+
+
+@pytest.mark.parametrize("kind", ["grouped-query", "collab"])
+def test_a_pruned_model_gets_heads_that_share(
+    kind: str, model: Trained, found: Calibration
+) -> None:
+    """In one plan, and one after the other."""
+    result = shrink(model, cache=0.3, heads=0.7, kinds=[kind], calibration=found)
+    assert result.plan.kind == kind
+    assert result.shares["cache"] <= 0.3
+    assert result.shares["heads"] <= 0.7
+    fewer = shrink(model, heads=0.7, calibration=found).model
+    again = shrink(fewer, cache=0.3, kinds=[kind], cache_bits="none", sentences=20)
+    assert again.model.heads == fewer.heads
+    assert again.plan.sizes
+
+
+def test_all_reasons_at_once(tmp_path: Path) -> None:
+    """Sizes of heads that differ, their numbers, and an option of the training."""
+    options = {"heads_in_encoder": "4,0", "heads_in_decoder": "2,1", "head_size": 3}
+    checkpoint = toy_checkpoints.write(tmp_path / "c.pt", "transformer_headsize_n", **options)
+    with pytest.raises(UserError) as raised:
+        convert(open_model(checkpoint, COPY), "headsize", 4)
+    for reason in ("encoder 0", "encoder 1", "decoder 0", "decoder 1"):
+        assert reason in str(raised.value)
+
+
+def test_ctranslate2_has_one_number_of_heads_that_share(tmp_path: Path) -> None:
+    options = {"key_value_heads": 1, "heads_in_decoder": "4,2", "head_size": 4}
+    checkpoint = toy_checkpoints.write(tmp_path / "c.pt", "transformer_grouped_query", **options)
+    words = ["export", str(checkpoint), str(COPY), "--format=ct2", "--out", str(tmp_path / "out")]
+    assert main(words) == 1
+    assert not (tmp_path / "out").exists()
+
+
+# ---- what a plan says ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "shares",
+    [
+        {"parameters": 0.6},
+        {"heads": 0.5, "kinds": ["latent"], "cache": 0.2},
+        {"cache": 0.4, "kinds": ["grouped-query"], "cache_bits": "none"},
+        {"cache": 0.3, "kinds": ["headsize"]},
+    ],
+)
+def test_costs_and_options_are_those_of_the_model(
+    shares: dict[str, Any], model: Trained, found: Calibration
+) -> None:
+    result = shrink(model, **shares, calibration=found)
+    assert dict(result.plan.costs) == costs(result.model)
+    options = result.plan.options(model)
+    assert options
+    assert {name: result.model.options[name] for name in options} == options
+    assert result.plan.table(model)
+
+
+def test_a_shrunk_checkpoint_says_so(
+    model: Trained, found: Calibration, tmp_path: Path, capsys: Any
+) -> None:
+    """To ``cost`` and to scores; not after a further change."""
+    result = shrink(model, heads=0.5, calibration=found)
+    result.model.with_plan(result.plan.to_json()).save(tmp_path / "s.pt")
+    again = open_model(tmp_path / "s.pt", COPY)
+    assert "12 of 24 heads" in str(again.shrunk)
+    assert model_numbers(again)["shrunk"] == again.shrunk
+    assert main(["cost", str(tmp_path / "s.pt")]) == 0
+    assert str(again.shrunk) in capsys.readouterr().out
+    assert model.shrunk is None
+    assert prune(again, 1, random=1, sentences=9).model.shrunk is None
+
+
+def test_the_model_of_the_caller_stays_as_it_is(model: Trained, found: Calibration) -> None:
+    """Weights, modes, options, hooks."""
+    model.model.train()
+    before = {name: weight.clone() for name, weight in model.model.state_dict().items()}
+    options, extra = dict(model.options), dict(model.state["extra_state"])
+    for targets in ({"parameters": 0.5}, {"cache": 0.2}, {"cache": 0.3, "kinds": ["headsize"]}):
+        shrink(model, **targets, calibration=found)
+    after = model.model.state_dict()
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert all(module.training for module in model.model.modules())
+    assert (model.options, model.state["extra_state"]) == (options, extra)
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.model.modules())
+    model.model.eval()
+
+
+def test_a_command_names_its_option(tmp_path: Path, capsys: Any) -> None:
+    """``--for`` is ``engine`` in Python."""
+    checkpoint = toy_checkpoints.write(tmp_path / "c.pt")
+    words = ["shrink", str(checkpoint), str(COPY), "--cache=0.5", "--for=ct2", "--kinds=latent"]
+    assert main([*words, "--out", str(tmp_path / "o.pt")]) == 1
+    assert "--kinds" in capsys.readouterr().err
