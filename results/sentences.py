@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable
 from itertools import product
 from pathlib import Path
-from statistics import fmean, geometric_mean, median, stdev
+from statistics import fmean, median, stdev
 
 from collab_lab.metrics.significance import Gain, gain_of
 from collab_lab.results.render import interval
@@ -285,24 +285,22 @@ def _updated(kind: str) -> float:
 
 @sentences("results/at_size.md")
 def _at_size() -> Iterable[str]:
-    def means(name: str, share: float, spec: str = ".3f") -> list[str]:
-        found = by(load("at_size")["rows"], "size", "name", "share")
-        return [f"{geometric_mean([row['lost_test'] for row in found[size, name, share]]):{spec}}"
-                for size in SIZES[1:]]  # fmt: skip
-
-    narrow, sixteenth = means("latents, widths alone", 1 / 8), means(CUTS, 1 / 16)
-    yield (f"latents of a quarter of the width {narrow[0]} bits at d = 128, {narrow[1]} at d = 256 "
-           f"and {narrow[2]} at d = 512, a sixteenth of the bytes {', '.join(sixteenth[:2])} and "
-           f"{sixteenth[2]}, a third of the heads {', '.join(means('heads removed', 1 / 3)[:2])} "
-           f"and {means('heads removed', 1 / 3)[2]}")  # fmt: skip
-    yield f"For an eighth of the bytes ({', '.join(means(CUTS, 1 / 8, '.4f'))})"
-    ratios = [
-        [row["lost_test"] / row["price"] for row in rows
-         if (row.get("price") or 0) > NOISE and row["lost_test"] > NOISE]
-        for rows in (by(load("at_size")["rows"], "size")[size] for size in SIZES[1:])
+    rows = by(load("at_size")["rows"], "size")
+    found = [
+        median(row["lost_test"] / row["price"] for row in rows[size]
+               if (row.get("price") or 0) > NOISE and row["lost_test"] > NOISE)
+        for size in SIZES[1:]
     ]  # fmt: skip
-    found = [f"{median(one):.1f}" for one in ratios]
-    yield f"medians of loss / price are {found[0]}, {found[1]} and {found[2]} at d = 128"
+    yield f"medians of loss / price are {found[0]:.1f}, {found[1]:.1f} and {found[2]:.1f}"
+    losses = by((row for some in rows.values() for row in some), "model", "name", "share")
+    rival = [
+        row["lost_test"] / losses[model, "latents, widths alone", share][0]["lost_test"]
+        for (model, name, share), (row,) in losses.items()
+        if name == "latents by SVD"
+    ]
+    yield f"loses {ends([min(rival), max(rival)], '.1f')} times as much as prices"
+    every = [x for size in SIZES for x in lost(size, "8 bits alone", 0.53125)]
+    yield f"8 bits cost less than {below(every)}"
     mean, low, high, _ = converted_captions()
     yield f"lose {mean:.3f} ({low:.3f} to {high:.3f}) bits more when they are trained"
 

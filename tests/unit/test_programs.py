@@ -265,9 +265,9 @@ def test_heads(
     """Numbers of the command are kept; without heads, BLEU is that of a smaller model."""
     reference, file = folder / "reference.de", folder / "heads.json"
     known = {"arch": "transformer", "commit": "c0ffee", "offsets": {"encoder": []}, "roles": {}}
-    known["measures"] = {"importance": dict.fromkeys(ATTENTION_TYPES, [[1.0, 2.0, 3.0, 4.0]])}
+    known["measures"] = {"importance": {type_: [[1.0, 2.0, 3.0, 4.0]] for type_ in ATTENTION_TYPES}}
     accuracies = {"encoder": [[0.1, 0.4]], "pairs": 9, "baseline": {"accuracy": 0.5, "offset": 1}}
-    directions = dict.fromkeys(("dependent->head", "head->dependent"), accuracies)
+    directions = {"dependent->head": accuracies, "head->dependent": accuracies}
     known["syntax"] = {"relations": {"nsubj": directions}}
     (folder / "found.json").write_text(json.dumps(known))
     monkeypatch.setattr(heads, "SHARES", (1 / 2,))
