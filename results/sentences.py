@@ -241,46 +241,12 @@ def _speed() -> Iterable[str]:
 def _prices() -> Iterable[str]:
     third, half = heads_lost(SMALL)
     eighth, sixteenth = (rises(128, BOTH_CUTS, share) for share in (1 / 8, 1 / 16))
-    yield f"costs {eighth} bits per target token, a sixteenth {sixteenth}"
-    yield f"a third of the heads costs {third}, half of them {half}"
+    yield f"costs {eighth} bits per target token"
+    yield f"A sixteenth costs {sixteenth}; a third of the heads costs {third}, half of them {half}"
     means = [row["lost"] for row in load("cache")["pooled"] if row["share"] == 0.5]
     yield f"lose {ends(means, '.2f')} bits at half of the cache"
-    models = load("prices")["models"]
-    ranks, factors, separate = [], [], []
-    for kind, one in ((kind, one) for model in models for kind, one in model["agreement"].items()):
-        if kind == "separate keys":
-            separate.append(one["factor"][1])
-        else:
-            ranks.append(one["spearman"])
-            factors.append(one["factor"][1])
-    yield f"of prices and losses is {ends(ranks, '.2f')}"
-    yield f"the median of measured / predicted is {ends(factors, '.2f')}"
-    yield f"for separate keys that median is {ends(separate, '.2f')}."
-    even, spread = (
-        [_latents(what, cache) for cache in (0.25, 0.125)] for what in ("even", "spread")
-    )
-    yield (f"at a quarter even widths lose {even[0]} bits, spread ones {spread[0]}, at an eighth "
-           f"{even[1]} and {spread[1]}.")  # fmt: skip
-    tuned = ", ".join(f"{_updated(kind):+.3f}" for kind in ("grouped-2", "grouped-4"))
-    yield f"become {tuned}; 16 and 24 of 48 heads"
-    tuned = ", ".join(f"{_updated(kind):+.3f}" for kind in ("heads-3", "heads-2"))
-    yield f"become {tuned} (intervals"
     mean, low, high, _ = _updates("plain")
     yield f"of the trained model by {mean:.3f} ({low:.3f} to {high:.3f})"
-
-
-def _latents(what: str, cache: float) -> str:
-    """Losses of latents of two models of prices.json: the mean."""
-    models = by(load("prices")["models"], "group")["Multi30k, d = 128"]
-    rows = [row for model in models for row in model["rows"] if row["kind"] == "latent"]
-    found = [row["lost"] for row in rows if (row["what"], row.get("cache")) == (what, cache)]
-    return f"{fmean(found):.3f}"
-
-
-def _updated(kind: str) -> float:
-    """The loss of converted models after 250 updates, above the trained ones after as many."""
-    runs = by(load("prices")["tuned"], "name", "training")
-    return fmean(gains(runs[kind, True], runs["plain", True], "valid_bits"))
 
 
 @sentences("results/at_size.md")

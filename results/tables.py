@@ -124,6 +124,56 @@ def refit_ladder() -> Rows:
         yield [name, len(by(rows, "model")), *cells]
 
 
+@table
+def prices_agreement() -> Rows:
+    yield ["heads", "rank correlation", "measured / price"]
+    found: dict[str, Runs] = {}
+    for model in load("prices")["models"]:
+        for kind, one in model["agreement"].items():
+            found.setdefault(kind, []).append(one)
+    for kind, some in found.items():
+        ranks = ends([one["spearman"] for one in some], ".2f")
+        yield [kind, ranks, ends([one["factor"][1] for one in some], ".2f")]
+
+
+#: Weightings of errors, as far as the page has them: how rows are called, and where they are.
+LATENTS = {
+    "plain SVD": ("ladder", "weights"),
+    "weighted by activations (SVD-LLM, Palu, CARE)": ("ladder", "inputs"),
+    "by prices, even widths": ("even", None),
+    "by prices, widths spread": ("spread", None),
+}
+
+
+@table
+def prices_weightings() -> Rows:
+    groups = by(load("prices")["models"], "group")
+    columns = [("Multi30k, d = 128", share) for share in (1 / 4, 1 / 8)]
+    columns += [("Multi30k, d = 256", share) for share in (1 / 4, 1 / 8)]
+    yield ["widths", *(f"{group.rpartition(', ')[2]}, {PARTS[share]}" for group, share in columns)]
+    for name, (what, weighting) in LATENTS.items():
+        cells = []
+        for group, share in columns:
+            every = [row for model in groups[group] for row in model["rows"]]
+            rows = [row for row in by(every, "kind", "what")["latent", what]
+                    if row.get("weighting") == weighting
+                    and row.get("cache", row.get("share")) == share]  # fmt: skip
+            cells.append(f"{average(rows, 'lost')} (n = {len(rows)})" if rows else "-")
+        yield [name, *cells]
+
+
+@table
+def prices_tuned() -> Rows:
+    yield ["heads", "before the updates", "after them", "change of its loss"]
+    runs = by(load("prices")["tuned"], "name", "training")
+    for kind, name in (("grouped-2", "grouped query, 1/2"), ("grouped-4", "grouped query, 1/4"),
+                       ("heads-3", "16 of 48 heads removed"), ("heads-2", "24 of 48"),
+                       ("latent-4", "latents, 1/4"), ("latent-8", "latents, 1/8")):  # fmt: skip
+        cells = [differences(runs[kind, tuned], runs["plain", tuned], "valid_bits")[0]
+                 for tuned in (False, True)]  # fmt: skip
+        yield [name, *cells, *differences(runs[kind, True], runs[kind, False], "valid_bits")]
+
+
 # ---- shrink.md ----------------------------------------------------------------------------------
 
 

@@ -34,8 +34,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--dry-run", action="store_true", help="print the runs, train none")
     parser.add_argument(
         "--print", metavar="RUN", dest="printed",
-        help="print the whole configuration of this run (a name of --dry-run) as YAML, which sweep "
-        "and fairseq-hydra-train take; train none",
+        help="print the whole configuration of this run (a name of --dry-run) as YAML, train none; "
+        "sweep takes it, and fairseq-hydra-train --config-dir . --config-name FOLDER/NAME",
     )  # fmt: skip
     return parser
 

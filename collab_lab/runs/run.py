@@ -150,7 +150,10 @@ class Run:
 
 
 def yaml_of(config: DictConfig) -> str:
-    """A run's whole configuration as a file that ``sweep`` and ``fairseq-hydra-train`` take."""
+    """A run's whole configuration as a file that ``sweep`` and ``fairseq-hydra-train`` take.
+
+    The latter takes it by a name with its folder: by a bare one, it rejects ``method``.
+    """
     # Hydra takes a file in a folder for a part; the header says that it is the whole.
     return f"# @package _global_\n{OmegaConf.to_yaml(config)}"
 
