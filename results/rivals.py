@@ -181,11 +181,11 @@ def rows_of(file: str) -> Iterator[Wanted]:
     base = {"ridge": 0.01, "sentences": 1000}
     if file == "at_size":
         for share in (1 / 4, 1 / 8):
-            keys = {"what": "svd", "name": "latents by SVD", "share": share, "bits_option": "none"}
-            yield Wanted("rows", keys)
+            names = {"what": "svd", "name": "latents by SVD", "bits_option": "none"}
+            yield Wanted("rows", {**names, "share": share})
         for share, choice in product(SHARES, CHOICES):
-            step = {"kind": "heads", "what": "and fc2", "choice": choice}
-            yield Wanted("choices", {**step, "share": round(share, 6), **base})
+            names = {"kind": "heads", "what": "and fc2", "choice": choice}
+            yield Wanted("choices", {**names, "share": round(share, 6), **base})
     elif file == "cache":
         for share in (1 / 2, 1 / 4, 1 / 8):
             yield Wanted("pooled", {"kind": "mean-pooled grouped query", "share": share})
@@ -197,15 +197,15 @@ def steps(base: dict[str, Any]) -> Iterator[dict[str, Any]]:
     ways = [(step, "obs", name) for step, name in STEPS.items() if step != "and fc2"]
     ways += [("and fc2", choice, name) for choice, name in CHOICES.items()]
     for (step, choice, name), share in product(ways, SHARES):
-        keys: dict[str, Any] = {"kind": "heads", "what": step, "name": name, "choice": choice}
-        yield keys | {"share": round(share, 6), **base}
+        names = {"kind": "heads", "what": step, "name": name, "choice": choice}
+        yield {**names, "share": round(share, 6), **base}
     for kind, shares in CACHES.items():
         for share, step in product(shares, CONVERTED):
             yield {"kind": kind, "what": step, "choice": None, "share": share, **base}
     for sentences, ridge in product(SENTENCES, RIDGES):
         if ridge in (0.001, 0.1, A_WORD) or (sentences == 1000) != (ridge == 0.01):
-            keys = {"kind": "heads", "what": "and fc2", "choice": "obs", "share": 0.5}
-            yield keys | {"ridge": ridge, "sentences": sentences}
+            names = {"kind": "heads", "what": "and fc2", "choice": "obs"}
+            yield {**names, "share": 0.5, "ridge": ridge, "sentences": sentences}
 
 
 def measure(work: Work, wanted: Wanted) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable
 from itertools import product
 from pathlib import Path
-from statistics import fmean, geometric_mean, median, stdev
+from statistics import fmean, median, stdev
 
 from collab_lab.metrics.significance import Gain, gain_of
 from collab_lab.results.render import interval
@@ -240,68 +240,32 @@ def _speed() -> Iterable[str]:
 def _prices() -> Iterable[str]:
     third, half = heads_lost(SMALL)
     eighth, sixteenth = (rises(128, BOTH_CUTS, share) for share in (1 / 8, 1 / 16))
-    yield f"costs {eighth} bits per target token, a sixteenth {sixteenth}"
-    yield f"a third of the heads costs {third}, half of them {half}"
+    yield f"costs {eighth} bits per target token"
+    yield f"A sixteenth costs {sixteenth}; a third of the heads costs {third}, half of them {half}"
     means = [row["lost"] for row in load("cache")["pooled"] if row["share"] == 0.5]
     yield f"lose {ends(means, '.2f')} bits at half of the cache"
-    models = load("prices")["models"]
-    ranks, factors, separate = [], [], []
-    for kind, one in ((kind, one) for model in models for kind, one in model["agreement"].items()):
-        if kind == "separate keys":
-            separate.append(one["factor"][1])
-        else:
-            ranks.append(one["spearman"])
-            factors.append(one["factor"][1])
-    yield f"of prices and losses is {ends(ranks, '.2f')}"
-    yield f"the median of measured / predicted is {ends(factors, '.2f')}"
-    yield f"for separate keys that median is {ends(separate, '.2f')}."
-    even, spread = (
-        [_latents(what, cache) for cache in (0.25, 0.125)] for what in ("even", "spread")
-    )
-    yield (f"at a quarter even widths lose {even[0]} bits, spread ones {spread[0]}, at an eighth "
-           f"{even[1]} and {spread[1]}.")  # fmt: skip
-    tuned = ", ".join(f"{_updated(kind):+.3f}" for kind in ("grouped-2", "grouped-4"))
-    yield f"become {tuned}; 16 and 24 of 48 heads"
-    tuned = ", ".join(f"{_updated(kind):+.3f}" for kind in ("heads-3", "heads-2"))
-    yield f"become {tuned} (intervals"
     mean, low, high, _ = _updates("plain")
     yield f"of the trained model by {mean:.3f} ({low:.3f} to {high:.3f})"
 
 
-def _latents(what: str, cache: float) -> str:
-    """Losses of latents of two models of prices.json: the mean."""
-    models = by(load("prices")["models"], "group")["Multi30k, d = 128"]
-    rows = [row for model in models for row in model["rows"] if row["kind"] == "latent"]
-    found = [row["lost"] for row in rows if (row["what"], row.get("cache")) == (what, cache)]
-    return f"{fmean(found):.3f}"
-
-
-def _updated(kind: str) -> float:
-    """The loss of converted models after 250 updates, above the trained ones after as many."""
-    runs = by(load("prices")["tuned"], "name", "training")
-    return fmean(gains(runs[kind, True], runs["plain", True], "valid_bits"))
-
-
 @sentences("results/at_size.md")
 def _at_size() -> Iterable[str]:
-    def means(name: str, share: float, spec: str = ".3f") -> list[str]:
-        found = by(load("at_size")["rows"], "size", "name", "share")
-        return [f"{geometric_mean([row['lost_test'] for row in found[size, name, share]]):{spec}}"
-                for size in SIZES[1:]]  # fmt: skip
-
-    narrow, sixteenth = means("latents, widths alone", 1 / 8), means(CUTS, 1 / 16)
-    yield (f"latents of a quarter of the width {narrow[0]} bits at d = 128, {narrow[1]} at d = 256 "
-           f"and {narrow[2]} at d = 512, a sixteenth of the bytes {', '.join(sixteenth[:2])} and "
-           f"{sixteenth[2]}, a third of the heads {', '.join(means('heads removed', 1 / 3)[:2])} "
-           f"and {means('heads removed', 1 / 3)[2]}")  # fmt: skip
-    yield f"For an eighth of the bytes ({', '.join(means(CUTS, 1 / 8, '.4f'))})"
-    ratios = [
-        [row["lost_test"] / row["price"] for row in rows
-         if (row.get("price") or 0) > NOISE and row["lost_test"] > NOISE]
-        for rows in (by(load("at_size")["rows"], "size")[size] for size in SIZES[1:])
+    rows = by(load("at_size")["rows"], "size")
+    found = [
+        median(row["lost_test"] / row["price"] for row in rows[size]
+               if (row.get("price") or 0) > NOISE and row["lost_test"] > NOISE)
+        for size in SIZES[1:]
     ]  # fmt: skip
-    found = [f"{median(one):.1f}" for one in ratios]
-    yield f"medians of loss / price are {found[0]}, {found[1]} and {found[2]} at d = 128"
+    yield f"medians of loss / price are {found[0]:.1f}, {found[1]:.1f} and {found[2]:.1f}"
+    losses = by((row for some in rows.values() for row in some), "model", "name", "share")
+    rival = [
+        row["lost_test"] / losses[model, "latents, widths alone", share][0]["lost_test"]
+        for (model, name, share), (row,) in losses.items()
+        if name == "latents by SVD"
+    ]
+    yield f"loses {ends([min(rival), max(rival)], '.1f')} times as much as prices"
+    every = [x for size in SIZES for x in lost(size, "8 bits alone", 0.53125)]
+    yield f"8 bits cost less than {below(every)}"
     mean, low, high, _ = converted_captions()
     yield f"lose {mean:.3f} ({low:.3f} to {high:.3f}) bits more when they are trained"
 

@@ -6,12 +6,12 @@ Rows of a table are called as in the file (``name``), and are in its order, wher
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 from statistics import fmean
 from typing import Any
 
-from collab_lab.metrics.significance import Gain, Spread, gain_of, holm, pooled
+from collab_lab.metrics.significance import Gain, Spread, gain_of, pooled
 from collab_lab.results.render import grid, interval, num
 from results.data import (
     BOTH,
@@ -122,6 +122,56 @@ def refit_ladder() -> Rows:
     for name, rows in by(load("cache")["ladder"], "name").items():
         cells = (average(some, "lost") for some in by(rows, "share").values())
         yield [name, len(by(rows, "model")), *cells]
+
+
+@table
+def prices_agreement() -> Rows:
+    yield ["heads", "rank correlation", "measured / price"]
+    found: dict[str, Runs] = {}
+    for model in load("prices")["models"]:
+        for kind, one in model["agreement"].items():
+            found.setdefault(kind, []).append(one)
+    for kind, some in found.items():
+        ranks = ends([one["spearman"] for one in some], ".2f")
+        yield [kind, ranks, ends([one["factor"][1] for one in some], ".2f")]
+
+
+#: Weightings of errors, as far as the page has them: how rows are called, and where they are.
+LATENTS = {
+    "plain SVD": ("ladder", "weights"),
+    "weighted by activations (SVD-LLM, Palu, CARE)": ("ladder", "inputs"),
+    "by prices, even widths": ("even", None),
+    "by prices, widths spread": ("spread", None),
+}
+
+
+@table
+def prices_weightings() -> Rows:
+    groups = by(load("prices")["models"], "group")
+    columns = [("Multi30k, d = 128", share) for share in (1 / 4, 1 / 8)]
+    columns += [("Multi30k, d = 256", share) for share in (1 / 4, 1 / 8)]
+    yield ["widths", *(f"{group.rpartition(', ')[2]}, {PARTS[share]}" for group, share in columns)]
+    for name, (what, weighting) in LATENTS.items():
+        cells = []
+        for group, share in columns:
+            every = [row for model in groups[group] for row in model["rows"]]
+            rows = [row for row in by(every, "kind", "what")["latent", what]
+                    if row.get("weighting") == weighting
+                    and row.get("cache", row.get("share")) == share]  # fmt: skip
+            cells.append(f"{average(rows, 'lost')} (n = {len(rows)})" if rows else "-")
+        yield [name, *cells]
+
+
+@table
+def prices_tuned() -> Rows:
+    yield ["heads", "before the updates", "after them", "change of its loss"]
+    runs = by(load("prices")["tuned"], "name", "training")
+    for kind, name in (("grouped-2", "grouped query, 1/2"), ("grouped-4", "grouped query, 1/4"),
+                       ("heads-3", "16 of 48 heads removed"), ("heads-2", "24 of 48"),
+                       ("latent-4", "latents, 1/4"), ("latent-8", "latents, 1/8")):  # fmt: skip
+        cells = [differences(runs[kind, tuned], runs["plain", tuned], "valid_bits")[0]
+                 for tuned in (False, True)]  # fmt: skip
+        yield [name, *cells, *differences(runs[kind, True], runs[kind, False], "valid_bits")]
 
 
 # ---- shrink.md ----------------------------------------------------------------------------------
@@ -263,26 +313,49 @@ def at_size() -> Rows:
 
     The spread of logarithms is each row's own, pooled over sizes: some have a single model.
     """
-    yield ["change", "left", *SIZES, "256 / 128; p", "512 / 128; p"]
-    changes = []
+    yield ["change", "left", *SIZES, "256 / 128", "512 / 128"]
     for (name, share), rows in by(load("at_size")["rows"], "name", "share").items():
         losses = [[row["lost_test"] for row in by(rows, "size").get(one, ())] for one in SIZES]
         logs = [[*map(math.log, some)] if min(some, default=0) > NOISE else [] for some in losses]
-        left = 1 - share if name == "heads removed" else share
-        changes.append(([name, f"{left:.1%}"], losses, logs))
-    spreads = [pooled(filter(None, logs)) for *_, logs in changes]
-    ratios = [
-        ratio(logs[1], one, spread) if logs[1] and one else None
-        for (*_, logs), spread in zip(changes, spreads, strict=True)
-        for one in logs[2:]
-    ]
-    corrected = holm([one and one.p for one in ratios])
-    cells = (f"{of_logs(one, '.2f')}; {num(p, '.3f')}".replace(" 0.000", " < 0.001") if one else "-"
-             for one, p in zip(ratios, corrected, strict=True))  # fmt: skip
-    for (names, losses, logs), spread in zip(changes, spreads, strict=True):
+        spread = pooled(filter(None, logs))
         sizes = [of_logs(gain_of(one, spread)) if one else ends(some)
                  for some, one in zip(losses, logs, strict=True)]  # fmt: skip
-        yield [*names, *sizes, next(cells), next(cells)]
+        left = 1 - share if name == "heads removed" else share
+        ratios = (of_logs(ratio(logs[1], one, spread), ".2f") if logs[1] and one else "-"
+                  for one in logs[2:])  # fmt: skip
+        yield [name, f"{left:.1%}", *sizes, *ratios]
+
+
+#: Changes of one family that lose more than 0.01 bits at d = 128: name, shares.
+FAMILIES = {
+    "narrower latents": {"latents, widths and bits": (1 / 16,),
+                         "latents, widths alone": (1 / 4, 1 / 8)},
+    "grouped query": {"grouped query, groups and bits": (1 / 4,),
+                      "grouped query, groups alone": (1 / 2, 1 / 4)},
+    "heads removed": {"heads removed": (1 / 3, 1 / 2, 2 / 3)},
+}  # fmt: skip
+
+
+@table
+def at_size_families() -> Rows:
+    """Ratios of test losses: one number a model, the mean of a family's logarithms."""
+    yield ["changes", "256 / 128", "512 / 128"]
+    for family, names in FAMILIES.items():
+        logs = []
+        for size in SIZES:
+            of_size = by(by(load("at_size")["rows"], "size")[size], "model")
+            logs.append([_mean_log(rows, names) for rows in of_size.values()])
+        spread = pooled(logs)
+        yield [family, *(of_logs(ratio(logs[1], one, spread), ".2f") for one in logs[2:])]
+
+
+def _mean_log(rows: Runs, names: Mapping[str, Sequence[float]]) -> float:
+    found = [
+        math.log(row["lost_test"])
+        for row in rows
+        if any(math.isclose(row["share"], share) for share in names.get(row["name"], ()))
+    ]
+    return fmean(found)
 
 
 def ratio(theirs: Sequence[float], ours: Sequence[float], spread: Spread) -> Gain:
@@ -353,3 +426,37 @@ def speed_lengths() -> Rows:
         faster = (ends([row["speedup"] for row in some], ".2f") for some in lengths.values())
         sizes = (num(last[size] / 1024, ".1f") for size in ("memory", "cache"))
         yield [kind, beam, *faster, num(1000 * last["seconds"], ".1f"), *sizes]
+
+
+# ---- runs.md ------------------------------------------------------------------------------------
+
+#: Machines, by a word of their name.
+MACHINES = {"Intel": "Intel Xeon", "EPYC": "AMD EPYC", "H100": "H100"}
+
+
+@table
+def runs_made() -> Rows:
+    """How stored runs were made: those that differ in nothing but the seed, or in what varies."""
+    yield ["file", "runs", "n", "seeds", "commit", "machine", "date", "checkpoint", "command"]
+    for file, part, label in (
+        *(("decide", "runs", "stage"), ("heads", "pruning", "folder")),
+        *(("heads", "groups", "folder"), ("prices", "tuned", "training")),
+        *(("shared_keys", "runs", "folder"), ("shared_keys", "widths", "folder")),
+    ):
+        groups: dict[tuple[str, ...], Runs] = {}
+        for run in load(file)["runs" if part == "runs" else part]:
+            groups.setdefault(_made(run, label), []).append(run)
+        for (name, *cells), some in groups.items():
+            seeds = sorted({run["seed"] for run in some})
+            listed = str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+            yield [file, f"{part}: {name}", len(some), listed, *cells]
+
+
+def _made(run: dict[str, Any], label: str) -> tuple[str, ...]:
+    name = {True: "with updates", False: "without"}.get(run[label], run[label])
+    commit = run.get("trained_at_commit") or run.get("commit") or "-"
+    machine = next((name for word, name in MACHINES.items() if word in run["hardware"]), "other")
+    is_dirty = "-dirty" * commit.endswith("-dirty")
+    rule = run["checkpoint_rule"] or "not recorded"
+    command = "kept" if run["command"] else "none"
+    return (name, commit[:7] + is_dirty, machine, run["date"], rule, command)

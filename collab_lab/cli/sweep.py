@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from collab_common.command import check_folder, check_splittable, positive
-from collab_common.errors import UserError
+from collab_common.errors import UserError, did_you_mean
 from collab_common.folder import MANIFEST, read_finished
 from collab_common.provenance import cores
 from collab_lab.cli import options
@@ -30,6 +32,11 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, help="folder for the runs (default: runs/CONFIG)")
     parser.add_argument("--jobs", type=positive, default=1, metavar="N", help="parallel trainings")
     parser.add_argument("--dry-run", action="store_true", help="print the runs, train none")
+    parser.add_argument(
+        "--print", metavar="RUN", dest="printed",
+        help="print the whole configuration of this run (a name of --dry-run) as YAML, train none; "
+        "sweep takes it, and fairseq-hydra-train --config-dir . --config-name FOLDER/NAME",
+    )  # fmt: skip
     return parser
 
 
@@ -40,12 +47,15 @@ def main(argv: list[str]) -> int:
         raise UserError("file not found", args.config, todo)
     options.import_models(args)
     from collab_lab.runs import sweep
-    from collab_lab.runs.run import Run
+    from collab_lab.runs.run import Run, yaml_of
     from collab_lab.runs.worker import run_all
 
     out = args.out or Path("runs") / args.config.stem
     check_splittable(out)
     jobs = sweep.plan(args.config, args.overrides)
+    if args.printed:
+        print(yaml_of(chosen(args.printed, {job.name: job.config for job in jobs})), end="")
+        return 0
     runs = {Run(out.resolve() / job.name): job for job in jobs}
     for run, job in runs.items():
         run.check_same(job.config)
@@ -61,6 +71,14 @@ def main(argv: list[str]) -> int:
         return 0
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores() // args.jobs)))  # of each run
     return run_all(runs, args.jobs, command=["fairseq-collab", "sweep", *argv])
+
+
+def chosen(name: str, configs: Mapping[str, Any]) -> Any:
+    """The configuration of a run; UserError for a name that no run has."""
+    if name not in configs:
+        todo = did_you_mean(name, configs) or f"give one of {', '.join(configs)}"
+        raise UserError(f"no run is called {name!r}", "--print", todo)
+    return configs[name]
 
 
 def check_data(folders: set[Path]) -> None:

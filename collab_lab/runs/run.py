@@ -120,9 +120,7 @@ class Run:
         if not self.started_file.exists():
             files.write_json(self.started_file, asdict(started))
         if not self.config_file.exists():
-            # Hydra takes a file in a folder for a part; the header says that it is the whole.
-            text = f"# @package _global_\n{OmegaConf.to_yaml(config)}"
-            files.write_atomic(self.config_file, text)
+            files.write_atomic(self.config_file, yaml_of(config))
 
     def finish(self, score: Record) -> None:
         """Record the scores: from here on, the run is finished."""
@@ -149,6 +147,15 @@ class Run:
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         return locked(self.lock_file, keep=True)
+
+
+def yaml_of(config: DictConfig) -> str:
+    """A run's whole configuration as a file that ``sweep`` and ``fairseq-hydra-train`` take.
+
+    The latter takes it by a name with its folder: by a bare one, it rejects ``method``.
+    """
+    # Hydra takes a file in a folder for a part; the header says that it is the whole.
+    return f"# @package _global_\n{OmegaConf.to_yaml(config)}"
 
 
 def data_folder(config: Any) -> Path:

@@ -7,8 +7,7 @@ A configuration may list kinds of runs with options of their own, which multiply
       - model: collab_diagonal
         model.key_dim: 32,16
 
-``fairseq-hydra-train -m`` runs these configurations, but trains all in one process, and stops at
-the first failure.  Here each run is a folder that resumes (:mod:`collab_lab.runs.run`).
+Each run is a folder that resumes (:mod:`collab_lab.runs.run`); a failed one stops no other.
 """
 
 from __future__ import annotations

@@ -267,7 +267,7 @@ def test_heads(
     known = {"arch": "transformer", "commit": "c0ffee", "offsets": {"encoder": []}, "roles": {}}
     known["measures"] = {"importance": {type_: [[1.0, 2.0, 3.0, 4.0]] for type_ in ATTENTION_TYPES}}
     accuracies = {"encoder": [[0.1, 0.4]], "pairs": 9, "baseline": {"accuracy": 0.5, "offset": 1}}
-    directions = dict.fromkeys(("dependent->head", "head->dependent"), accuracies)
+    directions = {"dependent->head": accuracies, "head->dependent": accuracies}
     known["syntax"] = {"relations": {"nsubj": directions}}
     (folder / "found.json").write_text(json.dumps(known))
     monkeypatch.setattr(heads, "SHARES", (1 / 2,))

@@ -7,9 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fairseq.dataclass import initialize
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 from refusals import refusing
 
+from collab_lab.cli import sweep as command
 from collab_lab.runs import progress, worker
 from collab_lab.runs.progress import Progress, told
 from collab_lab.runs.run import Run
@@ -68,6 +72,31 @@ def test_an_option_that_no_file_lists(mine: Path) -> None:
     assert (ours.config.model.encoder_layers, ours.config.method) == (2, "mine")
     (stock,) = plan(mine, ["model=vanilla", "model.encoder_layers=2"])
     assert stock.config.model.encoder_layers == 2
+
+
+# ---- one run on one page -------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_printed_run_is_the_run(
+    mine: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whether sweep reads it, or Hydra as fairseq-hydra-train calls it."""
+    words = [str(mine), "--print", "key_dim-16", "task.data=data", "model.key_dim=8,16"]
+    assert command.main(words) == 0
+    page = tmp_path / "pages" / "one.yaml"
+    page.parent.mkdir()
+    page.write_text(capsys.readouterr().out)
+    _, job = plan(mine, words[3:])
+    (again,) = plan(page, [])
+    assert again.config == job.config
+    assert job.config.model.key_dim == 16
+    initialize.hydra_init("pages/one")
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(str(tmp_path), version_base="1.1"):
+        assert compose("pages/one") == job.config
+    with refusing("key_dim-61", "mean key_dim-16?"):
+        command.main([str(mine), "--print", "key_dim-61", *words[3:]])
 
 
 # ---- kinds of runs -------------------------------------------------------------------------------
