@@ -31,7 +31,8 @@ def cuts(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_the_program_makes_the_pages_data(
     cuts: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    checkpoint, data = toy_checkpoints.write(tmp_path / "c.pt"), toy_checkpoints.COPY
+    checkpoint = toy_checkpoints.write(tmp_path / "c.pt", encoder_layers=1, decoder_layers=1)
+    data = toy_checkpoints.COPY
     words = [str(tmp_path / "shrink.json"), "--data", str(data), "--sentences=20"]
     words += ["--model", f"toy={checkpoint}"]
     assert cuts.main(words) == 0

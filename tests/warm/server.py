@@ -25,8 +25,6 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 #: What commands import, early or late.
 PRELOAD = ("fairseq_collab", "fairseq.modules.quantization", "fairseq.sequence_scorer")
 PRELOAD += ("sentencepiece", "torch._dynamo", "matplotlib.figure", "sacrebleu")
@@ -158,15 +156,12 @@ def ended(**request: Any) -> None:
 
 
 if __name__ == "__main__":
+    from composing import compose_faster
+
     sys.path.pop(0)  # the folder of this file
     for module in PRELOAD:
         importlib.import_module(module)
-    from hydra.core.config_store import ConfigStore
-
-    # Hydra copies its store of fairseq's options, which nothing changes, whenever it composes a
-    # configuration: more than half of the time. Most of the rest is YAML in plain Python.
-    ConfigStore.__deepcopy__ = lambda store, memo: store
-    yaml.SafeLoader = yaml.CSafeLoader
+    compose_faster()
     home = Path(sys.argv[1])
     sys.executable = str(home / "python")  # what a command starts is warm, too
     gc.freeze()  # a child's collector leaves alone what is shared
