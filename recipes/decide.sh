@@ -7,7 +7,7 @@
 #   SEEDS=1,2,3      of all trainings (default: 1,2,3)
 #   KINDS='standard own to-latent-4' which kinds, from scratch and converted (default: all). Processes
 #                                    with different ones may share OUT; standard comes before to-...
-#                                    Without KINDS, the tables of all are made at the end
+#                                    Tables are made at the end if `tables` is one, or without KINDS
 #   WIDTH=128        d of the models
 #   HEADS=8          heads of the models, with a folder OUT of their own
 #   UPDATES=4800     of each training; a tenth is added by fine-tuning
@@ -133,7 +133,7 @@ for seed in ${SEEDS//,/ }; do
     fi
 done
 
-[ -z "${KINDS:-}" ] || exit "$failed"
+wanted tables || exit "$failed"
 echo "== 4 tables"
 # A kind has one name in all folders; what had a tenth more updates is compared with what had them, too.
 table() {   # RESULT FOLDERS...

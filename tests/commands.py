@@ -31,9 +31,14 @@ AT_START = ("FAIRSEQ_COMPAT_", "OMP_", "PYTHONHASHSEED", "PYTHONPATH", "TORCH_FO
 
 
 @functools.cache
-def warm() -> Path:
-    """Folder of commands that start at once, see ``warm/server.py``; so do their children."""
-    folder = Path(os.environ[WARM]) if WARM in os.environ else start_server()
+def warm(python: Path | str = sys.executable) -> Path:
+    """Folder of commands that start at once, see ``warm/server.py``; so do their children.
+
+    Args:
+        python: the interpreter that runs them, next to whose the commands are installed.
+    """
+    is_shared = WARM in os.environ and python == sys.executable
+    folder = Path(os.environ[WARM]) if is_shared else start_server(python)
     end = time.monotonic() + 600
     while not (folder / "socket").exists():  # it imports only then
         assert folder.exists(), "the server has ended"
@@ -42,19 +47,19 @@ def warm() -> Path:
     return folder
 
 
-def start_server() -> Path:
+def start_server(python: Path | str = sys.executable) -> Path:
     """Start the server of :func:`warm`; it ends, and its folder with it, when this process ends."""
     folder = Path(tempfile.mkdtemp(prefix="warm-"))
     environment = {**os.environ, **SETTINGS}
     start = {name: environment[name] for name in environment if name.startswith(AT_START)}
-    settings = {"bin": str(BIN), "variables": AT_START, "at_start": start}
+    settings = {"bin": str(Path(python).parent), "variables": AT_START, "at_start": start}
     (folder / "settings.json").write_text(json.dumps(settings))
     for name in SLOW_TO_START:
         (folder / name).write_text(f"#!{sys.executable} -IS\n{CLIENT.read_text()}")
         (folder / name).chmod(0o755)
     with (folder / "log").open("w") as output:
         server = subprocess.Popen(
-            [sys.executable, CLIENT.with_name("server.py"), folder],
+            [python, CLIENT.with_name("server.py"), folder],
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import commands
 import pytest
@@ -17,9 +19,8 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Workers share one server of warm commands, which only slow tests need."""
-    is_fast = "not slow" in config.getoption("markexpr")
-    if config.getoption("numprocesses", None) and not is_fast and commands.WARM not in os.environ:
+    """Workers share one server of warm commands."""
+    if config.getoption("numprocesses", None) and commands.WARM not in os.environ:
         os.environ[commands.WARM] = str(commands.start_server())
 
 
@@ -34,8 +35,33 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """What is imported by now stays: the collector need not look at it after every other test."""
+    if "hydra" in sys.modules:
+        from warm.composing import compose_faster
+
+        compose_faster()
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def warm_preprocess() -> Iterator[None]:
+    """Data folders that tests make in this process are binarised by a warm command.
+
+    A test can have another interpreter for it.
+    """
+    from data_prep import prepare
+
+    binarise, usual = prepare.binarise, sys.executable
+
+    def warmly(*arguments: Any) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            if sys.executable == usual:
+                patch.setattr(sys, "executable", str(commands.warm() / "python"))
+            binarise(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(prepare, "binarise", warmly)
+        yield
 
 
 @pytest.fixture(scope="session")

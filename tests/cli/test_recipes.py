@@ -20,6 +20,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from omegaconf import DictConfig
 from parsers import parser_of
 
+from collab_lab.cli.main import main
 from collab_lab.runs.record import Record
 from collab_lab.runs.run import Run, flat, runs_under
 from collab_lab.runs.sweep import plan
@@ -119,7 +120,7 @@ def test_head_pruning(grouped: tuple[Path, dict[str, str]], tmp_path: Path) -> N
     """Every number of updates is what the comparison needs; each folder has its table."""
     out, settings = grouped
     shutil.copytree(standard(out), tmp_path / "trained" / standard(out).name)
-    told = run_recipe("head_pruning", OUT=str(tmp_path), PENALTIES="0,1000", **settings)
+    told = run_recipe("head_pruning", OUT=str(tmp_path), PENALTIES="1000", **settings)
     folders = ("trained", "gated", "tuned", "priced", "scratch", "early")
     assert len(tables(told)) == len(folders)
     updates = {folder: {one.train_updates for one in records(tmp_path / folder).values()}
@@ -139,8 +140,6 @@ def test_reparametrize(grouped: tuple[Path, dict[str, str]], tmp_path: Path) -> 
     told = run_recipe("reparametrize", DIMS="99 8", status=1, **given)
     kinds = {"trained", "diagonal", "full", "own", "separate"}
     assert tables(told) == [kinds | {f"tuned-{kind}" for kind in kinds}]
-    told = run_recipe("reparametrize", DIMS="8", **given)
-    assert "starts" not in told
 
 
 def test_head_sizes(data: Path, tmp_path: Path) -> None:
@@ -162,25 +161,59 @@ def cached(config: DictConfig) -> int:
     return sum(cfg.attention_factory(cfg, site).cached_floats_per_token())
 
 
-def test_decide(data: Path, tmp_path: Path) -> None:
-    """All kinds, to tables that hold each once; kinds have the caches of their names."""
+@pytest.fixture(scope="module")
+def decided(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    """OUT of recipes/decide.sh, with a kind of each sort, and the settings."""
+    out = tmp_path_factory.mktemp("decide") / "out"
     settings = {"WIDTH": "16", "HEADS": "4", "UPDATES": "2", "SEEDS": "7", "DATA": str(data)}
-    told = run_recipe("decide", OUT=str(tmp_path), SWEEP=" ".join(TINY), **settings)
-    scratch = {run.score().method: run for run in runs_under(tmp_path / "scratch")}
+    settings |= {"SWEEP": " ".join(TINY)}
+    scratch, made = {"standard", "own"}, {"to-latent-4", "to-bits-4", "to-heads-2"}
+    kinds = " ".join([*scratch, "shape-latent-4", *made, "tables"])
+    told = run_recipe("decide", OUT=str(out), KINDS=kinds, **settings)
+    assert tables(told) == [{*scratch, "shape-latent-4"} | made, scratch | made]
+    return out, settings
+
+
+def test_decide(decided: tuple[Path, dict[str, str]]) -> None:
+    """Tables hold each kind once; the sizes that prices chose are trained, too."""
+    out, _ = decided
+    shape = records(out / "scratch")["shape-latent-4"].run
+    assert cached(Run(out / "scratch" / shape).config()) < 16
+    assert {one.train_updates for one in records(out / "tuned").values()} == {1}
+
+
+def test_kinds_of_decide(decided: tuple[Path, dict[str, str]], tmp_path: Path) -> None:
+    """All kinds have the caches of their names; the standard model converts to the smallest."""
+    out, settings = decided
+    standard, made = "scratch/method-standard_seed-7/average.pt", tmp_path / "out/models/7/model"
+    (tmp_path / "out" / standard).parent.mkdir(parents=True)
+    shutil.copy(out / standard, tmp_path / "out" / standard)
+    commands = Recorded(tmp_path, "decide", **settings).commands
+    sweeps = [words[1:] for words in commands if words[0] == "sweep"]
+    jobs = [
+        job
+        for file, *words in sweeps
+        if any(word.endswith("/scratch") for word in words) and "model=to-latent-4" not in words
+        for job in plan(REPOSITORY / file, parser_of("sweep")[1]([file, *words]).overrides)
+    ]
     narrow_keys = ("own", "full", "diagonal", "separate")
-    shape = scratch.pop("shape-latent-4")
-    assert cached(shape.config()) < 16
-    assert {kind: cached(run.config()) for kind, run in scratch.items()} == {
+    found = {str(job.config.method): cached(job.config) for job in jobs}
+    assert found == {
         "standard": 32, **dict.fromkeys(narrow_keys, 20),
         "grouped-2": 16, "grouped-4": 8, "latent-4": 8, "normalised-4": 8, "latent-8": 4,
     }  # fmt: skip
-    made = {f"to-{kind}" for kind in (
+    assert {path.stem for path in made.glob("*.pt")} == {f"to-{kind}" for kind in (
         "latent-4", "latent-8", "bytes-8", "bytes-16", "bits-8", "bits-4", "even-4", "even-8",
         "own-4", "own-8", "grouped-2", "grouped-4", "heads-3", "heads-2",
     )}  # fmt: skip
-    tuned = {"standard", "own", "latent-4", "latent-8", "grouped-2", "grouped-4"}
-    assert tables(told) == [{*scratch, "shape-latent-4"} | made, tuned | made]
-    assert {one.train_updates for one in records(tmp_path / "tuned").values()} == {1}
+    shutil.rmtree(made)
+    made.mkdir()
+    for name, *words in commands:
+        if name in ("reparametrize", "prune"):
+            written = parser_of(name)[1](words).out
+            if written.stem in ("to-bytes-16", "to-even-8", "to-own-8", "to-grouped-4"):
+                assert main([name, *words, "--sentences", "20"]) == 0
+                assert written.exists()
 
 
 def test_rates_and_another_size(data: Path, tmp_path: Path) -> None:
@@ -257,11 +290,10 @@ def test_key_widths(vanilla: Path) -> None:
     told = run_paper(vanilla, "key_widths", *widths)
     assert {"fork_collab", "fork_concatenated"} <= tables(told)[0]
     assert "key width" in told
-    for method in ("collab", "concatenated"):
-        again = run_paper(vanilla, method)
-        assert "starts" not in again
-        assert "is up to date" in again
-        assert f"fork_{method}" in tables(again)[0]
+    again = run_paper(vanilla, "collab")
+    assert "starts" not in again
+    assert "is up to date" in again
+    assert {"fork_collab", "fork_concatenated"} <= tables(again)[0]
 
 
 @pytest.mark.parametrize(

@@ -52,12 +52,15 @@ def test_generate_copies_and_scores(copier: tuple[Path, str], data: Path, tmp_pa
     [
         ["--memory-efficient-fp16"],
         ["--memory-efficient-bf16"],
-        ["--share-decoder-input-output-embed", "--encoder-normalize-before"],
-        ["--encoder-layerdrop=0.2", "--decoder-layerdrop=0.2"],
-        ["--checkpoint-activations"],
-        ["--query-mixing=diagonal", "--attention-scale=key", "--mixing-init=xavier"],
-        ["--key-dim-in-decoder=0", "--value-init=fork"],
-        ["--query-mixing=diagonal", "--value-heads=1"],
+        [
+            *("--query-mixing=diagonal", "--attention-scale=key", "--mixing-init=xavier"),
+            *("--share-decoder-input-output-embed", "--encoder-normalize-before"),
+        ],
+        ["--key-dim-in-decoder=0", "--value-init=fork", "--checkpoint-activations"],
+        [
+            *("--query-mixing=diagonal", "--value-heads=1"),
+            *("--encoder-layerdrop=0.2", "--decoder-layerdrop=0.2"),
+        ],
         # flattening wants a GPU
         ["--cache-bits=4", "--cache-bits-in-cross=8", "--fp16", "--fp16-no-flatten-grads"],
     ],

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from cli.conftest import MODEL, OPTIMISER
-from commands import REPOSITORY, write_copy_task
+from commands import REPOSITORY, warm, write_copy_task
 from configs.test_configs import TINY, TWO_UPDATES
 from interpreters import Interpreter, built, empty_environment, pip
 
@@ -119,22 +119,27 @@ def test_uninstalling_leaves_nothing(
 
 
 def test_from_text_to_score(environment: Interpreter, tmp_path: Path) -> None:
-    """Every command as in the README, in a folder of the user's own."""
+    """Every command as in the README, in a folder of the user's own.
 
-    def run(name: str, *arguments: object) -> str:
+    All but the training and the doctor are forks of an interpreter of this environment.
+    """
+    forks = Interpreter(warm(environment.executable) / "python")
+
+    def run(name: str, *arguments: object, python: Interpreter = forks) -> str:
         options = {"script": name, "cwd": tmp_path, "CUDA_VISIBLE_DEVICES": ""}
-        return environment.output(*arguments, **options)
+        return python.output(*arguments, **options)
 
     write_copy_task(tmp_path / "text", train=100)
     splits = [f"--{split}pref=text/{split}" for split in ("train", "valid", "test")]
     languages = ("--source-lang=en", "--target-lang=de", "--joined-dictionary")
     run("fairseq-preprocess", *languages, *splits, "--destdir=data")
 
-    assert run("fairseq-collab", "doctor").endswith("\nNo problem found.\n")
+    said = run("fairseq-collab", "doctor", python=environment)
+    assert said.endswith("\nNo problem found.\n")
     configs = run("fairseq-collab", "configs").strip()
     assert Path(configs).parent == site_packages(environment) / "collab_lab"
     train = ("fairseq-train", "data", *MODEL, *OPTIMISER, "--max-tokens=200", "--save-dir=model")
-    log = run(*train, "--user-dir=fairseq_collab", "--max-update=2")
+    log = run(*train, "--user-dir=fairseq_collab", "--max-update=2", python=environment)
     assert "num_updates: 2 >= max_update: 2" in log
 
     generate = ("--path=model/checkpoint_last.pt", "--cpu", "--beam=2", "--max-len-b=10")

@@ -43,6 +43,7 @@ from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.attention import collaborative
 
 
+@pytest.mark.slow
 def test_a_model_is_priced_converted_pruned_and_saved(tmp_path: Path) -> None:
     model = open_model(toy_checkpoints.write(tmp_path / "c.pt"), toy_checkpoints.COPY)
     found = prices(model, sentences=20)

@@ -22,7 +22,8 @@ if name == "python":
     command = sys.argv[2:] if sys.argv[1:2] == ["-u"] else sys.argv[1:]
     first, second, *_ = [*command, "", ""]
     module = second.split(".")[0] if first == "-m" else ""
-    is_warm = module in PACKAGES or first.endswith(".py")
+    asks_torch = first == "-c" and second.startswith("import sys, torch;")  # as recipes do
+    is_warm = module in PACKAGES or first.endswith(".py") or asks_torch
 start = {
     name: os.environ[name] for name in os.environ if name.startswith(tuple(settings["variables"]))
 }

@@ -8,6 +8,7 @@ standard input does.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import importlib
@@ -20,6 +21,7 @@ import select
 import signal
 import socket
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,61 @@ from typing import Any
 PRELOAD = ("fairseq_collab", "fairseq.modules.quantization", "fairseq.sequence_scorer")
 PRELOAD += ("sentencepiece", "torch._dynamo", "matplotlib.figure", "sacrebleu")
 PRELOAD += ("collab_lab.shrinking.changes", "collab_lab.runs.score", "collab_lab.runs.sweep")
+PRELOAD += ("collab_lab.runs.worker", "collab_lab.results.table", "data_prep.prepare")
+
+
+class Commands:
+    """Those that run: what tells their end, and the connection to who asked for it."""
+
+    def __init__(self) -> None:
+        self.running: dict[int, tuple[int, socket.socket]] = {}
+
+    def files(self) -> list[Any]:
+        """What becomes readable when a command ends, or its client."""
+        return [one for end, (_, client) in self.running.items() for one in (end, client)]
+
+    def start(self, client: socket.socket) -> dict[str, Any] | None:
+        """Fork a command: its process returns the request; None in this one."""
+        content, files, _, _ = socket.recv_fds(client, 1 << 20, 3)
+        while content and not content.endswith(b"\n"):
+            more = client.recv(1 << 20)
+            content = content + more if more else b""
+        child = os.fork() if content else 0
+        if child or not content:
+            for file in files:
+                os.close(file)
+            if child:
+                self.running[os.pidfd_open(child)] = child, client
+                tell(client, child)
+            return None
+        os.setsid()
+        for number, file in enumerate(files):
+            os.dup2(file, number)
+            os.close(file)
+        for one in self.files():
+            os.close(one if isinstance(one, int) else one.detach())
+        client.close()
+        request: dict[str, Any] = json.loads(content)
+        return request
+
+    def look(self, ready: list[Any]) -> None:
+        """Send the status of those that have ended; a command dies with its client."""
+        for end, (child, client) in list(self.running.items()):
+            if end in ready:
+                tell(client, os.waitpid(child, 0)[1])
+                client.close()
+                os.close(end)
+                del self.running[end]
+            elif client in ready:
+                with contextlib.suppress(ProcessLookupError):  # it has no session of its own yet
+                    os.killpg(child, signal.SIGKILL)
+                os.kill(child, signal.SIGKILL)
+
+
+def tell(client: socket.socket, number: int) -> None:
+    """Send a line with a number."""
+    with contextlib.suppress(BrokenPipeError):  # killed already: its command goes next
+        client.sendall(f"{number}\n".encode())
 
 
 def serve(folder: Path) -> dict[str, Any] | None:
@@ -38,44 +95,15 @@ def serve(folder: Path) -> dict[str, Any] | None:
     listening.bind(str(folder / "new"))
     listening.listen()
     (folder / "new").rename(folder / "socket")
-    while sys.stdin not in select.select([listening, sys.stdin], [], [])[0]:
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
-        connection, _ = listening.accept()
-        if os.fork() == 0:
+    commands = Commands()
+    while True:
+        ready = select.select([listening, sys.stdin, *commands.files()], [], [])[0]
+        if sys.stdin in ready:
+            return None
+        commands.look(ready)
+        if listening in ready and (request := commands.start(listening.accept()[0])):
             listening.close()
-            return started(connection)
-        connection.close()
-    return None
-
-
-def started(connection: socket.socket) -> dict[str, Any]:
-    """Fork a command, and send its status; it dies with the client."""
-    content, files, _, _ = socket.recv_fds(connection, 1 << 20, 3)
-    while not content.endswith(b"\n"):
-        content += connection.recv(1 << 20)
-    child = os.fork()
-    if child == 0:
-        connection.close()
-        os.setsid()
-        for number, file in enumerate(files):
-            os.dup2(file, number)
-            os.close(file)
-        request: dict[str, Any] = json.loads(content)
-        return request
-    for file in files:
-        os.close(file)
-    with contextlib.suppress(BrokenPipeError):  # killed already: the child goes next
-        connection.sendall(f"{child}\n".encode())
-    if connection in select.select([connection, os.pidfd_open(child)], [], [])[0]:
-        with contextlib.suppress(ProcessLookupError):  # it has no session of its own yet
-            os.killpg(child, signal.SIGKILL)
-        os.kill(child, signal.SIGKILL)
-    status = os.waitpid(child, 0)[1]
-    with contextlib.suppress(BrokenPipeError):
-        connection.sendall(f"{status}\n".encode())
-    os._exit(0)
+            return request
 
 
 def run(command: list[str], folder: str, environment: dict[str, str]) -> None:
@@ -97,21 +125,45 @@ def run(command: list[str], folder: str, environment: dict[str, str]) -> None:
 
     if messages.program() in ("fairseq-train", None):
         logging.root.handlers.clear()  # set up before fairseq is imported, which does it, too
+    if name == "-c":
+        exec(sys.argv.pop(1), {"__name__": "__main__"})
+        return
     start = runpy.run_module if is_module else runpy.run_path
     start(name, run_name="__main__")
 
 
+def ended(**request: Any) -> None:
+    """Run a command, and end this process without taking its modules apart.
+
+    That would touch, and therefore copy, all memory of the server, which takes longer than many a
+    command. What an interpreter does before is done: threads, exit functions, open output.
+    """
+    status: Any = 0
+    try:
+        run(**request)
+    except SystemExit as error:
+        if not isinstance(error.code, int | None):
+            raise
+        status = error.code or 0
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+    except (OSError, ValueError):  # the interpreter reports it
+        sys.exit(status)
+    os._exit(status & 0xFF)
+
+
 if __name__ == "__main__":
+    from composing import compose_faster
+
     sys.path.pop(0)  # the folder of this file
     for module in PRELOAD:
         importlib.import_module(module)
-    from hydra.core.config_store import ConfigStore
-
-    # Hydra copies its store of fairseq's options, which nothing changes, whenever it composes a
-    # configuration: more than half of the time.
-    ConfigStore.__deepcopy__ = lambda store, memo: store
+    compose_faster()
     home = Path(sys.argv[1])
     sys.executable = str(home / "python")  # what a command starts is warm, too
     gc.freeze()  # a child's collector leaves alone what is shared
     if request := serve(home):
-        run(**request)
+        ended(**request)
