@@ -34,6 +34,12 @@ case $EXPERIMENT in
     *) WIDTH=${WIDTH:-128} UPDATES=${UPDATES:-4800} feed_forward=2 ;;
 esac
 TUNE=${TUNE:-$(((UPDATES + 9) / 10))}
+kinds=(standard own latent-4 normalised-4 full diagonal separate grouped-2 grouped-4 latent-8)   # from scratch
+changes=(latent-{4,8} bytes-{8,16} bits-{8,4} even-{4,8} own-{4,8} grouped-{2,4} heads-{3,2})   # of a standard model
+known=("${kinds[@]}" "${changes[@]/#/to-}" shape-latent-4)
+for kind in ${KINDS:-}; do
+    [[ " ${known[*]} " == *" $kind "* ]] || reject "KINDS: there is no kind '$kind', but ${known[*]}"
+done
 count_updates
 width=(model.encoder_embed_dim="$WIDTH" model.encoder_ffn_embed_dim=$((feed_forward * WIDTH)))
 heads=model.encoder_attention_heads=$HEADS
@@ -72,10 +78,10 @@ tune() {
 }
 
 echo "== 1 train"
-for kind in standard own latent-4 normalised-4 full diagonal separate grouped-2 grouped-4 latent-8; do
-    wanted $kind || continue
+for kind in "${kinds[@]}"; do
+    wanted "$kind" || continue
     # shellcheck disable=SC2046  # several words
-    sweep "$EXPERIMENT" scratch method="choice($kind)" common.seed="choice($SEEDS)" "${width[@]}" "$heads" "$updates" $(options $kind)
+    sweep "$EXPERIMENT" scratch method="choice($kind)" common.seed="choice($SEEDS)" "${width[@]}" "$heads" "$updates" $(options "$kind")
 done
 
 echo "== 2 convert"
@@ -91,7 +97,13 @@ convert() {   # KIND COMMAND OPTIONS...: of the standard model with $seed
 }
 for seed in ${SEEDS//,/ }; do
     whole=$OUT/scratch/method-standard_seed-$seed/average.pt
-    [ -e "$whole" ] || continue
+    if [ ! -e "$whole" ]; then
+        if [[ " ${KINDS:-to-}" == *" to-"* ]]; then
+            echo "decide: nothing is converted with seed $seed: there is no $whole; KINDS=standard trains it" >&2
+            failed=1
+        fi
+        continue
+    fi
     convert latent-4 shrink --cache 0.25 --kinds latent --cache-bits none
     convert latent-8 shrink --cache 0.125 --kinds latent --cache-bits none
     convert bytes-8 shrink --cache 0.125 --kinds latent

@@ -10,7 +10,7 @@ import filecmp
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,12 @@ from fairseq.logging import metrics
 from omegaconf import DictConfig
 
 from collab_common.errors import UserError
+from collab_lab.runs.record import CheckpointRule
 from collab_lab.runs.run import Run
 from collab_lab.trained.average import average_checkpoints, last_checkpoints
 from collab_lab.trained.checkpoint import Trained, batches
 
+LAST = "checkpoint_last.pt"
 #: An entry has no braces inside, so a kill that cuts one entry does not hide the next.
 _EPOCH = re.compile(r"\| train \| (\{[^{}]*\})$", re.MULTILINE)
 
@@ -100,15 +102,13 @@ def averaged_model(run: Run, config: DictConfig) -> dict[str, Any]:
         return {"averaged": [Path(checkpoint).name], "checkpoint_rule": "given"}
     chosen = choose_checkpoints(run.checkpoints, config)
     average_checkpoints(chosen, run.average)
-    return {
-        "averaged": [Path(path).name for path in chosen],
-        "checkpoint_rule": "mean of last epochs" if keeps_epochs(config) else "last",
-    }
+    names = [Path(path).name for path in chosen]
+    return {"averaged": names, "checkpoint_rule": rule_of(names)}
 
 
-def keeps_epochs(config: DictConfig) -> bool:
-    """Whether a training keeps its last epochs, to be averaged."""
-    return int(config.checkpoint.keep_last_epochs) > 0
+def rule_of(names: Sequence[str]) -> CheckpointRule:
+    """What chose these checkpoints; a training that is to keep epochs may have none."""
+    return "last" if [*names] == [LAST] else "mean of last epochs"
 
 
 def choose_checkpoints(folder: Path, config: DictConfig) -> list[str]:
@@ -117,8 +117,8 @@ def choose_checkpoints(folder: Path, config: DictConfig) -> list[str]:
     Never the best: it would be chosen on the set whose loss the record has.
     Where ``max_update`` cuts an epoch short, only ``checkpoint_last.pt`` has its end.
     """
-    number_kept, last = config.checkpoint.keep_last_epochs, folder / "checkpoint_last.pt"
-    if keeps_epochs(config):
+    number_kept, last = config.checkpoint.keep_last_epochs, folder / LAST
+    if number_kept > 0:
         number = min(number_kept, len([*folder.glob("checkpoint[0-9]*.pt")]))
         chosen = last_checkpoints(number, folder) if number else []
         if last.exists() and not (chosen and filecmp.cmp(last, chosen[-1], shallow=False)):

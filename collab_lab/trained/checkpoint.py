@@ -157,7 +157,7 @@ def open_model(
         raise UserError("checkpoint not found", checkpoint, "give a file that a training wrote")
     state = read_checkpoint(checkpoint, data, **changed)
     try:
-        with naming(checkpoint):
+        with naming(checkpoint), naming_options(checkpoint):
             task = setup_task(state["cfg"].task)
     except Exception as error:  # what fairseq raises: no narrower type
         if "Could not infer language pair" not in str(error):
@@ -165,11 +165,21 @@ def open_model(
         problem = "the names of its files do not contain the languages"
         raise UserError(problem, state["cfg"].task.data, GIVE_DATA) from error
     check_dictionaries(task, state, checkpoint)
-    with without_checkpointing(state["cfg"].model):
+    with without_checkpointing(state["cfg"].model), naming_options(checkpoint):
         (model,), _, task = load_model_ensemble_and_task([str(checkpoint)], task=task, state=state)
     check_transformer(model, checkpoint)
     without_model = {name: value for name, value in state.items() if name != "model"}
     return Trained(checkpoint, without_model, model.eval().to(device), task)
+
+
+@contextmanager
+def naming_options(checkpoint: Path) -> Iterator[None]:
+    """Within it, an option whose value is of another type is a UserError."""
+    try:
+        yield
+    except ValidationError as error:
+        problem = f"the option {error.full_key} cannot be that: {first_line(error)}"
+        raise UserError(problem, checkpoint) from error
 
 
 @contextmanager
@@ -209,11 +219,8 @@ def read_checkpoint(checkpoint: Path, data: str | Path | None, **changed: Any) -
     if data is not None:
         check_data(data)
         changed["data"] = str(data)
-    try:
+    with naming_options(checkpoint):
         state: dict[str, Any] = load_checkpoint_to_cpu(str(checkpoint), changed)
-    except ValidationError as error:  # of a value
-        problem = f"the option {error.full_key} cannot be that: {first_line(error)}"
-        raise UserError(problem, checkpoint) from error
     if data is None:
         todo = f"give the folder that {checkpoint} was trained on"
         check_data(getattr(state["cfg"].task, "data", ""), todo)

@@ -419,6 +419,8 @@ def test_help_is_printed_and_nothing_done(recipe: str, tmp_path: Path) -> None:
     [
         ("reparametrize", "MODEL"),
         ("decide", "DATA"),
+        ("decide DATA=data KINDS='own latent'", "'latent'"),
+        ("decide DATA=data KINDS=latent-2", "'latent-2'"),
         ("head_pruning wmt14", "'wmt14'"),
         ("grouped_heads COUNTS=8", "COUNTS"),
         ("grouped_heads UPDATES=08", "UPDATES"),
@@ -439,6 +441,14 @@ def test_settings_that_are_rejected(asked: str, place: str, tmp_path: Path) -> N
     assert (rejected.status, rejected.commands) == (2, [])
     (line,) = rejected.errors.splitlines()
     assert place in line
+
+
+def test_conversions_need_a_standard_model(tmp_path: Path) -> None:
+    """Without one they are nothing, which is a failure, and the rest is done."""
+    alone = Recorded(tmp_path, "decide", KINDS="own to-latent-4")
+    assert alone.status == 1
+    assert "KINDS=standard" in alone.errors
+    assert [one[0] for one in alone.commands] == ["sweep"]
 
 
 @pytest.mark.parametrize(

@@ -112,6 +112,12 @@ def test_an_override_that_a_model_lacks(way: str, rounded: Path) -> None:
         assert opened(way, rounded, max_tokens=8, bpe="subword_nmt", bpe_codes="codes")
 
 
+@pytest.mark.parametrize("option", ["dropout", "cache_bits", "left_pad_source"])
+def test_an_override_of_another_type(option: str, rounded: Path) -> None:
+    with refusing(str(rounded), option.replace("_bits", "")):
+        opened("open_model", rounded, **{option: "many"})
+
+
 def test_a_stock_model_does_not_seem_to_round_its_cache(tmp_path: Path) -> None:
     """Its options are a namespace, which takes any name; in older files, of all sections."""
     path, older = toy_checkpoints.write(tmp_path / "c.pt"), tmp_path / "older.pt"

@@ -42,7 +42,7 @@ from collab_lab.runs.score import (
     translation_scores,
 )
 from collab_lab.runs.sweep import Job, combinations, complete, plan
-from collab_lab.runs.training import choose_checkpoints, losses, training_numbers
+from collab_lab.runs.training import choose_checkpoints, losses, rule_of, training_numbers
 from collab_lab.runs.worker import Worker
 
 
@@ -500,6 +500,14 @@ def test_where_no_epochs_are_kept(run: Run) -> None:
         choose_checkpoints(run.folder, config)
     (run.folder / "checkpoint_last.pt").touch()
     assert choose_checkpoints(run.folder, config) == [f"{run.folder}/checkpoint_last.pt"]
+
+
+def test_the_rule_is_that_of_what_was_found(run: Run) -> None:
+    """With no_epoch_checkpoints there are no epochs to keep."""
+    (run.folder / "checkpoint_last.pt").touch()
+    config = OmegaConf.create({"checkpoint": {"keep_last_epochs": 5}})
+    assert rule_of([Path(path).name for path in choose_checkpoints(run.folder, config)]) == "last"
+    assert rule_of(["checkpoint1.pt", "checkpoint_last.pt"]) == "mean of last epochs"
 
 
 #: Tokens, and the data's target side.
