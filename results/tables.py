@@ -327,7 +327,7 @@ def at_size() -> Rows:
 
 
 #: Changes of one family that lose more than 0.01 bits at d = 128: name, shares.
-FAMILIES = {
+FAMILIES: dict[str, Mapping[str, Sequence[float]]] = {
     "narrower latents": {"latents, widths and bits": (1 / 16,),
                          "latents, widths alone": (1 / 4, 1 / 8)},
     "grouped query": {"grouped query, groups and bits": (1 / 4,),
@@ -460,3 +460,48 @@ def _made(run: dict[str, Any], label: str) -> tuple[str, ...]:
     rule = run["checkpoint_rule"] or "not recorded"
     command = "kept" if run["command"] else "none"
     return (name, commit[:7] + is_dirty, machine, run["date"], rule, command)
+
+
+# ---- long.md ------------------------------------------------------------------------------------
+
+
+def long_rows(**chosen: str) -> Runs:
+    """Rows of long.json that are calibrated on a text."""
+    return [row for row in load("long")["rows"] if row["calibrated"] == chosen["calibrated"]]
+
+
+@table
+def long_positions() -> Rows:
+    """Rises by position in the translation, and of the same sentences alone."""
+    yield ["KV cache", "bytes (%)", "tokens 0 to 64", "64 to 256", "256 to 1,024",
+           "all, documents (95%)", "sentences alone"]  # fmt: skip
+    for row in long_rows(calibrated="documents"):
+        low, high = row["interval"][-1]
+        whole = f"{num(row['lost'], '.4f')} ({num(low, '.4f')} to {num(high, '.4f')})"
+        parts = [num(rise, ".4f") for rise in row["by_part"]]
+        share = num(100 * row["share"], ".1f")
+        yield [row["name"], share, *parts, whole, num(row["lost_sentences"], ".4f")]
+
+
+@table
+def long_calibration() -> Rows:
+    """Nine rises: what a plan is calibrated on, and what it is used for."""
+    yield ["calibrated on", "documents", "sentences alone", "captions"]
+    for name in ("latents, an eighth", "latents, a sixteenth"):
+        for text in ("documents", "sentences", "captions"):
+            [row] = [row for row in long_rows(calibrated=text) if row["name"] == name]
+            losses = (row["lost"], row["lost_sentences"], row["lost_captions"])
+            yield [f"{text} ({name})", *(num(one, ".4f") for one in losses)]
+
+
+@table
+def long_translations() -> Rows:
+    """Documents translated with beam 5."""
+    yield ["KV cache", "BLEU", "chrF", "length ratio", "4-grams that repeat (%)", "at the limit"]
+    rows = load("long")["translations"]
+    repeated = num(100 * rows[0]["repeated_in_references"], ".1f")
+    yield ["references", "", "", "1.000", repeated, ""]
+    for row in rows:
+        yield [row["name"], *(num(row[name], ".1f") for name in ("bleu", "chrf")),
+               num(row["length_ratio"], ".3f"), num(100 * row["repeated"], ".1f"),
+               f"{row['at_limit']} of {row['documents']}"]  # fmt: skip
