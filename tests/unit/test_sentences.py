@@ -48,6 +48,7 @@ def test_text_is_translated_as_the_set_is(model: Trained) -> None:
     assert translate(model, []) == []
 
 
+@pytest.mark.slow
 def test_the_notebook_runs(model: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its cells, with another model, fewer sentences and words of that model."""
     monkeypatch.chdir(tmp_path)
