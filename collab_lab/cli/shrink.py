@@ -76,9 +76,8 @@ def main(argv: Sequence[str]) -> int:
     args = parser.parse_intermixed_args(argv)
     targets = ("cache", "parameters", "heads", "lose")
     if args.out is None:
-        ours = (*targets, "only", "cache_bits", "engine")
-        if args.figure is None:
-            ours = (*ours, "force")
+        of_file = () if args.figure is not None else ("force",)
+        ours = (*targets, "only", "cache_bits", "engine", *of_file)
         options.reject(parser, args, ours, "needs --out")
         return front(args)
     options.reject(parser, args, ("figure",), "goes without --out")

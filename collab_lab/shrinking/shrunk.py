@@ -43,7 +43,7 @@ FRONT: tuple[dict[str, float], ...] = (
     {"cache": 0.125, "parameters": 0.7},
 )
 #: By resource, series of a figure: what a plan may cut, and how.
-RIVALS = {
+RIVALS: dict[str, dict[str, tuple[tuple[str, ...], str, tuple[int, ...]]]] = {
     "parameters": {
         "heads and units": (("heads", "units"), "headsize", (0,)),
         "heads removed, alone": (("heads",), "headsize", (0,)),
