@@ -32,7 +32,7 @@ def test_pages_are_short(pages: str, most: int) -> None:
 #: Pages whose sentences have at most four numbers, and those that are not held to it yet.
 COUNTED = [*RESULTS, REPOSITORY / "README.md", REPOSITORY / "docs" / "choose.md"]
 NOT_YET = {REPOSITORY / "README.md"}
-#: Code, targets of links; papers, dates, commits; years of papers; names such as H100, n = 3, 16-bit.
+#: Code, targets of links; papers, dates, commits; years of papers; H100, n = 3, 16-bit.
 NO_NUMBERS = re.compile(
     r"`[^`]*`|\]\([^)]*\)|https?://\S+|\b\d{4}\.\d{4,5}\b|\b\d{4}-\d\d-\d\d\b"
     r"|\b(?=\w*\d)(?=\w*[a-f])[0-9a-f]{7,}\b|\b(al\.|[A-Z]\w+) (19|20)\d\d\b"
