@@ -44,7 +44,7 @@ class Work:
         self.found = Calibration.of(self.model, sentences=sentences)
         self.sets = {name: samples(self.model, name) for name in ("valid", "test")}
         self.bits = {name: mean_bits(self.model.model, of) for name, of in self.sets.items()}
-        self.read: dict[str, Any] = {"statistics": self.found.attentions, "sentences": sentences}
+        self.read: Content = {"statistics": self.found.attentions, "sentences": sentences}
 
     def lost(self, changed: Trained) -> dict[str, float]:
         """The rise of both losses."""
