@@ -159,7 +159,7 @@ def heads(measured: Measured) -> Iterator[dict[str, Any]]:
     every = sum(map(sum, trained.heads.values()))
     for share in REMOVED:
         for choice, orders in ways.items():
-            row = {"what": "heads", "kind": "heads removed", "choice": choice}
+            row: dict[str, Any] = {"what": "heads", "kind": "heads removed", "choice": choice}
             row["removed"] = round(share, 6)
             try:
                 yield measured.removed(orders, round(share * every), choice == "price", **row)
