@@ -133,11 +133,12 @@ class Sentences:
         )
         trained = {}
         for name, one in heads.items():
-            found = of_output[prefix + name]
+            statistics = of_output[prefix + name]
             if weights == "inputs":
-                covariance = found.inputs.T.cov(correction=0)
-                found = replace(found, key_fisher=covariance.expand_as(found.key_fisher))
-            trained[name] = TrainedAttention(one, found)
+                covariance = statistics.inputs.T.cov(correction=0)
+                of_inputs = covariance.expand_as(statistics.key_fisher)
+                statistics = replace(statistics, key_fisher=of_inputs)
+            trained[name] = TrainedAttention(one, statistics)
         widths = dict.fromkeys(heads, key_dim) if step is None else spread(trained, key_dim, step)
         for name, (adapter, dropout, _) in parts.items():
             core = collaborative_core(trained[name], widths[name], "own", dropout)
