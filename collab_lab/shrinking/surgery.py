@@ -133,7 +133,8 @@ def retained_weights(trained: Trained, retained: Retained) -> dict[str, Tensor]:
             continue
         module = attention.module
         together = heads_together(module)
-        groups = sorted({head // together for head in heads})
+        heads = sorted(heads) if together > 1 else heads  # groups are of neighbours
+        groups = [*dict.fromkeys(head // together for head in heads)]
         scaled = "mixing" if "mixing" in parts_of_heads(module) else "q_proj"
         for part in parts_of_heads(module):
             is_group = part in ("k_proj", "v_proj")
