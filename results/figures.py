@@ -84,22 +84,4 @@ def shared_keys() -> Figure:
     )  # fmt: skip
 
 
-def long() -> Figure:
-    """Rises of the loss against the position in translations of documents."""
-    rows = [row for row in load("long")["rows"] if row["calibrated"] == "documents"]
-    series = {
-        row["name"]: {
-            at: [max(rise, 1e-5)] for at, rise in zip(POSITIONS, row["by_part"], strict=True)
-        }
-        for row in rows
-        if row["lost"] > 1e-3
-    }
-    return draw(
-        {"": series}, "position in the translation (tokens)", "loss (bits per target token)",
-        "What a smaller KV cache costs in documents of 16 sentences", log_y=True, names=POSITIONS,
-    )  # fmt: skip
-
-
-#: The middle of each part of a translation, and what the axis says there.
-POSITIONS = {32: "0 to 64", 160: "64 to 256", 640: "256 to 1,024"}
-FIGURES = {f"{one.__name__}.svg": one for one in (decide, cache, long, shared_keys)}
+FIGURES = {f"{one.__name__}.svg": one for one in (decide, cache, shared_keys)}

@@ -30,14 +30,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from collab_common.files import sha256, write_json
+from collab_common.files import sha256
 from collab_lab import swap_attention
 from collab_lab.shrinking.attention_price import Point, TrainedAttention, cheapest
 from collab_lab.shrinking.hugging_face import adapters
 from collab_lab.shrinking.hugging_face.statistics import collect, pretrained
 from collab_lab.shrinking.hugging_face.swap import collaborative_core, trained_heads
 from collab_lab.shrinking.kinds import shared_keys
-from results.measured import origin
+from results.measured import origin, write
 
 WIDTHS = (192, 96, 48)
 #: Those of ``weightings``.
@@ -192,7 +192,7 @@ def main(argv: list[str]) -> int:
         **{name: version(name) for name in ("transformers", "torch")},
         **origin("pretrained.py", argv),
     }
-    write_json(args.file, content)
+    write(args.file, content)
     return 0
 
 
