@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -143,14 +144,18 @@ class Work:
             self.model, self.found.attentions, self.found.units, "headsize", ("heads", "units")
         )
         whole = whole_costs(self.model)
-        for step in range(64):
-            left = 1 - step / 64
-            plan = self._even_plan(work, left)
-            smaller, _ = plan.build(self.model, self.found.attentions)
-            if costs(smaller)["parameters"] <= share * whole["parameters"]:
-                break
-        else:
+
+        def plan_of(step: int) -> Plan:
+            return self._even_plan(work, 1 - step / 64)
+
+        def fits(step: int) -> bool:
+            smaller, _ = plan_of(step).build(self.model, self.found.attentions)
+            return costs(smaller)["parameters"] <= share * whole["parameters"]
+
+        step = bisect_left(range(64), True, key=fits)
+        if step == 64:
             raise UserError(f"even one head and unit a layer leave more than {share}")
+        plan = plan_of(step)
         model, plan, rise = plan.apply(
             self.model, self.found.attentions, self.found.batches, self.found.bits
         )
