@@ -10,6 +10,7 @@ token, on the validation and the test set.  Run again, it resumes.
 from __future__ import annotations
 
 import sys
+from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -22,6 +23,8 @@ from results.measured import Wanted, Work, run
 
 #: Shares of the layers' parameters, and cuts of both: what ``results/shrink.md`` compares.
 PARAMETERS = (0.825, 0.66, 0.49, 0.33)
+#: Of equal shares, between all and none.
+STEPS = 64
 HEADS = (5 / 6, 2 / 3, 1 / 2, 1 / 3, 1 / 6)
 
 
@@ -126,13 +129,19 @@ def even(work: Work, share: float) -> Shrunk:
     model, found = work.model, work.found
     programme = Programme(model, found.attentions, found.units, "headsize", ("heads", "units"))
     whole = whole_costs(model)
-    for step in range(64):
-        plan = even_plan(programme, {t: len(of) for t, of in model.heads.items()}, 1 - step / 64)
-        smaller, _ = plan.build(model, found.attentions)
-        if costs(smaller)["parameters"] <= share * whole["parameters"]:
-            break
-    else:
+    layers = {type_: len(of) for type_, of in model.heads.items()}
+
+    def at(step: int) -> Plan:
+        return even_plan(programme, layers, 1 - step / STEPS)
+
+    def fits(step: int) -> bool:
+        smaller, _ = at(step).build(model, found.attentions)
+        return costs(smaller)["parameters"] <= share * whole["parameters"]
+
+    step = bisect_left(range(STEPS), True, key=fits)
+    if step == STEPS:
         raise UserError(f"even one head and unit a layer leave more than {share}")
+    plan = at(step)
     result, plan, rise = plan.apply(model, found.attentions, found.batches, found.bits)
     now = costs(result)
     return Shrunk(result, plan, rise, {name: now[name] / whole[name] for name in whole})
