@@ -73,12 +73,12 @@ def decoding_of(record: Record) -> str | None:
     Of a language model, how the text was cut into blocks: the context of its words.
     """
     if record.beam is None:
-        options = record.blocks
+        options = record.blocks or {}
     elif record.generation is None:
         return f"beam={record.beam}, lenpen={record.lenpen}, others not recorded"
     else:
         options = {"beam": record.beam, "lenpen": record.lenpen, **record.generation}
-    return options and ", ".join(f"{name}={value}" for name, value in options.items())
+    return ", ".join(f"{name}={value}" for name, value in options.items()) or None
 
 
 def column(frame: pd.DataFrame, name: str) -> pd.Series | None:
