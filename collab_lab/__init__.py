@@ -1,4 +1,4 @@
-"""The laboratory around the plug-in: trained models, prices, conversion, pruning, runs, results.
+"""The laboratory around the plug-in: trained models, smaller ones, what heads do, runs, results.
 
 Its functions, for notebooks and for the commands:
 
@@ -21,9 +21,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collab_lab.api import convert, prices, prune, validation_loss
-    from collab_lab.hugging_face import swap_attention
     from collab_lab.metrics.cost import cost, multiply_adds
+    from collab_lab.metrics.loss import validation_loss
+    from collab_lab.shrinking.changes import convert, prune
+    from collab_lab.shrinking.hugging_face import swap_attention
+    from collab_lab.shrinking.prices import prices
     from collab_lab.shrinking.shrunk import shrink
     from collab_lab.trained.average import average_checkpoints
     from collab_lab.trained.checkpoint import open_model
@@ -31,15 +33,15 @@ if TYPE_CHECKING:
 #: No module of this package has the name of a function: importing it would replace the function.
 _MODULE_OF = {
     "average_checkpoints": "trained.average",
-    "convert": "api",
+    "convert": "shrinking.changes",
     "cost": "metrics.cost",
     "multiply_adds": "metrics.cost",
     "open_model": "trained.checkpoint",
-    "prices": "api",
-    "prune": "api",
+    "prices": "shrinking.prices",
+    "prune": "shrinking.changes",
     "shrink": "shrinking.shrunk",
-    "swap_attention": "hugging_face",
-    "validation_loss": "api",
+    "swap_attention": "shrinking.hugging_face",
+    "validation_loss": "metrics.loss",
 }
 __all__ = [
     "average_checkpoints", "convert", "cost", "multiply_adds", "open_model", "prices",

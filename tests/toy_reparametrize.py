@@ -10,24 +10,26 @@ import toy
 from parity.test_prune_parity import trained as in_memory
 
 from collab_lab.cli.reparametrize import build_parser
-from collab_lab.conversion.converter import Converter, check
-from collab_lab.conversion.kinds import TARGETS, Collaborative, Target
+from collab_lab.shrinking.converter import Converter, check
+from collab_lab.shrinking.kinds import HEAD_KINDS, Collaborative, HeadKind
 from collab_lab.trained.attentions import Attention
 from collab_lab.trained.checkpoint import Trained
 
 HERE = Path("model.pt")
 
 
-def target_of(*options: str) -> Target:
+def target_of(*options: str) -> HeadKind:
     """What the command's options ask for."""
     args = build_parser().parse_args(["x", "--out=y", *options])
-    return Collaborative(args.query_mixing or "own") if args.to == "collab" else TARGETS[args.to]()
+    if args.to == "collab":
+        return Collaborative(args.query_mixing or "own")
+    return HEAD_KINDS[args.to]()
 
 
 TARGET = Collaborative()
 
 
-def trained(arch: str, target: Target | None = TARGET, **options: Any) -> Trained:
+def trained(arch: str, target: HeadKind | None = TARGET, **options: Any) -> Trained:
     """A model of ``arch`` in double precision, all of whose weights are random."""
     found = in_memory(arch, separate=False, **options)
     with torch.no_grad():  # layer norms, too, which are zeros and ones at first

@@ -1,6 +1,6 @@
 """``fairseq-collab heads``: what the heads of a trained model do, and how much they matter.
 
-:mod:`collab_lab.analysis` measures; :mod:`collab_lab.results.heads_page` writes the page.
+:mod:`collab_lab.heads` measures; :mod:`collab_lab.results.heads_page` writes the page.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def main(argv: Sequence[str]) -> int:
         options.reject(parser, args, ("subwords",), "needs --conllu")
     options.check_new(args, args.out / NUMBERS)
     model = options.model(args)
-    from collab_lab.analysis import measures, stages
+    from collab_lab.heads import measures, stages
     from collab_lab.results import heads_page
 
     stages.check(model)
@@ -87,9 +87,9 @@ def main(argv: Sequence[str]) -> int:
 
 def planned(args: Namespace, model: Trained) -> Sequence[Callable[[], dict[str, Any]]]:
     """The measurements that the options ask for; a fault in an input fails here."""
-    from collab_lab.analysis import stages, trees
-    from collab_lab.analysis.relevance import Relevance
-    from collab_lab.analysis.trees import align, segmenter
+    from collab_lab.heads import stages, trees
+    from collab_lab.heads.relevance import Relevance
+    from collab_lab.heads.trees import align, segmenter
     from collab_lab.trained.checkpoint import dataset_of
 
     subset, number = args.subset, args.relevance_sentences

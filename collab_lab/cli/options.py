@@ -19,8 +19,8 @@ from collab_common.provenance import circumstances
 if TYPE_CHECKING:
     import torch
 
-    from collab_lab.pricing.statistics import Statistics
     from collab_lab.shrinking.shrunk import Calibration
+    from collab_lab.shrinking.statistics import Statistics
     from collab_lab.trained.attentions import Attention
     from collab_lab.trained.checkpoint import Trained
 
@@ -117,14 +117,14 @@ def add_prices(parser: ArgumentParser) -> None:
 
 def statistics(args: Namespace, model: Trained) -> dict[Attention, Statistics] | None:
     """Those behind ``--prices``, if it is given; UserError for those of another model."""
-    from collab_lab.pricing import stored
+    from collab_lab.shrinking import stored
 
     return None if args.prices is None else stored.read(args.prices, model)
 
 
 def calibration(args: Namespace, model: Trained) -> Calibration:
     """The calibration of a model, by the statistics behind ``--prices``, if it is given."""
-    from collab_lab.pricing import stored
+    from collab_lab.shrinking import stored
     from collab_lab.shrinking.shrunk import Calibration
 
     found = None if args.prices is None else stored.read_all(args.prices, model)
@@ -169,7 +169,7 @@ def validation(
 
 def loss_warnings(args: Namespace, losses: Iterable[tuple[str, float | None, float]]) -> list[str]:
     """Where to doubt losses: names, predictions, and measurements on the validation set."""
-    from collab_lab.rise import NOISE
+    from collab_lab.shrinking.rise import NOISE
 
     lines = [
         f"{name} loses {measured:.4f} bits, more than twice the predicted {price:.4f}: calibrate "

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from collab_common.errors import UserError
 from collab_common.files import sha256, write_atomic, write_json
 from collab_lab.cli import options
-from collab_lab.pricing import STATISTICS
+from collab_lab.shrinking import STATISTICS
 
 if TYPE_CHECKING:
-    from collab_lab.api import Prices
-    from collab_lab.pricing.bits import Point
+    from collab_lab.shrinking.attention_price import Point
+    from collab_lab.shrinking.prices import Prices
     from collab_lab.trained.checkpoint import Trained
 
 NUMBERS, PAGE = "prices.json", "prices.md"
@@ -56,7 +56,7 @@ def main(argv: Sequence[str]) -> int:
     options.check_new(args, args.out / NUMBERS, args.out / STATISTICS)
     model = options.model(args)
     from collab_lab import prices
-    from collab_lab.pricing import stored
+    from collab_lab.shrinking import stored
     from collab_lab.trained.checkpoint import samples
     from fairseq_collab.attention.rounding import BITS
 
@@ -125,7 +125,7 @@ def checks(
 ) -> dict[str, Any]:
     """Predicted and measured loss of some changes, fitted on the sentences of the pass."""
     from collab_lab import convert, prune, validation_loss
-    from collab_lab.api import PRICED
+    from collab_lab.shrinking.prices import PRICED
 
     changes: dict[str, Callable[..., Any]] = {}
     for kind, share, bits in CHECKED:

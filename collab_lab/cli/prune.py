@@ -12,8 +12,7 @@ from collab_common.command import positive, share
 from collab_lab.cli import options
 
 if TYPE_CHECKING:
-    from collab_lab.pruning.surgery import Retained
-    from collab_lab.trained.attentions import HeadCounts
+    from collab_lab.trained.attentions import HeadCounts, Retained
     from collab_lab.trained.checkpoint import Trained
 
 
@@ -68,7 +67,8 @@ def build_parser() -> argparse.ArgumentParser:
 def choice(args: argparse.Namespace, model: Trained) -> dict[str, Any]:
     """The arguments of :func:`collab_lab.prune`: which heads, or how many."""
     from collab_lab import open_model
-    from collab_lab.pruning import choices, votes
+    from collab_lab.heads import votes
+    from collab_lab.shrinking.head_choices import open_heads
 
     names = ("keep", "types", "random", "same_on_each_side")
     chosen: dict[str, Any] = {name: getattr(args, name) for name in names}
@@ -76,7 +76,7 @@ def choice(args: argparse.Namespace, model: Trained) -> dict[str, Any]:
     if args.votes is not None:
         chosen["retained"] = votes.read(args.votes, heads)
     elif args.gates:
-        chosen["retained"] = choices.open_heads(model)
+        chosen["retained"] = open_heads(model)
     elif args.remove_share is not None:
         chosen["number"] = round(args.remove_share * total(heads, types))
     elif args.as_many_as is not None:
@@ -107,7 +107,7 @@ def main(argv: Sequence[str]) -> int:
     options.check_model_out(args)
     model = options.model(args)
     from collab_lab import prune
-    from collab_lab.pruning.surgery import check_heads
+    from collab_lab.shrinking.surgery import check_heads
     from collab_lab.trained.configuration import fine_tuning, write_configuration
 
     check_heads(model)

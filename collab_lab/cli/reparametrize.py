@@ -1,8 +1,8 @@
 """``fairseq-collab reparametrize``: narrower or shared keys, values or latents for a trained model.
 
 The maps of every attention are approximated with the least predicted loss in bits
-(:mod:`collab_lab.pricing`), and the outputs of all blocks are refitted (:mod:`collab_lab.refit`);
-all other weights are copied.
+(:mod:`collab_lab.shrinking`), and the outputs of all blocks are refitted; all other weights are
+copied.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from collab_common import ATTENTION_TYPES
 from collab_common.command import share
 from collab_lab.cli import options
-from collab_lab.conversion import SIZES
+from collab_lab.shrinking import SIZES
 
 #: Columns of the report, by the size.
 LETTERS = {"key_dim": "K", "key_value_heads": "G", "latent_dim": "r"}

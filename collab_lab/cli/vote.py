@@ -27,7 +27,7 @@ def main(argv: Sequence[str]) -> int:
     args = build_parser().parse_args(argv)
     options.check_out(args)
     model = options.model(args)
-    from collab_lab.pruning import votes
+    from collab_lab.heads import votes
     from collab_lab.trained.checkpoint import batches
     from fairseq_collab.attention.head_groups import head_group_attentions
 

@@ -24,10 +24,10 @@ from torch.nn.functional import pad
 
 from collab_common.errors import UserError
 from collab_lab.export.standard_weights import NotExactError, plain_weights
-from collab_lab.pruning.surgery import weights_of
 from collab_lab.trained.attentions import attentions, by_type, check_known, of_one_model
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import FeedForward, feed_forwards
+from collab_lab.trained.rebuilt import weights_of
 from collab_lab.trained.untrained import load_weights, untrained
 from fairseq_collab.models.base import Family
 from fairseq_collab.models.families import LANGUAGE_MODEL

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from collab_common.errors import UserError
+from collab_lab.trained.arguments import check_model, sentences_of
 from collab_lab.trained.checkpoint import Trained, in_evaluation, samples
 
 logger = logging.getLogger(__name__)
@@ -134,3 +135,19 @@ def mean_bits(model: Any, samples: Sequence[Mapping[str, Any]]) -> float:
     """The mean loss in bits per target token."""
     losses, tokens = sentence_losses(model, samples)
     return float(losses.sum() / tokens.sum() / math.log(2))
+
+
+def validation_loss(model: Trained, batches: Sequence[Mapping[str, Any]] | None = None) -> float:
+    """The loss on the validation set, in bits per target token, without label smoothing.
+
+    Args:
+        batches: other sentences, as :func:`.checkpoint.samples` returns them.
+
+    Raises:
+        UserError: there are no sentences, or no validation set.
+    """
+    check_model(model)
+    batches = sentences_of(model, "valid", None) if batches is None else batches
+    if not batches:
+        raise UserError("hold no sentence", "`batches`")
+    return mean_bits(model.model, batches)

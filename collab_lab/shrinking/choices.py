@@ -2,8 +2,8 @@
 
 A *site* is an attention or a feed-forward block; a :class:`Choice` is what stays of it: heads or
 units, the width of a latent, the bits of a cached number.  Prices are in bits of loss per target
-token (:mod:`collab_lab.pricing`).  Those of fewer heads and of another cache of one attention are
-added here; :meth:`.Plan.apply` computes the price of both together.
+token (:mod:`.attention_price`, :mod:`.removal`).  Those of fewer heads and of another cache of one
+attention are added here; :meth:`.Plan.apply` computes the price of both together.
 
 Shapes: H heads of sizes h_qk and h_v, inputs of sizes d and d_y, a latent of r numbers, F units.
 """
@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from collab_lab.conversion.converter import Converter
 from collab_lab.metrics.cost import UNROUNDED
-from collab_lab.pricing import heads
-from collab_lab.pricing.bits import Point
-from collab_lab.pricing.removal import removal_order
-from collab_lab.pricing.statistics import Statistics, own_bits
-from collab_lab.pricing.unit_statistics import UnitStatistics
+from collab_lab.shrinking import head_prices
+from collab_lab.shrinking.attention_price import Point
+from collab_lab.shrinking.converter import Converter
+from collab_lab.shrinking.removal import removal_order
+from collab_lab.shrinking.statistics import Statistics, own_bits
+from collab_lab.shrinking.unit_statistics import UnitStatistics
 from collab_lab.trained.attentions import Attention
 from collab_lab.trained.feed_forward import FeedForward
 from fairseq_collab.attention.rounding import cached_bits
@@ -76,7 +76,7 @@ def removals_of(site: Site, statistics: Statistics | UnitStatistics) -> Removals
         covariance = statistics.ridged().covariance
         steps = removal_order(weight, covariance, statistics.output_fisher)
     else:
-        steps = heads.removal_order(site.module, statistics)
+        steps = head_prices.removal_order(site.module, statistics)
     rises, order = zip(*steps, strict=True)
     return Removals(list(order), [0.0, *accumulate(rises)])
 

@@ -2,9 +2,9 @@
 
     plan = least price of one choice a site, under budgets of cache, parameters and heads
 
-An integer programme (:func:`.bits.cheapest`) over the :class:`.Choice` of each site.
+An integer programme (:func:`.attention_price.cheapest`) over the :class:`.Choice` of each site.
 :meth:`Plan.apply` removes heads and units, converts the heads that stay, computes the price of the
-conversion for them, and refits all blocks in the order of data (:mod:`collab_lab.refit`).
+conversion for them, and refits all blocks in the order of data (:mod:`.refit`).
 """
 
 from __future__ import annotations
@@ -19,22 +19,8 @@ from torch import nn
 
 from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
-from collab_lab.conversion.converter import Converter, joined, spelled
-from collab_lab.conversion.kinds import Latent, Narrower
 from collab_lab.metrics.cost import standard_costs, totals
-from collab_lab.pricing.bits import Point, cheapest
-from collab_lab.pricing.statistics import Statistics
-from collab_lab.pricing.unit_statistics import UnitStatistics
-from collab_lab.pruning.choices import all_heads
-from collab_lab.pruning.surgery import (
-    Retained,
-    RetainedUnits,
-    check_heads,
-    pruned,
-    rebuilt,
-    weights_of,
-)
-from collab_lab.rise import measured_rise
+from collab_lab.shrinking.attention_price import Point, cheapest
 from collab_lab.shrinking.choices import (
     MULTIPLE,
     Choice,
@@ -46,9 +32,17 @@ from collab_lab.shrinking.choices import (
     uncut,
     unit_choices,
 )
-from collab_lab.trained.attentions import Attention, attentions
+from collab_lab.shrinking.converter import Converter, joined, spelled
+from collab_lab.shrinking.head_choices import all_heads
+from collab_lab.shrinking.kinds import Latent, Narrower
+from collab_lab.shrinking.rise import measured_rise
+from collab_lab.shrinking.statistics import Statistics
+from collab_lab.shrinking.surgery import RetainedUnits, check_heads, pruned
+from collab_lab.shrinking.unit_statistics import UnitStatistics
+from collab_lab.trained.attentions import Attention, Retained, attentions
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import FeedForward, feed_forwards
+from collab_lab.trained.rebuilt import rebuilt, weights_of
 from fairseq_collab.models.layers import is_copy
 
 #: What a budget can be of.

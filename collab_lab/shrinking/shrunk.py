@@ -8,12 +8,8 @@ from typing import Any, NamedTuple
 
 from collab_common.errors import UserError, reject_unused
 from collab_common.progress import bar
-from collab_lab.api import check_model, read
 from collab_lab.metrics.loss import mean_bits
-from collab_lab.pricing.statistics import Statistics, collect_all
-from collab_lab.pricing.unit_statistics import UnitStatistics
-from collab_lab.pruning.choices import all_heads, without_gates
-from collab_lab.pruning.surgery import pruned
+from collab_lab.shrinking.head_choices import all_heads, without_gates
 from collab_lab.shrinking.plan import (
     CUTS,
     ENGINES,
@@ -24,6 +20,10 @@ from collab_lab.shrinking.plan import (
     propose,
     whole_costs,
 )
+from collab_lab.shrinking.statistics import Statistics, collect_all
+from collab_lab.shrinking.surgery import pruned
+from collab_lab.shrinking.unit_statistics import UnitStatistics
+from collab_lab.trained.arguments import check_model, sentences_of
 from collab_lab.trained.attentions import Attention
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import FeedForward
@@ -87,7 +87,7 @@ class Calibration(NamedTuple):
         Args:
             statistics: of the model's attentions and blocks, in place of a pass for prices.
         """
-        batches = read(model, subset, sentences)
+        batches = sentences_of(model, subset, sentences)
         found = collect_all(model, batches) if statistics is None else statistics
         of_attentions, of_units = found
         return cls(batches, of_attentions, of_units, mean_bits(model.model, batches))
@@ -147,7 +147,8 @@ def shrink(
     kinds = tuple(KINDS) if kinds is None else kinds
     check(shares, lose, kinds, cuts)
     model = source_of(model)
-    valid = None if lose is None else read(model, "valid", None)  # a missing set fails at once
+    # A missing set fails at once.
+    valid = None if lose is None else sentences_of(model, "valid", None)
     sentences = 1000 if sentences is None else sentences
     found = calibration or Calibration.of(model, subset or "train", sentences)
     if valid is None:

@@ -45,6 +45,8 @@ _OF_ATTENTION = re.compile(
 
 #: The number of heads of each layer, by attention type.
 HeadCounts = Mapping[AttentionType, Sequence[int]]
+#: The heads to keep, counted from 0, by attention type and layer.
+Retained = Mapping[AttentionType, Sequence[Sequence[int]]]
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ import toy_checkpoints
 from commands import USER_DIR, succeed
 from toy_checkpoints import COPY
 
-from collab_lab.pruning.surgery import options_for, rebuilt, weights_of
 from collab_lab.trained.checkpoint import open_model
+from collab_lab.trained.rebuilt import options_for, rebuilt, weights_of
 from fairseq_compat import checkpoints
 
 pytestmark = pytest.mark.slow

@@ -11,10 +11,12 @@ import torch
 import toy
 from toy_reparametrize import batch, converted, inputs, target_of, trained
 
-from collab_lab.conversion.converter import Converter, chosen_sizes
-from collab_lab.conversion.kinds import Latent
-from collab_lab.conversion.low_rank import MIXED, separate
-from collab_lab.conversion.shared_projection import (
+from collab_lab.metrics.cost import totals
+from collab_lab.shrinking.attention_price import TrainedAttention
+from collab_lab.shrinking.converter import Converter, chosen_sizes
+from collab_lab.shrinking.kinds import Latent
+from collab_lab.shrinking.low_rank import MIXED, separate
+from collab_lab.shrinking.shared_projection import (
     WeightedMaps,
     best_shared_key,
     first_projection,
@@ -22,9 +24,7 @@ from collab_lab.conversion.shared_projection import (
     latents,
     shared_projection,
 )
-from collab_lab.metrics.cost import totals
-from collab_lab.pricing.bits import TrainedAttention
-from collab_lab.pricing.statistics import Sums, collect
+from collab_lab.shrinking.statistics import Sums, collect
 from collab_lab.trained.attentions import attentions
 from fairseq_collab.attention import SeparateAttention
 from fairseq_collab.attention.latent import LatentAttention
@@ -67,7 +67,7 @@ def test_full_size_is_exact(options: list[str], models: list) -> None:
         found = trained(arch, **given)
         places = attentions(found.model)
         target = target_of(*options)
-        sizes = {place: target.largest(place.module) for place in places}
+        sizes = {place: target.exact_size(place.module) for place in places}
         model, prices = converted(found, sizes, *options)
         expected, logits = found.model(**inputs(found))[0], model(**inputs(found))[0]
         real = expected.isfinite()
@@ -83,7 +83,7 @@ def test_latents_leave_other_attentions_alone(arch: str, given: dict[str, Any]) 
     """With the heads that these have, of any size: by a share of the cache, and by size 0."""
     found = trained(arch, None, **given)
     work = Converter(found, Latent(), collect(found, [batch(found)]))
-    sizes, bits, _ = work.spread({"cache": 0.25}, {})
+    sizes, bits, _ = work.cheapest_sizes({"cache": 0.25}, {})
     chosen = {"encoder": 0, "decoder": "0,4", "cross": 4}
     for narrowed in (sizes, chosen_sizes(None, chosen, found, Latent())):
         assert "encoder" not in {place.type for place in narrowed}

@@ -17,14 +17,14 @@ from torch import Tensor
 from torch.nn import functional
 from toy_reparametrize import batch, inputs, target_of, trained
 
-from collab_lab.conversion import shared_projection
-from collab_lab.conversion.converter import Converter
-from collab_lab.conversion.kinds import Latent
 from collab_lab.metrics.cost import totals
 from collab_lab.metrics.loss import summed_loss
-from collab_lab.pricing.bits import Point, TrainedAttention, cheapest
-from collab_lab.pricing.heads import head_noises, head_prices, removal_order
-from collab_lab.pricing.statistics import Statistics, Sums, collect, matched
+from collab_lab.shrinking import shared_projection
+from collab_lab.shrinking.attention_price import Point, TrainedAttention, cheapest
+from collab_lab.shrinking.converter import Converter
+from collab_lab.shrinking.head_prices import head_noises, head_prices, removal_order
+from collab_lab.shrinking.kinds import Latent
+from collab_lab.shrinking.statistics import Statistics, Sums, collect, matched
 from collab_lab.trained.attentions import Attention, HeadMaps, attentions, projections
 from fairseq_collab.attention import SeparateAttention
 from fairseq_collab.attention.rounding import rounded
@@ -415,7 +415,7 @@ def test_spread_is_never_dearer_than_even(option: str, shares: tuple[float, ...]
     narrowed = [*found.attentions["decoder"], *found.attentions["cross"]]
     for share, bits in itertools.product(shares, (0, 8, 4, None)):
         given = None if bits is None else dict.fromkeys(narrowed, bits)
-        sizes, chosen, price = work.spread({"cache": share}, given)
+        sizes, chosen, price = work.cheapest_sizes({"cache": share}, given)
         assert {one.type for one in (*sizes, *chosen)} <= {"decoder", "cross"}
         budget = share * 32 * 16
         even = {

@@ -19,14 +19,9 @@ from omegaconf import OmegaConf
 from refusals import refusing
 from torch import Tensor, nn
 
-from collab_lab.pruning.choices import all_heads
-from collab_lab.pruning.surgery import (
-    Retained,
-    RetainedUnits,
-    check_heads,
-    heads_by_attention,
-    pruned,
-)
+from collab_lab.shrinking.head_choices import all_heads
+from collab_lab.shrinking.surgery import RetainedUnits, check_heads, heads_by_attention, pruned
+from collab_lab.trained.attentions import Retained
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import feed_forwards
 

@@ -18,11 +18,12 @@ from torch import Tensor
 from collab_common import ATTENTION_TYPES
 from collab_lab import convert, open_model, prune, validation_loss
 from collab_lab.cli.main import main
+from collab_lab.heads import votes
 from collab_lab.metrics.loss import mean_bits
-from collab_lab.pruning import surgery, votes
-from collab_lab.pruning.choices import open_heads
-from collab_lab.refit import Block, refit
-from collab_lab.rise import largest_activations
+from collab_lab.shrinking import surgery
+from collab_lab.shrinking.head_choices import open_heads
+from collab_lab.shrinking.refit import Block, refit
+from collab_lab.shrinking.rise import largest_activations
 from collab_lab.trained.attentions import hooked
 from collab_lab.trained.checkpoint import Trained, samples
 
@@ -242,7 +243,7 @@ def test_a_refit_that_raises_the_loss_is_taken_back(
 
     model = toy_massive.massive("pre")
     plain = prune(model, 4, sentences=50, refit=False)
-    monkeypatch.setattr("collab_lab.rise.refit", ruin)
+    monkeypatch.setattr("collab_lab.shrinking.rise.refit", ruin)
     result = prune(model, 4, sentences=50)
     assert "taken back" in capfd.readouterr().err
     assert result.rise == plain.rise

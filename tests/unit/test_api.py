@@ -24,7 +24,6 @@ import collab_lab
 from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
 from collab_lab import (
-    api,
     convert,
     open_model,
     prices,
@@ -33,13 +32,12 @@ from collab_lab import (
     swap_attention,
     validation_loss,
 )
-from collab_lab.analysis import stages
-from collab_lab.analysis.relevance import Relevance
 from collab_lab.cli.main import main
-from collab_lab.hugging_face import swap
-from collab_lab.pricing import STATISTICS, stored
-from collab_lab.pricing.heads import head_prices
-from collab_lab.shrinking import shrunk
+from collab_lab.heads import stages
+from collab_lab.heads.relevance import Relevance
+from collab_lab.shrinking import STATISTICS, changes, shrunk, stored
+from collab_lab.shrinking.head_prices import head_prices
+from collab_lab.shrinking.hugging_face import swap
 from collab_lab.trained.attentions import attentions
 from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.attention import collaborative
@@ -131,7 +129,7 @@ def test_a_validation_set_that_is_missing_fails_at_once(
     toy_checkpoints.write(tmp_path / "C")
     shutil.copytree(toy_checkpoints.COPY, tmp_path / "D", ignore=shutil.ignore_patterns("valid*"))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(api, "collect", None)
+    monkeypatch.setattr(changes, "collect", None)
     monkeypatch.setattr(shrunk, "collect_all", None)
     name, *argv = command.split()
     with pytest.raises((FileNotFoundError, UserError), match="valid"):
@@ -299,7 +297,7 @@ def test_statistics_are_stored_with_prices(
         assert head_prices(attention.module, found[attention]) == pytest.approx(
             expected.heads(attention), rel=1e-4
         )
-    monkeypatch.setattr(api, "collect", None)
+    monkeypatch.setattr(changes, "collect", None)
     monkeypatch.setattr(shrunk, "collect_all", None)
     capsys.readouterr()
     for words in (

@@ -17,7 +17,7 @@ from fairseq.tasks import setup_task
 from omegaconf import OmegaConf
 from refusals import refusing
 
-from collab_lab.analysis.importance import importance
+from collab_lab.heads.importance import importance
 from collab_lab.trained import checkpoint
 from collab_lab.trained.untrained import dictionary_sizes, untrained
 from fairseq_compat import checkpoints

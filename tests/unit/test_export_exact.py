@@ -22,11 +22,11 @@ from unit.test_export import SENTENCES, opened, run
 
 from collab_lab import open_model
 from collab_lab.cli import export
-from collab_lab.conversion.converter import check as check_source
 from collab_lab.export import check, ct2, hf, model
 from collab_lab.export.check import compare, sources_to_check
 from collab_lab.export.model import Vocabulary, check_engine, vocabulary
-from collab_lab.pruning.surgery import check_heads, pruned
+from collab_lab.shrinking.converter import check as check_source
+from collab_lab.shrinking.surgery import check_heads, pruned
 from collab_lab.trained.attentions import attentions
 from collab_lab.trained.checkpoint import Trained
 

@@ -14,8 +14,8 @@ from toy import close
 from toy_heads import MODELS, build, sample
 
 from collab_common import ATTENTION_TYPES
-from collab_lab.analysis.attention_weights import AttentionBatch, attend, shown_weights
-from collab_lab.analysis.measures import (
+from collab_lab.heads.attention_weights import AttentionBatch, attend, shown_weights
+from collab_lab.heads.measures import (
     OFFSETS,
     SELF_TYPES,
     Measure,

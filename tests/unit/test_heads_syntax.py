@@ -13,10 +13,10 @@ from fairseq.data import Dictionary
 from refusals import refusing
 from torch import Tensor
 
-from collab_lab.analysis import trees
-from collab_lab.analysis.attention_weights import AttentionBatch
-from collab_lab.analysis.syntax import DIRECTIONS, SyntaxScores, as_sample, tree_batches
-from collab_lab.analysis.trees import GoldSentence, GoldWord, Subword, Tree, align, segmenter
+from collab_lab.heads import trees
+from collab_lab.heads.attention_weights import AttentionBatch
+from collab_lab.heads.syntax import DIRECTIONS, SyntaxScores, as_sample, tree_batches
+from collab_lab.heads.trees import GoldSentence, GoldWord, Subword, Tree, align, segmenter
 from data_prep.subwords import learn_merges
 
 # ---- CoNLL-U -------------------------------------------------------------------------------------

@@ -23,12 +23,10 @@ import collab_lab
 from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
 from collab_lab import prune
-from collab_lab.analysis import stages
 from collab_lab.cli.prune import build_parser, choice
-from collab_lab.pricing.heads import removal_order
-from collab_lab.pricing.statistics import Statistics
-from collab_lab.pruning import surgery
-from collab_lab.pruning.choices import (
+from collab_lab.heads import stages
+from collab_lab.shrinking import surgery
+from collab_lab.shrinking.head_choices import (
     equal_on_each_side,
     open_heads,
     random_removals,
@@ -36,7 +34,9 @@ from collab_lab.pruning.choices import (
     without,
     without_gates,
 )
-from collab_lab.pruning.surgery import pruned
+from collab_lab.shrinking.head_prices import removal_order
+from collab_lab.shrinking.statistics import Statistics
+from collab_lab.shrinking.surgery import pruned
 from collab_lab.trained import configuration
 from collab_lab.trained.attentions import HeadMaps, attentions
 from collab_lab.trained.checkpoint import Trained, open_model

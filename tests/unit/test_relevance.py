@@ -14,10 +14,10 @@ from toy_language_models import language_model
 
 from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
-from collab_lab.analysis import relevance
-from collab_lab.analysis.attention_weights import head_outputs
-from collab_lab.analysis.importance import importance, mask_derivatives
-from collab_lab.analysis.relevance import Relevance, shared_relevance
+from collab_lab.heads import relevance
+from collab_lab.heads.attention_weights import head_outputs
+from collab_lab.heads.importance import importance, mask_derivatives
+from collab_lab.heads.relevance import Relevance, shared_relevance
 from collab_lab.metrics.loss import cross_entropy, predicted, summed_loss
 from collab_lab.trained.attentions import Attention, attentions
 

@@ -11,7 +11,7 @@ from toy_reparametrize import HERE, TARGET, target_of, trained
 
 from collab_common import ATTENTION_TYPES, AttentionType
 from collab_lab.cli.reparametrize import build_parser
-from collab_lab.conversion import converter
+from collab_lab.shrinking import converter
 from collab_lab.trained.checkpoint import Trained
 
 
@@ -76,4 +76,4 @@ def test_other_models_are_refused() -> None:
     derived.__class__ = type("Changed", (type(derived),), {})
     for model in (shared, derived, toy.model("lstm", criterion="", **sizes)):
         with refusing(type(model).__name__):
-            converter.target_arch(Trained(HERE, {}, model, None), TARGET)
+            converter.arch_with(Trained(HERE, {}, model, None), TARGET)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from collab_lab import open_model, validation_loss
 from collab_lab.cli.main import main
-from collab_lab.pricing import removal
+from collab_lab.shrinking import removal
 from collab_lab.shrinking.choices import Choice, attention_parameters, uncut, undominated
 from collab_lab.shrinking.plan import costs, propose, whole_costs
 from collab_lab.shrinking.shrunk import Calibration, Shrunk, shrink

@@ -12,9 +12,9 @@ from parity.test_prune_parity import ADAPTIVE, LM_GROUPED, inputs, trained
 from refusals import refusing
 
 from collab_common import ATTENTION_TYPES
-from collab_lab.pruning import votes as votes_file
-from collab_lab.pruning.surgery import pruned
-from collab_lab.pruning.votes import Count, cast, count_votes, elected
+from collab_lab.heads import votes as votes_file
+from collab_lab.heads.votes import Count, cast, count_votes, elected
+from collab_lab.shrinking.surgery import pruned
 from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.attention.head_groups import head_group_attentions
 

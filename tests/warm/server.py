@@ -26,7 +26,7 @@ from typing import Any
 #: What commands import, early or late.
 PRELOAD = ("fairseq_collab", "fairseq.modules.quantization", "fairseq.sequence_scorer")
 PRELOAD += ("sentencepiece", "torch._dynamo", "matplotlib.figure", "sacrebleu")
-PRELOAD += ("collab_lab.api", "collab_lab.runs.score", "collab_lab.runs.sweep")
+PRELOAD += ("collab_lab.shrinking.changes", "collab_lab.runs.score", "collab_lab.runs.sweep")
 
 
 def serve(folder: Path) -> dict[str, Any] | None:

@@ -26,8 +26,8 @@ from fairseq.data import Dictionary
 from fairseq.data.data_utils import collate_tokens
 from torch import Tensor
 
-from collab_lab.analysis.attention_weights import AttentionBatch, Means
-from collab_lab.analysis.trees import Tree
+from collab_lab.heads.attention_weights import AttentionBatch, Means
+from collab_lab.heads.trees import Tree
 
 #: The paper's relations, by their names in Universal Dependencies; nsubj includes nsubj:pass.
 RELATIONS = ("nsubj", "obj", "amod", "advmod")

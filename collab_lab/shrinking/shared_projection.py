@@ -1,7 +1,7 @@
 """One narrow projection for the keys or values of many heads, at the least price.
 
 The scores of head i are ``[x 1] A_i B_i^T y^T``.  It adds ``z_i V_i Wo_i^T`` to the output, where
-``z_i`` is what it reads.  With the statistics of :mod:`collab_lab.pricing.statistics`, changes
+``z_i`` is what it reads.  With the statistics of :mod:`collab_lab.shrinking.statistics`, changes
 ``D_i`` of ``A_i B_i^T`` and ``F_i`` of ``V_i Wo_i^T`` have the price
 
     1/2 sum_i [ tr(D_i^T X D_i Gamma_i) + tr(F_i^T Z_i F_i Delta) ] / ln 2     bits per target token
@@ -36,8 +36,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from collab_lab.pricing.statistics import Statistics
-from collab_lab.pricing.unit_statistics import ridged
+from collab_lab.shrinking.statistics import Statistics
+from collab_lab.shrinking.unit_statistics import ridged
 from collab_lab.trained.attentions import HeadMaps
 
 #: Steps of L-BFGS.
@@ -69,7 +69,7 @@ def root(metric: Tensor) -> tuple[Tensor, Tensor]:
     return (vectors * values) @ vectors.mT, (vectors / values) @ vectors.mT
 
 
-def largest(gram: Tensor, size: int) -> Tensor:
+def top_eigenvectors(gram: Tensor, size: int) -> Tensor:
     """The ``size`` eigenvectors of the largest eigenvalues: ``(..., n, n) -> (..., n, size)``.
 
     Filled up with zeros for ``size > n``.
@@ -158,7 +158,7 @@ def first_projection(parts: Sequence[WeightedMaps], size: int) -> Tensor:
         weighted = whole @ part.maps  # (H, n, e)
         energy = (weighted @ part.output_metric @ weighted.mT).sum(0)
         gram = gram + energy / energy.trace().clamp_min(torch.finfo(gram.dtype).tiny)
-    return inverse @ largest(gram, size)
+    return inverse @ top_eigenvectors(gram, size)
 
 
 def best_shared_key(

@@ -13,8 +13,8 @@ from typing import Any
 
 from torch import Tensor
 
-from collab_lab.pricing import removal
-from collab_lab.pricing.statistics import Statistics
+from collab_lab.shrinking import removal
+from collab_lab.shrinking.statistics import Statistics
 from collab_lab.trained.attentions import HeadMaps
 
 

@@ -1,6 +1,6 @@
 """Shared queries and keys, and separate narrow keys, in closed form or by least squares.
 
-With ``G`` the mean of all ``Gamma_i`` (:mod:`collab_lab.pricing.statistics`) and
+With ``G`` the mean of all ``Gamma_i`` (:mod:`collab_lab.shrinking.statistics`) and
 ``S_i = X^1/2 A_i B_i^T G^1/2``:
 
     full      U^T S_i V: shared query and key, mixed by a matrix per head.  Higher-order SVD with
@@ -22,8 +22,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from collab_lab.conversion.shared_projection import Shared, WeightedMaps, balanced, largest, root
-from collab_lab.pricing.statistics import Statistics
+from collab_lab.shrinking.shared_projection import (
+    Shared,
+    WeightedMaps,
+    balanced,
+    root,
+    top_eigenvectors,
+)
+from collab_lab.shrinking.statistics import Statistics
 from collab_lab.trained.attentions import HeadMaps
 
 #: Alternating sweeps of full and of diagonal mixing.
@@ -42,9 +48,10 @@ def full(maps: HeadMaps, statistics: Statistics, size: int) -> Shared:
     left, right, x_inverse, y_inverse = whitened(maps, statistics)
     gram = left.mT @ left  # (H, e, e): of the directions that queries retain, all at first
     for _ in range(SWEEPS):
-        v = largest((right @ gram @ right.mT).sum(0), size)  # (d_y, K)
+        v = top_eigenvectors((right @ gram @ right.mT).sum(0), size)  # (d_y, K)
         projected = right.mT @ v  # (H, e, K)
-        u = largest((left @ (projected @ projected.mT) @ left.mT).sum(0), size)  # (d + 1, K)
+        of_keys = projected @ projected.mT
+        u = top_eigenvectors((left @ of_keys @ left.mT).sum(0), size)  # (d + 1, K)
         retained = left.mT @ u
         gram = retained @ retained.mT
     key = y_inverse @ v

@@ -28,8 +28,7 @@ from torch.nn import functional
 from collab_common import ATTENTION_TYPES, AttentionType
 from collab_common.errors import UserError
 from collab_common.files import read_versioned, write_atomic
-from collab_lab.pruning.surgery import Retained
-from collab_lab.trained.attentions import HeadCounts
+from collab_lab.trained.attentions import HeadCounts, Retained
 from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.attention.head_groups import HeadGroupAttention, head_group_attentions
 from fairseq_collab.criterions import clusters

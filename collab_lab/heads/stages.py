@@ -36,16 +36,16 @@ import torch
 
 from collab_common.errors import UserError
 from collab_common.progress import bar
-from collab_lab.analysis import measures
-from collab_lab.analysis.attention_weights import attend
-from collab_lab.analysis.importance import importance as gradient_importance
-from collab_lab.analysis.measures import SELF_TYPES, Measure
-from collab_lab.analysis.relevance import Relevance
-from collab_lab.analysis.syntax import SyntaxScores, as_sample, tree_batches
-from collab_lab.analysis.trees import Tree
+from collab_lab.heads import measures
+from collab_lab.heads.attention_weights import attend
+from collab_lab.heads.importance import importance as gradient_importance
+from collab_lab.heads.measures import SELF_TYPES, Measure
+from collab_lab.heads.relevance import Relevance
+from collab_lab.heads.syntax import SyntaxScores, as_sample, tree_batches
+from collab_lab.heads.trees import Tree
 from collab_lab.metrics.cost import reads_source
-from collab_lab.pricing.heads import head_prices
-from collab_lab.pricing.statistics import collect
+from collab_lab.shrinking.head_prices import head_prices
+from collab_lab.shrinking.statistics import collect
 from collab_lab.trained.attentions import attentions
 from collab_lab.trained.checkpoint import MAX_TOKENS, Trained, batches, fitting, samples, to_device
 

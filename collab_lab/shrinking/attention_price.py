@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from collab_lab.metrics.cost import UNROUNDED
-from collab_lab.pricing.statistics import Statistics, own_bits
+from collab_lab.shrinking.statistics import Statistics, own_bits
 from collab_lab.trained.attentions import Attention, HeadMaps
 from fairseq_collab.attention.rounding import cached_bits, rounded
 from fairseq_collab.attention.scores import for_each_head
@@ -113,8 +113,8 @@ class TrainedAttention:
             queries = queries_of(new, len(maps.queries)) * scale
             out = new["out_proj.weight"].unflatten(1, (len(maps.out), -1)).transpose(0, 1)
             errors = [
-                read(error("k_proj"), maps.queries, queries, found.query_moment),
-                read(error("v_proj"), maps.out, out, found.output_fisher),
+                at_trained_heads(error("k_proj"), maps.queries, queries, found.query_moment),
+                at_trained_heads(error("v_proj"), maps.out, out, found.output_fisher),
             ]
         both = torch.cat(errors, 1)  # (n, H (e + h_v))
         return _bits(both @ found.cache_fisher, both) / len(both)
@@ -134,7 +134,7 @@ def queries_of(weights: Mapping[str, Tensor], heads: int) -> Tensor:
     return queries * mixing.unsqueeze(1) if mixing.dim() == 2 else queries @ mixing
 
 
-def read(errors: Tensor, maps: Tensor, new_maps: Tensor, metric: Tensor) -> Tensor:
+def at_trained_heads(errors: Tensor, maps: Tensor, new_maps: Tensor, metric: Tensor) -> Tensor:
     """What errors of shared keys (values) are at the trained heads' own: ``(n, H e)``.
 
     The new queries (outputs) are products of the trained ones: ``A' = A R``, by least squares.

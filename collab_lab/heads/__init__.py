@@ -6,5 +6,6 @@ trees              gold trees, over the subwords of the model
 syntax             the encoder's heads against the trees
 importance         how much the loss depends on a head
 relevance          how much the prediction depends on a head
+votes              one head per group, elected by batches of a corpus
 stages             all measures on one model and one subset, as heads.json holds them
 """

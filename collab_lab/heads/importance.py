@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from collab_common import AttentionType
-from collab_lab.analysis.attention_weights import Means, head_outputs, per_head
+from collab_lab.heads.attention_weights import Means, head_outputs, per_head
 from collab_lab.metrics.loss import read_by_decoder, summed_loss
 from collab_lab.trained.attentions import Attention
 

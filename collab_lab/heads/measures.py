@@ -36,7 +36,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from collab_common import ATTENTION_TYPES, AttentionType
-from collab_lab.analysis.attention_weights import AttentionBatch, Means
+from collab_lab.heads.attention_weights import AttentionBatch, Means
 from collab_lab.trained.attentions import HeadCounts
 
 #: Relative positions of keys.

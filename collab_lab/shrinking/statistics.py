@@ -42,7 +42,7 @@ from torch.nn import functional
 from collab_common.errors import UserError
 from collab_common.progress import bar, say
 from collab_lab.metrics.loss import predicted, read_by_decoder, say_if_guessing, summed_loss
-from collab_lab.pricing.unit_statistics import UnitStatistics, UnitSums, ridged
+from collab_lab.shrinking.unit_statistics import UnitStatistics, UnitSums, ridged
 from collab_lab.trained.attentions import (
     Attention,
     HeadMaps,

@@ -1,8 +1,7 @@
-"""Prices of the parts of a trained model, and smaller models: what the commands of this name do."""
+"""A model with other heads, or with fewer, as stated: what papers do, and two commands."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from numbers import Integral, Real
@@ -10,112 +9,15 @@ from typing import Any, NamedTuple
 
 from collab_common import ATTENTION_TYPES, AttentionType
 from collab_common.errors import UserError, reject_unused
-from collab_lab.conversion.converter import Converter, check, chosen_bits, chosen_sizes
-from collab_lab.conversion.kinds import TARGETS, Collaborative, GroupedQuery, Latent, Narrower
-from collab_lab.metrics.loss import mean_bits
-from collab_lab.pricing.bits import Point
-from collab_lab.pricing.heads import head_noises, head_prices
-from collab_lab.pricing.removal import removal_order
-from collab_lab.pricing.statistics import Statistics, collect, collect_all, matched
-from collab_lab.pricing.unit_statistics import UnitStatistics
-from collab_lab.pruning import choices, surgery
-from collab_lab.pruning.surgery import Retained
-from collab_lab.rise import measured_rise
-from collab_lab.trained.attentions import Attention
-from collab_lab.trained.checkpoint import Trained, samples
-from collab_lab.trained.feed_forward import FeedForward
+from collab_lab.shrinking import head_choices, surgery
+from collab_lab.shrinking.converter import Converter, check, chosen_bits, chosen_sizes
+from collab_lab.shrinking.kinds import HEAD_KINDS, Collaborative
+from collab_lab.shrinking.rise import measured_rise
+from collab_lab.shrinking.statistics import Statistics, collect, matched
+from collab_lab.trained.arguments import check_model, check_whole, sentences_of
+from collab_lab.trained.attentions import Attention, Retained
+from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.attention.collaborative import QUERY_MIXINGS
-
-#: Kinds of heads that :func:`prices` tells the prices of.
-PRICED = {
-    "latent": Latent(),
-    "own": Collaborative(),
-    "grouped-query": GroupedQuery(),
-    "headsize": Narrower(),
-}
-
-
-class Prices(NamedTuple):
-    """What the parts of a model are worth, in bits per target token.
-
-    Attributes:
-        statistics: of each attention with heads; ``convert`` and ``prune`` take them,
-            and :mod:`.pricing.stored` writes and reads them.
-        units: statistics of each feed-forward block.
-        converters: by kind of heads: latent, own (a shared key, own queries), grouped-query,
-            headsize (the same heads, for the bits of their cache).
-        impossible: by kind, why the model cannot have such heads.
-        sentences: number that were read.
-    """
-
-    statistics: dict[Attention, Statistics]
-    converters: dict[str, Converter]
-    impossible: dict[str, str]
-    sentences: int
-    units: dict[FeedForward, UnitStatistics]
-
-    def __repr__(self) -> str:
-        heads = [(price, str(a)) for a in self.statistics for price in self.heads(a)]
-        kinds = ", ".join([*self.converters, *(f"no {kind}" for kind in self.impossible)])
-        read = f"from {self.sentences} sentences"
-        return (
-            f"prices of {len(self.statistics)} attentions, {read}: {kinds}\n"
-            f"removed heads: {min(heads)[0]:.2g} bits ({min(heads)[1]}) to {max(heads)[0]:.2g} "
-            f"({max(heads)[1]})"
-        )
-
-    def heads(self, attention: Attention) -> list[float]:
-        """The price of removing each head alone."""
-        return head_prices(attention.module, self.statistics[attention])
-
-    def noises(self, attention: Attention) -> list[float]:
-        """The standard error of each of these prices, from two halves of the sentences.
-
-        NaN if there was a single sentence.
-        """
-        return head_noises(attention.module, self.statistics[attention])
-
-    def narrower(self, block: FeedForward, share: float) -> float:
-        """The price of a feed-forward block that keeps a share of its units, the best of them."""
-        units = self.units[block]
-        weight, covariance = block.module.fc2.weight.detach().double(), units.ridged().covariance
-        order = removal_order(weight, covariance, units.output_fisher)
-        number = block.width - round(share * block.width)
-        return sum(rise for rise, _ in itertools.islice(order, number))
-
-    def sizes(self, attention: Attention, bits: int = 0) -> dict[str, list[Point]]:
-        """By kind of heads, costs and prices at up to 16 sizes, ascending to the exact one.
-
-        Args:
-            bits: of a number in the KV cache: 8, 4, or 0 without rounding.
-        """
-        return {
-            kind: [point for point in converter.curve(attention) if point.bits == bits]
-            for kind, converter in self.converters.items()
-            if bits or kind != "headsize"
-        }
-
-
-def prices(model: Trained, *, subset: str = "train", sentences: int = 1000) -> Prices:
-    """Predict the price of every narrower key, latent, group, rounded cache and missing head.
-
-    Args:
-        subset, sentences: set, and number of them evenly spread over it, for one forward and
-            backward pass.
-
-    Raises:
-        UserError: the model has no heads, or no sentence is short enough.
-    """
-    batches = read(model, subset, sentences)
-    statistics, units = collect_all(model, batches)
-    converters, impossible = {}, {}
-    for kind, target in PRICED.items():
-        try:
-            converters[kind] = Converter(model, target, statistics)
-        except UserError as error:
-            impossible[kind] = error.problem
-    number = sum(len(batch["target"]) for batch in batches)
-    return Prices(statistics, converters, impossible, number, units)
 
 
 class Converted(NamedTuple):
@@ -186,16 +88,16 @@ def convert(
         UserError: the model has no counterpart, a size or share is out of range, the statistics
             are of another model, or an argument has no effect.
     """
-    if to not in [*TARGETS]:
-        raise UserError(f"{to!r} is none of {', '.join(TARGETS)}", "`to`")
+    if to not in [*HEAD_KINDS]:
+        raise UserError(f"{to!r} is none of {', '.join(HEAD_KINDS)}", "`to`")
     if query_mixing not in (None, *QUERY_MIXINGS):
         problem = f"{query_mixing!r} is none of {', '.join(QUERY_MIXINGS)}"
         raise UserError(problem, "`query_mixing`")
     if to != "collab":
         reject_unused("needs `to` collab", query_mixing=query_mixing)
-    target = Collaborative(query_mixing or "own") if to == "collab" else TARGETS[to]()
+    kind = Collaborative(query_mixing or "own") if to == "collab" else HEAD_KINDS[to]()
     named = sizes_by_type(by_type)
-    if target.one_size:
+    if kind.one_size:
         given = {f"`by_type[{type_}]`": value for type_, value in named.items()}
         reject_unused("does not go with `to` headsize: give `size`", **given)
     if (size is not None or bool(named)) + (cache is not None) != 1:
@@ -204,17 +106,17 @@ def convert(
     if not (cache is None or (isinstance(cache, Real) and 0 <= cache <= 1)):
         raise UserError(f"must be a number from 0 to 1, not {cache!r}", "`cache`")
     check_model(model)
-    check(model, target)
+    check(model, kind)
     bits = None if cache_bits == "auto" else chosen_bits(cache_bits, model)
-    sizes = chosen_sizes(size, named, model, target) if cache is None else {}
+    sizes = chosen_sizes(size, named, model, kind) if cache is None else {}
     if cache is None and not (sizes or bits):
         todo = "every size is 0: give at least one"
         raise UserError("no attention is left to convert", model.path, todo)
-    batches = read(model, subset, sentences)
+    batches = sentences_of(model, subset, sentences)
     found = collect(model, batches) if statistics is None else statistics
-    converter = Converter(model, target, found)
+    converter = Converter(model, kind, found)
     if cache is not None:
-        sizes, bits, _ = converter.spread({"cache": cache}, bits)
+        sizes, bits, _ = converter.cheapest_sizes({"cache": cache}, bits)
     elif bits is None:
         bits = converter.own_bits
     result, prices_of = converter.convert(sizes, bits)
@@ -315,67 +217,27 @@ def prune(
     if few or not 0 <= (number or 0) <= sum(counts):
         asked = f"remove {number} heads" if keep is None else f"keep {keep} heads of each"
         raise UserError(f"cannot {asked}: it has {heads} by layer", model.path)
-    batches, whole, price = read(model, subset, sentences), choices.without_gates(model), None
+    batches, price = sentences_of(model, subset, sentences), None
+    whole = head_choices.without_gates(model)
     if retained is None:
         if random is not None:
-            order = choices.random_removals(model, random)
+            order = head_choices.random_removals(model, random)
         else:
             found = collect(model, batches) if statistics is None else statistics
-            order = choices.removals(matched(found, model))
+            order = head_choices.removals(matched(found, model))
         order = [removal for removal in order if removal.attention.type in heads]
         if same_on_each_side:
-            order = choices.equal_on_each_side(order, number or 0)
+            order = head_choices.equal_on_each_side(order, number or 0)
         else:
-            order = order[:number] if keep is None else choices.down_to(keep, order)
-        retained, predicted = choices.without(model.heads, order)
+            order = order[:number] if keep is None else head_choices.down_to(keep, order)
+        retained, predicted = head_choices.without(model.heads, order)
         price = predicted if random is None else None
     result = surgery.pruned(whole, retained)
     rise = measured_rise(result, whole, batches, price, fit=refit)
     return Pruned(result, retained, price, rise)
 
 
-def validation_loss(model: Trained, batches: Sequence[Mapping[str, Any]] | None = None) -> float:
-    """The loss on the validation set, in bits per target token, without label smoothing.
-
-    Args:
-        batches: other sentences, as :func:`.checkpoint.samples` returns them.
-
-    Raises:
-        UserError: there are no sentences, or no validation set.
-    """
-    check_model(model)
-    batches = read(model, "valid", None) if batches is None else batches
-    if not batches:
-        raise UserError("hold no sentence", "`batches`")
-    return mean_bits(model.model, batches)
-
-
 # ---- arguments -----------------------------------------------------------------------------------
-
-
-def read(model: Trained, subset: str, sentences: int | None) -> list[dict[str, Any]]:
-    """Sentences of a subset, spread evenly, or all; UserError for a subset that does not exist."""
-    check_model(model)
-    check_whole(sentences=sentences)
-    if sentences is not None and sentences < 1:
-        raise UserError(f"must be a whole number above 0, not {sentences}", "`sentences`")
-    try:
-        return samples(model, subset, sentences)
-    except FileNotFoundError as error:  # fairseq's
-        raise UserError(f"{subset!r} is no subset of {model.cfg.task.data}", "`subset`") from error
-
-
-def check_model(model: Any) -> None:
-    """Raise UserError for what is no opened checkpoint."""
-    if not isinstance(model, Trained):
-        raise UserError(f"must be what open_model returns, not {model!r:.60}", "`model`")
-
-
-def check_whole(**arguments: Any) -> None:
-    """Raise UserError for the first argument that is given, and no whole number."""
-    for name, value in arguments.items():
-        if value is not None and (isinstance(value, bool) or not isinstance(value, Integral)):
-            raise UserError(f"must be a whole number, not {value!r}", f"`{name}`")
 
 
 def sizes_by_type(given: Any) -> dict[AttentionType, int | str]:

@@ -49,7 +49,7 @@ import torch
 from torch import Tensor, nn
 
 from collab_common.errors import UserError
-from collab_lab.analysis.attention_weights import Means, head_outputs, per_head
+from collab_lab.heads.attention_weights import Means, head_outputs, per_head
 from collab_lab.trained.attentions import Attention, hooked, inputs_of, projections
 from fairseq_collab.attention.scores import for_each_head
 

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from collab_common.errors import UserError
-from collab_lab.pricing import STATISTICS
-from collab_lab.pricing.statistics import Statistics, own_bits
-from collab_lab.pricing.unit_statistics import UnitStatistics
+from collab_lab.shrinking import STATISTICS
+from collab_lab.shrinking.statistics import Statistics, own_bits
+from collab_lab.shrinking.unit_statistics import UnitStatistics
 from collab_lab.trained.attentions import Attention, attentions
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import FeedForward, feed_forwards

@@ -13,16 +13,16 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from collab_lab.conversion import SIZES
-from collab_lab.conversion.low_rank import MIXED, separate
-from collab_lab.conversion.shared_projection import (
+from collab_lab.shrinking import SIZES
+from collab_lab.shrinking.attention_price import TrainedAttention
+from collab_lab.shrinking.low_rank import MIXED, separate
+from collab_lab.shrinking.shared_projection import (
     STEPS,
     WeightedMaps,
     best_shared_key,
     grouped,
     latents,
 )
-from collab_lab.pricing.bits import TrainedAttention
 from fairseq_collab.attention.collaborative import widest_key
 from fairseq_collab.models.base import Variant
 from fairseq_collab.models.variants import COLLABORATIVE, GROUPED_QUERY, LATENT, SEPARATE
@@ -33,7 +33,7 @@ PricedWeights = tuple[dict[str, Tensor], float]
 GRID = 16
 
 
-class Target(ABC):
+class HeadKind(ABC):
     """What trained heads are converted to: a kind of heads."""
 
     #: The value of ``--to``, architectures, the name of its heads in messages, and of their size.
@@ -59,23 +59,23 @@ class Target(ABC):
         """The option of its size: ``--key-dim``, ``--key-dim-in-TYPE``."""
         return SIZES[self.to]
 
-    def largest(self, module: Any) -> int:
+    def exact_size(self, module: Any) -> int:
         """The size that is exact for an attention: of keys, all that its heads have."""
         return int(module.k_proj.out_features)
 
     def unchanged_size(self, module: Any) -> int:
         """The size of an attention without a given one: 0 where it is left as it is."""
-        return self.largest(module)
+        return self.exact_size(module)
 
     def out_of_range(self, module: Any, size: int) -> str | None:
         """The sizes that an attention can have, if ``size`` is none of them."""
-        largest = self.largest(module)
-        return None if 1 <= size <= largest else f"give one from 1 to {largest}, which is exact"
+        exact = self.exact_size(module)
+        return None if 1 <= size <= exact else f"give one from 1 to {exact}, which is exact"
 
     def grid(self, module: Any) -> list[int]:
         """Sizes to spread a budget over, ascending to the one that is exact: at most 16."""
-        largest = self.largest(module)
-        sizes = {max(1, largest * step // GRID) for step in range(1, GRID + 1)}
+        exact = self.exact_size(module)
+        sizes = {max(1, exact * step // GRID) for step in range(1, GRID + 1)}
         return sorted(size for size in sizes if self.out_of_range(module, size) is None)
 
     @abstractmethod
@@ -87,7 +87,7 @@ class Target(ABC):
         """
 
 
-class Collaborative(Target):
+class Collaborative(HeadKind):
     """Shared keys, with the query mixing that ``--query-mixing`` names."""
 
     to = "collab"
@@ -100,9 +100,9 @@ class Collaborative(Target):
         self.query_mixing = query_mixing
         self.options = {"attention_scale": "embed", "query_mixing": query_mixing}
 
-    def largest(self, module: Any) -> int:
+    def exact_size(self, module: Any) -> int:
         widest = widest_key(self.query_mixing, module.embed_dim, module.kdim)
-        return int(min(super().largest(module), widest))
+        return int(min(super().exact_size(module), widest))
 
     def unchanged_size(self, module: Any) -> int:
         return 0
@@ -112,7 +112,7 @@ class Collaborative(Target):
         return weights | trained.copied("v_proj", "out_proj"), price
 
 
-class Narrower(Target):
+class Narrower(HeadKind):
     """Separate keys of a smaller size: the best of each head by itself.
 
     A share of the cache leaves the size as it is, and chooses bits alone.
@@ -129,7 +129,7 @@ class Narrower(Target):
     converts_all = True
 
     def grid(self, module: Any) -> list[int]:
-        return [self.largest(module)]
+        return [self.exact_size(module)]
 
     def out_of_range(self, module: Any, size: int) -> str | None:
         if size % module.num_heads:
@@ -143,7 +143,7 @@ class Narrower(Target):
         return weights | trained.copied("v_proj", "out_proj"), price
 
 
-class GroupedQuery(Target):
+class GroupedQuery(HeadKind):
     """Grouped-query heads: neighbours share the key and the value that lose least."""
 
     to = "grouped-query"
@@ -152,7 +152,7 @@ class GroupedQuery(Target):
     size_name = "number of key/value heads"
     standard_sized = ("keys", "values")
 
-    def largest(self, module: Any) -> int:
+    def exact_size(self, module: Any) -> int:
         return int(module.num_heads)
 
     def out_of_range(self, module: Any, size: int) -> str | None:
@@ -177,7 +177,7 @@ class GroupedQuery(Target):
         return weights | trained.state(more), price + trained.value_price(of_heads, out)
 
 
-class Latent(Target):
+class Latent(HeadKind):
     """Latent heads."""
 
     to = "latent"
@@ -187,7 +187,7 @@ class Latent(Target):
     any_heads = True
     inherited = ("head_size", "qk_head_size", "v_head_size", "key_dim", "attention_scale")
 
-    def largest(self, module: Any) -> int:
+    def exact_size(self, module: Any) -> int:
         return int(module.kdim)
 
     def unchanged_size(self, module: Any) -> int:
@@ -222,19 +222,19 @@ def shared_keys(
         queries, key = best_shared_key(trained.maps, trained.statistics, size, steps)
         return separate_queries(trained, queries, key.unsqueeze(0))
     shared = MIXED[mixing](trained.maps, trained.statistics, size)
-    weights = projections(shared.query.unsqueeze(0), shared.key.unsqueeze(0))
+    weights = query_key_weights(shared.query.unsqueeze(0), shared.key.unsqueeze(0))
     weights["mixing"] = shared.mixing / trained.scale
     return trained.state(weights), trained.key_price(shared.queries(), shared.key.unsqueeze(0))
 
 
 def separate_queries(trained: TrainedAttention, queries: Tensor, keys: Tensor) -> PricedWeights:
     """Queries ``(H, d + 1, e)`` of each head, and keys ``(G, d_y, e)`` of groups of heads."""
-    weights = projections(queries / trained.scale, keys)
+    weights = query_key_weights(queries / trained.scale, keys)
     of_heads = keys.repeat_interleave(len(queries) // len(keys), 0)
     return trained.state(weights), trained.key_price(queries, of_heads)
 
 
-def projections(queries: Tensor, keys: Tensor) -> dict[str, Tensor]:
+def query_key_weights(queries: Tensor, keys: Tensor) -> dict[str, Tensor]:
     """Queries ``(H, d + 1, e)``, whose last row is the bias, and keys ``(G, d_y, e)``."""
     rows = queries.transpose(1, 2).flatten(0, 1)  # (H e, d + 1)
     key = keys.transpose(1, 2).flatten(0, 1)  # (G e, d_y)
@@ -247,4 +247,4 @@ def projections(queries: Tensor, keys: Tensor) -> dict[str, Tensor]:
 
 
 #: By the values of ``--to``.
-TARGETS = {kind.to: kind for kind in (Collaborative, Narrower, GroupedQuery, Latent)}
+HEAD_KINDS = {kind.to: kind for kind in (Collaborative, Narrower, GroupedQuery, Latent)}

@@ -16,13 +16,13 @@ from typing import Any
 from collab_common import AttentionType
 from collab_common.errors import UserError, reject_unused
 from collab_common.progress import bar
-from collab_lab.conversion.kinds import Target
 from collab_lab.metrics.cost import standard_costs, totals
-from collab_lab.pricing.bits import Point, TrainedAttention, cheapest, point
-from collab_lab.pricing.statistics import Statistics, matched, own_bits
-from collab_lab.pruning.surgery import check_options, options_for, rebuilt, weights_of
+from collab_lab.shrinking.attention_price import Point, TrainedAttention, cheapest, point
+from collab_lab.shrinking.kinds import HeadKind
+from collab_lab.shrinking.statistics import Statistics, matched, own_bits
 from collab_lab.trained.attentions import Attention, attentions, check_known
 from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.rebuilt import check_options, options_for, rebuilt, weights_of
 from fairseq_collab.attention import SeparateAttention
 from fairseq_collab.attention.rounding import BITS
 from fairseq_collab.models.base import HeadModel
@@ -30,22 +30,22 @@ from fairseq_collab.models.options import listed_values
 from fairseq_collab.models.variants import SEPARATE, family_of
 
 
-def check(trained: Trained, target: Target) -> None:
-    """Raise UserError for a model or an attention without a counterpart in ``target``."""
-    target_arch(trained, target)
+def check(trained: Trained, kind: HeadKind) -> None:
+    """Raise UserError for a model or an attention without a counterpart in ``kind``."""
+    arch_with(trained, kind)
     check_options(trained)
     first_of_side: dict[bool, Attention] = {}  # of the encoder, and of the decoder
     for attention in attentions(trained.model):
         module = attention.module
         if isinstance(module, SeparateAttention):  # which alone may be resized
             sizes = {"keys": module.qk_head_size, "values": module.v_head_size}
-            for part in target.standard_sized:
+            for part in kind.standard_sized:
                 if sizes[part] * module.num_heads != module.embed_dim:
                     actual = f"{module.num_heads} heads have {part} of size {sizes[part]}"
-                    expected = f"{target.heads_name} have size {module.embed_dim}/H"
+                    expected = f"{kind.heads_name} have size {module.embed_dim}/H"
                     todo = "heads that were pruned or resized cannot be converted"
                     raise UserError(f"{attention}: {actual}; {expected}", trained.path, todo)
-        if target.any_heads:
+        if kind.any_heads:
             continue
         first = first_of_side.setdefault(attention.type == "encoder", attention)
         if not module.num_heads:
@@ -58,39 +58,39 @@ def check(trained: Trained, target: Target) -> None:
     check_known(trained.model, trained.path)
 
 
-def target_arch(trained: Trained, target: Target) -> str:
-    """The architecture with heads of ``target`` that goes with a model."""
+def arch_with(trained: Trained, kind: HeadKind) -> str:
+    """The architecture with heads of ``kind`` that goes with a model."""
     model = trained.model
     family = family_of(type(model))
     if family is None or (isinstance(model, HeadModel) and model.variant is not SEPARATE):
         raise UserError(
-            f"a {type(model).__name__} cannot be converted to {target.heads_name}",
+            f"a {type(model).__name__} cannot be converted to {kind.heads_name}",
             trained.path,
             "give a transformer, a transformer_lm or a transformer_headsize_n",
         )
-    return f"{family.prefix}{target.variant.name}"
+    return f"{family.prefix}{kind.variant.name}"
 
 
 def shape_options(
-    trained: Trained, target: Target, sizes: Mapping[Attention, int], bits: Mapping[Attention, int]
+    trained: Trained, kind: HeadKind, sizes: Mapping[Attention, int], bits: Mapping[Attention, int]
 ) -> dict[str, Any]:
-    """Numbers of layers and heads, and the options of ``target``: sizes, scale, bias, rounding."""
-    options = {**target.options, "cache_bits": "0"}
+    """Numbers of layers and heads, and the options of ``kind``: sizes, scale, bias, rounding."""
+    options = {**kind.options, "cache_bits": "0"}
     every = attentions(trained.model)
-    widths = {a: sizes.get(a, target.unchanged_size(a.module)) for a in every}
+    widths = {a: sizes.get(a, kind.unchanged_size(a.module)) for a in every}
     common = {size for a, size in widths.items() if a.module.num_heads}
     everywhere = len(common) == 1 and common != {0}
     if everywhere:
-        options[target.size_option] = common.pop()
-    elif target.one_size:
+        options[kind.size_option] = common.pop()
+    elif kind.one_size:
         different = " and ".join(map(str, sorted(common)))
-        problem = f"{target.heads_name} have one {target.size_name}, not {different}"
+        problem = f"{kind.heads_name} have one {kind.size_name}, not {different}"
         raise UserError(problem, trained.path)
     for type_, layers in trained.attentions.items():
         if not layers:
             continue
         if not everywhere:
-            options[f"{target.size_option}_in_{type_}"] = joined(widths[a] for a in layers)
+            options[f"{kind.size_option}_in_{type_}"] = joined(widths[a] for a in layers)
         if type_ != "encoder":
             of_layers = [bits.get(a, 0) for a in layers]
             options[f"cache_bits_in_{type_}"] = joined(of_layers) if any(of_layers) else None
@@ -116,7 +116,7 @@ def chosen_sizes(
     default: int | None,
     by_type: Mapping[AttentionType, str | int | None],
     trained: Trained,
-    target: Target,
+    kind: HeadKind,
 ) -> dict[Attention, int]:
     """The size of every attention as options give it, without those left alone.
 
@@ -137,27 +137,27 @@ def chosen_sizes(
         for attention, size in zip(layers, listed, strict=True):
             if size is None:
                 todo = f"give {of_type} or `size`"
-                raise UserError(f"no {target.size_name} for {attention}", trained.path, todo)
+                raise UserError(f"no {kind.size_name} for {attention}", trained.path, todo)
             if type_ in named and size == 0:
                 continue
-            if allowed_range := target.out_of_range(attention.module, size):
-                problem = f"{attention}: {target.size_name} {size} is out of range"
+            if allowed_range := kind.out_of_range(attention.module, size):
+                problem = f"{attention}: {kind.size_name} {size} is out of range"
                 raise UserError(problem, trained.path, allowed_range)
             sizes[attention] = size
-    check_sizes(sizes, trained, target)
+    check_sizes(sizes, trained, kind)
     return sizes
 
 
-def check_sizes(sizes: Mapping[Attention, int], trained: Trained, target: Target) -> None:
+def check_sizes(sizes: Mapping[Attention, int], trained: Trained, kind: HeadKind) -> None:
     """Raise UserError unless all attentions but those in ``sizes`` can be left as they are."""
     for attention in attentions(trained.model):
-        if attention in sizes or target.converts_all or target.any_heads:
+        if attention in sizes or kind.converts_all or kind.any_heads:
             continue
         size = attention.module.q_proj.out_features
         if size != attention.module.embed_dim:  # the only size that fits there
             size //= attention.module.num_heads
             problem = f"{attention}: heads of size {size} cannot be left as they are"
-            raise UserError(problem, trained.path, f"give a {target.size_name} for them, too")
+            raise UserError(problem, trained.path, f"give a {kind.size_name} for them, too")
 
 
 def _listed(option: str, text: Any, number: int, allowed: int | tuple[str, ...]) -> list[Any]:
@@ -175,8 +175,8 @@ def chosen_bits(cache_bits: str | int | None, trained: Trained) -> dict[Attentio
             rounding); None, or ``none``: no rounding.
     """
     cached = [attention for attention in attentions(trained.model) if attention.type != "encoder"]
-    words, text = ("0", *map(str, BITS)), "0" if cache_bits in (None, "none") else str(cache_bits)
-    numbers = _listed("`cache_bits`", text, len(cached), words)
+    allowed, text = ("0", *map(str, BITS)), "0" if cache_bits in (None, "none") else str(cache_bits)
+    numbers = _listed("`cache_bits`", text, len(cached), allowed)
     return {a: int(number) for a, number in zip(cached, numbers, strict=True) if int(number)}
 
 
@@ -198,11 +198,11 @@ class Converter:
     def __init__(
         self,
         trained: Trained,
-        target: Target,
+        kind: HeadKind,
         statistics: Mapping[Attention, Statistics] | None,
     ):
-        self.trained, self.target = trained, target
-        check(trained, target)
+        self.trained, self.kind = trained, kind
+        check(trained, kind)
         statistics = {} if statistics is None else matched(statistics, trained)
         self.attentions = {
             attention: TrainedAttention(attention.module, statistics.get(attention))
@@ -222,15 +222,15 @@ class Converter:
         Args:
             bits: of the numbers in a KV cache; 0 where they are not rounded.
         """
-        trained, target = self.trained, self.target
-        shape = shape_options(trained, target, sizes, bits)
+        trained, kind = self.trained, self.kind
+        shape = shape_options(trained, kind, sizes, bits)
         unchanged = {
-            attention: target.unchanged_size(attention.module)
+            attention: kind.unchanged_size(attention.module)
             for attention in self.attentions
-            if target.converts_all
+            if kind.converts_all
         }
         new = {
-            attention: target.convert(self.attentions[attention], size)
+            attention: kind.convert(self.attentions[attention], size)
             for attention, size in bar("attentions", list({**unchanged, **sizes}.items()))
         }
         prices = {attention: new[attention][1] for attention in sizes}
@@ -243,11 +243,11 @@ class Converter:
         for attention, (weights, _) in new.items():
             state |= {f"{attention.name}.{name}": weight for name, weight in weights.items()}
         # The options of the source's own attention; fairseq has none of these.
-        dropped = {option.name for option in fields(target.variant.options)} - {*target.inherited}
-        options = options_for(trained, target_arch(trained, target), shape, dropped)
+        dropped = {option.name for option in fields(kind.variant.options)} - {*kind.inherited}
+        options = options_for(trained, arch_with(trained, kind), shape, dropped)
         return rebuilt(trained, options, state), prices
 
-    def spread(
+    def cheapest_sizes(
         self, shares: Mapping[str, float], bits: Mapping[Attention, int] | None = None
     ) -> tuple[dict[Attention, int], dict[Attention, int], float]:
         """Sizes and bits that keep shares of the model's costs at the least price, and this price.
@@ -288,19 +288,19 @@ class Converter:
                 )
                 smallest_share = (smallest + unchanged_costs[resource]) / whole_costs[resource]
                 least[resource] = math.ceil(1000 * smallest_share) / 1000
-            problem = f"{self.target.heads_name} cannot have {spelled(shares)}"
+            problem = f"{self.kind.heads_name} cannot have {spelled(shares)}"
             raise UserError(problem, self.trained.path, f"the least is {spelled(least)}")
         sizes = {attention: p.size for attention, p in points.items() if p.size}
         chosen = {attention: p.bits for attention, p in points.items() if p.bits}
-        check_sizes(sizes, self.trained, self.target)
-        shape_options(self.trained, self.target, sizes, chosen)  # fails where one size is all
+        check_sizes(sizes, self.trained, self.kind)
+        shape_options(self.trained, self.kind, sizes, chosen)  # fails where one size is all
         return sizes, chosen, sum(p.price for p in points.values())
 
     def _curve(self, attention: Attention) -> list[Point]:
         """An attention at all sizes of a grid and all bits, before L-BFGS; size 0: as it is."""
-        target, module, trained = self.target, attention.module, self.attentions[attention]
-        made = [(0, (module.state_dict(), 0.0))] if target.unchanged_size(module) == 0 else []
-        made += [(size, target.convert(trained, size, steps=0)) for size in target.grid(module)]
+        kind, module, trained = self.kind, attention.module, self.attentions[attention]
+        made = [(0, (module.state_dict(), 0.0))] if kind.unchanged_size(module) == 0 else []
+        made += [(size, kind.convert(trained, size, steps=0)) for size in kind.grid(module)]
         return [
             point(attention, size, weights, price + rounding, bits)
             for bits in ((0,) if attention.type == "encoder" else (0, *BITS))

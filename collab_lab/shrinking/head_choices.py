@@ -1,7 +1,7 @@
 """Choices of heads to keep: by price, at random, or by gates.
 
-The price of removed heads (:mod:`collab_lab.pricing.heads`) counts what the others make up for: of
-two heads that write the same, either can go cheaply, but not both.  Votes are in :mod:`.votes`.
+The price of removed heads (:mod:`.head_prices`) counts what the others make up for: of two heads
+that write the same, either can go cheaply, but not both.
 
 A gate (Voita et al. 2019, arXiv 1905.09418) multiplies a head's output, and so does a factor of the
 head's columns of ``out_proj``: a gate moves there without a change of the function.  A head whose
@@ -21,10 +21,9 @@ import torch
 
 from collab_common import AttentionType
 from collab_common.errors import UserError
-from collab_lab.pricing.heads import removal_noises, removal_order
-from collab_lab.pricing.statistics import Statistics
-from collab_lab.pruning.surgery import Retained
-from collab_lab.trained.attentions import Attention, HeadCounts, attentions
+from collab_lab.shrinking.head_prices import removal_noises, removal_order
+from collab_lab.shrinking.statistics import Statistics
+from collab_lab.trained.attentions import Attention, HeadCounts, Retained, attentions
 from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.attention.gates import OPEN, GatedAttention, gated_attentions, rounded
 

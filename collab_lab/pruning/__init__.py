@@ -1,1 +1,0 @@
-"""Votes and choices become a smaller checkpoint."""

@@ -1,0 +1,83 @@
+"""A new model of given options and weights, in place of a checkpoint's."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from fairseq.models import MODEL_DATACLASS_REGISTRY
+from omegaconf import OmegaConf, ValidationError
+from torch import Tensor
+
+from collab_common.errors import UserError, first_line
+from collab_lab.trained.attentions import of_one_model
+from collab_lab.trained.checkpoint import Trained, check_finite, without_checkpointing
+from collab_lab.trained.untrained import load_weights
+from fairseq_collab.models.base import UNSUPPORTED
+from fairseq_collab.models.layers import is_copy
+from fairseq_collab.models.variants import family_of
+
+#: Options with which no model of ours can be built, or no block fitted, and why.
+_UNSUPPORTED = UNSUPPORTED | {
+    f"scale_{part}": f"--scale-{part} changes a block, which no refit knows"
+    for part in ("attn", "fc", "resids")
+}
+
+
+def weights_of(trained: Trained) -> dict[str, Tensor]:
+    """The weights by name, without signatures, groups and (open) gates."""
+    return {
+        name: weight
+        for name, weight in trained.model.state_dict().items()
+        if not of_one_model(name) and not is_copy(name)
+    }
+
+
+def check_options(trained: Trained) -> None:
+    """Raise UserError for an option of the training with which nothing can be changed."""
+    for option, reason in _UNSUPPORTED.items():
+        if trained.options.get(option) and option not in ignored_options(trained):
+            todo = "nothing can be converted or pruned in a model that was trained with it"
+            raise UserError(reason, trained.path, todo)
+
+
+def ignored_options(trained: Trained) -> tuple[str, ...]:
+    """The options that a model of fairseq's own has, and ignores; one of ours would not."""
+    family = family_of(type(trained.model))
+    return family.ignored if family and type(trained.model) in family.stock else ()
+
+
+def options_for(
+    trained: Trained, arch: str, chosen: Mapping[str, Any], left_out: Collection[str] = ()
+) -> dict[str, Any]:
+    """All options of ``arch``: those ``chosen``, else the trained model's, else the defaults.
+
+    Args:
+        left_out: options that are not taken from the trained model.
+    """
+    options = OmegaConf.structured(MODEL_DATACLASS_REGISTRY[arch])
+    left_out = {*left_out, *ignored_options(trained)}
+    source = trained.options.items()
+    taken = {name: value for name, value in source if name in options and name not in left_out}
+    try:
+        values = OmegaConf.to_container(OmegaConf.merge(options, taken, chosen), enum_to_str=True)
+    except ValidationError as error:
+        problem = (
+            f"its option {error.full_key} is of another kind than {arch}'s: {first_line(error)}"
+        )
+        raise UserError(problem, trained.path) from error
+    assert isinstance(values, dict)
+    return {**{str(name): value for name, value in values.items()}, "_name": arch}
+
+
+def rebuilt(trained: Trained, options: Any, weights: Mapping[str, Tensor]) -> Trained:
+    """The checkpoint with a new model of ``options`` and ``weights``, on its device."""
+    check_finite(weights, trained.path)
+    result = trained.with_model(trained.model, options)
+    like = next(trained.model.parameters())
+    with without_checkpointing(result.cfg.model):
+        model = trained.task.build_model(result.cfg.model).to(like.dtype)
+    state = model.state_dict()
+    fixed = {name: value for name, value in state.items() if of_one_model(name)}
+    load_weights(model, {**fixed, **weights}, trained.path)
+    return result.with_model(model.eval().to(like.device))
