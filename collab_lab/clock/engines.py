@@ -23,7 +23,7 @@ from torch import Tensor
 from collab_common.errors import UserError
 from collab_common.provenance import PACKAGES, versions
 from collab_lab.bench import PAUSE, translator
-from collab_lab.export.model import Vocabulary
+from collab_lab.export.model import Vocabulary, check_engine
 from collab_lab.metrics.translate import BEAM, words_of
 from collab_lab.trained.checkpoint import Trained, to_device
 
@@ -63,6 +63,8 @@ def check(trained: Trained, work: Work) -> None:
     longest = min(trained.model.max_positions()) - 2
     if work.length > longest:
         raise UserError(f"the model has positions for {longest} tokens", "`length`")
+    if ENGINES[work.engine]:
+        check_engine(trained, "CTranslate2", import_module("collab_lab.export.ct2").ACTIVATIONS)
 
 
 def program(trained: Trained, engine: str, length: int, shortlist: Sequence[str] = ()) -> Program:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from collab_lab.metrics.cost import UNROUNDED
 from collab_lab.shrinking import head_prices
@@ -42,6 +42,8 @@ class Choice(NamedTuple):
         cache: bits per token in the KV cache; numbers that are not rounded have 16.
         parameters: of the site.
         heads: number of heads, 0 for units.
+        time: what it adds to the seconds of the uncut model, in millionths of those of the given
+            model (below 0 where it saves some).
     """
 
     number: int
@@ -51,6 +53,30 @@ class Choice(NamedTuple):
     cache: int
     parameters: int
     heads: int
+    time: int = 0
+
+
+class Times(Protocol):
+    """What choices take in the engine where the model will run, as shares of the given model's.
+
+    Attributes:
+        engine: of :data:`.plan.ENGINES`.
+        uncut: time of the model in which nothing is cut; not 1 where fairseq's own attention
+            becomes this project's.
+    """
+
+    @property
+    def engine(self) -> str: ...
+
+    @property
+    def uncut(self) -> float: ...
+
+    def change(self, site: Site, choice: Choice) -> float:
+        """What a choice adds to the time of the uncut model; below 0 where it saves some."""
+
+
+#: Parts of the whole in which times are counted.
+PARTS = 1_000_000
 
 
 class Removals(NamedTuple):
@@ -98,12 +124,15 @@ def _units(block: FeedForward, number: int, price: float) -> Choice:
 # ---- feed-forward blocks -------------------------------------------------------------------------
 
 
-def unit_choices(block: FeedForward, removals: Removals, multiple: int) -> list[Choice]:
+def unit_choices(
+    block: FeedForward, removals: Removals, multiple: int, times: Times | None = None
+) -> list[Choice]:
     """All of a block, and fewer units in steps of ``multiple`` (or of a thirty-second)."""
     width = block.width
     step = max(multiple, -(-width // WIDTHS // multiple) * multiple)
     numbers = [width, *range((width - 1) // step * step, 0, -step)]
-    return [_units(block, number, removals.prices[width - number]) for number in numbers]
+    every = [_units(block, number, removals.prices[width - number]) for number in numbers]
+    return [timed(block, choice, times) for choice in every]
 
 
 # ---- attentions ----------------------------------------------------------------------------------
@@ -114,6 +143,7 @@ def attention_choices(
     removals: Removals,
     counts: Sequence[int],
     caches: Sequence[Point],
+    times: Times | None = None,
 ) -> list[Choice]:
     """Each number of heads with each cache; those that another one beats are left out.
 
@@ -134,7 +164,14 @@ def attention_choices(
         for number in counts
         for size, _, _, price, bits in (caches if number else caches[:1])
     ]
-    return undominated(every)
+    return undominated([timed(attention, choice, times) for choice in every])
+
+
+def timed(site: Site, choice: Choice, times: Times | None) -> Choice:
+    """The choice with its time, where times were measured."""
+    if times is None:
+        return choice
+    return choice._replace(time=round(PARTS * times.change(site, choice)))
 
 
 def sizes_of(module: Any) -> tuple[int, int]:
@@ -164,11 +201,12 @@ def attention_parameters(module: Any, number: int, size: int) -> int:
 def undominated(choices: Sequence[Choice]) -> list[Choice]:
     """The choices that no other one beats in price and all costs."""
     kept = list[Choice]()
-    for choice in sorted(choices, key=lambda c: (c.price, c.cache, c.parameters, c.heads)):
+    for choice in sorted(choices, key=lambda c: (c.price, c.cache, c.parameters, c.heads, c.time)):
         if not any(
             other.cache <= choice.cache
             and other.parameters <= choice.parameters
             and other.heads <= choice.heads
+            and other.time <= choice.time
             for other in kept
         ):
             kept.append(choice)

@@ -104,6 +104,16 @@ def shape_options(
     return options
 
 
+def options_with(
+    trained: Trained, kind: HeadKind, sizes: Mapping[Attention, int], bits: Mapping[Attention, int]
+) -> dict[str, Any]:
+    """All options of the model with heads of ``kind`` of these sizes."""
+    shape = shape_options(trained, kind, sizes, bits)
+    # The options of the source's own attention; fairseq has none of these.
+    dropped = {option.name for option in fields(kind.variant.options)} - {*kind.inherited}
+    return options_for(trained, arch_with(trained, kind), shape, dropped)
+
+
 def joined(numbers: Iterable[int]) -> str:
     """Numbers as options take them: ``64,32``."""
     return ",".join(map(str, numbers))
@@ -223,7 +233,7 @@ class Converter:
             bits: of the numbers in a KV cache; 0 where they are not rounded.
         """
         trained, kind = self.trained, self.kind
-        shape = shape_options(trained, kind, sizes, bits)
+        options = options_with(trained, kind, sizes, bits)
         unchanged = {
             attention: kind.unchanged_size(attention.module)
             for attention in self.attentions
@@ -242,9 +252,6 @@ class Converter:
         state = {n: w for n, w in weights_of(trained).items() if not n.startswith(replaced)}
         for attention, (weights, _) in new.items():
             state |= {f"{attention.name}.{name}": weight for name, weight in weights.items()}
-        # The options of the source's own attention; fairseq has none of these.
-        dropped = {option.name for option in fields(kind.variant.options)} - {*kind.inherited}
-        options = options_for(trained, arch_with(trained, kind), shape, dropped)
         return rebuilt(trained, options, state), prices
 
     def cheapest_sizes(

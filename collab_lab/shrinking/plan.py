@@ -23,9 +23,11 @@ from collab_lab.metrics.cost import standard_costs, totals
 from collab_lab.shrinking.attention_price import Point, cheapest
 from collab_lab.shrinking.choices import (
     MULTIPLE,
+    PARTS,
     Choice,
     Removals,
     Site,
+    Times,
     attention_choices,
     curve,
     removals_of,
@@ -46,7 +48,7 @@ from collab_lab.trained.rebuilt import rebuilt, weights_of
 from fairseq_collab.models.layers import is_copy
 
 #: What a budget can be of.
-RESOURCES = ("cache", "parameters", "heads")
+RESOURCES = ("cache", "parameters", "heads", "time")
 #: What a plan may cut.
 CUTS = ("heads", "units", "cache")
 #: The engine that a model is for, and the multiples of its feed-forward widths.
@@ -90,6 +92,7 @@ class Plan:
         sizes: latent widths, of the attentions whose width changes.
         bits: of a number in the KV cache, where it is rounded.
         prices: predicted loss in bits per target token: of heads, units and caches.
+        time: predicted share of the given model's seconds, where times were measured.
     """
 
     kind: str
@@ -98,6 +101,7 @@ class Plan:
     sizes: Mapping[Attention, int]
     bits: Mapping[Attention, int]
     prices: Mapping[str, float] = field(default_factory=dict)
+    time: float | None = None
 
     @property
     def price(self) -> float:
@@ -122,6 +126,7 @@ class Plan:
             "sizes": {str(a): size for a, size in self.sizes.items()},
             "bits": {str(a): bits for a, bits in self.bits.items()},
             "prices": dict(self.prices),
+            "time": self.time,
         }
 
     def build(
@@ -184,15 +189,17 @@ def propose(
     cuts: Iterable[str] = CUTS,
     kinds: Iterable[str] = tuple(KINDS),
     engine: str = "fairseq",
+    times: Times | None = None,
 ) -> Plan:
     """The plan of least price that leaves at most these shares of the model's costs.
 
     Args:
-        shares: of cache, parameters, heads: see :func:`whole_costs`.
+        shares: of cache, parameters, heads: see :func:`whole_costs`; of the model's time.
         cuts: what may be cut: heads, units, cache.
         kinds: of heads, for a smaller cache.
         engine: of :data:`ENGINES`; CTranslate2 keeps no latents and no rounding, and one number of
             heads for the encoder, another for the decoder.
+        times: measured, where there is a share of the time.
 
     Raises:
         UserError: no plan is within the budgets.
@@ -200,7 +207,7 @@ def propose(
     candidates, reasons = list[Plan](), list[str]()
     for kind in kinds if "cache" in cuts else ("headsize",):
         try:
-            found = Programme(trained, statistics, units, kind, tuple(cuts), ENGINES[engine])
+            found = Programme(trained, statistics, units, kind, tuple(cuts), ENGINES[engine], times)
             candidates.append(found.solve_even(shares) if engine == "ct2" else found.solve(shares))
         except UserError as error:
             reasons.append(f"{kind}: {'; '.join(filter(None, (error.problem, error.todo)))}")
@@ -220,13 +227,16 @@ class Programme:
         kind: str,
         cuts: Sequence[str] = CUTS,
         multiple: int = MULTIPLE,
+        times: Times | None = None,
     ):
-        self.trained, self.kind = trained, kind
+        self.trained, self.kind, self.times = trained, kind, times
         if {"heads", "units"} & {*cuts}:
             check_heads(self.trained)
         self.whole = whole_costs(self.trained)
         unrounded = totals(self.trained.model, rounded=False)["cache"]
         self.costs = costs(self.trained) | {"cache": unrounded}
+        if times is not None:
+            self.whole["time"], self.costs["time"] = PARTS, round(PARTS * times.uncut)
         own = {a: a for a in attentions(self.trained.model) if a.module.num_heads}
         self.removals: dict[Site, Removals] = {
             a: removals_of(a, of_it) for a, of_it in statistics.items()
@@ -241,12 +251,12 @@ class Programme:
             least = 1 if a.type == "cross" else 0
             counts = range(heads, least - 1, -1) if "heads" in cuts else [heads]
             cached = converter if a.type != "encoder" else None
-            of_site = attention_choices(a, self.removals[a], counts, self._caches(a, cached))
-            self.choices[a] = of_site
+            caches = self._caches(a, cached)
+            self.choices[a] = attention_choices(a, self.removals[a], counts, caches, times)
         if "units" in cuts:
             for block in feed_forwards(self.trained.model):
                 self.removals[block] = removals_of(block, units[block])
-                self.choices[block] = unit_choices(block, self.removals[block], multiple)
+                self.choices[block] = unit_choices(block, self.removals[block], multiple, times)
 
     def _caches(self, a: Attention, converter: Converter | None) -> list[Point]:
         points = curve(a, converter)
@@ -321,7 +331,10 @@ class Programme:
                 sizes[site] = choice.size
             if choice.bits:
                 bits[site] = choice.bits
-        return Plan(self.kind, retained, units, sizes, bits, prices)
+        time = None
+        if self.times is not None:
+            time = self.times.uncut + sum(c.time for c in chosen.values()) / PARTS
+        return Plan(self.kind, retained, units, sizes, bits, prices, time)
 
 
 def _is_encoder(site: Site) -> bool:

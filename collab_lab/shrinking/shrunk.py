@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from collab_common.errors import UserError, reject_unused
 from collab_common.progress import bar
 from collab_lab.metrics.loss import mean_bits
+from collab_lab.shrinking.choices import Times
 from collab_lab.shrinking.head_choices import all_heads, without_gates
 from collab_lab.shrinking.plan import (
     CUTS,
@@ -31,7 +32,12 @@ from fairseq_collab.models.base import HeadModel
 from fairseq_collab.models.variants import GATED, HEAD_GROUPS
 
 #: What a budget cuts, unless ``only`` says it.
-CUT_BY = {"cache": ("cache",), "parameters": ("heads", "units"), "heads": ("heads",)}
+CUT_BY = {
+    "cache": ("cache",),
+    "parameters": ("heads", "units"),
+    "heads": ("heads",),
+    "time": ("heads", "units"),
+}
 #: Shares of the front: of the layers' parameters, of the KV cache, of both.
 FRONT: tuple[dict[str, float], ...] = (
     *({"parameters": share} for share in (0.9, 0.8, 0.7, 0.6, 0.5)),
@@ -48,7 +54,8 @@ class Shrunk(NamedTuple):
     Attributes:
         plan: what it keeps, with the predicted loss.
         rise: measured on the calibration sentences, in bits per target token.
-        shares: of the given model's cache (16-bit numbers), layers' parameters and heads.
+        shares: of the given model's cache (16-bit numbers), layers' parameters and heads; of its
+            time as predicted, where times were measured.
     """
 
     model: Trained
@@ -99,10 +106,12 @@ def shrink(
     cache: float | None = None,
     parameters: float | None = None,
     heads: float | None = None,
+    time: float | None = None,
     lose: float | None = None,
     only: Sequence[str] | None = None,
     kinds: Sequence[str] | None = None,
     engine: str = "fairseq",
+    times: Times | None = None,
     subset: str | None = None,
     sentences: int | None = None,
     calibration: Calibration | None = None,
@@ -116,15 +125,17 @@ def shrink(
         cache: share to leave of the bytes of the KV cache in 16-bit numbers (0 to 1).
         parameters: share to leave of the parameters of all layers, without embeddings.
         heads: share to leave of the heads.
+        time: share to leave of the seconds of a translation, by ``times``.
         lose: largest loss to accept, in bits per target token, as measured on the validation set:
             the smallest of some models that lose no more.  It is smaller in ``parameters``, or in
             ``cache`` if ``only`` that is cut.
-        only: what may be cut: heads, units, cache; default: heads and units for ``parameters`` and
-            ``lose``, heads for ``heads``, the cache for ``cache``.
+        only: what may be cut: heads, units, cache; default: heads and units for ``parameters``,
+            ``time`` and ``lose``, heads for ``heads``, the cache for ``cache``.
         kinds: of heads for a smaller cache: latent, headsize (as they are, rounded); default: the
             cheaper one.
         engine: that the model is for: fairseq, or ct2 for CTranslate2, where equally many heads
-            stay on each side, and the cache is cut by heads alone.
+            stay on each side, and the cache is cut by heads alone; with ``times``, theirs.
+        times: what parts of the model take: :func:`collab_lab.time_parts` measures it.
         subset, sentences: set, and number of sentences, for prices and the refit; default: 1,000
             of the training set.
         calibration: of :func:`source_of` this model, in place of a pass.
@@ -133,7 +144,13 @@ def shrink(
         UserError: no plan meets the targets, or an argument is out of range or has no effect.
     """
     check_model(model)
-    given = {"cache": cache, "parameters": parameters, "heads": heads}
+    given = {"cache": cache, "parameters": parameters, "heads": heads, "time": time}
+    if time is None:
+        reject_unused("goes with `time`", times=times)
+    elif times is None:
+        raise UserError("needs measured `times`", "`time`", "see collab_lab.time_parts")
+    else:
+        engine = times.engine
     shares = {name: share for name, share in given.items() if share is not None}
     cuts = chosen_cuts(shares, lose, only)
     if engine not in ENGINES:
@@ -152,9 +169,9 @@ def shrink(
     sentences = 1000 if sentences is None else sentences
     found = calibration or Calibration.of(model, subset or "train", sentences)
     if valid is None:
-        return made(model, found, shares, cuts, kinds, engine)
+        return made(model, found, shares, cuts, kinds, engine, times)
     resource = "cache" if cuts == ("cache",) else "parameters"
-    return least(model, found, shares, resource, (cuts, kinds, engine), lose or 0.0, valid)
+    return least(model, found, shares, resource, (cuts, kinds, engine, times), lose or 0.0, valid)
 
 
 def source_of(model: Trained) -> Trained:
@@ -200,7 +217,9 @@ def check(
         raise UserError(f"must be a number of bits above 0, not {lose!r}", "`lose`")
     if unknown := sorted({*kinds} - {*KINDS}):
         raise UserError(f"{unknown[0]!r} is none of {', '.join(KINDS)}", "`kinds`")
-    helps = {"cache": {"cache", "heads"}, "parameters": {"heads", "units"}, "heads": {"heads"}}
+    helps = {name: {*cut} for name, cut in CUT_BY.items()}
+    helps["cache"] |= {"heads"}
+    helps["time"] |= {"cache"}
     for name in shares:
         if not helps[name] & {*cuts}:
             problem = f"nothing that may be cut ({', '.join(cuts)}) makes it smaller"
@@ -214,13 +233,17 @@ def made(
     cuts: Sequence[str],
     kinds: Sequence[str] = tuple(KINDS),
     engine: str = "fairseq",
+    times: Times | None = None,
 ) -> Shrunk:
     """The cheapest plan, applied."""
-    choices: dict[str, Any] = {"cuts": cuts, "kinds": kinds, "engine": engine}
+    choices: dict[str, Any] = {"cuts": cuts, "kinds": kinds, "engine": engine, "times": times}
     plan = propose(model, found.attentions, found.units, shares, **choices)
     smaller, plan, rise = plan.apply(model, found.attentions, found.batches, found.bits)
     whole, now = whole_costs(model), costs(smaller)
-    return Shrunk(smaller, plan, rise, {name: now[name] / whole[name] for name in whole})
+    shares = {name: now[name] / whole[name] for name in whole}
+    return Shrunk(
+        smaller, plan, rise, shares if plan.time is None else shares | {"time": plan.time}
+    )
 
 
 def least(
@@ -228,7 +251,7 @@ def least(
     found: Calibration,
     shares: Mapping[str, float],
     resource: str,
-    choices: tuple[Sequence[str], Sequence[str], str],
+    choices: tuple[Sequence[str], Sequence[str], str, Times | None],
     lose: float,
     valid: Sequence[Mapping[str, Any]],
 ) -> Shrunk:
