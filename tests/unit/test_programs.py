@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 import toy_checkpoints
-from collab_lab.pruning import choices
 from commands import REPOSITORY
 from run_folders import write_run
 from toy import close
@@ -19,6 +18,7 @@ from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
 from collab_lab import bench, open_model
 from collab_lab.metrics.loss import mean_bits
+from collab_lab.shrinking import head_choices as choices
 from collab_lab.shrinking.converter import Converter
 from collab_lab.trained.checkpoint import Trained, dataset_of, samples
 from results import cuts, data, heads, ladder, measured, pretrained, prices, rivals, runs, speed
