@@ -106,6 +106,11 @@ def write_atomic(path: Path, content: bytes | str) -> None:
     atomic.write(path, lambda file: file.write(data))
 
 
+def user_cache() -> Path:
+    """The user's folder of what can be made again: ``~/.cache/fairseq_collab``."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fairseq_collab"
+
+
 def write_json(path: Path, content: Any) -> None:
     """Write a JSON file, which people can read, atomically."""
     write_atomic(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")

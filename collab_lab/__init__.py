@@ -6,6 +6,7 @@ Its functions, for notebooks and for the commands:
     prices               what each part of a model is worth, in bits per target token
     convert, prune       a smaller model
     shrink               the smaller model that loses least, by one plan for every cut
+    time_parts           what the parts of a model take where it will run, for ``shrink``
     validation_loss      bits per target token
     translate            sentences in, translations out
     cost, multiply_adds  what a model takes
@@ -23,6 +24,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collab_lab.clock.parts import time_parts
     from collab_lab.metrics.cost import cost, multiply_adds
     from collab_lab.metrics.loss import validation_loss
     from collab_lab.metrics.sentences import translate
@@ -44,12 +46,13 @@ _MODULE_OF = {
     "prune": "shrinking.changes",
     "shrink": "shrinking.shrunk",
     "swap_attention": "shrinking.hugging_face",
+    "time_parts": "clock.parts",
     "translate": "metrics.sentences",
     "validation_loss": "metrics.loss",
 }
 __all__ = [
     "average_checkpoints", "convert", "cost", "multiply_adds", "open_model", "prices",
-    "prune", "shrink", "swap_attention", "translate", "validation_loss",
+    "prune", "shrink", "swap_attention", "time_parts", "translate", "validation_loss",
 ]  # fmt: skip
 
 

@@ -89,9 +89,9 @@ def random_model(arch: str, preset: str, task: Any, **more: Any) -> Trained:
     return Trained(Path(preset), state, model, task)
 
 
-def random_task(preset: str, sentences: int) -> Any:
+def random_task(preset: str, sentences: int, vocabulary: int | None = None) -> Any:
     """A task with random sentence pairs, each target as long as its source."""
-    symbols = placeholder(PRESETS[preset].vocabulary)
+    symbols = placeholder(vocabulary or PRESETS[preset].vocabulary)
     generator = np.random.default_rng(1)
     lengths = generator.normal(*PRESETS[preset].length, sentences).round().astype(int).clip(4, 100)
 
@@ -127,32 +127,48 @@ def clock() -> float:
     return time.perf_counter()
 
 
-def take_turns(
-    programs: Mapping[str, Callable[[Any], Any]],
-    batches: Sequence[Any],
-    pause: float = PAUSE,
-) -> Iterator[Record]:
-    """Time programs, warmed up before: A, B, C run in the order A B C, then C B A, and so on.
+def turns(
+    programs: Mapping[str, Callable[[Any], Any]], batches: Sequence[Any], pause: float = PAUSE
+) -> Iterator[dict[str, float]]:
+    """Time programs, warmed up before, without an end: A, B, C run as A B C, then C B A, and so on.
 
     Args:
         batches: a turn takes one; shuffled, as they come sorted by length.
 
     Yields:
-        ``engine``: name of the program; ``ratio``: median of the first program's times over its
-        own, by turn; ``low``, ``high``: 5th and 95th percentile; ``turns``; ``seconds``: median.
+        Seconds of one turn, by program.
     """
     order = random.Random(1).sample(batches, len(batches))
-    times: dict[str, list[float]] = {name: [] for name in programs}
-    start, turn = clock(), 0
-    while turn < LEAST[0] or clock() - start < LEAST[1]:
+    for turn in count():
         epoch, index = divmod(turn, len(order))
+        seconds = dict[str, float]()
         # Alternates within an epoch, and for each batch from epoch to epoch.
         for name in [*programs][:: -1 if (index + epoch) % 2 else 1]:
             time.sleep(pause)
             begin = clock()
             programs[name](order[index])
-            times[name].append(clock() - begin)
-        turn += 1
+            seconds[name] = clock() - begin
+        yield seconds
+
+
+def take_turns(
+    programs: Mapping[str, Callable[[Any], Any]],
+    batches: Sequence[Any],
+    pause: float = PAUSE,
+) -> Iterator[Record]:
+    """Time programs in :func:`turns`, as often as :data:`LEAST` says.
+
+    Yields:
+        ``engine``: name of the program; ``ratio``: median of the first program's times over its
+        own, by turn; ``low``, ``high``: 5th and 95th percentile; ``turns``; ``seconds``: median.
+    """
+    times: dict[str, list[float]] = {name: [] for name in programs}
+    start, turn = clock(), 0
+    for turn, seconds in enumerate(turns(programs, batches, pause), 1):
+        for name, taken in seconds.items():
+            times[name].append(taken)
+        if turn >= LEAST[0] and clock() - start >= LEAST[1]:
+            break
     first = next(iter(times.values()))
     for name, own in times.items():
         low, ratio, high = np.quantile(np.divide(first, own), (0.05, 0.5, 0.95)).tolist()

@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 from collab_lab.metrics.significance import Gain, Spread, gain_of, pooled
+from collab_lab.metrics.turns import times_as_fast
 from collab_lab.results.render import grid, interval, num
 from results.data import (
     BOTH,
@@ -426,6 +427,72 @@ def speed_lengths() -> Rows:
         faster = (ends([row["speedup"] for row in some], ".2f") for some in lengths.values())
         sizes = (num(last[size] / 1024, ".1f") for size in ("memory", "cache"))
         yield [kind, beam, *faster, num(1000 * last["seconds"], ".1f"), *sizes]
+
+
+# ---- what_cuts_buy.md ---------------------------------------------------------------------------
+
+#: Engines of what_cuts_buy.json, and their names.
+ENGINE_NAMES = {
+    "ct2-int8": "CTranslate2 int8",
+    "ct2-float32": "CTranslate2 float32",
+    "fairseq": "ours",
+}
+WHOLE = "whole model"
+
+
+def bought(vocabulary: int, length: int) -> Iterable[dict[str, Any]]:
+    """The records of a vocabulary and a length, by batch."""
+    every = load("what_cuts_buy")["records"]
+    return [r for r in every if (r["vocabulary"], r["length"]) == (vocabulary, length)]
+
+
+def cuts_bought(*cases: tuple[int, int]) -> Rows:
+    """A row per cut: times as fast as the whole model in the same engine, by engine and batch."""
+    records = [record for case in cases for record in bought(*case)]
+    columns = [(engine, record) for engine in ENGINE_NAMES for record in records]
+    yield [
+        "times as fast as the whole model",
+        "layers' parameters",
+        *(f"{ENGINE_NAMES[engine]}, batch of {r['batch']}" for engine, r in columns),
+    ]
+    whole = (median(t[f"{engine}: {WHOLE}"] for t in r["turns"]) for engine, r in columns)
+    yield ["whole model, seconds", None, *(num(seconds, ".2f") for seconds in whole)]
+    names = dict.fromkeys(program.partition(": ")[2] for r in records for program in r["turns"][0])
+    for name in [name for name in names if name != WHOLE]:
+        parameters = records[0]["parameters"]
+        share = parameters[name] / parameters[WHOLE] if name in parameters else None
+        yield [
+            name,
+            None if share is None else f"{share:.0%}",
+            *(
+                times(r["turns"], f"{engine}: {name}", f"{engine}: {WHOLE}")
+                for engine, r in columns
+            ),
+        ]
+    pairs = [(r["turns"], f"ct2-int8: {WHOLE}", f"{engine}: {WHOLE}") for engine, r in columns]
+    yield ["whole model in CTranslate2's int8", None, *(times(*pair) for pair in pairs)]
+
+
+def times(turns: Sequence[dict[str, float]], name: str, as_: str) -> str | None:
+    """How many times as fast, with half of its interval; None for what was not timed."""
+    if name == as_ or not {name, as_} <= {*turns[0]}:
+        return None
+    return str(times_as_fast(turns, name, as_))
+
+
+@table
+def what_cuts_buy() -> Rows:
+    yield from cuts_bought((32_000, 30))
+
+
+@table
+def what_cuts_buy_few_words() -> Rows:
+    yield from cuts_bought((8_000, 30))
+
+
+@table
+def what_caches_buy() -> Rows:
+    yield from cuts_bought((8_000, 512))
 
 
 # ---- runs.md ------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from collab_common.errors import UserError
 from collab_common.files import sha256, write_atomic, write_json
+from collab_common.progress import bar
 from collab_lab.cli import options
 from collab_lab.shrinking import STATISTICS
 
@@ -79,7 +80,7 @@ def main(argv: Sequence[str]) -> int:
                 if a.type != "encoder"
             },
         }
-        for a in priced.statistics
+        for a in bar("sizes", list(priced.statistics))
     ]
     content = {
         **options.provenance("prices", argv, args.cpu),
@@ -94,9 +95,11 @@ def main(argv: Sequence[str]) -> int:
                 "side": block.side,
                 "layer": block.layer,
                 "units": block.width,
-                "prices": {f"{share:g}": priced.narrower(block, share) for share in NARROWER},
+                "prices": dict(
+                    zip(map("{:g}".format, NARROWER), priced.narrower(block, NARROWER), strict=True)
+                ),
             }
-            for block in priced.units
+            for block in bar("units", list(priced.units))
         ],
         "checks": [],
         "warnings": [],

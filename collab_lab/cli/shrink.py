@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collab_common.command import check_folder_of, share
+from collab_common.command import check_folder_of, positive, share
 from collab_common.errors import UserError
 from collab_common.files import write_atomic
 from collab_lab.cli import options
 
 if TYPE_CHECKING:
+    from collab_lab.clock.engines import Work
+    from collab_lab.clock.parts import PartTimes
     from collab_lab.shrinking.plan import Plan
     from collab_lab.trained.checkpoint import Trained
 
@@ -45,6 +47,11 @@ def build_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     targets.add_argument("--heads", type=share, metavar="SHARE", help="share of heads to leave")
     targets.add_argument(
+        "--time", type=share, metavar="SHARE",
+        help="share to leave of the seconds of a translation, measured on this machine in two "
+        "minutes and kept",
+    )  # fmt: skip
+    targets.add_argument(
         "--lose", type=float, metavar="BITS", help="the smallest model that is measured to lose "
         "at most so much on the validation set",
     )  # fmt: skip
@@ -66,7 +73,21 @@ def build_parser() -> argparse.ArgumentParser:
         help="engine that runs the model; ct2: what CTranslate2 keeps: equally many heads on each "
         "side, feed-forward widths in multiples of 64, grouped-query heads for --cache",
     )  # fmt: skip
-    options.add_pass(parser, check="measure the validation loss before and after")
+    clock = parser.add_argument_group("what --time is measured in, with beam 5")
+    clock.add_argument(
+        "--engine", dest="timed", choices=("fairseq", "ct2-int8", "ct2-float32"),
+        help="fairseq with this plug-in (default), or CTranslate2 on a CPU, for which the model is",
+    )  # fmt: skip
+    clock.add_argument(
+        "--batch", type=positive, default=1, metavar="N",
+        help="sentences that are translated together (default: 1)",
+    )  # fmt: skip
+    clock.add_argument(
+        "--length", type=positive, default=30, metavar="N",
+        help="tokens of a source and of a translation (default: 30)",
+    )  # fmt: skip
+    options.add_pass(parser, check="measure the validation loss, and with --time the seconds, "
+                     "before and after")  # fmt: skip
     options.add_prices(parser)
     return parser
 
@@ -74,11 +95,18 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str]) -> int:
     parser = build_parser()
     args = parser.parse_intermixed_args(argv)
-    targets = ("cache", "parameters", "heads", "lose")
+    targets = ("cache", "parameters", "heads", "time", "lose")
     if args.out is None:
         of_file = () if args.figure is not None else ("force",)
         ours = (*targets, "only", "cache_bits", "engine", *of_file)
         options.reject(parser, args, ours, "needs --out")
+    if args.time is None:
+        options.reject(parser, args, ("batch", "length"), "needs --time")
+        if args.timed is not None:
+            parser.error("--engine needs --time")
+    elif args.engine == "ct2" and args.timed in (None, "fairseq"):
+        parser.error("--time for CTranslate2 needs --engine ct2-int8 or ct2-float32")
+    if args.out is None:
         return front(args)
     options.reject(parser, args, ("figure",), "goes without --out")
     options.check_model_out(args)
@@ -93,16 +121,21 @@ def main(argv: Sequence[str]) -> int:
     validation = options.validation(args, model)
     if args.lose is not None:  # a set that is missing fails before the pass
         samples(model, "valid")
+    only = args.only.split(",") if args.only else None
+    times = times_of(args, model, only)
     result = shrink(
         model,
         **{name: getattr(args, name) for name in targets},
-        only=args.only.split(",") if args.only else None,
+        only=only,
         **kinds_of(args),
         cache_bits=args.cache_bits,
         engine=args.engine,
+        times=times,
         calibration=options.calibration(args, model),
     )
-    checked = validation(result.model, result.plan.price)
+    checked = [*validation(result.model, result.plan.price)]
+    if times is not None and args.check:
+        checked.append(seconds_line(model, result.model, times.work, result.plan.time))
     smaller = result.model.with_plan(result.plan.to_json())
     smaller.model.cpu()
     smaller.save(args.out)
@@ -121,6 +154,37 @@ def source(args: argparse.Namespace) -> Trained:
     from collab_lab.shrinking.shrunk import source_of
 
     return source_of(model)
+
+
+def times_of(
+    args: argparse.Namespace, model: Trained, only: Sequence[str] | None
+) -> PartTimes | None:
+    """Measured times of the model's parts, if they are a target."""
+    if args.time is None:
+        return None
+    from collab_lab import time_parts
+    from collab_lab.shrinking.shrunk import chosen_cuts
+
+    names = ("cache", "parameters", "heads", "time")
+    shares = {name: share for name in names if (share := getattr(args, name)) is not None}
+    cuts = chosen_cuts(shares, args.lose, only)
+    engine = args.timed or "fairseq"
+    work = {"batch": args.batch, "length": args.length}
+    return time_parts(model, engine, **work, cuts=cuts, **kinds_of(args))
+
+
+def seconds_line(before: Trained, after: Trained, work: Work, predicted: float | None) -> str:
+    """The measured share of the given model's seconds, next to the predicted one."""
+    from collab_lab.clock.parts import in_turns
+    from collab_lab.metrics.turns import times_as_fast
+
+    turns = in_turns(before, after, work)
+    ratio = times_as_fast(turns, "before", "after")
+    ends = "" if ratio.low is None else f" ({ratio.low:.1%} to {ratio.high:.1%})"
+    return (
+        f"seconds: {ratio.mean:.1%}{ends} of the given model's in {len(turns)} turns, "
+        f"predicted {predicted:.1%}"
+    )
 
 
 def kinds_of(args: argparse.Namespace) -> dict[str, Any]:

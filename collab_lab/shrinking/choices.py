@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from collab_lab.metrics.cost import UNROUNDED
 from collab_lab.shrinking import head_prices
@@ -38,12 +38,14 @@ class Choice(NamedTuple):
 
     Attributes:
         number: of heads, or of units.
-        size: of the latent; 0 where the heads have keys and values as they are.
+        size: of another kind of heads; 0 where they have keys and values as they are.
         bits: of a number in the KV cache; 0 if it is not rounded.
         price: in bits of loss per target token.
         cache: bits per token in the KV cache; numbers that are not rounded have 16.
         parameters: of the site.
         heads: number of heads, 0 for units.
+        time: what it adds to the seconds of the uncut model, in millionths of those of the given
+            model (below 0 where it saves some).
     """
 
     number: int
@@ -53,6 +55,34 @@ class Choice(NamedTuple):
     cache: int
     parameters: int
     heads: int
+    time: int = 0
+
+
+class Times(Protocol):
+    """What choices take in the engine where the model will run, as shares of the given model's.
+
+    Attributes:
+        engine: of :data:`.plan.ENGINES`.
+        uncut: time of the model in which nothing is cut; not 1 where fairseq's own attention
+            becomes this project's.
+    """
+
+    @property
+    def engine(self) -> str: ...
+
+    @property
+    def uncut(self) -> float: ...
+
+    def change(self, site: Site, choice: Choice, kind: HeadKind | None = None) -> float:
+        """What a choice adds to the time of the uncut model; below 0 where it saves some.
+
+        Args:
+            kind: of heads with a size.
+        """
+
+
+#: Parts of the whole in which times are counted.
+PARTS = 1_000_000
 
 
 class Removals(NamedTuple):
@@ -105,12 +135,15 @@ def _units(block: FeedForward, number: int, price: float) -> Choice:
 # ---- feed-forward blocks -------------------------------------------------------------------------
 
 
-def unit_choices(block: FeedForward, removals: Removals, multiple: int) -> list[Choice]:
+def unit_choices(
+    block: FeedForward, removals: Removals, multiple: int, times: Times | None = None
+) -> list[Choice]:
     """All of a block, and fewer units in steps of ``multiple`` (or of a thirty-second)."""
     width = block.width
     step = max(multiple, -(-width // WIDTHS // multiple) * multiple)
     numbers = [width, *range((width - 1) // step * step, 0, -step)]
-    return [_units(block, number, removals.prices[width - number]) for number in numbers]
+    every = [_units(block, number, removals.prices[width - number]) for number in numbers]
+    return [timed(block, choice, times) for choice in every]
 
 
 # ---- attentions ----------------------------------------------------------------------------------
@@ -122,6 +155,7 @@ def attention_choices(
     counts: Sequence[int],
     caches: Sequence[Point],
     kind: HeadKind | None = None,
+    times: Times | None = None,
 ) -> list[Choice]:
     """Each number of heads with each cache; those that another one beats are left out.
 
@@ -141,7 +175,14 @@ def attention_choices(
                 continue
             cache, parameters = costs_of(attention, number, size, bits, kind)
             every.append(Choice(number, size, bits, gone + price, cache, parameters, number))
-    return undominated(every)
+    return undominated([timed(attention, choice, times, kind) for choice in every])
+
+
+def timed(site: Site, choice: Choice, times: Times | None, kind: HeadKind | None = None) -> Choice:
+    """The choice with its time, where times were measured."""
+    if times is None:
+        return choice
+    return choice._replace(time=round(PARTS * times.change(site, choice, kind)))
 
 
 def costs_of(
@@ -166,11 +207,12 @@ def costs_of(
 def undominated(choices: Sequence[Choice]) -> list[Choice]:
     """The choices that no other one beats in price and all costs."""
     kept = list[Choice]()
-    for choice in sorted(choices, key=lambda c: (c.price, c.cache, c.parameters, c.heads)):
+    for choice in sorted(choices, key=lambda c: (c.price, c.cache, c.parameters, c.heads, c.time)):
         if not any(
             other.cache <= choice.cache
             and other.parameters <= choice.parameters
             and other.heads <= choice.heads
+            and other.time <= choice.time
             for other in kept
         ):
             kept.append(choice)

@@ -134,6 +134,16 @@ def shape_options(
     return options
 
 
+def options_with(
+    trained: Trained, kind: HeadKind, sizes: Mapping[Attention, int], bits: Mapping[Attention, int]
+) -> dict[str, Any]:
+    """All options of the model with heads of ``kind`` of these sizes."""
+    shape = shape_options(trained, kind, sizes, bits)
+    # The options of the source's own attention; fairseq has none of these.
+    dropped = {option.name for option in fields(kind.variant.options)} - {*kind.inherited}
+    return options_for(trained, arch_with(trained, kind), shape, dropped)
+
+
 # ---- sizes ---------------------------------------------------------------------------------------
 
 
@@ -242,7 +252,7 @@ class Converter:
             bits: of the numbers in a KV cache; 0 where they are not rounded.
         """
         trained, kind = self.trained, self.kind
-        shape = shape_options(trained, kind, sizes, bits)
+        options = options_with(trained, kind, sizes, bits)
         unchanged = {
             attention: kind.unchanged_size(attention.module)
             for attention in self.attentions
@@ -262,9 +272,6 @@ class Converter:
         state = {n: w for n, w in weights_of(trained).items() if not n.startswith(replaced)}
         for attention, (weights, _) in new.items():
             state |= {f"{attention.name}.{name}": weight for name, weight in weights.items()}
-        # The options of the source's own attention; fairseq has none of these.
-        dropped = {option.name for option in fields(kind.variant.options)} - {*kind.inherited}
-        options = options_for(trained, arch_with(trained, kind), shape, dropped)
         return rebuilt(trained, options, state), prices
 
     def _curve(self, attention: Attention) -> list[Point]:

@@ -90,6 +90,10 @@ class HeadKind(ABC):
         sizes = {max(1, exact * step // GRID) for step in range(1, GRID + 1)}
         return sorted(size for size in sizes if self.out_of_range(module, size) is None)
 
+    def full_size(self, module: Any, heads: int) -> int:
+        """The size that is exact for some ``heads`` of an attention, whichever they are."""
+        return self.exact_size(module)
+
     def fits(self, module: Any, heads: int, size: int) -> bool:
         """Whether some ``heads`` of an attention can have this size, and are smaller for it."""
         return True
@@ -207,6 +211,9 @@ class GroupedQuery(HeadKind):
         good = [number for number in range(1, heads + 1) if heads % number == 0]
         listed = ", ".join(map(str, good))
         return None if size in good else f"give one that divides its {heads} heads: {listed}"
+
+    def full_size(self, module: Any, heads: int) -> int:
+        return heads
 
     def fits(self, module: Any, heads: int, size: int) -> bool:
         return heads % size == 0 and size < heads

@@ -23,9 +23,11 @@ from collab_lab.metrics.cost import standard_costs, totals
 from collab_lab.shrinking.attention_price import TrainedAttention, cheapest
 from collab_lab.shrinking.choices import (
     MULTIPLE,
+    PARTS,
     Choice,
     Removals,
     Site,
+    Times,
     attention_choices,
     caches_of,
     removals_of,
@@ -48,7 +50,7 @@ from fairseq_collab.attention.rounding import BITS
 from fairseq_collab.models.layers import is_copy
 
 #: What a budget can be of.
-RESOURCES = ("cache", "parameters", "heads")
+RESOURCES = ("cache", "parameters", "heads", "time")
 #: What a plan may cut.
 CUTS = ("heads", "units", "cache")
 #: The engine that a model is for, and the multiples of its feed-forward widths.
@@ -104,6 +106,7 @@ class Plan:
         prices: predicted loss in bits per target token: of heads, units and caches.
         costs: of the smaller model, and ``whole``, that shares are of: cache (bits per token),
             parameters (of all layers), heads.
+        time: predicted share of the given model's seconds, where times were measured.
     """
 
     kind: str
@@ -114,6 +117,7 @@ class Plan:
     prices: Mapping[str, float] = field(default_factory=dict)
     costs: Mapping[str, int] = field(default_factory=dict)
     whole: Mapping[str, int] = field(default_factory=dict)
+    time: float | None = None
 
     @property
     def price(self) -> float:
@@ -141,6 +145,7 @@ class Plan:
             "prices": dict(self.prices),
             "costs": dict(self.costs),
             "whole": dict(self.whole),
+            "time": self.time,
         }
 
     def options(self, trained: Trained) -> dict[str, str]:
@@ -234,16 +239,18 @@ def propose(
     kinds: Iterable[str] | None = None,
     bits: Sequence[int] = ANY_BITS,
     engine: str = "fairseq",
+    times: Times | None = None,
 ) -> Plan:
     """The plan of least price that leaves at most these shares of the model's costs.
 
     Args:
-        shares: of cache, parameters, heads: see :func:`whole_costs`.
+        shares: of cache, parameters, heads: see :func:`whole_costs`; of the model's time.
         cuts: what may be cut: heads, units, cache.
         kinds: of heads, for a smaller cache; default: :data:`USUAL_KINDS`.
         bits: that a number of a smaller cache may have; 0: no rounding.
         engine: of :data:`ENGINES`; CTranslate2 keeps no latents and no rounding, and one number of
             heads for the encoder, another for the decoder.
+        times: measured, where there is a share of the time.
 
     Raises:
         UserError: no plan is within the budgets.
@@ -253,7 +260,9 @@ def propose(
     bits = (0,) if engine == "ct2" else bits
     for kind in kinds if "cache" in cuts else ("headsize",):
         try:
-            found = Programme(trained, statistics, units, kind, tuple(cuts), ENGINES[engine], bits)
+            found = Programme(
+                *(trained, statistics, units, kind, tuple(cuts), ENGINES[engine], bits, times)
+            )
             candidates.append(found.solve_even(shares) if engine == "ct2" else found.solve(shares))
         except UserError as error:
             reasons.append(f"{kind}: {'; '.join(filter(None, (error.problem, error.todo)))}")
@@ -274,14 +283,17 @@ class Programme:
         cuts: Sequence[str] = CUTS,
         multiple: int = MULTIPLE,
         bits: Sequence[int] = ANY_BITS,
+        times: Times | None = None,
     ):
-        self.trained, self.kind = trained, kind
+        self.trained, self.kind, self.times = trained, kind, times
         statistics = matched(statistics, trained)
         if {"heads", "units"} & {*cuts}:
             check_heads(self.trained)
         self.whole = whole_costs(self.trained)
         unrounded = totals(self.trained.model, rounded=False)["cache"]
         self.costs = costs(self.trained) | {"cache": unrounded}
+        if times is not None:
+            self.whole["time"], self.costs["time"] = PARTS, round(PARTS * times.uncut)
         own = {a: a for a in attentions(self.trained.model) if a.module.num_heads}
         self.removals: dict[Site, Removals] = {
             a: removals_of(a, of_it) for a, of_it in statistics.items()
@@ -299,11 +311,11 @@ class Programme:
             of_heads = TrainedAttention(a.module, statistics[a])
             allowed = bits if "cache" in cuts else (own_bits(a.module),)
             caches = caches_of(a, of_heads, converter, allowed)
-            self.choices[a] = attention_choices(a, self.removals[a], counts, caches, of_size)
+            self.choices[a] = attention_choices(a, self.removals[a], counts, caches, of_size, times)
         if "units" in cuts:
             for block in feed_forwards(self.trained.model):
                 self.removals[block] = removals_of(block, units[block])
-                self.choices[block] = unit_choices(block, self.removals[block], multiple)
+                self.choices[block] = unit_choices(block, self.removals[block], multiple, times)
 
     def solve_even(self, shares: Mapping[str, float]) -> Plan:
         """The cheapest plan with one number of heads in the encoder, and one in the decoder."""
@@ -374,9 +386,11 @@ class Programme:
                 bits[site] = choice.bits
         costs = {
             name: self._fixed(name) + sum(getattr(c, name) for c in chosen.values())
-            for name in RESOURCES
+            for name in self.whole
         }
-        return Plan(self.kind, retained, units, sizes, bits, prices, costs, self.whole)
+        whole = dict(self.whole)
+        time = costs.pop("time") / whole.pop("time") if self.times is not None else None
+        return Plan(self.kind, retained, units, sizes, bits, prices, costs, whole, time)
 
 
 def spelled(shares: Mapping[str, float]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from collab_common.errors import UserError
@@ -67,13 +68,15 @@ class Prices(NamedTuple):
         """
         return head_noises(attention.module, self.statistics[attention])
 
-    def narrower(self, block: FeedForward, share: float) -> float:
-        """The price of a feed-forward block that keeps a share of its units, the best of them."""
+    def narrower(self, block: FeedForward, shares: Sequence[float]) -> list[float]:
+        """The prices of a feed-forward block that keeps shares of its units, the best of them."""
         units = self.units[block]
         weight, covariance = block.module.fc2.weight.detach().double(), units.ridged().covariance
         order = removal_order(weight, covariance, units.output_fisher)
-        number = block.width - round(share * block.width)
-        return sum(rise for rise, _ in itertools.islice(order, number))
+        numbers = [block.width - round(share * block.width) for share in shares]
+        rises = (rise for rise, _ in itertools.islice(order, max(numbers)))
+        prices = [0.0, *itertools.accumulate(rises)]
+        return [prices[number] for number in numbers]
 
     def sizes(self, attention: Attention, bits: int = 0) -> dict[str, list[Point]]:
         """By kind of heads, costs and prices at up to 16 sizes, ascending to the exact one.

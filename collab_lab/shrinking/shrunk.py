@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from collab_common.errors import UserError, reject_unused
 from collab_common.progress import bar
 from collab_lab.metrics.loss import mean_bits
+from collab_lab.shrinking.choices import Times
 from collab_lab.shrinking.head_choices import all_heads, without_gates
 from collab_lab.shrinking.plan import (
     ANY_BITS,
@@ -35,7 +36,14 @@ from fairseq_collab.models.base import HeadModel
 from fairseq_collab.models.variants import GATED, HEAD_GROUPS
 
 #: What a budget cuts, unless ``only`` says it.
-CUT_BY = {"cache": ("cache",), "parameters": ("heads", "units"), "heads": ("heads",)}
+CUT_BY = {
+    "cache": ("cache",),
+    "parameters": ("heads", "units"),
+    "heads": ("heads",),
+    "time": ("heads", "units"),
+}
+#: Why an argument of a smaller cache has no effect.
+NOT_CUT = "is of a smaller cache, which is not cut here"
 #: Shares of the front: of the layers' parameters, of the KV cache, of both.
 FRONT: tuple[dict[str, float], ...] = (
     *({"parameters": share} for share in (0.9, 0.8, 0.7, 0.6, 0.5)),
@@ -65,7 +73,8 @@ class Shrunk(NamedTuple):
     Attributes:
         plan: what it keeps, with the predicted loss.
         rise: measured on the calibration sentences, in bits per target token.
-        shares: of the given model's cache (16-bit numbers), layers' parameters and heads.
+        shares: of the given model's cache (16-bit numbers), layers' parameters and heads; of its
+            time as predicted, where times were measured.
     """
 
     model: Trained
@@ -121,11 +130,13 @@ def shrink(
     cache: float | None = None,
     parameters: float | None = None,
     heads: float | None = None,
+    time: float | None = None,
     lose: float | None = None,
     only: Sequence[str] | None = None,
     kinds: Sequence[str] | None = None,
     cache_bits: str | int | None = None,
     engine: str = "fairseq",
+    times: Times | None = None,
     subset: str | None = None,
     sentences: int | None = None,
     calibration: Calibration | None = None,
@@ -139,17 +150,20 @@ def shrink(
         cache: share to leave of the bytes of the KV cache in 16-bit numbers (0 to 1).
         parameters: share to leave of the parameters of all layers, without embeddings.
         heads: share to leave of the heads.
+        time: share to leave of the seconds of a translation, by ``times``.
         lose: largest loss to accept, in bits per target token, as measured on the validation set:
             the smallest of some models that lose no more.  It is smaller in ``parameters``, or in
             ``cache`` if ``only`` that is cut.
-        only: what may be cut: heads, units, cache; default: heads and units for ``parameters`` and
-            ``lose``, heads for ``heads``, the cache for ``cache``.
+        only: what may be cut: heads, units, cache; default: heads and units for ``parameters``,
+            ``time`` and ``lose``, heads for ``heads``, the cache for ``cache``.
         kinds: of heads for a smaller cache, of which the cheapest is taken: latent, headsize (as
             they are, rounded), grouped-query, collab (a shared key); default: the first two, for
             CTranslate2 grouped-query.
         cache_bits: of a number in a smaller cache: 8, 4, or none; default: the cheapest ones.
         engine: that the model is for: fairseq, or ct2 for CTranslate2, where equally many heads
-            stay on each side, widths are multiples of 64, and no cache is rounded.
+            stay on each side, widths are multiples of 64, and no cache is rounded; with ``times``,
+            theirs.
+        times: what parts of the model take: :func:`collab_lab.time_parts` measures it.
         subset, sentences: set, and number of sentences, for prices and the refit; default: 1,000
             of the training set.
         calibration: of :func:`source_of` this model, in place of a pass.
@@ -158,23 +172,26 @@ def shrink(
         UserError: no plan meets the targets, or an argument is out of range or has no effect.
     """
     check_model(model)
-    given = {"cache": cache, "parameters": parameters, "heads": heads}
+    given = {"cache": cache, "parameters": parameters, "heads": heads, "time": time}
+    if time is None:
+        reject_unused("goes with `time`", times=times)
+    elif times is None:
+        raise UserError("needs measured `times`", "`time`", "see collab_lab.time_parts")
+    else:
+        engine = times.engine
     shares = {name: share for name, share in given.items() if share is not None}
     cuts = chosen_cuts(shares, lose, only)
     if engine not in ENGINES:
         raise UserError(f"{engine!r} is none of {', '.join(ENGINES)}", "`engine`")
+    kinds = chosen_kinds(kinds, cuts, engine)
     if "cache" not in cuts:
-        reason = "is of a smaller cache, which is not cut here"
-        reject_unused(reason, kinds=kinds, cache_bits=cache_bits)
+        reject_unused(NOT_CUT, cache_bits=cache_bits)
     if engine == "ct2":
         reject_unused("CTranslate2 rounds no cache: leave it out", cache_bits=cache_bits)
     if calibration is not None:
         reject_unused("goes without `calibration`", subset=subset, sentences=sentences)
-    kinds = USUAL_KINDS[engine] if kinds is None else kinds
-    check(shares, lose, kinds, cuts)
-    if engine == "ct2" and "cache" in cuts and (other := sorted({*kinds} - {*USUAL_KINDS["ct2"]})):
-        raise UserError(f"CTranslate2 expands {other[0]} heads: give grouped-query", "`kinds`")
-    how = How(cuts, tuple(kinds), bits_of(cache_bits), engine)
+    check(shares, lose, cuts)
+    how = How(cuts, kinds, bits_of(cache_bits), engine, times)
     model = source_of(model)
     # A missing set fails at once.
     valid = None if lose is None else sentences_of(model, "valid", None)
@@ -217,9 +234,19 @@ def bits_of(cache_bits: str | int | None) -> tuple[int, ...]:
     return (allowed[str(cache_bits)],)
 
 
-def check(
-    shares: Mapping[str, float], lose: float | None, kinds: Sequence[str], cuts: Sequence[str]
-) -> None:
+def chosen_kinds(kinds: Sequence[str] | None, cuts: Sequence[str], engine: str) -> tuple[str, ...]:
+    """Kinds of heads for a smaller cache, of :data:`.plan.KINDS`."""
+    if "cache" not in cuts:
+        reject_unused(NOT_CUT, kinds=kinds)
+    kinds = USUAL_KINDS[engine] if kinds is None else kinds
+    if unknown := sorted({*kinds} - {*KINDS}):
+        raise UserError(f"{unknown[0]!r} is none of {', '.join(KINDS)}", "`kinds`")
+    if engine == "ct2" and (other := sorted({*kinds} - {*USUAL_KINDS["ct2"]})):
+        raise UserError(f"CTranslate2 expands {other[0]} heads: give grouped-query", "`kinds`")
+    return tuple(kinds)
+
+
+def check(shares: Mapping[str, float], lose: float | None, cuts: Sequence[str]) -> None:
     """Raise UserError for targets out of range, or that nothing that may be cut can meet."""
     if not shares and lose is None:
         raise UserError(f"no target: give one of {', '.join(RESOURCES)}, or lose")
@@ -228,9 +255,9 @@ def check(
             raise UserError(f"must be a number from 0 to 1, not {share!r}", f"`{name}`")
     if lose is not None and (isinstance(lose, bool) or not isinstance(lose, Real) or lose <= 0):
         raise UserError(f"must be a number of bits above 0, not {lose!r}", "`lose`")
-    if unknown := sorted({*kinds} - {*KINDS}):
-        raise UserError(f"{unknown[0]!r} is none of {', '.join(KINDS)}", "`kinds`")
-    helps = {"cache": {"cache", "heads"}, "parameters": {"heads", "units"}, "heads": {"heads"}}
+    helps = {name: {*cut} for name, cut in CUT_BY.items()}
+    helps["cache"] |= {"heads"}
+    helps["time"] |= {"cache"}
     for name in shares:
         if not helps[name] & {*cuts}:
             problem = f"nothing that may be cut ({', '.join(cuts)}) makes it smaller"
@@ -244,6 +271,7 @@ class How(NamedTuple):
     kinds: tuple[str, ...]
     bits: tuple[int, ...] = ANY_BITS
     engine: str = "fairseq"
+    times: Times | None = None
 
 
 def made(model: Trained, found: Calibration, shares: Mapping[str, float], how: How) -> Shrunk:
@@ -251,7 +279,10 @@ def made(model: Trained, found: Calibration, shares: Mapping[str, float], how: H
     plan = propose(model, found.attentions, found.units, shares, **how._asdict())
     smaller, plan, rise = plan.apply(model, found.attentions, found.batches, found.bits)
     whole, now = whole_costs(model), costs(smaller)
-    return Shrunk(smaller, plan, rise, {name: now[name] / whole[name] for name in whole})
+    shares = {name: now[name] / whole[name] for name in whole}
+    return Shrunk(
+        smaller, plan, rise, shares if plan.time is None else shares | {"time": plan.time}
+    )
 
 
 def rivals(model: Trained, found: Calibration) -> dict[str, dict[str, dict[float, list[float]]]]:

@@ -31,6 +31,7 @@ import torch
 from torch import Tensor
 
 from collab_common.errors import UserError
+from collab_common.files import user_cache
 from fairseq_collab.attention.cache import PackedContext, Slots
 from fairseq_collab.attention.packed import Heads
 from fairseq_collab.attention.rounding import group_sizes
@@ -236,7 +237,7 @@ def _compiled(more: list[str]) -> Path:
     compiler = os.environ.get("CC") or "cc"
     what = [compiler, *OPTIONS, *more]
     text = "\0".join(what).encode() + SOURCE.read_bytes()
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fairseq_collab"
+    folder = user_cache()
     path = folder / f"rounded-{hashlib.sha256(text).hexdigest()[:16]}.so"
     if not path.exists():
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -37,6 +37,7 @@ ROOMS = {
         "runs",
         "results",
         "bench",
+        "clock",
         "cli",
     ),
 }

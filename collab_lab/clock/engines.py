@@ -1,0 +1,132 @@
+"""A model in the engine where it will run: fairseq with this plug-in, or CTranslate2 on a CPU.
+
+Sentences are random, and all translations have one length, so that models of any weights do the
+same work.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from collab_common.errors import UserError
+from collab_common.provenance import PACKAGES, versions
+from collab_lab.bench import PAUSE, translator
+from collab_lab.export.model import Vocabulary, check_engine
+from collab_lab.metrics.translate import BEAM, words_of
+from collab_lab.trained.checkpoint import Trained, to_device
+
+#: The engines, and CTranslate2's types of numbers.
+ENGINES = {"fairseq": None, "ct2-int8": "int8", "ct2-float32": "float32"}
+#: Environment variable with which CTranslate2 lays weights out for Intel's library.
+PACKED = "CT2_PACKED_GEMM"
+#: A model in its engine: it translates a number of sentences.
+Program = Callable[[int], Any]
+
+
+class Work(NamedTuple):
+    """What a model does: translate a batch of sentences with beam search.
+
+    Attributes:
+        engine: of :data:`ENGINES`.
+        batch: number of sentences.
+        length: of sources and of translations, in tokens.
+    """
+
+    engine: str
+    batch: int
+    length: int
+
+
+def check(trained: Trained, work: Work) -> None:
+    """Raise UserError for an engine that is not installed, or a length that a model cannot have."""
+    if work.engine not in ENGINES:
+        raise UserError(f"{work.engine!r} is none of {', '.join(ENGINES)}", "`engine`")
+    if ENGINES[work.engine] and find_spec("ctranslate2") is None:
+        raise UserError("CTranslate2 is not installed", "`engine`", "pip install ctranslate2")
+    for name in ("batch", "length"):
+        if (number := getattr(work, name)) < 1:
+            raise UserError(f"must be a whole number above 0, not {number}", f"`{name}`")
+    if trained.is_language_model:
+        raise UserError("translations are timed, and a language model has none", trained.path)
+    longest = min(trained.model.max_positions()) - 2
+    if work.length > longest:
+        raise UserError(f"the model has positions for {longest} tokens", "`length`")
+    if ENGINES[work.engine]:
+        check_engine(trained, "CTranslate2", import_module("collab_lab.export.ct2").ACTIVATIONS)
+
+
+def program(trained: Trained, engine: str, length: int, shortlist: Sequence[str] = ()) -> Program:
+    """The model in its engine, loaded: a call translates as many sentences as it is given.
+
+    Args:
+        shortlist: lines of CTranslate2's map of words to translations, of which it then chooses.
+    """
+    if ENGINES[engine]:
+        return _ctranslate2(trained, engine, length, shortlist)
+    model = copy.deepcopy(trained.model)  # which is prepared in place
+    translate = translator(model, trained.task, BEAM, length=length)
+
+    def run(number: int) -> Any:
+        sources = random_sources(trained, number, length)
+        lengths = torch.full((number,), sources.size(1))
+        net_input = {"src_tokens": sources, "src_lengths": lengths}
+        batch = {"id": torch.arange(number), "net_input": net_input}
+        return translate(to_device(batch, trained.device))
+
+    return run
+
+
+def random_sources(trained: Trained, number: int, length: int) -> Tensor:
+    """Indices of words, each line with ``</s>``: ``(number, length + 1)``."""
+    symbols = trained.task.source_dictionary
+    words = np.random.default_rng(1).integers(symbols.nspecial, len(symbols), (number, length))
+    ends = np.full((number, 1), symbols.eos())
+    return torch.from_numpy(np.concatenate([words, ends], 1))
+
+
+def _ctranslate2(trained: Trained, engine: str, length: int, shortlist: Sequence[str]) -> Program:
+    """CTranslate2 has a word where fairseq has the end of the sentence."""
+    write = import_module("collab_lab.export.ct2").write  # it imports the optional package
+    words = Vocabulary("en", "de", trained.task.source_dictionary, trained.task.target_dictionary)
+    options: dict[str, Any] = {"beam_size": BEAM, "use_vmap": bool(shortlist)}
+    options |= dict.fromkeys(("min_decoding_length", "max_decoding_length"), length + 1)
+    kinds = {"compute_type": ENGINES[engine], "intra_threads": torch.get_num_threads()}
+    with tempfile.TemporaryDirectory() as folder:
+        write(trained, words, Path(folder))
+        if shortlist:
+            Path(folder, "vmap.txt").write_text("\n".join([*shortlist, ""]))
+        model = import_module("ctranslate2").Translator(folder, inter_threads=1, **kinds)
+
+    def run(number: int) -> Any:
+        sources = random_sources(trained, number, length)
+        lines = [words_of(words.source, line) for line in sources]
+        return model.translate_batch(lines, max_input_length=0, **options)
+
+    return run
+
+
+def pause() -> float:
+    """Seconds to wait before a program: see :data:`.bench.PAUSE`."""
+    return PAUSE if torch.get_num_threads() > 1 else 0.0
+
+
+def settings() -> dict[str, Any]:
+    """Versions, threads and settings that seconds depend on."""
+    return {
+        "versions": versions(*PACKAGES),
+        "ctranslate2": version("ctranslate2") if find_spec("ctranslate2") else None,
+        PACKED: os.environ.get(PACKED),
+        "threads": torch.get_num_threads(),
+    }

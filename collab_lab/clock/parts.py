@@ -1,0 +1,442 @@
+"""What the parts of a model take in the engine where it will run, measured on this machine.
+
+A part is the heads of an attention type, or the feed-forward units of a side, in all layers.  The
+whole model and one in which a part is narrower take turns, and
+
+    change(share) = seconds of the narrower model / seconds of the whole one - 1
+
+at a few shares of the part's width; between them it is linear, and a wider part is never faster.
+So flat-then-linear times are found, too.  Changes of several parts add up, and a part's is spread
+over its layers by their widths.  The narrower models are the model itself without some heads or
+units, or, for another KV cache, random weights: all translations have one length.
+
+Seconds are kept in the user's cache folder, in a file of one machine and one version of the engine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.optimize import isotonic_regression
+
+from collab_common import ATTENTION_TYPES
+from collab_common.errors import UserError
+from collab_common.files import read_json, user_cache, write_json
+from collab_common.progress import bar, say
+from collab_common.provenance import hardware, processor_name
+from collab_lab.bench import clock, turns
+from collab_lab.clock.engines import ENGINES, PACKED, Program, Work, check, pause, program, settings
+from collab_lab.shrinking.choices import Choice, Site
+from collab_lab.shrinking.converter import options_with, problems
+from collab_lab.shrinking.head_choices import all_heads
+from collab_lab.shrinking.head_parts import heads_together
+from collab_lab.shrinking.kinds import HeadKind
+from collab_lab.shrinking.plan import KINDS, with_bits
+from collab_lab.shrinking.shrunk import chosen_kinds
+from collab_lab.shrinking.statistics import own_bits
+from collab_lab.shrinking.surgery import pruned
+from collab_lab.trained.attentions import Attention, attentions
+from collab_lab.trained.checkpoint import Trained, without_checkpointing
+from collab_lab.trained.feed_forward import feed_forwards
+from fairseq_collab.attention.rounding import BITS
+from fairseq_collab.models.variants import family_of
+
+#: Seconds that measuring takes at most, unless a single turn of each part takes longer.
+BUDGET = 120
+#: Turns of each part, and seconds of a translation that needs no warm-up.
+MOST_TURNS, LONG = 8, 2.0
+#: Seconds in which two models take turns, three at least.
+TURNS = 20.0
+#: Shares of a part's width, the most telling first.
+WIDTHS = (1 / 8, 1 / 2)
+#: Sizes of the heads of another KV cache, as shares of the exact one.
+SIZES = (1 / 4, 1)
+#: The part that is no width.
+UNCUT = "uncut"
+
+
+@dataclass(frozen=True)
+class PartTimes:
+    """Seconds of a model and of narrower ones: the :class:`.choices.Times` of ``shrink``.
+
+    Attributes:
+        work: what was timed.
+        seconds: of the model that was given.
+        uncut: of the model with heads of this project and nothing cut, as a share of ``seconds``.
+        totals: widths of parts (``encoder heads``), and heads with a KV cache (``cross cache``),
+            summed over layers.
+        changes: by part, shares of its width and what they add to ``uncut``.
+        caches: by kind of heads, attention type and bits, shares of the exact size and what they
+            add.
+    """
+
+    work: Work
+    seconds: float
+    uncut: float
+    totals: Mapping[str, int]
+    changes: Mapping[str, Sequence[tuple[float, float]]]
+    caches: Mapping[str, Sequence[tuple[float, float]]]
+
+    @property
+    def engine(self) -> str:
+        """As :data:`.plan.ENGINES` name it."""
+        return engine_of(self.work.engine)
+
+    def __repr__(self) -> str:
+        what = f"{self.work.engine}, batch of {self.work.batch}, {self.work.length} tokens"
+        least = {part: min(points)[1] for part, points in self.changes.items()}
+        parts = ", ".join(f"{part} {change:+.1%}" for part, change in least.items())
+        return f"times of parts, {what}: {self.seconds:.3f} s\nat their narrowest: {parts}"
+
+    def change(self, site: Site, choice: Choice, kind: HeadKind | None = None) -> float:
+        """What a choice adds to the time of the uncut model."""
+        part = part_of(site, self.work.engine)
+        if part not in self.totals:
+            return 0.0
+        width = width_of(site)
+        weight, share = width / self.totals[part], choice.number / width
+        added = 0.0
+        if part in self.changes:
+            added = weight * at(self.changes[part], share)
+        elif share != 1:
+            raise UserError(f"{part} are cut, and their times were not measured", "`times`")
+        if isinstance(site, Attention) and site.type != "encoder":
+            weight = choice.number / self.totals[f"{site.type} cache"]
+            added += weight * self._of_cache(site, choice, kind)
+        return added
+
+    def _of_cache(self, site: Attention, choice: Choice, kind: HeadKind | None) -> float:
+        """What a cache of all heads of all attentions of this type adds."""
+        is_changed = choice.bits != own_bits(site.module) and self.engine != "ct2"
+        if not choice.number or not (choice.size or is_changed):
+            return 0.0
+        if not choice.size or kind is None:
+            part, share = cache_part(None, site.type, choice.bits), 1.0
+        else:
+            # 8 bits are unpacked as fast as 4.
+            part = cache_part(kind, site.type, min(BITS) if choice.bits else 0)
+            share = choice.size / kind.full_size(site.module, choice.number)
+        if part not in self.caches:
+            raise UserError(f"{part} is chosen, and its times were not measured", "`times`")
+        return at(self.caches[part], share)
+
+
+def at(points: Sequence[tuple[float, float]], share: float) -> float:
+    """The change at a share of a width: linear between points, and never less for more."""
+    shares, changes = zip(*sorted(points), strict=True)
+    return float(np.interp(share, shares, isotonic_regression(changes).x))
+
+
+def engine_of(engine: str) -> str:
+    """One of :data:`.engines.ENGINES` as :data:`.plan.ENGINES` name it."""
+    return "ct2" if ENGINES[engine] else "fairseq"
+
+
+def cache_part(kind: HeadKind | None, type_: str, bits: int) -> str:
+    """A KV cache in a table; kind None: of heads as they are."""
+    return f"cache of {kind.to if kind else 'headsize'} {type_} {bits}"
+
+
+def part_of(site: Site, engine: str) -> str:
+    """The part that a site belongs to; a decoder of CTranslate2 has one number of heads."""
+    if not isinstance(site, Attention):
+        return f"{site.side} units"
+    return "decoder heads" if ENGINES[engine] and site.type == "cross" else f"{site.type} heads"
+
+
+def width_of(site: Site) -> int:
+    """Heads, or units."""
+    return int(site.module.num_heads) if isinstance(site, Attention) else site.width
+
+
+# ---- narrower models -----------------------------------------------------------------------------
+
+
+class Narrower(NamedTuple):
+    """A model in which one part is changed.
+
+    Attributes:
+        part: of a table, or :data:`UNCUT`, or a :func:`cache_part`.
+        share: of the part's width; of the exact size of the heads of a cache.
+        build: makes the model.
+    """
+
+    part: str
+    share: float
+    build: Callable[[], Trained]
+
+    @property
+    def is_cache(self) -> bool:
+        """Whether another KV cache is what is changed."""
+        return self.part.startswith("cache")
+
+
+def narrower(
+    trained: Trained, engine: str, cuts: Sequence[str], kinds: Sequence[str] = ()
+) -> Iterator[Narrower]:
+    """Models with one part changed, the most telling first.
+
+    Args:
+        kinds: of heads, for another cache.
+    """
+    family = family_of(type(trained.model))
+    if not ENGINES[engine] and family is not None and type(trained.model) in family.stock:
+        yield Narrower(UNCUT, 1.0, lambda: pruned(trained, all_heads(trained.heads)))
+    parts = parts_of(trained, engine)
+    heads = {part: sites for part, sites in parts.items() if part.endswith("heads")}
+    of_heads, of_units = (
+        [part for part in parts if (part in heads) == is_heads and cut in cuts]
+        for is_heads, cut in ((True, "heads"), (False, "units"))
+    )
+    caches = [*_caches(trained, engine, kinds)] if "cache" in cuts else []
+    for share in WIDTHS:
+        for part in of_heads + of_units:
+            counts = _counts(parts[part], share)
+            real = sum(counts) / sum(map(width_of, parts[part]))
+            yield Narrower(part, real, partial(_narrowed, trained, parts[part], counts))
+        yield from caches
+        caches = []
+    for part in of_heads:
+        if not ENGINES[engine] and part != "cross heads":
+            none = [0] * len(parts[part])
+            yield Narrower(part, 0.0, partial(_narrowed, trained, parts[part], none))
+
+
+def sites_of(trained: Trained) -> list[Site]:
+    """All attentions and feed-forward blocks."""
+    return [*attentions(trained.model), *feed_forwards(trained.model)]
+
+
+def parts_of(trained: Trained, engine: str) -> dict[str, list[Site]]:
+    """The sites of each part."""
+    parts: dict[str, list[Site]] = {}
+    for site in sites_of(trained):
+        if width_of(site):
+            parts.setdefault(part_of(site, engine), []).append(site)
+    return parts
+
+
+def _counts(sites: Sequence[Site], share: float) -> list[int]:
+    """How many heads or units stay of each site; heads that share keys or values stay together."""
+    steps = (heads_together(site.module) for site in sites if isinstance(site, Attention))
+    step = math.lcm(*steps)
+    return [step * max(1, round(share * width_of(site) / step)) for site in sites]
+
+
+def _narrowed(trained: Trained, sites: Sequence[Site], counts: Sequence[int]) -> Trained:
+    """The model with the first heads or units of some sites only."""
+    retained: Any = {type_: [*of] for type_, of in all_heads(trained.heads).items()}
+    units = {}
+    for site, number in zip(sites, counts, strict=True):
+        if isinstance(site, Attention):
+            retained[site.type][site.layer] = list(range(number))
+        else:
+            units[site] = list(range(number))
+    return pruned(trained, retained, units)
+
+
+def _caches(trained: Trained, engine: str, kinds: Sequence[str]) -> Iterator[Narrower]:
+    """Models with another KV cache of an attention type; CTranslate2 rounds none."""
+    # A kind that a model has no counterpart in has no plan either, which then says why.
+    possible = [k for k in map(KINDS.get, kinds) if k and not any(problems(trained, k))]
+    for type_ in ATTENTION_TYPES[1:]:
+        layers = [a for a in trained.attentions[type_] if a.module.num_heads]
+        if not layers:
+            continue
+        for number in () if ENGINES[engine] else (0, *BITS):
+            if any(own_bits(a.module) != number for a in layers):
+                build = partial(_rounded, trained, dict.fromkeys(layers, number))
+                yield Narrower(cache_part(None, type_, number), 1.0, build)
+        for kind in possible:
+            for share, sizes in _sizes(layers, kind).items():
+                for number in (0,) if ENGINES[engine] else (0, min(BITS)):
+                    bits = dict.fromkeys(layers, number)
+                    build = partial(_resized, trained, kind, sizes, bits)
+                    yield Narrower(cache_part(kind, type_, number), share, build)
+
+
+def _sizes(layers: Sequence[Attention], kind: HeadKind) -> dict[float, dict[Attention, int]]:
+    """Sizes of attentions next to :data:`SIZES`, by their share of the exact ones."""
+    exact, found = {a: kind.exact_size(a.module) for a in layers}, {}
+    for share in SIZES:
+        wanted = {a: share * size for a, size in exact.items()}
+        sizes = {a: _next_to(size, kind.grid(a.module)) for a, size in wanted.items()}
+        found[sum(sizes.values()) / sum(exact.values())] = sizes
+    return found
+
+
+def _next_to(wanted: float, sizes: Sequence[int]) -> int:
+    return min(sizes, key=lambda size: abs(size - wanted))
+
+
+def _rounded(trained: Trained, bits: Mapping[Attention, int]) -> Trained:
+    own = {a: own_bits(a.module) for a in attentions(trained.model) if a.type != "encoder"}
+    return with_bits(pruned(trained, all_heads(trained.heads)), {**own, **bits})
+
+
+def _resized(
+    trained: Trained,
+    kind: HeadKind,
+    sizes: Mapping[Attention, int],
+    bits: Mapping[Attention, int],
+) -> Trained:
+    """Random weights: their best values have no effect on the time."""
+    options = options_with(trained, kind, sizes, bits)
+    result = trained.with_model(trained.model, options)
+    with without_checkpointing(result.cfg.model):
+        model = trained.task.build_model(result.cfg.model)
+    return result.with_model(model.eval().to(trained.device))
+
+
+# ---- measuring -----------------------------------------------------------------------------------
+
+
+def time_parts(
+    model: Trained,
+    engine: str,
+    *,
+    batch: int = 1,
+    length: int = 30,
+    cuts: Sequence[str] = ("heads", "units"),
+    kinds: Sequence[str] | None = None,
+    folder: Path | None = None,
+) -> PartTimes:
+    """Seconds of a model and of its parts, measured once on a machine, in two minutes or so.
+
+    Args:
+        engine: of :data:`.engines.ENGINES`.
+        batch: number of sentences that are translated together, with beam 5.
+        length: tokens of a source and of a translation.
+        cuts: what is to be cut: heads, units, cache.
+        kinds: of heads for a smaller cache; default: those of ``shrink``.
+        folder: for files of times; default: the user's cache folder.
+
+    Raises:
+        UserError: an engine is not installed, or the model has no positions for the length.
+    """
+    work = Work(engine, batch, length)
+    check(model, work)
+    kinds = chosen_kinds(kinds, cuts, engine_of(engine)) if "cache" in cuts or kinds else ()
+    path = (folder or user_cache()) / f"times-{_machine(engine)}.json"
+    content = read_json(path) if path.exists() else {**settings(), "tables": {}}
+    key = shape_of(model, work, (*cuts, *kinds))
+    if key not in content["tables"]:
+        table = _measured(model, work, cuts, kinds)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        content["tables"][key] = table
+        write_json(path, content)
+    else:
+        say(f"times of parts: {path}")
+    table = content["tables"][key]
+    totals: dict[str, int] = {}
+    for site in sites_of(model):
+        part = part_of(site, engine)
+        totals[part] = totals.get(part, 0) + width_of(site)
+        if isinstance(site, Attention) and site.type != "encoder":
+            cached = f"{site.type} cache"
+            totals[cached] = totals.get(cached, 0) + width_of(site)
+    # A narrower part is not slower: what says so is noise.
+    changes = {p: [(s, min(c, 0.0)) for s, c in of] for p, of in table["changes"].items()}
+    caches = {part: [(share, change) for share, change in of]
+              for part, of in table["caches"].items()}  # fmt: skip
+    return PartTimes(work, table["seconds"], table["uncut"], totals, changes, caches)
+
+
+def _machine(engine: str) -> str:
+    """The machine, its threads, the engine and its version, in a name of a file."""
+    now = settings()
+    number = now["ctranslate2"] if ENGINES[engine] else now["versions"]["fairseq-collab"]
+    names = processor_name(), f"{now['threads']} threads", engine, number, now[PACKED] or ""
+    return re.sub(r"[^\w.]+", "-", " ".join(names)).strip("-")
+
+
+def shape_of(trained: Trained, work: Work, changed: Sequence[str]) -> str:
+    """A hash of all that seconds depend on, but for the machine."""
+    shapes = [f"{n} {tuple(w.shape)}" for n, w in sorted(trained.model.state_dict().items())]
+    heads = [f"{a} {a.module.num_heads} {own_bits(a.module)}" for a in attentions(trained.model)]
+    where = hardware(cpu=trained.device.type == "cpu")
+    text = "\n".join([*shapes, *heads, repr(work), *sorted(changed), trained.arch, where])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _measured(
+    trained: Trained, work: Work, cuts: Sequence[str], kinds: Sequence[str]
+) -> dict[str, Any]:
+    """Times of a model and its parts, for a file."""
+    begin = clock()
+    whole = program(trained, work.engine, work.length)
+    loading = clock() - begin
+    _seconds(whole, work)  # the first allocates
+    seconds = [_seconds(whole, work)]
+    every = [*narrower(trained, work.engine, cuts, kinds)]
+    models, number = _affordable(every, loading, seconds[0])
+    ratios = dict[Narrower, float]()
+    for changed in bar("times of parts", models):
+        run = program(changed.build(), work.engine, work.length)
+        if seconds[0] < LONG:
+            _seconds(run, work)
+        own = []
+        for _ in range(number):
+            own.append(_seconds(run, work))
+            seconds.append(_seconds(whole, work))
+        around = pairwise(seconds[-number - 1 :])
+        pairs = zip(own, around, strict=True)
+        ratios[changed] = median(2 * a / (before + after) for a, (before, after) in pairs)
+    uncut = next((ratio for model, ratio in ratios.items() if model.part == UNCUT), 1.0)
+    table: dict[str, Any] = {"seconds": median(seconds), "uncut": uncut, "turns": number}
+    table |= {"caches": {}, "changes": {}}
+    for model, ratio in ratios.items():
+        point = model.share, ratio - uncut
+        if model.is_cache:
+            table["caches"].setdefault(model.part, []).append(point)
+        elif model.part != UNCUT:
+            table["changes"].setdefault(model.part, [(1.0, 0.0)]).append(point)
+    return table
+
+
+def _affordable(
+    models: Sequence[Narrower], loading: float, seconds: float
+) -> tuple[Sequence[Narrower], int]:
+    """The models that are timed within :data:`BUDGET`, one of each part at least, and turns."""
+    least = len({(model.part, model.share if model.is_cache else None) for model in models})
+    before = loading + (seconds if seconds < LONG else 0)
+    number = max(least, min(len(models), int(BUDGET / (before + 2 * seconds))))
+    each = int((BUDGET / number - before) / (2 * seconds))
+    return models[:number], min(MOST_TURNS, max(1, each))
+
+
+def _seconds(run: Program, work: Work) -> float:
+    time.sleep(pause())
+    begin = clock()
+    run(work.batch)
+    return clock() - begin
+
+
+# ---- a result next to its source -----------------------------------------------------------------
+
+
+def in_turns(
+    before: Trained, after: Trained, work: Work, least: float = TURNS
+) -> list[dict[str, float]]:
+    """Seconds of two models, in turns: three at least, and as many as ``least`` seconds allow."""
+    runs = {name: program(model, work.engine, work.length)
+            for name, model in (("before", before), ("after", after))}  # fmt: skip
+    for run in runs.values():
+        _seconds(run, work)
+    begin, found = clock(), list[dict[str, float]]()
+    for turn in turns(runs, [work.batch], pause()):
+        found.append(turn)
+        if len(found) >= 3 and (clock() - begin > least or len(found) >= 50):
+            break
+    return found

@@ -1,0 +1,231 @@
+"""Seconds of a model's parts, and plans by them; the clock of most tests counts weights."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import toy_checkpoints
+from refusals import refusing, wrong_usage
+
+from collab_lab import open_model, shrink, time_parts
+from collab_lab.cli import shrink as command
+from collab_lab.clock import parts
+from collab_lab.clock.engines import Work, check
+from collab_lab.clock.parts import PartTimes, at
+from collab_lab.shrinking.choices import uncut
+from collab_lab.shrinking.head_parts import groups_of_heads
+from collab_lab.shrinking.shrunk import Calibration
+from collab_lab.trained.attentions import attentions
+from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.feed_forward import feed_forwards
+from fairseq_collab.attention import CollaborativeAttention
+
+OURS = "transformer_headsize_n"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    path = toy_checkpoints.write(tmp_path_factory.mktemp("times") / "c.pt", OURS)
+    return open_model(path, toy_checkpoints.COPY)
+
+
+@pytest.fixture(scope="module")
+def found(model: Trained) -> Calibration:
+    return Calibration.of(model, sentences=20)
+
+
+def seconds(model: Trained, _: Any = None) -> float:
+    """Of a machine that takes a fixed time for each layer, head, unit and cached number."""
+    total = 1.0
+    for attention in attentions(model.model):
+        module = attention.module
+        of_cache = 0.01 * (getattr(module, "cache_bits", 0) > 0)
+        of_cache += 0.002 * getattr(module, "latent_dim", 0)
+        if isinstance(module, CollaborativeAttention):
+            of_cache += 0.001 * module.key_dim
+        total -= 0.004 * (module.num_heads - groups_of_heads(module))
+        total += 0.01 * module.num_heads + of_cache * module.num_heads / 4
+    return total + sum(0.002 * block.width for block in feed_forwards(model.model))
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The folder of tables of a clock that counts."""
+    monkeypatch.setattr(parts, "program", lambda trained, engine, length: trained)
+    monkeypatch.setattr(parts, "_seconds", seconds)
+    return tmp_path
+
+
+def test_times_between_those_measured() -> None:
+    """Flat, then linear; a wider part is never faster, whatever noise says."""
+    points = [(1.0, 0.0), (0.5, -0.4), (0.125, -0.4)]
+    assert at(points, 0.3) == pytest.approx(-0.4)
+    assert at(points, 0.75) == pytest.approx(-0.2)
+    noisy = [(1.0, 0.0), (0.5, -0.1), (0.25, -0.05)]
+    changes = [at(noisy, share / 8) for share in range(9)]
+    assert changes == sorted(changes)
+
+
+@pytest.mark.parametrize(("engine", "target"), [("fairseq", 0.85), ("ct2-int8", 0.93)])
+def test_a_plan_by_seconds(
+    engine: str, target: float, model: Trained, found: Calibration, counted: Path
+) -> None:
+    """It meets its target at the predicted time, which is that of the model that is built."""
+    times = time_parts(model, engine, folder=counted)
+    assert times.seconds == pytest.approx(seconds(model))
+    assert times.uncut == 1
+    assert all(times.change(site, uncut(site)) == 0 for site in attentions(model.model))
+    result = shrink(model, time=target, times=times, calibration=found)
+    share = seconds(result.model) / seconds(model)
+    assert share <= target + 1e-4
+    assert result.plan.time == pytest.approx(share, abs=1e-4)
+    assert result.shares["time"] == result.plan.time
+    assert result.plan.to_json()["time"] == result.plan.time
+    if engine != "fairseq":
+        assert all(len({*counts}) == 1 for counts in result.model.heads.values())
+    with refusing("the least is"):
+        shrink(model, time=0.2, times=times, calibration=found)
+
+
+def test_seconds_of_a_cache(model: Trained, found: Calibration, counted: Path) -> None:
+    """A cache may cost time that other cuts have to make up for."""
+    cuts = ("heads", "units", "cache")
+    times = time_parts(model, "fairseq", cuts=cuts, folder=counted)
+    result = shrink(model, time=0.9, cache=0.2, times=times, calibration=found)
+    assert result.shares["cache"] <= 0.2
+    assert seconds(result.model) / seconds(model) == pytest.approx(result.plan.time, abs=0.02)
+    only_heads = time_parts(model, "fairseq", cuts=("heads",), folder=counted)
+    with refusing("not measured"):
+        shrink(model, time=0.9, cache=0.2, times=only_heads, calibration=found)
+
+
+@pytest.mark.parametrize(
+    ("kind", "engine"),
+    [("grouped-query", "ct2-int8"), ("grouped-query", "fairseq"), ("collab", "fairseq")],
+)
+def test_seconds_of_other_kinds_of_heads(
+    kind: str, engine: str, model: Trained, found: Calibration, counted: Path
+) -> None:
+    """Those that are chosen for a smaller cache are those that are timed."""
+    cuts = ("heads", "units", "cache")
+    times = time_parts(model, engine, cuts=cuts, kinds=[kind], folder=counted)
+    asked: dict[str, Any] = {"time": 0.93, "cache": 0.6, "only": cuts, "kinds": [kind]}
+    result = shrink(model, **asked, times=times, calibration=found)
+    assert result.shares["cache"] <= 0.6
+    assert result.plan.sizes
+    assert seconds(result.model) / seconds(model) == pytest.approx(result.plan.time, abs=0.02)
+    assert seconds(result.model) / seconds(model) < 0.95
+    if engine == "fairseq":
+        with refusing("not measured"):
+            shrink(
+                model,
+                **{**asked, "kinds": ["latent"], "cache": 0.1},
+                times=times,
+                calibration=found,
+            )
+    else:
+        with refusing("kinds"):
+            time_parts(model, engine, cuts=cuts, kinds=["latent"], folder=counted)
+    with refusing("kinds"):
+        time_parts(model, engine, kinds=[kind], folder=counted)
+
+
+def test_heads_that_share_are_timed_together(tmp_path: Path, counted: Path) -> None:
+    """Groups stay whole in narrower models."""
+    grouped = toy_checkpoints.write(
+        tmp_path / "c.pt", "transformer_grouped_query", key_value_heads=2
+    )
+    times = time_parts(open_model(grouped, toy_checkpoints.COPY), "ct2-int8", folder=counted)
+    assert min(times.changes["decoder heads"])[0] == 1 / 2
+
+
+def test_times_are_measured_once(
+    model: Trained, counted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For a machine, an engine, a shape and a work."""
+    first = time_parts(model, "fairseq", folder=counted)
+    monkeypatch.setattr(parts, "_seconds", lambda *a: pytest.fail("timed twice"))
+    assert time_parts(model, "fairseq", folder=counted) == first
+    (path,) = counted.glob("times-*fairseq*.json")
+    assert json.loads(path.read_text())["threads"]
+    monkeypatch.setattr(parts, "_seconds", lambda *a: 2.0)
+    assert time_parts(model, "fairseq", batch=2, folder=counted).seconds == 2
+    assert len(repr(first).splitlines()) == 2
+
+
+def test_a_slow_model_gets_one_turn_of_each_part(model: Trained) -> None:
+    """Within two minutes where that is possible."""
+    models = [*parts.narrower(model, "fairseq", ("heads", "units"))]
+    few, turns = parts._affordable(models, loading=1, seconds=60)
+    assert turns == 1
+    assert {m.part for m in few} == {m.part for m in models}
+    assert len(few) == len({m.part for m in models})
+    every, turns = parts._affordable(models, loading=0.1, seconds=0.1)
+    assert len(every) == len(models)
+    assert turns == parts.MOST_TURNS
+
+
+def test_fairseqs_own_attention_becomes_ours(tmp_path: Path, counted: Path) -> None:
+    """That changes the time of a model of which nothing is cut."""
+    stock = open_model(toy_checkpoints.write(tmp_path / "c.pt"), toy_checkpoints.COPY)
+    names = [m.part for m in parts.narrower(stock, "fairseq", ("units",))]
+    assert names[0] == "uncut"
+    assert "uncut" not in [m.part for m in parts.narrower(stock, "ct2-int8", ("units",))]
+
+
+@pytest.mark.parametrize(
+    ("work", "place"),
+    [
+        (Work("marian", 1, 30), "engine"),
+        (Work("fairseq", 0, 30), "batch"),
+        (Work("fairseq", 1, 10**6), "length"),
+    ],
+)
+def test_work_that_cannot_be_timed(work: Work, place: str, model: Trained) -> None:
+    with refusing(place):
+        check(model, work)
+
+
+def test_times_without_a_target(model: Trained, found: Calibration) -> None:
+    with refusing("time_parts"):
+        shrink(model, time=0.5, calibration=found)
+    times = PartTimes(Work("fairseq", 1, 30), 1.0, 1.0, {}, {}, {})
+    with refusing("times"):
+        shrink(model, heads=0.5, times=times, calibration=found)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--out=o.pt", "--heads=0.5", "--engine=ct2-int8"],
+        ["--out=o.pt", "--heads=0.5", "--batch=2"],
+        ["--time=0.5"],
+        ["--out=o.pt", "--time=0.5", "--for=ct2"],
+    ],
+)
+def test_options_without_effect(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with wrong_usage(capsys, "needs"):
+        command.main(["c.pt", *words])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["fairseq", "ct2-float32"])
+def test_the_command(
+    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Real engines: what it measures is not looked at."""
+    pytest.importorskip("ctranslate2")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(parts, "BUDGET", 1)
+    monkeypatch.setattr(parts, "TURNS", 0.1)
+    checkpoint = toy_checkpoints.write(tmp_path / "c.pt")
+    words = [str(checkpoint), str(toy_checkpoints.COPY), "--cpu", "--sentences=20", "--check"]
+    words += ["--time=1", "--length=4", f"--engine={engine}", f"--out={tmp_path / 'o.pt'}"]
+    assert command.main(words) == 0
+    assert "of the given model's in" in capsys.readouterr().out
+    tables = [*(tmp_path / "fairseq_collab").glob("times-*.json")]
+    assert len(tables) == 1
+    assert engine in tables[0].name

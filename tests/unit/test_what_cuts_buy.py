@@ -1,0 +1,56 @@
+"""``results/what_cuts_buy.py``, tiny, through the tables of its page; no test looks at a time."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from refusals import refusing
+
+from collab_lab.metrics.turns import times_as_fast
+from results import tables
+from results import what_cuts_buy as program
+
+
+def test_ratios_are_of_one_turn() -> None:
+    """A machine of half the speed in the second turn changes no ratio."""
+    turns = [{"a": 2.0, "b": 1.0}, {"a": 4.0, "b": 2.0}]
+    assert times_as_fast(turns, "b", "a") == (pytest.approx(2), None, None)
+    ratio = times_as_fast([*turns, {"a": 2.0, "b": 1.1}], "b", "a")
+    assert ratio.low is not None
+    assert ratio.high is not None
+    assert ratio.low < ratio.mean < 2 < ratio.high
+
+
+@pytest.mark.slow
+def test_the_program_makes_the_pages_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ctranslate2")
+    out = tmp_path / "what_cuts_buy.json"
+    words = [str(out), "--tiny"]
+    assert program.main(words) == 0
+    content = json.loads(out.read_text())
+    cuts, caches = content["records"]
+    assert len(cuts["turns"]) == len(caches["turns"]) == 2
+    assert {"ct2-int8: F 512", "fairseq: plan, 50%", "ct2-float32: shortlist of words"} <= {
+        *cuts["turns"][0]
+    }
+    assert "fairseq: cache in 4 bits" in caches["turns"][0]
+    assert "ct2-int8: cache in 4 bits" not in caches["turns"][0], "which CTranslate2 does not round"
+    shares = {name: n / cuts["parameters"]["whole model"] for name, n in cuts["parameters"].items()}
+    assert 0.4 < shares["4 heads, F 512"] < shares["4 of 8 heads"] < 1
+
+    program.main(words)
+    assert json.loads(out.read_text()) == content, "nothing is timed twice"
+    del cuts["turns"][1:]
+    out.write_text(json.dumps(content))
+    program.main(words)
+    assert len(json.loads(out.read_text())["records"][0]["turns"]) == 2, "it goes on"
+
+    out.write_text(json.dumps(content | {"threads": 99}))
+    with refusing("threads"):
+        program.main(words)
+    monkeypatch.setattr(tables, "load", lambda name: content)
+    rows = [[str(cell) for cell in row] for row in tables.cuts_bought((60, 5))]
+    assert [row[0] for row in rows][-1] == "whole model in CTranslate2's int8"
+    assert len({*map(len, rows)}) == 1
