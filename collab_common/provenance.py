@@ -14,6 +14,8 @@ from typing import Any
 
 #: The environment variable that chooses how linear maps are computed, see ``cpu_kernels``.
 MATMUL_ENV = "FAIRSEQ_COLLAB_MATMUL"
+#: The clone, if this is one.
+ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("fairseq", "torch", "sacrebleu", "sentencepiece", "fairseq-collab")
 
 
@@ -43,9 +45,8 @@ def hardware(cpu: bool, gpus: int = 1) -> str:
     return f"{processor_name()}, {os.cpu_count()} cores, {number} a training"
 
 
-def commit() -> str | None:
+def commit(root: Path = ROOT) -> str | None:
     """Return the project's git commit, marked if files differ; None outside its clone."""
-    root = Path(__file__).resolve().parent.parent
     # An installed copy may lie in somebody else's repository.
     if _git(root, "rev-parse", "--show-toplevel") != str(root):
         return None

@@ -21,14 +21,14 @@ from fairseq.dataclass.configs import GenerationConfig
 from omegaconf import OmegaConf
 
 from collab_common import ATTENTION_TYPES
-from collab_common.files import read_json, write_json
+from collab_common.files import read_json
 from collab_lab import open_model
 from collab_lab.metrics.bleu import score, subword_marks
 from collab_lab.metrics.translate import translate
 from collab_lab.shrinking import head_choices as choices
 from collab_lab.shrinking import surgery
 from collab_lab.trained.checkpoint import Trained, batches
-from results.measured import File, origin
+from results.measured import File, origin, write
 
 #: Shares of the heads that go.
 SHARES = (0, 1 / 12, 1 / 6, 1 / 3, 5 / 12, 1 / 2, 7 / 12, 2 / 3, 5 / 6, 11 / 12)
@@ -104,7 +104,7 @@ def main(argv: list[str]) -> int:
     references = reference.read_text(encoding="utf-8").splitlines()
     rows = [*points(model, found["measures"]["importance"], references, args.beam)]
     content = {**File(args.file).content, **about(found)}
-    write_json(args.file, {**content, "points": rows, "points_made": origin("heads.py", argv)})
+    write(args.file, {**content, "points": rows, "points_made": origin("heads.py", argv)})
     return 0
 
 

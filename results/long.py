@@ -303,7 +303,7 @@ def translated(text: Text, name: str, number: int) -> dict[str, Any]:
         "repeated": round(repeated(plain[0]), 4),
         "repeated_in_references": round(repeated(plain[1]), 4),
         "at_limit": found.at_limit,
-        "breaks": round(_breaks(found.hypotheses) / _breaks(found.targets), 3),
+        "breaks": [_breaks(found.hypotheses), _breaks(found.targets)],
     }  # fmt: skip
 
 

@@ -7,6 +7,7 @@ measured here has its command, commit, machine and date; older rows keep what th
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from collab_common.errors import UserError
-from collab_common.files import read_json, write_json
+from collab_common.files import read_json, write_atomic
 from collab_common.provenance import circumstances
 from collab_lab import open_model
 from collab_lab.metrics.loss import mean_bits
@@ -44,7 +45,7 @@ class Work:
         self.found = Calibration.of(self.model, sentences=sentences)
         self.sets = {name: samples(self.model, name) for name in ("valid", "test")}
         self.bits = {name: mean_bits(self.model.model, of) for name, of in self.sets.items()}
-        self.read: dict[str, Any] = {"statistics": self.found.attentions, "sentences": sentences}
+        self.read: Content = {"statistics": self.found.attentions, "sentences": sentences}
 
     def lost(self, changed: Trained) -> dict[str, float]:
         """The rise of both losses."""
@@ -62,6 +63,11 @@ class Work:
             "valid_bits": round(self.bits["valid"], 6),
             "test_bits": round(self.bits["test"], 6),
         }
+
+
+def write(path: Path, content: Content) -> None:
+    """Write a file of data atomically, in the form that stored ones have."""
+    write_atomic(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
 class File:
@@ -83,12 +89,12 @@ class File:
             rows.append(row)
         else:
             rows[rows.index(former)] = row
-        write_json(self.path, self.content)
+        write(self.path, self.content)
 
     def add(self, part: str, row: Content) -> None:
         """Write one more row."""
         self.content.setdefault(part, []).append(row)
-        write_json(self.path, self.content)
+        write(self.path, self.content)
 
 
 def is_same(row: Mapping[str, Any], keys: Mapping[str, Any]) -> bool:

@@ -28,16 +28,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from collab_lab.hugging_face import adapters
-from collab_lab.hugging_face.statistics import collect, pretrained
-from collab_lab.hugging_face.swap import collaborative_core, trained_heads
 from torch import nn
 
-from collab_common.files import sha256, write_json
+from collab_common.files import sha256
 from collab_lab import swap_attention
 from collab_lab.shrinking.attention_price import Point, TrainedAttention, cheapest
+from collab_lab.shrinking.hugging_face import adapters
+from collab_lab.shrinking.hugging_face.statistics import collect, pretrained
+from collab_lab.shrinking.hugging_face.swap import collaborative_core, trained_heads
 from collab_lab.shrinking.kinds import shared_keys
-from results.measured import origin
+from results.measured import origin, write
 
 WIDTHS = (192, 96, 48)
 #: Those of ``weightings``.
@@ -133,11 +133,12 @@ class Sentences:
         )
         trained = {}
         for name, one in heads.items():
-            found = of_output[prefix + name]
+            statistics = of_output[prefix + name]
             if weights == "inputs":
-                covariance = found.inputs.T.cov(correction=0)
-                found = replace(found, key_fisher=covariance.expand_as(found.key_fisher))
-            trained[name] = TrainedAttention(one, found)
+                covariance = statistics.inputs.T.cov(correction=0)
+                of_inputs = covariance.expand_as(statistics.key_fisher)
+                statistics = replace(statistics, key_fisher=of_inputs)
+            trained[name] = TrainedAttention(one, statistics)
         widths = dict.fromkeys(heads, key_dim) if step is None else spread(trained, key_dim, step)
         for name, (adapter, dropout, _) in parts.items():
             core = collaborative_core(trained[name], widths[name], "own", dropout)
@@ -191,7 +192,7 @@ def main(argv: list[str]) -> int:
         **{name: version(name) for name in ("transformers", "torch")},
         **origin("pretrained.py", argv),
     }
-    write_json(args.file, content)
+    write(args.file, content)
     return 0
 
 

@@ -328,7 +328,7 @@ def at_size() -> Rows:
 
 
 #: Changes of one family that lose more than 0.01 bits at d = 128: name, shares.
-FAMILIES: dict[str, dict[str, Sequence[float]]] = {
+FAMILIES: dict[str, dict[str, tuple[float, ...]]] = {
     "narrower latents": {"latents, widths and bits": (1 / 16,),
                          "latents, widths alone": (1 / 4, 1 / 8)},
     "grouped query": {"grouped query, groups and bits": (1 / 4,),

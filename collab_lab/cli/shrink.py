@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collab_common.command import positive, share
+from collab_common.command import check_folder_of, positive, share
+from collab_common.errors import UserError
+from collab_common.files import write_atomic
 from collab_lab.cli import options
 
 if TYPE_CHECKING:
@@ -30,6 +32,10 @@ def build_parser() -> argparse.ArgumentParser:
     options.add_model(parser)
     parser.add_argument("--out", type=Path, metavar="FILE", help="checkpoint to write")
     options.add_force(parser)
+    parser.add_argument(
+        "--figure", type=Path, metavar="FILE", help="without --out: draw prices of plans, and of "
+        "heads, units, bits alone (.svg, .pdf)",
+    )  # fmt: skip
     targets = parser.add_argument_group("targets, of which all must hold")
     targets.add_argument(
         "--cache", type=share, metavar="SHARE",
@@ -91,7 +97,8 @@ def main(argv: Sequence[str]) -> int:
     args = parser.parse_intermixed_args(argv)
     targets = ("cache", "parameters", "heads", "time", "lose")
     if args.out is None:
-        ours = (*targets, "only", "cache_bits", "force", "engine")
+        of_file = () if args.figure is not None else ("force",)
+        ours = (*targets, "only", "cache_bits", "engine", *of_file)
         options.reject(parser, args, ours, "needs --out")
     if args.time is None:
         options.reject(parser, args, ("batch", "length"), "needs --time")
@@ -101,6 +108,7 @@ def main(argv: Sequence[str]) -> int:
         parser.error("--time for CTranslate2 needs --engine ct2-int8 or ct2-float32")
     if args.out is None:
         return front(args)
+    options.reject(parser, args, ("figure",), "goes without --out")
     options.check_model_out(args)
     model = source(args)
     from tabulate import tabulate
@@ -199,12 +207,13 @@ def front(args: argparse.Namespace) -> int:
     """Plans of several sizes: costs and prices, with ``--check`` measured losses, too."""
     from tabulate import tabulate
 
-    from collab_common.errors import UserError
     from collab_lab import validation_loss
     from collab_lab.shrinking.plan import USUAL_KINDS, propose
-    from collab_lab.shrinking.shrunk import FRONT, How, chosen_cuts, made
+    from collab_lab.shrinking.shrunk import FRONT, How, chosen_cuts, made, rivals
     from collab_lab.trained.checkpoint import samples
 
+    if args.figure is not None:
+        check_figure(args)
     model = source(args)
     valid = samples(model, "valid") if args.check else []
     before = validation_loss(model, valid) if valid else 0.0
@@ -226,4 +235,26 @@ def front(args: argparse.Namespace) -> int:
         rows.append([*row, plan.kind if "cache" in shares else None, plan.price, measured])
     titles = ["cache", "layers' parameters", "cache by", "price (bits)", "measured (bits)"]
     print(tabulate(rows, titles, "plain", floatfmt=("g", "g", "", ".4f", ".4f")))
+    if args.figure is not None:
+        draw_rivals(args, rivals(model, found))
     return 0
+
+
+def check_figure(args: argparse.Namespace) -> None:
+    """Raise UserError unless ``--figure`` can be written."""
+    if args.figure.suffix not in (".svg", ".pdf"):
+        raise UserError("is no name of a figure", args.figure, "give one with .svg or .pdf")
+    check_folder_of(args.figure)
+    options.check_new(args, args.figure)
+
+
+def draw_rivals(args: argparse.Namespace, prices: Mapping[str, Any]) -> None:
+    """Write the figure: a panel for parameters, and one for the cache."""
+    from collab_lab.results.figure import draw, saved
+
+    titles = {"parameters": "parameters of the layers", "cache": "bytes of the KV cache"}
+    panels = {titles[name]: series for name, series in prices.items()}
+    title = f"What cuts cost: {args.checkpoint}"
+    drawn = draw(panels, "share left", "price (bits)", title, log=False)
+    write_atomic(args.figure, saved(drawn, args.figure.suffix[1:]))
+    print(args.figure)

@@ -19,6 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from collab_common import atomic
 from collab_common.errors import UserError
+from collab_common.progress import say
 from collab_common.provenance import commit
 from collab_lab.runs import lengths
 from collab_lab.runs.record import Started
@@ -96,6 +97,12 @@ def configuration(checkpoint: Path, data: Path, chosen: Mapping[str, str], cpu: 
         options |= dict(zip(("task.source_lang", "task.target_lang"), languages, strict=True))
     for name, value in (options | values).items():
         OmegaConf.update(config, name, value)
+    trained, measured = (
+        " to ".join(filter(None, (task.get("source_lang"), task.get("target_lang"))))
+        for task in (saved.task, config.task)
+    )
+    if has_languages and " to " in trained and measured != trained:
+        say(f"warning: {checkpoint} translates {trained}, and is measured from {measured}")
     lengths.unset(config, values)
     lengths.limit_lengths(config)
     todo = "choose --set task.source_lang=LANG --set task.target_lang=LANG"

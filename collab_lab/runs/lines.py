@@ -32,6 +32,8 @@ SHIFTS = tuple(shift for shift in range(-10, 11) if shift)
 CHANCE = 1e-3
 #: Standard errors within which a mean is that of chance, and beyond which a block has another.
 NEAR, FAR = 3, 5
+#: Share of the runs of translations that references have, too; in another language, 4 to 9%.
+KNOWN = 1 / 8
 #: Lines of a block that may be of another text.
 BLOCK = 100
 GIVE_REFERENCE = "give the --reference of the set that was translated"
@@ -56,7 +58,7 @@ def check_lines(
     Raises:
         UserError: in 50 lines or more (all, where there are fewer) translations share far more with
             the lines above or below their references.  A line on standard error says where they
-            share no more with their own than with distant ones.
+            share no more with their own than with distant ones, or hardly anything with any.
     """
     number = len(references)
     if number < LEAST:
@@ -81,6 +83,11 @@ def check_lines(
                 f"{'below' if shift > 0 else 'above'} theirs"
             )
             raise UserError(problem, reference, GIVE_REFERENCE)
+    known = set().union(*theirs)
+    found = [run in known for line in ours for run in line]
+    if sum(found) <= KNOWN * len(found):
+        say(f"warning: {translations} has hardly any words of {reference}: is it the reference?")
+        return
     share = own / [len(runs) + 1 for runs in theirs]
     _say_if_unrelated(share, translations, reference)
 

@@ -33,6 +33,9 @@ class Record:
     Attributes:
         method: name of the run's row in a table.
         overrides: what the sweep varied, or what ``score --set`` said.
+        command, trained_at_commit: of the sweep that started the run; the commit is marked
+            ``-dirty`` where files differed from it, and joined by others at which it resumed.
+        commit, versions, date: when it was scored.
         data_sha256: hash of the data folder's manifest; None without one.
         reference: the untouched text, relative to the data folder.
         hypotheses: the translations, one line per sentence, in the run's folder.

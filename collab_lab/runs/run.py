@@ -18,7 +18,7 @@ import os
 import re
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -116,9 +116,17 @@ class Run:
         return self.is_trained() or (self.checkpoints / OWN_CHECKPOINT).exists()
 
     def start(self, started: Started, config: DictConfig) -> None:
-        """Record what the run is; files that exist stay as they are."""
-        if not self.started_file.exists():
+        """Record what the run is; files that exist stay as they are.
+
+        But a training that resumes at another commit has both.
+        """
+        former = record.read(Started, self.started_file)
+        if former is None:
             files.write_json(self.started_file, asdict(started))
+        elif started.commit and not self.is_trained():
+            known = (former.commit or "unknown").split(", ")
+            commits = ", ".join(dict.fromkeys([*known, started.commit]))
+            files.write_json(self.started_file, asdict(replace(former, commit=commits)))
         if not self.config_file.exists():
             files.write_atomic(self.config_file, yaml_of(config))
 

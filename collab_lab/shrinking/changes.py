@@ -176,9 +176,9 @@ def prune(
             and number of them evenly spread over it.
 
     Raises:
-        UserError: heads share projections, there are fewer heads, none would be left in the model
-            or in its cross-attention, the statistics are of another model, or an argument has no
-            effect.
+        UserError: a group would keep a part of its heads, there are fewer heads, none would be left
+            in the model or in its cross-attention, the statistics are of another model, or an
+            argument has no effect.
     """
     if [number, keep, retained].count(None) != 2:
         problem = "give one of: a number of heads to remove, a number to keep, the heads to keep"

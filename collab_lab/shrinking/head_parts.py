@@ -44,10 +44,12 @@ def costs_of_heads(module: Any, number: int) -> tuple[list[int], int]:
             of_heads += weight.numel()
         elif number or name == "out_proj.bias":
             fixed += weight.numel()
+    return _widths(module, number, parts) if number else [], fixed + of_heads * number // heads
+
+
+def _widths(module: Any, number: int, parts: tuple[str, ...]) -> list[int]:
     keys, values = cached_numbers(module)
     if getattr(module, "has_latent", False):
-        widths = [keys] if number else []
-    else:
-        keys = number * keys // heads if "k_proj" in parts else keys
-        widths = [keys, number * values // heads]
-    return widths, fixed + of_heads * number // heads
+        return [keys]
+    keys = number * keys // module.num_heads if "k_proj" in parts else keys
+    return [keys, number * values // module.num_heads]

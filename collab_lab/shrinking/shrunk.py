@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -49,6 +50,19 @@ FRONT: tuple[dict[str, float], ...] = (
     *({"cache": share} for share in (0.53125, 0.25, 0.125, 0.0625)),
     {"cache": 0.125, "parameters": 0.7},
 )
+#: By resource, series of a figure: what a plan may cut, and how.
+RIVALS: dict[str, dict[str, tuple[tuple[str, ...], str, tuple[int, ...]]]] = {
+    "parameters": {
+        "heads and units": (("heads", "units"), "headsize", (0,)),
+        "heads removed, alone": (("heads",), "headsize", (0,)),
+        "units removed, alone": (("units",), "headsize", (0,)),
+    },
+    "cache": {
+        "latent, widths and bits": (("cache",), "latent", ANY_BITS),
+        "grouped query": (("cache",), "grouped-query", (0,)),
+        "standard heads, bits alone": (("cache",), "headsize", ANY_BITS),
+    },
+}
 #: Models that ``lose`` measures.
 MEASURED = 6
 
@@ -269,6 +283,23 @@ def made(model: Trained, found: Calibration, shares: Mapping[str, float], how: H
     return Shrunk(
         smaller, plan, rise, shares if plan.time is None else shares | {"time": plan.time}
     )
+
+
+def rivals(model: Trained, found: Calibration) -> dict[str, dict[str, dict[float, list[float]]]]:
+    """By resource and series of :data:`RIVALS`: prices at those shares of :data:`FRONT` that go."""
+    result: dict[str, dict[str, dict[float, list[float]]]] = {}
+    for resource, series in RIVALS.items():
+        shares = [one[resource] for one in FRONT if one.keys() == {resource}]
+        for name, (cuts, kind, bits) in series.items():
+            prices = dict[float, list[float]]()
+            for share in shares:
+                with suppress(UserError):  # no plan is so small
+                    how = How(cuts, (kind,), bits)._asdict()
+                    plan = propose(model, found.attentions, found.units, {resource: share}, **how)
+                    prices[share] = [plan.price]
+            if prices:
+                result.setdefault(resource, {})[name] = prices
+    return result
 
 
 def least(

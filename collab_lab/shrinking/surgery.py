@@ -133,7 +133,8 @@ def retained_weights(trained: Trained, retained: Retained) -> dict[str, Tensor]:
             continue
         module = attention.module
         together = heads_together(module)
-        groups = sorted({head // together for head in heads})
+        heads = sorted(heads) if together > 1 else heads  # groups are of neighbours
+        groups = [*dict.fromkeys(head // together for head in heads)]
         scaled = "mixing" if "mixing" in parts_of_heads(module) else "q_proj"
         for part in parts_of_heads(module):
             is_group = part in ("k_proj", "v_proj")
@@ -230,8 +231,8 @@ def sized_options(trained: Trained, retained: Retained) -> dict[str, Any]:
         chosen |= {"head_size": None, "key_dim": None, "attention_scale": "key"}
         return options_for(trained, LM_HEADSIZE if lm else HEADSIZE, chosen)
     variant = trained.model.variant
-    groups = {COLLABORATIVE: "value_heads", GROUPED_QUERY: "key_value_heads"}.get(variant)
-    for type_ in types if groups is not None else ():
+    groups = "value_heads" if variant is COLLABORATIVE else "key_value_heads"
+    for type_ in types if variant is not LATENT else ():
         chosen[f"{groups}_in_{type_}"] = joined(
             max(1, len({head // heads_together(a.module) for head in heads}))
             for a, heads in heads_by_attention(trained, retained)

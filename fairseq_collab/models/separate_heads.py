@@ -24,15 +24,14 @@ from fairseq_collab.attention.head_groups import FEATURES, HeadGroupAttention
 from fairseq_collab.models.options import Site, at_layer, in_types, option
 
 
-@in_types("heads", "heads", zero="; a layer with 0 attends to nothing")
+@in_types("heads", "heads", zero="; 0: no attention")
 @dataclass
 class HeadOptions(FairseqDataclass):
     """Number and sizes of heads: options of all variants that have them."""
 
     head_size: Optional[int] = option(
         None,
-        "size of a head's query, key and value, at any model width and number of heads (default: "
-        "model width/heads)",
+        "size of a head's query, key and value (default: model width/heads)",
     )
     qk_head_size: Optional[int] = option(
         None, "size of a head's query and key (default: --head-size)"

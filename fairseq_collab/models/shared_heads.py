@@ -32,7 +32,7 @@ from fairseq_collab.models.separate_heads import (
 
 @in_types("key_dim", "key width", zero="; 0 for standard heads in that layer")
 @in_types("value_heads", "value heads")
-@in_types("heads", "heads", zero="; a layer with 0 attends to nothing")
+@in_types("heads", "heads", zero="; 0: no attention")
 @dataclass
 class CollabOptions(FairseqDataclass):
     """Options of ``transformer_collab`` (Cordonnier et al. 2020, arXiv 2006.16362)."""

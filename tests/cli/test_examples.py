@@ -21,7 +21,8 @@ SMALLER = {
     "--vocab-size 4000": "--vocab-size 200",
     "max_update=3400": "max_update=8",
     "max_update=250": "max_update=2",
-    "'common.seed=choice(1)'": "'common.seed=choice(1)' size=tiny --jobs 1",
+    "'common.seed=choice(1)'": "'common.seed=choice(1)' size=tiny model.encoder_layers=1 "
+    "model.encoder_embed_dim=32 --jobs 1",
     "model=choice(fewer,quarter)'": "model=choice(fewer,quarter)' lr_scheduler.total_num_update=9",
     "fairseq-collab prices": "fairseq-collab prices --sentences 20",
     "fairseq-collab prune": "fairseq-collab prune --sentences 20",

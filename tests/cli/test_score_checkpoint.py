@@ -51,11 +51,13 @@ def test_the_record_of_a_checkpoint(made: Path, trained: Path) -> None:
     assert record.heads_by_type == {"encoder": [4], "decoder": [4], "cross": [4]}
     assert (record.train_updates, record.epochs) == (0, 0)
     assert record.valid_loss > record.valid_nats > 0, "in bits and smoothed; in nats and not"
-    assert record.averaged == [trained.name]
+    assert (record.averaged, record.checkpoint_rule) == ([trained.name], "given")
+    assert all((record.seed, record.hardware, record.date))
     started = Run(made).started()
     assert started.checkpoint == str(trained)
     assert started.command is not None
     assert started.command[:2] == ["fairseq-collab", "score"]
+    assert (record.command, record.trained_at_commit) == (started.command, started.commit)
 
 
 def test_translations_are_those_of_fairseq_generate(

@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 from commands import SETTINGS, preprocess, refuse, run_command, succeed, warm, write_copy_task
 
+from collab_common.provenance import commit
+
 pytestmark = pytest.mark.slow
 
 CONFIG = """\
@@ -99,6 +101,9 @@ def test_scores_are_complete(finished: Path) -> None:
     assert found["generation"] == {"beam": 2, "max_len_a": 0.0, "max_len_b": 10}, "as it says"
     assert (found["train_jobs"], found["translate_jobs"], found["train_threads"]) == (1, 1, 1)
     record = json.loads((finished / "key_dim-8" / "score.json").read_text())
+    made = ("command", "seed", "hardware", "date", "checkpoint_rule")
+    made += ("commit", "trained_at_commit") if commit() else ()  # None outside a clone
+    assert all(record[name] for name in made), "how it was made"
     assert record["train_seconds"] >= 0
     assert record["translate_seconds"] > 0
     assert (found["beam"], found["sentences"]) == (2, 50)

@@ -16,7 +16,7 @@ pytest.importorskip("transformers", reason="needs pip install .[hf]")
 
 @pytest.fixture
 def example(monkeypatch: pytest.MonkeyPatch, shared_data: Path) -> Any:
-    """The module, calibrated with fewer sentences than usual, and STS-B."""
+    """The module, with two layers of the model and fewer sentences than usual, and STS-B."""
     if not (shared_data / "stsb").is_dir():
         pytest.skip(f"no STS benchmark at {shared_data / 'stsb'}")
     monkeypatch.syspath_prepend(str(REPOSITORY / "examples"))
@@ -25,6 +25,14 @@ def example(monkeypatch: pytest.MonkeyPatch, shared_data: Path) -> Any:
     sentences = minilm.read(shared_data / "stsb", "train")[0][::80]
     few = list(minilm.batches(sentences))
     monkeypatch.setattr(minilm, "calibration", lambda folder: few)
+    whole = minilm.load
+
+    def load() -> Any:
+        model = whole()
+        del model.encoder.layer[2:]
+        return model
+
+    monkeypatch.setattr(minilm, "load", load)
     return minilm, shared_data / "stsb"
 
 

@@ -153,7 +153,6 @@ def test_examples(module: object) -> None:
 
 HEADS: Any = {type_: [[0], [0]] for type_ in ATTENTION_TYPES}
 BY_TYPE: Any = dict.fromkeys(ATTENTION_TYPES, 8)
-CACHE = {"cache": 0.5}
 
 
 def bert() -> Any:
@@ -356,7 +355,7 @@ def test_what_is_printed_has_two_lines(model: Trained) -> None:
     found = prices(model, sentences=9)
     given: Any = {"statistics": found.statistics, "sentences": 9}
     small = shrink(model, parameters=0.8, sentences=9)
-    latent = convert(model, "latent", cache=0.2, **given)
+    latent = convert(model, "latent", 8, **given)
     for one in (model, found, latent, prune(model, 2, **given), small, small.plan):
         assert len(lines := repr(one).splitlines()) == 2, type(one)
         assert max(map(len, lines)) < 200
@@ -382,6 +381,6 @@ def test_statistics_of_a_model_with_other_blocks(model: Trained) -> None:
     assert prune(other, 2, **found).model.heads
     with torch.no_grad():
         other.model.encoder.layers[0].fc1.weight.mul_(-1)
-    for call in (partial(prune, other, 2), partial(convert, other, "latent", cache=0.3)):
+    for call in (partial(prune, other, 2), partial(convert, other, "latent", 8)):
         with refusing("of another model"):
             call(**found)

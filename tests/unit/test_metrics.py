@@ -273,6 +273,17 @@ def test_lines_of_another_text(tmp_path: Path, capsys: pytest.CaptureFixture[str
         assert "1 to 100" not in said.replace("101", "")
 
 
+def test_a_reference_in_another_language(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Names and numbers stand next to their own; most words are nowhere."""
+    names = ["".join(chr(97 + int(digit)) for digit in str(n * n * 7919)) for n in range(50)]
+    ours = [f"{name} steht am Fenster und sieht in den verschneiten Garten" for name in names]
+    theirs = [f"{name[:5]} looks at snow that covers everything" for name in names]
+    scored(ours, theirs, tmp_path)
+    assert "hardly any words" in capsys.readouterr().err
+
+
 def _in_han(line: str) -> str:
     """A text of as many characters as ``line`` has words, and a common ending."""
     return "".join(chr(0x4E00 + sum(map(ord, word)) % 900) for word in line.split()[6:])

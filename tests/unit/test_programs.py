@@ -21,7 +21,19 @@ from collab_lab.metrics.loss import mean_bits
 from collab_lab.shrinking import head_choices as choices
 from collab_lab.shrinking.converter import Converter
 from collab_lab.trained.checkpoint import Trained, dataset_of, samples
-from results import cuts, data, heads, ladder, measured, pretrained, prices, rivals, runs, speed
+from results import (
+    cuts,
+    data,
+    heads,
+    ladder,
+    long,
+    measured,
+    pretrained,
+    prices,
+    rivals,
+    runs,
+    speed,
+)
 from results.tables import TABLES
 
 COPY = toy_checkpoints.COPY
@@ -103,6 +115,40 @@ def test_rivals(folder: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch)
     assert sum(svd["sizes"].values()) == 16, "a quarter of the numbers of two attentions"
     assert {row["choice"] for row in found["choices"]} == {*rivals.CHOICES}
     assert has_origin(svd)
+
+
+@pytest.mark.slow
+def test_long(folder: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of all kinds, by part; a rival's numbers are rounded; nothing is measured twice."""
+    for name in ("latents, an eighth", "latents, a sixteenth"):  # no model is so small
+        monkeypatch.setitem(long.MADE, name, lambda text: long.latents(text, 0.5))
+    monkeypatch.setattr(long, "PARTS", (2, 4, 1024))
+    texts = [f"--{name}={COPY}" for name in ("documents", "sentences", "captions")]
+    arguments = [str(folder / "long.json"), "--model", f"toy={checkpoint}", *texts]
+    assert long.main([*arguments, "--calibration=32"]) == 0
+    found = content(folder / "long.json")
+    rows = {(row["name"], row["calibrated"]): row for row in found["rows"]}
+    assert all(has_origin(row) for row in found["rows"])
+    half = rows["latents, an eighth", "documents"]
+    assert half["lost"] == pytest.approx(0, abs=1e-4), "half of the bytes are exact"
+    tokens = torch.tensor(found["models"][0]["tokens"])
+    rivals_row = rows["rotation, 2 bits", "documents"]
+    assert rivals_row["lost"] != rows["rotation, 3 bits", "documents"]["lost"] != 0
+    per_part = torch.tensor(rivals_row["rises"]).sum(0) / tokens.sum(0)
+    assert per_part.tolist() == pytest.approx(rivals_row["by_part"], abs=0.01)
+    low, high = rivals_row["interval"][-1]
+    assert low <= rivals_row["lost"] <= high
+    assert rivals_row["lost_sentences"] == pytest.approx(rivals_row["lost"], abs=1e-4)
+    assert long.main([*arguments, "--calibration=32", "--translate=5", "--only=16 bits"]) == 0
+    assert content(folder / "long.json")["translations"][0]["documents"] == 5
+    before = content(folder / "long.json")
+    assert long.main([*arguments, "--calibration=32"]) == 0
+    assert content(folder / "long.json")["rows"] == before["rows"]
+
+
+def test_a_codebook_of_least_error() -> None:
+    """Max 1960, table 1: 4 levels at 0.4528 and 1.510, distortion 0.1175."""
+    assert long.lloyd_max(4).tolist() == pytest.approx([-1.510, -0.4528, 0.4528, 1.510], abs=1e-3)
 
 
 def test_rivals_of_full_size_are_exact(model: Trained) -> None:

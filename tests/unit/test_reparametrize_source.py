@@ -18,11 +18,10 @@ from collab_lab.trained.checkpoint import Trained
 @pytest.mark.parametrize(
     ("target", "options", "place"),
     [
-        ("--to=collab", {"heads_in_encoder": "4,2"}, "encoder 1"),
-        ("--to=collab", {"heads_in_cross": "2"}, "cross 0"),
-        ("--to=collab", {"v_head_size": 3}, "values of size 3"),
-        ("--to=grouped-query", {"qk_head_size": 3}, "keys of size 3"),
-        ("--to=grouped-query", {"v_head_size": 3}, "values of size 3"),
+        ("--to=collab", {"heads_in_encoder": "4,2", "v_head_size": 3}, "4 and 3, 8 and 3"),
+        ("--to=grouped-query", {"heads_in_cross": "2", "v_head_size": 3}, "4 and 3, 8 and 3"),
+        ("--to=headsize", {"heads_in_encoder": "4,2"}, "encoder 1"),
+        ("--to=headsize", {"v_head_size": 3}, "values of size 3"),
     ],
 )
 def test_heads_of_other_sizes_or_numbers(target: str, options: dict[str, Any], place: str) -> None:
@@ -62,7 +61,7 @@ def sizes_of(*options: str) -> tuple[int | None, dict[AttentionType, str | None]
 
 
 def test_resized_heads_cannot_be_left_as_they_are() -> None:
-    found = trained("transformer_headsize_n", qk_head_size=6)
+    found = trained("transformer_headsize_n", qk_head_size=6, attention_scale="embed")
     others = [f"--key-dim-in-{each}=0" for each in ("encoder", "decoder")]
     sizes = sizes_of("--key-dim-in-cross=16", *others)
     with refusing("encoder 0"):

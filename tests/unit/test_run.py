@@ -6,6 +6,7 @@ import errno
 import io
 import json
 import math
+import re
 import subprocess
 import sys
 import time
@@ -29,7 +30,7 @@ from collab_common.folder import build_folder
 from collab_lab.metrics.translate import Translations
 from collab_lab.runs import config_folder, training, worker
 from collab_lab.runs.child import failure_of
-from collab_lab.runs.record import Failure, Record, read
+from collab_lab.runs.record import Failure, Record, Started, read
 from collab_lab.runs.run import PLUGIN, Run, data_folder, is_ours, runs_under
 from collab_lab.runs.score import (
     NO_TRANSLATION,
@@ -72,6 +73,31 @@ def test_states(run: Run) -> None:
     assert run.state() == "finished"
     assert run.score() == record
     assert not run.failed_file.exists()
+
+
+def test_a_training_that_resumes_at_another_commit_has_both(run: Run) -> None:
+    """Once it is trained, it was trained where it was."""
+    config = OmegaConf.create({"task": {"data": "data"}})
+    for commit in ("a1", "a1", "b2-dirty"):
+        run.start(Started({}, ["sweep"], commit), config)
+    assert run.started().commit == "a1, b2-dirty"
+    run.trained_file.write_text("{}")
+    run.start(Started({}, ["sweep"], "c3"), config)
+    assert run.started().commit == "a1, b2-dirty"
+    assert run.started().command == ["sweep"]
+
+
+def test_changed_files_show_in_the_commit(tmp_path: Path) -> None:
+    def git(*words: str) -> None:
+        who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True)
+
+    (tmp_path / "file").write_text("1")
+    for words in (["init"], ["add", "."], ["commit", "-m", "one"]):
+        git(*words)
+    assert re.fullmatch(r"[0-9a-f]{12}", provenance.commit(tmp_path) or "")
+    (tmp_path / "file").write_text("2")
+    assert (provenance.commit(tmp_path) or "").endswith("-dirty")
 
 
 def test_a_file_system_without_locks(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,6 +142,15 @@ def test_an_option_that_is_newer_than_the_checkpoint(
         configuration(tmp_path / "c.pt", corpus, {"model.cache_bits_across": "8"}, cpu=True)
 
 
+def test_the_other_direction_has_a_warning(
+    unequal: Path, corpus: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for source, target, warns in (("en", "de", False), ("de", "en", True)):
+        chosen = {"task.source_lang": source, "task.target_lang": target}
+        configuration(unequal, corpus, chosen, cpu=True)
+        assert ("measured from de to en" in capsys.readouterr().err) == warns
+
+
 def test_values_of_options(unequal: Path, corpus: Path) -> None:
     chosen = {
         "common.seed": "3", "generation.lenpen": "1", "generation.sampling": "true",

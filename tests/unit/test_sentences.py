@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import toy_checkpoints
+from commands import REPOSITORY
 from refusals import refusing
 
 from collab_lab import open_model, translate
@@ -44,6 +46,32 @@ def test_text_is_translated_as_the_set_is(model: Trained) -> None:
     assert translate(model, given) == expected
     assert translate(model, given[::-1]) == expected[::-1]
     assert translate(model, []) == []
+
+
+@pytest.mark.slow
+def test_the_notebook_runs(model: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its cells, with another model, fewer sentences and words of that model."""
+    monkeypatch.chdir(tmp_path)
+    notebook = json.loads((REPOSITORY / "examples" / "shrink.ipynb").read_text())
+    cells = ["".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "code"]
+    code = "\n".join(cells)
+    word = model.task.source_dictionary[10]
+    for given, other in {
+        '"model.pt"': repr(str(model.path)),
+        '"my-data"': repr(str(model.cfg.task.data)),
+        "sentences=1000": "sentences=20",
+        "cache=0.125, parameters=0.8": "cache=0.5, parameters=0.9",  # it is tiny
+        '"A man plays the guitar."': repr(word),
+        '"Two dogs run on the beach."': repr(f"{word} {word}"),
+    }.items():
+        assert given in code
+        code = code.replace(given, other)
+    seen: dict[str, Any] = {}
+    exec(code, seen)
+    assert seen["small"].shares["cache"] <= 0.5
+    assert len(seen["after"]) == 2
+    assert Path("small.pt").is_file()
+    assert Path("ct2-model/model.bin").is_file()
 
 
 def test_a_symbol_of_fairseqs_is_an_unknown_word(model: Trained) -> None:

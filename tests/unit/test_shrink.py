@@ -270,11 +270,11 @@ def test_shares_of_other_commands_are_targets_of_shrink(
 @pytest.mark.parametrize("kind", ["grouped-query", "collab", "latent"])
 def test_a_cache_of_each_kind(kind: str, model: Trained, found: Calibration) -> None:
     """Costs are those of the model that is built, whatever shares the heads."""
-    result = shrink(model, cache=0.5, kinds=[kind], cache_bits="none", calibration=found)
+    result = shrink(model, cache=0.6, kinds=[kind], cache_bits="none", calibration=found)
     assert result.plan.kind == kind
     assert result.plan.sizes
     assert not result.plan.bits
-    assert 0.25 < result.shares["cache"] <= 0.5
+    assert 0.25 < result.shares["cache"] <= 0.6
 
 
 def test_a_share_of_heads_that_is_a_whole_number(model: Trained, found: Calibration) -> None:
@@ -352,12 +352,12 @@ def test_a_pruned_model_gets_heads_that_share(
     kind: str, model: Trained, found: Calibration
 ) -> None:
     """In one plan, and one after the other."""
-    result = shrink(model, cache=0.3, heads=0.7, kinds=[kind], calibration=found)
+    result = shrink(model, cache=0.4, heads=0.7, kinds=[kind], calibration=found)
     assert result.plan.kind == kind
-    assert result.shares["cache"] <= 0.3
+    assert result.shares["cache"] <= 0.4
     assert result.shares["heads"] <= 0.7
     fewer = shrink(model, heads=0.7, calibration=found).model
-    again = shrink(fewer, cache=0.3, kinds=[kind], cache_bits="none", sentences=20)
+    again = shrink(fewer, cache=0.5, kinds=[kind], cache_bits="none", sentences=20)
     assert again.model.heads == fewer.heads
     assert again.plan.sizes
 
@@ -389,7 +389,7 @@ def test_ctranslate2_has_one_number_of_heads_that_share(tmp_path: Path) -> None:
         {"parameters": 0.6},
         {"heads": 0.5, "kinds": ["latent"], "cache": 0.2},
         {"cache": 0.4, "kinds": ["grouped-query"], "cache_bits": "none"},
-        {"cache": 0.3, "kinds": ["headsize"]},
+        {"cache": 0.4, "kinds": ["headsize"]},
     ],
 )
 def test_costs_and_options_are_those_of_the_model(
@@ -423,7 +423,7 @@ def test_the_model_of_the_caller_stays_as_it_is(model: Trained, found: Calibrati
     model.model.train()
     before = {name: weight.clone() for name, weight in model.model.state_dict().items()}
     options, extra = dict(model.options), dict(model.state["extra_state"])
-    for targets in ({"parameters": 0.5}, {"cache": 0.2}, {"cache": 0.3, "kinds": ["headsize"]}):
+    for targets in ({"parameters": 0.5}, {"cache": 0.2}, {"cache": 0.4, "kinds": ["headsize"]}):
         shrink(model, **targets, calibration=found)
     after = model.model.state_dict()
     assert before.keys() == after.keys()
@@ -440,3 +440,14 @@ def test_a_command_names_its_option(tmp_path: Path, capsys: Any) -> None:
     words = ["shrink", str(checkpoint), str(COPY), "--cache=0.5", "--for=ct2", "--kinds=latent"]
     assert main([*words, "--out", str(tmp_path / "o.pt")]) == 1
     assert "--kinds" in capsys.readouterr().err
+
+
+def test_the_front_is_drawn(tmp_path: Path, capsys: Any) -> None:
+    """Plans and their rivals; a name of another format, or one that is taken, fails at once."""
+    checkpoint, out = toy_checkpoints.write(tmp_path / "c.pt"), tmp_path / "front.svg"
+    words = ["shrink", str(checkpoint), str(COPY), "--cpu", "--sentences=9", "--figure"]
+    assert main([*words, str(tmp_path / "front.png")]) == 1
+    assert main([*words, str(out)]) == 0
+    assert out.read_bytes().startswith(b"<?xml")
+    assert main([*words, str(out)]) == 1
+    assert "front.svg" in capsys.readouterr().err
