@@ -308,9 +308,11 @@ class Converter:
         kind, module, trained = self.kind, attention.module, self.attentions[attention]
         made = [(0, (module.state_dict(), 0.0))] if kind.unchanged_size(module) == 0 else []
         made += [(size, kind.convert(trained, size, steps=0)) for size in kind.grid(module)]
+        numbers = (0,) if attention.type == "encoder" else (0, *BITS)
+        rounding = [trained.rounding_prices(weights if size else None, numbers)
+                    for size, (weights, _) in made]  # fmt: skip
         return [
-            point(attention, size, weights, price + rounding, bits)
-            for bits in ((0,) if attention.type == "encoder" else (0, *BITS))
-            for size, (weights, price) in made
-            for rounding in [trained.rounding_price(weights if size else None, bits)]
+            point(attention, size, weights, price + rounding[index][column], bits)
+            for column, bits in enumerate(numbers)
+            for index, (size, (weights, price)) in enumerate(made)
         ]
