@@ -116,7 +116,7 @@ def main(argv: Sequence[str]) -> int:
         **kinds_of(args),
         engine=args.engine,
         times=times,
-        calibration=options.calibration(args, model),
+        calibration=options.calibration(args, model, cuts_of(args, only)),
     )
     checked = [*validation(result.model, result.plan.price)]
     if times is not None and args.check:
@@ -147,13 +147,19 @@ def times_of(
     if args.time is None:
         return None
     from collab_lab import time_parts
-    from collab_lab.shrinking.shrunk import chosen_cuts
+
+    how = {"batch": args.batch, "length": args.length, "cuts": cuts_of(args, only)}
+    return time_parts(model, args.timed or "fairseq", **how)
+
+
+def cuts_of(args: argparse.Namespace, only: Sequence[str] | None) -> tuple[str, ...]:
+    """What may be cut."""
+    from collab_lab.shrinking.shrunk import chosen_cuts, ct2_cuts
 
     names = ("cache", "parameters", "heads", "time")
     shares = {name: share for name in names if (share := getattr(args, name)) is not None}
     cuts = chosen_cuts(shares, args.lose, only)
-    engine = args.timed or "fairseq"
-    return time_parts(model, engine, batch=args.batch, length=args.length, cuts=cuts)
+    return ct2_cuts(cuts, only) if "ct2" in (args.engine, (args.timed or "")[:3]) else cuts
 
 
 def seconds_line(before: Trained, after: Trained, work: Work, predicted: float | None) -> str:
@@ -208,9 +214,8 @@ def front(args: argparse.Namespace) -> int:
                 result = made(model, found, shares, cuts, **kinds_of(args))
                 plan, measured = result.plan, validation_loss(result.model, valid) - before
             else:
-                plan = propose(
-                    model, found.attentions, found.units, shares, cuts=cuts, **kinds_of(args)
-                )
+                how = {"cuts": cuts, "known": found.known, **kinds_of(args)}
+                plan = propose(model, found.attentions, found.units, shares, **how)
                 measured = None
         except UserError as error:
             print(f"{shares}: not possible ({error.todo or error.problem})")

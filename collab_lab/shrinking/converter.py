@@ -214,6 +214,9 @@ class Converter:
         self.trained, self.kind = trained, kind
         check(trained, kind)
         statistics = {} if statistics is None else matched(statistics, trained)
+        if any(not of_it.query_moment.numel() for of_it in statistics.values()):
+            problem = "the statistics are those of removed heads alone"
+            raise UserError(problem, trained.path, "collect them with what the cache needs")
         self.attentions = {
             attention: TrainedAttention(attention.module, statistics.get(attention))
             for attention in attentions(trained.model)

@@ -19,6 +19,7 @@ from torch import nn
 
 from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
+from collab_common.progress import bar
 from collab_lab.metrics.cost import standard_costs, totals
 from collab_lab.shrinking.attention_price import Point, cheapest
 from collab_lab.shrinking.choices import (
@@ -190,6 +191,7 @@ def propose(
     kinds: Iterable[str] = tuple(KINDS),
     engine: str = "fairseq",
     times: Times | None = None,
+    known: Known | None = None,
 ) -> Plan:
     """The plan of least price that leaves at most these shares of the model's costs.
 
@@ -200,20 +202,37 @@ def propose(
         engine: of :data:`ENGINES`; CTranslate2 keeps no latents and no rounding, and one number of
             heads for the encoder, another for the decoder.
         times: measured, where there is a share of the time.
+        known: prices that plans of one model share.
 
     Raises:
         UserError: no plan is within the budgets.
     """
-    candidates, reasons = list[Plan](), list[str]()
+    candidates, reasons, known = list[Plan](), list[str](), known or Known()
     for kind in kinds if "cache" in cuts else ("headsize",):
         try:
-            found = Programme(trained, statistics, units, kind, tuple(cuts), ENGINES[engine], times)
+            found = Programme(
+                trained, statistics, units, kind, tuple(cuts), ENGINES[engine], times, known
+            )
             candidates.append(found.solve_even(shares) if engine == "ct2" else found.solve(shares))
         except UserError as error:
             reasons.append(f"{kind}: {'; '.join(filter(None, (error.problem, error.todo)))}")
     if not candidates:
         raise UserError(f"cannot have {spelled(shares)}", trained.path, "; ".join(reasons))
     return min(candidates, key=lambda plan: plan.price)
+
+
+@dataclass
+class Known:
+    """Prices of one model that several of its plans share, filled in when a plan needs them."""
+
+    removals: dict[Site, Removals] = field(default_factory=dict)
+    converters: dict[str, Converter] = field(default_factory=dict)
+
+    def removals_of(self, site: Site, statistics: Statistics | UnitStatistics) -> Removals:
+        """The order of a site's heads or units."""
+        if site not in self.removals:
+            self.removals[site] = removals_of(site, statistics)
+        return self.removals[site]
 
 
 class Programme:
@@ -228,7 +247,9 @@ class Programme:
         cuts: Sequence[str] = CUTS,
         multiple: int = MULTIPLE,
         times: Times | None = None,
+        known: Known | None = None,
     ):
+        known = known or Known()
         self.trained, self.kind, self.times = trained, kind, times
         if {"heads", "units"} & {*cuts}:
             check_heads(self.trained)
@@ -239,13 +260,15 @@ class Programme:
             self.whole["time"], self.costs["time"] = PARTS, round(PARTS * times.uncut)
         own = {a: a for a in attentions(self.trained.model) if a.module.num_heads}
         self.removals: dict[Site, Removals] = {
-            a: removals_of(a, of_it) for a, of_it in statistics.items()
+            a: known.removals_of(a, of_it) for a, of_it in statistics.items()
         }
         converter = None
         if "cache" in cuts:
-            converter = Converter(self.trained, KINDS[kind](), statistics)
+            if kind not in known.converters:
+                known.converters[kind] = Converter(self.trained, KINDS[kind](), statistics)
+            converter = known.converters[kind]
         self.choices: dict[Site, list[Choice]] = {}
-        for a in own:
+        for a in bar("sizes", list(own)):
             heads = a.module.num_heads
             # Cross-attention without heads would leave a layer without the source.
             least = 1 if a.type == "cross" else 0
@@ -254,8 +277,8 @@ class Programme:
             caches = self._caches(a, cached)
             self.choices[a] = attention_choices(a, self.removals[a], counts, caches, times)
         if "units" in cuts:
-            for block in feed_forwards(self.trained.model):
-                self.removals[block] = removals_of(block, units[block])
+            for block in bar("units", feed_forwards(self.trained.model)):
+                self.removals[block] = known.removals_of(block, units[block])
                 self.choices[block] = unit_choices(block, self.removals[block], multiple, times)
 
     def _caches(self, a: Attention, converter: Converter | None) -> list[Point]:
@@ -271,7 +294,8 @@ class Programme:
             {c.number for a, of in every.items() if is_side(a) for c in of}
             for is_side in (_is_encoder, _is_decoder)
         ]
-        for encoder, decoder in product(*(sorted(side - {0}) or [0] for side in sides)):
+        pairs = list(product(*(sorted(side - {0}) or [0] for side in sides)))
+        for encoder, decoder in bar("plans", pairs):
             self.choices = {
                 site: [
                     choice
