@@ -122,13 +122,19 @@ def statistics(args: Namespace, model: Trained) -> dict[Attention, Statistics] |
     return None if args.prices is None else stored.read(args.prices, model)
 
 
-def calibration(args: Namespace, model: Trained) -> Calibration:
-    """The calibration of a model, by the statistics behind ``--prices``, if it is given."""
+def calibration(
+    args: Namespace, model: Trained, cuts: Sequence[str] = ("heads", "units", "cache")
+) -> Calibration:
+    """The calibration of a model, by the statistics behind ``--prices``, if it is given.
+
+    Args:
+        cuts: what may be cut.
+    """
     from collab_lab.shrinking import stored
     from collab_lab.shrinking.shrunk import Calibration
 
     found = None if args.prices is None else stored.read_all(args.prices, model)
-    return Calibration.of(model, args.subset, args.sentences, found)
+    return Calibration.of(model, args.subset, args.sentences, found, cuts)
 
 
 def of_shrink(args: Namespace, *targets: str) -> list[str]:

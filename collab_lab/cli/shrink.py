@@ -131,7 +131,7 @@ def main(argv: Sequence[str]) -> int:
         cache_bits=args.cache_bits,
         engine=args.engine,
         times=times,
-        calibration=options.calibration(args, model),
+        calibration=options.calibration(args, model, cuts_of(args, only)),
     )
     checked = [*validation(result.model, result.plan.price)]
     if times is not None and args.check:
@@ -163,14 +163,18 @@ def times_of(
     if args.time is None:
         return None
     from collab_lab import time_parts
+
+    how = {"batch": args.batch, "length": args.length, "cuts": cuts_of(args, only)}
+    return time_parts(model, args.timed or "fairseq", **how, **kinds_of(args))
+
+
+def cuts_of(args: argparse.Namespace, only: Sequence[str] | None) -> tuple[str, ...]:
+    """What may be cut."""
     from collab_lab.shrinking.shrunk import chosen_cuts
 
     names = ("cache", "parameters", "heads", "time")
     shares = {name: share for name in names if (share := getattr(args, name)) is not None}
-    cuts = chosen_cuts(shares, args.lose, only)
-    engine = args.timed or "fairseq"
-    work = {"batch": args.batch, "length": args.length}
-    return time_parts(model, engine, **work, cuts=cuts, **kinds_of(args))
+    return chosen_cuts(shares, args.lose, only)
 
 
 def seconds_line(before: Trained, after: Trained, work: Work, predicted: float | None) -> str:
@@ -227,7 +231,8 @@ def front(args: argparse.Namespace) -> int:
                 result = made(model, found, shares, how)
                 plan, measured = result.plan, validation_loss(result.model, valid) - before
             else:
-                plan = propose(model, found.attentions, found.units, shares, **how._asdict())
+                shared = {**how._asdict(), "known": found.known}
+                plan = propose(model, found.attentions, found.units, shares, **shared)
                 measured = None
         except UserError as error:
             print(f"{shares}: not possible ({error.todo or error.problem})")

@@ -42,10 +42,11 @@ from collab_lab.shrinking.converter import options_with, problems
 from collab_lab.shrinking.head_choices import all_heads
 from collab_lab.shrinking.head_parts import heads_together
 from collab_lab.shrinking.kinds import HeadKind
-from collab_lab.shrinking.plan import KINDS, with_bits
+from collab_lab.shrinking.plan import CUTS, KINDS, with_bits
 from collab_lab.shrinking.shrunk import chosen_kinds
 from collab_lab.shrinking.statistics import own_bits
 from collab_lab.shrinking.surgery import pruned
+from collab_lab.trained.arguments import check_model, check_whole
 from collab_lab.trained.attentions import Attention, attentions
 from collab_lab.trained.checkpoint import Trained, without_checkpointing
 from collab_lab.trained.feed_forward import feed_forwards
@@ -325,8 +326,12 @@ def time_parts(
     Raises:
         UserError: an engine is not installed, or the model has no positions for the length.
     """
+    check_model(model)
+    check_whole(batch=batch, length=length)
     work = Work(engine, batch, length)
     check(model, work)
+    if unknown := sorted({*cuts} - {*CUTS}):
+        raise UserError(f"{unknown[0]!r} is none of {', '.join(CUTS)}", "`cuts`")
     kinds = chosen_kinds(kinds, cuts, engine_of(engine)) if "cache" in cuts or kinds else ()
     path = (folder or user_cache()) / f"times-{_machine(engine)}.json"
     content = read_json(path) if path.exists() else {**settings(), "tables": {}}

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from collab_common.errors import UserError
+from collab_common.progress import bar
 from collab_lab.trained.arguments import check_model, sentences_of
 from collab_lab.trained.checkpoint import Trained, in_evaluation, samples
 
@@ -58,13 +59,33 @@ def summed_loss(
         generator: draws the labels from the model, in place of the targets.  Second moments of the
             gradient are then the Fisher information of the model's distribution.
     """
+    if generator is not None:
+        return sampled_loss(model, sample, generator)[0]
     output, target = model(**sample["net_input"]), sample["target"]
     is_target = predicted(model.decoder, target)
-    labels = target[is_target]  # (N)
-    if generator is not None:
-        with torch.no_grad():
-            probabilities = model.get_normalized_probs(output, log_probs=False)[is_target]
-            labels = torch.multinomial(probabilities, 1, generator=generator).squeeze(1)
+    return _summed(model, output, is_target, target[is_target])
+
+
+def sampled_loss(
+    model: Any, sample: Mapping[str, Any], generator: torch.Generator
+) -> tuple[Tensor, float]:
+    """:func:`summed_loss` of labels that are drawn, and that of the targets, as a number."""
+    output, target = model(**sample["net_input"]), sample["target"]
+    is_target = predicted(model.decoder, target)
+    with torch.no_grad():
+        probabilities = model.get_normalized_probs(output, log_probs=False)[is_target]
+        labels = torch.multinomial(probabilities, 1, generator=generator).squeeze(1)
+        if getattr(model.decoder, "adaptive_softmax", None) is None:
+            nats = functional.cross_entropy(
+                output[0][is_target].float(), target[is_target], reduction="none"
+            )
+        else:
+            nats = -probabilities.gather(1, target[is_target].unsqueeze(1)).log()
+    return _summed(model, output, is_target, labels), float(nats.double().sum())
+
+
+def _summed(model: Any, output: Any, is_target: Tensor, labels: Tensor) -> Tensor:
+    """The loss of labels ``(N)`` of the words in a mask ``(B, T)``, in nats."""
     adaptive = getattr(model.decoder, "adaptive_softmax", None)
     if adaptive is None:
         return functional.cross_entropy(output[0][is_target], labels, reduction="sum")
@@ -82,7 +103,7 @@ def sentence_losses(model: Any, samples: Sequence[Mapping[str, Any]]) -> tuple[T
     """For each sentence, the sum of its loss in nats and its number of tokens: both ``(N,)``."""
     losses, tokens = [], []
     with in_evaluation(model):
-        for sample in samples:
+        for sample in bar("loss", samples):
             losses.append(cross_entropy(model, sample).double().sum(1).cpu())
             tokens.append(predicted(model.decoder, sample["target"]).sum(1).cpu())
     return torch.cat(losses), torch.cat(tokens)

@@ -61,17 +61,15 @@ class TrainedAttention:
 
     def key_price(self, queries: Tensor, keys: Tensor) -> float:
         """Price of other queries ``(H, d + 1, k)`` and keys ``(H or 1, d_y, k)``, in bits."""
-        change = self.maps.queries @ self.maps.keys.mT - queries @ keys.mT  # D: (H, d + 1, d_y)
-        return _bits(self.statistics.query_moment @ change, change @ self.statistics.key_fisher)
+        maps, found = self.maps, self.statistics
+        left, right = change_of(maps.queries, maps.keys, queries, keys)  # D: (H, d + 1, d_y)
+        return _price(found.query_moment, left, right, found.key_fisher)
 
     def value_price(self, values: Tensor, out: Tensor) -> float:
         """Price of other values ``(H, d_y, v)`` and outputs ``(H, d, v)``, in bits."""
-        change, found = self.value_change(values, out), self.statistics
-        return _bits(found.value_covariance @ change, change @ found.output_fisher)
-
-    def value_change(self, values: Tensor, out: Tensor) -> Tensor:
-        """``F (H, d_y, d)`` of other values ``(H, d_y, v)`` and outputs ``(H, d, v)``."""
-        return self.maps.values[:, :-1] @ self.maps.out.mT - values @ out.mT
+        maps, found = self.maps, self.statistics
+        right, left = change_of(maps.out, maps.values[:, :-1], out, values)  # F: (H, d_y, d)
+        return _price(found.value_covariance, left, right, found.output_fisher)
 
     def out_bias(self, values: Tensor, out: Tensor) -> Tensor:
         """The output's bias ``(d)`` for other values, which have no bias, and outputs.
@@ -80,15 +78,24 @@ class TrainedAttention:
         what the mean of the inputs that a head reads loses.
         """
         maps = self.maps
+        mean = self.statistics.value_mean.unsqueeze(1)  # (H, 1, d_y)
+        lost = mean @ maps.values[:, :-1] @ maps.out.mT - mean @ values @ out.mT
         constant = torch.einsum("hdk,hk->d", maps.out, maps.values[:, -1])
-        residual = self.value_change(values, out)  # (H, d_y, d)
-        of_mean = torch.einsum("hy,hyd->d", self.statistics.value_mean, residual)
-        return maps.out_bias + constant + of_mean
+        return maps.out_bias + constant + lost.sum((0, 1))
 
     def rounding_price(
         self, weights: Mapping[str, Tensor] | None, bits: int, scale: float | None = None
     ) -> float:
-        """Price of rounding what a new attention with these weights caches to ``bits``.
+        """Price of rounding what a new attention with these weights caches to ``bits``."""
+        return self.rounding_prices(weights, [bits], scale)[0]
+
+    def rounding_prices(
+        self,
+        weights: Mapping[str, Tensor] | None,
+        numbers: Sequence[int],
+        scale: float | None = None,
+    ) -> list[float]:
+        """Prices of rounding what a new attention with these weights caches to numbers of bits.
 
         What it would cache of the statistics' inputs is rounded.  An error of a shared key (value)
         is one of the keys of all heads that read it.  0 bits are no rounding.
@@ -98,29 +105,58 @@ class TrainedAttention:
                 part of its model's loss, that of new weights to as many bits is not.
             scale: of the scores of new weights; default: ``(d/H)^-0.5``.
         """
-        if not bits or (weights is None and bits == own_bits(self.module)):
-            return 0.0
+        own = own_bits(self.module) if weights is None else 0
+        if not {*numbers} - {0, own}:
+            return [0.0] * len(numbers)
         maps, found = self.maps, self.statistics
         scale = self.module.scaling if weights is None else scale or self.scale
         weights = self.module.state_dict() if weights is None else weights
         new = {name: weight.double() for name, weight in weights.items()}
 
-        def error(name: str) -> Tensor:
-            made = functional.linear(found.inputs, new[f"{name}.weight"], new.get(f"{name}.bias"))
-            return rounded(made, bits) - made  # (n, numbers)
-
+        products: dict[str, Tensor | None] = {"latent_proj": None}
         if "latent_proj.weight" in new:
-            latent = error("latent_proj")
-            errors = [latent @ new[f"{name}.weight"].T for name in ("k_proj", "v_proj")]
+            up = torch.cat([new["k_proj.weight"], new["v_proj.weight"]])  # (H (e + h_v), r)
+            fisher = up.T @ found.cache_fisher @ up
         else:
             queries = queries_of(new, len(maps.queries)) * scale
             out = new["out_proj.weight"].unflatten(1, (len(maps.out), -1)).transpose(0, 1)
-            errors = [
-                at_trained_heads(error("k_proj"), maps.queries, queries, found.query_moment),
-                at_trained_heads(error("v_proj"), maps.out, out, found.output_fisher),
-            ]
-        both = torch.cat(errors, 1)  # (n, H (e + h_v))
-        return _bits(both @ found.cache_fisher, both) / len(both)
+            products = {
+                "k_proj": products_of(maps.queries, queries, found.query_moment),
+                "v_proj": products_of(maps.out, out, found.output_fisher),
+            }
+            fisher = found.cache_fisher
+        cached = {
+            name: functional.linear(found.inputs, new[f"{name}.weight"], new.get(f"{name}.bias"))
+            for name in products
+        }  # (n, numbers)
+
+        def price(bits: int) -> float:
+            errors = []
+            for name, made in cached.items():
+                error, of_heads = rounded(made, bits) - made, products[name]
+                errors.append(error if of_heads is None else at_trained_heads(error, of_heads))
+            both = torch.cat(errors, 1)  # (n, r) or (n, H (e + h_v))
+            return _bits(both @ fisher, both) / len(both)
+
+        return [0.0 if bits in (0, own) else price(bits) for bits in numbers]
+
+
+def change_of(
+    left: Tensor, right: Tensor, new_left: Tensor, new_right: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Factors ``(H, n, k)``, ``(H, m, k)`` of ``left right^T - new_left new_right^T``."""
+    if new_left is left:
+        return left, right - new_right
+    new_right = new_right.expand(len(left), -1, -1)
+    return torch.cat([left, new_left], 2), torch.cat([right, -new_right], 2)
+
+
+def _price(x: Tensor, left: Tensor, right: Tensor, y: Tensor) -> float:
+    """``tr(D^T x D y) / 2`` of ``D = left right^T``, summed over heads, from nats to bits."""
+    if left.size(2) < min(left.size(1), right.size(1)):
+        return _bits(left.mT @ x @ left, right.mT @ y @ right)
+    change = left @ right.mT
+    return _bits(x @ change, change @ y)
 
 
 def _bits(left: Tensor, right: Tensor) -> float:
@@ -137,21 +173,27 @@ def queries_of(weights: Mapping[str, Tensor], heads: int) -> Tensor:
     return queries * mixing.unsqueeze(1) if mixing.dim() == 2 else queries @ mixing
 
 
-def at_trained_heads(errors: Tensor, maps: Tensor, new_maps: Tensor, metric: Tensor) -> Tensor:
-    """What errors of shared keys (values) are at the trained heads' own: ``(n, H e)``.
-
-    The new queries (outputs) are products of the trained ones: ``A' = A R``, by least squares.
+def products_of(maps: Tensor, new_maps: Tensor, metric: Tensor) -> Tensor:
+    """R ``(H, e, e')`` with which new queries (outputs) are ``A' = A R``, by least squares.
 
     Args:
-        errors: ``(n, G e')``.
         maps, new_maps: ``A (H, m, e)`` and ``A' (H, m, e')``.
         metric: of the products, ``(m, m)``.
     """
     weighted = maps.mT @ metric  # (H, e, m)
-    products = torch.linalg.pinv(weighted @ maps, hermitian=True) @ (weighted @ new_maps)
-    of_groups = errors.unflatten(1, (-1, new_maps.size(2)))  # (n, G, e')
-    of_heads = for_each_head(of_groups.transpose(0, 1).unsqueeze(0), len(maps))[0]  # (H, n, e')
-    return (of_heads @ products.mT).transpose(0, 1).flatten(1)
+    return torch.linalg.pinv(weighted @ maps, hermitian=True) @ (weighted @ new_maps)
+
+
+def at_trained_heads(errors: Tensor, products: Tensor) -> Tensor:
+    """What errors of shared keys (values) are at the trained heads' own: ``(n, H e)``.
+
+    Args:
+        errors: ``(n, G e')``.
+        products: see :func:`products_of`.
+    """
+    of_groups = errors.unflatten(1, (-1, products.size(2)))  # (n, G, e')
+    of_heads = for_each_head(of_groups.transpose(0, 1).unsqueeze(0), len(products))[0]
+    return (of_heads @ products.mT).transpose(0, 1).flatten(1)  # of (H, n, e')
 
 
 class Point(NamedTuple):

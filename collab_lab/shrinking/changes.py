@@ -13,7 +13,7 @@ from collab_lab.shrinking import head_choices, surgery
 from collab_lab.shrinking.converter import Converter, check, chosen_bits, chosen_sizes
 from collab_lab.shrinking.kinds import HEAD_KINDS, Collaborative
 from collab_lab.shrinking.rise import measured_rise
-from collab_lab.shrinking.statistics import Statistics, collect, matched
+from collab_lab.shrinking.statistics import Statistics, collect_all, matched
 from collab_lab.trained.arguments import check_model, check_whole, sentences_of
 from collab_lab.trained.attentions import Attention, Retained
 from collab_lab.trained.checkpoint import Trained
@@ -108,11 +108,14 @@ def convert(
         todo = "every size is 0: give at least one"
         raise UserError("no attention is left to convert", model.path, todo)
     batches = sentences_of(model, subset, sentences)
-    found = collect(model, batches) if statistics is None else statistics
+    found, loss = statistics, None
+    if found is None:
+        found, _, loss = collect_all(model, batches, cuts=("heads", "cache"))
     converter = Converter(model, kind, found)
     bits = converter.own_bits if bits is None else bits
     result, prices_of = converter.convert(sizes, bits)
-    rise = measured_rise(result, model, batches, sum(prices_of.values()), fit=refit)
+    price = sum(prices_of.values())
+    rise = measured_rise(result, model, batches, price, fit=refit, before=loss)
     return Converted(result, sizes, prices_of, bits, rise)
 
 
@@ -209,13 +212,15 @@ def prune(
     if few or not 0 <= (number or 0) <= sum(counts):
         asked = f"remove {number} heads" if keep is None else f"keep {keep} heads of each"
         raise UserError(f"cannot {asked}: it has {heads} by layer", model.path)
-    batches, price = sentences_of(model, subset, sentences), None
+    batches, price, loss = sentences_of(model, subset, sentences), None, None
     whole = head_choices.without_gates(model)
     if retained is None:
         if random is not None:
             order = head_choices.random_removals(model, random)
         else:
-            found = collect(model, batches) if statistics is None else statistics
+            found = statistics
+            if found is None:
+                found, _, loss = collect_all(model, batches, cuts=("heads",))
             order = head_choices.removals(matched(found, model))
         order = [removal for removal in order if removal.attention.type in heads]
         if same_on_each_side:
@@ -225,7 +230,7 @@ def prune(
         retained, predicted = head_choices.without(model.heads, order)
         price = predicted if random is None else None
     result = surgery.pruned(whole, retained)
-    rise = measured_rise(result, whole, batches, price, fit=refit)
+    rise = measured_rise(result, whole, batches, price, fit=refit, before=loss)
     return Pruned(result, retained, price, rise)
 
 

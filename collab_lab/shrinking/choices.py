@@ -11,12 +11,12 @@ Shapes: H heads of sizes h_qk and h_v, inputs of sizes d and d_y, a latent of r 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from collab_lab.metrics.cost import UNROUNDED
 from collab_lab.shrinking import head_prices
-from collab_lab.shrinking.attention_price import Point, TrainedAttention
+from collab_lab.shrinking.attention_price import Point
 from collab_lab.shrinking.converter import Converter
 from collab_lab.shrinking.head_parts import costs_of_heads
 from collab_lab.shrinking.kinds import HeadKind
@@ -221,19 +221,20 @@ def undominated(choices: Sequence[Choice]) -> list[Choice]:
 
 def caches_of(
     attention: Attention,
-    of_heads: TrainedAttention,
+    rounding: Mapping[int, float],
     converter: Converter | None,
     bits: Sequence[int],
 ) -> list[Point]:
     """Caches of an attention with all its heads: sizes, bits, prices.
 
     Args:
+        rounding: prices of rounding heads as they are, by bits.
         converter: to heads of the sizes that are tried; None: heads as they are.
         bits: that may be taken, if the attention has a cache.
     """
     if attention.type == "encoder":
         return [Point(0, 0, 0, 0.0)]
-    points = [Point(0, 0, 0, of_heads.rounding_price(None, number), number) for number in bits]
+    points = [Point(0, 0, 0, rounding[number], number) for number in bits]
     if converter is not None:
         points += [p for p in converter.curve(attention) if p.size and p.bits in bits]
     return points

@@ -18,7 +18,7 @@ from collab_common.errors import UserError, reject_unused
 from collab_common.progress import bar
 from collab_lab.shrinking.attention_price import Point, TrainedAttention, point
 from collab_lab.shrinking.kinds import HeadKind, sizes_of
-from collab_lab.shrinking.statistics import Statistics, matched, own_bits
+from collab_lab.shrinking.statistics import Statistics, check_of_caches, matched, own_bits
 from collab_lab.shrinking.surgery import joined
 from collab_lab.trained.attentions import Attention, attentions, weight_problems
 from collab_lab.trained.checkpoint import Trained
@@ -233,6 +233,7 @@ class Converter:
         self.trained, self.kind = trained, kind
         check(trained, kind)
         statistics = {} if statistics is None else matched(statistics, trained)
+        check_of_caches(statistics, trained)
         self.attentions = {
             attention: TrainedAttention(attention.module, statistics.get(attention))
             for attention in attentions(trained.model)
@@ -279,11 +280,12 @@ class Converter:
         kind, module, trained = self.kind, attention.module, self.attentions[attention]
         made = [(0, (module.state_dict(), 0.0))] if kind.unchanged_size(module) == 0 else []
         made += [(size, kind.convert(trained, size, steps=0)) for size in kind.grid(module)]
+        numbers = (0,) if attention.type == "encoder" else (0, *BITS)
+        scale = kind.scale(trained)
+        rounding = [trained.rounding_prices(weights if size else None, numbers, scale)
+                    for size, (weights, _) in made]  # fmt: skip
         return [
-            point(attention, size, weights, price + rounding, bits)
-            for bits in ((0,) if attention.type == "encoder" else (0, *BITS))
-            for size, (weights, price) in made
-            for rounding in [
-                trained.rounding_price(weights if size else None, bits, kind.scale(trained))
-            ]
+            point(attention, size, weights, price + rounding[index][column], bits)
+            for column, bits in enumerate(numbers)
+            for index, (size, (weights, price)) in enumerate(made)
         ]

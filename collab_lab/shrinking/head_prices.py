@@ -16,6 +16,7 @@ from torch import Tensor
 from collab_lab.shrinking import removal
 from collab_lab.shrinking.head_parts import heads_together
 from collab_lab.shrinking.statistics import Statistics
+from collab_lab.shrinking.unit_statistics import ridged
 from collab_lab.trained.attentions import HeadMaps
 
 
@@ -64,5 +65,5 @@ def _noises(halves: list[list[float]], number: int) -> list[float]:
 def _of_heads(module: Any, statistics: Statistics) -> tuple[Tensor, Tensor, Tensor, int]:
     """``W (d, H h_v)``, ``C``, ``Delta`` and ``h_v``."""
     out = HeadMaps.of(module).out  # (H, d, h_v)
-    weight, covariance = out.transpose(0, 1).flatten(1), statistics.ridged().head_covariance
+    weight, covariance = out.transpose(0, 1).flatten(1), ridged(statistics.head_covariance)
     return weight, covariance, statistics.output_fisher, out.size(2)

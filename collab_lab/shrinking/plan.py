@@ -19,6 +19,7 @@ from torch import nn
 
 from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
+from collab_common.progress import bar
 from collab_lab.metrics.cost import standard_costs, totals
 from collab_lab.shrinking.attention_price import TrainedAttention, cheapest
 from collab_lab.shrinking.choices import (
@@ -39,7 +40,7 @@ from collab_lab.shrinking.head_choices import all_heads
 from collab_lab.shrinking.head_parts import heads_together
 from collab_lab.shrinking.kinds import Collaborative, GroupedQuery, HeadKind, Latent
 from collab_lab.shrinking.rise import measured_rise
-from collab_lab.shrinking.statistics import Statistics, matched, own_bits
+from collab_lab.shrinking.statistics import Statistics, check_of_caches, matched, own_bits
 from collab_lab.shrinking.surgery import RetainedUnits, check_heads, joined, pruned, width_options
 from collab_lab.shrinking.unit_statistics import UnitStatistics
 from collab_lab.trained.attentions import Attention, Retained, attentions
@@ -240,6 +241,7 @@ def propose(
     bits: Sequence[int] = ANY_BITS,
     engine: str = "fairseq",
     times: Times | None = None,
+    known: Known | None = None,
 ) -> Plan:
     """The plan of least price that leaves at most these shares of the model's costs.
 
@@ -251,24 +253,47 @@ def propose(
         engine: of :data:`ENGINES`; CTranslate2 keeps no latents and no rounding, and one number of
             heads for the encoder, another for the decoder.
         times: measured, where there is a share of the time.
+        known: prices that plans of one model share.
 
     Raises:
         UserError: no plan is within the budgets.
     """
-    candidates, reasons = list[Plan](), list[str]()
+    candidates, reasons, known = list[Plan](), list[str](), known or Known()
     kinds = USUAL_KINDS[engine] if kinds is None else kinds
     bits = (0,) if engine == "ct2" else bits
+    how: dict[str, Any] = {"multiple": ENGINES[engine], "bits": bits, "times": times}
     for kind in kinds if "cache" in cuts else ("headsize",):
         try:
-            found = Programme(
-                *(trained, statistics, units, kind, tuple(cuts), ENGINES[engine], bits, times)
-            )
+            found = Programme(trained, statistics, units, kind, tuple(cuts), known=known, **how)
             candidates.append(found.solve_even(shares) if engine == "ct2" else found.solve(shares))
         except UserError as error:
             reasons.append(f"{kind}: {'; '.join(filter(None, (error.problem, error.todo)))}")
     if not candidates:
         raise UserError(f"cannot have {spelled(shares)}", trained.path, "; ".join(reasons))
     return min(candidates, key=lambda plan: plan.price)
+
+
+@dataclass
+class Known:
+    """Prices of one model that several of its plans share, filled in when a plan needs them."""
+
+    removals: dict[Site, Removals] = field(default_factory=dict)
+    rounding: dict[Attention, dict[int, float]] = field(default_factory=dict)
+    converters: dict[str, Converter] = field(default_factory=dict)
+
+    def removals_of(self, site: Site, statistics: Statistics | UnitStatistics) -> Removals:
+        """The order of a site's heads or units."""
+        if site not in self.removals:
+            self.removals[site] = removals_of(site, statistics)
+        return self.removals[site]
+
+    def rounding_of(self, attention: Attention, statistics: Statistics) -> dict[int, float]:
+        """Prices of rounding what the heads cache as they are, by bits."""
+        if attention not in self.rounding:
+            of_heads = TrainedAttention(attention.module, statistics)
+            prices = of_heads.rounding_prices(None, ANY_BITS)
+            self.rounding[attention] = dict(zip(ANY_BITS, prices, strict=True))
+        return self.rounding[attention]
 
 
 class Programme:
@@ -284,7 +309,9 @@ class Programme:
         multiple: int = MULTIPLE,
         bits: Sequence[int] = ANY_BITS,
         times: Times | None = None,
+        known: Known | None = None,
     ):
+        known = known or Known()
         self.trained, self.kind, self.times = trained, kind, times
         statistics = matched(statistics, trained)
         if {"heads", "units"} & {*cuts}:
@@ -296,25 +323,29 @@ class Programme:
             self.whole["time"], self.costs["time"] = PARTS, round(PARTS * times.uncut)
         own = {a: a for a in attentions(self.trained.model) if a.module.num_heads}
         self.removals: dict[Site, Removals] = {
-            a: removals_of(a, of_it) for a, of_it in statistics.items()
+            a: known.removals_of(a, of_it) for a, of_it in statistics.items()
         }
         of_size, converter = KINDS[kind], None
-        if "cache" in cuts and of_size is not None:
-            converter = Converter(self.trained, of_size, statistics)
+        if "cache" in cuts:
+            check_of_caches(statistics, trained)
+            if of_size is not None and kind not in known.converters:
+                known.converters[kind] = Converter(trained, of_size, statistics)
+            converter = known.converters.get(kind)
         self.choices: dict[Site, list[Choice]] = {}
-        for a in own:
+        for a in bar("sizes", list(own)):
             heads = a.module.num_heads
             # Cross-attention without heads would leave a layer without the source.
             step = heads_together(a.module)
             least = step if a.type == "cross" else 0
             counts = range(heads, least - 1, -step) if "heads" in cuts else [heads]
-            of_heads = TrainedAttention(a.module, statistics[a])
-            allowed = bits if "cache" in cuts else (own_bits(a.module),)
-            caches = caches_of(a, of_heads, converter, allowed)
+            rounding, allowed = {own_bits(a.module): 0.0}, [own_bits(a.module)]
+            if "cache" in cuts and a.type != "encoder":
+                rounding, allowed = known.rounding_of(a, statistics[a]), [*bits]
+            caches = caches_of(a, rounding, converter, allowed)
             self.choices[a] = attention_choices(a, self.removals[a], counts, caches, of_size, times)
         if "units" in cuts:
-            for block in feed_forwards(self.trained.model):
-                self.removals[block] = removals_of(block, units[block])
+            for block in bar("units", feed_forwards(self.trained.model)):
+                self.removals[block] = known.removals_of(block, units[block])
                 self.choices[block] = unit_choices(block, self.removals[block], multiple, times)
 
     def solve_even(self, shares: Mapping[str, float]) -> Plan:
@@ -324,7 +355,8 @@ class Programme:
             {c.number for a, of in every.items() if is_side(a) for c in of}
             for is_side in (_is_encoder, _is_decoder)
         ]
-        for encoder, decoder in product(*(sorted(side - {0}) or [0] for side in sides)):
+        pairs = list(product(*(sorted(side - {0}) or [0] for side in sides)))
+        for encoder, decoder in bar("plans", pairs):
             self.choices = {
                 site: [
                     choice

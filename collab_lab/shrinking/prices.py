@@ -102,7 +102,7 @@ def prices(model: Trained, *, subset: str = "train", sentences: int = 1000) -> P
         UserError: the model has no heads, or no sentence is short enough.
     """
     batches = sentences_of(model, subset, sentences)
-    statistics, units = collect_all(model, batches)
+    statistics, units, _ = collect_all(model, batches)
     converters, impossible = {}, {}
     for name, kind in PRICED.items():
         try:

@@ -45,6 +45,7 @@ from torch.nn import functional
 
 from collab_common.progress import bar, say
 from collab_lab.metrics.loss import read_by_decoder
+from collab_lab.shrinking.unit_statistics import gram
 from collab_lab.trained.checkpoint import Trained, in_evaluation
 
 #: The part of the ridge that holds the bias.
@@ -206,8 +207,8 @@ def _refit_block(
     """Fit one map, and take both streams through the block; False if it keeps its old map."""
     last, hidden, outputs = changed.last, list[Tensor](), list[Tensor]()
     size, number = last.in_features + 1, sum(int(of_words.sum()) for of_words in words)
-    gram = torch.zeros(size, size, dtype=torch.float64, device=last.bias.device)
-    product = gram.new_zeros(size, last.out_features)
+    moments = torch.zeros(size, size, dtype=torch.float64, device=last.bias.device)
+    product = moments.new_zeros(size, last.out_features)
     for i, of_words in enumerate(words):
         x, wanted_x = own.streams[i], target.streams[i]
         seen = [x.new_empty(*x.shape[:2], 0)]  # without heads the map is never called
@@ -218,13 +219,13 @@ def _refit_block(
         error = wanted - outputs[i] + wanted_x - x
         h = functional.pad(hidden[i][of_words].double(), (0, 1), value=1.0)
         weighted = h * trained.weights((wanted_x + wanted)[of_words].double())
-        gram += weighted.T @ h
+        moments += gram(h, weighted)
         product += weighted.T @ error[of_words].double()
         target.streams[i] = trained.stream(wanted_x, wanted)
-    ridge = gram.diagonal()[:-1].sum() / number  # the mean of w |h|^2
+    ridge = moments.diagonal()[:-1].sum() / number  # the mean of w |h|^2
     ridges = ridge.clamp_min(1e-30).repeat(size)  # numbers that are always 0 stay without effect
     ridges[-1] *= BIAS_RIDGE
-    change = torch.linalg.solve(gram + ridges.diag(), product).to(last.bias)  # (size, d)
+    change = torch.linalg.solve(moments + ridges.diag(), product).to(last.bias)  # (size, d)
     weight, bias = change[:-1].T, change[-1]
     streams, own.streams = own.streams, []
     for x, output in zip(streams, outputs, strict=True):

@@ -15,7 +15,7 @@ The inputs of ``out_proj`` are the outputs of all heads side by side: a block is
 ``fc2`` are the units of a feed-forward block: a block is one of them.
 
 What is followed is ``M = W^T Delta W`` in place of W.  Its change and that of P are kept as
-factors, and made good for many blocks at once: each would rewrite P (32 MB at 2,048 units).
+factors, and made good for many blocks at once: P has 32 MB at 2,048 units.
 
     M <- M - G^T (M_R. - M_RR G) - M_R.^T G,      P <- P - G^T P_R.,      G = (P_RR)^-1 P_R.
 

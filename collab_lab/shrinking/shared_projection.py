@@ -27,6 +27,7 @@ Shapes: ``A (H, d + 1, e)``, ``B (H, d_y, e)``, ``V (H, d_y, h_v)``, ``Wo (H, d,
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from contextlib import suppress
@@ -42,6 +43,8 @@ from collab_lab.trained.attentions import HeadMaps
 
 #: Steps of L-BFGS.
 STEPS = 60
+#: Ratio of the ends of a Cholesky factor's diagonal below which a matrix counts as singular.
+SINGULAR = 1e-6
 
 
 class Shared(NamedTuple):
@@ -109,45 +112,68 @@ class WeightedMaps(NamedTuple):
     def refitted(self, common: Tensor) -> Tensor:
         """The maps ``(H, K, e)`` after ``common (n, K)`` of least price, in each head's metric."""
         weighted = self.metric @ common  # (H, n, K)
-        inverse = torch.linalg.pinv(common.mT @ weighted, hermitian=True)
-        return inverse @ (weighted.mT @ self.maps)
+        gram, read = common.mT @ weighted, weighted.mT @ self.maps
+        lower, failed = torch.linalg.cholesky_ex(gram)
+        diagonal = lower.diagonal(dim1=1, dim2=2)
+        if failed.any() or (diagonal.amin(1) < SINGULAR * diagonal.amax(1)).any():
+            return torch.linalg.pinv(gram, hermitian=True) @ read
+        return torch.cholesky_solve(read, lower)
 
 
-def shared_projection(parts: Sequence[WeightedMaps], size: int, steps: int) -> Tensor:
-    """The projection ``C (n, size)`` with which all heads of all parts have the least price."""
-    common = first_projection(parts, size)
-    # A head's gain is |L^-1 C^T T|^2 with L L^T = C^T M C and T = M B R^1/2.
+def shared_projection(
+    parts: Sequence[WeightedMaps], size: int, steps: int, directions: Tensor | None = None
+) -> Tensor:
+    """The projection ``C (n, size)`` with which all heads of all parts have the least price.
+
+    Args:
+        directions: see :func:`all_directions`.
+    """
+    common = first_projection(parts, size, directions)
+    if not steps or size >= len(common):
+        return common
+    # A head's gain is tr(Z^T C^T T) with Z = (C^T M C)^-1 C^T T and T = M B R^1/2.
     targets = [(p.metric, p.metric @ p.maps @ root(p.output_metric)[0]) for p in parts]
     energies = ((p.maps.mT @ p.metric @ p.maps * p.output_metric).sum() for p in parts)
     whole = sum(map(float, energies))
-    if not steps or not whole or size >= len(common):
+    if not whole:
         return common
     best, least = common.clone(), math.inf
-    common.requires_grad_()
     optimizer = torch.optim.LBFGS([common], max_iter=steps, line_search_fn="strong_wolfe")
 
     def relative_price() -> Tensor:
         nonlocal best, least
-        optimizer.zero_grad()
-        gain = common.new_zeros(())
+        gain, gradient = common.new_zeros(()), torch.zeros_like(common)
         for metric, target in targets:
-            lower = torch.linalg.cholesky(common.mT @ metric @ common)  # (H, K, K)
-            solved = torch.linalg.solve_triangular(lower, common.mT @ target, upper=False)
-            gain = gain + solved.square().sum()
+            weighted, read = metric @ common, common.mT @ target  # (H, n, K), (H, K, e)
+            lower = torch.linalg.cholesky(common.mT @ weighted)
+            solved = torch.cholesky_solve(read, lower)  # Z
+            gain += (read * solved).sum()
+            # The gradient of the gain is 2 (T - M C Z) Z^T: autograd takes several times as long.
+            rest = target - weighted @ solved  # (H, n, e)
+            gradient += 2 * torch.einsum("hne,hke->nk", rest, solved)
+        common.grad = -gradient / whole
         loss = 1 - gain / whole
-        loss.backward()
         if loss.item() < least:
-            best, least = common.detach().clone(), loss.item()
+            best, least = common.clone(), loss.item()
         return loss
 
     # Where few sentences leave a metric almost singular, a step can leave the maps of full rank.
-    with torch.enable_grad(), suppress(torch.linalg.LinAlgError):  # type: ignore[attr-defined]
+    with suppress(torch.linalg.LinAlgError):  # type: ignore[attr-defined]
         optimizer.step(relative_price)
     return best
 
 
-def first_projection(parts: Sequence[WeightedMaps], size: int) -> Tensor:
-    """The largest directions ``(n, size)`` of all maps in one pooled metric.
+def first_projection(
+    parts: Sequence[WeightedMaps], size: int, directions: Tensor | None = None
+) -> Tensor:
+    """The ``size`` largest of :func:`all_directions`, filled up with zeros."""
+    directions = all_directions(parts) if directions is None else directions
+    first = directions[:, :size].contiguous()
+    return functional.pad(first, (0, size - first.size(1)))
+
+
+def all_directions(parts: Sequence[WeightedMaps]) -> Tensor:
+    """All directions ``(n, n)`` of all maps in one pooled metric, the largest first.
 
     Each part, such as keys and values, has an equal share of the metric and of the energy.
     """
@@ -158,15 +184,31 @@ def first_projection(parts: Sequence[WeightedMaps], size: int) -> Tensor:
         weighted = whole @ part.maps  # (H, n, e)
         energy = (weighted @ part.output_metric @ weighted.mT).sum(0)
         gram = gram + energy / energy.trace().clamp_min(torch.finfo(gram.dtype).tiny)
-    return inverse @ top_eigenvectors(gram, size)
+    return inverse @ top_eigenvectors(gram, len(gram))
+
+
+@functools.lru_cache(maxsize=1)  # of the attention that is tried at many sizes
+def _keys(maps: HeadMaps, statistics: Statistics) -> tuple[WeightedMaps, Tensor]:
+    """The keys of all heads, and their :func:`all_directions`."""
+    keys = WeightedMaps.keys(maps, statistics)
+    return keys, all_directions([keys])
+
+
+@functools.lru_cache(maxsize=1)
+def _keys_and_values(
+    maps: HeadMaps, statistics: Statistics
+) -> tuple[WeightedMaps, WeightedMaps, Tensor]:
+    """The keys and values of all heads, and their common :func:`all_directions`."""
+    keys, values = WeightedMaps.keys(maps, statistics), WeightedMaps.values(maps, statistics)
+    return keys, values, all_directions([keys, values])
 
 
 def best_shared_key(
     maps: HeadMaps, statistics: Statistics, size: int, steps: int = STEPS
 ) -> tuple[Tensor, Tensor]:
     """A query for each head ``(H, d + 1, size)``, and a shared key ``(d_y, size)``."""
-    heads = WeightedMaps.keys(maps, statistics)
-    key = shared_projection([heads], size, steps)
+    heads, directions = _keys(maps, statistics)
+    key = shared_projection([heads], size, steps, directions)
     return balance(maps.queries @ heads.refitted(key).mT, key)
 
 
@@ -196,11 +238,11 @@ def latents(
 
     They are exact with ``r = d_y``.
     """
-    keys, values = WeightedMaps.keys(maps, statistics), WeightedMaps.values(maps, statistics)
+    keys, values, directions = _keys_and_values(maps, statistics)
     if size == keys.maps.size(1):
         down, key_up, value_up = torch.eye(size).to(keys.maps), keys.maps, values.maps
     else:
-        down = shared_projection([keys, values], size, steps)
+        down = shared_projection([keys, values], size, steps, directions)
         key_up, value_up = keys.refitted(down), values.refitted(down)
     latent = statistics.inputs @ down
     up = torch.cat([u.transpose(0, 1).flatten(1) for u in (key_up, value_up)], 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from numbers import Real
 from typing import Any, NamedTuple
@@ -19,6 +19,7 @@ from collab_lab.shrinking.plan import (
     KINDS,
     RESOURCES,
     USUAL_KINDS,
+    Known,
     Plan,
     costs,
     propose,
@@ -98,12 +99,14 @@ class Calibration(NamedTuple):
 
     Attributes:
         bits: its loss on these sentences, per target token.
+        known: prices that several plans share.
     """
 
     batches: list[dict[str, Any]]
     attentions: Mapping[Attention, Statistics]
     units: Mapping[FeedForward, UnitStatistics]
     bits: float
+    known: Known
 
     @classmethod
     def of(
@@ -112,16 +115,18 @@ class Calibration(NamedTuple):
         subset: str = "train",
         sentences: int = 1000,
         statistics: tuple[Any, Any] | None = None,
+        cuts: Collection[str] = CUTS,
     ) -> Calibration:
         """Read the sentences, spread evenly over the subset.
 
         Args:
             statistics: of the model's attentions and blocks, in place of a pass for prices.
+            cuts: what may be cut of it.
         """
         batches = sentences_of(model, subset, sentences)
-        found = collect_all(model, batches) if statistics is None else statistics
-        of_attentions, of_units = found
-        return cls(batches, of_attentions, of_units, mean_bits(model.model, batches))
+        if statistics is None:
+            return cls(batches, *collect_all(model, batches, cuts=cuts), Known())
+        return cls(batches, *statistics, mean_bits(model.model, batches), Known())
 
 
 def shrink(
@@ -196,7 +201,7 @@ def shrink(
     # A missing set fails at once.
     valid = None if lose is None else sentences_of(model, "valid", None)
     sentences = 1000 if sentences is None else sentences
-    found = calibration or Calibration.of(model, subset or "train", sentences)
+    found = calibration or Calibration.of(model, subset or "train", sentences, cuts=cuts)
     if valid is None:
         return made(model, found, shares, how)
     resource = "cache" if cuts == ("cache",) else "parameters"
@@ -276,7 +281,8 @@ class How(NamedTuple):
 
 def made(model: Trained, found: Calibration, shares: Mapping[str, float], how: How) -> Shrunk:
     """The cheapest plan, applied."""
-    plan = propose(model, found.attentions, found.units, shares, **how._asdict())
+    choices = {**how._asdict(), "known": found.known}
+    plan = propose(model, found.attentions, found.units, shares, **choices)
     smaller, plan, rise = plan.apply(model, found.attentions, found.batches, found.bits)
     whole, now = whole_costs(model), costs(smaller)
     shares = {name: now[name] / whole[name] for name in whole}
@@ -294,7 +300,7 @@ def rivals(model: Trained, found: Calibration) -> dict[str, dict[str, dict[float
             prices = dict[float, list[float]]()
             for share in shares:
                 with suppress(UserError):  # no plan is so small
-                    how = How(cuts, (kind,), bits)._asdict()
+                    how = {**How(cuts, (kind,), bits)._asdict(), "known": found.known}
                     plan = propose(model, found.attentions, found.units, {resource: share}, **how)
                     prices[share] = [plan.price]
             if prices:

@@ -29,11 +29,12 @@ Sums are in double precision.  Memory is O(H d^2) for an attention, whatever N i
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -41,8 +42,8 @@ from torch.nn import functional
 
 from collab_common.errors import UserError
 from collab_common.progress import bar, say
-from collab_lab.metrics.loss import predicted, read_by_decoder, say_if_guessing, summed_loss
-from collab_lab.shrinking.unit_statistics import UnitStatistics, UnitSums, ridged
+from collab_lab.metrics.loss import predicted, read_by_decoder, sampled_loss, say_if_guessing
+from collab_lab.shrinking.unit_statistics import UnitStatistics, UnitSums, gram, ridged
 from collab_lab.trained.attentions import (
     Attention,
     HeadMaps,
@@ -146,10 +147,15 @@ class OfModel(dict[Attention, Statistics]):
 
 
 class Sums:
-    """Running sums of the statistics of one attention."""
+    """Running sums of the statistics of one attention.
 
-    def __init__(self, module: Any):
-        self.module, self.maps = module, HeadMaps.of(module)
+    Args:
+        heads_alone: leave out what only prices of other heads need, most of the work; it is empty
+            in the result.
+    """
+
+    def __init__(self, module: Any, heads_alone: bool = False):
+        self.module, self.maps, self.heads_alone = module, HeadMaps.of(module), heads_alone
         self.sentences, self.queries, self.sums = 0, [0, 0], dict[str, Tensor]()
         self.inputs, self.every = list[Tensor](), 1
         self.shifts = dict[str, Tensor]()
@@ -174,27 +180,32 @@ class Sums:
         scores = mask_scores((q @ k.mT).transpose(0, 1), *masks).transpose(0, 1)
         a = scores.softmax(-1)  # (H, B, T, S)
         delta = _mapped(gradient, maps.out)  # (H, B, T, h_v)
-        g = score_gradients(a, v, delta)
-        gamma = (g @ y).flatten(1, 2)  # (H, B T, d_y)
-        cached = torch.cat(
-            [part.permute(1, 2, 0, 3).flatten(2) for part in (g.mT @ q, a.mT @ delta)], 2
-        )
-        read = (a * not_padding.T.unsqueeze(2)).sum((0, 2)) > 0  # (B, S)
-        self._keep(y[read])
-        cached = cached.flatten(0, 1)  # (B S, H (e + h_v))
-        x, z = x[not_padding.T], (a @ y)[:, not_padding.T]  # (N_q, d + 1), (H, N_q, d_y)
+        if not self.heads_alone:
+            self._count_inputs(x, y, a, score_gradients(a, v, delta), q, delta, not_padding)
         h = (a @ v).permute(1, 2, 0, 3).flatten(2)[not_padding.T]  # (N_q, H h_v)
-        z, h = self._shifted("z", z), self._shifted("h", h)
-        self._count(x=x.T @ x, z=z.sum(1), zz=z.mT @ z)
-        self._count(gamma=gamma.mT @ gamma, cached=cached.T @ cached)
+        h = self._shifted("h", h)
         halves = (self.sentences + torch.arange(len(gradient), device=h.device)) % 2  # (B)
         self.sentences += len(halves)
         half_of_query = halves.unsqueeze(1).expand(not_padding.T.shape)[not_padding.T]  # (N_q)
         for half in (0, 1):
             ours, grads = h[half_of_query == half], gradient[halves == half].flatten(0, 1)
             self.queries[half] += len(ours)
-            products = ours.sum(0), ours.T @ ours, grads.T @ grads
+            products = ours.sum(0), gram(ours), gram(grads)
             self._count(**dict(zip((f"h{half}", f"hh{half}", f"g{half}"), products, strict=True)))
+
+    def _count_inputs(
+        self, x: Tensor, y: Tensor, a: Tensor, g: Tensor, q: Tensor, delta: Tensor, words: Tensor
+    ) -> None:
+        """Count what queries, keys, values and caches read."""
+        gamma = (g @ y).flatten(1, 2)  # (H, B T, d_y)
+        cached = torch.cat(
+            [part.permute(1, 2, 0, 3).flatten(2) for part in (g.mT @ q, a.mT @ delta)], 2
+        )
+        read = (a * words.T.unsqueeze(2)).sum((0, 2)) > 0  # (B, S)
+        self._keep(y[read])
+        cached = cached.flatten(0, 1)  # (B S, H (e + h_v))
+        x, z = x[words.T], self._shifted("z", (a @ y)[:, words.T])  # (N_q, d + 1), (H, N_q, d_y)
+        self._count(x=gram(x), z=z.sum(1), zz=gram(z), gamma=gram(gamma), cached=gram(cached))
 
     def _shifted(self, name: str, rows: Tensor) -> Tensor:
         """Rows ``(..., N, n)`` less the mean of the first batch.
@@ -216,20 +227,28 @@ class Sums:
 
     def result(self, num_targets: float, where: Any = None) -> Statistics:
         """The statistics, for ``num_targets`` target tokens; UserError if one is not finite."""
-        sums, queries, inputs = self.sums, sum(self.queries), torch.cat(self.inputs)
-        x, mean, z = (sums[name] / queries for name in ("x", "z", "zz"))
-        gamma, cached = (sums[name] / num_targets for name in ("gamma", "cached"))
-        z = z - mean.unsqueeze(2) * mean.unsqueeze(1)
-        mean = mean + self.shifts["z"].squeeze(1)
+        queries = sum(self.queries)
         output, heads = self._of_heads(num_targets, 0, 1)
         known = (0, 1) if all(self.queries) else ()
         halves = [self._of_heads(num_targets * self.queries[i] / queries, i) for i in known]
         fishers = torch.stack([g for g, _ in halves]) if halves else output.expand(0, -1, -1)
         covariances = torch.stack([c for _, c in halves]) if halves else heads.expand(0, -1, -1)
+        x, gamma, z, mean, cached, inputs = self._of_inputs(num_targets)
         result = Statistics(x, gamma, z, mean, output, heads, cached, inputs, fishers, covariances)
         if not all(torch.isfinite(value).all() for value in vars(result).values()):
             raise UserError("statistics of its attentions hold NaN or infinity", where)
         return result
+
+    def _of_inputs(self, num_targets: float) -> tuple[Tensor, ...]:
+        """``X``, ``Gamma``, ``Z``, the mean of z, ``Psi`` and ``y``; empty without them."""
+        if self.heads_alone:
+            return (self.sums["h0"].new_zeros(0),) * 6
+        sums, queries = self.sums, sum(self.queries)
+        x, mean, z = (sums[name] / queries for name in ("x", "z", "zz"))
+        gamma, cached = (sums[name] / num_targets for name in ("gamma", "cached"))
+        z = z - mean.unsqueeze(2) * mean.unsqueeze(1)
+        mean = mean + self.shifts["z"].squeeze(1)
+        return x, gamma, z, mean, cached, torch.cat(self.inputs)
 
     def _of_heads(self, num_targets: float, *halves: int) -> tuple[Tensor, Tensor]:
         """``Delta`` and ``C`` of these halves of the sentences."""
@@ -260,15 +279,35 @@ def collect(
     trained: Trained, batches: Sequence[dict[str, Any]], seed: int = 1
 ) -> dict[Attention, Statistics]:
     """Statistics of all attentions with heads; ``seed`` determines the labels."""
-    return collect_all(trained, batches, seed)[0]
+    return collect_all(trained, batches, seed, cuts=("heads", "cache")).attentions
+
+
+class Collected(NamedTuple):
+    """What a pass shows of a model.
+
+    Attributes:
+        units: of each feed-forward block, if units may be cut.
+        bits: the model's loss on the sentences, per target token.
+    """
+
+    attentions: dict[Attention, Statistics]
+    units: dict[FeedForward, UnitStatistics]
+    bits: float
 
 
 def collect_all(
-    trained: Trained, batches: Sequence[dict[str, Any]], seed: int = 1
-) -> tuple[dict[Attention, Statistics], dict[FeedForward, UnitStatistics]]:
-    """Statistics of all attentions with heads, and of all feed-forward blocks, from one pass."""
+    trained: Trained,
+    batches: Sequence[dict[str, Any]],
+    seed: int = 1,
+    cuts: Collection[str] = ("heads", "units", "cache"),
+) -> Collected:
+    """Statistics of all attentions with heads, and of all feed-forward blocks, from one pass.
+
+    Args:
+        cuts: what may be cut: the rest takes no time.
+    """
     model, generator = trained.model, torch.Generator(trained.device).manual_seed(seed)
-    padding, num_targets = trained.task.source_dictionary.pad(), 0
+    padding, num_targets, nats = trained.task.source_dictionary.pad(), 0, 0.0
     sums: dict[Attention, Sums] = {}
     unit_sums: dict[FeedForward, UnitSums] = {}
     calls: dict[Attention, tuple[Any, ...]] = {}
@@ -278,7 +317,8 @@ def collect_all(
             calls.clear()
             unit_calls.clear()
             with torch.enable_grad(), hooked(model, partial(_record, calls)):
-                loss = summed_loss(model, batch, generator)
+                loss, of_targets = sampled_loss(model, batch, generator)
+            nats += of_targets
             if not calls:
                 raise UserError("has no heads", trained.path, "give a model that has some")
             added = [zeros for *_, zeros in (*calls.values(), *unit_calls.values())]
@@ -292,16 +332,19 @@ def collect_all(
                 x, y, *masks, _ = call
                 side = "encoder" if attention.type == "encoder" else "decoder"
                 if attention not in sums:
-                    sums[attention] = Sums(attention.module)
+                    sums[attention] = Sums(attention.module, heads_alone="cache" not in cuts)
                 sums[attention].add(x, y, is_word[side], gradient, *masks)
-            for (block, (h, _)), gradient in zip(unit_calls.items(), of_units, strict=True):
+            of_blocks = zip(unit_calls.items(), of_units, strict=True)
+            for (block, (h, _)), gradient in of_blocks if "units" in cuts else ():
                 unit_sums.setdefault(block, UnitSums()).add(h, is_word[block.side], gradient)
             num_targets += int(predicted(model.decoder, batch["target"]).sum())
     if num_targets < FEW * (widest := max((a.module.embed_dim for a in sums), default=0)):
         say(f"prices from {num_targets} tokens of a model of width {widest} are too low: read more")
     found = {a: total.result(num_targets, trained.path) for a, total in sums.items()}
     units = {b: total.result(num_targets, trained.path) for b, total in unit_sums.items()}
-    return OfModel({a: found[a] for a in attentions(model) if a in found}, model), units
+    bits = nats / num_targets / math.log(2)
+    return Collected(OfModel({a: found[a] for a in attentions(model) if a in found}, model),
+                     units, bits)  # fmt: skip
 
 
 @contextmanager
@@ -335,6 +378,13 @@ def matched(
         problem = "the statistics are of this model with other bits of its KV cache"
         raise UserError(problem, trained.path, "give those of the model as it is rounded")
     return {every[attention]: statistics[attention] for attention in sources}
+
+
+def check_of_caches(statistics: Mapping[Attention, Statistics], trained: Trained) -> None:
+    """Raise UserError for statistics without what prices of other heads and caches need."""
+    if any(not of_it.query_moment.numel() for of_it in statistics.values()):
+        problem = "the statistics are those of removed heads alone"
+        raise UserError(problem, trained.path, "collect them with what the cache needs")
 
 
 def _equal(module: Any, other: Any) -> bool:

@@ -130,7 +130,7 @@ def test_a_validation_set_that_is_missing_fails_at_once(
     toy_checkpoints.write(tmp_path / "C")
     shutil.copytree(toy_checkpoints.COPY, tmp_path / "D", ignore=shutil.ignore_patterns("valid*"))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(changes, "collect", None)
+    monkeypatch.setattr(changes, "collect_all", None)
     monkeypatch.setattr(shrunk, "collect_all", None)
     name, *argv = command.split()
     with pytest.raises((FileNotFoundError, UserError), match="valid"):
@@ -173,6 +173,13 @@ def statistics(model: Trained) -> Any:
 
 #: By function: arguments of which one has no effect, or that leave nothing.
 CASES: dict[str, list[dict[str, Any]]] = {
+    "time_parts": [
+        {"engine": "marian"},
+        {"engine": "fairseq", "batch": 0},
+        {"engine": "fairseq", "length": 10**6},
+        {"engine": "fairseq", "length": 9.5},
+        {"engine": "fairseq", "cuts": ["layers"]},
+    ],
     "convert": [
         {"size": 8, "by_type": BY_TYPE},
         {"by_type": dict.fromkeys(ATTENTION_TYPES, 0)},
@@ -297,7 +304,7 @@ def test_statistics_are_stored_with_prices(
         assert head_prices(attention.module, found[attention]) == pytest.approx(
             expected.heads(attention), rel=1e-4
         )
-    monkeypatch.setattr(changes, "collect", None)
+    monkeypatch.setattr(changes, "collect_all", None)
     monkeypatch.setattr(shrunk, "collect_all", None)
     capsys.readouterr()
     for words in (

@@ -1,0 +1,66 @@
+"""What the pass over sentences leaves out, and what several plans share; products by blocks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+import toy_checkpoints
+from refusals import refusing
+
+from collab_lab import open_model
+from collab_lab.metrics.loss import mean_bits
+from collab_lab.shrinking import plan
+from collab_lab.shrinking.converter import Converter
+from collab_lab.shrinking.kinds import Latent
+from collab_lab.shrinking.shrunk import Calibration, shrink
+from collab_lab.shrinking.statistics import collect_all
+from collab_lab.shrinking.unit_statistics import gram
+from collab_lab.trained.arguments import sentences_of
+from collab_lab.trained.checkpoint import Trained
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    path = toy_checkpoints.write(tmp_path_factory.mktemp("pass") / "c.pt")
+    return open_model(path, toy_checkpoints.COPY)
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (7, 300), (2, 9, 600)])
+def test_products_by_blocks(shape: tuple[int, ...]) -> None:
+    torch.manual_seed(1)
+    x = torch.randn(shape).double()
+    torch.testing.assert_close(gram(x), x.mT @ x)
+    weights = torch.rand(*shape[:-1], 1).double()
+    torch.testing.assert_close(gram(x, weights * x), (weights * x).mT @ x)
+
+
+def test_a_pass_of_what_may_be_cut(model: Trained) -> None:
+    """Heads alone need a part of the statistics, which is the same; the loss comes with it."""
+    batches = sentences_of(model, "train", 20)
+    every, heads = collect_all(model, batches), collect_all(model, batches, cuts=("heads",))
+    assert every.bits == pytest.approx(mean_bits(model.model, batches), rel=1e-6)
+    assert heads.bits == every.bits
+    assert every.units
+    assert not heads.units
+    for attention, found in heads.attentions.items():
+        same = every.attentions[attention]
+        for name in ("head_covariance", "output_fisher", "half_fishers", "half_covariances"):
+            assert torch.equal(getattr(found, name), getattr(same, name)), name
+        assert not found.key_fisher.numel()
+    with refusing("heads alone"):
+        Converter(model, Latent(), heads.attentions)
+
+
+def test_plans_of_one_model_share_prices(
+    model: Trained, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found = Calibration.of(model, sentences=20)
+    first = shrink(model, parameters=0.8, cache=0.5, calibration=found)
+    monkeypatch.setattr(plan, "removals_of", lambda *_: pytest.fail("computed twice"))
+    monkeypatch.setattr(plan, "Converter", None)
+    again = plan.propose(
+        model, found.attentions, found.units, {"parameters": 0.8, "cache": 0.5}, known=found.known
+    )
+    assert again.units == first.plan.units
