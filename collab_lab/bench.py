@@ -164,9 +164,9 @@ def take_turns(
     """
     times: dict[str, list[float]] = {name: [] for name in programs}
     start, turn = clock(), 0
-    for turn, seconds in enumerate(turns(programs, batches, pause), 1):
-        for name, own in seconds.items():
-            times[name].append(own)
+    for turn, of_turn in enumerate(turns(programs, batches, pause), 1):
+        for name, seconds in of_turn.items():
+            times[name].append(seconds)
         if turn >= LEAST[0] and clock() - start >= LEAST[1]:
             break
     first = next(iter(times.values()))

@@ -190,10 +190,15 @@ def narrower(trained: Trained, engine: str, cuts: Sequence[str]) -> Iterator[Nar
             yield Narrower(part, 0.0, partial(_narrowed, trained, parts[part], none))
 
 
+def sites_of(trained: Trained) -> list[Site]:
+    """All attentions, then all feed-forward blocks."""
+    return [*attentions(trained.model), *feed_forwards(trained.model)]
+
+
 def parts_of(trained: Trained, engine: str) -> dict[str, list[Site]]:
     """The sites of each part."""
     parts: dict[str, list[Site]] = {}
-    for site in (*attentions(trained.model), *feed_forwards(trained.model)):
+    for site in sites_of(trained):
         if width_of(site):
             parts.setdefault(part_of(site, engine), []).append(site)
     return parts
@@ -284,7 +289,7 @@ def time_parts(
         say(f"times of parts: {path}")
     table = content["tables"][key]
     totals: dict[str, int] = {}
-    for site in (*attentions(model.model), *feed_forwards(model.model)):
+    for site in sites_of(model):
         part = part_of(site, engine)
         totals[part] = totals.get(part, 0) + width_of(site)
     # A narrower part is not slower: what says so is noise.

@@ -31,4 +31,4 @@ def times_as_fast(turns: Sequence[Mapping[str, float]], name: str, as_: str) -> 
     gain = gain_of([math.log(turn[as_] / turn[name]) for turn in turns])
     if gain.low is None or gain.high is None:
         return Ratio(math.exp(gain.mean))
-    return Ratio(*(math.exp(log) for log in gain[:3]))
+    return Ratio(*map(math.exp, (gain.mean, gain.low, gain.high)))

@@ -134,12 +134,14 @@ class TrainedAttention:
         return [0.0 if bits in (0, own) else price(bits) for bits in numbers]
 
 
-def change_of(left: Tensor, right: Tensor, new_left: Tensor, new_right: Tensor) -> list[Tensor]:
+def change_of(
+    left: Tensor, right: Tensor, new_left: Tensor, new_right: Tensor
+) -> tuple[Tensor, Tensor]:
     """Factors ``(H, n, k)``, ``(H, m, k)`` of ``left right^T - new_left new_right^T``."""
     if new_left is left:
-        return [left, right - new_right]
+        return left, right - new_right
     new_right = new_right.expand(len(left), -1, -1)
-    return [torch.cat([left, new_left], 2), torch.cat([right, -new_right], 2)]
+    return torch.cat([left, new_left], 2), torch.cat([right, -new_right], 2)
 
 
 def _price(x: Tensor, left: Tensor, right: Tensor, y: Tensor) -> float:
