@@ -83,10 +83,10 @@ def key_widths(kind: str) -> list[str]:
     return [f"{fmean(run['valid_loss'] for run in of_one):.3f}" for of_one in runs]
 
 
-def scratch_gain(name: str) -> float:
+def scratch_gain(name: str) -> Gain:
     """How much more a kind at a quarter of the key width loses than standard heads."""
     kinds = by(by(load("shared_keys")["runs"], "folder")["scratch"], "queries")
-    return gain_of(gains(kinds[name], kinds["standard heads"], "valid_bits")).mean
+    return gain_of(gains(kinds[name], kinds["standard heads"], "valid_bits"))
 
 
 def below(numbers: Iterable[float]) -> str:
@@ -145,10 +145,9 @@ def _readme() -> Iterable[str]:
     yield f"an eighth of the bytes costs {fmean(row['lost'] for row in found):.3f} bits"
     both, heads = (fmean(shrunk_losses(name)) for name in ("heads and units", "heads alone"))
     yield f"a third of their parameters costs {both:.3f} bits by one plan"
-    yield f"heads alone lose {heads:.3f} ("
-    shared, separate = (scratch_gain(name) for name in ("shared, diagonal", "separate keys"))
-    yield f"a quarter of the width costs {shared:.3f} bits if heads share keys"
-    yield f"{separate:.3f} if they do not"
+    yield f"{heads:.3f} by heads alone"
+    shared, separate = map(scratch_gain, ("shared, diagonal", "separate keys"))
+    yield f"of the width costs {interval(shared, '.3f')} if heads share keys, {separate.mean:.3f}"
     yield f"eight heads of 16 lose {-decided_gain(*FOUR).mean:.3f} bits against"
     yield f"| 47% of the cache's bytes | below {below(lost(SMALL, '8 bits alone', 0.53125))}, 3 |"
     yield f"| 87.5% of them | {rises(128, BOTH_CUTS, 1 / 8)}, 3 |"

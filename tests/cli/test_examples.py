@@ -25,8 +25,8 @@ SMALLER = {
     "model.encoder_embed_dim=32 --jobs 1",
     "model=choice(fewer,quarter)'": "model=choice(fewer,quarter)' lr_scheduler.total_num_update=9",
     "fairseq-collab prices": "fairseq-collab prices --sentences 20",
-    "fairseq-collab prune": "fairseq-collab prune --sentences 20",
-    "fairseq-collab reparametrize": "fairseq-collab reparametrize --sentences 20",
+    "fairseq-collab shrink": "fairseq-collab shrink --sentences 20",
+    "--cache 0.25": "--cache 0.5",  # it is tiny
     # after 8 updates, beam searches of the engines end differently
     "--format ct2 --check": "--format ct2",
     "configs/experiment": f"{REPOSITORY}/configs/experiment",
