@@ -480,21 +480,6 @@ def times(turns: Sequence[dict[str, float]], name: str, as_: str) -> str | None:
     return str(times_as_fast(turns, name, as_))
 
 
-@table
-def what_cuts_buy() -> Rows:
-    yield from cuts_bought((32_000, 30))
-
-
-@table
-def what_cuts_buy_few_words() -> Rows:
-    yield from cuts_bought((8_000, 30))
-
-
-@table
-def what_caches_buy() -> Rows:
-    yield from cuts_bought((8_000, 512))
-
-
 # ---- runs.md ------------------------------------------------------------------------------------
 
 #: Machines, by a word of their name.
