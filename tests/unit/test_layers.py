@@ -54,7 +54,10 @@ def imported() -> dict[str, set[str]]:
         for path in sorted((REPOSITORY / package).rglob("*.py")):
             module = ".".join(path.relative_to(REPOSITORY).with_suffix("").parts)
             names = found[module.removesuffix(".__init__")] = set[str]()
-            for node in ast.walk(ast.parse(path.read_text())):
+            tree = ast.parse(path.read_text())
+            if path.name == "__init__.py":  # its lazy functions, typed: nothing is imported
+                tree.body = [node for node in tree.body if not _is_for_types(node)]
+            for node in ast.walk(tree):
                 if isinstance(node, ast.Import):
                     names |= {name.name for name in node.names}
                 elif isinstance(node, ast.ImportFrom):
@@ -63,6 +66,10 @@ def imported() -> dict[str, set[str]]:
                         home = ".".join([package, *([home] if home else [])])
                     names |= {home, *(f"{home}.{name.name}" for name in node.names)}
     return found
+
+
+def _is_for_types(node: ast.stmt) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
 
 
 def within(names: Iterable[str], package: str) -> set[str]:
