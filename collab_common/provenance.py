@@ -14,8 +14,6 @@ from typing import Any
 
 #: The environment variable that chooses how linear maps are computed, see ``cpu_kernels``.
 MATMUL_ENV = "FAIRSEQ_COLLAB_MATMUL"
-#: The clone, if this is one.
-ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("fairseq", "torch", "sacrebleu", "sentencepiece", "fairseq-collab")
 
 
@@ -45,8 +43,13 @@ def hardware(cpu: bool, gpus: int = 1) -> str:
     return f"{processor_name()}, {os.cpu_count()} cores, {number} a training"
 
 
-def commit(root: Path = ROOT) -> str | None:
-    """Return the project's git commit, marked if files differ; None outside its clone."""
+def commit(root: Path | None = None) -> str | None:
+    """Return the project's git commit, marked if files differ; None outside its clone.
+
+    Args:
+        root: of a clone; default: that of this file.
+    """
+    root = root or Path(__file__).resolve().parent.parent
     # An installed copy may lie in somebody else's repository.
     if _git(root, "rev-parse", "--show-toplevel") != str(root):
         return None

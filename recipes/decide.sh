@@ -36,7 +36,7 @@ esac
 TUNE=${TUNE:-$(((UPDATES + 9) / 10))}
 kinds=(standard own latent-4 normalised-4 full diagonal separate grouped-2 grouped-4 latent-8)   # from scratch
 changes=(latent-{4,8} bytes-{8,16} bits-{8,4} even-{4,8} own-{4,8} grouped-{2,4} heads-{3,2})   # of a standard model
-known=("${kinds[@]}" "${changes[@]/#/to-}" shape-latent-4)
+known=("${kinds[@]}" "${changes[@]/#/to-}" shape-latent-4 tables)
 for kind in ${KINDS:-}; do
     [[ " ${known[*]} " == *" $kind "* ]] || reject "KINDS: there is no kind '$kind', but ${known[*]}"
 done

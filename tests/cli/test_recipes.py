@@ -209,7 +209,7 @@ def test_kinds_of_decide(decided: tuple[Path, dict[str, str]], tmp_path: Path) -
     shutil.rmtree(made)
     made.mkdir()
     for name, *words in commands:
-        if name in ("reparametrize", "prune"):
+        if name in ("reparametrize", "prune", "shrink"):
             written = parser_of(name)[1](words).out
             if written.stem in ("to-bytes-16", "to-even-8", "to-own-8", "to-grouped-4"):
                 assert main([name, *words, "--sentences", "20"]) == 0
@@ -379,7 +379,7 @@ esac
 printf '%s\\n' "$@" END >> "$RECORD"
 command=$1
 case $1 in
-    prune | vote | reparametrize)
+    prune | shrink | vote | reparametrize)
         while [ "$1" != --out ]; do shift; done
         touch "$2" "${2%.*}.yaml" ;;
 esac
@@ -484,10 +484,10 @@ def test_failures_and_interruptions(asked: str, finished: str, tmp_path: Path) -
     whole, failed = ended("whole", "", 0), ended("failed", "*", 1)
     assert [one[0] for one in failed] == [one[0] for one in whole]
     for name, *options in whole:
-        if name in ("prune", "vote", "reparametrize") or "--run" in options:
+        if name in ("prune", "shrink", "vote", "reparametrize") or "--run" in options:
             assert "--cpu" in options, name
         assert name != "sweep" or "common.cpu=true" in options
         if name == "prune" and (recipe == "papers" or "--gates" in options):
             assert "--no-refit" in options
     again = {one[0] for one in ended("whole", "", 0)}
-    assert not {"vote", "prune", "reparametrize"} & again
+    assert not {"vote", "shrink", "prune", "reparametrize"} & again
