@@ -14,11 +14,12 @@ average word for each of its inputs, so few sentences change little, and weights
 change nothing.  A model without a change stays as it is.
 Fewer heads and grouped-query heads lose less even with 30 sentences; latents gain least.
 
-Where a norm ends the block, ``w_t = 1 / var((x + o)_t)``, the variance over the numbers of a word:
-the norm divides by its root, so the fit is that of what the next block reads.  In many trained
-models a few words have activations a hundred times those of others (Sun et al. 2024, arXiv
-2402.17762).  With equal weights they own the fit, which then ruins all other words.  Where norms
-come first, all words weigh alike: the next norms divide there, too, but no such fit was ruined.
+``w_t = 1 / var((x + o)_t)``, the variance over the numbers of a word: the norm that ends the block,
+or that of the next one, divides by its root, so the fit is that of what the next block reads.  In
+many trained models a few words have activations a hundred times those of others (Sun et al. 2024,
+arXiv 2402.17762).  With equal weights they own the fit, which then ruins all other words.  Where
+norms come first, equal weights lose up to 0.002 bits more of a model of Multi30k with d = 256, and
+nearly twice as much of one with such words; weights by the last norm of all differ little.
 
 Encoder layers come first, then for each decoder layer self-attention, cross-attention and the
 feed-forward block.  Hidden states go from block to block, so each model reads each sentence once.
@@ -34,7 +35,7 @@ of Kwon et al. 2022 (arXiv 2204.09656, factors of heads) and ZipLM (Kurtic et al
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -70,8 +71,6 @@ class Block(NamedTuple):
 
     def weights(self, stream: Tensor) -> Tensor:
         """Weights ``(N, 1)`` of words in a fit, whose stream is ``x + f(.)``: ``(N, d)``."""
-        if self.norm_first:
-            return torch.ones_like(stream[:, :1])
         return 1 / (stream.var(1, correction=0, keepdim=True) + self.norm.eps)
 
     def output(self, x: Tensor, call: Call) -> Tensor:
@@ -81,6 +80,10 @@ class Block(NamedTuple):
     def stream(self, x: Tensor, output: Tensor) -> Tensor:
         """The stream after the block."""
         return x + output if self.norm_first else self.norm(x + output)
+
+    def read(self, stream: Tensor) -> Tensor:
+        """The stream after the block as the next one reads it: divided by a norm."""
+        return functional.layer_norm(stream, stream.shape[-1:]) if self.norm_first else stream
 
 
 def blocks(layer: Any) -> list[Block]:
@@ -234,8 +237,13 @@ def _refit_block(
         changed.stream(x, output + functional.linear(h, weight.to(h), bias.to(h)))
         for x, output, h in zip(streams, outputs, hidden, strict=True)
     ]
-    rounding = ROUNDING * sum(_squares(x, of) for x, of in zip(target.streams, words, strict=True))
-    if not _distance(fitted, target, words) <= _distance(own.streams, target, words) + rounding:
+    wanted_reads = [*map(trained.read, target.streams)]
+    before, after = (
+        _distance(map(changed.read, streams), wanted_reads, words)
+        for streams in (own.streams, fitted)
+    )
+    rounding = ROUNDING * sum(_squares(x, of) for x, of in zip(wanted_reads, words, strict=True))
+    if not after <= before + rounding:
         return False
     last.weight.add_(weight)
     last.bias.add_(bias)
@@ -243,9 +251,11 @@ def _refit_block(
     return True
 
 
-def _distance(streams: Sequence[Tensor], target: Stack, words: Sequence[Tensor]) -> float:
+def _distance(
+    streams: Iterable[Tensor], target: Iterable[Tensor], words: Iterable[Tensor]
+) -> float:
     """Sum of squares of the difference to the trained model's streams."""
-    triples = zip(streams, target.streams, words, strict=True)
+    triples = zip(streams, target, words, strict=True)
     return sum(_squares(x - wanted, of_words) for x, wanted, of_words in triples)
 
 

@@ -137,10 +137,8 @@ def refit_naively(changed: Trained, whole: Trained, batches: list[dict[str, Any]
         target = target + torch.cat([theirs[2] - ours[2] for theirs, ours in parts])
         last, size = of_changed[2], h.size(1)
         streams = torch.cat([theirs[1] + theirs[2] for theirs, _ in parts])
-        # The norm that ends the block divides by it: a third of a deviation is nine times a weight.
+        # The next norm divides by it: a third of a deviation is nine times a weight.
         roots = (streams.var(1, correction=0, keepdim=True) + 1e-5) ** -0.5
-        if of_whole[0].normalize_before:
-            roots = torch.ones_like(roots)
         pull = (roots * h).square().sum(1).mean().sqrt()
         pulls = torch.cat([pull.repeat(size), 1e-3**0.5 * pull[None]]).diag()
         old = torch.cat([last.weight.T, last.bias[None]])
@@ -199,11 +197,14 @@ def test_pruned_and_converted_models_are_refitted(change: str, tmp_path: Path) -
 
 @pytest.mark.parametrize("name", toy_massive.MODELS)
 def test_a_model_with_massive_activations_loses_less(name: str, capfd: Capture) -> None:
-    """With equal weights of words, ``post`` loses three times as much as without a refit."""
+    """With equal weights of words, ``post`` loses three times as much as without a refit.
+
+    And ``pre`` nearly twice as much as here.
+    """
     model = toy_massive.massive(name)
     assert largest_activations(model, samples(model, "train", 300)) > 90
     fitted, plain = (prune(model, 8, sentences=300, refit=fit) for fit in (True, False))
-    assert 0 < fitted.rise < plain.rise / 2
+    assert 0 < fitted.rise < plain.rise / 4
     validation = [validation_loss(one) for one in (model, fitted.model, plain.model)]
     assert validation[0] < validation[1] < validation[0] + (validation[2] - validation[0]) / 2
     said = capfd.readouterr().err
