@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import toy_checkpoints
 from commands import REPOSITORY
 from refusals import refusing
 
@@ -19,7 +20,12 @@ PROGRAM = REPOSITORY / "results" / "what_cuts_buy.py"
 
 @pytest.fixture
 def program() -> Any:
-    spec = importlib.util.spec_from_file_location("what_cuts_buy", PROGRAM)
+    return loaded(PROGRAM)
+
+
+def loaded(path: Path) -> Any:
+    """A program as a module."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
     module: Any = importlib.util.module_from_spec(spec)
@@ -70,3 +76,22 @@ def test_the_program_makes_the_pages_data(
     rows = [[str(cell) for cell in row] for row in tables.cuts_bought((60, 5))]
     assert [row[0] for row in rows][-1] == "whole model in CTranslate2's int8"
     assert len({*map(len, rows)}) == 1
+
+
+@pytest.mark.slow
+def test_the_time_of_our_own_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trained model, and one of random weights of another size."""
+    pytest.importorskip("ctranslate2")
+    module = loaded(PROGRAM.with_name("tools_time.py"))
+    prune = module.COMMANDS["prune"]
+    export = "export --format fairseq --out {out}"  # a toy's translations hang on the last bit
+    monkeypatch.setattr(module, "COMMANDS", {"prune": prune, "export --check": export})
+    monkeypatch.setattr(module, "LAYERS", 1)
+    checkpoint, out = toy_checkpoints.write(tmp_path / "c.pt"), tmp_path / "tools_time.json"
+    words = [str(out), "--data", str(toy_checkpoints.COPY), "--model", f"toy={checkpoint}"]
+    assert module.main([*words, "--sizes", "16", "--sentences=20"]) == 0
+    rows = json.loads(out.read_text())["rows"]
+    assert [(row["model"], row["name"]) for row in rows] == [
+        ("toy", "prune"), ("toy", "export --check"), ("d = 16", "prune"),
+    ]  # fmt: skip
+    assert all(row["cpu_seconds"] > 0 for row in rows)
