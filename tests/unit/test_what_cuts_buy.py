@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
+import toy_checkpoints
 from refusals import refusing
 
 from collab_lab.metrics.turns import times_as_fast
-from results import tables
+from results import tables, tools_time
 from results import what_cuts_buy as program
 
 
@@ -54,3 +55,20 @@ def test_the_program_makes_the_pages_data(tmp_path: Path, monkeypatch: pytest.Mo
     rows = [[str(cell) for cell in row] for row in tables.cuts_bought((60, 5))]
     assert [row[0] for row in rows][-1] == "whole model in CTranslate2's int8"
     assert len({*map(len, rows)}) == 1
+
+
+@pytest.mark.slow
+def test_the_time_of_our_own_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trained model, and one of random weights of another size."""
+    heads = tools_time.COMMANDS["shrink, heads"]
+    export = "export --format fairseq --out {out}"  # a toy's translations hang on the last bit
+    monkeypatch.setattr(tools_time, "COMMANDS", {"shrink, heads": heads, "export --check": export})
+    monkeypatch.setattr(tools_time, "LAYERS", 1)
+    checkpoint, out = toy_checkpoints.write(tmp_path / "c.pt"), tmp_path / "tools_time.json"
+    words = [str(out), "--data", str(toy_checkpoints.COPY), "--model", f"toy={checkpoint}"]
+    assert tools_time.main([*words, "--sizes", "16", "--sentences=20"]) == 0
+    rows = json.loads(out.read_text())["rows"]
+    assert [(row["model"], row["name"]) for row in rows] == [
+        ("toy", "shrink, heads"), ("toy", "export --check"), ("d = 16", "shrink, heads"),
+    ]  # fmt: skip
+    assert all(row["cpu_seconds"] > 0 for row in rows)
