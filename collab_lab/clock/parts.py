@@ -41,7 +41,7 @@ from collab_lab.shrinking.choices import Choice, Site
 from collab_lab.shrinking.converter import options_with, problems
 from collab_lab.shrinking.head_choices import all_heads
 from collab_lab.shrinking.head_parts import heads_together
-from collab_lab.shrinking.kinds import HeadKind
+from collab_lab.shrinking.kinds import PlannedKind
 from collab_lab.shrinking.plan import CUTS, KINDS, with_bits
 from collab_lab.shrinking.shrunk import chosen_kinds
 from collab_lab.shrinking.statistics import own_bits
@@ -100,7 +100,7 @@ class PartTimes:
         parts = ", ".join(f"{part} {change:+.1%}" for part, change in least.items())
         return f"times of parts, {what}: {self.seconds:.3f} s\nat their narrowest: {parts}"
 
-    def change(self, site: Site, choice: Choice, kind: HeadKind | None = None) -> float:
+    def change(self, site: Site, choice: Choice, kind: PlannedKind | None = None) -> float:
         """What a choice adds to the time of the uncut model."""
         part = part_of(site, self.work.engine)
         if part not in self.totals:
@@ -117,7 +117,7 @@ class PartTimes:
             added += weight * self._of_cache(site, choice, kind)
         return added
 
-    def _of_cache(self, site: Attention, choice: Choice, kind: HeadKind | None) -> float:
+    def _of_cache(self, site: Attention, choice: Choice, kind: PlannedKind | None) -> float:
         """What a cache of all heads of all attentions of this type adds."""
         is_changed = choice.bits != own_bits(site.module) and self.engine != "ct2"
         if not choice.number or not (choice.size or is_changed):
@@ -144,7 +144,7 @@ def engine_of(engine: str) -> str:
     return "ct2" if ENGINES[engine] else "fairseq"
 
 
-def cache_part(kind: HeadKind | None, type_: str, bits: int) -> str:
+def cache_part(kind: PlannedKind | None, type_: str, bits: int) -> str:
     """A KV cache in a table; kind None: of heads as they are."""
     return f"cache of {kind.to if kind else 'headsize'} {type_} {bits}"
 
@@ -267,7 +267,7 @@ def _caches(trained: Trained, engine: str, kinds: Sequence[str]) -> Iterator[Nar
                     yield Narrower(cache_part(kind, type_, number), share, build)
 
 
-def _sizes(layers: Sequence[Attention], kind: HeadKind) -> dict[float, dict[Attention, int]]:
+def _sizes(layers: Sequence[Attention], kind: PlannedKind) -> dict[float, dict[Attention, int]]:
     """Sizes of attentions next to :data:`SIZES`, by their share of the exact ones."""
     exact, found = {a: kind.exact_size(a.module) for a in layers}, {}
     for share in SIZES:
@@ -288,7 +288,7 @@ def _rounded(trained: Trained, bits: Mapping[Attention, int]) -> Trained:
 
 def _resized(
     trained: Trained,
-    kind: HeadKind,
+    kind: PlannedKind,
     sizes: Mapping[Attention, int],
     bits: Mapping[Attention, int],
 ) -> Trained:

@@ -19,7 +19,7 @@ from collab_lab.shrinking import head_prices
 from collab_lab.shrinking.attention_price import Point
 from collab_lab.shrinking.converter import Converter
 from collab_lab.shrinking.head_parts import costs_of_heads
-from collab_lab.shrinking.kinds import HeadKind
+from collab_lab.shrinking.kinds import PlannedKind
 from collab_lab.shrinking.removal import removal_order
 from collab_lab.shrinking.statistics import Statistics
 from collab_lab.shrinking.unit_statistics import UnitStatistics
@@ -73,7 +73,7 @@ class Times(Protocol):
     @property
     def uncut(self) -> float: ...
 
-    def change(self, site: Site, choice: Choice, kind: HeadKind | None = None) -> float:
+    def change(self, site: Site, choice: Choice, kind: PlannedKind | None = None) -> float:
         """What a choice adds to the time of the uncut model; below 0 where it saves some.
 
         Args:
@@ -154,7 +154,7 @@ def attention_choices(
     removals: Removals,
     counts: Sequence[int],
     caches: Sequence[Point],
-    kind: HeadKind | None = None,
+    kind: PlannedKind | None = None,
     times: Times | None = None,
 ) -> list[Choice]:
     """Each number of heads with each cache; those that another one beats are left out.
@@ -178,7 +178,9 @@ def attention_choices(
     return undominated([timed(attention, choice, times, kind) for choice in every])
 
 
-def timed(site: Site, choice: Choice, times: Times | None, kind: HeadKind | None = None) -> Choice:
+def timed(
+    site: Site, choice: Choice, times: Times | None, kind: PlannedKind | None = None
+) -> Choice:
     """The choice with its time, where times were measured."""
     if times is None:
         return choice
@@ -186,7 +188,7 @@ def timed(site: Site, choice: Choice, times: Times | None, kind: HeadKind | None
 
 
 def costs_of(
-    attention: Attention, number: int, size: int, bits: int, kind: HeadKind | None
+    attention: Attention, number: int, size: int, bits: int, kind: PlannedKind | None
 ) -> tuple[int, int]:
     """Bits per token in the cache of ``number`` heads, and parameters; size 0: heads as they are.
 

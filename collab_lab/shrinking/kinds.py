@@ -75,10 +75,6 @@ class HeadKind(ABC):
         """The size of an attention without a given one: 0 where it is left as it is."""
         return self.exact_size(module)
 
-    def usual_size(self, heads: int) -> int:
-        """What options say of an attention with so many heads that a plan leaves as it is."""
-        return 0
-
     def out_of_range(self, module: Any, size: int) -> str | None:
         """The sizes that an attention can have, if ``size`` is none of them."""
         exact = self.exact_size(module)
@@ -89,22 +85,6 @@ class HeadKind(ABC):
         exact = self.exact_size(module)
         sizes = {max(1, exact * step // GRID) for step in range(1, GRID + 1)}
         return sorted(size for size in sizes if self.out_of_range(module, size) is None)
-
-    def full_size(self, module: Any, heads: int) -> int:
-        """The size that is exact for some ``heads`` of an attention, whichever they are."""
-        return self.exact_size(module)
-
-    def fits(self, module: Any, heads: int, size: int) -> bool:
-        """Whether some ``heads`` of an attention can have this size, and are smaller for it."""
-        return True
-
-    def costs(self, module: Any, heads: int, size: int) -> tuple[list[int], int]:
-        """Of an attention of this kind with these ``heads`` of those of ``module``.
-
-        Returns:
-            The lengths of the vectors that are cached of a token, and the number of parameters.
-        """
-        raise NotImplementedError  # of kinds whose size no plan chooses
 
     def scale(self, trained: TrainedAttention) -> float:
         """The scale of the scores of the new attention, which queries make up for."""
@@ -119,7 +99,31 @@ class HeadKind(ABC):
         """
 
 
-class Collaborative(HeadKind):
+class PlannedKind(HeadKind):
+    """A kind whose sizes a plan chooses."""
+
+    def usual_size(self, heads: int) -> int:
+        """What options say of an attention that a plan leaves as it is, by its heads."""
+        return 0
+
+    def full_size(self, module: Any, heads: int) -> int:
+        """The size that is exact for some ``heads`` of an attention, whichever they are."""
+        return self.exact_size(module)
+
+    def fits(self, module: Any, heads: int, size: int) -> bool:
+        """Whether some ``heads`` of an attention can have this size, and are smaller for it."""
+        return True
+
+    @abstractmethod
+    def costs(self, module: Any, heads: int, size: int) -> tuple[list[int], int]:
+        """Of an attention of this kind with these ``heads`` of those of ``module``.
+
+        Returns:
+            The lengths of the vectors that are cached of a token, and the number of parameters.
+        """
+
+
+class Collaborative(PlannedKind):
     """Shared keys, with the query mixing that ``--query-mixing`` names."""
 
     to = "collab"
@@ -184,7 +188,7 @@ class Narrower(HeadKind):
         return weights | trained.copied("v_proj", "out_proj"), price
 
 
-class GroupedQuery(HeadKind):
+class GroupedQuery(PlannedKind):
     """Grouped-query heads: neighbours share the key and the value that lose least."""
 
     to = "grouped-query"
@@ -239,7 +243,7 @@ class GroupedQuery(HeadKind):
         return weights | trained.state(more), price + trained.value_price(of_heads, out)
 
 
-class Latent(HeadKind):
+class Latent(PlannedKind):
     """Latent heads."""
 
     to = "latent"

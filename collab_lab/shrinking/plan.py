@@ -38,7 +38,7 @@ from collab_lab.shrinking.choices import (
 from collab_lab.shrinking.converter import Converter
 from collab_lab.shrinking.head_choices import all_heads
 from collab_lab.shrinking.head_parts import heads_together
-from collab_lab.shrinking.kinds import Collaborative, GroupedQuery, HeadKind, Latent
+from collab_lab.shrinking.kinds import Collaborative, GroupedQuery, Latent, PlannedKind
 from collab_lab.shrinking.rise import measured_rise
 from collab_lab.shrinking.statistics import Statistics, check_of_caches, matched, own_bits
 from collab_lab.shrinking.surgery import RetainedUnits, check_heads, joined, pruned, width_options
@@ -59,7 +59,7 @@ ENGINES = {"fairseq": MULTIPLE, "ct2": 64}
 #: Bits of a number in a smaller cache; 0: no rounding.
 ANY_BITS = (0, *BITS)
 #: Kinds of heads for a smaller cache, whose sizes a plan chooses; headsize: heads as they are.
-KINDS: dict[str, HeadKind | None] = {
+KINDS: dict[str, PlannedKind | None] = {
     "latent": Latent(),
     "headsize": None,
     "grouped-query": GroupedQuery(),
