@@ -72,7 +72,7 @@ def row_of(record: Record) -> Row:
 
 
 def decide(run: Run, record: Record, name: str) -> Iterator[tuple[str, Row, tuple[str, ...]]]:
-    """Runs of recipes/decide.sh, by stage and kind; those of ``rates`` are a list of their own."""
+    """Runs of recipes/decide.sh, by stage and kind; those of ``rates`` are a second list."""
     folder = run.folder.parent.name
     kind, size = record.method.removeprefix("to-"), ""
     if folder == "rates":

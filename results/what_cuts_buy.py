@@ -172,7 +172,9 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("out", type=Path, help="results/what_cuts_buy.json")
     parser.add_argument("--tiny", action="store_true", help="models of a few weights, for tests")
-    parser.add_argument("--turns", type=float, default=1.0, help="times as many turns (default: 1)")
+    parser.add_argument(
+        "--turns", type=float, default=1.0, help="factor of the number of turns (default: 1)"
+    )
     args = parser.parse_args(argv)
     preset = "tiny" if args.tiny else "wmt_en_de"
     cases = [

@@ -68,7 +68,7 @@ def check(trained: Trained, work: Work) -> None:
 
 
 def program(trained: Trained, engine: str, length: int, shortlist: Sequence[str] = ()) -> Program:
-    """The model in its engine, loaded: a call translates as many sentences as it is given.
+    """The model in its engine, loaded: a call translates the given number of sentences.
 
     Args:
         shortlist: lines of CTranslate2's map of words to translations, of which it then chooses.

@@ -434,7 +434,7 @@ def _seconds(run: Program, work: Work) -> float:
 def in_turns(
     before: Trained, after: Trained, work: Work, least: float = TURNS
 ) -> list[dict[str, float]]:
-    """Seconds of two models, in turns: three at least, and as many as ``least`` seconds allow."""
+    """Seconds of two models, in turns: at least three, then turns for ``least`` seconds."""
     runs = {name: program(model, work.engine, work.length)
             for name, model in (("before", before), ("after", after))}  # fmt: skip
     for run in runs.values():

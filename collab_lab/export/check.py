@@ -58,7 +58,9 @@ def compare(
         Lines of text, and whether all are equal.
     """
     words = model.vocabulary(trained)
-    sources = sorted(sources, key=len)  # a batch takes as many steps as its longest translation
+    sources = sorted(
+        sources, key=len
+    )  # the longest translation of a batch sets its number of steps
     ours = by_fairseq(trained.model, words, sources)
     if format_ == "fairseq":
         exported = open_model(folder / "model.pt", trained.cfg.task.data).model

@@ -255,7 +255,7 @@ def stays_of_its_kind(trained: Trained) -> bool:
 
 
 def scale_of(module: Any, heads: int, stays: bool) -> float:
-    """The scale of scores of an attention with so many of its heads.
+    """The scale of scores of an attention that keeps some of its heads.
 
     Args:
         stays: whether its model stays of its kind.

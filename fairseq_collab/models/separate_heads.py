@@ -89,7 +89,7 @@ def head_sizes(cfg: TransformerConfig, site: Site) -> tuple[int, dict[str, Any]]
 
 
 def checked_sizes(cfg: TransformerConfig, site: Site, query_key: int | None) -> dict[str, Any]:
-    """Return the sizes of heads as arguments of attentions; None stands for ``d/H``."""
+    """Return the sizes of heads as arguments of attentions; None means ``d/H``."""
     value = cfg.head_size if cfg.v_head_size is None else cfg.v_head_size
     sizes = {"qk_head_size": query_key, "v_head_size": value}
     chosen_sizes = {name: size for name, size in sizes.items() if size is not None}

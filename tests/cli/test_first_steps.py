@@ -25,7 +25,7 @@ GLOO = ("--distributed-backend=gloo", "--ddp-backend=legacy_ddp")
 
 
 def test_trains_resumes_and_translates(tmp_path: Path) -> None:
-    """The first command in an interpreter of its own, the others in forks of one."""
+    """The first command starts its interpreter, the others are forks of one."""
     train = ["fairseq-train", *TRAINING, "--save-dir", tmp_path]
     cold = {"PYTHONHASHSEED": "1"}
     assert len(train_log(succeed(*train, "--max-update=1", **cold))) == 1

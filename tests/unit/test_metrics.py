@@ -285,7 +285,7 @@ def test_a_reference_in_another_language(
 
 
 def _in_han(line: str) -> str:
-    """A text of as many characters as ``line`` has words, and a common ending."""
+    """A text with a character for each word of ``line``, and a common ending."""
     return "".join(chr(0x4E00 + sum(map(ord, word)) % 900) for word in line.split()[6:])
 
 

@@ -20,6 +20,7 @@ from collab_lab.runs.lengths import FAIRSEQ_LIMIT, LIMIT, in_training, limit_len
 from collab_lab.runs.record import Record
 from collab_lab.runs.run import Run
 from collab_lab.runs.score import key_width
+from fairseq_compat.safe_load import read
 
 UNEQUAL = {"heads_in_decoder": "2,1", "head_size": 3}
 ROUNDED = {"cache_bits_in_decoder": "4", "cache_bits_in_cross": "8,4"}
@@ -132,7 +133,7 @@ def test_a_name_that_is_set_twice(
 def test_an_option_that_is_newer_than_the_checkpoint(
     unequal: Path, corpus: Path, tmp_path: Path
 ) -> None:
-    state = torch.load(unequal, weights_only=False)
+    state = read(unequal)
     del state["cfg"]["model"]["cache_bits_in_cross"]
     torch.save(state, tmp_path / "c.pt")
     chosen = {"model.cache_bits_in_cross": "8,8"}

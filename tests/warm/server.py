@@ -75,7 +75,7 @@ class Commands:
                 os.close(end)
                 del self.running[end]
             elif client in ready:
-                with contextlib.suppress(ProcessLookupError):  # it has no session of its own yet
+                with contextlib.suppress(ProcessLookupError):  # it has no session yet
                     os.killpg(child, signal.SIGKILL)
                 os.kill(child, signal.SIGKILL)
 
