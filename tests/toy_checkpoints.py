@@ -18,6 +18,7 @@ from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import OmegaConf
+from torch import Tensor
 from toy_heads import sample
 
 STORED = Path(__file__).parent / "stored"
@@ -41,8 +42,23 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
 }
 
 
+#: Checkpoints by architecture, options and precision, and the random state that each leaves behind.
+_MADE: dict[tuple[Any, ...], tuple[dict[str, Any], Tensor]] = {}
+
+
 def write(path: Path, arch: str = "transformer", **options: Any) -> Path:
     """An untrained tiny model, as if trained in batches of two sentences."""
+    key = (arch, repr(sorted(options.items())), torch.get_default_dtype())
+    if key not in _MADE:
+        _MADE[key] = made(arch, **options), torch.get_rng_state()
+    state, random = _MADE[key]
+    torch.set_rng_state(random)
+    torch.save(state, path)
+    return path
+
+
+def made(arch: str, **options: Any) -> dict[str, Any]:
+    """The checkpoint that :func:`write` writes."""
     source, target = (Dictionary.load(str(COPY / f"dict.{side}.txt")) for side in ("en", "de"))
     symbols = Namespace(source_dictionary=source, target_dictionary=target)
     task: dict[str, Any] = {"task": "translation", "source_lang": "en", "target_lang": "de"}
@@ -72,8 +88,7 @@ def write(path: Path, arch: str = "transformer", **options: Any) -> Path:
     state = {"args": None, "cfg": cfg, "model": model.state_dict(), "optimizer_history": [history]}
     iterator = {"epoch": 1, "iterations_in_epoch": 0}
     state |= {"extra_state": {"train_iterator": iterator}, "last_optimizer_state": None}
-    torch.save(state, path)
-    return path
+    return state
 
 
 def log_probabilities(path: Path) -> list[float]:

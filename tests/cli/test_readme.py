@@ -75,6 +75,7 @@ def test_the_page_of_commands_is_that_of_the_parsers() -> None:
     assert PAGE.read_text() == text(), "run python tests/commands_page.py"
 
 
+@pytest.mark.slow
 def test_python_on_pages() -> None:
     """Imports what exists; code below a line ``<!-- FILE -->`` is in the file, but for ``...``."""
     for page in PAGES.values():

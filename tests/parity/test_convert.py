@@ -50,6 +50,7 @@ NARROW = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "models"),
     [
@@ -76,6 +77,7 @@ def test_full_size_is_exact(options: list[str], models: list) -> None:
         assert max(prices.values()) < 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arch", "given"),
     [("transformer", {}), ("transformer_headsize_n", {"qk_head_size": 6, "v_head_size": 3})],

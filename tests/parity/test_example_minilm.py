@@ -52,6 +52,7 @@ def test_the_table_of_fifty_pairs(
     assert float(error.split()[-1]) < 1e-4  # single precision
 
 
+@pytest.mark.slow
 def test_the_snippet_of_the_docs(example: Any) -> None:
     minilm, folder = example
     docs = (REPOSITORY / "docs" / "trained_models.md").read_text().partition("## Translate")[0]

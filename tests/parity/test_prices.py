@@ -338,6 +338,7 @@ def test_statistics_are_of_a_model_as_it_is_rounded() -> None:
             matched(collect(one, [batch(one)]), other)
 
 
+@pytest.mark.slow
 def test_the_basis_of_a_latent_loses_least_and_changes_nothing() -> None:
     """The function of a model; by price, against the maps' own basis and random rotations."""
     found = trained("transformer")

@@ -173,6 +173,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES)
 def test_pruned_and_converted_models_are_refitted(change: str, tmp_path: Path) -> None:
     """By ``prune`` and by ``convert``: trained ones lose less, untrained ones no more."""
@@ -263,7 +264,10 @@ def check_equal(one: Trained, other: Trained) -> None:
 VOTES = [[[9, 0, 0, 0]], [[0, 9, 0, 0]]]
 
 
-@pytest.mark.parametrize("how", ["price", "random", "gates", "retained", "converted"])
+@pytest.mark.parametrize(
+    "how",
+    ["price", "random", "gates", "retained", pytest.param("converted", marks=pytest.mark.slow)],
+)
 def test_no_refit(how: str, tmp_path: Path) -> None:
     """Feed-forward maps stay, and so do the columns of the heads that stay."""
     arch = "transformer_gated_heads" if how == "gates" else "transformer"

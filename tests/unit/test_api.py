@@ -77,6 +77,7 @@ def test_prices_of_a_gated_model_serve_to_prune_it(tmp_path: Path) -> None:
     assert given.price == pytest.approx(own.price)
 
 
+@pytest.mark.slow
 def test_frozen_parts_are_like_others(tmp_path: Path) -> None:
     """Of a training of the encoder alone; and where nothing has a gradient."""
     only = {"arch": "transformer_gated_heads", "gated_types": "encoder"}

@@ -170,6 +170,7 @@ def test_pruned_then_converted_is_both_at_once(model: Trained, found: Calibratio
     assert at_once.heads == {t: [*map(len, of)] for t, of in both.retained.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", ["transformer_gated_heads", "transformer_grouped_heads"])
 def test_heads_with_gates_and_groups(arch: str, tmp_path: Path) -> None:
     checkpoint = toy_checkpoints.write(tmp_path / "c.pt", arch)
@@ -199,7 +200,7 @@ def test_the_smallest_model_that_loses_little(model: Trained, found: Calibration
         ({"cache": 0.5, "engine": "none"}, "engine"),
         ({"parameters": 0.5, "kinds": ["latent"]}, "kinds"),
         ({"cache": 0.5, "sentences": 9}, "sentences"),  # next to a calibration
-        ({"lose": 5.0, "cache": 0.001}, "the least is"),
+        pytest.param({"lose": 5.0, "cache": 0.001}, "the least is", marks=pytest.mark.slow),
         ({"lose": True}, "lose"),
         ({"cache": 0.5, "engine": "ct2", "kinds": ["latent"]}, "grouped-query"),
         ({"cache": 0.5, "engine": "ct2", "cache_bits": 8}, "cache_bits"),

@@ -48,6 +48,7 @@ def model_of(path: Path, arch: str = "transformer", **options: Any) -> Trained:
 # ---- statistics ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("use", USES)
 def test_statistics_of_the_same_file_opened_again(use: str, tmp_path: Path) -> None:
     model = model_of(tmp_path / "c.pt")
@@ -63,6 +64,7 @@ def test_statistics_of_the_same_file_opened_again(use: str, tmp_path: Path) -> N
     assert USES[use](halves, found.statistics) == pytest.approx(expected, rel=0.2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("use", USES)
 def test_statistics_of_another_model(use: str, tmp_path: Path) -> None:
     model = model_of(tmp_path / "c.pt")
@@ -85,6 +87,7 @@ def test_statistics_of_another_model(use: str, tmp_path: Path) -> None:
             USES[use](model, foreign)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"layernorm_embedding": True}])
 def test_inputs_that_hardly_vary(options: dict[str, Any], tmp_path: Path) -> None:
     """As those of one sentence: single precision gives the covariances of double precision."""
@@ -101,6 +104,7 @@ def test_inputs_that_hardly_vary(options: dict[str, Any], tmp_path: Path) -> Non
     assert convert(model, "grouped-query", 2, statistics=found, sentences=1).model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("arch", ["transformer", "transformer_lm", "transformer_headsize_n"])
 def test_statistics_of_half_precision(arch: str, dtype: torch.dtype, tmp_path: Path) -> None:
@@ -177,6 +181,7 @@ def test_an_export_leaves_the_model(tmp_path: Path) -> None:
     assert model.cfg.common.user_dir == "mine"
 
 
+@pytest.mark.slow
 def test_a_model_that_its_caller_trains(tmp_path: Path) -> None:
     """Dropout is off in every function, and on again after it."""
     calm, model = (model_of(tmp_path / "c.pt", dropout=0.5) for _ in range(2))
@@ -193,6 +198,7 @@ def test_a_model_that_its_caller_trains(tmp_path: Path) -> None:
         assert not model.model.encoder.layers[0].training
 
 
+@pytest.mark.slow
 def test_activation_checkpointing(tmp_path: Path) -> None:
     expected, model = model_of(tmp_path / "c.pt"), model_of(
         tmp_path / "d.pt", checkpoint_activations=True
