@@ -480,6 +480,35 @@ def times(turns: Sequence[dict[str, float]], name: str, as_: str) -> str | None:
     return str(times_as_fast(turns, name, as_))
 
 
+def what_cuts_take() -> Rows:
+    """Predicted and measured shares of the whole model's seconds."""
+    records = [record for record in bought(32_000, 30) if "predicted" in record]
+    columns = [(engine, record) for engine in ENGINE_NAMES for record in records]
+    titles = (f"{ENGINE_NAMES[engine]}, batch of {r['batch']}" for engine, r in columns)
+    yield ["predicted; measured", *titles]
+    names = dict.fromkeys(key.partition(": ")[2] for r in records for key in r["predicted"])
+    for name in [name for name in names if name != WHOLE]:
+        keys = [(f"{engine}: {name}", f"{engine}: {WHOLE}", r) for engine, r in columns]
+        yield [
+            name,
+            *(
+                f"{r['predicted'][key]:.2f}; {1 / times_as_fast(r['turns'], key, whole).mean:.2f}"
+                for key, whole, r in keys
+            ),
+        ]
+
+
+def tools_time() -> Rows:
+    """Seconds of a command, by model."""
+    rows = load("tools_time")["rows"]
+    models = {row["model"]: row["parameters"] for row in rows}
+    found = {(row["name"], row["model"]): row["seconds"] for row in rows}
+    titles = (f"{name}, {number / 1e6:.1f} M parameters" for name, number in models.items())
+    yield ["seconds", *titles]
+    for command in dict.fromkeys(row["name"] for row in rows):
+        yield [command, *(num(found.get((command, model)), ".0f") for model in models)]
+
+
 # ---- runs.md ------------------------------------------------------------------------------------
 
 #: Machines, by a word of their name.

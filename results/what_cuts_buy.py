@@ -4,7 +4,8 @@
 
 Models of base size with random weights translate sentences of one length in CTranslate2 (int8 and
 float32) and in fairseq with this plug-in.  All models of a case take turns (A B C, C B A, ...), and
-the file has the seconds of each turn.  Run again, it goes on where it was.
+the file has the seconds of each turn.  Run again, it goes on where it was.  With ``--predict`` it
+adds what ``shrink --time`` predicts of cuts of heads and units, in two minutes an engine and batch.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +29,8 @@ from collab_common.progress import bar, say
 from collab_common.provenance import circumstances
 from collab_lab.bench import PRESETS, random_model, random_task, turns
 from collab_lab.clock.engines import ENGINES, PACKED, Program, pause, program, settings
+from collab_lab.clock.parts import sites_of, time_parts, width_of
+from collab_lab.shrinking.choices import uncut
 from collab_lab.shrinking.plan import layer_parameters
 
 HEADS, LATENT, GROUPED = (
@@ -124,11 +129,9 @@ def cuts(d: int, heads: int, units: int, layers: int) -> dict[str, Cut]:
 def programs_of(case: Case, preset: str) -> tuple[dict[str, Program], dict[str, int]]:
     """All models of a case by engine and name (``ct2-int8: F 512``); parameters of their layers."""
     found, parameters = dict[str, Program](), dict[str, int]()
-    options, length = PRESETS[preset].options, case.length
-    d = options.get("decoder_embed_dim", 512)
-    sizes = [options[f"decoder_{n}"] for n in ("attention_heads", "ffn_embed_dim", "layers")]
+    length = case.length
     task = random_task(preset, 1, case.vocabulary)
-    every = cuts(d, *sizes)
+    every = cuts(*sizes_of(preset))
     names = case.names or [name for name in every if "cache" not in name and "latent" not in name]
     for name in bar("models", [WHOLE, *names]):
         cut = every.get(name, Cut(HEADS, {}))
@@ -168,6 +171,40 @@ def record_of(content: dict[str, Any], case: Case, batch: int) -> dict[str, Any]
     return content["records"][-1]
 
 
+def predict(content: dict[str, Any], case: Case, preset: str, out: Path) -> None:
+    """Add the predicted shares of the whole model's seconds to the records of a case."""
+    task = random_task(preset, 1, case.vocabulary)
+    every = {WHOLE: Cut(HEADS, {}), **cuts(*sizes_of(preset))}
+    models = {
+        name: random_model(HEADS, preset, task, **cut.options)
+        for name, cut in every.items()
+        if cut.arch == HEADS and not {*cut.options} & {"cache_bits", "decoder_layers"}
+    }
+    for engine, batch in product(ENGINES, case.batches):
+        record = record_of(content, case, batch)
+        predicted = record.setdefault("predicted", {})
+        if f"{engine}: {WHOLE}" in predicted:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            how: dict[str, Any] = {"batch": batch, "length": case.length, "folder": Path(folder)}
+            times = time_parts(models[WHOLE], engine, **how)
+        for name, model in models.items():
+            counts = {str(site): width_of(site) for site in sites_of(model)}
+            changes = (
+                times.change(site, uncut(site)._replace(number=counts[str(site)]))
+                for site in sites_of(models[WHOLE])
+            )
+            predicted[f"{engine}: {name}"] = round(times.uncut + sum(changes), 4)
+        write_json(out, content)
+
+
+def sizes_of(preset: str) -> tuple[int, int, int, int]:
+    """d, heads, units and layers of a decoder."""
+    options = PRESETS[preset].options
+    names = ("attention_heads", "ffn_embed_dim", "layers")
+    return options.get("decoder_embed_dim", 512), *(options[f"decoder_{n}"] for n in names)
+
+
 def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("out", type=Path, help="results/what_cuts_buy.json")
@@ -175,6 +212,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--turns", type=float, default=1.0, help="factor of the number of turns (default: 1)"
     )
+    parser.add_argument("--predict", action="store_true", help="add predictions, for 30 tokens")
     args = parser.parse_args(argv)
     preset = "tiny" if args.tiny else "wmt_en_de"
     cases = [
@@ -207,6 +245,8 @@ def main(argv: Sequence[str]) -> int:
                 write_json(args.out, content)
                 done = f"turn {turn + 1} of {wanted}: {sum(seconds.values()):.1f} s"
                 say(f"{case.vocabulary} words, {case.length} tokens, batch {batch}, {done}")
+    if args.predict:
+        predict(content, cases[0], preset, args.out)
     return 0
 
 

@@ -9,6 +9,8 @@ import pytest
 import toy_checkpoints
 from refusals import refusing
 
+from collab_lab.clock import parts
+from collab_lab.clock.engines import ENGINES
 from collab_lab.metrics.turns import times_as_fast
 from results import tables, tools_time
 from results import what_cuts_buy as program
@@ -28,10 +30,14 @@ def test_ratios_are_of_one_turn() -> None:
 def test_the_program_makes_the_pages_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ctranslate2")
     out = tmp_path / "what_cuts_buy.json"
-    words = [str(out), "--tiny"]
+    monkeypatch.setattr(parts, "BUDGET", 0.1)
+    words = [str(out), "--tiny", "--predict"]
     assert program.main(words) == 0
     content = json.loads(out.read_text())
     cuts, caches = content["records"]
+    assert cuts["predicted"]["ct2-int8: whole model"] == 1
+    assert {name.partition(":")[0] for name in cuts["predicted"]} == {*ENGINES}
+    assert "fairseq: 4 heads, F 512" in cuts["predicted"]
     assert len(cuts["turns"]) == len(caches["turns"]) == 2
     assert {"ct2-int8: F 512", "fairseq: plan, 50%", "ct2-float32: shortlist of words"} <= {
         *cuts["turns"][0]
