@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from fairseq.models.transformer import TransformerConfig
 
 import fairseq_collab  # noqa: F401 (registers all architectures)
 from collab_common.errors import UserError
@@ -200,9 +201,12 @@ def predict(content: dict[str, Any], case: Case, preset: str, out: Path) -> None
 
 def sizes_of(preset: str) -> tuple[int, int, int, int]:
     """d, heads, units and layers of a decoder."""
-    options = PRESETS[preset].options
-    names = ("attention_heads", "ffn_embed_dim", "layers")
-    return options.get("decoder_embed_dim", 512), *(options[f"decoder_{n}"] for n in names)
+    options, usual = PRESETS[preset].options, TransformerConfig().decoder
+    names = ("embed_dim", "attention_heads", "ffn_embed_dim", "layers")
+    d, heads, units, layers = (
+        options.get(f"decoder_{name}", getattr(usual, name)) for name in names
+    )
+    return d, heads, units, layers
 
 
 def main(argv: Sequence[str]) -> int:

@@ -26,6 +26,11 @@ def test_ratios_are_of_one_turn() -> None:
     assert ratio.low < ratio.mean < 2 < ratio.high
 
 
+def test_the_size_of_the_whole_model() -> None:
+    """That of Vaswani et al. 2017, table 3, base: the preset leaves it to fairseq."""
+    assert program.sizes_of("wmt_en_de") == (512, 8, 2048, 6)
+
+
 @pytest.mark.slow
 def test_the_program_makes_the_pages_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ctranslate2")
