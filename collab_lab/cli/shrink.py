@@ -114,7 +114,7 @@ def main(argv: Sequence[str]) -> int:
     from tabulate import tabulate
 
     from collab_lab.shrinking.plan import KINDS
-    from collab_lab.shrinking.shrunk import shrink
+    from collab_lab.shrinking.shrunk import chosen, shrink
     from collab_lab.trained.checkpoint import samples
     from collab_lab.trained.configuration import fine_tuning, write_configuration
 
@@ -122,6 +122,10 @@ def main(argv: Sequence[str]) -> int:
     if args.lose is not None:  # a set that is missing fails before the pass
         samples(model, "valid")
     only = args.only.split(",") if args.only else None
+    # What is wrong with options fails before anything is timed or read.
+    engine = "ct2" if (args.timed or "").startswith("ct2") else args.engine
+    kinds = kinds_of(args).get("kinds")
+    chosen(shares_of(args), args.lose, only, kinds, args.cache_bits, engine)
     times = times_of(args, model, only)
     result = shrink(
         model,
@@ -172,9 +176,13 @@ def cuts_of(args: argparse.Namespace, only: Sequence[str] | None) -> tuple[str, 
     """What may be cut."""
     from collab_lab.shrinking.shrunk import chosen_cuts
 
+    return chosen_cuts(shares_of(args), args.lose, only)
+
+
+def shares_of(args: argparse.Namespace) -> dict[str, float]:
+    """Targets that are shares."""
     names = ("cache", "parameters", "heads", "time")
-    shares = {name: share for name in names if (share := getattr(args, name)) is not None}
-    return chosen_cuts(shares, args.lose, only)
+    return {name: share for name in names if (share := getattr(args, name)) is not None}
 
 
 def seconds_line(before: Trained, after: Trained, work: Work, predicted: float | None) -> str:
@@ -212,17 +220,18 @@ def front(args: argparse.Namespace) -> int:
     from tabulate import tabulate
 
     from collab_lab import validation_loss
-    from collab_lab.shrinking.plan import USUAL_KINDS, propose
-    from collab_lab.shrinking.shrunk import FRONT, How, chosen_cuts, made, rivals
+    from collab_lab.shrinking.plan import CUTS, propose
+    from collab_lab.shrinking.shrunk import FRONT, How, chosen_cuts, chosen_kinds, made, rivals
     from collab_lab.trained.checkpoint import samples
 
     if args.figure is not None:
         check_figure(args)
+    kinds = chosen_kinds(kinds_of(args).get("kinds"), CUTS, "fairseq")
     model = source(args)
     valid = samples(model, "valid") if args.check else []
     before = validation_loss(model, valid) if valid else 0.0
     found = options.calibration(args, model)
-    kinds, rows = tuple(kinds_of(args).get("kinds", USUAL_KINDS["fairseq"])), []
+    rows = []
     for shares in FRONT:
         row = [shares.get("cache"), shares.get("parameters")]
         how = How(chosen_cuts(shares, None, None), kinds)

@@ -129,6 +129,16 @@ class Calibration(NamedTuple):
         return cls(batches, *statistics, mean_bits(model.model, batches), Known())
 
 
+class How(NamedTuple):
+    """What a plan may choose: see :func:`.plan.propose`."""
+
+    cuts: tuple[str, ...]
+    kinds: tuple[str, ...]
+    bits: tuple[int, ...] = ANY_BITS
+    engine: str = "fairseq"
+    times: Times | None = None
+
+
 def shrink(
     model: Trained,
     *,
@@ -185,6 +195,31 @@ def shrink(
     else:
         engine = times.engine
     shares = {name: share for name, share in given.items() if share is not None}
+    how = chosen(shares, lose, only, kinds, cache_bits, engine)._replace(times=times)
+    if calibration is not None:
+        reject_unused("goes without `calibration`", subset=subset, sentences=sentences)
+    model = source_of(model)
+    # A missing set fails at once.
+    valid = None if lose is None else sentences_of(model, "valid", None)
+    sentences = 1000 if sentences is None else sentences
+    found = calibration or Calibration.of(model, subset or "train", sentences, cuts=how.cuts)
+    if valid is None:
+        return made(model, found, shares, how)
+    return least(model, found, shares, smallest_in(how.cuts), how, lose or 0.0, valid)
+
+
+def chosen(
+    shares: Mapping[str, float],
+    lose: float | None,
+    only: Sequence[str] | None,
+    kinds: Sequence[str] | None,
+    cache_bits: str | int | None,
+    engine: str,
+) -> How:
+    """What a plan may choose; UserError for arguments out of range, or without effect.
+
+    It reads no model, so that errors come before a pass over sentences.
+    """
     cuts = chosen_cuts(shares, lose, only)
     if engine not in ENGINES:
         raise UserError(f"{engine!r} is none of {', '.join(ENGINES)}", "`engine`")
@@ -193,19 +228,15 @@ def shrink(
         reject_unused(NOT_CUT, cache_bits=cache_bits)
     if engine == "ct2":
         reject_unused("CTranslate2 rounds no cache: leave it out", cache_bits=cache_bits)
-    if calibration is not None:
-        reject_unused("goes without `calibration`", subset=subset, sentences=sentences)
     check(shares, lose, cuts)
-    how = How(cuts, kinds, bits_of(cache_bits), engine, times)
-    model = source_of(model)
-    # A missing set fails at once.
-    valid = None if lose is None else sentences_of(model, "valid", None)
-    sentences = 1000 if sentences is None else sentences
-    found = calibration or Calibration.of(model, subset or "train", sentences, cuts=cuts)
-    if valid is None:
-        return made(model, found, shares, how)
-    resource = "cache" if cuts == ("cache",) else "parameters"
-    return least(model, found, shares, resource, how, lose or 0.0, valid)
+    if lose is not None and (resource := smallest_in(cuts)) in shares:
+        raise UserError(f"is what lose makes smallest: leave `{resource}` out", f"`{resource}`")
+    return How(cuts, kinds, bits_of(cache_bits), engine)
+
+
+def smallest_in(cuts: Sequence[str]) -> str:
+    """The resource that ``lose`` makes as small as it can."""
+    return "cache" if tuple(cuts) == ("cache",) else "parameters"
 
 
 def source_of(model: Trained) -> Trained:
@@ -269,16 +300,6 @@ def check(shares: Mapping[str, float], lose: float | None, cuts: Sequence[str]) 
             raise UserError(problem, f"`{name}`")
 
 
-class How(NamedTuple):
-    """What a plan may choose: see :func:`.plan.propose`."""
-
-    cuts: tuple[str, ...]
-    kinds: tuple[str, ...]
-    bits: tuple[int, ...] = ANY_BITS
-    engine: str = "fairseq"
-    times: Times | None = None
-
-
 def made(model: Trained, found: Calibration, shares: Mapping[str, float], how: How) -> Shrunk:
     """The cheapest plan, applied."""
     choices = {**how._asdict(), "known": found.known}
@@ -318,8 +339,6 @@ def least(
     valid: Sequence[Mapping[str, Any]],
 ) -> Shrunk:
     """The smallest of :data:`MEASURED` models, by bisection, that loses at most ``lose`` bits."""
-    if resource in shares:
-        raise UserError(f"is what lose makes smallest: leave `{resource}` out", f"`{resource}`")
     before, low, high = mean_bits(model.model, valid), 0.0, 1.0
     best: Shrunk | None = None
     impossible = list[UserError]()

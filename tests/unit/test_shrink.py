@@ -17,8 +17,9 @@ from toy_checkpoints import COPY
 from collab_common.errors import UserError
 from collab_lab import convert, open_model, prune, validation_loss
 from collab_lab.cli.main import main
+from collab_lab.clock import parts
 from collab_lab.runs.score import model_numbers
-from collab_lab.shrinking import removal
+from collab_lab.shrinking import removal, shrunk
 from collab_lab.shrinking.choices import Choice, costs_of, uncut, undominated
 from collab_lab.shrinking.head_parts import costs_of_heads
 from collab_lab.shrinking.kinds import Latent
@@ -441,6 +442,30 @@ def test_a_command_names_its_option(tmp_path: Path, capsys: Any) -> None:
     words = ["shrink", str(checkpoint), str(COPY), "--cache=0.5", "--for=ct2", "--kinds=latent"]
     assert main([*words, "--out", str(tmp_path / "o.pt")]) == 1
     assert "--kinds" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--kinds=lattent"], "lattent"),
+        (["--out=o.pt", "--time=0.8", "--engine=ct2-int8", "--only=cache", "--cache-bits=8"],
+         "--cache-bits"),
+        (["--out=o.pt", "--time=0.8", "--only=chache"], "chache"),
+        (["--out=o.pt", "--lose=0.1", "--cache=0.5", "--only=cache"], "--cache"),
+    ],
+)  # fmt: skip
+def test_wrong_options_fail_before_anything_is_read_or_timed(
+    options: list[str], named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    def never(*_: Any, **__: Any) -> None:
+        raise AssertionError("the pass, or a measurement, has begun")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(shrunk.Calibration, "of", never)
+    monkeypatch.setattr(parts, "time_parts", never)
+    checkpoint = toy_checkpoints.write(tmp_path / "c.pt")
+    assert main(["shrink", str(checkpoint), str(COPY), *options]) == 1
+    assert named in capsys.readouterr().err
 
 
 def test_the_front_is_drawn(tmp_path: Path, capsys: Any) -> None:
