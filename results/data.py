@@ -142,3 +142,13 @@ def by_length() -> dict[tuple[int, str], dict[int, Runs]]:
             speedup = stock[row["beam"], row["length"]] / row["seconds"]
             lengths.setdefault(row["length"], []).append({**row, "speedup": speedup})
     return found
+
+
+#: What cuts of what_cuts_buy.json are compared with.
+WHOLE = "whole model"
+
+
+def bought(vocabulary: int, length: int) -> Runs:
+    """The records of a vocabulary and a length, by batch."""
+    every = load("what_cuts_buy")["records"]
+    return [r for r in every if (r["vocabulary"], r["length"]) == (vocabulary, length)]

@@ -84,4 +84,22 @@ def shared_keys() -> Figure:
     )  # fmt: skip
 
 
+def long() -> Figure:
+    """Rises of the loss against the position in the translation."""
+    found = load("long")
+    starts, ends = (0, *found["models"][0]["parts"]), found["models"][0]["parts"]
+    names = {(a + b) / 2: f"{a:,} to {b:,}" for a, b in zip(starts, ends, strict=False)}
+    drawn = [row for row in found["rows"] if row["calibrated"] == "documents"]
+    series = {
+        row["name"]: {at: [rise] for at, rise in zip(names, row["by_part"], strict=True)}
+        for row in drawn
+        if min(row["by_part"]) > 1e-4
+    }
+    return draw(
+        {"": series}, "position in the translation (target tokens)",
+        "loss (bits per target token)", "What a smaller KV cache costs, by position", log_y=True,
+        names=names,
+    )  # fmt: skip
+
+
 FIGURES = {f"{one.__name__}.svg": one for one in (decide, cache, shared_keys)}

@@ -1,12 +1,13 @@
 """What a smaller KV cache loses where translations are long: writes results/long.json.
 
-    python results/long.py results/long.json --model NAME=CHECKPOINT --documents D --sentences S --captions C
+    python results/long.py results/long.json --model NAME=CHECKPOINT --documents D --sentences S --other O
 
-D, S and C are data folders of one vocabulary: documents of 16 sentences (newstest), the same
-sentences alone, captions (``data prepare --like D``).  Each row is one change of the KV cache,
-calibrated on some 1,000 sentences of one of them and refitted; nothing is trained.  It has the rise
-of the loss, in bits per target token, of every document by position in the translation, and of the
-two other sets.  ``--translate N`` translates N documents of the test set in place of that.
+D, S and O are data folders of one vocabulary: documents (``data prepare --documents N,N``), the same
+sentences alone, and another text (both ``--like D``).  Each row is one change of the KV cache,
+calibrated on one of them (1,000 sentences, or documents with as many tokens) and refitted; nothing
+is trained.  It has the rise of the loss, in bits per target token, of every document by position in
+the translation, and of the two other sets.  ``--translate N`` translates N documents of the test set
+in place of that.
 
 Rivals keep the heads: keys in 4 and values in 2 bits (arXiv 2502.15075), and TurboQuant's rotation
 with a Lloyd-Max codebook of 2 or 3 bits for each number (arXiv 2504.19874, its first part).  Their
@@ -44,8 +45,10 @@ from results.rivals import svd_latents
 #: Where the parts of a translation end, in target tokens.
 PARTS = (64, 256, 1024)
 SETS = ("valid", "test")
-#: Sentences of a document, and of all calibration text.
-SIZE, CALIBRATION = 16, 1000
+#: Sentences to calibrate on.
+CALIBRATION = 1000
+#: The texts that a change is calibrated on, and measured on.
+TEXTS = ("documents", "sentences", "other")
 #: Resamplings of documents.
 DRAWS = 2000
 
@@ -64,6 +67,12 @@ class Text:
         self.model, self.number = open_model(checkpoint, data), sentences
         self.held_out = {name: samples(self.model, name) for name in SETS}
 
+    @property
+    def length(self) -> float:
+        """Mean number of target tokens of a sentence, or document, of the training set."""
+        self.model.task.load_dataset("train")
+        return float(self.model.task.dataset("train").tgt_sizes.mean())
+
     @functools.cached_property
     def found(self) -> Calibration:
         return Calibration.of(self.model, sentences=self.number)
@@ -74,7 +83,7 @@ class Text:
 
 def changes() -> Iterator[Change]:
     yield from map(Change, MADE)
-    for calibrated in ("sentences", "captions"):
+    for calibrated in ("sentences", "other"):
         for name in ("latents, an eighth", "latents, a sixteenth", "4 bits"):
             yield Change(name, calibrated)
 
@@ -266,7 +275,7 @@ def measured(text: Mapping[str, Text], change: Change, before: Mapping[str, Any]
         "interval": interval(rise, tokens),
         **{
             f"lost_{name}": round(whole(model, text[name]) - before[name], 5)
-            for name in ("sentences", "captions")
+            for name in ("sentences", "other")
         },
         "sizes": {str(a): size for a, size in sizes.items()},
         "bits": {str(a): number for a, number in bits.items()},
@@ -329,7 +338,7 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("file", type=Path, help="results/long.json")
     parser.add_argument("--model", required=True, metavar="NAME=CHECKPOINT")
-    for name in ("documents", "sentences", "captions"):
+    for name in TEXTS:
         parser.add_argument(f"--{name}", type=Path, required=True, help="data folder")
     parser.add_argument("--calibration", type=int, default=CALIBRATION, help="sentences")
     parser.add_argument("--translate", type=int, metavar="N", help="translate N documents instead")
@@ -338,13 +347,10 @@ def main(argv: list[str]) -> int:
     name, _, checkpoint = args.model.partition("=")
     file, made = File(args.file), origin("long.py", argv)
     text = {
-        which: Text(
-            Path(checkpoint),
-            getattr(args, which),
-            -(-args.calibration // SIZE) if which == "documents" else args.calibration,
-        )
-        for which in ("documents", "sentences", "captions")
+        which: Text(Path(checkpoint), getattr(args, which), args.calibration) for which in TEXTS
     }
+    longer = text["documents"].length / text["sentences"].length
+    text["documents"].number = max(1, round(args.calibration / longer))
     if args.translate:
         for row in TRANSLATED:
             keys = {"model": name, "name": row}
@@ -356,6 +362,7 @@ def main(argv: list[str]) -> int:
     before: dict[str, Any] = {which: whole(text[which].model, text[which]) for which in text}
     about = {
         **{f"{which}_bits": round(bits, 5) for which, bits in before.items()},
+        "parts": PARTS,
         "d": int(text["documents"].model.options["decoder_embed_dim"]),
         "parameters": sum(p.numel() for p in text["documents"].model.model.parameters()),
     }

@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import fmean, median, stdev
 
 from collab_lab.metrics.significance import Gain, gain_of
+from collab_lab.metrics.turns import times_as_fast
 from collab_lab.results.render import interval
 from results.data import (
     BOTH,
@@ -23,6 +24,8 @@ from results.data import (
     SIZES,
     THIRD,
     TWO,
+    WHOLE,
+    bought,
     by,
     by_length,
     decided,
@@ -317,6 +320,30 @@ def _results() -> Iterable[str]:
     yield f"yes ({against('own-4', eight)} bits"
     yield f"not distinguished: {against('own-4', four)}"
     yield f"by {against('shape-latent-4', ('scratch', 'latent-4'))} bits"
+
+
+def bought_times(name: str, engine: str, vocabulary: int = 32_000, length: int = 30) -> list[float]:
+    """How many times as fast a cut of what_cuts_buy.json is, by batch."""
+    return [
+        times_as_fast(r["turns"], f"{engine}: {name}", f"{engine}: {WHOLE}").mean
+        for r in bought(vocabulary, length)
+    ]
+
+
+@sentences("results/what_cuts_buy.md")
+def _what_cuts_buy() -> Iterable[str]:
+    def times(name: str, **case: int) -> str:
+        return " and ".join(f"{x:.2f}" for x in bought_times(name, "ct2-int8", **case))
+
+    yield f"{ends(bought_times('4 heads, F 1,024', 'ct2-int8'), '.1f')} times as fast"
+    yield f"{times('4 heads, F 512', vocabulary=8_000)} times as fast"
+    yield f"it buys {times('plan, 66%')}"
+    yield f"in place of six buy {times('3 decoder layers', vocabulary=8_000)}"
+    int8 = [
+        times_as_fast(r["turns"], f"ct2-int8: {WHOLE}", f"ct2-float32: {WHOLE}").mean
+        for r in bought(32_000, 30)
+    ]
+    yield f"int8 alone is {' and '.join(f'{x:.1f}' for x in int8)} times as fast as float32"
 
 
 def wrong(root: Path = ROOT) -> list[tuple[Path, str]]:

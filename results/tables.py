@@ -24,8 +24,10 @@ from results.data import (
     SIZES,
     THIRD,
     TWO,
+    WHOLE,
     Runs,
     average,
+    bought,
     by,
     by_length,
     cache_of,
@@ -429,21 +431,33 @@ def speed_lengths() -> Rows:
         yield [kind, beam, *faster, num(1000 * last["seconds"], ".1f"), *sizes]
 
 
+@table
+def speed_rounded() -> Rows:
+    """Time of a step's attention over a rounded cache, in times of float32's."""
+    records = load("rounded")["records"]
+    threads = sorted({r["threads"] for r in records})
+    columns = [(number, bits) for number in threads for bits in ("8", "4")]
+    titles = (f"{bits} bits, {number} thread{'s' * (number > 1)}" for number, bits in columns)
+    yield ["heads", "beam", "slots", *titles, "GB/s: float32", "4 bits"]
+    for (kind, beam, slots), found in by(records, "kind", "beam", "slots").items():
+        of = {r["threads"]: r for r in found}
+        ratios = (times_as_fast(of[number]["turns"], "0", bits) for number, bits in columns)
+        first = of[threads[0]]
+        read = (
+            first["bytes"][bits] / 1e9 / median(t[bits] for t in first["turns"])
+            for bits in ("0", "4")
+        )
+        yield [kind, beam, num(slots), *map(str, ratios), *(num(one, ".1f") for one in read)]
+
+
 # ---- what_cuts_buy.md ---------------------------------------------------------------------------
 
-#: Engines of what_cuts_buy.json, and their names.
+#: Engines of what_cuts_buy.json, and their names: two types of CTranslate2, and this project.
 ENGINE_NAMES = {
-    "ct2-int8": "CTranslate2 int8",
-    "ct2-float32": "CTranslate2 float32",
+    "ct2-int8": "int8",
+    "ct2-float32": "float32",
     "fairseq": "ours",
 }
-WHOLE = "whole model"
-
-
-def bought(vocabulary: int, length: int) -> Iterable[dict[str, Any]]:
-    """The records of a vocabulary and a length, by batch."""
-    every = load("what_cuts_buy")["records"]
-    return [r for r in every if (r["vocabulary"], r["length"]) == (vocabulary, length)]
 
 
 def cuts_bought(*cases: tuple[int, int]) -> Rows:
@@ -456,30 +470,46 @@ def cuts_bought(*cases: tuple[int, int]) -> Rows:
         *(f"{ENGINE_NAMES[engine]}, batch of {r['batch']}" for engine, r in columns),
     ]
     whole = (median(t[f"{engine}: {WHOLE}"] for t in r["turns"]) for engine, r in columns)
-    yield ["whole model, seconds", None, *(num(seconds, ".2f") for seconds in whole)]
+    yield ["whole model, seconds", "-", *(num(seconds, ".2f") for seconds in whole)]
     names = dict.fromkeys(program.partition(": ")[2] for r in records for program in r["turns"][0])
     for name in [name for name in names if name != WHOLE]:
         parameters = records[0]["parameters"]
         share = parameters[name] / parameters[WHOLE] if name in parameters else None
         yield [
             name,
-            None if share is None else f"{share:.0%}",
+            num(share, ".0%"),
             *(
                 times(r["turns"], f"{engine}: {name}", f"{engine}: {WHOLE}")
                 for engine, r in columns
             ),
         ]
     pairs = [(r["turns"], f"ct2-int8: {WHOLE}", f"{engine}: {WHOLE}") for engine, r in columns]
-    yield ["whole model in CTranslate2's int8", None, *(times(*pair) for pair in pairs)]
+    yield ["whole model in CTranslate2's int8", "-", *(times(*pair) for pair in pairs)]
 
 
-def times(turns: Sequence[dict[str, float]], name: str, as_: str) -> str | None:
-    """How many times as fast, with half of its interval; None for what was not timed."""
+def times(turns: Sequence[dict[str, float]], name: str, as_: str) -> str:
+    """How many times as fast, with half of its interval; "-" for what was not timed."""
     if name == as_ or not {name, as_} <= {*turns[0]}:
-        return None
+        return "-"
     return str(times_as_fast(turns, name, as_))
 
 
+@table
+def what_cuts_buy() -> Rows:
+    yield from cuts_bought((32_000, 30))
+
+
+@table
+def what_cuts_buy_few_words() -> Rows:
+    yield from cuts_bought((8_000, 30))
+
+
+@table
+def what_caches_buy() -> Rows:
+    yield from cuts_bought((8_000, 512))
+
+
+@table
 def what_cuts_take() -> Rows:
     """Predicted and measured shares of the whole model's seconds."""
     records = [record for record in bought(32_000, 30) if "predicted" in record]
@@ -507,6 +537,61 @@ def tools_time() -> Rows:
     yield ["seconds", *titles]
     for command in dict.fromkeys(row["name"] for row in rows):
         yield [command, *(num(found.get((command, model)), ".0f") for model in models)]
+
+
+# ---- long.md ------------------------------------------------------------------------------------
+
+
+def long_rows(calibrated: str) -> Runs:
+    """Rows of long.json that are calibrated on a text, those of the most bytes first."""
+    rows = [row for row in load("long")["rows"] if row["calibrated"] == calibrated]
+    return sorted(rows, key=lambda row: -row["share"])
+
+
+def part_names() -> list[str]:
+    """``0 to 64``: the parts of a translation."""
+    ends_ = load("long")["models"][0]["parts"]
+    return [f"{a:,} to {b:,}" for a, b in zip((0, *ends_), ends_, strict=False)]
+
+
+@table
+def long_positions() -> Rows:
+    """Rises by position in the translation, and of the same sentences alone."""
+    first, *others = part_names()
+    yield ["KV cache", "bytes (%)", f"tokens {first}", *others, "whole (95%)", "sentences alone"]
+    for row in long_rows("documents"):
+        low, high = row["interval"][-1]
+        whole = f"{num(row['lost'], '.4f')} ({num(low, '.4f')} to {num(high, '.4f')})"
+        parts = [num(rise, ".4f") for rise in row["by_part"]]
+        share = num(100 * row["share"], ".1f")
+        yield [row["name"], share, *parts, whole, num(row["lost_sentences"], ".4f")]
+
+
+@table
+def long_calibration() -> Rows:
+    """Rises by what a plan is calibrated on, and by what it is used for."""
+    texts = {"documents": "documents", "sentences": "sentences alone", "other": "another text"}
+    yield ["KV cache", "calibrated on", *texts.values()]
+    for name in dict.fromkeys(row["name"] for row in long_rows("other")):
+        for text, called in texts.items():
+            [row] = [row for row in long_rows(text) if row["name"] == name]
+            losses = (row["lost"], row["lost_sentences"], row["lost_other"])
+            yield [name, called, *(num(one, ".4f") for one in losses)]
+
+
+@table
+def long_translations() -> Rows:
+    """Documents translated with beam 5."""
+    yield ["KV cache", "BLEU", "chrF", "length ratio", "4-grams that repeat (%)", "at the limit"]
+    rows = load("long")["translations"]
+    repeated = num(100 * rows[0]["repeated_in_references"], ".1f")
+    yield ["references", "-", "-", "1.000", repeated, "-"]
+    for row in rows:
+        yield [
+            row["name"], *(num(row[name], ".1f") for name in ("bleu", "chrf")),
+            num(row["length_ratio"], ".3f"), num(100 * row["repeated"], ".1f"),
+            f"{row['at_limit']} of {row['documents']}",
+        ]  # fmt: skip
 
 
 # ---- runs.md ------------------------------------------------------------------------------------

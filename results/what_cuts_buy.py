@@ -70,7 +70,6 @@ CASES = (
         8_000, 30, {1: 8, 32: 3},
         ("4 of 8 heads", "F 512", "4 heads, F 512", "plan, 66%", "3 decoder layers"),
     ),
-    Case(8_000, 512, {8: 3}, (CACHES[1], CACHES[3], CACHES[5])),
 )  # fmt: skip
 TINY = (Case(60, 5, {1: 2}), Case(40, 6, {1: 2}, CACHES))
 

@@ -31,6 +31,7 @@ from results import (
     pretrained,
     prices,
     rivals,
+    rounded,
     runs,
     speed,
 )
@@ -123,7 +124,7 @@ def test_long(folder: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -
     for name in ("latents, an eighth", "latents, a sixteenth"):  # no model is so small
         monkeypatch.setitem(long.MADE, name, lambda text: long.latents(text, 0.5))
     monkeypatch.setattr(long, "PARTS", (2, 4, 1024))
-    texts = [f"--{name}={COPY}" for name in ("documents", "sentences", "captions")]
+    texts = [f"--{name}={COPY}" for name in long.TEXTS]
     arguments = [str(folder / "long.json"), "--model", f"toy={checkpoint}", *texts]
     assert long.main([*arguments, "--calibration=32"]) == 0
     found = content(folder / "long.json")
@@ -144,6 +145,21 @@ def test_long(folder: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -
     before = content(folder / "long.json")
     assert long.main([*arguments, "--calibration=32"]) == 0
     assert content(folder / "long.json")["rows"] == before["rows"]
+
+
+def test_rounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every case through the table; that rounded caches give their numbers is checked there."""
+    threads = torch.get_num_threads()
+    monkeypatch.setattr(rounded, "SLOTS", (7, 20))
+    monkeypatch.setattr(rounded, "LEAST", 1e-6)
+    assert rounded.main([str(folder / "rounded.json"), "--turns=2", "--threads=1"]) == 0
+    torch.set_num_threads(threads)
+    found = content(folder / "rounded.json")
+    assert len(found["records"]) == 12
+    latent = found["records"][-1]
+    assert latent["bytes"]["0"] == 4 * 20 * 256 * 4, "keys and values are one"
+    assert latent["bytes"]["4"] < latent["bytes"]["8"] < latent["bytes"]["0"] / 3
+    assert "grouped query, 2 heads" in TABLES["speed_rounded"]()
 
 
 def test_a_codebook_of_least_error() -> None:
