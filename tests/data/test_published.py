@@ -57,7 +57,7 @@ def test_paper3_splits_hyphens_everywhere(source: Path, tmp_path: Path) -> None:
     assert lines(text / "train.en")[0] == "sentence 1 is well ##at##-##at## known ."
     assert lines(text / "valid.en")[0].endswith("is well ##at##-##at## known .")
     assert "e ##at##-##at## mail" in lines(text / "test.en")[0]
-    assert "comparable with arXiv 2305.14380 only" in manifest(text)["options"]["note"]
+    assert "2305.14380" in manifest(text)["options"]["note"]
 
 
 @pytest.mark.parametrize("pair", [("en", "it"), ("it", "en"), ("en", "fr"), ("en", "de")])

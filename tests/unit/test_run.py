@@ -198,7 +198,7 @@ def test_runs_under(run: Run, tmp_path: Path) -> None:
     assert [found.name for found in runs_under(run.folder)] == ["run"]
     with pytest.raises(UserError, match="table"):
         runs_under(tmp_path / "table")
-    with pytest.raises(UserError, match="folder not found"):
+    with pytest.raises(UserError, match="nowhere"):
         runs_under(tmp_path / "nowhere")
 
 
