@@ -171,6 +171,16 @@ def test_a_run_goes_on_where_there_are_other_gpus(run: Run) -> None:
         run.check_same(config(8, 2))
 
 
+@pytest.mark.parametrize("other", [{"lr": [0.2]}, {"lr": [0.1], "clip_norm": 1.0}, {}])
+def test_a_run_does_not_resume_with_other_options(run: Run, other: dict[str, Any]) -> None:
+    """Changed, added or left out; the file of the run stays."""
+    OmegaConf.save(OmegaConf.create({"optimization": {"lr": [0.1]}}), run.config_file)
+    before = run.config_file.read_bytes()
+    with refusing(str(run.folder), "optimization."):
+        run.check_same(OmegaConf.create({"optimization": other}))
+    assert run.config_file.read_bytes() == before
+
+
 def test_weights_to_start_from_are_found_wherever_a_run_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
