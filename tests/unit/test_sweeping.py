@@ -210,20 +210,21 @@ def entry(updates: int) -> str:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"optimization": {"max_update": 3400, "max_epoch": 0}}, "100 of 3,400, 22 min left"),
-        ({"optimization": {"max_update": 0, "max_epoch": 16}}, "100 of 3,200, 21 min left"),
-        ({"optimization": {"max_update": 100_000, "max_epoch": 90}}, "100 of 18,000, 2.0 h left"),
+        ({"optimization": {"max_update": 3400, "max_epoch": 0}}, ["100 of 3,400", "22 min"]),
+        ({"optimization": {"max_update": 0, "max_epoch": 16}}, ["100 of 3,200", "21 min"]),
+        ({"optimization": {"max_update": 100_000, "max_epoch": 90}}, ["100 of 18,000", "2.0 h"]),
         (
             {"optimization": {"max_epoch": 4}, "checkpoint": {"patience": 2}},
-            "100 of 800, at most 5 min left",
+            ["100 of 800", "at most 5 min"],
         ),
-        ({}, "100"),
+        ({}, ["100"]),
     ],
 )
-def test_how_far_a_training_is(options: dict[str, Any], said: str) -> None:
+def test_how_far_a_training_is(options: dict[str, Any], said: list[str]) -> None:
     content = json.loads(entry(100).partition("train_inner | ")[2])
-    expected = "update " + said.replace("0, ", "0, loss 5.31, ") + ", loss 5.31" * (said == "100")
-    assert told(content, OmegaConf.create(options)) == expected
+    line = told(content, OmegaConf.create(options))
+    assert all(part in line for part in ["5.31", *said])
+    assert ("left" in line) == bool(options)
 
 
 def test_news_of_a_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,7 +238,8 @@ def test_news_of_a_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         with run.log.open("a") as log:
             log.write(text)
     following.next_look = 0
-    assert following.news() == f"update 200, loss 5.31 (log: {run.log})"
+    news = str(following.news())
+    assert all(part in news for part in ("200", "5.31", str(run.log)))
     assert following.news() is None
     run.trained_file.touch()
     following.next_look = 0
@@ -263,4 +265,6 @@ def test_a_sweep_says_what_it_does(
             ours.step()
         ours.stop()
         said = capsys.readouterr().out
-        assert f"run: {word}\nrun: update 100 of 800, loss 5.31, 5 min left (log: " in said
+        first, second, *_ = said.splitlines()
+        assert first == f"run: {word}"
+        assert "100 of 800" in second
