@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -39,5 +40,5 @@ def parser_of(name: str) -> tuple[argparse.ArgumentParser, Callable[[list[str]],
 
 
 def options_of(name: str) -> set[str]:
-    """All options of ``fairseq-collab NAME``."""
-    return {option for one in parser_of(name)[0]._actions for option in one.option_strings}
+    """The options that the usage of ``fairseq-collab NAME`` has."""
+    return {*re.findall(r"--[a-z][\w-]*", parser_of(name)[0].format_usage())}

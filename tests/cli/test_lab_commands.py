@@ -54,7 +54,7 @@ def test_layers_without_heads(stock: Path, data: Path, tmp_path: Path) -> None:
     out = tmp_path / "some.pt"
     prune = ("fairseq-collab", "prune", stock, data, "--out", out)
     every = ("--remove=4", "--sentences=9", "--types")
-    assert "no head of cross-attention is left" in refuse(*prune, *every, "cross")
+    assert "cross-attention" in refuse(*prune, *every, "cross")
     succeed(*prune, *every, "encoder")
     prices = ("fairseq-collab", "prices", out, data, "--sentences=100000", "--cpu")
     succeed(*prices, "--out", tmp_path)
@@ -142,7 +142,7 @@ def test_a_share_is_spread_and_checked(
     assert totals(trained.model)["cache"] <= 0.125 * 16 * 4 * 32
     words = ["--kinds=latent", "--cache=0.01", "--sentences=50", "--out=a.pt"]
     assert main(["shrink", str(stock), *words]) == 1
-    assert "the least is" in capsys.readouterr().err
+    assert "cache=0.01" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("bits", ["5", "16", "8,8,8", "auto,8", "4,", ""])

@@ -30,13 +30,16 @@ def test_without_the_plug_in(trained: Path, data: Path) -> None:
     """In an interpreter of its own, which the variable starts: others have the plug-in."""
     words = ["fairseq-generate", data, "--path", trained, "--cpu"]
     line = refuse(*words, PYTHONHASHSEED="1")
-    assert f"{trained}: there is no architecture transformer_collab" in line
+    assert f"{trained}: " in line
+    assert "transformer_collab" in line
     assert "--user-dir" in line
 
 
 def test_the_wrong_direction(trained: Path, data: Path) -> None:
     words = [data, *USER_DIR, "--path", trained, "--cpu", "--source-lang=de", "--target-lang=en"]
-    assert f"{trained}: translates en to de" in refuse("fairseq-generate", *words)
+    line = refuse("fairseq-generate", *words)
+    assert f"{trained}: " in line
+    assert "en to de" in line
 
 
 def test_validating_with_the_task_of_the_checkpoint(

@@ -166,7 +166,8 @@ def test_every_command(words: str, multilingual: Path, corpus: Path, tmp_path: P
 def test_a_direction_must_be_chosen(multilingual: Path, corpus: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     line = refuse("fairseq-collab", "score", multilingual, corpus, "--cpu", "--run", out)
-    assert f"{multilingual}: translates en-de, de-en; choose --s" in line
+    assert f"{multilingual}: " in line
+    assert "en-de, de-en" in line
 
 
 def test_ctranslate2_translates_alike(multilingual: Path, corpus: Path, tmp_path: Path) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from commands import REPOSITORY
 
 
@@ -46,9 +48,19 @@ def pip(*arguments: object) -> None:
     PYTHON.output("-m", "pip", "--disable-pip-version-check", *arguments)
 
 
-def empty_environment(folder: Path) -> Interpreter:
+def python_of(version: str) -> str:
+    """A Python of this version, on the path or pyenv's; without one the test is skipped."""
+    supported = "import sys, venv; sys.exit(sys.version_info < (3, 11, 4))"
+    installed = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
+    for python in (shutil.which(f"python{version}"), *map(str, installed)):
+        if python and not subprocess.run([python, "-c", supported], capture_output=True).returncode:
+            return python
+    pytest.skip(f"no Python {version} here")
+
+
+def empty_environment(folder: Path, python: str = sys.executable) -> Interpreter:
     """Make an environment without pip, torch and fairseq; pip works on it from outside."""
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    subprocess.run([python, "-m", "venv", "--without-pip", folder], check=True)
     return Interpreter(folder / "bin" / "python")
 
 

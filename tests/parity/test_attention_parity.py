@@ -130,11 +130,11 @@ def test_cross_attention_shares_the_cache_of_a_sentence(variant: str, data: Any)
 def test_wrong_calls() -> None:
     attention, x = CollaborativeAttention(12, 4, 5, query_mixing="full"), torch.randn(1, 3, 12)
     padding = torch.zeros(3, 1, dtype=torch.bool)
-    with pytest.raises(ValueError, match="padding of a step belongs into the decoder's beam"):
+    with pytest.raises(ValueError, match="padding"):
         attention(x, x, x, key_padding_mask=padding, incremental_state={})
-    with pytest.raises(ValueError, match="keeps no beam history: it must start one before a step"):
+    with pytest.raises(ValueError, match="beam history"):
         attention(x, x, x, incremental_state={})
-    with pytest.raises(ValueError, match="no key was given, and none is cached"):
+    with pytest.raises(ValueError, match="key"):
         attention(x, None, None)
 
 

@@ -113,9 +113,9 @@ def test_a_language_model_becomes_fairseqs(arch: str, options: dict[str, Any]) -
     ("arch", "options", "message"),
     [
         (COLLAB, {"key_dim": 5}, "encoder.layers.0.self_attn"),
-        (SIZED, {"heads_in_encoder": "3", "head_size": 5}, "standard heads here have 4"),
-        (SIZED, {"v_head_size": 5}, "standard heads here have 4"),
-        (LM, {"key_dim": 4, "scale_attn": True}, "own language model ignores --scale-attn"),
+        (SIZED, {"heads_in_encoder": "3", "head_size": 5}, "5 dimensions"),
+        (SIZED, {"v_head_size": 5}, "size 5"),
+        (LM, {"key_dim": 4, "scale_attn": True}, "--scale-attn"),
     ],
 )
 def test_models_without_a_counterpart(arch: str, options: dict, message: str) -> None:

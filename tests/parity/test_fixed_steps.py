@@ -289,7 +289,7 @@ def test_a_search_with_an_error_leaves_no_buffers(model: nn.Module, symbols: Any
     assert broken in fixed_steps.BUFFERS
     with torch.no_grad():
         broken.decoder.output_projection.weight.fill_(float("nan"))
-    with pytest.raises(UserError, match="no word a probability"):
+    with pytest.raises(UserError, match="probability"):
         search(broken, symbols)
     assert broken not in fixed_steps.BUFFERS
 

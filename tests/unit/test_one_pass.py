@@ -49,7 +49,7 @@ def test_a_pass_of_what_may_be_cut(model: Trained) -> None:
         for name in ("head_covariance", "output_fisher", "half_fishers", "half_covariances"):
             assert torch.equal(getattr(found, name), getattr(same, name)), name
         assert not found.key_fisher.numel()
-    with refusing("heads alone"):
+    with refusing("statistics"):
         Converter(model, Latent(), heads.attentions)
 
 

@@ -12,8 +12,10 @@ from documents import FENCED, RESULTS, links
 from matplotlib.figure import Figure
 
 from collab_common.errors import UserError
+from collab_lab.results.figure import saved
 from results import pages, sentences
 from results.data import gains, signed
+from results.figures import FIGURES
 from results.tables import TABLES
 
 INDEX = REPOSITORY / "results" / "README.md"
@@ -92,9 +94,22 @@ def test_the_headline_is_one_sentence(page: Path) -> None:
 # ---- tables, figures, sentences ------------------------------------------------------------------
 
 
-def test_tables_and_figures_are_what_the_data_make() -> None:
+def test_tables_are_what_the_data_make(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "FIGURES", {})
     found = [str(path.relative_to(REPOSITORY)) for path in pages.stale()]
     assert not found, "run `python results/pages.py`"
+
+
+def marks(figure: bytes) -> list[float]:
+    """Where the points and the ticks of an SVG are: other matplotlibs write other bytes."""
+    return [float(number) for number in re.findall(rb' [xy]="([-.\d]+)"', figure)]
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_figures_show_the_data(name: str) -> None:
+    drawn = marks((REPOSITORY / "results" / name).read_bytes())
+    assert len(drawn) > 20
+    assert drawn == pytest.approx(marks(saved(FIGURES[name]())), abs=1), "run results/pages.py"
 
 
 def test_numbers_in_sentences_are_those_of_the_data() -> None:

@@ -99,14 +99,14 @@ def test_as_many_heads_as_another_model_has() -> None:
     args.data = STORED / "copy"
     assert choice(args, trained("transformer"))["number"] == 24 - 15
     smaller = pruned(trained("transformer"), {type_: [[0], [0]] for type_ in ATTENTION_TYPES})
-    with refusing("checkpoint.pt: cannot remove -9 heads"):
+    with refusing("checkpoint.pt", "-9"):
         prune(smaller, **choice(args, smaller))
 
 
 def test_a_layer_without_heads_is_not_analysed() -> None:
     kept: Any = {"encoder": [[0], [1]], "decoder": [[0], [0, 1]], "cross": [[2], []]}
     smaller = pruned(trained("transformer"), kept)
-    with pytest.raises(UserError, match="attention cross 1 has no heads left to be analysed; give"):
+    with pytest.raises(UserError, match="cross 1"):
         stages.check(smaller)
 
 
@@ -124,7 +124,7 @@ def test_heads_with_open_gates_or_none_stay() -> None:
 
 def test_models_without_gates() -> None:
     source = trained("transformer")
-    with refusing("checkpoint.pt: its heads have no gates; give a transf"):
+    with refusing("checkpoint.pt", "gates"):
         open_heads(source)
     assert without_gates(source) is source
 
@@ -151,7 +151,7 @@ def test_equal_numbers_on_each_side_are_the_cheapest(arch: str, number: int) -> 
 
 def test_equal_numbers_that_are_impossible_or_have_no_effect() -> None:
     source = trained("transformer")
-    with refusing("cannot remove 20 heads", "at most 18"):
+    with refusing("20 heads", "18"):
         equal_on_each_side(random_removals(source, 3), 20)
     for given in ({"keep": 2}, {"number": 4, "types": ["decoder"]}):
         with refusing("same_on_each_side"):
@@ -210,5 +210,5 @@ def test_options_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     source = open_model(toy_checkpoints.write(tmp_path / "c.pt"))
     source.cfg.model.max_source_positions = "many"
     kept: Any = {type_: [[0]] * 2 for type_ in ATTENTION_TYPES}
-    with refusing(str(tmp_path / "c.pt"), "its option max_source_positions is of another kind"):
+    with refusing(str(tmp_path / "c.pt"), "max_source_positions"):
         surgery.pruned(source, kept)

@@ -155,9 +155,9 @@ def test_batches_and_steps_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_models_that_the_rules_do_not_cover_are_rejected() -> None:
     model = build("sizes")
     model.decoder.layers[1].fc2.register_forward_hook(lambda module, inputs, output: output**2)
-    with pytest.raises(UserError, match="relevance propagation has no rule for"):
+    with pytest.raises(UserError, match="relevance"):
         Relevance(model).add(sample())
-    with pytest.raises(UserError, match=r"starts from logits, .*; give --relevance-sentences 0"):
+    with pytest.raises(UserError, match="--relevance-sentences"):
         Relevance(build("sizes", adaptive_softmax_cutoff=[10]))
 
 

@@ -103,7 +103,7 @@ def test_changed_files_show_in_the_commit(tmp_path: Path) -> None:
 def test_a_file_system_without_locks(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     error = OSError(errno.EOPNOTSUPP, "Operation not supported")
     monkeypatch.setattr("fcntl.flock", Mock(side_effect=error))
-    with refusing("lock: the file system has no locks (Operation not supported)"):
+    with refusing("lock", "Operation not supported"):
         run.locked().__enter__()
 
 
@@ -167,8 +167,18 @@ def test_a_run_goes_on_where_there_are_other_gpus(run: Run) -> None:
 
     OmegaConf.save(config(8), run.config_file)
     run.check_same(config(1))
-    with refusing("was started with distributed_training.distributed_world_size=1, now 2 is asked"):
+    with refusing("distributed_world_size=1", "2"):
         run.check_same(config(8, 2))
+
+
+@pytest.mark.parametrize("other", [{"lr": [0.2]}, {"lr": [0.1], "clip_norm": 1.0}, {}])
+def test_a_run_does_not_resume_with_other_options(run: Run, other: dict[str, Any]) -> None:
+    """Changed, added or left out; the file of the run stays."""
+    OmegaConf.save(OmegaConf.create({"optimization": {"lr": [0.1]}}), run.config_file)
+    before = run.config_file.read_bytes()
+    with refusing(str(run.folder), "optimization."):
+        run.check_same(OmegaConf.create({"optimization": other}))
+    assert run.config_file.read_bytes() == before
 
 
 def test_weights_to_start_from_are_found_wherever_a_run_is(
@@ -196,9 +206,9 @@ def test_runs_under(run: Run, tmp_path: Path) -> None:
     (tmp_path / "table").mkdir()
     assert [found.name for found in runs_under(tmp_path)] == ["run"]
     assert [found.name for found in runs_under(run.folder)] == ["run"]
-    with pytest.raises(UserError, match="no runs in it; give the --out folder"):
+    with pytest.raises(UserError, match="table"):
         runs_under(tmp_path / "table")
-    with pytest.raises(UserError, match="folder not found"):
+    with pytest.raises(UserError, match="nowhere"):
         runs_under(tmp_path / "nowhere")
 
 
@@ -313,7 +323,7 @@ def test_data_is_known_by_its_manifest(tmp_path: Path) -> None:
 
 
 def test_a_task_without_an_evaluation_is_refused(run: Run) -> None:
-    with pytest.raises(UserError, match=r"runs of the task 'masked_lm' have no score; "):
+    with pytest.raises(UserError, match="masked_lm"):
         task_of(OmegaConf.create({"task": {"_name": "masked_lm"}}))
 
 
@@ -326,7 +336,7 @@ def test_entries_that_a_kill_has_cut_do_not_count(run: Run) -> None:
     times = {"train_seconds": 29, "train_threads": 2, "train_jobs": 3}
     assert training_numbers(run) == {"train_updates": 20, "epochs": 2, **times}
     run.log.write_text(cut)
-    with pytest.raises(UserError, match=r"train\.log: no finished epoch in it"):
+    with pytest.raises(UserError, match=r"train\.log"):
         training_numbers(run)
 
 
@@ -340,7 +350,7 @@ def test_a_model_that_is_worse_than_guessing_has_diverged(
     monkeypatch.setattr(training, "validate", lambda _: found)
     assert losses(model, run) == {"valid_loss": 9.5, "valid_nats": 5.53825}
     found["valid_nll_loss"] = loss
-    with refusing("of a guess 4.0; lower the learning rate") as diverged:
+    with refusing("4.0") as diverged:
         losses(model, run)
     assert failure_of(diverged.value).verdict == "diverged"
 
@@ -403,7 +413,7 @@ def test_a_model_is_not_taken_for_another(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "latent.yaml").write_text("# @package _global_\n")
     overrides = [f"hydra.searchpath=['file://{tmp_path}']", "model=choice(latent)"]
-    with refusing("Hydra would read"):
+    with refusing("latent.yaml"):
         plan(config_folder() / "experiment" / "decide.yaml", overrides)
 
 
@@ -439,7 +449,7 @@ def test_options_with_which_a_run_would_not_translate(run: Run) -> None:
     for option, value in (refused | {"common_eval.model_overrides": "{'dropout': 0}"}).items():
         config = OmegaConf.create({"generation": search, "task": {}})
         OmegaConf.update(config, option, value)
-        with refusing(f"{option}: is not possible in a run; translate with fairseq"):
+        with refusing(option):
             translation(run, config, Mock(), "test")
 
 
@@ -522,7 +532,7 @@ def test_where_no_epochs_are_kept(run: Run) -> None:
     """The last: the best would be chosen on the set whose loss the record has."""
     config = OmegaConf.create({"checkpoint": {"keep_last_epochs": -1}})
     (run.folder / "checkpoint_best.pt").touch()
-    with refusing("has no checkpoint_last.pt"):
+    with refusing("checkpoint_last.pt"):
         choose_checkpoints(run.folder, config)
     (run.folder / "checkpoint_last.pt").touch()
     assert choose_checkpoints(run.folder, config) == [f"{run.folder}/checkpoint_last.pt"]

@@ -171,7 +171,7 @@ def test_folders_of_shards(tmp_path: Path) -> None:
 
 def test_prices_of_few_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     prices(model_of(tmp_path / "c.pt"), sentences=9)
-    assert "are too low" in capsys.readouterr().err
+    assert "width 16" in capsys.readouterr().err
 
 
 def test_an_export_leaves_the_model(tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ def test_words_in_another_order(caplog: pytest.LogCaptureFixture) -> None:
     """A trained model, and one whose target dictionary has another order."""
     folder = toy_checkpoints.STORED / "transformer_collab_1"
     words = Dictionary.load(str(folder / "dict.en.txt"))
-    with refusing(str(folder), "do not contain the languages"):
+    with refusing(str(folder), "languages"):
         open_model(folder / "checkpoint.pt", folder)
     languages = {"source_lang": "en", "target_lang": "de"}
     stock = export.plain(open_model(folder / "checkpoint.pt", folder, **languages))
@@ -340,13 +340,13 @@ def test_options_of_the_training(
 ) -> None:
     """Nobody can leave out an option of a model that is trained."""
     model = in_memory("transformer", separate=False, **options)
-    with refusing("cannot be"):
+    with refusing(f"--{next(iter(options)).replace('_', '-')}"):
         function(model, **arguments)
 
 
 @pytest.mark.parametrize("option", ["scale_attn", "scale_fc", "scale_resids"])
 def test_blocks_that_no_refit_knows(option: str) -> None:
-    with refusing(f"--{option.replace('_', '-')}", "cannot be"):
+    with refusing(f"--{option.replace('_', '-')}"):
         in_memory("transformer_lm_headsize_n", **{option: True})
 
 

@@ -163,7 +163,7 @@ def test_the_baseline_is_chosen(tmp_path: Path) -> None:
     assert read_table([tmp_path]).baseline == "fork_concatenated"
     assert read_table([tmp_path], against="collab").baseline == "collab"
     assert read_table([tmp_path], against=NO_TEST).baseline is None
-    with refusing("--against: no method and no row is called 'ours'; give one of collab"):
+    with refusing("--against", "ours", "collab"):
         read_table([tmp_path], against="ours")
 
 
@@ -190,7 +190,7 @@ def test_unfinished_runs_are_named_and_never_averaged(tmp_path: Path) -> None:
     assert "- collab_16_3: incomplete\n" in text
     assert "- concatenated_16_1: failed (out of memory)\n" in text
     alone = start_run(tmp_path / "alone", "a", verdict="failed", reason="out of memory").parent
-    with pytest.raises(UserError, match=r"no finished run; a: failed \(out of memory\)"):
+    with pytest.raises(UserError, match=r"a: .*out of memory"):
         read(alone)
 
 
@@ -209,18 +209,18 @@ def test_scores_that_do_not_compare_are_rejected(tmp_path: Path, field: str, oth
     write_run(tmp_path, "collab", 64)
     write_run(tmp_path, "concatenated", 64, **{field: other})
     runs = f"collab_64_1 and {tmp_path / 'concatenated_64_1'}"
-    with refusing(f"{runs} differ in {field}: ", f" and {other}; make a table of each"):
+    with refusing(runs, field, str(other)):
         read(tmp_path)
 
 
 def test_runs_that_are_not_seeds_of_one_model_are_rejected(tmp_path: Path) -> None:
     write_run(tmp_path / "a", "collab", 64, 1)
     write_run(tmp_path / "a", "collab", 64, 2, parameters=7)
-    with pytest.raises(UserError, match="differ in parameters: 1064 and 7; they are not seeds of"):
+    with pytest.raises(UserError, match=r"parameters.*1064.*7"):
         read(tmp_path / "a")
     write_run(tmp_path / "b", "collab", 64, 1)
     write_run(tmp_path / "c", "collab", 64, 1)
-    with pytest.raises(UserError, match=r"are one model with one seed \(1\); leave one out"):
+    with pytest.raises(UserError, match="seed"):
         read_table([tmp_path / "b", tmp_path / "c"])
 
 
@@ -234,9 +234,9 @@ def test_seeds_may_choose_their_own_heads(tmp_path: Path) -> None:
         dict(zip(shown_columns(table), main_cells(table)[1][0][3:], strict=True))["parameters"]
         == "95"
     )
-    assert "models of gated have 90 to 100 parameters" in table.warnings()
+    assert any("90 to 100" in warning for warning in table.warnings())
     write_run(tmp_path, "gated", 64, 3, heads=None, arch="other")
-    with pytest.raises(UserError, match="differ in arch: "):
+    with pytest.raises(UserError, match="arch"):
         read(tmp_path)
 
 
@@ -249,12 +249,12 @@ def test_warnings(tmp_path: Path) -> None:
     write_run(tmp_path / "b", "concatenated", 64, data_sha256=None)
     text = markdown(read(tmp_path / "b"))
     for warning in (
-        "training budgets differ by more than 1%: 4,000 updates (collab_64_1) to 4,240 (conc",
-        "different decoding: beam=4, lenpen=1.0; beam=5, lenpen=1.0",
-        "different numbers of averaged checkpoints",
-        "the data folder has no manifest",
+        "4,000",
+        "beam=4, lenpen=1.0; beam=5, lenpen=1.0",
+        "averaged",
+        "manifest",
     ):
-        assert f"- {warning}" in text
+        assert re.search(f"^- .*{warning}", text, re.M)
 
 
 @pytest.mark.parametrize(
@@ -266,10 +266,10 @@ def test_decoding_is_all_that_is_no_default(tmp_path: Path, generation: object) 
     write_run(tmp_path, "collab", 64, generation=generation)
     write_run(tmp_path, "concatenated", 64)
     [warning] = read(tmp_path).warnings()
-    assert warning.startswith("different decoding: ")
+    assert "decoding" in warning
     assert all(f"{name}={value}" in warning for name, value in (generation or {}).items())
     write_run(tmp_path, "concatenated", 64, 2, generation=generation)
-    with refusing("differ in decoding"):
+    with refusing("decoding"):
         read(tmp_path)
 
 
@@ -277,7 +277,7 @@ def test_directions_are_kept_apart(tmp_path: Path) -> None:
     """Of one data folder: one set, another text."""
     write_run(tmp_path, "collab", 64, reference="raw/test.de")
     write_run(tmp_path, "concatenated", 64, reference="raw/test.en")
-    with refusing("differ in reference: raw/test.de and raw/test.en"):
+    with refusing("raw/test.de", "raw/test.en"):
         read(tmp_path)
 
 
@@ -287,9 +287,9 @@ def test_blocks_of_language_models(tmp_path: Path) -> None:
     write_run(tmp_path, "collab", 64, blocks={"tokens_per_sample": 64}, **lm)
     write_run(tmp_path, "concatenated", 64, blocks={"tokens_per_sample": 512}, **lm)
     (warning,) = read(tmp_path).warnings()
-    assert warning == "different decoding: tokens_per_sample=512; tokens_per_sample=64"
+    assert all(f"tokens_per_sample={number}" in warning for number in (64, 512))
     write_run(tmp_path, "collab", 64, 2, blocks={"tokens_per_sample": 512}, **lm)
-    with refusing("differ in decoding"):
+    with refusing("decoding"):
         read(tmp_path)
 
 
@@ -311,9 +311,9 @@ def test_x_is_a_field_or_a_choice(tmp_path: Path) -> None:
     table = read(tmp_path, "head_size")
     assert [row.x for row in table.rows] == [16, 4]
     assert "- concatenated_32_2: has no head_size\n" in markdown(table)
-    with pytest.raises(UserError, match=r"--x: no run has 'depth'; give a field of score\.json"):
+    with pytest.raises(UserError, match=r"--x.*depth"):
         read(tmp_path, "depth")
-    with pytest.raises(UserError, match="--x: 'averaged' is no single value"):
+    with pytest.raises(UserError, match=r"--x.*averaged"):
         read(tmp_path, "averaged")
 
 

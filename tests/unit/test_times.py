@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,7 @@ def test_a_plan_by_seconds(
     assert result.plan.to_json()["time"] == result.plan.time
     if engine != "fairseq":
         assert all(len({*counts}) == 1 for counts in result.model.heads.values())
-    with refusing("the least is"):
+    with refusing("time=0.2"):
         shrink(model, time=0.2, times=times, calibration=found)
 
 
@@ -225,7 +226,7 @@ def test_the_command(
     words = [str(checkpoint), str(toy_checkpoints.COPY), "--cpu", "--sentences=20", "--check"]
     words += ["--time=1", "--length=4", f"--engine={engine}", f"--out={tmp_path / 'o.pt'}"]
     assert command.main(words) == 0
-    assert "of the given model's in" in capsys.readouterr().out
+    assert re.search(r"^seconds: \d", capsys.readouterr().out, re.M)
     tables = [*(tmp_path / "fairseq_collab").glob("times-*.json")]
     assert len(tables) == 1
     assert engine in tables[0].name
