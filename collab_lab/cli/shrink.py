@@ -147,6 +147,7 @@ def main(argv: Sequence[str]) -> int:
     kind = KINDS[result.plan.kind]
     titles = ["site", "stays", kind.size_name if kind else "", "cache bits"]
     print(tabulate(result.plan.table(model), titles, "plain"))
+    checked.insert(0, size_line(model, result.model))
     print(*summary(result.plan, result.rise, result.shares), *checked, sep="\n")
     print(f"{args.out}, to be fine-tuned:", fine_tuning(smaller, args.out), sep="\n")
     return 0
@@ -183,6 +184,14 @@ def shares_of(args: argparse.Namespace) -> dict[str, float]:
     """Targets that are shares."""
     names = ("cache", "parameters", "heads", "time")
     return {name: share for name in names if (share := getattr(args, name)) is not None}
+
+
+def size_line(before: Trained, after: Trained) -> str:
+    """Parameters of the whole model, embeddings included."""
+    from collab_lab.metrics.cost import used_parameters
+
+    old, new = (sum(p.numel() for p in used_parameters(of.model)) for of in (before, after))
+    return f"whole model, with embeddings: {new:,} of {old:,} parameters ({new / old:.1%})"
 
 
 def seconds_line(before: Trained, after: Trained, work: Work, predicted: float | None) -> str:

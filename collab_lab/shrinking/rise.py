@@ -25,6 +25,8 @@ from collab_lab.trained.checkpoint import Trained, in_evaluation
 NOISE = 1e-4
 #: A rise of more times the price is one to explain, if it is more than a price can show.
 FAR, LEAST = 3, 1e-3
+#: A rise in bits that most models cannot bear, whatever its price.
+RUIN = 0.3
 #: A word with more times the median word's activations is one to name.
 MASSIVE = 10
 
@@ -40,7 +42,8 @@ def measured_rise(
 ) -> float:
     """The rise of the loss on ``batches`` in bits per target token, after a refit in place.
 
-    A line says where a refit is taken back, and why a rise may be far above its price.
+    A line says where a refit is taken back, why a rise may be far above its price, and where it is
+    large.
 
     Args:
         price: predicted rise; None where nothing was predicted.
@@ -59,6 +62,11 @@ def measured_rise(
         say(
             f"warning: on the calibration sentences the loss rises by {rise:.4f} bits, more than "
             f"{FAR} times the price of {price:.4f}: {reasons}"
+        )
+    if rise > RUIN:
+        say(
+            f"warning: a rise of {rise:.2f} bits spoils translations (0.1 bits were some 1.1 BLEU "
+            "in small models): cut less, or fine-tune before you use the model"
         )
     return rise
 

@@ -20,7 +20,7 @@ from collab_lab import convert, open_model, prune, validation_loss
 from collab_lab.cli.main import main
 from collab_lab.heads import votes
 from collab_lab.metrics.loss import mean_bits
-from collab_lab.shrinking import surgery
+from collab_lab.shrinking import rise, surgery
 from collab_lab.shrinking.head_choices import open_heads
 from collab_lab.shrinking.refit import Block, refit
 from collab_lab.shrinking.rise import largest_activations
@@ -307,6 +307,15 @@ def test_a_rise_far_above_its_price_has_causes(capfd: Capture) -> None:
             assert word in said
 
 
+def test_a_large_rise_is_named(monkeypatch: pytest.MonkeyPatch, capfd: Capture) -> None:
+    """Whatever its price: nobody has to know how much a bit is."""
+    model = toy_massive.massive("post")
+    for limit, is_named in ((1e-6, True), (99, False)):
+        monkeypatch.setattr(rise, "RUIN", limit)
+        prune(model, 8, sentences=50, refit=False)
+        assert ("BLEU" in capfd.readouterr().err) == is_named
+
+
 @pytest.mark.slow
 def test_the_command_prints_the_measured_rise(tmp_path: Path, capsys: Capture) -> None:
     """README's, on the model that it once ruined: next to the price, and of what is written."""
@@ -314,8 +323,8 @@ def test_the_command_prints_the_measured_rise(tmp_path: Path, capsys: Capture) -
     words = ["prune", toy_massive.FOLDER / "post.pt", toy_checkpoints.COPY, "--remove=8"]
     assert main([*map(str, words), "--same-on-each-side", f"--out={out}", "--cpu"]) == 0
     printed = re.search(r"^price: ([\d.]+).*\nmeasured: \+([\d.]+)", capsys.readouterr().out, re.M)
-    price, rise = map(float, printed.groups())
+    price, found = map(float, printed.groups())
     text = samples(model, "train", 1000)
     smaller = open_model(out, toy_checkpoints.COPY).model
-    assert rise == pytest.approx(mean_bits(smaller, text) - mean_bits(model.model, text), abs=1e-4)
-    assert rise > 3 * price
+    assert found == pytest.approx(mean_bits(smaller, text) - mean_bits(model.model, text), abs=1e-4)
+    assert found > 3 * price
