@@ -95,7 +95,8 @@ def costs(trained: Trained, sites: Iterable[Site], share: float) -> tuple[int, i
             budget += site.module.num_heads * one
     if len(of_heads) > 1 or len(of_units) > 1:
         raise UserError("its heads, or units, have different numbers of parameters", trained.path)
-    return *of_heads, *of_units, budget
+    [head], [unit] = of_heads, of_units
+    return head, unit, budget
 
 
 def searched(information: Fisher, head: int, unit: int, budget: int) -> dict[Site, list[int]]:

@@ -17,6 +17,7 @@ from results.data import (
     ENGINES,
     NOISE,
     PARTS,
+    PLAIN,
     ROOT,
     SEPARATE,
     SHARED,
@@ -24,6 +25,7 @@ from results.data import (
     THIRD,
     TWO,
     by,
+    by_feed_forward,
     by_length,
     decided,
     ends,
@@ -66,15 +68,15 @@ def heads_lost(size: str) -> list[str]:
     return [ends(lost(size, "heads removed", share), ".3f") for share in (1 / 3, 1 / 2)]
 
 
-def shrunk_losses(name: str, share: float = 0.66) -> list[float]:
-    """Rises at a share of the layers' parameters: what went by its name in shrink.json."""
-    rows = by(load("shrink")["rows"], "what", "name")["parameters", name]
-    return [row["lost"] for row in rows if math.isclose(row["share"], share)]
+def shrunk_losses(name: str, size: str = "2 d") -> list[float]:
+    """Rises with 66% of the layers' parameters: what went by its name in shrink.json, and F."""
+    rows = by(by_feed_forward()[size], "name")[name]
+    return [row["lost"] for row in rows if math.isclose(row["share"], 0.66)]
 
 
-def shrunk_lost(name: str) -> str:
+def shrunk_lost(name: str, size: str = "2 d") -> str:
     """``0.060 to 0.066``: the ends of :func:`shrunk_losses`."""
-    return ends(shrunk_losses(name), ".3f")
+    return ends(shrunk_losses(name, size), ".3f")
 
 
 def key_widths(kind: str) -> list[str]:
@@ -108,8 +110,8 @@ FOUR = (("scratch", "standard, 4 heads"), ("scratch", "standard"))
 CONVERTED = (("converted", "latent-4"), ("scratch", "latent-4"))
 GROUPED = (("converted", "grouped-2"), ("scratch", "grouped-2"))
 GROUPED_TUNED = (("tuned", "grouped-2"), ("scratch", "grouped-2"))
-#: What goes alone, in shrink.json.
-ALONE = ("heads alone", "units alone")
+#: A rival's name in shrink.json.
+MASKS = "masks by Fisher"
 #: Names of rows, in cache.json and (plural) in at_size.json.
 BOTH_CUTS, WIDTHS = "latent, widths and bits", "latent, widths alone"
 CUTS = "latents, widths and bits"
@@ -246,6 +248,19 @@ def _prices() -> Iterable[str]:
     yield f"lose {ends(means, '.2f')} bits at half of the cache"
     mean, low, high, _ = _updates("plain")
     yield f"of the trained model by {mean:.3f} ({low:.3f} to {high:.3f})"
+
+
+@sentences("results/shrink.md")
+def _shrink() -> Iterable[str]:
+    yield f"goes for {shrunk_lost('heads and units')} bits per target token"
+    yield f"Masks by their Fisher information, refitted alike, lose {shrunk_lost(MASKS)}"
+    yield f"heads alone {shrunk_lost('heads alone')}"
+    tuned = by(load("shrink")["tuned"], "name")
+    [control], [ours], [theirs] = (tuned[name] for name in (PLAIN, "heads and units", MASKS))
+    model = by(load("shrink")["models"], "model")[control["model"]][0]
+    both, masks = (one["valid_bits"] - control["valid_bits"] for one in (ours, theirs))
+    yield f"{both:.3f} bits are lost by one plan, {masks:.3f} by masks"
+    yield f"change that of the trained model by {control['valid_bits'] - model['valid_bits']:+.3f}"
 
 
 @sentences("results/at_size.md")
