@@ -108,9 +108,13 @@ def planned(work: Work, row: Row) -> dict[str, Any]:
     else:
         only = {"heads alone": ["heads"], "units alone": ["units"]}.get(row.name)
         made = shrink(work.model, only=only, calibration=work.found, **options[row.what])
+    return {"price": round(made.plan.price, 6), **listed(work, made)}
+
+
+def listed(work: Work, made: Shrunk) -> dict[str, Any]:
+    """What a plan keeps, and what it loses."""
     plan = made.plan.to_json()
     return {
-        "price": round(made.plan.price, 6),
         "rise": round(made.rise, 6),
         "shares": {name: round(share, 4) for name, share in made.shares.items()},
         "prices": {name: round(price, 6) for name, price in made.plan.prices.items()},

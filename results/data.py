@@ -99,6 +99,20 @@ def of_width(folder: str, method: str, width: float) -> Runs:
     return runs[folder, method, width]
 
 
+#: What the trained model is called in shrink.json, after updates of its own.
+PLAIN = "nothing"
+
+
+def by_feed_forward() -> dict[str, Runs]:
+    """Rows of shrink.json at shares of the layers' parameters, by F of the models: ``2 d``."""
+    found: dict[str, Runs] = {}
+    rows = by(load("shrink")["rows"], "what")["parameters"]
+    for model in sorted(load("shrink")["models"], key=lambda model: model["ffn_dim"]):
+        of_model = [row for row in rows if row["model"] == model["model"]]
+        found.setdefault(f"{model['ffn_dim'] // model['d']} d", []).extend(of_model)
+    return found
+
+
 #: Losses below it are noise of single precision and of the text.
 NOISE = 5e-4
 #: Models of at_size.json; all but the first have one protocol.

@@ -21,6 +21,7 @@ from collab_lab import open_model
 from collab_lab.metrics.loss import mean_bits
 from collab_lab.shrinking.shrunk import Calibration
 from collab_lab.trained.checkpoint import Trained, samples
+from collab_lab.trained.configuration import write_configuration
 
 Content = dict[str, Any]
 
@@ -45,10 +46,12 @@ class Work:
         self.found = Calibration.of(self.model, sentences=sentences)
         self.sets = {name: samples(self.model, name) for name in ("valid", "test")}
         self.bits = {name: mean_bits(self.model.model, of) for name, of in self.sets.items()}
+        self.changed = self.model
         self.read: Content = {"statistics": self.found.attentions, "sentences": sentences}
 
     def lost(self, changed: Trained) -> dict[str, float]:
-        """The rise of both losses."""
+        """The rise of both losses; the model is kept as :attr:`changed`."""
+        self.changed = changed
         after = {name: mean_bits(changed.model, of) for name, of in self.sets.items()}
         rises = {name: round(after[name] - self.bits[name], 6) for name in after}
         return {"lost": rises["valid"], "lost_test": rises["test"]}
@@ -58,6 +61,7 @@ class Work:
         layers = [len(self.model.attentions[t]) for t in ("encoder", "decoder")]
         return {
             "d": int(self.model.options["decoder_embed_dim"]),
+            "ffn_dim": int(self.model.options["decoder_ffn_embed_dim"]),
             "layers": "+".join(map(str, layers)),
             "parameters": sum(p.numel() for p in self.model.model.parameters()),
             "valid_bits": round(self.bits["valid"], 6),
@@ -135,6 +139,9 @@ def run(
     parser.add_argument("--model", action="append", required=True, metavar="NAME=CHECKPOINT")
     parser.add_argument("--sentences", type=int, default=1000, help="calibration sentences")
     parser.add_argument("--only", metavar="WORDS", help="names of rows that contain this")
+    parser.add_argument(
+        "--keep", type=Path, metavar="FOLDER", help="measure again, and keep changed models here"
+    )
     args = parser.parse_args(argv)
     made = origin(program, argv)
     for name, _, checkpoint in (model.partition("=") for model in args.model):
@@ -144,7 +151,8 @@ def run(
                 keys = {"model": name, **wanted.keys}
                 label = " ".join(map(_short, keys.values()))
                 former = file.find(wanted.part, keys) or {}
-                if former.get("commit") == made["commit"] or (args.only or "") not in label:
+                is_made = former.get("commit") == made["commit"] and not args.keep
+                if is_made or (args.only or "") not in label:
                     continue
                 work = work or Work(Path(checkpoint), args.data, args.sentences)
                 try:
@@ -154,12 +162,23 @@ def run(
                     continue
                 row = {**keys, "d": work.about()["d"], **found, **made}
                 file.put(wanted.part, keys, row)
+                if args.keep:
+                    keep(work.changed, args.keep, wanted.keys)
                 before = f" (was {former['lost']})" if "lost" in former else ""
                 print(f"{file.path.stem}: {label}: {found['lost']}{before}", flush=True)
             if work is not None:
                 about = {"model": name, **work.about(), "sentences": args.sentences, **made}
                 file.put("models", {"model": name}, about)
     return 0
+
+
+def keep(changed: Trained, folder: Path, keys: Mapping[str, Any]) -> None:
+    """Write a changed model and its configuration: ``model=heads-alone-0.66`` fine-tunes it."""
+    name = f"{keys['name']} {keys['share']:.4g}".replace(" ", "-")
+    checkpoint = folder / "model" / f"{name}.pt"
+    checkpoint.parent.mkdir(parents=True, exist_ok=True)
+    changed.save(checkpoint)
+    write_configuration(changed, checkpoint)
 
 
 def _short(value: Any) -> str:

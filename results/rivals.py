@@ -1,15 +1,17 @@
-"""What others lose: latents by SVD, pooled heads, steps of the refit, choices of heads.
+"""What others lose: latents by SVD, pooled heads, masks, steps of the refit, choices of heads.
 
-    python results/rivals.py results/cache.json results/at_size.json --data data/multi30k --model m30k128-1=average.pt
+    python results/rivals.py results/cache.json results/at_size.json results/shrink.json --data data/multi30k --model m30k128-1=average.pt
 
 Writes ``ladder`` and ``pooled`` of cache.json, the rows "latents by SVD" and ``choices`` of
-at_size.json; ``--only "and fc2"`` chooses some.  Nothing is trained.
+at_size.json, the row "masks by Fisher" of shrink.json; ``--only "and fc2"`` chooses some.  Nothing
+is trained.
 
 - Latents by SVD (SVD-LLM, Palu, CARE): the singular values of ``C^1/2 [B_i M_i^1/2, V_i N_i^1/2]``,
   C the covariance of the inputs, M the second moments of a head's queries, N those of its output
   map; the largest of all attentions give the widths.  Then the refit.
 - Pooled heads (Ainslie et al. 2023, arXiv 2305.13245): neighbouring heads share the mean of their
   keys and values; no refit.
+- Masks of heads and units (Kwon et al. 2022): :mod:`.masks`.  Then the refit.
 - The steps and choices are those of :mod:`.ladder`.
 """  # noqa: E501
 
@@ -34,12 +36,14 @@ from collab_lab.shrinking.kinds import (
     PricedWeights,
     separate_queries,
 )
-from collab_lab.shrinking.plan import propose
+from collab_lab.shrinking.plan import costs, propose, whole_costs
 from collab_lab.shrinking.rise import measured_rise
-from collab_lab.shrinking.shrunk import Calibration
+from collab_lab.shrinking.shrunk import Calibration, Shrunk
+from collab_lab.shrinking.surgery import pruned
 from collab_lab.shrinking.unit_statistics import ridged
 from collab_lab.trained.attentions import Attention, hooked, inputs_of
 from collab_lab.trained.checkpoint import Trained, samples
+from results.cuts import PARAMETERS, listed
 from results.ladder import (
     A_WORD,
     STEPS,
@@ -50,6 +54,7 @@ from results.ladder import (
     by_price,
     without,
 )
+from results.masks import fisher, masked
 from results.measured import Wanted, Work, run
 
 SHARES = (1 / 6, 1 / 3, 1 / 2, 2 / 3, 5 / 6)
@@ -173,6 +178,23 @@ def pooled(work: Work, share: float) -> dict[str, Any]:
     return work.lost(converter.convert(sizes)[0])
 
 
+def by_masks(work: Work, share: float) -> dict[str, Any]:
+    """Masks of heads and units, with a share of the layers' parameters."""
+    model, found = work.model, work.found
+    plan = masked(model, fisher_of(work), share)
+    changed = pruned(model, plan.retained, plan.units)
+    rise = measured_rise(changed, model, found.batches, before=found.bits)
+    now, whole = costs(changed), whole_costs(model)
+    shares = {name: now[name] / whole[name] for name in whole}
+    return {"price": None, **listed(work, Shrunk(changed, plan, rise, shares))}
+
+
+@functools.lru_cache(1)
+def fisher_of(work: Work) -> dict[Any, Tensor]:
+    """The Fisher information of a model's masks."""
+    return fisher(work.model, work.found.batches)
+
+
 # ---- rows ----------------------------------------------------------------------------------------
 
 
@@ -186,6 +208,10 @@ def rows_of(file: str) -> Iterator[Wanted]:
         for share, choice in product(SHARES, CHOICES):
             names = {"kind": "heads", "what": "and fc2", "choice": choice}
             yield Wanted("choices", {**names, "share": round(share, 6), **base})
+    elif file == "shrink":
+        for share in PARAMETERS:
+            names = {"what": "parameters", "name": "masks by Fisher"}
+            yield Wanted("rows", {**names, "share": share, "bits_option": None})
     elif file == "cache":
         for share in (1 / 2, 1 / 4, 1 / 8):
             yield Wanted("pooled", {"kind": "mean-pooled grouped query", "share": share})
@@ -211,6 +237,8 @@ def steps(base: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def measure(work: Work, wanted: Wanted) -> dict[str, Any]:
     """What a rival, or a step, loses."""
     keys = wanted.keys
+    if keys.get("what") == "parameters":
+        return by_masks(work, keys["share"])
     if wanted.part == "rows":
         about = work.about()
         size = f"d = {about['d']}" + ", 2+2 layers" * (about["layers"] == "2+2")

@@ -1,10 +1,11 @@
-"""Records of runs to data: decide.json, shared_keys.json, and parts of three other files.
+"""Records of runs to data: decide.json, shared_keys.json, and parts of four other files.
 
     python results/runs.py results/decide.json runs=runs/decide runs=runs/decide4
     python results/runs.py results/shared_keys.json runs=runs/scratch widths=runs/main
     python results/runs.py results/heads.json pruning=runs/head_pruning_multi30k groups=runs/grouped
     python results/runs.py results/prices.json tuned=runs/m30k
     python results/runs.py results/at_size.json "8 heads of 16=runs/m30k128"
+    python results/runs.py results/shrink.json m30k128-1=runs/shrunk
 
 The folders are those that ``fairseq-collab sweep`` and the recipes write: runs, or folders of runs.
 A row is a run's ``score.json``, flat, with its command, commits (``-dirty`` where files differed),
@@ -30,6 +31,7 @@ from collab_lab.metrics.loss import mean_bits
 from collab_lab.runs.record import Record
 from collab_lab.runs.run import Run, data_folder, flat, runs_under
 from collab_lab.trained.checkpoint import samples
+from results.data import PLAIN
 from results.measured import File
 
 Row = dict[str, Any]
@@ -137,16 +139,26 @@ def prices(run: Run, record: Record, name: str) -> Iterator[tuple[str, Row, tupl
 
 def at_size(run: Run, record: Record, name: str) -> Iterator[tuple[str, Row, tuple[str, ...]]]:
     """Trainings from scratch, with their test losses; ``name`` is that of the row."""
-    data = data_folder(run.config())
-    model = open_model(run.average, data)
-    bits = mean_bits(model.model, samples(model, "test"))
-    names = {"kind": name, "d": record.model_dim, "test_bits": round(bits, 5)}
+    names = {"kind": name, "d": record.model_dim, "test_bits": test_bits(run)}
     yield "trained", names, ("kind", "d", "seed")
+
+
+def shrink(run: Run, record: Record, name: str) -> Iterator[tuple[str, Row, tuple[str, ...]]]:
+    """Models that ``--keep`` kept, after updates, and the trained model ``name`` after as many."""
+    kind, _, share = record.method.rpartition("-")
+    names = {"model": name, "name": " ".join(kind.split("-")) or PLAIN, "test_bits": test_bits(run)}
+    yield "tuned", names | {"share": float(share) if kind else 1.0}, ("model", "name", "share")
+
+
+def test_bits(run: Run) -> float:
+    """The loss of a run's checkpoint on the test set."""
+    model = open_model(run.average, data_folder(run.config()))
+    return round(mean_bits(model.model, samples(model, "test")), 5)
 
 
 Names = Callable[[Run, Record, str], Iterator[tuple[str, Row, tuple[str, ...]]]]
 FILES: dict[str, Names] = {
-    one.__name__: one for one in (decide, shared_keys, heads, prices, at_size)
+    one.__name__: one for one in (decide, shared_keys, heads, prices, at_size, shrink)
 }
 
 
@@ -179,7 +191,10 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("file", type=Path, help=f"results/NAME.json: {', '.join(FILES)}")
     parser.add_argument(
-        "folders", nargs="+", metavar="NAME=FOLDER", help="a part of the file, or a row of at_size"
+        "folders",
+        nargs="+",
+        metavar="NAME=FOLDER",
+        help="a part of the file, a row of at_size, or a model of shrink",
     )
     args = parser.parse_args(argv)
     if args.file.stem not in FILES:

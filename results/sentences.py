@@ -19,6 +19,7 @@ from results.data import (
     ENGINES,
     NOISE,
     PARTS,
+    PLAIN,
     ROOT,
     SEPARATE,
     SHARED,
@@ -28,6 +29,7 @@ from results.data import (
     WHOLE,
     bought,
     by,
+    by_feed_forward,
     by_length,
     decided,
     ends,
@@ -70,15 +72,15 @@ def heads_lost(size: str) -> list[str]:
     return [ends(lost(size, "heads removed", share), ".3f") for share in (1 / 3, 1 / 2)]
 
 
-def shrunk_losses(name: str, share: float = 0.66) -> list[float]:
-    """Rises at a share of the layers' parameters: what went by its name in shrink.json."""
-    rows = by(load("shrink")["rows"], "what", "name")["parameters", name]
+def shrunk_losses(name: str, size: str = "2 d", share: float = 0.66) -> list[float]:
+    """Rises at a share of the layers' parameters: what went by its name in shrink.json, and F."""
+    rows = by(by_feed_forward()[size], "name")[name]
     return [row["lost"] for row in rows if math.isclose(row["share"], share)]
 
 
-def shrunk_lost(name: str) -> str:
+def shrunk_lost(name: str, size: str = "2 d") -> str:
     """``0.060 to 0.066``: the ends of :func:`shrunk_losses`."""
-    return ends(shrunk_losses(name), ".3f")
+    return ends(shrunk_losses(name, size), ".3f")
 
 
 def key_widths(kind: str) -> list[str]:
@@ -112,8 +114,8 @@ FOUR = (("scratch", "standard, 4 heads"), ("scratch", "standard"))
 CONVERTED = (("converted", "latent-4"), ("scratch", "latent-4"))
 GROUPED = (("converted", "grouped-2"), ("scratch", "grouped-2"))
 GROUPED_TUNED = (("tuned", "grouped-2"), ("scratch", "grouped-2"))
-#: What goes alone, in shrink.json.
-ALONE = ("heads alone", "units alone")
+#: A rival's name in shrink.json.
+MASKS = "masks by Fisher"
 #: Names of rows, in cache.json and (plural) in at_size.json.
 BOTH_CUTS, WIDTHS = "latent, widths and bits", "latent, widths alone"
 CUTS = "latents, widths and bits"
@@ -252,6 +254,19 @@ def _prices() -> Iterable[str]:
     yield f"of the trained model by {mean:.3f} ({low:.3f} to {high:.3f})"
 
 
+@sentences("results/shrink.md")
+def _shrink() -> Iterable[str]:
+    yield f"goes for {shrunk_lost('heads and units')} bits per target token"
+    yield f"Masks by their Fisher information, refitted alike, lose {shrunk_lost(MASKS)}"
+    yield f"heads alone {shrunk_lost('heads alone')}"
+    tuned = by(load("shrink")["tuned"], "name")
+    [control], [ours], [theirs] = (tuned[name] for name in (PLAIN, "heads and units", MASKS))
+    model = by(load("shrink")["models"], "model")[control["model"]][0]
+    both, masks = (one["valid_bits"] - control["valid_bits"] for one in (ours, theirs))
+    yield f"{both:.3f} bits are lost by one plan, {masks:.3f} by masks"
+    yield f"change that of the trained model by {control['valid_bits'] - model['valid_bits']:+.3f}"
+
+
 @sentences("results/at_size.md")
 def _at_size() -> Iterable[str]:
     rows = by(load("at_size")["rows"], "size")
@@ -349,7 +364,7 @@ def _what_cuts_buy() -> Iterable[str]:
     yield f"{times('4 heads, F 1,024')} times as fast, three decoder"
     yield f"layers of six {times('3 decoder layers')}."
     yield f"{bought_times('shortlist of words', 'ct2-int8')[0]:.2f} times as fast for single"
-    yield f"lose {ends(shrunk_losses('equal shares a layer', 0.49), '.3f')} bits by equal shares"
+    yield f"lose {ends(shrunk_losses('equal shares a layer', share=0.49), '.3f')} bits by equal shares"
     yield f"{times('4 heads, F 512', vocabulary=8_000)} times as fast"
     yield f"in place of six buy {times('3 decoder layers', vocabulary=8_000)}"
     for r in bought(32_000, 30):

@@ -19,6 +19,7 @@ from results.data import (
     ENGINES,
     NOISE,
     PARTS,
+    PLAIN,
     SEPARATE,
     SHARED,
     SIZES,
@@ -29,6 +30,7 @@ from results.data import (
     average,
     bought,
     by,
+    by_feed_forward,
     by_length,
     cache_of,
     decided,
@@ -182,12 +184,30 @@ def prices_tuned() -> Rows:
 
 @table
 def shrunk() -> Rows:
-    rows = by(load("shrink")["rows"], "what")["parameters"]
-    shares = sorted({row["share"] for row in rows}, reverse=True)
-    yield ["what goes", *(f"{share:.1%}" for share in shares)]
-    for name, some in by(rows, "name").items():
-        found = by(some, "share")
-        yield [name, *(ends([r["lost"] for r in found.get(s, [])], ".3f") for s in shares)]
+    sizes = by_feed_forward()
+    shares = sorted({row["share"] for rows in sizes.values() for row in rows}, reverse=True)
+    yield ["what goes", "F", "n", *(f"{share:.1%}" for share in shares)]
+    for size, rows in sizes.items():
+        for name, some in by(rows, "name").items():
+            found = by(some, "share")
+            cells = (ends([row["lost"] for row in found.get(s, [])], ".3f") for s in shares)
+            yield [name, size, len(by(some, "model")), *cells]
+
+
+@table
+def shrunk_tuned() -> Rows:
+    """Before and after updates; after them next to the trained model after as many."""
+    yield ["what went", "left", "before the updates", "after them", "test, before", "test, after"]
+    tuned = by(load("shrink")["tuned"], "name", "model")
+    rows = by(load("shrink")["rows"], "model", "name", "share")
+    for (name, model), [run] in tuned.items():
+        if name == PLAIN:
+            continue
+        [before], [control] = rows[model, name, run["share"]], tuned[PLAIN, model]
+        cells = []
+        for lost, bits in (("lost", "valid_bits"), ("lost_test", "test_bits")):
+            cells += [num(before[lost], ".3f"), num(run[bits] - control[bits], ".3f")]
+        yield [name, f"{run['share']:.0%}", *cells]
 
 
 @table
@@ -608,6 +628,7 @@ def runs_made() -> Rows:
         *(("decide", "runs", "stage"), ("heads", "pruning", "folder")),
         *(("heads", "groups", "folder"), ("prices", "tuned", "training")),
         *(("shared_keys", "runs", "folder"), ("shared_keys", "widths", "folder")),
+        ("shrink", "tuned", "model"),
     ):
         groups: dict[tuple[str, ...], Runs] = {}
         for run in load(file)["runs" if part == "runs" else part]:

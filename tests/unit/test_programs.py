@@ -20,13 +20,16 @@ from collab_lab import bench, open_model
 from collab_lab.metrics.loss import mean_bits
 from collab_lab.shrinking import head_choices as choices
 from collab_lab.shrinking.converter import Converter
+from collab_lab.trained.attentions import Attention
 from collab_lab.trained.checkpoint import Trained, dataset_of, samples
+from collab_lab.trained.feed_forward import FeedForward
 from results import (
     cuts,
     data,
     heads,
     ladder,
     long,
+    masks,
     measured,
     pretrained,
     prices,
@@ -96,7 +99,9 @@ def test_cuts(folder: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch, c
     assert found["models"][0]["parameters"] > 0
     cuts.main(arguments)
     assert content(folder / "shrink.json") == found
-    assert "equal shares a layer" in TABLES["shrunk"]()
+    table = TABLES["shrunk"]()
+    assert "equal shares a layer" in table
+    assert "1 d" in table, "the toy's F"
     assert "| cache " in TABLES["shrunk_together"]()
 
 
@@ -116,6 +121,52 @@ def test_rivals(folder: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch)
     assert sum(svd["sizes"].values()) == 16, "a quarter of the numbers of two attentions"
     assert {row["choice"] for row in found["choices"]} == {*rivals.CHOICES}
     assert has_origin(svd)
+
+
+@pytest.mark.slow
+def test_masks_and_the_updates_after_them(
+    folder: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rival at a share of the layers' parameters, kept with its configuration; then its runs."""
+    monkeypatch.setattr(rivals, "PARAMETERS", (0.66,))
+    file, kept, out = folder / "shrink.json", folder / "kept", folder / "out"
+    assert rivals.main([*words(file, checkpoint), "--keep", str(kept)]) == 0
+    (row,) = content(file)["rows"]
+    assert row["shares"]["parameters"] <= 0.66 < row["shares"]["parameters"] + 0.1
+    assert has_origin(row)
+    small = kept / "model" / "masks-by-Fisher-0.66.pt"
+    assert small.with_suffix(".yaml").exists()
+    made, given = open_model(small, COPY), open_model(checkpoint, COPY)
+    valid = samples(made, "valid")
+    rise = mean_bits(made.model, valid) - mean_bits(given.model, valid)
+    assert rise == pytest.approx(row["lost"], abs=1e-5)
+    for method, weights in (("standard", checkpoint), (small.stem, small)):
+        run = write_run(out, method, 64, valid_nats=2.0, model_dim=16)
+        (run / "config.yaml").write_text(f"task: {{data: {COPY}}}\n")
+        shutil.copy(weights, run / "average.pt")
+    assert runs.main([str(file), f"toy={out}"]) == 0
+    assert TABLES["shrunk_tuned"]().count("masks by Fisher") == 1
+
+
+def test_masks_search_and_rearrange() -> None:
+    """Of the largest numbers within the budget; then of pairs that make up for each other."""
+    attention, block = Attention("encoder", 0, None, "a"), FeedForward("encoder", 0, None, "b")
+    heads, units = torch.diag(torch.tensor([9.0, 1.0])), torch.diag(torch.tensor([1.0, 5, 4, 2]))
+    information = {attention: heads, block: units}
+
+    def stay(budget: int) -> dict[Any, list[int]]:
+        found = masks.searched(information, 4, 2, budget)
+        return {site: sorted(of) for site, of in found.items()}
+
+    assert stay(8) == {attention: [0], block: [1, 2]}
+    assert stay(2) == {attention: [], block: [1]}, "a head has no room, however large"
+    assert stay(100) == {attention: [0, 1], block: [0, 1, 2, 3]}
+    with pytest.raises(UserError):
+        stay(1)
+    # What 0 and 1 do to the loss, together they undo.
+    together = torch.tensor([[2.0, -2, 0], [-2, 2, 0], [0, 0, 1]])
+    assert masks.rearranged(together, [0]) == [2]
+    assert masks.rearranged(together, [0, 1]) == [0, 1]
 
 
 @pytest.mark.slow
