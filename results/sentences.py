@@ -364,7 +364,8 @@ def _what_cuts_buy() -> Iterable[str]:
     yield f"{times('4 heads, F 1,024')} times as fast, three decoder"
     yield f"layers of six {times('3 decoder layers')}."
     yield f"{bought_times('shortlist of words', 'ct2-int8')[0]:.2f} times as fast for single"
-    yield f"lose {ends(shrunk_losses('equal shares a layer', share=0.49), '.3f')} bits by equal shares"
+    even = shrunk_losses("equal shares a layer", share=0.49)
+    yield f"lose {ends(even, '.3f')} bits by equal shares"
     yield f"{times('4 heads, F 512', vocabulary=8_000)} times as fast"
     yield f"in place of six buy {times('3 decoder layers', vocabulary=8_000)}"
     for r in bought(32_000, 30):
