@@ -180,8 +180,6 @@ def value_of(name: str, text: str, saved: DictConfig) -> Any:
     fits = isinstance(value, kind) or (kind is float and isinstance(value, int))
     if kind in (bool, int, float) and (not fits or isinstance(value, bool) != (kind is bool)):
         raise UserError(f"{text!r} is no {kind.__name__}", where=f"--set {name}")
-    if name == "common_eval.post_process" and value is None:
-        raise UserError("none has no effect: the dictionary says which subwords", f"--set {name}")
     if value is not None and (kind is str or option.endswith("_lang")):  # no: Norwegian
         return text
     if name == "common.fp16" and not torch.cuda.is_available():

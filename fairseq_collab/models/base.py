@@ -128,7 +128,8 @@ class HeadModel(BaseFairseqModel):
         """Return a checkpoint's options with the types that they are declared with."""
         declared = OmegaConf.structured(MODEL_DATACLASS_REGISTRY[cls.__name__])
         saved = {name: of for name, of in plain_options(options).items() if name in declared}
-        return plain_options(OmegaConf.merge(declared, saved))
+        declared.update(saved)
+        return plain_options(declared)
 
     @classmethod
     def build(cls, options: dict[str, Any], task: Any) -> HeadModel:
