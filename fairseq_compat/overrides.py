@@ -59,10 +59,17 @@ def reject_unknown_overrides() -> None:
 def override_parts() -> None:
     """An override does not reach options of a model that stand for parts of what it sets.
 
-    A model's ``override(options, overrides)`` completes its options, in place.
+    A model's ``override(options, overrides)`` completes its options, in place; without overrides,
+    too.
     """
     from fairseq import checkpoint_utils
     from fairseq.models import MODEL_REGISTRY
+
+    @wrap(checkpoint_utils, "load_checkpoint_to_cpu")
+    def load_checkpoint(
+        original: Any, path: Any, arg_overrides: Any = None, *args: Any, **kw: Any
+    ) -> Any:
+        return original(path, {} if arg_overrides is None else arg_overrides, *args, **kw)
 
     @wrap(checkpoint_utils, "overwrite_args_by_name")
     def overwrite_args_by_name(original: Any, cfg: Any, overrides: Any) -> None:

@@ -52,7 +52,8 @@ def build(arch: str, symbols: Namespace, options: dict[str, Any]) -> nn.Module:
     """
     if arch in MODEL_DATACLASS_REGISTRY:
         defaults = OmegaConf.structured(MODEL_DATACLASS_REGISTRY[arch]())
-        mixing = {"mixing_init": "xavier"} if "mixing_init" in defaults else {}
+        mixes = "mixing_init" in defaults and options.get("key_dim") != 0
+        mixing = {"mixing_init": "xavier"} if mixes else {}
         cfg = OmegaConf.merge(defaults, {**mixing, **options})
         cfg._name = arch
         return build_model(cfg, symbols)

@@ -8,6 +8,9 @@ from pathlib import Path
 from collab_common.errors import UserError
 from collab_lab.cli import options
 
+#: BLEU within which a run's translations are those that were scored.
+SAME = 0.01
+
 
 def build_parser() -> argparse.ArgumentParser:
     parser = options.parser_of(
@@ -39,6 +42,11 @@ def main(argv: list[str]) -> int:
         raise UserError(f"{problem} ({sizes})", todo="compare translations of one set")
     texts = baseline.hypotheses, system.hypotheses
     results = significance.paired(*texts, baseline.references)
+    for one, bleu in ((baseline, results[0].baseline), (system, results[0].system)):
+        scored = one.record.bleu if one.record and not args.reference else None
+        if scored is not None and abs(scored - bleu) > SAME:
+            problem = f"its translations have BLEU {bleu:.2f}, its score.json says {scored:.2f}"
+            raise UserError(problem, one.path, "remove score.json, and run fairseq-collab score")
     rows = [
         [
             one.metric,

@@ -104,6 +104,7 @@ def main(argv: Sequence[str]) -> int:
     from tabulate import tabulate
 
     from collab_lab import convert
+    from collab_lab.metrics.cost import totals
     from collab_lab.trained.configuration import fine_tuning, write_configuration
 
     validation = options.validation(args, model)
@@ -126,6 +127,9 @@ def main(argv: Sequence[str]) -> int:
     result.save(args.out)
     write_configuration(result, args.out)
     rows: list[Any] = [(str(a), sizes.get(a, 0), bits.get(a), prices[a]) for a in prices]
+    before, after = (totals(one.model)["parameters"] for one in (model, result))
+    if after > before:  # a wide latent, whose numbers are rounded
+        checked = [*checked, f"the layers have {after / before:.1%} of the source's parameters"]
     titles = ["attention", LETTERS[of_kind], "cache bits", "price (bits)"]
     table = tabulate([*rows, ("sum", None, None, price)], titles, "plain", floatfmt=".4f")
     made = f"{args.out}, to be fine-tuned:"

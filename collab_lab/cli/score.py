@@ -87,7 +87,7 @@ def run_of_checkpoint(
     chosen = {}
     for text in args.set:
         name, equals, value = text.partition("=")
-        if not (name and equals):
+        if not (name.strip() and equals and value.strip()):
             parser.error(f"argument --set: {text!r} is not NAME=VALUE")
         if name in chosen:
             parser.error(f"argument --set: {name} is given twice")

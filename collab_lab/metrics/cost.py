@@ -30,8 +30,10 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from collab_common.errors import UserError
+from collab_lab.trained.arguments import check_whole
 from collab_lab.trained.attentions import by_type
-from collab_lab.trained.checkpoint import check_transformer, what_was_cut
+from collab_lab.trained.checkpoint import Trained, check_transformer, what_was_cut
 from collab_lab.trained.untrained import untrained
 from fairseq_collab.attention import HeadAttention
 from fairseq_collab.cpu_kernels.onednn import OneDnnLinear
@@ -57,7 +59,15 @@ class Cost:
 
 
 def cost(model: Any) -> Cost:
-    """Count a fairseq transformer, stock or ours: a translation model or a language model."""
+    """Count a fairseq transformer, stock or ours: a translation model or a language model.
+
+    Args:
+        model: what ``open_model`` returns, or its module.
+
+    Raises:
+        UserError: it is neither.
+    """
+    model = _module_of(model)
     cached = {
         f"{part}_bytes_per_{token}_token": sum(cached_bytes(module)[index] for module in modules)
         for token, modules in caching(model).items()
@@ -70,6 +80,14 @@ def cost(model: Any) -> Cost:
         attention_parameters=sum(p.numel() for module in ours for p in module.parameters()),
         **cached,
     )
+
+
+def _module_of(model: Any) -> nn.Module:
+    """The module of a model; UserError for what is none."""
+    module = model.model if isinstance(model, Trained) else model
+    if not isinstance(module, nn.Module):
+        raise UserError(f"must be what open_model returns, not {model!r:.60}", "`model`")
+    return module
 
 
 def totals(model: Any, *, rounded: bool = True) -> dict[str, int]:
@@ -155,9 +173,16 @@ def multiply_adds(model: Any, length: int = LENGTH) -> int:
     """Multiply-adds of a transformer on one sentence pair, or of a language model on one block.
 
     Args:
+        model: what ``open_model`` returns, or its module.
         length: tokens on each side, or of the block.
+
+    Raises:
+        UserError: it is neither, or the length is below 1.
     """
-    model = copy.deepcopy(model).cpu().eval()
+    check_whole(length=length)
+    if length < 1:
+        raise UserError(f"must be above 0, not {length}", "`length`")
+    model = copy.deepcopy(_module_of(model)).cpu().eval()
     for module in model.modules():
         if type(module) is OneDnnLinear:  # torch does not count oneDNN's products
             module.__class__ = nn.Linear  # type: ignore[assignment]

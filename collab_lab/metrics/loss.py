@@ -168,7 +168,8 @@ def validation_loss(model: Trained, batches: Sequence[Mapping[str, Any]] | None 
         UserError: there are no sentences, or no validation set.
     """
     check_model(model)
-    batches = sentences_of(model, "valid", None) if batches is None else batches
+    # A list: an iterator would be at its end after the first look.
+    batches = sentences_of(model, "valid", None) if batches is None else list(batches)
     if not batches:
         raise UserError("hold no sentence", "`batches`")
     return mean_bits(model.model, batches)

@@ -29,6 +29,8 @@ def translate(model: Trained, sentences: Sequence[str], *, beam: int = BEAM) -> 
     """
     check_model(model)
     check_whole(beam=beam)
+    if beam < 1:
+        raise UserError(f"must be above 0, not {beam}", "`beam`")
     if isinstance(sentences, str) or not all(isinstance(line, str) for line in sentences):
         raise UserError(f"must be a list of texts, not {sentences!r:.60}", "`sentences`")
     if model.is_language_model:
@@ -38,6 +40,8 @@ def translate(model: Trained, sentences: Sequence[str], *, beam: int = BEAM) -> 
     limit = min(task.max_positions()[0], model.model.max_positions()[0])
     lines = []
     for number, text in enumerate(sentences):
+        if len(text.splitlines()) > 1:
+            raise UserError("has several lines: give one sentence each", f"`sentences[{number}]`")
         units = segment(text)
         if not 0 < len(units) < limit:
             problem = f"has {len(units)} subwords, of 1 to {limit - 1}"

@@ -45,7 +45,7 @@ from numpy.typing import NDArray
 from sacrebleu.metrics import BLEU, CHRF
 from scipy import special
 
-from collab_lab.metrics.bleu import tokenizer
+from collab_lab.metrics.bleu import check_ordinary, tokenizer
 
 METRICS = ("BLEU", "chrF")
 #: Resamples of the bootstrap, as in sacreBLEU.
@@ -71,7 +71,13 @@ class Result:
 
 
 def paired(baseline: list[str], system: list[str], references: list[str]) -> list[Result]:
-    """Test a system against the baseline: one result per metric."""
+    """Test a system against the baseline: one result per metric.
+
+    Raises:
+        UserError: see :func:`.check_ordinary`.
+    """
+    for hypotheses in (baseline, system):
+        check_ordinary(hypotheses, references)
     seed = os.environ.get("SACREBLEU_SEED", "12345").lower()
     weights = resamples(len(references), None if seed == "none" else int(seed))
     least, results = least_p(baseline, system), []

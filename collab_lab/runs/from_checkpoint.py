@@ -22,7 +22,7 @@ from collab_common.errors import UserError
 from collab_common.progress import say
 from collab_common.provenance import commit
 from collab_lab.runs import lengths
-from collab_lab.runs.record import Started
+from collab_lab.runs.record import Record, Started
 from collab_lab.runs.run import PLUGIN, Run, flat, is_ours
 from collab_lab.trained.checkpoint import check_direction, read_checkpoint
 from fairseq_collab.models.options import CacheOptions, TransformerOptions, plain_options
@@ -40,6 +40,8 @@ ACTING = (
 OF_TRANSLATION = (
     "dataset.max_tokens_valid", "common_eval.post_process", "task.source_lang", "task.target_lang",
 )  # fmt: skip
+#: Fields of a record that no fact may be called: a table shows the field.
+FIELDS = {field.name for field in dataclasses.fields(Record)} - {"method"}
 #: Options of the search that change no translation.
 WITHOUT_EFFECT = ("nbest", "no_beamable_mm", "no_seed_provided", "print_step", "sacrebleu")
 
@@ -80,6 +82,7 @@ def configuration(checkpoint: Path, data: Path, chosen: Mapping[str, str], cpu: 
     values = {
         name: value_of(name, text, saved) for name, text in chosen.items() if is_option(name, saved)
     }
+    check_lengths(values)
     changed = {name: value for name, value in values.items() if _is_of_model(name)}
     config = _sections(read_checkpoint(checkpoint, data, **_without_sections(changed))["cfg"])
     user_dir = config.common.user_dir
@@ -111,6 +114,16 @@ def configuration(checkpoint: Path, data: Path, chosen: Mapping[str, str], cpu: 
     return DictConfig(yaml.safe_load(whole))  # as it will be read again
 
 
+def check_lengths(values: Mapping[str, Any]) -> None:
+    """Raise UserError for a limit of lengths that cannot be, or that nothing reads."""
+    given = [f"generation.{name}" for name in lengths.LIMIT if f"generation.{name}" in values]
+    for name in given:
+        if values[name] < 0:
+            raise UserError(f"must be 0 or more, not {values[name]}", f"--set {name}")
+    if given and values.get("generation.match_source_len"):
+        raise UserError("has no effect with generation.match_source_len", f"--set {given[0]}")
+
+
 def overrides_of_model(config: DictConfig, started: Started) -> dict[str, Any]:
     """What ``score --set`` says of the model and the task, as :func:`.open_model` takes it."""
     if started.checkpoint is None:
@@ -134,11 +147,15 @@ def is_option(name: str, saved: DictConfig) -> bool:
         known = {one.rpartition(".")[2] for one in options}
         for kind in (TransformerOptions, CacheOptions, *(one.options for one in VARIANTS)):
             known |= {field.name for field in dataclasses.fields(kind)}
+        sections |= {field.name for field in dataclasses.fields(FairseqConfig)} - {"model"}
         spelled = name.replace("-", "_").lower()
         if spelled in known | sections:
             found = sorted(one for one in options if one.endswith(f".{spelled}"))
             todo = f"give --set {found[0]}=VALUE, or another name" if found else "give another name"
             raise UserError("is the name of an option, not of a fact", f"--set {name}", todo)
+        if spelled in FIELDS:
+            problem = "is a field of score.json, which is measured"
+            raise UserError(problem, f"--set {name}", "give another name")
         return False
     if name not in options:
         raise UserError(f"the checkpoint has no option {name!r}", where="--set")

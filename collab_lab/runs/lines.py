@@ -11,7 +11,7 @@ import html
 import math
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -90,6 +90,45 @@ def check_lines(
         return
     share = own / [len(runs) + 1 for runs in theirs]
     _say_if_unrelated(share, translations, reference)
+
+
+#: How a line can be written, by what a warning says of it.
+WRITTEN: dict[str, Callable[[str], object]] = {
+    "capital letters": lambda line: any(map(str.isupper, line)),
+    "small letters": lambda line: any(map(str.islower, line)),
+    "a mark at the end": re.compile(r"[^\w\s]\s*$").search,
+    "a space before punctuation": re.compile(r"\w [.,!?;:](\s|$)").search,
+    "a number at the start": re.compile(r"\s*\d+[.:)]?\s").match,
+    "a tag": re.compile(r"<[a-z/][^>]*>").search,
+}
+#: What untouched text does not have, even in a few lines.
+TRACES: dict[str, Callable[[str], object]] = {
+    "Moses' escapes": re.compile(r"&(apos|quot|amp|lt|gt|#91|#93|#124);|(^| )@-@( |$)").search,
+    "letters apart from their accents": lambda line: not unicodedata.is_normalized("NFC", line),
+}
+
+
+def say_if_written_otherwise(
+    hypotheses: Sequence[str], references: Sequence[str], translations: Path, reference: Path
+) -> None:
+    """Say on standard error in what translations and references are written differently.
+
+    Scores count case, marks and escapes: a reference that was lower-cased or tokenised has a lower
+    score.  Nearly all lines of one must have what nearly none of the other has; of what no text has
+    that nobody touched, 2% and none.
+    """
+    number = len(references)
+    if number < LEAST:
+        return
+    for kinds, many, few in ((WRITTEN, 0.9, 0.1), (TRACES, 0.02, 0.0)):
+        for name, has in kinds.items():
+            ours, theirs = (
+                sum(bool(has(line)) for line in text) for text in (hypotheses, references)
+            )
+            most, least = max(ours, theirs), min(ours, theirs)
+            if most >= max(3, many * number) and least <= few * number:
+                counted = f"{theirs} of {number} lines of {reference} and {ours} of {translations}"
+                say(f"warning: {counted} have {name}: is the reference untouched text?")
 
 
 def _better(own: Values, other: Values) -> tuple[int, int] | None:

@@ -172,9 +172,20 @@ def check_search(generation: Mapping[str, Any]) -> None:
     kinds = [f"generation.{name}" for name in SEARCHES if options[name] > 0]
     if len(kinds) > 1:
         raise UserError("are different searches", " and ".join(kinds), "give one")
+    if options["sampling_topk"] > 0 and options["sampling_topp"] > 0:  # fairseq takes the second
+        names = "generation.sampling_topk and generation.sampling_topp"
+        raise UserError("are different samplings", names, "give one")
+    groups = options["diverse_beam_groups"]
+    if groups > 0 and options["beam"] % groups:
+        problem = f"must be a multiple of {groups}, generation.diverse_beam_groups"
+        raise UserError(f"{problem}, not {options['beam']}", "generation.beam")
     for name in ("beam", "temperature"):
         if not options[name] > 0:
             raise UserError(f"must be above 0, not {options[name]}", f"generation.{name}")
+    if options["no_repeat_ngram_size"] < 0:
+        raise UserError("must be 0 or more", "generation.no_repeat_ngram_size")
+    if options["sampling_topp"] > 1:
+        raise UserError("must be at most 1", "generation.sampling_topp")
 
 
 def check_test_set(config: DictConfig) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 from collab_common.errors import UserError
 from collab_common.files import lines_of, read_json
 from collab_common.folder import MANIFEST
-from collab_lab.runs.lines import GIVE_REFERENCE, check_lines, letter_runs
+from collab_lab.runs.lines import GIVE_REFERENCE, check_lines, letter_runs, say_if_written_otherwise
 from collab_lab.runs.record import Record
 from collab_lab.runs.run import Run, data_folder
 
@@ -67,6 +67,7 @@ def _aligned(translations: Path, reference: Path) -> tuple[list[str], list[str]]
     if len(hypotheses) != len(references):
         problem = f"{len(hypotheses)} hypotheses, but {len(references)} sentences in {reference}"
         raise UserError(problem, translations, GIVE_REFERENCE)
+    say_if_written_otherwise(hypotheses, references, translations, reference)
     targets = {int(match[1]): match[2] for match in map(_TARGET.fullmatch, lines) if match}
     if targets:
         check_reference(targets, references, translations, reference)

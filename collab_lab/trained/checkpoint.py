@@ -150,15 +150,19 @@ def open_model(
 
     Raises:
         UserError: the checkpoint is missing, damaged, holds NaN, is of another model, or does not
-            fit its data folder, or that folder does not exist.
+            fit its data folder; that folder, or the device, does not exist.
     """
     checkpoint = Path(checkpoint)
     if not checkpoint.is_file():
         raise UserError("checkpoint not found", checkpoint, "give a file that a training wrote")
+    check_device(device)
     state = read_checkpoint(checkpoint, data, **changed)
     try:
         with naming(checkpoint), naming_options(checkpoint):
             task = setup_task(state["cfg"].task)
+    except FileNotFoundError as error:  # of a language that is not there
+        problem = f"there is no {Path(error.filename).name}"
+        raise UserError(problem, state["cfg"].task.data, GIVE_DATA) from error
     except Exception as error:  # what fairseq raises: no narrower type
         if "Could not infer language pair" not in str(error):
             raise
@@ -322,6 +326,17 @@ def check_data(data: str | Path, todo: str = GIVE_DATA) -> None:
     for folder in utils.split_paths(str(data)):
         if not Path(folder).is_dir():
             raise UserError("data folder not found", folder, todo)
+
+
+def check_device(device: torch.device | str) -> None:
+    """Raise UserError for a device that is neither ``cpu`` nor a ``cuda`` that is there."""
+    known = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+    try:
+        kind = torch.device(device).type
+    except RuntimeError:  # torch's, for any other word
+        kind = ""
+    if kind not in known:
+        raise UserError(f"there is no {str(device)!r}", "`device`", f"give {' or '.join(known)}")
 
 
 def check_dictionaries(task: Any, state: Mapping[str, Any], path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from fairseq.models import MODEL_DATACLASS_REGISTRY
+from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 from omegaconf import OmegaConf, ValidationError
 from torch import Tensor
 
@@ -13,7 +13,7 @@ from collab_common.errors import UserError, first_line
 from collab_lab.trained.attentions import of_one_model
 from collab_lab.trained.checkpoint import Trained, check_finite, without_checkpointing
 from collab_lab.trained.untrained import load_weights
-from fairseq_collab.models.base import UNSUPPORTED
+from fairseq_collab.models.base import UNSUPPORTED, HeadModel
 from fairseq_collab.models.layers import is_copy
 from fairseq_collab.models.variants import family_of
 
@@ -84,6 +84,9 @@ def rebuilt(trained: Trained, options: Any, weights: Mapping[str, Tensor]) -> Tr
     check_finite(weights, trained.path)
     result = trained.with_model(trained.model, options)
     like = next(trained.model.parameters())
+    kind = MODEL_REGISTRY.get(result.cfg.model._name)
+    if kind is not None and issubclass(kind, HeadModel):
+        kind.override(result.cfg.model, {})  # what acts on nothing in the new model goes
     with without_checkpointing(result.cfg.model):
         model = trained.task.build_model(result.cfg.model).to(like.dtype)
     state = model.state_dict()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Mapping
@@ -10,9 +11,9 @@ from typing import Any, ClassVar
 
 from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
-from fairseq.models import BaseFairseqModel, register_model
+from fairseq.models import MODEL_DATACLASS_REGISTRY, BaseFairseqModel, register_model
 from fairseq.models.transformer import TransformerConfig
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
 from collab_common import ATTENTION_TYPES, AttentionType
@@ -26,6 +27,7 @@ from fairseq_collab.cpu_kernels.rounded import compiled_heads
 from fairseq_collab.models.checks import ModelSignature, check_weights
 from fairseq_collab.models.layers import AttentionFactory
 from fairseq_collab.models.options import COMMON, copied, plain_options, preset
+from fairseq_collab.models.unused import unused
 
 #: Options of fairseq's transformer that do not work with our attention, and why.
 _QUANTISES = "quantises fairseq's own attention modules; this model has its own"
@@ -57,6 +59,8 @@ class HeadModel(BaseFairseqModel):
     #: The registered kind of heads, and all options, without the values of a preset.
     variant: ClassVar[Variant]
     options: ClassVar[type]
+    #: Attention types that the model lacks.
+    absent: ClassVar[tuple[AttentionType, ...]] = ()
     #: What names and shapes of the weights do not show of the options.
     model_signature: ModelSignature
 
@@ -80,6 +84,7 @@ class HeadModel(BaseFairseqModel):
             model = cls.build(options, task)
             swap_linear(model)
             swap_dropout(model)
+            cls.check_used(options)
         except ValueError as error:
             raise UserError(f"cannot build the model: {error}") from error
         model.model_signature = ModelSignature.of(options)
@@ -89,16 +94,42 @@ class HeadModel(BaseFairseqModel):
         return model
 
     @classmethod
-    def override(cls, options: DictConfig, overrides: Mapping[str, Any]) -> None:
-        """Have an override of an option hold in all attention types that it does not name.
+    def check_used(cls, options: Mapping[str, Any]) -> None:
+        """Raise UserError for an option of the heads that no attention of the model reads."""
+        for option in unused(cls.nested(options), cls.variant.options, cls.absent):
+            needs = option.metadata.get("needs")
+            raise UserError(
+                "acts on nothing: no attention of this model reads it",
+                f"--{option.name.replace('_', '-')}",
+                f"leave it out{f', or give {needs}' if needs else ''}",
+            )
 
-        fairseq calls this for a checkpoint's options, with ``--model-overrides`` in them: those
-        that the checkpoint has for single attention types (``cache_bits_in_cross``) would win.
+    @classmethod
+    def override(cls, options: DictConfig, overrides: Mapping[str, Any]) -> None:
+        """Complete a checkpoint's options, which have these overrides in them, in place.
+
+        An override holds in all attention types that it does not name: options that the checkpoint
+        has for single ones (``cache_bits_in_cross``) would win.  An option that acts on nothing
+        gets its default, unless it is an override: a changed model, and older checkpoints, have
+        some.
         """
         for name in overrides:
             for part in (f"{name}_in_{type_}" for type_ in ATTENTION_TYPES):
                 if part in options and part not in overrides:
                     options[part] = None
+        with contextlib.suppress(ValueError):  # of an override; building the model names it
+            config = cls.nested(cls.typed(options))
+            for option in unused(config, cls.variant.options, cls.absent):
+                if option.name in options and option.name not in overrides:
+                    options[option.name] = option.default
+
+    @classmethod
+    def typed(cls, options: DictConfig) -> dict[str, Any]:
+        """Return a checkpoint's options with the types that they are declared with."""
+        declared = OmegaConf.structured(MODEL_DATACLASS_REGISTRY[cls.__name__])
+        saved = {name: of for name, of in plain_options(options).items() if name in declared}
+        declared.update(saved)
+        return plain_options(declared)
 
     @classmethod
     def build(cls, options: dict[str, Any], task: Any) -> HeadModel:
@@ -109,10 +140,11 @@ class HeadModel(BaseFairseqModel):
     def nested(cls, options: Mapping[str, Any]) -> TransformerConfig:
         """Nest flat options in fairseq's configuration, with the factory of the attention.
 
-        Options that fairseq does not know become attributes of the result as they are; those of the
-        variant that the family leaves out have their defaults.
+        Options that fairseq does not know become attributes of the result as they are; those of
+        ours that the family leaves out, or an older checkpoint lacks, have their defaults.
         """
-        defaults = {option.name: option.default for option in fields(cls.variant.options)}
+        ours = (option for kind in (cls.variant.options, *COMMON) for option in fields(kind))
+        defaults = {option.name: option.default for option in ours}
         config = TransformerConfig.from_namespace(Namespace(**{**defaults, **options}))
         config.attention_factory = cls.variant.attention
         return config
@@ -218,7 +250,12 @@ def register(variant: Variant) -> None:
         ]
         name = f"{family.prefix}{variant.name}"
         options = make_dataclass(f"{name}_options", variant_fields, bases=(family.options,))
-        members = {"variant": variant, "options": options, "__module__": module.__name__}
+        members = {
+            "variant": variant,
+            "options": options,
+            "absent": family.absent,
+            "__module__": module.__name__,
+        }
         for ending, values in family.presets.items():
             arch = f"{name}{ending}"
             dataclass_ = preset(options, f"{arch}_options", **values)

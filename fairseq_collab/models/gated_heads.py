@@ -41,7 +41,9 @@ class GatedOptions(SeparateOptions):
         "the paper, more for a short training",
     )
     freeze_decoder: bool = option(
-        False, "train the encoder only, as in the paper's encoder-only experiments"
+        False,
+        "train the encoder only, as in the paper's encoder-only experiments",
+        of_model=True,
     )
 
 

@@ -22,7 +22,7 @@ from torch import nn
 from fairseq_collab.attention import HeadAttention
 from fairseq_collab.attention.building import check_choice
 from fairseq_collab.models.checks import register_dictionary_signature
-from fairseq_collab.models.options import CACHE_BITS, Site, at_layer, feed_forward_width
+from fairseq_collab.models.options import CACHE_BITS, Site, at_layer, feed_forward_width, site_of
 
 #: Builds the attention at a :class:`Site`.
 AttentionFactory = Callable[[TransformerConfig, Site], HeadAttention]
@@ -32,8 +32,9 @@ def build_attention(cfg: TransformerConfig, site: Site) -> HeadAttention:
     """Build the attention at ``site``: rounding, and fairseq's dropout (``--retain-dropout``)."""
     attention = cfg.attention_factory(cfg, site)
     if site.type != "encoder":
-        check_choice("cache bits", cfg.cache_bits, CACHE_BITS)
-        attention.cache_bits = int(at_layer(cfg, "cache_bits", site, CACHE_BITS, cfg.cache_bits))
+        bits = at_layer(cfg, "cache_bits", site, CACHE_BITS)
+        check_choice("cache bits", bits, CACHE_BITS)
+        attention.cache_bits = int(bits)
     attention.dropout_module = FairseqDropout(
         cfg.attention_dropout, module_name="MultiheadAttention"
     )
@@ -90,8 +91,7 @@ class EncoderLayer(OwnWidth, TransformerEncoderLayerBase):
         nn.Module._load_from_state_dict(self, *args, **kwargs)
 
     def build_self_attention(self, embed_dim: int, cfg: TransformerConfig) -> HeadAttention:
-        heads = cfg.encoder.attention_heads
-        return build_attention(cfg, Site("encoder", self.layer, embed_dim, embed_dim, heads))
+        return build_attention(cfg, site_of(cfg, "encoder", self.layer))
 
 
 def is_copy(name: str) -> bool:
@@ -117,12 +117,10 @@ class DecoderLayer(OwnWidth, TransformerDecoderLayerBase):
         self, embed_dim: int, cfg: TransformerConfig, **_never: Any
     ) -> HeadAttention:
         # The others are add_bias_kv and add_zero_attn, for which fairseq's decoder never asks.
-        heads = cfg.decoder.attention_heads
-        return build_attention(cfg, Site("decoder", self.layer, embed_dim, embed_dim, heads))
+        return build_attention(cfg, site_of(cfg, "decoder", self.layer))
 
     def build_encoder_attention(self, embed_dim: int, cfg: TransformerConfig) -> HeadAttention:
-        heads, kdim = cfg.decoder.attention_heads, cfg.encoder.embed_dim
-        return build_attention(cfg, Site("cross", self.layer, embed_dim, kdim, heads))
+        return build_attention(cfg, site_of(cfg, "cross", self.layer))
 
 
 class Encoder(TransformerEncoderBase):

@@ -59,9 +59,18 @@ TransformerOptions = make_dataclass(
 )
 
 
-def option(default: Any, help: str, choices: tuple[str, ...] = ()) -> Any:
-    """Make a field of an options' dataclass; ``choices``: allowed words, checked by ``sweep``."""
-    return field(default=default, metadata={"help": help, "choices": choices})
+def option(
+    default: Any, help: str, choices: tuple[str, ...] = (), needs: str = "", of_model: bool = False
+) -> Any:
+    """Make a field of an options' dataclass.
+
+    Args:
+        choices: allowed words, checked by ``sweep``.
+        needs: what else makes it act, for the message where it acts on nothing.
+        of_model: whether it acts on the model, not on its attentions.
+    """
+    metadata = {"help": help, "choices": choices, "needs": needs, "of_model": of_model}
+    return field(default=default, metadata=metadata)
 
 
 def preset(base: type, name: str, **defaults: Any) -> type:
@@ -133,6 +142,13 @@ class Site(NamedTuple):
     embed_dim: int
     kdim: int
     num_heads: int
+
+
+def site_of(cfg: TransformerConfig, type_: AttentionType, layer: int) -> Site:
+    """Return the site of an attention, with the sizes that ``cfg`` says."""
+    queries = cfg.encoder if type_ == "encoder" else cfg.decoder
+    keys = cfg.decoder if type_ == "decoder" else cfg.encoder
+    return Site(type_, layer, queries.embed_dim, keys.embed_dim, queries.attention_heads)
 
 
 #: Names of the attention types in help texts.
@@ -208,20 +224,22 @@ def at_layer(
     name: str,
     site: Site,
     allowed: int | tuple[str, ...],
-    default: Any,
+    default: Any = None,
 ) -> Any:
-    """Return the value of ``--NAME-in-TYPE`` at ``site``, or else ``default``.
+    """Return the value of ``--NAME-in-TYPE`` at ``site``, or else of ``--NAME``.
 
     Args:
-        name: of the option, as in ``cfg``: ``heads`` for ``heads_in_encoder``.
+        name: of the option, as in ``cfg``: ``key_dim`` for ``key_dim_in_encoder``.
         allowed: the smallest number, or the words.
+        default: if none of them is given.
 
     Raises:
         ValueError: see :func:`listed_values`.
     """
     text = getattr(cfg, f"{name}_in_{site.type}")
     if text is None:
-        return default
+        usual = getattr(cfg, name, None)  # read only here: see :mod:`.unused`
+        return default if usual is None else usual
     option = f"--{name.replace('_', '-')}-in-{site.type}"
     layers = (cfg.encoder if site.type == "encoder" else cfg.decoder).layers
     return listed_values(option, text, layers, allowed)[site.layer]

@@ -29,6 +29,11 @@ from fairseq_collab.models.separate_heads import (
     head_sizes,
 )
 
+#: What options of shared keys, of standard heads and of latents need to act.
+_SHARED = "a key width above 0 (--key-dim, --key-dim-in-TYPE)"
+_STANDARD = "some layers standard heads (--key-dim-in-TYPE 0)"
+_LATENT = "a latent width above 0 (--latent-dim, --latent-dim-in-TYPE)"
+
 
 @in_types("key_dim", "key width", zero="; 0 for standard heads in that layer")
 @in_types("value_heads", "value heads")
@@ -45,42 +50,48 @@ class CollabOptions(FairseqDataclass):
     value_heads: Optional[int] = option(
         None,
         "number of value heads, a divisor of the heads (default: one per head, as in the paper)",
+        needs=_SHARED,
     )
     query_mixing: str = option(
         "full",
         "query of each head: the shared query times a matrix (full) or a vector (diagonal, "
         "Cordonnier et al. 2020), or a projection of the input per head (own)",
         QUERY_MIXINGS,
+        needs=_SHARED,
     )
     v_head_size: Optional[int] = option(None, "size of a head's value (default: model width/heads)")
     qk_head_size: Optional[int] = option(
-        None, "size of a query and key of standard heads (default: model width/heads)"
+        None,
+        "size of a query and key of standard heads (default: model width/heads)",
+        needs=_STANDARD,
     )
     mixing_init: str = option(
         "block",
         "initial mixing: standard heads of size key-dim/heads (block), or as in the authors' "
         "translation code and, for own queries, in fairseq (xavier)",
         MIXING_INITS,
+        needs=_SHARED,
     )
     attention_scale: str = option(
         "embed",
         "scale of the scores: (model width/heads)^-0.5 at every key width (embed, as in the "
         "authors' translation code) or (key-dim/heads)^-0.5 (key, as in their library)",
         SCALES,
+        needs=_SHARED,
     )
     value_init: str = option(
         "constant",
         "initial values: as in fairseq (constant), or with gain 1 instead of 1/sqrt(2) where "
         "key-dim is not the model width (fork, as in the authors' translation code)",
         INITS,
+        needs=_SHARED,
     )
 
 
 def shared_keys(cfg: TransformerConfig, site: Site) -> HeadAttention:
     """Build the heads at ``site``; standard heads where the key width is 0, or without heads."""
     heads = at_layer(cfg, "heads", site, 0, site.num_heads)
-    usual = site.embed_dim // 4 if cfg.key_dim is None else cfg.key_dim
-    key_dim = at_layer(cfg, "key_dim", site, 0, usual)
+    key_dim = at_layer(cfg, "key_dim", site, 0, site.embed_dim // 4)
     if not heads or not key_dim:
         sizes = {"qk_head_size": cfg.qk_head_size, "v_head_size": cfg.v_head_size}
         return SeparateAttention(site.embed_dim, heads, kdim=site.kdim, **sizes)
@@ -92,7 +103,7 @@ def shared_keys(cfg: TransformerConfig, site: Site) -> HeadAttention:
         kdim=site.kdim,
         query_mixing=cfg.query_mixing,
         v_head_size=cfg.v_head_size,
-        value_heads=at_layer(cfg, "value_heads", site, 1, cfg.value_heads),
+        value_heads=at_layer(cfg, "value_heads", site, 1),
         mixing_init=cfg.mixing_init,
         scale=cfg.attention_scale,
         value_init=cfg.value_init,
@@ -116,9 +127,9 @@ def grouped_query(cfg: TransformerConfig, site: Site) -> HeadAttention:
     heads = at_layer(cfg, "heads", site, 0, site.num_heads)
     query_key = cfg.head_size if cfg.qk_head_size is None else cfg.qk_head_size
     sizes = checked_sizes(cfg, site, query_key)
+    shared = at_layer(cfg, "key_value_heads", site, 1)
     if not heads:
         return SeparateAttention(site.embed_dim, 0, **sizes)
-    shared = at_layer(cfg, "key_value_heads", site, 1, cfg.key_value_heads)
     return GroupedQueryAttention(site.embed_dim, heads, shared, **sizes)
 
 
@@ -135,14 +146,14 @@ class LatentOptions(HeadSizeOptions):
     latent_norm: bool = option(
         False,
         "normalise the latent, as DeepSeek-V2 does; it cannot be priced, converted or exported",
+        needs=_LATENT,
     )
 
 
 def latent(cfg: TransformerConfig, site: Site) -> HeadAttention:
     """Build the heads at ``site``; without heads or latent, those of ``..._headsize_n``."""
     heads, sizes = head_sizes(cfg, site)
-    usual = site.embed_dim // 2 if cfg.latent_dim is None else cfg.latent_dim
-    latent_dim = at_layer(cfg, "latent_dim", site, 0, usual)
+    latent_dim = at_layer(cfg, "latent_dim", site, 0, site.embed_dim // 2)
     if not heads or not latent_dim:
         return SeparateAttention(site.embed_dim, heads, **sizes)
     # The keys and values of standard heads; a latent as wide as the input can say all.

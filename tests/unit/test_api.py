@@ -25,6 +25,8 @@ from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
 from collab_lab import (
     convert,
+    cost,
+    multiply_adds,
     open_model,
     prices,
     prune,
@@ -39,7 +41,7 @@ from collab_lab.shrinking import STATISTICS, changes, shrunk, stored
 from collab_lab.shrinking.head_prices import head_prices
 from collab_lab.shrinking.hugging_face import swap
 from collab_lab.trained.attentions import attentions
-from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.checkpoint import Trained, samples
 from fairseq_collab.attention import collaborative
 
 
@@ -272,12 +274,19 @@ OTHERS: dict[str, list[Callable[[Path], Any]]] = {
         lambda path: open_model(path.with_name("nope.pt"), toy_checkpoints.COPY),
         lambda path: open_model(path.parent, toy_checkpoints.COPY),
         lambda path: open_model(path, path.with_name("nowhere")),
+        lambda path: open_model(path, toy_checkpoints.COPY, target_lang="fr"),
+        lambda path: open_model(path, toy_checkpoints.COPY, device="tpu"),
     ],
     "swap_attention": [
         lambda _: swap_attention(bert(), {"encoder.layer.0.attention.self": 4, "layer.1": 4}),
     ],
-    # What they take has an effect, whatever it is.
-    **{name: [] for name in ("average_checkpoints", "cost", "multiply_adds")},
+    "cost": [lambda path: cost(path)],
+    "multiply_adds": [
+        lambda path: multiply_adds(path),
+        lambda path: multiply_adds(open_model(path, toy_checkpoints.COPY), 0),
+        lambda path: multiply_adds(open_model(path, toy_checkpoints.COPY), 2.5),  # type: ignore[arg-type]
+    ],
+    "average_checkpoints": [],  # what it takes has an effect, whatever it is
 }
 
 
@@ -285,6 +294,16 @@ OTHERS: dict[str, list[Callable[[Path], Any]]] = {
 def test_of_others(call: Callable[[Path], Any], tmp_path: Path) -> None:
     with pytest.raises(UserError):
         call(toy_checkpoints.write(tmp_path / "c.pt"))
+
+
+def test_costs_of_an_opened_model(model: Trained) -> None:
+    assert cost(model) == cost(model.model)
+    assert multiply_adds(model, 7) == multiply_adds(model.model, 7) > 0
+
+
+def test_sentences_may_come_one_by_one(model: Trained) -> None:
+    found = samples(model, "valid", 5)
+    assert validation_loss(model, iter(found)) == validation_loss(model, found)  # type: ignore[arg-type]
 
 
 def test_every_function_is_tried() -> None:

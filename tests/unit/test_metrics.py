@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import unicodedata
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -259,6 +261,36 @@ def test_a_model_that_knows_nothing_has_a_score(
     assert not capsys.readouterr().err
 
 
+#: What was done to a text, and what is said of it.
+TOUCHED: dict[str, Callable[[str], str]] = {
+    "capital letters": str.lower,
+    "small letters": str.upper,
+    "a mark at the end": lambda line: line.rstrip("."),
+    "a space before punctuation": lambda line: line.replace(".", " ."),
+    "a number at the start": lambda line: f"7 {line}",
+    "a tag": lambda line: f"<seg>{line}</seg>",
+    "Moses' escapes": lambda line: line.replace("nicht", "nicht &apos;s"),
+    "apart from their accents": lambda line: unicodedata.normalize("NFD", line),
+}
+
+
+@pytest.mark.parametrize("said", TOUCHED)
+@pytest.mark.parametrize("printed", [False, True])
+def test_a_reference_that_is_not_untouched(
+    said: str, printed: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of plain translations, and of those that fairseq-generate printed."""
+    text = [f"Die Tür {line} geht {'nicht' if i % 9 == 0 else 'leise'} auf."
+            for i, line in enumerate(sentences(60, 1))]  # fmt: skip
+    lines = text
+    if printed:
+        lines = [f"T-{i}\t{line}\nD-{i}\t-0.5\t{line}" for i, line in enumerate(text)]
+    scored(lines, text, tmp_path)
+    assert not capsys.readouterr().err
+    scored(lines, [*map(TOUCHED[said], text)], tmp_path)
+    assert said in capsys.readouterr().err
+
+
 def test_lines_of_another_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Without spaces between words, too."""
     for alphabet in ("", "\u4e00"):
@@ -319,6 +351,24 @@ def test_interval_and_p_agree(worse: tuple[int, int]) -> None:
     for one in paired(spoilt(worse[0]), spoilt(worse[1], 20), REFERENCES):
         assert (one.low + one.high) / 2 == pytest.approx(one.difference)
         assert (not one.low <= 0 <= one.high) == (one.p <= 0.05)
+
+
+def test_subwords_are_not_compared() -> None:
+    subwords = [line.replace("hat", "h@@ at") for line in REFERENCES]
+    for pair in ((subwords, spoilt(1)), (spoilt(1), subwords)):
+        with refusing("subwords"):
+            paired(*pair, REFERENCES)
+
+
+def test_translations_are_those_that_were_scored(tmp_path: Path) -> None:
+    one, other = (write_run(tmp_path, name, 64) for name in "ab")
+    for run, wrong in ((one, 3), (other, 9)):
+        write_translations(run, spoilt(wrong), REFERENCES)
+    assert main([str(one), str(other)]) == 0
+    text = "".join(f"{line}\n" for line in spoilt(20))
+    (other / "translations.txt").write_text(text)
+    with refusing("b_64_1", "score.json"):
+        main([str(one), str(other)])
 
 
 def test_resamples_are_of_both_systems() -> None:

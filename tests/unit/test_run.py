@@ -459,7 +459,10 @@ def test_options_with_which_a_run_would_not_translate(run: Run) -> None:
         {"sampling_topk": 5}, {"sampling_topp": 0.9}, {"diverse_beam_strength": 2.0},
         {"retain_dropout_modules": ["a"]}, {"lenpen": 0.6, "unnormalized": True},
         {"diverse_beam_groups": 5, "sampling": True}, {"beam": 0}, {"temperature": 0.0},
-        {"no_early_stop": True},
+        {"no_early_stop": True}, {"no_repeat_ngram_size": -2},
+        {"beam": 5, "diverse_beam_groups": 2},
+        {"sampling_topk": 5, "sampling_topp": 0.9, "sampling": True},
+        {"sampling_topp": 1.5, "sampling": True},
     ],
 )  # fmt: skip
 def test_options_of_the_search_without_effect(search: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ import toy_checkpoints
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDataset
 from omegaconf import OmegaConf
-from refusals import refusing
+from refusals import refusing, wrong_usage
 
 from collab_lab.cli.score import main
 from collab_lab.runs.from_checkpoint import configuration
@@ -94,6 +95,17 @@ def test_an_option_of_the_model_acts(unequal: Path, corpus: Path, tmp_path: Path
     assert record_of(unequal, corpus, tmp_path / "without", "model.cache_bits=0")[1] == texts[1]
 
 
+def test_a_fact_has_a_value(unequal: Path, corpus: Path, capsys: Any, tmp_path: Path) -> None:
+    with wrong_usage(capsys, "is not NAME=VALUE"):
+        main([str(unequal), str(corpus), "--run", str(tmp_path / "run"), "--set", "method="])
+
+
+def test_a_length_that_is_not_read(unequal: Path, corpus: Path) -> None:
+    chosen = {"generation.match_source_len": "true", "generation.max_len_b": "3"}
+    with refusing("generation.max_len_b", "no effect"):
+        configuration(unequal, corpus, chosen, cpu=True)
+
+
 @pytest.mark.parametrize(
     "option",
     [
@@ -106,6 +118,12 @@ def test_an_option_of_the_model_acts(unequal: Path, corpus: Path, tmp_path: Path
         "model.key_dim=8", "generation.beams=3", "models.beam=3",
         # Facts with the name of an option, or of a section.
         "beam=1", "lenpen=1", "seed=2", "cache_bits=4", "key_dim=8", "head_size=8", "generation=x",
+        "scoring=wer", "tokenizer=moses", "bpe=none",
+        # Facts with the name of what is measured.
+        "bleu=99", "commit=abc", "heads_by_type=x", "cache_share=1",
+        # Values that change nothing, or cannot be.
+        "generation.max_len_a=-1", "generation.max_len_b=-5",
+        "generation.no_repeat_ngram_size=-2", "generation.diverse_beam_groups=2",
         # Values that are none.
         "common.seed=true", "generation.beam=many", "generation.beam=1.5", "generation.beam=null",
         "generation.sampling=2", "dataset.max_tokens_valid=many", "generation.lenpen=false",

@@ -87,6 +87,10 @@ def test_what_cannot_be_translated(model: Trained, tmp_path: Path) -> None:
         translate(model, [f"{word} " * 5000])
     with refusing("`sentences`"):
         translate(model, word)
+    with refusing("sentences[1]", "lines"):
+        translate(model, [word, f"{word}\n{word}"])
+    with refusing("`beam`"):
+        translate(model, [word], beam=0)
     without = open_model(toy_checkpoints.write(tmp_path / "c.pt"), toy_checkpoints.COPY)
     with refusing(str(toy_checkpoints.COPY), "fairseq-interactive"):
         translate(without, [word])
