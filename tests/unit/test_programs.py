@@ -174,6 +174,7 @@ def test_long(folder: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -
     """Rows of all kinds, by part; a rival's numbers are rounded; nothing is measured twice."""
     for name in ("latents, an eighth", "latents, a sixteenth"):  # no model is so small
         monkeypatch.setitem(long.MADE, name, lambda text: long.latents(text, 0.5))
+    monkeypatch.setitem(long.MADE, "4 bits", lambda text: long.rounded_alone(text, 0.375))
     monkeypatch.setattr(long, "PARTS", (2, 4, 1024))
     texts = [f"--{name}={COPY}" for name in long.TEXTS]
     arguments = [str(folder / "long.json"), "--model", f"toy={checkpoint}", *texts]
