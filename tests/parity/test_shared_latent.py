@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from typing import Any
 
 import pytest
 import torch
 import toy
+from parity.test_convert import squared_error
 from toy import close
+from toy_reparametrize import batch, inputs, trained
 
 from collab_lab.bench import cache_bytes
-from collab_lab.metrics.cost import cost
+from collab_lab.metrics.cost import cost, totals
+from collab_lab.shrinking.attention_price import Point, TrainedAttention, cheapest
+from collab_lab.shrinking.converter import Converter
+from collab_lab.shrinking.kinds import Latent
+from collab_lab.shrinking.shared_projection import WeightedMaps
+from collab_lab.shrinking.statistics import collect
+from collab_lab.trained.attentions import attentions
+from fairseq_collab.attention import SeparateAttention
 from fairseq_collab.attention.shared_latent import SharedLatentAttention
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -117,3 +128,108 @@ def test_a_normalised_latent_is_shared_with_its_norm() -> None:
     first, *others = crossing(model(6, latent_norm=True))
     assert first.latent_norm is not None
     assert all(one.latent_norm is first.latent_norm for one in others)
+
+
+# ---- converted -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arch", "options"),
+    [
+        ("transformer", {}),
+        ("transformer_headsize_n", {"qk_head_size": 3, "heads_in_cross": "2,4"}),
+        ("transformer", {"encoder_embed_dim": 8, "encoder_attention_heads": 2}),
+    ],
+)
+def test_at_full_width_nothing_is_lost(arch: str, options: dict[str, Any]) -> None:
+    """The latent is the encoder's output itself; other attentions stay as they are."""
+    source = trained(arch, None, **options)
+    work = Converter(source, Latent(), None)
+    width = work.crossing[0].module.kdim
+    result, prices = work.convert(dict.fromkeys(work.crossing, width), shared=True)
+    expected, found = (one.model(**inputs(source))[0] for one in (source, result))
+    assert (expected - found).abs().max() < 1e-8
+    assert max(prices.values()) < 1e-9
+    assert isinstance(result.attentions["decoder"][0].module, SeparateAttention)
+    per_token = cost(result.model)
+    assert per_token.key_bytes_per_source_token == 2 * width
+    assert per_token.value_bytes_per_source_token == 0
+    assert totals(result.task.build_model(result.cfg.model)) == totals(result.model)
+
+
+def test_one_projection_of_two_layers_loses_more_than_two() -> None:
+    """The sum of the layers' prices; of all projections, it is next to the best."""
+    source = trained("transformer", None)
+    work = Converter(source, Latent(), None)
+    size = 6
+    sizes = dict.fromkeys(work.crossing, size)
+    (own, prices), (one, shared) = work.convert(sizes), work.convert(sizes, shared=True)
+    assert sum(shared.values()) > sum(prices.values()) > 0
+    random = [torch.linalg.qr(torch.randn(D, size)).Q for _ in range(20)]
+    parts = [
+        kind(part.maps, part.statistics)
+        for part in map(work.attentions.get, work.crossing)
+        for kind in (WeightedMaps.keys, WeightedMaps.values)
+    ]
+    bits = 2 * math.log(2)
+    assert sum(shared.values()) < min(squared_error(parts, down) for down in random) / bits
+    assert totals(one.model)["parameters"] == totals(own.model)["parameters"] - size * (D + 1)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_price_of_rounding_is_that_of_the_model(width: int) -> None:
+    """Before it is built, and of the model itself, whose errors both layers see."""
+    source = trained("transformer", None)
+    statistics = collect(source, [batch(source)])
+    work = Converter(source, Latent(), statistics)
+    sizes = dict.fromkeys(work.crossing, width)
+    (model, plain), (_, priced) = (
+        work.convert(sizes, dict.fromkeys(sizes, bits), shared=True) for bits in (0, 4)
+    )
+    found = {a: a for a in attentions(model.model)}
+    for attention in work.crossing:
+        of_it = TrainedAttention(found[attention].module, statistics[attention])
+        expected = priced[attention] - plain[attention]
+        assert expected > 0
+        assert of_it.rounding_price(None, 4) == pytest.approx(expected, rel=1e-6)
+
+
+def squares(curves: dict[Any, list[Any]]) -> list[tuple[Any, ...]]:
+    """All choices in which one copy, or none, is shared."""
+    every = itertools.product(*curves.values())
+    copies = [[(p.size, p.bits) for p in of if p.shared] for of in curves.values()]
+    sharing = [i for i, of in enumerate(copies) if of]
+    return [
+        chosen
+        for chosen in every
+        if len({(p.size, p.bits) if p.shared else None for p in (chosen[i] for i in sharing)}) == 1
+    ]
+
+
+def test_the_cheapest_choice_with_one_copy() -> None:
+    """Against all choices: curves that share take the same copy, or none of them takes one."""
+    chance = torch.Generator().manual_seed(4)
+
+    def numbers(n: int) -> list[float]:
+        return torch.rand(n, generator=chance).tolist()
+
+    for _ in range(20):
+        curves = {"self": [Point(i, 9 - i, 0, p) for i, p in enumerate(sorted(numbers(4)))]}
+        for name, cache in (("first", 4), ("second", 0), ("third", 0)):
+            own = [Point(i, 6 - 2 * i, 0, p) for i, p in enumerate(sorted(numbers(3)))]
+            copies = [
+                Point(size, cache * size, 0, p, bits, shared=True)
+                for (size, bits), p in zip(
+                    itertools.product((1, 2), (0, 4)), numbers(4), strict=True
+                )
+            ]
+            curves[name] = [*own, *copies]
+        for budget in (6, 10, 14, 30):
+            allowed = [c for c in squares(curves) if sum(p.cache for p in c) <= budget]
+            found = cheapest(curves, {"cache": budget})
+            if found is None:
+                assert not allowed
+                continue
+            best = min(sum(p.price for p in chosen) for chosen in allowed)
+            assert sum(p.price for p in found.values()) == pytest.approx(best)
+            assert tuple(found.values()) in allowed
