@@ -21,8 +21,9 @@ import torch
 
 from collab_common.errors import UserError
 from collab_common.progress import bar, say
-from collab_lab.bench import BEAM, PRESETS, clock, random_model, random_task
+from collab_lab.bench import PRESETS, clock, random_model, random_task
 from collab_lab.metrics.cost import totals
+from collab_lab.metrics.translate import BEAM
 from collab_lab.shrinking.converter import Converter
 from collab_lab.shrinking.kinds import Latent
 from collab_lab.shrinking.plan import ANY_BITS, Programme, whole_costs
