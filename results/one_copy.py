@@ -162,11 +162,13 @@ def measure_losses(
 def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("out", type=Path, help="results/one_copy.json")
-    parser.add_argument("--data", type=Path, required=True, help="data folder")
+    parser.add_argument("--data", type=Path, help="data folder of the models")
     parser.add_argument("--model", action="append", default=[], metavar="NAME=CHECKPOINT")
     parser.add_argument("--sentences", type=int, default=1000, help="calibration sentences")
     parser.add_argument("--tiny", action="store_true", help="steps of a few weights, for tests")
     args = parser.parse_args(argv)
+    if bool(args.model) != bool(args.data):
+        parser.error("--model goes with --data")
     file, made = File(args.out), origin("one_copy.py", argv)
     start = time.perf_counter()
     for name, _, checkpoint in (model.partition("=") for model in args.model):
