@@ -3,9 +3,9 @@
     python results/one_copy.py results/one_copy.json --data data/multi30k --model NAME=a.pt
 
 Bytes of a token in the KV cache and seconds of a step of decoding are those of models with random
-weights, with 2, 3 and 6 decoder layers, in one thread and in seconds of the processor; losses are those of trained models that are converted, and
-of the cheapest plans with one latent for all layers and without.  Models of a number of layers take
-turns.  Run again, it goes on where it was.
+weights, with 2, 3 and 6 decoder layers, in one thread and in seconds of the processor.  Losses are
+those of trained models that are converted, and of the cheapest plans with one latent for all layers
+and without.  Models of a number of layers take turns.  Run again, it goes on where it was.
 """
 
 from __future__ import annotations
