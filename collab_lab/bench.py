@@ -294,6 +294,10 @@ def kinds(d: int) -> dict[str, tuple[str, dict[str, Any]]]:
         "latent, a quarter": ("transformer_latent", latent),
         "latent, a quarter, 4 bits": ("transformer_latent", latent | {"cache_bits": "4"}),
         "latent, an eighth": ("transformer_latent", latent | {"latent_dim": d // 4}),
+        "latents, one for all cross-attentions": (
+            "transformer_latent",
+            latent | {"latent_dim": d, "shared_latent_in_cross": d},
+        ),
         "grouped query, 2 heads": ("transformer_grouped_query", {"key_value_heads": 2}),
         "multi-query": ("transformer_grouped_query", {"key_value_heads": 1}),
     }

@@ -257,8 +257,7 @@ def measure(work: Work, wanted: Wanted) -> dict[str, Any]:
         work.model, work.found.attentions, work.found.units, {"cache": keys["share"]},
         cuts=("cache",), kinds=(kind,), bits=(0,),
     )  # fmt: skip
-    sizes = plan.sizes
-    changed, _ = converter.convert(sizes)
+    changed, _ = converter.convert(plan.sizes, shared=plan.shared)
     return work.lost(ladder.climb(changed, keys["what"], keys["ridge"]))
 
 

@@ -614,6 +614,51 @@ def long_translations() -> Rows:
         ]  # fmt: skip
 
 
+# ---- one_copy.md --------------------------------------------------------------------------------
+
+
+@table
+def one_copy_losses() -> Rows:
+    """Share of the cache's bytes, and what is lost, by model; full widths, then plans."""
+    content = load("one_copy")
+    rows = {(row["model"], *_change(row)): row for row in content["losses"]}
+    yield ["cache; loss", *(f"{m['layers']}, d = {m['d']}" for m in content["models"])]
+    for name, bits, share in dict.fromkeys(map(_change, content["losses"])):
+        how = _bits(bits) if share is None else f"{share:.1%}"
+        found = (rows.get((m["model"], name, bits, share)) for m in content["models"])
+        cells = (
+            f"{row['cache']:.1%}; {num(row['lost'], '+.4f')}" if row else num(None) for row in found
+        )
+        yield [f"{name}, {how}", *cells]
+
+
+def _change(row: Mapping[str, Any]) -> tuple[str, int | None, float | None]:
+    return row["name"], row.get("bits"), row.get("share")
+
+
+def _bits(number: int | None) -> str:
+    return f"{number or 16} bits"
+
+
+@table
+def one_copy_steps() -> Rows:
+    """Bytes of a source and a target token; a step's seconds next to standard heads', by length."""
+    rows = by(load("one_copy")["steps"], "layers")
+    yield ["heads", *(f"{n} layers" for n in rows), *(f"step, {n}" for n in rows)]
+    cases = next(iter(rows.values()))[0]["cache"]
+    first = next(iter(cases))
+    for name in cases:
+        kind, _, bits = name.rpartition(", ")
+        sizes = (f"{of[0]['cache'][name]:,}" for of in rows.values())
+        times = (
+            "; ".join(num(1 / times_as_fast(row["turns"], name, first).mean, ".2f") for row in of)
+            if name in of[0]["turns"][0]
+            else num(None)
+            for of in rows.values()
+        )
+        yield [f"{kind}, {_bits(int(bits))}", *sizes, *times]
+
+
 # ---- runs.md ------------------------------------------------------------------------------------
 
 #: Machines, by a word of their name.

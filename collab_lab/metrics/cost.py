@@ -77,7 +77,7 @@ def cost(model: Any) -> Cost:
     ours = [module for module in model.modules() if isinstance(module, kinds)]
     return Cost(
         parameters=sum(p.numel() for p in used_parameters(model)),
-        attention_parameters=sum(p.numel() for module in ours for p in module.parameters()),
+        attention_parameters=sum(p.numel() for p in {p for one in ours for p in one.parameters()}),
         **cached,
     )
 

@@ -17,9 +17,10 @@ A budget is spread over attentions by an exact search (:func:`cheapest`).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
 import torch
 from scipy.optimize import Bounds, LinearConstraint, milp
 from torch import Tensor
@@ -110,11 +111,12 @@ class TrainedAttention:
             return [0.0] * len(numbers)
         maps, found = self.maps, self.statistics
         scale = self.module.scaling if weights is None else scale or self.scale
+        is_latent = weights is None and getattr(self.module, "has_latent", False)
         weights = self.module.state_dict() if weights is None else weights
         new = {name: weight.double() for name, weight in weights.items()}
 
         products: dict[str, Tensor | None] = {"latent_proj": None}
-        if "latent_proj.weight" in new:
+        if is_latent or "latent_proj.weight" in new:
             up = torch.cat([new["k_proj.weight"], new["v_proj.weight"]])  # (H (e + h_v), r)
             fisher = up.T @ found.cache_fisher @ up
         else:
@@ -127,6 +129,8 @@ class TrainedAttention:
             fisher = found.cache_fisher
         cached = {
             name: functional.linear(found.inputs, new[f"{name}.weight"], new.get(f"{name}.bias"))
+            if f"{name}.weight" in new
+            else found.inputs  # a latent that is the inputs themselves
             for name in products
         }  # (n, numbers)
 
@@ -204,6 +208,7 @@ class Point(NamedTuple):
         parameters: of the attention.
         price: in bits of loss.
         bits: of a number in its KV cache; 0 if it is not rounded.
+        shared: whether the cache is one copy for all cross-attentions.
     """
 
     size: int
@@ -211,6 +216,7 @@ class Point(NamedTuple):
     parameters: int
     price: float
     bits: int = 0
+    shared: bool = False
 
 
 def point(
@@ -229,10 +235,12 @@ def cheapest(curves: Mapping[K, Sequence[P]], budgets: Mapping[str, int]) -> dic
 
     ``budgets`` are of cache or parameters.  None if no choice is within them.  A
     multiple-choice knapsack, by branch and bound.
+
+    A copy that curves share has one size and one number of bits in all of them, if it is chosen.
     """
     pairs = [(key, point) for key, curve in curves.items() for point in curve]
     one_per_curve = [[key == curve for key, _ in pairs] for curve in curves]
-    limits = [LinearConstraint(one_per_curve, 1, 1)]
+    limits = [LinearConstraint(one_per_curve, 1, 1), *_of_one_copy(pairs)]
     for resource, budget in budgets.items():
         costs = [int(getattr(point, resource)) for _, point in pairs]
         unit = math.gcd(*costs) or 1  # small numbers: the solver's tolerance is absolute
@@ -250,3 +258,18 @@ def cheapest(curves: Mapping[K, Sequence[P]], budgets: Mapping[str, int]) -> dic
     if solution.x is None:
         return None
     return {key: point for (key, point), x in zip(pairs, solution.x, strict=True) if x > 0.5}
+
+
+def _of_one_copy(pairs: Sequence[tuple[Any, Any]]) -> Iterator[LinearConstraint]:
+    """That each curve with points of a shared copy takes one of a size and bits, or none does."""
+    copies: dict[Any, dict[Any, list[int]]] = {}  # places in ``pairs``, by copy and curve
+    for place, (key, point) in enumerate(pairs):
+        if point.shared:
+            copies.setdefault((point.size, point.bits), {}).setdefault(key, []).append(place)
+    curves = {key for curves in copies.values() for key in curves}
+    for places in copies.values():
+        taken = np.zeros((len(curves), len(pairs)))
+        for row, key in zip(taken, curves, strict=True):
+            row[places.get(key, [])] = 1
+        if len(taken) > 1:
+            yield LinearConstraint(taken[1:] - taken[0], 0, 0)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from collab_lab.metrics.cost import UNROUNDED
 from collab_lab.shrinking import head_prices
@@ -26,6 +26,7 @@ from collab_lab.shrinking.unit_statistics import UnitStatistics
 from collab_lab.trained.attentions import Attention
 from collab_lab.trained.feed_forward import FeedForward
 from fairseq_collab.attention.rounding import cached_bits
+from fairseq_collab.attention.shared_latent import SharedLatentAttention
 
 #: A place where something can be cut.
 Site = Attention | FeedForward
@@ -46,6 +47,7 @@ class Choice(NamedTuple):
         heads: number of heads, 0 for units.
         time: what it adds to the seconds of the uncut model, in millionths of those of the given
             model (below 0 where it saves some).
+        shared: whether the cache is one copy for all cross-attentions, which the first one counts.
     """
 
     number: int
@@ -56,6 +58,7 @@ class Choice(NamedTuple):
     parameters: int
     heads: int
     time: int = 0
+    shared: bool = False
 
 
 class Times(Protocol):
@@ -156,6 +159,7 @@ def attention_choices(
     caches: Sequence[Point],
     kind: PlannedKind | None = None,
     times: Times | None = None,
+    has_copy: bool = True,
 ) -> list[Choice]:
     """Each number of heads with each cache; those that another one beats are left out.
 
@@ -163,6 +167,7 @@ def attention_choices(
         counts: numbers of heads that may stay.
         caches: of all heads: sizes, bits and prices; size 0: heads as they are.
         kind: of heads with a size.
+        has_copy: whether a copy that attentions share counts here.
     """
     module, every = attention.module, list[Choice]()
     for number in counts:
@@ -170,12 +175,25 @@ def attention_choices(
         if not number:
             every.append(Choice(0, 0, 0, gone, 0, module.embed_dim, 0))
             continue
-        for size, _, _, price, bits in caches:
+        for size, _, _, price, bits, shared in caches:
             if size and kind is not None and not kind.fits(module, number, size):
                 continue
             cache, parameters = costs_of(attention, number, size, bits, kind)
-            every.append(Choice(number, size, bits, gone + price, cache, parameters, number))
+            if size and shared:
+                parameters -= projection(module, size, is_there=has_copy)
+                cache = cache if has_copy else 0
+            costs = cache, parameters, number
+            every.append(Choice(number, size, bits, gone + price, *costs, shared=shared))
     return undominated([timed(attention, choice, times, kind) for choice in every])
+
+
+def projection(module: Any, size: int, is_there: bool) -> int:
+    """Parameters of a latent's projection that an attention of a shared one saves.
+
+    Args:
+        is_there: whether the copy counts here, whose projection is saved at full width alone.
+    """
+    return 0 if is_there and size < module.kdim else size * (int(module.kdim) + 1)
 
 
 def timed(
@@ -207,11 +225,15 @@ def costs_of(
 
 
 def undominated(choices: Sequence[Choice]) -> list[Choice]:
-    """The choices that no other one beats in price and all costs."""
+    """The choices that no other one beats in price and all costs.
+
+    Of a shared copy, each size with each number of bits is left: it may be the best in all layers.
+    """
     kept = list[Choice]()
     for choice in sorted(choices, key=lambda c: (c.price, c.cache, c.parameters, c.heads, c.time)):
         if not any(
-            other.cache <= choice.cache
+            copy_of(other) == copy_of(choice)
+            and other.cache <= choice.cache
             and other.parameters <= choice.parameters
             and other.heads <= choice.heads
             and other.time <= choice.time
@@ -219,6 +241,11 @@ def undominated(choices: Sequence[Choice]) -> list[Choice]:
         ):
             kept.append(choice)
     return kept
+
+
+def copy_of(choice: Choice) -> tuple[int, int] | None:
+    """The size and the bits of a shared copy; None for a cache of an attention's own."""
+    return (choice.size, choice.bits) if choice.shared else None
 
 
 def caches_of(
@@ -236,7 +263,9 @@ def caches_of(
     """
     if attention.type == "encoder":
         return [Point(0, 0, 0, 0.0)]
-    points = [Point(0, 0, 0, rounding[number], number) for number in bits]
+    shares = isinstance(attention.module, SharedLatentAttention)
+    points = [Point(0, 0, 0, rounding[number], number, shares) for number in bits]
     if converter is not None:
-        points += [p for p in converter.curve(attention) if p.size and p.bits in bits]
+        sized = [*converter.curve(attention), *converter.shared_curves.get(attention, [])]
+        points += [p for p in sized if p.size and p.bits in bits]
     return points

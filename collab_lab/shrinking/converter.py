@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from types import MappingProxyType
 from typing import Any
@@ -17,7 +17,8 @@ from collab_common import AttentionType
 from collab_common.errors import UserError, reject_unused
 from collab_common.progress import bar
 from collab_lab.shrinking.attention_price import Point, TrainedAttention, point
-from collab_lab.shrinking.kinds import HeadKind, sizes_of
+from collab_lab.shrinking.kinds import HeadKind, PricedWeights, heads_of_one_latent, sizes_of
+from collab_lab.shrinking.shared_projection import STEPS
 from collab_lab.shrinking.statistics import Statistics, check_of_caches, matched, own_bits
 from collab_lab.shrinking.surgery import joined
 from collab_lab.trained.attentions import Attention, attentions, weight_problems
@@ -99,15 +100,29 @@ def arch_with(trained: Trained, kind: HeadKind) -> str:
 
 
 def shape_options(
-    trained: Trained, kind: HeadKind, sizes: Mapping[Attention, int], bits: Mapping[Attention, int]
+    trained: Trained,
+    kind: HeadKind,
+    sizes: Mapping[Attention, int],
+    bits: Mapping[Attention, int],
+    shared: int = 0,
 ) -> dict[str, Any]:
-    """Numbers of layers and heads, and the options of ``kind``: sizes, scale, bias, rounding."""
+    """Numbers of layers and heads, and the options of ``kind``: sizes, scale, bias, rounding.
+
+    Args:
+        shared: width of the latent of all cross-attentions; 0: each has its own.
+    """
     options = {**kind.options, "cache_bits": "0"}
     every = attentions(trained.model)
     check_left_alone(sizes, trained, kind)
     if kind.has_sizes and not is_standard(every):
         [(options["qk_head_size"], options["v_head_size"])] = head_sizes(every)
-    widths = {a: sizes.get(a, kind.unchanged_size(a.module)) for a in every}
+    widths = {
+        a: sizes.get(a, kind.unchanged_size(a.module))
+        for a in every
+        if not (shared and a.type == "cross")
+    }
+    if shared:
+        options["shared_latent_in_cross"] = shared
     common = {size for a, size in widths.items() if a.module.num_heads}
     everywhere = len(common) == 1 and common != {0}
     if everywhere:
@@ -119,7 +134,7 @@ def shape_options(
     for type_, layers in trained.attentions.items():
         if not layers:
             continue
-        if not everywhere:
+        if not everywhere and layers[0] in widths:
             options[f"{kind.size_option}_in_{type_}"] = joined(widths[a] for a in layers)
         if type_ != "encoder":
             of_layers = [bits.get(a, 0) for a in layers]
@@ -135,10 +150,14 @@ def shape_options(
 
 
 def options_with(
-    trained: Trained, kind: HeadKind, sizes: Mapping[Attention, int], bits: Mapping[Attention, int]
+    trained: Trained,
+    kind: HeadKind,
+    sizes: Mapping[Attention, int],
+    bits: Mapping[Attention, int],
+    shared: int = 0,
 ) -> dict[str, Any]:
-    """All options of the model with heads of ``kind`` of these sizes."""
-    shape = shape_options(trained, kind, sizes, bits)
+    """All options of the model with heads of ``kind`` of these sizes: see :func:`shape_options`."""
+    shape = shape_options(trained, kind, sizes, bits, shared)
     # The options of the source's own attention; fairseq has none of these.
     dropped = {option.name for option in fields(kind.variant.options)} - {*kind.inherited}
     return options_for(trained, arch_with(trained, kind), shape, dropped)
@@ -242,8 +261,16 @@ class Converter:
         self.own_bits = {a: bits for a in self.attentions if (bits := own_bits(a.module))}
         self.curve = functools.cache(self._curve)
 
+    @property
+    def crossing(self) -> list[Attention]:
+        """The cross-attentions, which read the same inputs."""
+        return [attention for attention in self.attentions if attention.type == "cross"]
+
     def convert(
-        self, sizes: Mapping[Attention, int], bits: Mapping[Attention, int] = MappingProxyType({})
+        self,
+        sizes: Mapping[Attention, int],
+        bits: Mapping[Attention, int] = MappingProxyType({}),
+        shared: bool = False,
     ) -> tuple[Trained, dict[Attention, float]]:
         """The model with new heads in place of the attentions in ``sizes``, and prices in bits.
 
@@ -251,17 +278,22 @@ class Converter:
 
         Args:
             bits: of the numbers in a KV cache; 0 where they are not rounded.
+            shared: whether all cross-attentions have one latent, of one size.
         """
         trained, kind = self.trained, self.kind
-        options = options_with(trained, kind, sizes, bits)
+        together = self.crossing if shared else []
+        width = sizes[together[0]] if together else 0
+        options = options_with(trained, kind, sizes, bits, width)
         unchanged = {
             attention: kind.unchanged_size(attention.module)
             for attention in self.attentions
             if kind.converts_all
         }
-        new = {
+        new = self._together(together, width) if together else {}
+        new |= {
             attention: kind.convert(self.attentions[attention], size)
             for attention, size in bar("attentions", list({**unchanged, **sizes}.items()))
+            if attention not in new
         }
         prices = {attention: new[attention][1] for attention in sizes}
         for attention, number in bits.items():
@@ -272,8 +304,38 @@ class Converter:
         replaced = tuple(f"{attention.name}." for attention in new)
         state = {n: w for n, w in weights_of(trained).items() if not n.startswith(replaced)}
         for attention, (weights, _) in new.items():
-            state |= {f"{attention.name}.{name}": weight for name, weight in weights.items()}
+            is_source = attention in together and width == attention.module.kdim
+            state |= {
+                f"{attention.name}.{name}": weight
+                for name, weight in weights.items()
+                if not (is_source and name.startswith("latent_proj"))  # which is the identity
+            }
         return rebuilt(trained, options, state), prices
+
+    def _together(
+        self, together: Sequence[Attention], size: int, steps: int = STEPS
+    ) -> dict[Attention, PricedWeights]:
+        """New attentions with one latent."""
+        made = heads_of_one_latent([self.attentions[a] for a in together], size, steps)
+        return dict(zip(together, made, strict=True))
+
+    @functools.cached_property
+    def shared_curves(self) -> dict[Attention, list[Point]]:
+        """Each of several cross-attentions with one latent of all, if the kind has that.
+
+        As :attr:`curve`: a price is what this attention loses.  Costs are left out.
+        """
+        kind, curves = self.kind, {attention: list[Point]() for attention in self.crossing}
+        sizes = kind.grid(self.crossing[0].module) if len(curves) > 1 and kind.can_share else []
+        for size in sizes:
+            for attention, (weights, price) in self._together(self.crossing, size, 0).items():
+                trained = self.attentions[attention]
+                prices = trained.rounding_prices(weights, (0, *BITS), kind.scale(trained))
+                curves[attention] += [
+                    Point(size, 0, 0, price + rounding, bits, shared=True)
+                    for bits, rounding in zip((0, *BITS), prices, strict=True)
+                ]
+        return curves
 
     def _curve(self, attention: Attention) -> list[Point]:
         """An attention at all sizes of a grid and all bits, before L-BFGS; size 0: as it is."""

@@ -7,10 +7,11 @@ into the queries.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from collab_lab.shrinking import SIZES
@@ -22,6 +23,7 @@ from collab_lab.shrinking.shared_projection import (
     best_shared_key,
     grouped,
     latents,
+    one_latent,
 )
 from fairseq_collab.attention.collaborative import widest_key
 from fairseq_collab.models.base import Variant
@@ -55,6 +57,8 @@ class HeadKind(ABC):
     converts_all: ClassVar[bool] = False
     #: Whether attentions may have any number of heads, none, too, and heads of any size.
     any_heads: ClassVar[bool] = False
+    #: Whether all cross-attentions can have one latent.
+    can_share: ClassVar[bool] = False
     #: Whether its options say the sizes of queries and keys, and of values, one for all heads.
     has_sizes: ClassVar[bool] = False
     #: Options of the result, whatever its sizes.
@@ -251,6 +255,7 @@ class Latent(PlannedKind):
     heads_name = "latent heads"
     size_name = "latent width"
     any_heads = True
+    can_share = True
     inherited = ("head_size", "qk_head_size", "v_head_size", "key_dim", "attention_scale")
 
     def exact_size(self, module: Any) -> int:
@@ -265,21 +270,42 @@ class Latent(PlannedKind):
         return [size], maps + d
 
     def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> PricedWeights:
-        maps = trained.maps
-        down, key_up, value_up = latents(maps, trained.statistics, size, steps)
-        keys, values = down @ key_up, down @ value_up  # (H, d_y, e), (H, d_y, h_v)
-        weights = {
-            "latent_proj.weight": down.T,
-            "latent_proj.bias": down.new_zeros(size),
-            "k_proj.weight": key_up.transpose(1, 2).flatten(0, 1),
-            "v_proj.weight": value_up.transpose(1, 2).flatten(0, 1),
-            "out_proj.bias": trained.out_bias(values, maps.out),
-        }
-        price = trained.key_price(maps.queries, keys) + trained.value_price(values, maps.out)
-        return trained.copied("q_proj", "out_proj.weight") | trained.state(weights), price
+        return latent_heads(trained, *latents(trained.maps, trained.statistics, size, steps))
 
 
 # ---- weights of projections ----------------------------------------------------------------------
+
+
+def latent_heads(
+    trained: TrainedAttention, down: Tensor, key_up: Tensor, value_up: Tensor
+) -> PricedWeights:
+    """Latent heads of ``C (d_y, r)``, ``Uk (H, r, e)`` and ``Uv (H, r, h_v)``."""
+    maps = trained.maps
+    keys, values = down @ key_up, down @ value_up  # (H, d_y, e), (H, d_y, h_v)
+    weights = {
+        "latent_proj.weight": down.T,
+        "latent_proj.bias": down.new_zeros(down.size(1)),
+        "k_proj.weight": key_up.transpose(1, 2).flatten(0, 1),
+        "v_proj.weight": value_up.transpose(1, 2).flatten(0, 1),
+        "out_proj.bias": trained.out_bias(values, maps.out),
+    }
+    price = trained.key_price(maps.queries, keys) + trained.value_price(values, maps.out)
+    return trained.copied("q_proj", "out_proj.weight") | trained.state(weights), price
+
+
+def heads_of_one_latent(
+    every: Sequence[TrainedAttention], size: int, steps: int = STEPS
+) -> list[PricedWeights]:
+    """Latent heads of attentions that read the same inputs, with one ``C`` for all.
+
+    At full width ``C`` is the identity: the latent is the inputs themselves.
+    """
+    if size == every[0].module.kdim:
+        down = torch.eye(size).to(every[0].maps.keys)
+        ups = [(one.maps.keys, one.maps.values[:, :-1]) for one in every]
+    else:
+        down, ups = one_latent([(one.maps, one.statistics) for one in every], size, steps)
+    return [latent_heads(one, down, *pair) for one, pair in zip(every, ups, strict=True)]
 
 
 def shared_keys(

@@ -31,6 +31,7 @@ from collab_lab.shrinking.choices import (
     Times,
     attention_choices,
     caches_of,
+    copy_of,
     removals_of,
     uncut,
     unit_choices,
@@ -104,6 +105,7 @@ class Plan:
         sizes: of the attentions that get heads of this kind: latent widths, key/value heads, key
             widths.
         bits: of a number in the KV cache, where it is rounded.
+        shared: whether all cross-attentions with a size have one latent, cached once.
         prices: predicted loss in bits per target token: of heads, units and caches.
         costs: of the smaller model, and ``whole``, that shares are of: cache (bits per token),
             parameters (of all layers), heads.
@@ -119,6 +121,7 @@ class Plan:
     costs: Mapping[str, int] = field(default_factory=dict)
     whole: Mapping[str, int] = field(default_factory=dict)
     time: float | None = None
+    shared: bool = False
 
     @property
     def price(self) -> float:
@@ -147,22 +150,31 @@ class Plan:
             "costs": dict(self.costs),
             "whole": dict(self.whole),
             "time": self.time,
+            "shared": self.shared,
         }
 
-    def options(self, trained: Trained) -> dict[str, str]:
+    def options(self, trained: Trained) -> dict[str, Any]:
         """The options of the smaller model that say what was cut, as ``fairseq-train`` has them."""
-        kind, result = KINDS[self.kind], dict[str, str]()
+        kind, result = KINDS[self.kind], dict[str, Any]()
         for type_, layers in trained.attentions.items():
             heads = [*map(len, self.retained[type_])]
             if heads != trained.heads[type_]:
                 result[f"heads_in_{type_}"] = joined(heads)
-            if kind is not None and any(a in self.sizes for a in layers):
+            if shared := self._shared(type_):
+                result["shared_latent_in_cross"] = shared
+            elif kind is not None and any(a in self.sizes for a in layers):
                 usual = [kind.usual_size(number) for number in heads]
                 sizes = (self.sizes.get(a, size) for a, size in zip(layers, usual, strict=True))
                 result[f"{kind.size_option}_in_{type_}"] = joined(sizes)
             if any(self.bits.get(a) for a in layers):
                 result[f"cache_bits_in_{type_}"] = joined(self.bits.get(a, 0) for a in layers)
         return result | (width_options(trained, self.units) if self.units else {})
+
+    def _shared(self, type_: str) -> int:
+        """The width of the latent that attentions of a type share; 0 where each has its own."""
+        if not self.shared or type_ != "cross":
+            return 0
+        return next(size for a, size in self.sizes.items() if a.type == type_)
 
     def table(self, trained: Trained) -> list[list[Any]]:
         """A row per site that loses something: what stays of how much; its size; its bits."""
@@ -173,7 +185,8 @@ class Plan:
                 size, bits = self.sizes.get(attention), self.bits.get(attention)
                 if stays < attention.module.num_heads or size or bits:
                     heads = f"{stays} of {attention.module.num_heads} heads"
-                    rows.append([str(attention), heads, size, bits])
+                    of_all = f"{size}, shared" if self._shared(type_) else size
+                    rows.append([str(attention), heads, of_all, bits])
         for block, units in self.units.items():
             rows.append([str(block), f"{len(units)} of {block.width} units", None, None])
         return rows
@@ -197,7 +210,7 @@ class Plan:
             for a, of_it in statistics.items()
             if self.retained[a.type][a.layer]
         }
-        model, prices = Converter(smaller, kind, left).convert(sizes, bits)
+        model, prices = Converter(smaller, kind, left).convert(sizes, bits, self.shared)
         return model, replace(self, prices={**self.prices, "cache": sum(prices.values())})
 
     def apply(
@@ -332,6 +345,7 @@ class Programme:
                 known.converters[kind] = Converter(trained, of_size, statistics)
             converter = known.converters.get(kind)
         self.choices: dict[Site, list[Choice]] = {}
+        first = next((a for a in own if a.type == "cross"), None)
         for a in bar("sizes", list(own)):
             heads = a.module.num_heads
             # Cross-attention without heads would leave a layer without the source.
@@ -342,7 +356,9 @@ class Programme:
             if "cache" in cuts and a.type != "encoder":
                 rounding, allowed = known.rounding_of(a, statistics[a]), [*bits]
             caches = caches_of(a, rounding, converter, allowed)
-            self.choices[a] = attention_choices(a, self.removals[a], counts, caches, of_size, times)
+            self.choices[a] = attention_choices(
+                a, self.removals[a], counts, caches, of_size, times, has_copy=a == first
+            )
         if "units" in cuts:
             for block in bar("units", feed_forwards(self.trained.model)):
                 self.removals[block] = known.removals_of(block, units[block])
@@ -394,8 +410,16 @@ class Programme:
         return self.costs[name] - sum(getattr(uncut(site), name) for site in self.choices)
 
     def _least(self, name: str) -> float:
-        least = sum(min(getattr(c, name) for c in of) for of in self.choices.values())
-        return math.ceil(1000 * (self._fixed(name) + least) / self.whole[name]) / 1000
+        """The least share, whichever copy the cross-attentions have in common."""
+        sums = list[int]()
+        for copy in {copy_of(choice) for of in self.choices.values() for choice in of}:
+            left = [
+                [c for c in of if copy_of(c) == copy or not any(c.shared for c in of)]
+                for of in self.choices.values()
+            ]
+            if all(left):
+                sums.append(sum(min(getattr(c, name) for c in of) for of in left))
+        return math.ceil(1000 * (self._fixed(name) + min(sums)) / self.whole[name]) / 1000
 
     def _plan(self, chosen: Mapping[Site, Choice]) -> Plan:
         retained, units = all_heads(self.trained.heads), dict[FeedForward, list[int]]()
@@ -422,7 +446,8 @@ class Programme:
         }
         whole = dict(self.whole)
         time = costs.pop("time") / whole.pop("time") if self.times is not None else None
-        return Plan(self.kind, retained, units, sizes, bits, prices, costs, whole, time)
+        shared = any(choice.shared and choice.size for choice in chosen.values())
+        return Plan(self.kind, retained, units, sizes, bits, prices, costs, whole, time, shared)
 
 
 def spelled(shares: Mapping[str, float]) -> str:

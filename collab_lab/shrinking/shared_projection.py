@@ -194,13 +194,17 @@ def _keys(maps: HeadMaps, statistics: Statistics) -> tuple[WeightedMaps, Tensor]
     return keys, all_directions([keys])
 
 
+#: The maps and the statistics of an attention.
+Measured = tuple[HeadMaps, Statistics]
+
+
 @functools.lru_cache(maxsize=1)
-def _keys_and_values(
-    maps: HeadMaps, statistics: Statistics
-) -> tuple[WeightedMaps, WeightedMaps, Tensor]:
-    """The keys and values of all heads, and their common :func:`all_directions`."""
-    keys, values = WeightedMaps.keys(maps, statistics), WeightedMaps.values(maps, statistics)
-    return keys, values, all_directions([keys, values])
+def _keys_and_values(*every: Measured) -> tuple[list[WeightedMaps], list[WeightedMaps], Tensor]:
+    """The keys and the values of each attention, and the common :func:`all_directions`."""
+    keys, values = (
+        [kind(*one) for one in every] for kind in (WeightedMaps.keys, WeightedMaps.values)
+    )
+    return keys, values, all_directions([*keys, *values])
 
 
 def best_shared_key(
@@ -238,17 +242,31 @@ def latents(
 
     They are exact with ``r = d_y``.
     """
-    keys, values, directions = _keys_and_values(maps, statistics)
-    if size == keys.maps.size(1):
-        down, key_up, value_up = torch.eye(size).to(keys.maps), keys.maps, values.maps
+    down, [(key_up, value_up)] = one_latent([(maps, statistics)], size, steps)
+    return down, key_up, value_up
+
+
+def one_latent(
+    every: Sequence[Measured], size: int, steps: int = STEPS
+) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+    """One ``C`` for attentions that read the same inputs, and ``Uk`` and ``Uv`` of each.
+
+    As :func:`latents`, but the price is the sum over the attentions: of what ``C`` loses, and of
+    rounding, whose errors all of them see.
+    """
+    keys, values, directions = _keys_and_values(*every)
+    if size == len(directions):
+        down = torch.eye(size).to(directions)
+        ups = [(key.maps, value.maps) for key, value in zip(keys, values, strict=True)]
     else:
-        down = shared_projection([keys, values], size, steps, directions)
-        key_up, value_up = keys.refitted(down), values.refitted(down)
-    latent = statistics.inputs @ down
-    up = torch.cat([u.transpose(0, 1).flatten(1) for u in (key_up, value_up)], 1)
-    moment, fisher = latent.mT @ latent / len(latent), up @ statistics.cache_fisher @ up.mT
-    basis, inverse = rounding_basis(moment, fisher)
-    return down @ basis, inverse @ key_up, inverse @ value_up
+        down = shared_projection([*keys, *values], size, steps, directions)
+        ups = [(k.refitted(down), v.refitted(down)) for k, v in zip(keys, values, strict=True)]
+    latent, fisher = every[0][1].inputs @ down, torch.zeros(size, size).to(down)
+    for (_, statistics), pair in zip(every, ups, strict=True):
+        up = torch.cat([u.transpose(0, 1).flatten(1) for u in pair], 1)
+        fisher += up @ statistics.cache_fisher @ up.mT
+    basis, inverse = rounding_basis(latent.mT @ latent / len(latent), fisher)
+    return down @ basis, [(inverse @ key_up, inverse @ value_up) for key_up, value_up in ups]
 
 
 def rounding_basis(moment: Tensor, fisher: Tensor) -> tuple[Tensor, Tensor]:

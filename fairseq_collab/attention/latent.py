@@ -99,8 +99,8 @@ class LatentAttention(HeadAttention):
         self.qk_head_size, self.v_head_size = qk_head_size, v_head_size
         self.scale = scale
         self.scaling = scaling(scale, embed_dim, num_heads, qk_head_size)
-        kdim = kdim or embed_dim
-        self.latent_proj = make_linear(kdim, latent_dim)
+        self._kdim = kdim or embed_dim
+        self.latent_proj: nn.Module = make_linear(self._kdim, latent_dim)
         self.latent_norm = nn.RMSNorm(latent_dim, eps=1e-6) if normalise else None
         self.k_proj = make_linear(latent_dim, num_heads * qk_head_size, bias=False)
         self.v_proj = make_linear(latent_dim, num_heads * v_head_size, bias=False)
@@ -108,12 +108,12 @@ class LatentAttention(HeadAttention):
         self.out_proj = make_linear(num_heads * v_head_size, embed_dim)
         init_projection(self.latent_proj, same_dims=False)
         for projection in (self.k_proj, self.v_proj, self.q_proj):
-            init_projection(projection, same_dims=kdim == embed_dim)
+            init_projection(projection, same_dims=self._kdim == embed_dim)
         init_output(self.out_proj)
 
     @property
     def kdim(self) -> int:
-        return self.latent_proj.in_features
+        return self._kdim
 
     def project_query(self, x: Tensor) -> Tensor:
         return split_heads(self.q_proj(x) * self.scaling, self.num_heads)  # (B, H, T, h_qk)

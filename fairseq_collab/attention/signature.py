@@ -24,6 +24,7 @@ KINDS = {
     4: "gated heads",
     5: "grouped-query heads",
     6: "latent heads",
+    7: "latent heads of one shared latent",
 }
 
 

@@ -4,23 +4,26 @@
 - ``..._grouped_query``: keys and values, by groups of heads (Shazeer 2019, arXiv 1911.02150;
   Ainslie et al. 2023, arXiv 2305.13245); one group per head is fairseq's model of these sizes
 - ``..._latent``: one latent that keys and values of all heads come from (DeepSeek-V2, arXiv
-  2405.04434)
+  2405.04434); all cross-attentions can share theirs
 """
 
 # No "from __future__ import annotations", and Optional: fairseq reads the fields' types, and knows
 # no other spelling.
 # ruff: noqa: UP045
 from dataclasses import dataclass
-from typing import Optional
+from typing import Any, Optional
 
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models.transformer import TransformerConfig
+from torch import nn
 
+from collab_common.errors import UserError
 from fairseq_collab.attention import CollaborativeAttention, HeadAttention, SeparateAttention
 from fairseq_collab.attention.building import INITS, SCALES, check_sizes
 from fairseq_collab.attention.collaborative import MIXING_INITS, QUERY_MIXINGS, widest_key
 from fairseq_collab.attention.grouped_query import GroupedQueryAttention
 from fairseq_collab.attention.latent import LatentAttention
+from fairseq_collab.attention.shared_latent import SharedLatentAttention
 from fairseq_collab.models.options import Site, at_layer, in_types, option
 from fairseq_collab.models.separate_heads import (
     HeadOptions,
@@ -143,6 +146,12 @@ class LatentOptions(HeadSizeOptions):
         "width of the vector per token from which all heads make keys and values (default: half "
         "the model width, a quarter of the KV cache of standard heads)",
     )
+    shared_latent_in_cross: Optional[int] = option(
+        None,
+        "width of one vector per source token from which the cross-attentions of all layers make "
+        "keys and values: the encoder's width for its output itself, less for a projection of it "
+        "(default: one per layer)",
+    )
     latent_norm: bool = option(
         False,
         "normalise the latent, as DeepSeek-V2 does; it cannot be priced, converted or exported",
@@ -153,9 +162,50 @@ class LatentOptions(HeadSizeOptions):
 def latent(cfg: TransformerConfig, site: Site) -> HeadAttention:
     """Build the heads at ``site``; without heads or latent, those of ``..._headsize_n``."""
     heads, sizes = head_sizes(cfg, site)
+    shared = cfg.shared_latent_in_cross
+    if site.type == "cross" and shared is not None:
+        return shared_latent(cfg, site, shared)
     latent_dim = at_layer(cfg, "latent_dim", site, 0, site.embed_dim // 2)
     if not heads or not latent_dim:
         return SeparateAttention(site.embed_dim, heads, **sizes)
     # The keys and values of standard heads; a latent as wide as the input can say all.
     check_sizes(latent_dim=latent_dim, most=2 * max(site.embed_dim, site.kdim))
     return LatentAttention(site.embed_dim, heads, latent_dim, normalise=cfg.latent_norm, **sizes)
+
+
+def shared_latent(cfg: TransformerConfig, site: Site, latent_dim: int) -> HeadAttention:
+    """Build the heads of a cross-attention that is to share a latent of this width.
+
+    Raises:
+        ValueError: widths of latents by layer, too, or a latent that is wider than the source.
+    """
+    if cfg.latent_dim_in_cross is not None:
+        raise ValueError(
+            "--shared-latent-in-cross is one width for all layers, --latent-dim-in-cross has one "
+            "per layer: give one of the options"
+        )
+    check_sizes(shared_latent_in_cross=latent_dim, most=site.kdim)
+    heads, sizes = head_sizes(cfg, site)
+    if not heads:
+        return SeparateAttention(site.embed_dim, heads, **sizes)
+    options = {"normalise": cfg.latent_norm, **sizes}
+    return SharedLatentAttention(site.embed_dim, heads, latent_dim, **options)
+
+
+def share_latents(model: nn.Module, options: dict[str, Any]) -> None:
+    """Have all cross-attentions of a model that was built share their latent.
+
+    Raises:
+        UserError: there is none, or their caches are to be rounded in different ways.
+    """
+    if options.get("shared_latent_in_cross") is None:
+        return
+    sharing = [m for m in model.modules() if isinstance(m, SharedLatentAttention)]
+    if not sharing:
+        problem = "the model has no heads of cross-attention"
+        raise UserError(problem, "--shared-latent-in-cross", "leave it out")
+    if len(bits := sorted({attention.cache_bits for attention in sharing})) > 1:
+        problem = f"one cache for all layers cannot have {' and '.join(map(str, bits))} bits"
+        raise UserError(problem, "--cache-bits-in-cross", "give one number")
+    for attention in sharing:
+        attention.share(sharing[0])

@@ -12,7 +12,7 @@ _ALL = (TRANSLATION, LANGUAGE_MODEL)
 
 COLLABORATIVE = Variant("collab", shared.shared_keys, shared.CollabOptions, _ALL)
 GROUPED_QUERY = Variant("grouped_query", shared.grouped_query, shared.GroupedQueryOptions, _ALL)
-LATENT = Variant("latent", shared.latent, shared.LatentOptions, _ALL)
+LATENT = Variant("latent", shared.latent, shared.LatentOptions, _ALL, finish=shared.share_latents)
 SEPARATE = Variant("headsize_n", separate.separate_heads, separate.SeparateOptions, _ALL)
 HEAD_GROUPS = Variant("grouped_heads", separate.grouped_heads, separate.HeadGroupOptions, _ALL)
 GATED = Variant(

@@ -87,11 +87,12 @@ def test_latents_leave_other_attentions_alone(arch: str, given: dict[str, Any]) 
     found = trained(arch, None, **given)
     statistics = collect(found, [batch(found)])
     work, choice = Converter(found, Latent(), statistics), {"cuts": ["cache"], "kinds": ["latent"]}
-    sizes = propose(found, statistics, {}, {"cache": 0.25}, bits=(0,), **choice).sizes
+    plan = propose(found, statistics, {}, {"cache": 0.25}, bits=(0,), **choice)
     chosen = {"encoder": 0, "decoder": "0,4", "cross": 4}
-    for narrowed in (sizes, chosen_sizes(None, chosen, found, Latent())):
+    by_hand = chosen_sizes(None, chosen, found, Latent())
+    for narrowed, shared in ((plan.sizes, plan.shared), (by_hand, False)):
         assert "encoder" not in {place.type for place in narrowed}
-        result, prices = work.convert(narrowed)
+        result, prices = work.convert(narrowed, shared=shared)
         assert {*prices} == {*narrowed}
         for old, new in zip(attentions(found.model), attentions(result.model), strict=True):
             if old in narrowed:

@@ -113,6 +113,8 @@ def test_multiply_adds_of_a_language_model_equal_the_formula(softmax: str | None
         ("transformer_collab", {"value_heads": 2}, (16, 32), (16, 32)),
         ("transformer_grouped_query", {"key_value_heads_in_cross": "1,4"}, (16, 16), (40, 40)),
         ("transformer_latent", {"latent_dim_in_cross": "3,5"}, (32, 0), (16, 0)),
+        ("transformer_latent", {"shared_latent_in_cross": 16}, (32, 0), (32, 0)),  # for both layers
+        ("transformer_latent", {"shared_latent_in_cross": 6, "cache_bits": 4}, (16, 0), (7, 0)),
         # A group of at most 64 rounded numbers has 4 bytes for scale and offset.
         ("transformer_headsize_n", {"cache_bits": 8}, (40, 40), (40, 40)),  # 2 (4 + 16)
         ("transformer_headsize_n", {"cache_bits_in_cross": "4,0"}, (64, 64), (44, 44)),

@@ -49,6 +49,7 @@ def model(arch: str, **options: Any) -> Trained:
         (COLLAB, {"key_dim": 8, "mixing_init": "block", "query_mixing": "diagonal"}),
         (COLLAB, {"key_dim": 3, "query_mixing": "own", "v_head_size": 2}),
         ("transformer_latent", {"latent_dim": 5, "qk_head_size": 3, "v_head_size": 2}),
+        ("transformer_latent", {"latent_dim": 5, "shared_latent_in_cross": 16}),
         (COLLAB, {"encoder_attention_heads": 3, "key_dim": 3, "v_head_size": 4}),
         (COLLAB, {"decoder_attention_heads": 3, "key_dim": 3, "v_head_size": 4, "value_heads": 1}),
         ("transformer_gated_heads", {"gate_speed": 2}),

@@ -44,6 +44,8 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "latent": ("latent", {"latent_dim": 6}),
     "standard, 8 bits": ("headsize_n", {"cache_bits": "8"}),
     "latent, 4 bits": ("latent", {"latent_dim": 6, "cache_bits": "4"}),
+    "shared latent": ("latent", {"shared_latent_in_cross": 16}),
+    "shared latent, 4 bits": ("latent", {"shared_latent_in_cross": 6, "cache_bits": "4"}),
     "learned positions": ("collab", {"key_dim": 5, "decoder_learned_pos": True}),
     "no positions": ("headsize_n", {"no_token_positional_embeddings": True}),
     "other output width": ("headsize_n", {"decoder_output_dim": 8, "decoder_input_dim": 6}),

@@ -425,7 +425,7 @@ def test_a_plan_is_never_dearer_than_even_sizes(kind: str, shares: tuple[float, 
             )
             for one in narrowed
         }
-        result, _ = work.convert(plan.sizes, plan.bits)
+        result, _ = work.convert(plan.sizes, plan.bits, plan.shared)
         assert totals(result.model)["cache"] <= budget * len(narrowed)
         assert plan.price <= sum(p.price for p in even.values()) + 1e-12
 

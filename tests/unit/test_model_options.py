@@ -63,6 +63,11 @@ WRONG: dict[str, list[dict[str, Any]]] = {
     LATENT: [
         {"latent_dim": -1}, {"latent_dim": 33}, {"latent_dim_in_cross": "32,4096"},
         {"latent_dim_in_cross": "3,-1"}, {"cache_bits_in_cross": "8,4,8"},
+        {"shared_latent_in_cross": 17}, {"shared_latent_in_cross": 0},  # d is 16
+        {"shared_latent_in_cross": 16, "latent_dim_in_cross": "16"},
+        {"shared_latent_in_cross": 16, "cache_bits_in_cross": "8,4"},
+        {"shared_latent_in_cross": 16, "heads_in_cross": "0"},
+        {"shared_latent_in_cross": 16, "no_cross_attention": True},
     ],
 }  # fmt: skip
 
@@ -87,6 +92,8 @@ def test_what_is_rejected(arch: str, wrong: dict[str, Any]) -> None:
         (QUERY, {"key_value_heads_in_cross": "2,4"}, "key_value_heads", "11 11 24"),
         (LATENT, {"latent_dim_in_cross": "3,5"}, "latent_dim", "88 88 35"),  # d / 2
         (LATENT, {"heads_in_encoder": "2,0"}, "num_heads", "20 44 44"),
+        (LATENT, {"shared_latent_in_cross": 9}, "latent_dim", "88 88 99"),
+        (LATENT, {"shared_latent_in_cross": 9, "heads_in_cross": "0,4"}, "num_heads", "44 44 04"),
         (LM, {}, "key_dim", "44"),
         (QUERY, {}, "cache_bits", "00 00 00"),
         (LATENT, {"cache_bits": 4, "cache_bits_in_cross": "8,0"}, "cache_bits", "00 44 80"),
@@ -229,6 +236,8 @@ def kind(arch: str, symbols: Any = None, **options: Any) -> Any:
         (kind(SIZED), kind(SIZED, v_head_size=3), "value head size is 4"),
         (kind(LATENT), kind(LATENT, decoder_attention_heads=2), "heads is 4"),
         (kind(LATENT), kind(LATENT, latent_dim=6), "latent dimension is 8"),
+        (kind(LATENT), kind(LATENT, shared_latent_in_cross=8), "is latent heads in the checkpoint"),
+        (kind(LATENT, shared_latent_in_cross=16), kind(LATENT, shared_latent_in_cross=8), "is 16"),
         (kind(QUERY, key_value_heads=2), kind(QUERY, encoder_attention_heads=2), "heads is 4"),
         (kind(LM), kind(LM, decoder_attention_heads=2), "decoder.layers.0.self_attn: heads is 4"),
         (kind(GROUPED, head_groups=2), kind(GROUPED), "groups is 2"),

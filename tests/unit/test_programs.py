@@ -31,6 +31,7 @@ from results import (
     long,
     masks,
     measured,
+    one_copy,
     pretrained,
     prices,
     rivals,
@@ -449,6 +450,30 @@ def test_speed(folder: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) 
     assert data.speedups(slice(None), "trained", "beam 5, batch 64", "standard heads")
     assert "translation of a test set" in TABLES["speed_stock"]()
     assert "multi-query" in TABLES["speed_lengths"]()
+
+
+@pytest.mark.slow
+def test_one_copy(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exact where it is not rounded; bytes do not grow with layers; nothing is measured twice."""
+    for name, value in {"LAYERS": (1, 2), "LENGTHS": (3, 5), "STEPS": 3}.items():
+        monkeypatch.setattr(one_copy, name, value)
+    file, checkpoint = folder / "one_copy.json", toy_checkpoints.write(folder / "toy.pt")
+    assert one_copy.main([*words(file, checkpoint), "--tiny"]) == 0
+    found = content(file)
+    losses = {(row["name"], row.get("bits"), row.get("share")): row for row in found["losses"]}
+    one, own = losses[one_copy.ONE, 0, None], losses[one_copy.OWN, 0, None]
+    assert (one["cache"], own["cache"]) == (3 / 8, 1 / 2)
+    assert abs(one["lost"]) < 1e-4
+    assert losses[one_copy.ONE, 4, None]["price"] > 0
+    assert losses[one_copy.ONE, None, 1 / 8]["cache"] <= 1 / 8
+    assert {row["layers"] for row in found["steps"]} == {1, 2}
+    of_one = [row["cache"][f"{one_copy.ONE}, 0"] for row in found["steps"]]
+    assert of_one == [2 * row["d"] * (row["layers"] + 1) for row in found["steps"]]
+    assert all(has_origin(row) for row in [*found["losses"], *found["steps"]])
+    one_copy.main([*words(file, checkpoint), "--tiny"])
+    assert content(file) == found
+    assert one_copy.ONE in TABLES["one_copy_losses"]()
+    assert one_copy.ONE in TABLES["one_copy_steps"]()
 
 
 def test_shares_may_be_rounded() -> None:

@@ -20,15 +20,16 @@ from collab_lab.cli.main import main
 from collab_lab.clock import parts
 from collab_lab.runs.score import model_numbers
 from collab_lab.shrinking import removal, shrunk
-from collab_lab.shrinking.choices import Choice, costs_of, uncut, undominated
+from collab_lab.shrinking.choices import Choice, costs_of, projection, uncut, undominated
 from collab_lab.shrinking.head_parts import costs_of_heads
 from collab_lab.shrinking.kinds import Latent
-from collab_lab.shrinking.plan import costs, propose, whole_costs
+from collab_lab.shrinking.plan import Programme, costs, propose, whole_costs
 from collab_lab.shrinking.shrunk import Calibration, Shrunk, shrink
 from collab_lab.shrinking.surgery import pruned
 from collab_lab.trained.attentions import attentions
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import feed_forwards
+from fairseq_collab.attention.shared_latent import SharedLatentAttention
 
 
 @pytest.fixture(scope="module")
@@ -220,13 +221,55 @@ def test_targets_that_make_no_sense(
 
 def test_parameters_of_latents(model: Trained, found: Calibration) -> None:
     """As counted before a model is built."""
-    result = shrink(model, cache=0.2, calibration=found)
+    result, counted = shrink(model, cache=0.2, calibration=found), set[Tensor]()
     for attention in attentions(result.model.model):
         source = next(a for a in attentions(model.model) if a == attention)
         size = getattr(attention.module, "latent_dim", 0)
         _, expected = costs_of(source, attention.module.num_heads, size, 0, Latent())
-        used = attention.module.parameters()
+        if isinstance(attention.module, SharedLatentAttention):
+            expected -= projection(source.module, size, is_there=attention.layer == 0)
+        used = {*attention.module.parameters()} - counted  # what is shared counts once
         assert sum(w.numel() for w in used) == expected, attention
+        counted |= used
+
+
+def test_all_layers_share_the_encoders_output(
+    model: Trained, found: Calibration, tmp_path: Path
+) -> None:
+    """Without loss, at 3 d numbers for 8 d of two layers; then rounded, all of them alike."""
+    result = shrink(model, cache=3 / 8, cache_bits="none", calibration=found)
+    assert result.plan.shared
+    assert result.plan.price == pytest.approx(0, abs=1e-9)
+    assert result.plan.to_json()["shared"]
+    assert any("shared" in str(row) for row in result.plan.table(model))
+    assert result.shares["cache"] == 3 / 8
+    before = validation_loss(model)
+    assert validation_loss(result.model) == pytest.approx(before, abs=1e-5)
+    result.model.save(tmp_path / "s.pt")
+    again = open_model(tmp_path / "s.pt", COPY)
+    assert validation_loss(again) == pytest.approx(before, abs=1e-5)
+    numbers = model_numbers(again)
+    assert numbers["cache_share"] == 3 / 8
+    assert numbers["key_bytes_per_source_token"] == 2 * 16
+    smaller = shrink(again, cache=0.2, heads=0.8, sentences=20)
+    assert smaller.shares["cache"] <= 0.2
+    assert len({a.module.cache_bits for a in smaller.model.attentions["cross"]}) == 1
+    with refusing("the least is cache="):
+        shrink(again, cache=0.01, sentences=20)
+
+
+def test_a_copy_of_all_layers_is_cheaper_than_latents_of_each(
+    model: Trained, found: Calibration
+) -> None:
+    """Wherever that is so, and within the same budget."""
+    shares = {"cache": 0.1}
+    work = Programme(model, found.attentions, found.units, "latent", ["cache"])
+    both = work.solve(shares)
+    work.choices = {site: [c for c in of if not c.shared] for site, of in work.choices.items()}
+    own = work.solve(shares)
+    assert both.shared
+    assert not own.shared
+    assert both.price < own.price
 
 
 @pytest.mark.parametrize(
@@ -294,6 +337,8 @@ SHARED = {
     "transformer_collab full": {"key_dim": 6, "query_mixing": "full"},
     "transformer_grouped_query": {"key_value_heads": 2},
     "transformer_latent": {"latent_dim": 6},
+    "transformer_latent source": {"latent_dim": 6, "shared_latent_in_cross": 16},
+    "transformer_latent shared": {"latent_dim": 6, "shared_latent_in_cross": 5},
 }
 
 

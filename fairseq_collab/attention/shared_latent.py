@@ -1,0 +1,64 @@
+"""Latent heads whose attentions all read one latent of one source: one cache for all layers.
+
+Every cross-attention of a decoder reads the same encoder output y:
+
+    c = y C^T + bc  for all layers,      k_i = c Uk_i^T,  v_i = c Uv_i^T  in each
+
+so a latent (:mod:`fairseq_collab.attention.latent`) has to be cached once, not once a layer: ``r``
+numbers a source token, for ``2 L d`` of standard heads in L layers.  With ``r = d_y`` there is no
+``C``: the latent is y itself, which contains every key and every value.
+
+The first of the attentions owns the cache: it writes it (in a step, the first one that is called),
+and moves it when sentences leave the batch.  The others read it.
+
+Shapes:
+    y  (S, B, d_y)      C  (r, d_y)      L  layers
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from fairseq_collab.attention.cache import IncrementalState
+from fairseq_collab.attention.latent import LatentAttention, LatentSignature
+
+
+@dataclass(frozen=True)
+class SharedLatentSignature(LatentSignature):
+    kind = 7
+
+
+class SharedLatentAttention(LatentAttention):
+    """Heads of :class:`LatentAttention` that can share their latent with other attentions.
+
+    Args:
+        latent_dim: ``r``; ``d_y`` for the source itself, without a projection.
+    """
+
+    signature_type = SharedLatentSignature
+
+    def __init__(self, embed_dim: int, num_heads: int, latent_dim: int, **options: Any):
+        super().__init__(embed_dim, num_heads, latent_dim, **options)
+        if latent_dim == self.kdim:
+            self.latent_proj = nn.Identity()
+        self._owns_cache = True
+
+    def share(self, owner: SharedLatentAttention) -> None:
+        """Read the latent of ``owner``, which has the same sizes, and its cache."""
+        self.latent_proj, self.latent_norm = owner.latent_proj, owner.latent_norm
+        self._state_key, self._owns_cache = owner._state_key, self is owner
+
+    def cached_floats_per_token(self) -> tuple[int, int]:
+        """The owner's numbers; the others cache none."""
+        return (self.latent_dim, 0) if self._owns_cache else (0, 0)
+
+    def reorder_incremental_state(
+        self, incremental_state: IncrementalState, new_order: Tensor
+    ) -> IncrementalState:
+        """As the owner does: it moves the cache once, for all."""
+        if not self._owns_cache:
+            return incremental_state
+        return super().reorder_incremental_state(incremental_state, new_order)
