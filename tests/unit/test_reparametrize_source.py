@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import toy
+import toy_checkpoints
 from refusals import refusing
 from toy_reparametrize import HERE, TARGET, target_of, trained
 
 from collab_common import ATTENTION_TYPES, AttentionType
+from collab_lab.cli.main import main
 from collab_lab.cli.reparametrize import build_parser
 from collab_lab.shrinking import converter
 from collab_lab.trained.checkpoint import Trained
@@ -76,3 +79,14 @@ def test_other_models_are_refused() -> None:
     for model in (shared, derived, toy.model("lstm", criterion="", **sizes)):
         with refusing(type(model).__name__):
             converter.arch_with(Trained(HERE, {}, model, None), TARGET)
+
+
+@pytest.mark.parametrize(("width", "grows"), [("16", True), ("4", False)])
+def test_parameters_that_grow_are_named(
+    width: str, grows: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, data = toy_checkpoints.write(tmp_path / "c.pt"), toy_checkpoints.COPY
+    options = ["--latent-dim", width, "--latent-dim-in-encoder", "0", "--sentences", "4"]
+    options += ["--no-refit", "--out", str(tmp_path / "out.pt"), "--cpu"]
+    assert main(["reparametrize", str(path), str(data), "--to", "latent", *options]) == 0
+    assert ("of the source's parameters" in capsys.readouterr().out) == grows
