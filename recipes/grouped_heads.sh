@@ -52,7 +52,7 @@ done
 
 echo "== 3 fine-tune"
 for seed in ${SEEDS//,/ }; do
-    tune_pruned pruned_finetune_multi30k tuned "$pruned/$seed" "$seed" "$tuned_updates"
+    tune_pruned pruned_finetune_multi30k tuned "$pruned/$seed" "$seed" "$tuned_updates" model.head_size=null
 done
 # shellcheck disable=SC2016  # Hydra expands it
 sweep pruned_finetune_multi30k tuned method='choice(standard)' "$seeds" "$tuned_updates" model.head_size=null \
