@@ -253,6 +253,8 @@ def _shrink() -> Iterable[str]:
     yield f"goes for {shrunk_lost('heads and units')} bits per target token"
     yield f"Masks by their Fisher information, refitted alike, lose {shrunk_lost(MASKS)}"
     yield f"heads alone {shrunk_lost('heads alone')}"
+    wide = (shrunk_lost(name, "4 d") for name in ("heads and units", MASKS))
+    yield f"At F = 4 d (one model) a third goes for {' by one plan, for '.join(wide)} by masks"
     tuned = by(load("shrink")["tuned"], "name")
     [control], [ours], [theirs] = (tuned[name] for name in (PLAIN, "heads and units", MASKS))
     model = by(load("shrink")["models"], "model")[control["model"]][0]
