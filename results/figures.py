@@ -120,4 +120,4 @@ def shrink() -> Figure:
     )  # fmt: skip
 
 
-FIGURES = {f"{one.__name__}.svg": one for one in (decide, cache, shared_keys, shrink)}
+FIGURES = {f"{one.__name__}.svg": one for one in (decide, cache, long, shared_keys, shrink)}

@@ -116,7 +116,7 @@ GROUPED_TUNED = (("tuned", "grouped-2"), ("scratch", "grouped-2"))
 #: A rival's name in shrink.json.
 MASKS = "masks by Fisher"
 #: Names of rows, in cache.json and (plural) in at_size.json.
-BOTH_CUTS, WIDTHS = "latent, widths and bits", "latent, widths alone"
+BOTH_CUTS = "latent, widths and bits"
 CUTS = "latents, widths and bits"
 GROUPS, BITS = "grouped query, groups alone", "standard heads, bits alone"
 SMALL, MIDDLE, LARGE = "d = 128, 2+2 layers", "d = 256", "d = 512"
@@ -166,9 +166,10 @@ def _readme() -> Iterable[str]:
 @sentences("docs/choose.md")
 def _choose() -> Iterable[str]:
     third, half = heads_lost(SMALL)
-    quarter = ends(lost(LARGE, "latents, widths alone", 1 / 4), ".3f")
-    yield (f"cost {quarter} (here {rises(128, WIDTHS, 1 / 4)}), a third of the heads "
-           f"{heads_lost(LARGE)[0]}.")  # fmt: skip
+    large, small = (
+        ends(lost(size, "latents, widths alone", 1 / 4), ".3f") for size in (LARGE, SMALL)
+    )
+    yield f"cost {large} (here {small}), a third of the heads {heads_lost(LARGE)[0]}."
     yield f"half of the cache, {rises(128, GROUPS, 1 / 2)}, n = 3"
     fast = [f"{speedups(THIRD, 'trained', f'beam {beam}, batch 1', BOTH[0], engine)[0]:.1f}"
             for engine in reversed(ENGINES[1:]) for beam in (5, 1)]  # fmt: skip
@@ -192,6 +193,8 @@ def _choose() -> Iterable[str]:
         ]
         percent = f"{100 * share:.4g}" if share < 0.25 else f"{100 * share:.0f}"
         yield f"| {percent}% | {how} | {ends(losses, spec)} |"
+    so, alone = (long_lost("latents, an eighth", of) for of in ("documents", "sentences"))
+    yield f"an eighth costs {so:.3f} so, and {alone:.3f} from single captions"
     kinds = [by_length()[5, kind][2048] for kind in (BOTH[0], "latent, a quarter")]
     long = ends([row["speedup"] for kind in kinds for row in kind], ".1f")
     yield f"both are {long} times as fast"
@@ -342,6 +345,39 @@ def bought_times(name: str, engine: str, vocabulary: int = 32_000, length: int =
     ]
 
 
+@sentences("results/rounded.md")
+def _rounded() -> Iterable[str]:
+    of = by(load("rounded")["records"], "kind")
+    shares = {(kind, r["beam"]): [] for kind, some in of.items() for r in some}
+    for kind, some in of.items():
+        for r in some:
+            shares[kind, r["beam"]] += [
+                1 / times_as_fast(r["turns"], bits, "0").mean for bits in ("8", "4")
+            ]
+    standard = shares["standard heads", 1] + shares["standard heads", 5]
+    yield f"takes {ends(standard, '.2f')} of float32's time with standard heads"
+    yield f"alone takes longer, up to {max(shares['grouped query, 2 heads', 1]):.2f}"
+
+
+def long_lost(name: str, calibrated: str = "documents", text: str = "lost") -> float:
+    """A rise of long.json: of documents, or of another text."""
+    rows = by(load("long")["rows"], "name", "calibrated")
+    return float(rows[name, calibrated][0][text])
+
+
+@sentences("results/long.md")
+def _long() -> Iterable[str]:
+    eighth = "latents, an eighth"
+    yield f"lose {long_lost(eighth):.3f} bits per target token in translations"
+    yield f"the same cache loses {long_lost(eighth, 'sentences'):.3f} there"
+    model = load("long")["models"][0]
+    yield f"{model['documents_bits']:.2f} bits in documents and {model['sentences_bits']:.2f} in"
+    yield f"two bits by rotation {long_lost('rotation, 2 bits'):.3f}"
+    alone = [long_lost(eighth, of, "lost_sentences") for of in ("documents", "sentences")]
+    yield f"loses {alone[0] - alone[1]:.3f} more in single captions than their own"
+    yield f"the reverse costs {long_lost(eighth, 'sentences') - long_lost(eighth):.3f} more"
+
+
 def mispredicted(record: dict[str, Any]) -> list[float]:
     """Predicted minus measured shares of the whole model's seconds."""
     found = []
@@ -356,7 +392,9 @@ def _what_cuts_buy() -> Iterable[str]:
     def times(name: str, **case: int) -> str:
         return " and ".join(f"{x:.2f}" for x in bought_times(name, "ct2-int8", **case))
 
-    yield f"{times('plan, 66%')} times as fast (batches of 1 and 32)"
+    single, together = bought_times("plan, 66%", "ct2-int8")
+    yield f"parameters are {single:.2f} times as fast for single sentences"
+    yield f"For batches of 32 they are {together:.2f} times as fast"
     yield f"{times('4 heads, F 1,024')} times as fast, three decoder"
     yield f"layers of six {times('3 decoder layers')}."
     yield f"{bought_times('shortlist of words', 'ct2-int8')[0]:.2f} times as fast for single"

@@ -485,9 +485,9 @@ def cuts_bought(*cases: tuple[int, int]) -> Rows:
     records = [record for case in cases for record in bought(*case)]
     columns = [(engine, record) for engine in ENGINE_NAMES for record in records]
     yield [
-        "times as fast as the whole model",
-        "layers' parameters",
-        *(f"{ENGINE_NAMES[engine]}, batch of {r['batch']}" for engine, r in columns),
+        "times as fast; batches of",
+        "parameters",
+        *(f"{ENGINE_NAMES[engine]}, {r['batch']}" for engine, r in columns),
     ]
     whole = (median(t[f"{engine}: {WHOLE}"] for t in r["turns"]) for engine, r in columns)
     yield ["whole model, seconds", "-", *(num(seconds, ".2f") for seconds in whole)]
@@ -534,8 +534,8 @@ def what_cuts_take() -> Rows:
     """Predicted and measured shares of the whole model's seconds."""
     records = [record for record in bought(32_000, 30) if "predicted" in record]
     columns = [(engine, record) for engine in ENGINE_NAMES for record in records]
-    titles = (f"{ENGINE_NAMES[engine]}, batch of {r['batch']}" for engine, r in columns)
-    yield ["predicted; measured", *titles]
+    titles = (f"{ENGINE_NAMES[engine]}, {r['batch']}" for engine, r in columns)
+    yield ["batches of", *titles]
     names = dict.fromkeys(key.partition(": ")[2] for r in records for key in r["predicted"])
     for name in [name for name in names if name != WHOLE]:
         keys = [(f"{engine}: {name}", f"{engine}: {WHOLE}", r) for engine, r in columns]
