@@ -15,6 +15,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -94,7 +95,7 @@ def programs(case: Case) -> dict[str, Callable[[], Tensor]]:
             expected = attend(context.unpacked())
             within = TOLERANCE * float(expected.abs().max())
             torch.testing.assert_close(attend(context), expected, rtol=0, atol=within)
-    return {str(bits): lambda x=context: attend(x) for bits, context in contexts.items()}
+    return {str(bits): partial(attend, context) for bits, context in contexts.items()}
 
 
 def turns(case: Case, number: int) -> Iterator[dict[str, float]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from itertools import product
 from pathlib import Path
@@ -348,7 +349,7 @@ def bought_times(name: str, engine: str, vocabulary: int = 32_000, length: int =
 @sentences("results/rounded.md")
 def _rounded() -> Iterable[str]:
     of = by(load("rounded")["records"], "kind")
-    shares = {(kind, r["beam"]): [] for kind, some in of.items() for r in some}
+    shares = defaultdict[tuple[str, int], list[float]](list)
     for kind, some in of.items():
         for r in some:
             shares[kind, r["beam"]] += [
