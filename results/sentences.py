@@ -370,10 +370,12 @@ def long_lost(name: str, calibrated: str = "documents", text: str = "lost") -> f
 def _long() -> Iterable[str]:
     eighth = "latents, an eighth"
     yield f"lose {long_lost(eighth):.3f} bits per target token in translations"
-    yield f"the same cache loses {long_lost(eighth, 'sentences'):.3f} there"
+    yield f"fitted on single captions, loses {long_lost(eighth, 'sentences'):.3f} there"
     model = load("long")["models"][0]
     yield f"{model['documents_bits']:.2f} bits in documents and {model['sentences_bits']:.2f} in"
-    yield f"two bits by rotation {long_lost('rotation, 2 bits'):.3f}"
+    yield f"Two bits of the heads by rotation lose {long_lost('rotation, 2 bits'):.3f}"
+    whole = long_lost("the layer's input in 4 bits")
+    yield f"without a cut of rank, {whole:.3f}"
     alone = [long_lost(eighth, of, "lost_sentences") for of in ("documents", "sentences")]
     yield f"loses {alone[0] - alone[1]:.3f} more in single captions than their own"
     yield f"the reverse costs {long_lost(eighth, 'sentences') - long_lost(eighth):.3f} more"

@@ -579,6 +579,9 @@ def long_positions() -> Rows:
     """Rises by position in the translation, and of the same sentences alone."""
     first, *others = part_names()
     yield ["KV cache", "bytes (%)", f"tokens {first}", *others, "whole (95%)", "sentences alone"]
+    model = load("long")["models"][0]
+    own = (*model["by_part"], model["documents_bits"], model["sentences_bits"])
+    yield ["(none: the model's own loss)", "100.0", *(num(bits, ".2f") for bits in own)]
     for row in long_rows("documents"):
         low, high = row["interval"][-1]
         whole = f"{num(row['lost'], '.4f')} ({num(low, '.4f')} to {num(high, '.4f')})"
