@@ -52,10 +52,10 @@ done
 
 echo "== 3 fine-tune"
 for seed in ${SEEDS//,/ }; do
-    tune_pruned pruned_finetune_multi30k tuned "$pruned/$seed" "$seed" "$tuned_updates" model.head_size=null
+    tune_pruned pruned_finetune_multi30k tuned "$pruned/$seed" "$seed" "$tuned_updates"
 done
 # shellcheck disable=SC2016  # Hydra expands it
-sweep pruned_finetune_multi30k tuned method='choice(standard)' "$seeds" "$tuned_updates" model.head_size=null \
+sweep pruned_finetune_multi30k tuned method='choice(standard)' "$seeds" "$tuned_updates" \
     "checkpoint.finetune_from_model=$trained"'/model-concatenated_seed-${common.seed}/average.pt'
 
 echo "== 4 tables"

@@ -67,7 +67,7 @@ echo "== 4 fine-tune"
 tune() {
     local seed
     for seed in ${SEEDS//,/ }; do
-        tune_pruned "$1_multi30k" "$3" "$pruned/$seed/$2" "$seed" "optimization.max_update=$4" model.head_size=null
+        tune_pruned "$1_multi30k" "$3" "$pruned/$seed/$2" "$seed" "optimization.max_update=$4"
     done
 }
 tune pruned_finetune gates tuned "$TUNE"

@@ -99,7 +99,7 @@ def of_width(folder: str, method: str, width: float) -> Runs:
     return runs[folder, method, width]
 
 
-#: What the trained model is called in shrink.json, after updates of its own.
+#: What the trained model is called in shrink.json, after further updates.
 PLAIN = "nothing"
 
 

@@ -4,7 +4,7 @@
 
 D, S and O are data folders of one vocabulary: documents (``data prepare --documents N,N``), the same
 sentences alone, and another text (both ``--like D``).  Each row is one change of the KV cache,
-calibrated on one of them (1,000 sentences, or documents with as many tokens) and refitted; nothing
+calibrated on one of them (1,000 sentences, or documents with equally many tokens) and refitted; nothing
 is trained.  It has the rise of the loss, in bits per target token, of every document by position in
 the translation, and of the two other sets.  ``--translate N`` translates N documents of the test set
 in place of that.

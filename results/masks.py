@@ -8,11 +8,10 @@ and without the gradient itself, which they take as 0, a mask raises the loss by
 ``L_s`` is the loss of a sentence pair, of its own target.
 
     search       I is a diagonal.  For each number of heads: the heads of the largest numbers on it,
-                 of all attentions, and as many units, chosen alike, as the budget has room for;
+                 of all attentions, and the units, chosen alike, that the budget then has room for;
                  of these the mask that keeps most
-    rearranged   I is of blocks, an attention or a feed-forward block each: as many heads or units
-                 stay in each, but one that stays changes places with one that goes where this
-                 lowers the rise
+    rearranged   I is of blocks, an attention or a feed-forward block each: a head or unit that
+                 stays changes places with one that goes where this lowers the rise
 
 Their third step, a factor for each head and unit by least squares, is left to the refit
 (:mod:`collab_lab.shrinking.refit`), which fits all weights of the same maps.  Budgets are of
@@ -143,7 +142,7 @@ def ranked(information: Fisher) -> list[Ranked]:
 
 
 def rearranged(block: Tensor, stay: Sequence[int]) -> list[int]:
-    """As many heads or units of a site as stay, with a lower rise by ``I (n, n)``, if it is found.
+    """Heads or units of a site, the number that stay, with a lower rise by ``I (n, n)`` if found.
 
     Each that stays, the least first, goes, and of all that are gone the one comes back without
     which the rise is least.

@@ -157,7 +157,7 @@ def measure_losses(
     for keys in [keys for keys in rows if not file.find("losses", keys)]:
         try:
             model, price, more = changed(work, keys)
-        except UserError as error:
+        except UserError as error:  # such as a share below the least: the table has a dash
             say(f"{keys}: {error}")
             continue
         share = totals(model.model)["cache"] / whole_costs(work.model)["cache"]

@@ -2,11 +2,11 @@
 
     python results/rounded.py results/rounded.json
 
-Keys and values are random, as many as of a model of d = 512 with 8 heads of 64; the queries of the
-beams of a sentence attend to the slots of the hypotheses that they descend from.  Float32, 8 bits
-and 4 bits take turns (A B C, C B A, ...); each turn is a hundredth of a second or more.  Nothing is
-timed before a rounded cache has given the numbers of its unpacked one.  Close all other programs
-first.
+Keys and values are random, with the sizes of a model of d = 512 with 8 heads of 64.  The queries of
+the beams of a sentence attend to the slots of the hypotheses that they descend from.  Float32, 8
+bits and 4 bits take turns (A B C, C B A, ...); each turn is a hundredth of a second or more.
+Nothing is timed before a rounded cache has given the numbers of its unpacked one.  Close all other
+programs first.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ def at_size(run: Run, record: Record, name: str) -> Iterator[tuple[str, Row, tup
 
 
 def shrink(run: Run, record: Record, name: str) -> Iterator[tuple[str, Row, tuple[str, ...]]]:
-    """Models that ``--keep`` kept, after updates, and the trained model ``name`` after as many."""
+    """Models that ``--keep`` kept, after updates, and the trained model ``name`` after the same."""
     kind, _, share = record.method.rpartition("-")
     names = {"model": name, "name": " ".join(kind.split("-")) or PLAIN, "test_bits": test_bits(run)}
     yield "tuned", names | {"share": float(share) if kind else 1.0}, ("model", "name", "share")

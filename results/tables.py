@@ -196,7 +196,7 @@ def shrunk() -> Rows:
 
 @table
 def shrunk_tuned() -> Rows:
-    """Before and after updates; after them next to the trained model after as many."""
+    """Before and after updates; after them next to the trained model after the same updates."""
     yield ["what went", "left", "before the updates", "after them", "test, before", "test, after"]
     tuned = by(load("shrink")["tuned"], "name", "model")
     rows = by(load("shrink")["rows"], "model", "name", "share")

@@ -99,14 +99,16 @@ def arch_with(trained: Trained, kind: HeadKind) -> str:
     return f"{family.prefix}{kind.variant.name}"
 
 
-def shape_options(
+def options_with(
     trained: Trained,
     kind: HeadKind,
     sizes: Mapping[Attention, int],
     bits: Mapping[Attention, int],
     shared: int = 0,
 ) -> dict[str, Any]:
-    """Numbers of layers and heads, and the options of ``kind``: sizes, scale, bias, rounding.
+    """All options of the model with heads of ``kind`` of these sizes.
+
+    Changed are numbers of layers and heads, and what is of ``kind``: sizes, scale, bias, rounding.
 
     Args:
         shared: width of the latent of all cross-attentions; 0: each has its own.
@@ -146,21 +148,9 @@ def shape_options(
             options[f"{side}_attention_heads"] = layers[0].module.num_heads
         # The loaded model has the layers that remain, and no others.
         options |= {f"{side}_layers": len(layers), f"{side}_layers_to_keep": None}
-    return options
-
-
-def options_with(
-    trained: Trained,
-    kind: HeadKind,
-    sizes: Mapping[Attention, int],
-    bits: Mapping[Attention, int],
-    shared: int = 0,
-) -> dict[str, Any]:
-    """All options of the model with heads of ``kind`` of these sizes: see :func:`shape_options`."""
-    shape = shape_options(trained, kind, sizes, bits, shared)
     # The options of the source's own attention; fairseq has none of these.
     dropped = {option.name for option in fields(kind.variant.options)} - {*kind.inherited}
-    return options_for(trained, arch_with(trained, kind), shape, dropped)
+    return options_for(trained, arch_with(trained, kind), options, dropped)
 
 
 # ---- sizes ---------------------------------------------------------------------------------------

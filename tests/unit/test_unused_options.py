@@ -97,7 +97,7 @@ def test_looking_draws_no_weight() -> None:
 
 def with_options(path: Path, arch: str, idle: dict[str, Any], **options: Any) -> Path:
     """A checkpoint that has options that act on nothing, as older ones do."""
-    state = torch.load(toy_checkpoints.write(path, arch, **options), weights_only=False)
+    state = toy_checkpoints.made(arch, **options)
     for name, value in idle.items():
         state["cfg"]["model"][name] = value
     torch.save(state, path)
