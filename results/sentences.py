@@ -194,8 +194,8 @@ def _choose() -> Iterable[str]:
         ]
         percent = f"{100 * share:.4g}" if share < 0.25 else f"{100 * share:.0f}"
         yield f"| {percent}% | {how} | {ends(losses, spec)} |"
-    so, alone = (long_lost("latents, an eighth", of) for of in ("documents", "sentences"))
-    yield f"an eighth costs {so:.3f} so, and {alone:.3f} from single captions"
+    so, alone = (long_lost("latents, a sixteenth", of) for of in ("documents", "sentences"))
+    yield f"a sixteenth costs {so:.3f} so, and {alone:.3f} from single captions"
     kinds = [by_length()[5, kind][2048] for kind in (BOTH[0], "latent, a quarter")]
     long = ends([row["speedup"] for kind in kinds for row in kind], ".1f")
     yield f"both are {long} times as fast"
@@ -368,17 +368,28 @@ def long_lost(name: str, calibrated: str = "documents", text: str = "lost") -> f
 
 @sentences("results/long.md")
 def _long() -> Iterable[str]:
-    eighth = "latents, an eighth"
-    yield f"lose {long_lost(eighth):.3f} bits per target token in translations"
-    yield f"fitted on single captions, loses {long_lost(eighth, 'sentences'):.3f} there"
+    small = ("latents, an eighth", "latents, a sixteenth")
+    eighth, sixteenth = (
+        [long_lost(name, of) for of in ("documents", "sentences")] for name in small
+    )
+    yield f"lose {eighth[0]:.3f} bits per target token in translations"
+    yield f"on single captions, they lose {eighth[1]:.3f} there"
+    yield f"it is {sixteenth[0]:.3f}, and {sixteenth[1]:.3f}."
     model = load("long")["models"][0]
     yield f"{model['documents_bits']:.2f} bits in documents and {model['sentences_bits']:.2f} in"
+    heads = [long_lost("4 bits", text=text) for text in ("lost", "lost_sentences")]
+    yield f"numbers of the heads {heads[0]:.3f} for {heads[1]:.3f}"
     yield f"Two bits of the heads by rotation lose {long_lost('rotation, 2 bits'):.3f}"
     whole = long_lost("the layer's input in 4 bits")
     yield f"without a cut of rank, {whole:.3f}"
-    alone = [long_lost(eighth, of, "lost_sentences") for of in ("documents", "sentences")]
-    yield f"loses {alone[0] - alone[1]:.3f} more in single captions than their own"
-    yield f"the reverse costs {long_lost(eighth, 'sentences') - long_lost(eighth):.3f} more"
+    more = [alone - own for own, alone in (eighth, sixteenth)]
+    yield f"costs documents {more[0]:.3f} more, at a sixteenth {more[1]:.3f} more"
+    of_captions = "lost_sentences"
+    most = max(
+        long_lost(name, text=of_captions) - long_lost(name, "sentences", of_captions)
+        for name in small
+    )
+    yield f"costs single captions at most {most:.3f}"
 
 
 def mispredicted(record: dict[str, Any]) -> list[float]:
