@@ -22,19 +22,25 @@
 #define AHEAD 4 /* rows of packed numbers that are fetched early */
 #define TILE 4 /* slots, or vectors of columns, whose sums stay in registers */
 
-/* Lanes of a vector; rows whose sums stay in registers. */
+/* Lanes of a vector; rows whose sums stay in registers; numbers of lanes, alike in each four. */
+#define FOUR(i, a, b, c, d) (a) + (i), (b) + (i), (c) + (i), (d) + (i)
 #if defined(__AVX512F__)
 enum { LANES = 16, ROWS = 4 };
+#define EACH_FOUR(...) \
+    {FOUR(0, __VA_ARGS__), FOUR(4, __VA_ARGS__), FOUR(8, __VA_ARGS__), FOUR(12, __VA_ARGS__)}
 #elif defined(__AVX2__)
 enum { LANES = 8, ROWS = 2 };
+#define EACH_FOUR(...) {FOUR(0, __VA_ARGS__), FOUR(4, __VA_ARGS__)}
 #else
 enum { LANES = 4, ROWS = 2 };
+#define EACH_FOUR(...) {FOUR(0, __VA_ARGS__)}
 #endif
 
 typedef float vec __attribute__((vector_size(4 * LANES)));
 typedef int32_t ints __attribute__((vector_size(4 * LANES)));
 typedef vec loose __attribute__((aligned(4), may_alias)); /* a vec at any address of a float */
 typedef float four __attribute__((vector_size(16)));
+typedef int32_t four_ints __attribute__((vector_size(16)));
 
 /* Packed keys or values: (B, S, row bytes), read as groups of a token's numbers. */
 struct packed {
@@ -66,9 +72,6 @@ struct work {                     /* of a thread */
     float *scores;                /* (R, BLOCK) */
     float *mask;                  /* (Q, BLOCK) */
     float *shrink;                /* (R) */
-    float *scales;                /* (2 groups), and up to LANES more */
-    uint16_t *halves;             /* the same in float16 */
-    uint8_t *codes;               /* (width) */
 };
 
 INLINE vec load(const float *from) { return *(const loose *)from; }
@@ -83,12 +86,14 @@ INLINE four folded(vec x) {
     return total;
 }
 
-/* The sums of four vectors. */
+/* The sums of four vectors a, b, c, d: in each four lanes first, then over these. */
 INLINE four sums_of(const vec *x) {
-    four a = folded(x[0]), b = folded(x[1]), c = folded(x[2]), d = folded(x[3]);
-    four ab = (four){a[0], b[0], a[1], b[1]} + (four){a[2], b[2], a[3], b[3]};
-    four cd = (four){c[0], d[0], c[1], d[1]} + (four){c[2], d[2], c[3], d[3]};
-    return (four){ab[0], ab[1], cd[0], cd[1]} + (four){ab[2], ab[3], cd[2], cd[3]};
+    const ints first = EACH_FOUR(0, LANES, 1, LANES + 1);
+    const ints second = EACH_FOUR(2, LANES + 2, 3, LANES + 3);
+    vec ab = __builtin_shuffle(x[0], x[1], first) + __builtin_shuffle(x[0], x[1], second);
+    vec cd = __builtin_shuffle(x[2], x[3], first) + __builtin_shuffle(x[2], x[3], second);
+    vec abcd = __builtin_shuffle(ab, cd, (ints)EACH_FOUR(0, 1, LANES, LANES + 1));
+    return folded(abcd + __builtin_shuffle(ab, cd, (ints)EACH_FOUR(2, 3, LANES + 2, LANES + 3)));
 }
 
 /* ---- numbers of a token ---------------------------------------------------------------------- */
@@ -121,6 +126,33 @@ INLINE vec from_bytes(const uint8_t *from) {
 #endif
 }
 
+INLINE float from_half(const uint8_t *from) {
+    uint16_t half[LANES] = {0};
+    memcpy(half, from, sizeof *half);
+#if defined(__AVX2__)
+    return _cvtsh_ss(half[0]);
+#else
+    return from_halves(half)[0];
+#endif
+}
+
+/* LANES numbers of a token from number i on, all in one half of its bytes if they have 4 bits. */
+INLINE vec from_codes(const uint8_t *codes, int64_t i, int64_t half, int64_t bits) {
+    uint8_t apart[LANES];
+    if (bits == 8) return from_bytes(codes + i);
+    memcpy(apart, codes + (i < half ? i : i - half), sizeof apart);
+    if (i < half)
+        for (int j = 0; j < LANES; j++) apart[j] &= 15;
+    else
+        for (int j = 0; j < LANES; j++) apart[j] >>= 4;
+    return from_bytes(apart);
+}
+
+INLINE float from_code(const uint8_t *codes, int64_t i, int64_t half, int64_t bits) {
+    if (bits == 8) return (float)codes[i];
+    return (float)(i < half ? codes[i] & 15 : codes[i - half] >> 4);
+}
+
 INLINE int is_finite(const struct packed *p, const uint8_t *row) {
     int bad = 0;
     for (int64_t i = 0; i < 2 * p->groups; i++) {
@@ -132,26 +164,17 @@ INLINE int is_finite(const struct packed *p, const uint8_t *row) {
 }
 
 INLINE void unpack(
-    const struct packed *p, int64_t bits, const uint8_t *row, const struct work *w,
-    float *restrict out
+    const struct packed *p, const int64_t bits, const uint8_t *row, float *restrict out
 ) {
     int64_t width = p->heads * p->size, half = (width + 1) / 2, groups = p->groups;
     const uint8_t *codes = row + 4 * groups;
-    float *restrict scales = w->scales;
-    memcpy(w->halves, row, 4 * groups);
-    for (int64_t i = 0; i < 2 * groups; i += LANES) store(scales + i, from_halves(w->halves + i));
-    if (bits == 4) {
-        uint8_t *restrict apart = w->codes;
-        for (int64_t i = 0; i < half; i++) apart[i] = codes[i] & 15;
-        for (int64_t i = half; i < width; i++) apart[i] = codes[i - half] >> 4;
-        codes = apart;
-    }
+    int64_t step = bits == 8 || (half % LANES == 0 && p->group % LANES == 0) ? LANES : width + 1;
     for (int64_t g = 0; g < groups; g++) {
         int64_t i = g * p->group, end = i + p->group < width ? i + p->group : width;
-        float scale = scales[2 * g], offset = scales[2 * g + 1];
-        for (; i + LANES <= end; i += LANES)
-            store(out + i, from_bytes(codes + i) * scale + offset);
-        for (; i < end; i++) out[i] = (float)codes[i] * scale + offset;
+        float scale = from_half(row + 4 * g), offset = from_half(row + 4 * g + 2);
+        for (; i + step <= end; i += LANES)
+            store(out + i, from_codes(codes, i, half, bits) * scale + offset);
+        for (; i < end; i++) out[i] = from_code(codes, i, half, bits) * scale + offset;
     }
 }
 
@@ -240,6 +263,20 @@ INLINE vec exp_(vec x) {
     return either(far, none, p * (vec)((n + 127) << 23));
 }
 
+/* The greatest lane; NaN is left out, as x > NaN is false. */
+INLINE float greatest_of(vec x) {
+    four parts[LANES / 4], top;
+    memcpy(parts, &x, sizeof x);
+    top = parts[0];
+#pragma GCC unroll 4
+    for (int i = 1; i < LANES / 4; i++) {
+        four_ints above = parts[i] > top;
+        top = (four)((above & (four_ints)parts[i]) | (~above & (four_ints)top));
+    }
+    float a = top[0] > top[1] ? top[0] : top[1], b = top[2] > top[3] ? top[2] : top[3];
+    return a > b ? a : b;
+}
+
 /* Scores (BLOCK) of a row become weights; returns by what earlier sums shrink. */
 INLINE float weigh(float *scores, float *greatest, float *total) {
     const vec none = {0};
@@ -248,17 +285,15 @@ INLINE float weigh(float *scores, float *greatest, float *total) {
         vec x = load(scores + t);
         tops = either(x > tops, x, tops);
     }
-    float top = *greatest, part = 0;
-    for (int i = 0; i < LANES; i++) top = tops[i] > top ? tops[i] : top;
-    float shift = top == -INFINITY ? 0.0f : top;
+    float top = greatest_of(tops), shift = top == -INFINITY ? 0.0f : top;
     for (int t = 0; t < BLOCK; t += LANES) {
         vec weights = exp_(load(scores + t) - shift);
         store(scores + t, weights);
         sums += weights;
     }
-    for (int i = 0; i < LANES; i++) part += sums[i];
-    float shrink = exp_(none + (*greatest - shift))[0];
-    *total = *total * shrink + part;
+    four parts = folded(sums);
+    float shrink = *greatest == top ? 1.0f : exp_(none + (*greatest - shift))[0];
+    *total = *total * shrink + (parts[0] + parts[1] + parts[2] + parts[3]);
     *greatest = top;
     return shrink;
 }
@@ -271,16 +306,22 @@ struct block {
     const uint8_t *keys[BLOCK], *values[BLOCK]; /* its packed numbers */
 };
 
-static void unpack_all(
-    const struct step *s, const struct packed *p, const uint8_t **rows, int slots, struct work *w,
-    float *out
+INLINE void unpack_block(
+    const struct packed *p, const int64_t bits, const uint8_t **rows, int slots, float *out
 ) {
-    int64_t width = p->heads * p->size, bytes = 4 * p->groups + (width * s->bits + 7) / 8;
+    int64_t width = p->heads * p->size, bytes = 4 * p->groups + (width * bits + 7) / 8;
     for (int t = 0; t < slots; t++, out += width) {
         if (t + AHEAD < slots) /* rows between which slots are left out are not foreseen */
             for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(rows[t + AHEAD] + i);
-        unpack(p, s->bits, rows[t], w, out);
+        unpack(p, bits, rows[t], out);
     }
+}
+
+static void unpack_all(
+    const struct step *s, const struct packed *p, const uint8_t **rows, int slots, float *out
+) {
+    if (s->bits == 8) unpack_block(p, 8, rows, slots, out);
+    else unpack_block(p, 4, rows, slots, out);
 }
 
 /* Scores of the rows that share a head of keys. */
@@ -297,9 +338,12 @@ static void score_rows(
 }
 
 static void mask_scores(const struct step *s, const float *mask, float *scores, int slots) {
-    if (s->mask)
-        for (int t = 0; t < slots; t++)
-            scores[t] = mask[t] == -INFINITY && s->mask_replaces ? mask[t] : scores[t] + mask[t];
+    const vec none = {0};
+    for (int t = 0; t < slots && s->mask; t += LANES) {
+        vec x = load(scores + t), added = load(mask + t);
+        ints replaced = (added == none - INFINITY) & -(int32_t)s->mask_replaces;
+        store(scores + t, either(replaced, added, x + added));
+    }
     for (int t = slots; t < BLOCK; t++) scores[t] = -INFINITY;
 }
 
@@ -326,7 +370,7 @@ static void add_block(
     int64_t rows = s->heads * s->queries, e = s->keys.size, size = s->values.size;
     int64_t shared = rows / s->keys.heads;
     const float *query = s->query + b * rows * e;
-    unpack_all(s, &s->keys, block->keys, slots, w, w->keys);
+    unpack_all(s, &s->keys, block->keys, slots, w->keys);
     for (int64_t g = 0, r = 0; g < s->keys.heads; g++, r += shared)
         score_rows(
             query + r * e, w->keys + g * e, s->keys.heads * e, e, w->scores + r * BLOCK, shared,
@@ -340,7 +384,7 @@ static void add_block(
         w->shrink[r] = weigh(scores, greatest + r, total + r);
     }
     const float *values = s->one ? w->keys : w->values;
-    if (!s->one) unpack_all(s, &s->values, block->values, slots, w, w->values);
+    if (!s->one) unpack_all(s, &s->values, block->values, slots, w->values);
     shared = rows / s->values.heads;
     for (int64_t g = 0, r = 0; g < s->values.heads; g++, r += shared)
         add_values(
@@ -403,9 +447,9 @@ static void *taken(char **memory, int64_t numbers) {
 /* Compute parts until none is left; threads share a step. */
 void attend(struct step *s) {
     int64_t rows = s->heads * s->queries, keys = s->keys.heads * s->keys.size;
-    int64_t values = s->values.heads * s->values.size, wider = keys > values ? keys : values;
-    int64_t all = BLOCK * (keys + values + rows + s->queries) + rows + 3 * wider;
-    char *memory = malloc(all * sizeof(float) + 9 * 64), *left = memory;
+    int64_t values = s->values.heads * s->values.size;
+    int64_t all = BLOCK * (keys + values + rows + s->queries) + rows;
+    char *memory = malloc(all * sizeof(float) + 6 * 64), *left = memory;
     if (!memory) {
         __atomic_store_n(&s->failed, 1, __ATOMIC_RELAXED);
         return;
@@ -417,9 +461,6 @@ void attend(struct step *s) {
     w.scores = taken(&left, BLOCK * rows);
     w.mask = taken(&left, BLOCK * s->queries);
     w.shrink = taken(&left, rows);
-    w.scales = taken(&left, wider); /* enough, as 64 numbers have two, and memory is rounded up */
-    w.halves = taken(&left, wider);
-    w.codes = taken(&left, wider);
     int64_t unit;
     while ((unit = __atomic_fetch_add(&s->next, 1, __ATOMIC_RELAXED)) < s->sentences * s->parts)
         add_part(s, &w, unit);
