@@ -318,10 +318,7 @@ def time_lengths(preset: str, lengths: Sequence[int], device: torch.device) -> I
 
 
 def decode(kind: str, preset: str, lengths: list[int], beam: int, device: Any) -> list[Record]:
-    """Decode to the last of the lengths, and look at the clock and at memory at each of them.
-
-    ``memory`` is what the model and its decoding add to the peak, of the GPU or of this process.
-    """
+    """Records of one kind of heads with random weights: see :func:`watch`."""
     before = peak_memory(device)
     arch, more = kinds(PRESETS[preset].options.get("decoder_embed_dim", 512))[kind]
     task = random_task(preset, SENTENCES)
@@ -329,6 +326,20 @@ def decode(kind: str, preset: str, lengths: list[int], beam: int, device: Any) -
     ours = random_model(arch, preset, task, **more, max_target_positions=lengths[-1] + 2)
     model = (plain(ours) if kind == "stock fairseq" else ours).model.to(device)
     del ours
+    found = watch(model, task, batch, beam, lengths, device, before)
+    return [{"kind": kind, **record} for record in found]
+
+
+def watch(
+    model: Any, task: Any, batch: Any, beam: int, lengths: list[int], device: Any, before: int
+) -> list[Record]:
+    """Decode to the last of the lengths, and look at the clock and at memory at each of them.
+
+    ``memory`` is what the model and its decoding add to the peak, of the GPU or of this process.
+
+    Args:
+        before: the peak without them.
+    """
     translator(model, task, beam, length=min(8, lengths[-1]))(batch)  # the first steps allocate
     translate = translator(model, task, beam, length=lengths[-1])
     records, numbers = list[Record](), count()
@@ -337,7 +348,7 @@ def decode(kind: str, preset: str, lengths: list[int], beam: int, device: Any) -
         """Before a step: ``steps`` tokens of each hypothesis are known."""
         if (steps := next(numbers)) in lengths:
             (state,) = (x for x in (*arguments, *options.values()) if isinstance(x, dict))
-            record = {"kind": kind, "beam": beam, "length": steps}
+            record = {"beam": beam, "length": steps}
             record |= {"seconds": (clock() - start) / steps, "cache": cache_bytes(state) / 2**20}
             records.append(record | {"memory": (peak_memory(device) - before) / 2**20})
 

@@ -24,7 +24,7 @@ from collab_common.provenance import commit
 from collab_lab.runs import lengths
 from collab_lab.runs.record import Record, Started
 from collab_lab.runs.run import PLUGIN, Run, flat, is_ours
-from collab_lab.trained.checkpoint import check_direction, read_checkpoint
+from collab_lab.trained.checkpoint import check_direction, open_model, read_checkpoint
 from fairseq_collab.models.options import CacheOptions, TransformerOptions, plain_options
 from fairseq_collab.models.variants import VARIANTS
 
@@ -84,6 +84,8 @@ def configuration(checkpoint: Path, data: Path, chosen: Mapping[str, str], cpu: 
     }
     check_lengths(values)
     changed = {name: value for name, value in values.items() if _is_of_model(name)}
+    if changed:  # a model that cannot be built fails before there is a folder
+        open_model(checkpoint, data, **_without_sections(changed))
     config = _sections(read_checkpoint(checkpoint, data, **_without_sections(changed))["cfg"])
     user_dir = config.common.user_dir
     plugin = PLUGIN if is_ours(user_dir) else Path(user_dir).resolve()

@@ -34,7 +34,7 @@ CHANCE = 1e-3
 NEAR, FAR = 3, 5
 #: Share of the runs of translations that references have, too; in another language, 4 to 9%.
 KNOWN = 1 / 8
-#: Lines of a block that may be of another text.
+#: Lines of a block that may be of another text; half of them, where there are fewer than twice it.
 BLOCK = 100
 GIVE_REFERENCE = "give the --reference of the set that was translated"
 _UNKNOWN = re.compile(r"<+unk>+")
@@ -111,15 +111,21 @@ TRACES: dict[str, Callable[[str], object]] = {
 def say_if_written_otherwise(
     hypotheses: Sequence[str], references: Sequence[str], translations: Path, reference: Path
 ) -> None:
-    """Say on standard error in what translations and references are written differently.
+    """Say on standard error in what translations and references are written differently, or not.
 
     Scores count case, marks and escapes: a reference that was lower-cased or tokenised has a lower
     score.  Nearly all lines of one must have what nearly none of the other has; of what no text has
-    that nobody touched, 2% and none.
+    that nobody touched, 2% and none.  Empty references are named, and so is a text that is its own
+    reference.
     """
     number = len(references)
+    if empty := [i for i, line in enumerate(references, 1) if not line.strip()]:
+        first = f"line {empty[0]} of {reference} is empty ({len(empty)} of {number} are)"
+        say(f"warning: {first}: is a line missing?")
     if number < LEAST:
         return
+    if list(hypotheses) == list(references):
+        say(f"warning: {translations} equals {reference}, line for line: is it the reference?")
     for kinds, many, few in ((WRITTEN, 0.9, 0.1), (TRACES, 0.02, 0.0)):
         for name, has in kinds.items():
             ours, theirs = (
@@ -166,16 +172,21 @@ def _say_if_unrelated(gain: Values, translations: Path, reference: Path) -> None
     Args:
         gain: share of its reference that each translation has, less that of distant ones.
     """
-    mean, spread = gain.mean(), gain.std()
-    starts = range(0, len(gain) - BLOCK + 1, BLOCK)
-    blocks = [gain[start : start + BLOCK].mean() for start in starts]
-    error = spread / BLOCK**0.5
-    if mean <= NEAR * spread / len(gain) ** 0.5:
+    number, mean, spread = len(gain), gain.mean(), gain.std()
+    size = min(BLOCK, max(LEAST, number // 2))
+    error = spread / size**0.5
+
+    def is_foreign(start: int) -> bool:
+        inside = gain[start : start + size].mean()
+        outside = np.delete(gain, slice(start, start + size))
+        return inside <= NEAR * error and outside.size and outside.mean() - inside > FAR * error
+
+    if mean <= NEAR * spread / number**0.5:
         where = "the lines"
     elif foreign := [
-        f"{start + 1} to {start + BLOCK}"
-        for start, block in zip(starts, blocks, strict=True)
-        if block <= NEAR * error and mean - block > FAR * error
+        f"{start + 1} to {start + size}"
+        for start in range(0, number - size + 1, size)
+        if is_foreign(start)
     ]:
         where = f"lines {', '.join(foreign)}"
     else:

@@ -260,6 +260,7 @@ def translation(run: Run, config: DictConfig, trained: Trained, subset: str) -> 
     generation, task = config.generation, config.task
     marked = subword_marks(trained.task.target_dictionary.symbols)
     subwords = config.common_eval.post_process or marked
+    check_dropout(trained.model, generation)
     trained.model.prepare_for_inference_(config)
     utils.set_torch_seed(config.common.seed)  # of sampling, if that is asked for
     samples, start = all_batches(trained, config, subset), time.perf_counter()
@@ -284,6 +285,17 @@ def translation(run: Run, config: DictConfig, trained: Trained, subset: str) -> 
         "translate_jobs": jobs(),
         "translate_hardware": hardware(not next(trained.model.parameters()).is_cuda),
     }
+
+
+def check_dropout(model: torch.nn.Module, generation: Mapping[str, Any]) -> None:
+    """Raise UserError for a dropout that is to be retained in modules that the model lacks."""
+    asked = generation.get("retain_dropout_modules") or []
+    asked = [asked] if isinstance(asked, str) else asked
+    names = {getattr(module, "module_name", None) for module in model.modules()} - {None}
+    if unknown := set(asked) - names:
+        problem = f"no dropout of the model is in {', '.join(sorted(unknown))}"
+        todo = f"name some of {', '.join(sorted(names))}"
+        raise UserError(problem, "generation.retain_dropout_modules", todo)
 
 
 def chosen_options(generation: Mapping[str, Any]) -> Facts:

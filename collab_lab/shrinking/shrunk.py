@@ -298,6 +298,11 @@ def check(shares: Mapping[str, float], lose: float | None, cuts: Sequence[str]) 
         if not helps[name] & {*cuts}:
             problem = f"nothing that may be cut ({', '.join(cuts)}) makes it smaller"
             raise UserError(problem, f"`{name}`")
+    asked = {*shares} | ({smallest_in(cuts)} if lose is not None else set())
+    useless = {*cuts}.difference(*(helps[name] for name in asked))
+    for cut in sorted(useless):
+        problem = f"no target makes use of cutting {cut}"
+        raise UserError(problem, "`only`", f"leave {cut} out, or give another target")
 
 
 def made(model: Trained, found: Calibration, shares: Mapping[str, float], how: How) -> Shrunk:

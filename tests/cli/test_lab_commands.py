@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import toy_checkpoints
 from cli.conftest import MODEL, SHORT
 from commands import USER_DIR, refuse, succeed
@@ -249,6 +250,23 @@ def test_other_stock_models(
 # ---- shrink --------------------------------------------------------------------------------------
 
 
+def trains_resumes_and_averages(train: list[str], data: Path, folder: Path) -> None:
+    """What is resumed equals what was never interrupted; the mean is that of the weights."""
+    more = ("--max-tokens=200", "--disable-validation", "--cpu", "--save-interval-updates=2")
+    for name, updates in (("whole", 4), ("halves", 2), ("halves", 4)):
+        succeed(*train, *more, f"--max-update={updates}", "--save-dir", folder / name)
+    saved = [folder / name / f"checkpoint_1_{n}.pt" for name, n in (("halves", 2), ("halves", 4))]
+    resumed, whole = (open_model(folder / name / saved[1].name, data).model.state_dict()
+                      for name in ("halves", "whole"))  # fmt: skip
+    assert all(torch.equal(resumed[name], whole[name]) for name in whole)
+    first = open_model(saved[0], data).model.state_dict()
+    mean = folder / "mean.pt"
+    succeed("fairseq-collab", "average", *saved, "--out", mean)
+    for name, weight in open_model(mean, data).model.named_parameters():
+        torch.testing.assert_close(weight, (first[name] + whole[name]) / 2)
+    assert translations(mean, data)
+
+
 def test_a_model_shrinks_translates_and_trains_on(
     stock: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -268,8 +286,7 @@ def test_a_model_shrinks_translates_and_trains_on(
     assert translations(out, data)
     train = shlex.split(report.splitlines()[-1])
     assert train[0] == "fairseq-train"
-    few = ("--max-tokens=200", "--max-update=3", "--disable-validation", "--cpu")
-    succeed(*train, *few, "--save-dir", tmp_path / "tuned")
+    trains_resumes_and_averages(train, data, tmp_path)
     assert main(["shrink", *read, "--prices", str(folder)]) == 0
     rows = capsys.readouterr().out.splitlines()
     assert len(rows) > 5

@@ -218,7 +218,8 @@ def sentences(number: int, seed: int) -> list[str]:
 
 
 def scored(hypotheses: list[str], references: list[str], folder: Path) -> None:
-    """Read both as plain text."""
+    """Read both as plain text; a perfect translation is that but for a word."""
+    hypotheses = [f"{hypotheses[0]} da", *hypotheses[1:]]
     for name, lines in (("out", hypotheses), ("reference", references)):
         (folder / name).write_text("".join(f"{line}\n" for line in lines))
     read_system(folder / "out", folder / "reference")
@@ -303,6 +304,28 @@ def test_lines_of_another_text(tmp_path: Path, capsys: pytest.CaptureFixture[str
         said = capsys.readouterr().err
         assert "101 to 200" in said
         assert "1 to 100" not in said.replace("101", "")
+
+
+def test_lines_of_a_small_set_in_another_order(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    right = sentences(60, 1)
+    scored(right, [*right[:30], *reversed(right[30:])], tmp_path)
+    assert "31 to 60" in capsys.readouterr().err
+
+
+def test_an_empty_reference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    right = sentences(12, 1)
+    scored(right, [*right[:7], "", *right[8:]], tmp_path)
+    assert "line 8 " in capsys.readouterr().err
+
+
+def test_a_text_that_is_its_own_reference(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "out").write_text("".join(f"{line}\n" for line in sentences(60, 1)))
+    read_system(tmp_path / "out", tmp_path / "out")
+    assert "line for line" in capsys.readouterr().err
 
 
 def test_a_reference_in_another_language(

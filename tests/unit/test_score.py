@@ -20,7 +20,8 @@ from collab_lab.runs.from_checkpoint import configuration
 from collab_lab.runs.lengths import FAIRSEQ_LIMIT, LIMIT, in_training, limit_lengths
 from collab_lab.runs.record import Record
 from collab_lab.runs.run import Run
-from collab_lab.runs.score import key_width
+from collab_lab.runs.score import check_dropout, key_width
+from collab_lab.trained.checkpoint import open_model
 from fairseq_compat.safe_load import read
 
 UNEQUAL = {"heads_in_decoder": "2,1", "head_size": 3}
@@ -137,6 +138,25 @@ def test_what_is_set_and_does_not_act(
             str(unequal), str(corpus), "--run", str(tmp_path / "run"), "--cpu", "--set", option
         ])  # fmt: skip
     assert not (tmp_path / "run").exists()
+
+
+def test_options_that_contradict_each_other_leave_no_folder(
+    unequal: Path, corpus: Path, tmp_path: Path
+) -> None:
+    bits = ("model.cache_bits=8", "model.cache_bits_in_decoder=4", "model.cache_bits_in_cross=4")
+    with refusing("cache"):
+        options = [word for one in bits for word in ("--set", one)]
+        main([str(unequal), str(corpus), "--run", str(tmp_path / "run"), "--cpu", *options])
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("names", [["Nope"], "Nope", ["TransformerEncoder", "Nope"]])
+def test_a_dropout_that_no_module_has(names: Any, unequal: Path, corpus: Path) -> None:
+    model = open_model(unequal, corpus).model
+    with refusing("retain_dropout_modules"):
+        check_dropout(model, {"retain_dropout_modules": names})
+    check_dropout(model, {"retain_dropout_modules": ["TransformerEncoder"]})
+    check_dropout(model, {})
 
 
 def test_a_name_that_is_set_twice(

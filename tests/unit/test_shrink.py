@@ -210,6 +210,9 @@ def test_the_smallest_model_that_loses_little(model: Trained, found: Calibration
         ({"heads": 0.5, "cache_bits": 8}, "cache_bits"),
         ({"heads": 0.0}, "heads=0"),
         ({"lose": 0.1, "parameters": 0.5}, "`parameters`"),
+        ({"heads": 0.5, "only": ["heads", "cache"]}, "`only`"),  # no target asks for a cut
+        ({"heads": 0.5, "only": ["heads", "units"]}, "`only`"),
+        ({"lose": 0.1, "only": ["units", "cache"]}, "`only`"),
     ],
 )
 def test_targets_that_make_no_sense(
