@@ -104,12 +104,13 @@ PLAIN = "nothing"
 
 
 def by_feed_forward() -> dict[str, Runs]:
-    """Rows of shrink.json at shares of the layers' parameters, by F of the models: ``2 d``."""
+    """Rows of shrink.json at shares of the layers' parameters, by ``d = 128, F = 2 d``."""
     found: dict[str, Runs] = {}
     rows = by(load("shrink")["rows"], "what")["parameters"]
-    for model in sorted(load("shrink")["models"], key=lambda model: model["ffn_dim"]):
+    for model in sorted(load("shrink")["models"], key=lambda m: (m["d"], m["ffn_dim"])):
         of_model = [row for row in rows if row["model"] == model["model"]]
-        found.setdefault(f"{model['ffn_dim'] // model['d']} d", []).extend(of_model)
+        size = f"d = {model['d']}, F = {model['ffn_dim'] // model['d']} d"
+        found.setdefault(size, []).extend(of_model)
     return found
 
 

@@ -109,13 +109,13 @@ def shrink() -> Figure:
     for size, rows in by_feed_forward().items():
         number, names = len(by(rows, "model")), by(rows, "name")
         for of, score in (("validation", "lost"), ("test", "lost_test")):
-            series = panels.setdefault(f"F = {size}, {of} (n = {number})", {})
+            series = panels.setdefault(f"{size}, {of} (n = {number})", {})
             for name, some in names.items():
                 shares = by(some, "share").items()
                 series[name] = {at: [row[score] for row in found] for at, found in shares}
     return draw(
         panels, "layers' parameters left", "loss (bits per target token)",
-        "What fewer heads and units cost, without training: Multi30k, d = 128", log_y=True,
+        "What fewer heads and units cost, without training: Multi30k", log_y=True,
         names={share: f"{100 * share:g}%" for share in (0.33, 0.49, 0.66, 0.825)},
     )  # fmt: skip
 

@@ -9,6 +9,8 @@ is trained.  It has the rise of the loss, in bits per target token, of every doc
 the translation, and of the two other sets.  ``--translate N`` translates N documents of the test set
 in place of that.
 
+Without S and O, D may be any text: all is calibrated on it, and measured on it alone.
+
 Rivals keep the heads: keys in 4 and values in 2 bits (arXiv 2502.15075), and TurboQuant's rotation
 with a Lloyd-Max codebook of 2 or 3 bits for each number (arXiv 2504.19874, its first part).  Their
 numbers are rounded in the whole pass, and they have the same refit.
@@ -20,7 +22,7 @@ import argparse
 import functools
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,8 +50,8 @@ SETS = ("valid", "test")
 CALIBRATION = 1000
 #: The texts that a change is calibrated on, and measured on.
 TEXTS = ("documents", "sentences", "other")
-#: Resamplings of documents.
-DRAWS = 2000
+#: Resamplings of documents, and documents up to which the rise of each is kept.
+DRAWS, KEPT = 2000, 100
 
 
 class Change(NamedTuple):
@@ -80,11 +82,12 @@ class Text:
 # ---- changes -------------------------------------------------------------------------------------
 
 
-def changes() -> Iterator[Change]:
+def changes(texts: Collection[str]) -> Iterator[Change]:
     yield from map(Change, MADE)
-    for calibrated in ("sentences", "other"):
+    for calibrated in TEXTS[1:]:
         for name in ("latents, an eighth", "latents, a sixteenth", "4 bits"):
-            yield Change(name, calibrated)
+            if calibrated in texts:
+                yield Change(name, calibrated)
 
 
 def rounded_alone(text: Text, share: float) -> Any:
@@ -243,7 +246,8 @@ def losses(model: Trained, held_out: Mapping[str, Sequence[Mapping[str, Any]]]) 
             ordered = [rows[index] for index in sorted(rows)]
             bits += [row for row, _ in ordered]
             tokens += [row for _, row in ordered]
-    return Loss(torch.stack(bits), torch.stack(tokens))
+    seen = 1 + int(torch.stack(tokens).sum(0).nonzero().max())  # parts that a text reaches
+    return Loss(torch.stack(bits)[:, :seen], torch.stack(tokens)[:, :seen])
 
 
 def interval(rise: Tensor, tokens: Tensor) -> list[list[float]]:
@@ -267,19 +271,22 @@ def measured(text: Mapping[str, Text], change: Change, before: Mapping[str, Any]
     parts = parts / torch.cat([tokens.sum(0), tokens.sum().view(1)])
     plan = getattr(made, "plan", None)
     sizes, bits = (plan or made).sizes, (plan or made).bits
-    return {
+    found = {
         "share": round(share_of(change.name, model), 5),
         "by_part": [round(float(x), 5) for x in parts[:-1]],
         "lost": round(float(parts[-1]), 5),
         "interval": interval(rise, tokens),
         **{
-            f"lost_{name}": round(whole(model, text[name]) - before[name], 5)
-            for name in ("sentences", "other")
+            f"lost_{name}": round(whole(model, of) - before[name], 5)
+            for name, of in text.items()
+            if name != "documents"
         },
         "sizes": {str(a): size for a, size in sizes.items()},
         "bits": {str(a): number for a, number in bits.items()},
-        "rises": [[round(float(x), 3) for x in row] for row in rise],
     }
+    if len(rise) <= KEPT:
+        found["rises"] = [[round(float(x), 3) for x in row] for row in rise]
+    return found
 
 
 def whole(model: Trained, text: Text) -> float:
@@ -338,18 +345,19 @@ def main(argv: list[str]) -> int:
     parser.add_argument("file", type=Path, help="results/long.json")
     parser.add_argument("--model", required=True, metavar="NAME=CHECKPOINT")
     for name in TEXTS:
-        parser.add_argument(f"--{name}", type=Path, required=True, help="data folder")
+        needed = name == "documents"
+        parser.add_argument(f"--{name}", type=Path, required=needed, help="data folder")
     parser.add_argument("--calibration", type=int, default=CALIBRATION, help="sentences")
     parser.add_argument("--translate", type=int, metavar="N", help="translate N documents instead")
     parser.add_argument("--only", default="", metavar="WORDS", help="names that contain this")
     args = parser.parse_args(argv)
     name, _, checkpoint = args.model.partition("=")
     file, made = File(args.file), origin("long.py", argv)
-    text = {
-        which: Text(Path(checkpoint), getattr(args, which), args.calibration) for which in TEXTS
-    }
-    longer = text["documents"].length / text["sentences"].length
-    text["documents"].number = max(1, round(args.calibration / longer))
+    folders = {which: folder for which in TEXTS if (folder := getattr(args, which)) is not None}
+    text = {which: Text(Path(checkpoint), of, args.calibration) for which, of in folders.items()}
+    if "sentences" in text:
+        longer = text["documents"].length / text["sentences"].length
+        text["documents"].number = max(1, round(args.calibration / longer))
     if args.translate:
         for row in TRANSLATED:
             keys = {"model": name, "name": row}
@@ -358,18 +366,21 @@ def main(argv: list[str]) -> int:
                 file.put("translations", keys, {**keys, **found, **made})
                 print(f"{name}: {row}: {found}", flush=True)
         return 0
-    before: dict[str, Any] = {which: whole(text[which].model, text[which]) for which in text}
+    before: dict[str, Any] = {name: whole(of.model, of) for name, of in text.items()}
+    own = losses(text["documents"].model, text["documents"].held_out)
     about = {
-        **{f"{which}_bits": round(bits, 5) for which, bits in before.items()},
-        "parts": PARTS,
+        **{f"{name}_bits": round(bits, 5) for name, bits in before.items()},
+        "parts": PARTS[: len(own.by_part)],
         "d": int(text["documents"].model.options["decoder_embed_dim"]),
         "parameters": sum(p.numel() for p in text["documents"].model.model.parameters()),
+        "by_part": [round(float(x), 5) for x in own.by_part],
+        "texts": len(own.tokens),
     }
-    before["documents"] = losses(text["documents"].model, text["documents"].held_out)
-    about["by_part"] = [round(float(x), 5) for x in before["documents"].by_part]
-    about["tokens"] = before["documents"].tokens.int().tolist()
+    before["documents"] = own
+    if len(own.tokens) <= KEPT:
+        about["tokens"] = own.tokens.int().tolist()
     file.put("models", {"model": name}, {"model": name, **about, **made})
-    for change in changes():
+    for change in changes(text):
         keys = {"model": name, "name": change.name, "calibrated": change.calibrated}
         if not is_new(file, "rows", keys, made) or args.only not in change.name:
             continue

@@ -72,13 +72,13 @@ def heads_lost(size: str) -> list[str]:
     return [ends(lost(size, "heads removed", share), ".3f") for share in (1 / 3, 1 / 2)]
 
 
-def shrunk_losses(name: str, size: str = "2 d", share: float = 0.66) -> list[float]:
+def shrunk_losses(name: str, size: str = "d = 128, F = 2 d", share: float = 0.66) -> list[float]:
     """Rises at a share of the layers' parameters: what went by its name in shrink.json, and F."""
     rows = by(by_feed_forward()[size], "name")[name]
     return [row["lost"] for row in rows if math.isclose(row["share"], share)]
 
 
-def shrunk_lost(name: str, size: str = "2 d") -> str:
+def shrunk_lost(name: str, size: str = "d = 128, F = 2 d") -> str:
     """``0.060 to 0.066``: the ends of :func:`shrunk_losses`."""
     return ends(shrunk_losses(name, size), ".3f")
 
@@ -134,6 +134,14 @@ def converted_captions() -> Gain:
     ]
     ours = trained["latent, normalised, standard encoder", 128]
     return gain_of(gains(ours, converted, "valid_bits"))
+
+
+@sentences("results/tools_time.md")
+def times_of_tools() -> Iterable[str]:
+    rows = load("tools_time")["rows"]
+    small = [row for row in rows if row["model"] == "d = 128"]
+    longest = max(row["seconds"] for row in small if row["name"].startswith("shrink"))
+    yield f"{longest:.0f} seconds for {small[0]['parameters'] / 1e6:.1f} million"
 
 
 @sentences("README.md")
@@ -257,7 +265,7 @@ def _shrink() -> Iterable[str]:
     yield f"goes for {shrunk_lost('heads and units')} bits per target token"
     yield f"Masks by their Fisher information, refitted alike, lose {shrunk_lost(MASKS)}"
     yield f"heads alone {shrunk_lost('heads alone')}"
-    wide = (shrunk_lost(name, "4 d") for name in ("heads and units", MASKS))
+    wide = (shrunk_lost(name, "d = 128, F = 4 d") for name in ("heads and units", MASKS))
     yield f"At F = 4 d (one model) a third goes for {' by one plan, for '.join(wide)} by masks"
     tuned = by(load("shrink")["tuned"], "name")
     [control], [ours], [theirs] = (tuned[name] for name in (PLAIN, "heads and units", MASKS))

@@ -186,7 +186,7 @@ def prices_tuned() -> Rows:
 def shrunk() -> Rows:
     sizes = by_feed_forward()
     shares = sorted({row["share"] for rows in sizes.values() for row in rows}, reverse=True)
-    yield ["what goes", "F", "n", *(f"{share:.1%}" for share in shares)]
+    yield ["what goes", "model", "n", *(f"{share:.1%}" for share in shares)]
     for size, rows in sizes.items():
         for name, some in by(rows, "name").items():
             found = by(some, "share")
@@ -548,12 +548,16 @@ def what_cuts_take() -> Rows:
         ]
 
 
+@table
 def tools_time() -> Rows:
     """Seconds of a command, by model."""
     rows = load("tools_time")["rows"]
     models = {row["model"]: row["parameters"] for row in rows}
     found = {(row["name"], row["model"]): row["seconds"] for row in rows}
-    titles = (f"{name}, {number / 1e6:.1f} M parameters" for name, number in models.items())
+    kind = {True: "6+6 layers", False: "trained, 2+2 layers"}
+    titles = (
+        f"{kind[name.startswith('d')]}, {number / 1e6:.1f} M" for name, number in models.items()
+    )
     yield ["seconds", *titles]
     for command in dict.fromkeys(row["name"] for row in rows):
         yield [command, *(num(found.get((command, model)), ".0f") for model in models)]
@@ -575,6 +579,20 @@ def part_names() -> list[str]:
 
 
 @table
+def long_steps() -> Rows:
+    """Milliseconds of a step, and MiB, by cache and batch."""
+    rows = load("long_steps")["rows"]
+    batches = sorted({row["batch"] for row in rows})
+    found = {(row["name"], row["batch"]): row for row in rows}
+    what = (("ms a step", "seconds", 1000, ".1f"), ("cache, MiB", "cache", 1, ",.1f"),
+            ("peak, MiB", "memory", 1, ",.0f"))  # fmt: skip
+    yield ["KV cache", *(f"{title}: batch of {n}" for title, *_ in what for n in batches)]
+    for name in dict.fromkeys(row["name"] for row in rows):
+        yield [name, *(num(factor * found[name, n][field], form)
+                       for _, field, factor, form in what for n in batches)]  # fmt: skip
+
+
+@table
 def long_positions() -> Rows:
     """Rises by position in the translation, and of the same sentences alone."""
     first, *others = part_names()
@@ -583,11 +601,9 @@ def long_positions() -> Rows:
     own = (*model["by_part"], model["documents_bits"], model["sentences_bits"])
     yield ["(none: the model's own loss)", "100.0", *(num(bits, ".2f") for bits in own)]
     for row in long_rows("documents"):
-        low, high = row["interval"][-1]
-        whole = f"{num(row['lost'], '.4f')} ({num(low, '.4f')} to {num(high, '.4f')})"
         parts = [num(rise, ".4f") for rise in row["by_part"]]
         share = num(100 * row["share"], ".1f")
-        yield [row["name"], share, *parts, whole, num(row["lost_sentences"], ".4f")]
+        yield [row["name"], share, *parts, _rise(row), num(row["lost_sentences"], ".4f")]
 
 
 @table
@@ -600,6 +616,24 @@ def long_calibration() -> Rows:
             [row] = [row for row in long_rows(text) if row["name"] == name]
             losses = (row["lost"], row["lost_sentences"], row["lost_other"])
             yield [name, called, *(num(one, ".4f") for one in losses)]
+
+
+@table
+def long_rivals() -> Rows:
+    """Rises in documents and in captions one by one, by model; 95% under resampling of texts."""
+    captions = load("captions")
+    models = [*load("long")["models"], *captions["models"]]
+    titles = [f"captions, d = {model['d']}" for model in captions["models"]]
+    yield ["KV cache", "bytes (%)", f"documents, d = {models[0]['d']}", *titles]
+    found = by([*long_rows("documents"), *captions["rows"]], "name", "model")
+    for name in dict.fromkeys(row["name"] for row in captions["rows"]):
+        rows = [found[name, model["model"]][0] for model in models]
+        yield [name, num(100 * rows[0]["share"], ".1f"), *map(_rise, rows)]
+
+
+def _rise(row: Mapping[str, Any]) -> str:
+    low, high = (num(end, ".4f") for end in row["interval"][-1])
+    return f"{num(row['lost'], '.4f')} ({low} to {high})"
 
 
 @table

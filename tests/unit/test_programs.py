@@ -29,6 +29,7 @@ from results import (
     heads,
     ladder,
     long,
+    long_steps,
     masks,
     measured,
     one_copy,
@@ -198,6 +199,28 @@ def test_long(folder: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -
     before = content(folder / "long.json")
     assert long.main([*arguments, "--calibration=32"]) == 0
     assert content(folder / "long.json")["rows"] == before["rows"]
+    alone = [str(folder / "captions.json"), *arguments[1:4], "--calibration=32", "--only=rotation"]
+    assert long.main(alone) == 0, "a text of its own"
+    for row in content(folder / "captions.json")["rows"]:
+        assert row["lost"] == rows[row["name"], "documents"]["lost"]
+        assert "lost_other" not in row
+    assert "rotation, 2 bits" in TABLES["long_rivals"]()
+
+
+@pytest.mark.slow
+def test_long_steps(checkpoint: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process for each cache and batch, through the table."""
+    monkeypatch.setattr(long_steps, "CACHES", ("float32", "4 bits"))
+    monkeypatch.setitem(long.MADE, "4 bits", lambda text: long.rounded_alone(text, 0.375))
+    arguments = [str(folder / "long_steps.json"), "--model", f"toy={checkpoint}"]
+    arguments += [f"--documents={COPY}", "--calibration=32", "--batches", "1", "2", "--length=9"]
+    assert long_steps.main(arguments) == 0
+    rows = {(row["name"], row["batch"]): row for row in content(folder / "long_steps.json")["rows"]}
+    assert len(rows) == 4
+    assert all(has_origin(row) and row["length"] == 9 for row in rows.values())
+    assert rows["float32", 2]["cache"] > rows["float32", 1]["cache"]
+    assert rows["float32", 2]["cache"] > rows["4 bits", 2]["cache"]
+    assert "4 bits" in TABLES["long_steps"]()
 
 
 def test_rounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
