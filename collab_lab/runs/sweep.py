@@ -85,6 +85,7 @@ def plan(config_file: Path, overrides: list[str]) -> list[Job]:
     ConfigStore.instance().store("generation", GenerationConfig(**UNSET))
     GlobalHydra.instance().clear()
     Plugins.instance().register(ConfigFolder)
+    check_of_hydra(overrides)
     searched = [word for word in overrides if word.startswith(SEARCH)]
     try:
         with initialize_config_dir(str(root), version_base="1.1", job_name="sweep"):
@@ -97,6 +98,19 @@ def plan(config_file: Path, overrides: list[str]) -> list[Job]:
     except (HydraException, OmegaConfBaseException, YAMLError, RecursionError) as error:
         said = ": ".join(dict.fromkeys(" ".join(str(link).split()) for link in chain(error)))
         raise _explained(said) or UserError(f"Hydra says: {said}", where=config_file) from error
+
+
+def check_of_hydra(overrides: Iterable[str]) -> None:
+    """Raise UserError for an option of Hydra's own that nothing reads here: runs have no launcher.
+
+    Args:
+        overrides: of the command line; configurations have such options for fairseq-hydra-train.
+    """
+    for word in overrides:
+        key = word.lstrip("+~").partition("=")[0]
+        if re.match(r"hydra([./@]|$)", key) and key != SEARCH:
+            todo = "leave it out; sweep has --out and --jobs, fairseq-hydra-train -m has launchers"
+            raise UserError("has no effect in a sweep", key, todo)
 
 
 def kinds_of_runs(listed: Any) -> list[list[str]]:
@@ -275,12 +289,14 @@ def _jobs(name: str, grid: Iterable[list[str]]) -> Iterator[Job]:
 def named(config: DictConfig) -> DictConfig:
     """A run's configuration without Hydra's; its method is its file of ``model/`` if none is given.
 
-    So rows of a table have one name whether a sweep varies ``model`` or all runs have one.
+    So rows of a table have one name whether a sweep varies ``model`` or all runs have one.  A
+    configuration names the method of its own model: with another model, it is no name.
     """
     kind = config.hydra.runtime.choices.get("model")
+    given = {word.lstrip("+").partition("=")[0] for word in config.hydra.overrides.task}
     with open_dict(config):
         del config["hydra"]
-        if kind and "method" not in config:
+        if kind and ("method" not in config or ("model" in given and "method" not in given)):
             config["method"] = kind
     return config
 
