@@ -108,7 +108,8 @@ def read_table(
     chosen = [word for name, value in options.items() if value for word in (name, value)]
     command = shlex.join(["fairseq-collab", "table", *sorted(map(str, folders)), *chosen])
     check_same(frame, collect.SAME_IN_TABLE, todo="make a table of each")
-    score, x = score or measure(frame), x or default_x(frame)
+    score = measure(frame) if score is None else score
+    x = default_x(frame) if x is None else x
     placed = frame if x == NO_X else frame[_column(frame, x, "--x").notna()]
     rows = rows_of(placed, x)
     scores = numeric(_column(placed, score, "--score"))
