@@ -11,8 +11,6 @@ The run's own configuration says how, in fairseq's terms: ``dataset.gen_subset``
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import time
 from collections.abc import Iterator, Mapping
@@ -36,6 +34,7 @@ from collab_lab.metrics.cost import LENGTH, cache_share, cached_numbers, cost, m
 from collab_lab.metrics.loss import say_if_guessing
 from collab_lab.metrics.translate import Translations, translate
 from collab_lab.runs.from_checkpoint import overrides_of_model
+from collab_lab.runs.inputs import manifest_hash
 from collab_lab.runs.lengths import LIMIT
 from collab_lab.runs.record import Record, Task, jobs
 from collab_lab.runs.run import Run, data_folder, is_ours, num_gpus
@@ -208,18 +207,6 @@ def check_test_set(config: DictConfig) -> str:
         problem = f"{subset} is not binarised: there is no {subset}.{pairs[0]}.{source}"
         raise UserError(problem, data, "prepare the data again, with this test set")
     return subset
-
-
-def manifest_hash(data: Path) -> str | None:
-    """SHA-256 of the file hashes in the data folder's manifest; None without a manifest.
-
-    Logs are left out: they depend on when and where the folder was made.
-    """
-    content = manifest(data)
-    if not content:
-        return None
-    outputs = {k: v for k, v in content["outputs"].items() if not k.endswith(".log")}
-    return hashlib.sha256(json.dumps(outputs, sort_keys=True).encode()).hexdigest()
 
 
 # ---- measures ------------------------------------------------------------------------------------

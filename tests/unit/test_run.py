@@ -30,13 +30,13 @@ from collab_common.folder import build_folder
 from collab_lab.metrics.translate import Translations
 from collab_lab.runs import config_folder, training, worker
 from collab_lab.runs.child import failure_of
+from collab_lab.runs.inputs import manifest_hash
 from collab_lab.runs.record import Failure, Record, Started, read
 from collab_lab.runs.run import PLUGIN, Run, data_folder, is_ours, runs_under
 from collab_lab.runs.score import (
     NO_TRANSLATION,
     check_generation,
     check_test_set,
-    manifest_hash,
     method_of,
     task_of,
     translation,
