@@ -63,6 +63,7 @@ FIXES: dict[str, tuple[Callable[[], None], ...]] = {
         overrides.override_parts,
         fairseq_fixes.override_new_options,
         overrides.reject_unknown_overrides,
+        overrides.reject_unknown_arguments,
         option_fixes.validate_without_options,
         fairseq_fixes.save_languages,
         fairseq_fixes.lock_save_dir,

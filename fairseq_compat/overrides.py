@@ -1,18 +1,20 @@
 """Options of a saved model that are given when it is opened: each fix names its fault.
 
-``--model-overrides``, keywords of the hub's ``from_pretrained``, and those of ``open_model``.
+``--model-overrides``, keywords of the hub's ``from_pretrained``, and those of ``open_model``; those
+of the hub's searches.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import inspect
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from typing import Any
 
-from collab_common.errors import UserError
+from collab_common.errors import UserError, did_you_mean
 
 from .patching import wrap
 
@@ -78,6 +80,22 @@ def override_parts() -> None:
         complete = getattr(MODEL_REGISTRY.get(getattr(model, "_name", None)), "override", None)
         if complete is not None:
             complete(model, overrides)
+
+
+def reject_unknown_arguments() -> None:
+    """The hub's ``translate``, ``sample``, ``generate`` ignore arguments that no search reads."""
+    from fairseq.dataclass.configs import GenerationConfig
+    from fairseq.hub_utils import GeneratorHubInterface
+
+    named = {*inspect.signature(GeneratorHubInterface.generate).parameters}
+
+    @wrap(GeneratorHubInterface, "generate")
+    def generate(original: Any, self: Any, *args: Any, **arguments: Any) -> Any:
+        known = named | {*GenerationConfig.__dataclass_fields__, *map(str, self.cfg.generation)}
+        for name in sorted({*arguments} - known):
+            todo = did_you_mean(name, known) or "leave it out"
+            raise UserError("is no option of a search", f"`{name}`", todo)
+        return original(self, *args, **arguments)
 
 
 def check_overrides(
