@@ -61,6 +61,7 @@ FIXES: dict[str, tuple[Callable[[], None], ...]] = {
         fairseq_fixes.copy_integers,
         fairseq_fixes.name_unknown_architectures,
         overrides.override_parts,
+        overrides.add_text_sections,
         fairseq_fixes.override_new_options,
         overrides.reject_unknown_overrides,
         overrides.reject_unknown_arguments,

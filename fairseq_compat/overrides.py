@@ -82,6 +82,23 @@ def override_parts() -> None:
             complete(model, overrides)
 
 
+def add_text_sections() -> None:
+    """The hub opens no checkpoint of a Hydra configuration without sections for subwords, tokens.
+
+    It ends in a traceback; ``bpe=`` and ``tokenizer=`` would set nothing.
+    """
+    from fairseq import checkpoint_utils
+    from omegaconf import open_dict
+
+    @wrap(checkpoint_utils, "overwrite_args_by_name")
+    def overwrite_args_by_name(original: Any, cfg: Any, overrides: Any) -> None:
+        if "model" in cfg and "task" in cfg:  # the whole, of which sections are overwritten, too
+            with open_dict(cfg):
+                for name in (name for name in ("bpe", "tokenizer") if name not in cfg):
+                    cfg[name] = None
+        original(cfg, overrides)
+
+
 def reject_unknown_arguments() -> None:
     """The hub's ``translate``, ``sample``, ``generate`` ignore arguments that no search reads."""
     from fairseq.dataclass.configs import GenerationConfig
