@@ -140,7 +140,7 @@ def main(argv: Sequence[str]) -> int:
     checked = [*validation(result.model, result.plan.price)]
     if times is not None and args.check:
         checked.append(seconds_line(model, result.model, times.work, result.plan.time))
-    smaller = result.model.with_plan(result.plan.to_json())
+    smaller = result.model
     smaller.model.cpu()
     smaller.save(args.out)
     write_configuration(smaller, args.out)

@@ -307,9 +307,9 @@ def made(model: Trained, found: Calibration, shares: Mapping[str, float], how: H
     smaller, plan, rise = plan.apply(model, found.attentions, found.batches, found.bits)
     whole, now = whole_costs(model), costs(smaller)
     shares = {name: now[name] / whole[name] for name in whole}
-    return Shrunk(
-        smaller, plan, rise, shares if plan.time is None else shares | {"time": plan.time}
-    )
+    if plan.time is not None:
+        shares["time"] = plan.time
+    return Shrunk(smaller.with_plan(plan.to_json()), plan, rise, shares)
 
 
 def rivals(model: Trained, found: Calibration) -> dict[str, dict[str, dict[float, list[float]]]]:
