@@ -84,11 +84,19 @@ class Table:
     def warnings(self) -> list[str]:
         """What makes a comparison unfair, or its numbers doubtful."""
         sizes = [(row, row.values("parameters")) for row in self.rows]
-        return collect.warnings(self.frame) + [
-            f"models of {row.label} have {min(found):,} to {max(found):,} parameters"
-            for row, found in sizes
-            if len(set(found)) > 1
-        ]
+        return (
+            collect.warnings(self.frame)
+            + [
+                f"models of {row.label} have {min(found):,} to {max(found):,} parameters"
+                for row, found in sizes
+                if len(set(found)) > 1
+            ]
+            + [
+                f"seeds of {row.label} have one validation loss: is it one model, scored twice?"
+                for row in self.rows
+                if len({*(found := row.values("valid_nats"))}) < len(found)
+            ]
+        )
 
 
 def read_table(
