@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 import toy
 import toy_checkpoints
 from fairseq.hub_utils import GeneratorHubInterface, from_pretrained
@@ -13,7 +14,7 @@ from omegaconf import OmegaConf
 from refusals import refusing, wrong_usage
 from run_folders import write_run
 
-from collab_lab import average_checkpoints, open_model
+from collab_lab import average_checkpoints, open_model, shrink
 from collab_lab.cli import score
 from collab_lab.cli.main import main
 from collab_lab.export import model as export
@@ -61,6 +62,14 @@ def test_sentences_of_prices_are_those_that_there_are(tmp_path: Path) -> None:
     assert stages.price(model, "valid", 10 * number)["price"] == {"sentences": number}
 
 
+def test_a_model_that_python_shrank_says_so(tmp_path: Path) -> None:
+    """As that of the command does, in ``cost`` and in records."""
+    model = open_model(toy_checkpoints.write(tmp_path / "c.pt"), toy_checkpoints.COPY)
+    small = shrink(model, heads=0.9, sentences=9)
+    small.model.save(tmp_path / "small.pt")
+    assert open_model(tmp_path / "small.pt", toy_checkpoints.COPY).shrunk
+
+
 def test_an_export_has_no_plan_of_what_it_fills_up(tmp_path: Path) -> None:
     model = open_model(toy_checkpoints.write(tmp_path / "c.pt"), toy_checkpoints.COPY)
     costs = {"heads": 1, "parameters": 1, "cache": 1}
@@ -68,6 +77,17 @@ def test_an_export_has_no_plan_of_what_it_fills_up(tmp_path: Path) -> None:
     assert shrunk.shrunk
     export.write(shrunk, tmp_path)
     assert open_model(tmp_path / "model.pt", toy_checkpoints.COPY).shrunk is None
+
+
+def test_one_model_as_two_seeds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """``score --set common.seed`` names a seed; no translation depends on it, without sampling."""
+    for seed, nats in ((1, 2.5), (2, 2.5), (3, 2.4)):
+        write_run(tmp_path / "runs", "collab", 64, seed, valid_nats=nats)
+        if seed != 1:
+            write_run(tmp_path / "others", "collab", 64, seed, valid_nats=nats)
+    for folder, is_said in (("runs", True), ("others", False)):
+        assert main(["table", str(tmp_path / folder), "--x", "none"]) == 0
+        assert ("scored twice" in capsys.readouterr().out) == is_said
 
 
 def test_a_mean_of_two_trainings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -172,10 +192,16 @@ def test_no_rounding_to_leave_out(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert not out.exists()
 
 
-def test_arguments_of_the_hub(tmp_path: Path) -> None:
+def test_the_hub(tmp_path: Path) -> None:
+    """Of a checkpoint of a sweep, whose configuration says nothing of subwords."""
     path = toy_checkpoints.write(tmp_path / "c.pt", "transformer_headsize_n")
-    opened = from_pretrained(str(path.parent), path.name, str(toy_checkpoints.COPY))
+    model = open_model(path, toy_checkpoints.COPY)
+    content = model.content()
+    content["cfg"] = {k: v for k, v in content["cfg"].items() if k not in ("bpe", "tokenizer")}
+    torch.save(content, path)
+    opened = from_pretrained(str(tmp_path), path.name, str(toy_checkpoints.COPY), bpe="characters")
     hub = GeneratorHubInterface(opened["args"], opened["task"], opened["models"])
+    assert hub.apply_bpe("a b") == "a \u2581 b"
     assert hub.translate("a", beam=2, lenpen=0.5, max_len_b=3) is not None
     with refusing("no_repeat_ngram", "no_repeat_ngram_size?"):
         hub.translate("a", beam=2, no_repeat_ngram=1)
