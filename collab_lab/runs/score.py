@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 from fairseq import utils
+from fairseq.data import data_utils
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq_cli.eval_lm import eval_lm
 from omegaconf import DictConfig, OmegaConf
@@ -154,6 +155,12 @@ def check_generation(config: DictConfig) -> None:
         if OmegaConf.select(config, name, default=default) != default:
             todo = "translate with fairseq-generate, and score what it prints (--reference)"
             raise UserError("is not possible in a run", name, todo)
+    subwords = OmegaConf.select(config, "common_eval.post_process")
+    try:
+        data_utils.post_process("", subwords)
+    except NotImplementedError:  # fairseq's, which has no list of them
+        problem, todo = f"there is no {subwords!r}", "give sentencepiece or subword_nmt, say"
+        raise UserError(problem, "common_eval.post_process", todo) from None
     check_search(config.get("generation", {}))
 
 
@@ -183,6 +190,10 @@ def check_search(generation: Mapping[str, Any]) -> None:
             raise UserError(f"must be above 0, not {options[name]}", f"generation.{name}")
     if options["no_repeat_ngram_size"] < 0:
         raise UserError("must be 0 or more", "generation.no_repeat_ngram_size")
+    longest, shortest = options["max_len_b"], options["min_len"]
+    if not options["max_len_a"] and longest < shortest:
+        problem = f"is {longest}, less than generation.min_len, {shortest}"
+        raise UserError(problem, "generation.max_len_b", "give a larger one")
     if options["sampling_topp"] > 1:
         raise UserError("must be at most 1", "generation.sampling_topp")
 

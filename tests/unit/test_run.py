@@ -463,6 +463,7 @@ def test_options_with_which_a_run_would_not_translate(run: Run) -> None:
         {"beam": 5, "diverse_beam_groups": 2},
         {"sampling_topk": 5, "sampling_topp": 0.9, "sampling": True},
         {"sampling_topp": 1.5, "sampling": True},
+        {"max_len_b": 0}, {"max_len_b": 9, "min_len": 10},
     ],
 )  # fmt: skip
 def test_options_of_the_search_without_effect(search: dict[str, Any]) -> None:

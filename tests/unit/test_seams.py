@@ -23,7 +23,7 @@ from collab_lab.runs import config_folder
 from collab_lab.runs.inputs import check_inputs, inputs_of
 from collab_lab.runs.record import Started
 from collab_lab.runs.run import Run
-from collab_lab.runs.score import method_of
+from collab_lab.runs.score import check_generation, method_of
 from collab_lab.runs.sweep import plan
 from collab_lab.trained.checkpoint import dataset_of
 
@@ -147,6 +147,12 @@ def test_a_fact_that_looks_like_an_option(
 ) -> None:
     with wrong_usage(capsys, "--set"):
         score.main(["c.pt", "data", "--run", str(tmp_path / "run"), "--set", f"{name}=1"])
+
+
+def test_subwords_of_no_kind() -> None:
+    config = {"generation": {}, "common_eval": {"post_process": "sentencepeace"}}
+    with refusing("common_eval.post_process", "sentencepeace"):
+        check_generation(OmegaConf.create(config))
 
 
 @pytest.mark.parametrize(
