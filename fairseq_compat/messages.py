@@ -28,7 +28,8 @@ def program() -> str | None:
 def report(error: BaseException) -> bool:
     """Print the line of an interruption, a UserError, an unreadable text or a missing package.
 
-    And of what a command of fairseq asserts of its options, as that ``--path`` is given.
+    And of a subset that does not exist, and of what a command of fairseq asserts of its options, as
+    that ``--path`` is given.
 
     Returns False for other errors, which keep their traceback.
     A closed pipe, as of ``| head``, ends in silence.
@@ -48,6 +49,8 @@ def report(error: BaseException) -> bool:
         user_error = UserError(" ".join(str(error).split()))
     if isinstance(error, AssertionError) and str(error) and _is_of_command(error):
         user_error = UserError(str(error))  # of options, whose names it says
+    if isinstance(error, FileNotFoundError) and str(error).startswith("Dataset not found"):
+        user_error = UserError(str(error))  # fairseq's own, of a subset
     if user_error is None and isinstance(error, OSError) and error.errno and error.filename:
         user_error = UserError(error.strerror or str(error), error.filename)
     if user_error is None or os.environ.get(TRACEBACK_WANTED) == "1":

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from typing import Any
 
-from collab_common.errors import UserError, did_you_mean
+from collab_common.errors import UserError, did_you_mean, first_line
 
 from .patching import wrap
 
@@ -27,10 +27,13 @@ _given: ContextVar[tuple[Any, bool]] = ContextVar("_given", default=(None, False
 def reject_unknown_overrides() -> None:
     """--model-overrides and the hub ignore options that the model does not have.
 
+    A value of another type ends in a traceback.
+
     Where a command has a task of its own, as fairseq-generate, only options of the model act.
     fairseq's own models override options of others that they are made of: those are left alone.
     """
     from fairseq import checkpoint_utils
+    from omegaconf import ValidationError
 
     @wrap(checkpoint_utils, "load_model_ensemble_and_task")
     def load_ensemble(
@@ -44,6 +47,9 @@ def reject_unknown_overrides() -> None:
         token = _given.set((arg_overrides, task is not None))
         try:
             return original(filenames, arg_overrides, task, *args, **kw)
+        except ValidationError as error:
+            problem = f"the option {error.full_key} cannot be that: {first_line(error)}"
+            raise UserError(problem, " or ".join(filenames)) from error
         finally:
             _given.reset(token)
 
@@ -125,11 +131,24 @@ def check_overrides(
         is_for_model: options of the model alone act.
     """
     known = set(_of_model(cfg.model))
-    if not is_for_model or isinstance(cfg.model, Namespace):  # which has those of all sections
+    if not is_for_model or _may_read_all(cfg.model):
         known |= {*_of_sections(cfg), *_of_registries(), *OF_THE_HUB}
     if unknown := sorted({*overrides} - known):
         owner = "the model" if is_for_model else "it"
         raise UserError(f"{owner} has no option {unknown[0]!r}", path, "leave it out")
+
+
+def _may_read_all(options: Any) -> bool:
+    """Whether a model may read options of all sections: any of a namespace, which has them.
+
+    fairseq's ``transformer`` reads its own.
+    """
+    from fairseq.models import ARCH_MODEL_REGISTRY
+    from fairseq.models.transformer import TransformerModel
+
+    if not isinstance(options, Namespace):
+        return False
+    return ARCH_MODEL_REGISTRY.get(getattr(options, "arch", None)) is not TransformerModel
 
 
 def check_model_and_task(overrides: Iterable[str], cfg: Any, path: Any) -> None:

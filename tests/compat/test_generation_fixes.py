@@ -163,6 +163,7 @@ def test_sentences_above_max_tokens() -> None:
     [
         ("fairseq-generate", "--constraints", "fairseq-interactive"),
         ("fairseq-generate", "--sampling --beam=2", "--nbest"),
+        ("fairseq-generate", "--gen-subset=nope", "nope"),
         ("fairseq-interactive", "--print-alignment=soft", "hard"),
         ("fairseq-generate", "--scoring=wer --skip-invalid-size-inputs-valid-test", "editdistance"),
         ("fairseq-generate", "--beam=2", "(=(7, 7))"),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import toy
 import toy_checkpoints
+from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from fairseq.hub_utils import GeneratorHubInterface, from_pretrained
 from omegaconf import OmegaConf
 from refusals import refusing, wrong_usage
@@ -196,6 +198,25 @@ def test_no_rounding_to_leave_out(tmp_path: Path, capsys: pytest.CaptureFixture[
     words = ("export", source, toy_checkpoints.COPY, "--format=fairseq", "--out", out)
     assert "--no-cache-bits" in fails(capsys, *words, "--no-cache-bits")
     assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("arch", "override"),
+    [
+        ("transformer", {"beam": 1}),
+        ("transformer", {"left_pad_source": False}),
+        ("transformer_headsize_n", {"cache_bits": None}),
+        ("transformer_headsize_n", {"cache_bits_in_cross": [4, 4]}),
+    ],
+)
+def test_overrides_that_act_on_nothing(arch: str, override: dict[str, Any], tmp_path: Path) -> None:
+    """As of fairseq-generate, which has a task of its own."""
+    path = str(toy_checkpoints.write(tmp_path / "c.pt", arch))
+    task = open_model(path, toy_checkpoints.COPY).task
+    for known in ({"dropout": 0.5}, {"max_target_positions": 9}):
+        assert load_model_ensemble_and_task([path], known, task)
+    with refusing(*override):
+        load_model_ensemble_and_task([path], override, task)
 
 
 def test_the_hub(tmp_path: Path) -> None:
