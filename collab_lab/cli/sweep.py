@@ -65,6 +65,7 @@ def main(argv: list[str]) -> int:
     for run, job in runs.items():
         if not run.is_finished():
             sweep.check_data(job.config)
+            sweep.check_kept(job.config)
             if not run.resumes():
                 sweep.check_weights(job.config)
     if args.dry_run:

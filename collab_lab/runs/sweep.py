@@ -51,7 +51,13 @@ RUNS = "runs"
 #: The option that names folders with further configurations.
 SEARCH = "hydra.searchpath"
 #: Options that every run needs to be followed and scored.
-_FORCED = {"common": {"log_format": "json"}, "checkpoint": {"save_dir": "checkpoints"}}
+_FORCED: dict[str, dict[str, Any]] = {
+    "common": {"log_format": "json"},
+    "checkpoint": {"save_dir": "checkpoints"},
+}
+
+#: Those of fairseq-generate that no run reads.
+UNREAD = ("common_eval.path", "common_eval.quiet", "common_eval.results_path")
 
 
 @dataclass(frozen=True)
@@ -85,7 +91,7 @@ def plan(config_file: Path, overrides: list[str]) -> list[Job]:
     ConfigStore.instance().store("generation", GenerationConfig(**UNSET))
     GlobalHydra.instance().clear()
     Plugins.instance().register(ConfigFolder)
-    check_of_hydra(overrides)
+    check_words(overrides)
     searched = [word for word in overrides if word.startswith(SEARCH)]
     try:
         with initialize_config_dir(str(root), version_base="1.1", job_name="sweep"):
@@ -100,17 +106,33 @@ def plan(config_file: Path, overrides: list[str]) -> list[Job]:
         raise _explained(said) or UserError(f"Hydra says: {said}", where=config_file) from error
 
 
-def check_of_hydra(overrides: Iterable[str]) -> None:
-    """Raise UserError for an option of Hydra's own that nothing reads here: runs have no launcher.
+def check_words(overrides: Iterable[str]) -> None:
+    """Raise UserError for an option that a sweep does not read, or sets itself.
 
     Args:
-        overrides: of the command line; configurations have such options for fairseq-hydra-train.
+        overrides: of the command line; configurations have options of Hydra's own, such as
+            launchers, for fairseq-hydra-train.
     """
+    forced = {f"{section}.{name}" for section, of in _FORCED.items() for name in of}
     for word in overrides:
         key = word.lstrip("+~").partition("=")[0]
-        if re.match(r"hydra([./@]|$)", key) and key != SEARCH:
+        if (re.match(r"hydra([./@]|$)", key) and key != SEARCH) or key in {*forced, *UNREAD}:
             todo = "leave it out; sweep has --out and --jobs, fairseq-hydra-train -m has launchers"
             raise UserError("has no effect in a sweep", key, todo)
+        if key == RUNS:
+            raise UserError("has no effect on the command line", key, "write it into the file")
+        if key.startswith(("interactive.", "eval_lm.")):
+            raise UserError("is of another command than a run's", key, "leave it out")
+
+
+def check_kept(config: DictConfig) -> None:
+    """Raise UserError for a training that would keep no checkpoint to score."""
+    checkpoint = config.checkpoint
+    if checkpoint.no_save:
+        raise UserError("would leave nothing to score", "checkpoint.no_save", "leave it out")
+    if checkpoint.no_last_checkpoints and checkpoint.keep_last_epochs <= 0:
+        todo = "leave it out, or give checkpoint.keep_last_epochs"
+        raise UserError("would leave nothing to score", "checkpoint.no_last_checkpoints", todo)
 
 
 def kinds_of_runs(listed: Any) -> list[list[str]]:

@@ -26,7 +26,7 @@ from collab_lab.runs.inputs import check_inputs, inputs_of
 from collab_lab.runs.record import Started
 from collab_lab.runs.run import Run
 from collab_lab.runs.score import check_generation, method_of
-from collab_lab.runs.sweep import plan
+from collab_lab.runs.sweep import check_kept, plan
 from collab_lab.trained.checkpoint import dataset_of
 
 FAST = ("--sentences=9", "--cpu")
@@ -161,12 +161,21 @@ def test_subwords_of_no_kind() -> None:
     "word",
     [
         "hydra.sweep.dir=x", "hydra/launcher=basic", "+hydra.sweeper.params.model.dropout=0,1",
-        "~hydra.sweeper.params",
+        "~hydra.sweeper.params", "+runs=[{model: vanilla}]", "checkpoint.save_dir=x",
+        "common.log_format=simple", "common_eval.path=x.pt", "interactive.buffer_size=3",
     ],
 )  # fmt: skip
-def test_options_of_hydra_that_no_run_has(word: str) -> None:
-    with refusing("hydra", "no effect"):
+def test_options_that_no_run_reads(word: str) -> None:
+    with refusing(word.lstrip("+~").partition("=")[0]):
         plan(config_folder() / "experiment" / "decide.yaml", [word])
+
+
+@pytest.mark.parametrize("option", ["no_save", "no_last_checkpoints"])
+def test_a_training_that_keeps_nothing(option: str) -> None:
+    options = {"no_save": False, "no_last_checkpoints": False, "keep_last_epochs": -1}
+    check_kept(OmegaConf.create({"checkpoint": options}))
+    with refusing(f"checkpoint.{option}"):
+        check_kept(OmegaConf.create({"checkpoint": {**options, option: True}}))
 
 
 @pytest.mark.parametrize(
@@ -183,13 +192,14 @@ def test_the_method_of_another_model(words: list[str], method: str) -> None:
     assert method_of(job.config, job.overrides) == method
 
 
-def test_empty_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_empty_words_and_no_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As of a variable that is not set: they are no defaults."""
     write_run(tmp_path / "runs", "collab", 64)
     assert "--x" in fails(capsys, "table", tmp_path / "runs", "--x", "")
     source, out = toy_checkpoints.write(tmp_path / "c.pt"), ("--out", tmp_path / "s.pt")
     words = ("shrink", source, toy_checkpoints.COPY, *FAST, *out)
     assert "--kinds" in fails(capsys, *words, "--cache=0.9", "--kinds", "")
+    assert "--lose" in fails(capsys, *words, "--lose=nan")
     assert "--only" in fails(capsys, *words, "--heads=0.9", "--only", "")
 
 
