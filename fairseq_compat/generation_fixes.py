@@ -74,7 +74,10 @@ def give_masks_one_type() -> None:
 
 
 def check_generation() -> None:
-    """--constraints in fairseq-generate, --print-alignment soft in interactive: tracebacks."""
+    """--constraints in fairseq-generate, --print-alignment soft in interactive: tracebacks.
+
+    And a --min-len above the limit of a translation's length.
+    """
     from fairseq import options
     from fairseq.search import LexicallyConstrainedBeamSearch
     from fairseq.sequence_generator import SequenceGenerator
@@ -107,6 +110,12 @@ def check_generation() -> None:
         if not given and isinstance(self.search, LexicallyConstrainedBeamSearch):
             todo = "give packed ones: inference_step_args={'constraints': ...}"
             raise UserError("no constraints are given", "constraints", todo)
+        source = sample["net_input"].get("src_tokens")
+        if source is not None and not self.match_source_len:
+            longest = min(int(self.max_len_a * source.size(1) + self.max_len_b), self.max_len - 1)
+            if longest < self.min_len:
+                problem = f"is {self.min_len}, and {longest} the longest translation"
+                raise UserError(problem, "min_len", "give a smaller one, or a larger max_len_b")
         return original(self, models, sample, **arguments)
 
 

@@ -28,6 +28,9 @@ def program() -> str | None:
 def report(error: BaseException) -> bool:
     """Print the line of an interruption, a UserError, an unreadable text or a missing package.
 
+    And of a subset that does not exist, and of what a command of fairseq asserts of its options, as
+    that ``--path`` is given.
+
     Returns False for other errors, which keep their traceback.
     A closed pipe, as of ``| head``, ends in silence.
     """
@@ -44,12 +47,25 @@ def report(error: BaseException) -> bool:
         user_error = UserError(f"a text is not UTF-8 ({error})", todo="convert it")
     if isinstance(error, ImportError) and "lease install" in str(error):  # fairseq says it so
         user_error = UserError(" ".join(str(error).split()))
+    if isinstance(error, AssertionError) and str(error) and _is_of_command(error):
+        user_error = UserError(str(error))  # of options, whose names it says
+    if isinstance(error, FileNotFoundError) and str(error).startswith("Dataset not found"):
+        user_error = UserError(str(error))  # fairseq's own, of a subset
     if user_error is None and isinstance(error, OSError) and error.errno and error.filename:
         user_error = UserError(error.strerror or str(error), error.filename)
     if user_error is None or os.environ.get(TRACEBACK_WANTED) == "1":
         return False
     _say(f"error: {' '.join(str(user_error).split())}")
     return True
+
+
+def _is_of_command(error: BaseException) -> bool:
+    """Whether the module of one of fairseq's commands has raised an error itself."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    folder = os.path.dirname(traceback.tb_frame.f_code.co_filename) if traceback else ""
+    return os.path.basename(folder) == "fairseq_cli"
 
 
 def _say(line: str) -> None:

@@ -1,18 +1,20 @@
 """Options of a saved model that are given when it is opened: each fix names its fault.
 
-``--model-overrides``, keywords of the hub's ``from_pretrained``, and those of ``open_model``.
+``--model-overrides``, keywords of the hub's ``from_pretrained``, and those of ``open_model``; those
+of the hub's searches.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import inspect
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from typing import Any
 
-from collab_common.errors import UserError
+from collab_common.errors import UserError, did_you_mean, first_line
 
 from .patching import wrap
 
@@ -25,10 +27,13 @@ _given: ContextVar[tuple[Any, bool]] = ContextVar("_given", default=(None, False
 def reject_unknown_overrides() -> None:
     """--model-overrides and the hub ignore options that the model does not have.
 
+    A value of another type ends in a traceback.
+
     Where a command has a task of its own, as fairseq-generate, only options of the model act.
     fairseq's own models override options of others that they are made of: those are left alone.
     """
     from fairseq import checkpoint_utils
+    from omegaconf import ValidationError
 
     @wrap(checkpoint_utils, "load_model_ensemble_and_task")
     def load_ensemble(
@@ -42,6 +47,9 @@ def reject_unknown_overrides() -> None:
         token = _given.set((arg_overrides, task is not None))
         try:
             return original(filenames, arg_overrides, task, *args, **kw)
+        except ValidationError as error:
+            problem = f"the option {error.full_key} cannot be that: {first_line(error)}"
+            raise UserError(problem, " or ".join(filenames)) from error
         finally:
             _given.reset(token)
 
@@ -80,6 +88,39 @@ def override_parts() -> None:
             complete(model, overrides)
 
 
+def add_text_sections() -> None:
+    """The hub opens no checkpoint of a Hydra configuration without sections for subwords, tokens.
+
+    It ends in a traceback; ``bpe=`` and ``tokenizer=`` would set nothing.
+    """
+    from fairseq import checkpoint_utils
+    from omegaconf import open_dict
+
+    @wrap(checkpoint_utils, "overwrite_args_by_name")
+    def overwrite_args_by_name(original: Any, cfg: Any, overrides: Any) -> None:
+        if "model" in cfg and "task" in cfg:  # the whole, of which sections are overwritten, too
+            with open_dict(cfg):
+                for name in (name for name in ("bpe", "tokenizer") if name not in cfg):
+                    cfg[name] = None
+        original(cfg, overrides)
+
+
+def reject_unknown_arguments() -> None:
+    """The hub's ``translate``, ``sample``, ``generate`` ignore arguments that no search reads."""
+    from fairseq.dataclass.configs import GenerationConfig
+    from fairseq.hub_utils import GeneratorHubInterface
+
+    named = {*inspect.signature(GeneratorHubInterface.generate).parameters}
+
+    @wrap(GeneratorHubInterface, "generate")
+    def generate(original: Any, self: Any, *args: Any, **arguments: Any) -> Any:
+        known = named | {*GenerationConfig.__dataclass_fields__, *map(str, self.cfg.generation)}
+        for name in sorted({*arguments} - known):
+            todo = did_you_mean(name, known) or "leave it out"
+            raise UserError("is no option of a search", f"`{name}`", todo)
+        return original(self, *args, **arguments)
+
+
 def check_overrides(
     overrides: Iterable[str], cfg: Any, path: Any, is_for_model: bool = False
 ) -> None:
@@ -90,11 +131,24 @@ def check_overrides(
         is_for_model: options of the model alone act.
     """
     known = set(_of_model(cfg.model))
-    if not is_for_model or isinstance(cfg.model, Namespace):  # which has those of all sections
+    if not is_for_model or _may_read_all(cfg.model):
         known |= {*_of_sections(cfg), *_of_registries(), *OF_THE_HUB}
     if unknown := sorted({*overrides} - known):
         owner = "the model" if is_for_model else "it"
         raise UserError(f"{owner} has no option {unknown[0]!r}", path, "leave it out")
+
+
+def _may_read_all(options: Any) -> bool:
+    """Whether a model may read options of all sections: any of a namespace, which has them.
+
+    fairseq's ``transformer`` reads its own.
+    """
+    from fairseq.models import ARCH_MODEL_REGISTRY
+    from fairseq.models.transformer import TransformerModel
+
+    if not isinstance(options, Namespace):
+        return False
+    return ARCH_MODEL_REGISTRY.get(getattr(options, "arch", None)) is not TransformerModel
 
 
 def check_model_and_task(overrides: Iterable[str], cfg: Any, path: Any) -> None:

@@ -82,7 +82,7 @@ def choice(args: argparse.Namespace, model: Trained) -> dict[str, Any]:
     chosen: dict[str, Any] = {name: getattr(args, name) for name in names}
     types, heads = args.types or ATTENTION_TYPES, model.heads
     if args.votes is not None:
-        chosen["retained"] = votes.read(args.votes, heads)
+        chosen["retained"] = votes.read(args.votes, model)
     elif args.gates:
         chosen["retained"] = open_heads(model)
     elif args.remove is not None:

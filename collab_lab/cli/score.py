@@ -7,6 +7,7 @@ All runs are scored in this one process; those that have a ``score.json`` are on
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -87,7 +88,8 @@ def run_of_checkpoint(
     chosen = {}
     for text in args.set:
         name, equals, value = text.partition("=")
-        if not (name.strip() and equals and value.strip()):
+        # A table would show ` beam` and `+beam` as beam.
+        if not (re.fullmatch(r"[^\W\d][\w.-]*", name) and equals and value.strip()):
             parser.error(f"argument --set: {text!r} is not NAME=VALUE")
         if name in chosen:
             parser.error(f"argument --set: {name} is given twice")

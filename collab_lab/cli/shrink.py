@@ -121,7 +121,7 @@ def main(argv: Sequence[str]) -> int:
     validation = options.validation(args, model)
     if args.lose is not None:  # a set that is missing fails before the pass
         samples(model, "valid")
-    only = args.only.split(",") if args.only else None
+    only = None if args.only is None else args.only.split(",")
     # What is wrong with options fails before anything is timed or read.
     engine = "ct2" if (args.timed or "").startswith("ct2") else args.engine
     kinds = kinds_of(args).get("kinds")
@@ -140,7 +140,7 @@ def main(argv: Sequence[str]) -> int:
     checked = [*validation(result.model, result.plan.price)]
     if times is not None and args.check:
         checked.append(seconds_line(model, result.model, times.work, result.plan.time))
-    smaller = result.model.with_plan(result.plan.to_json())
+    smaller = result.model
     smaller.model.cpu()
     smaller.save(args.out)
     write_configuration(smaller, args.out)
@@ -210,7 +210,7 @@ def seconds_line(before: Trained, after: Trained, work: Work, predicted: float |
 
 def kinds_of(args: argparse.Namespace) -> dict[str, Any]:
     """The argument ``kinds``, if it is given."""
-    return {"kinds": args.kinds.split(",")} if args.kinds else {}
+    return {} if args.kinds is None else {"kinds": args.kinds.split(",")}
 
 
 def summary(plan: Plan, rise: float, shares: dict[str, float]) -> list[str]:

@@ -47,22 +47,25 @@ def main(argv: list[str]) -> int:
         raise UserError("file not found", args.config, todo)
     options.import_models(args)
     from collab_lab.runs import sweep
+    from collab_lab.runs.inputs import check_inputs
     from collab_lab.runs.run import Run, yaml_of
     from collab_lab.runs.worker import run_all
 
     out = args.out or Path("runs") / args.config.stem
     check_splittable(out)
     jobs = sweep.plan(args.config, args.overrides)
-    if args.printed:
+    if args.printed is not None:
         print(yaml_of(chosen(args.printed, {job.name: job.config for job in jobs})), end="")
         return 0
     runs = {Run(out.resolve() / job.name): job for job in jobs}
     for run, job in runs.items():
         run.check_same(job.config)
+        check_inputs(run, job.config)
     check_data({Path(part) for job in jobs for part in job.config.task.data.split(os.pathsep)})
     for run, job in runs.items():
         if not run.is_finished():
             sweep.check_data(job.config)
+            sweep.check_kept(job.config)
             if not run.resumes():
                 sweep.check_weights(job.config)
     if args.dry_run:

@@ -28,12 +28,14 @@ def main(argv: Sequence[str]) -> int:
     options.check_out(args)
     model = options.model(args)
     from collab_lab.heads import votes
+    from collab_lab.shrinking.stored import hash_of
     from collab_lab.trained.checkpoint import batches
     from fairseq_collab.attention.head_groups import head_group_attentions
 
     count = votes.count_votes(model, batches(model, args.subset))
     content = {
         "checkpoint": args.checkpoint.name,
+        "model": hash_of(model.model),
         "data": args.data.resolve().name,
         "subset": args.subset,
         "feature": head_group_attentions(model.model)[0].feature,

@@ -69,7 +69,9 @@ def write(trained: Trained, folder: Path) -> None:
     """``model.pt``, a checkpoint of fairseq's own model: no ``--user-dir`` is needed."""
     result = plain(trained)
     build(result, result.cfg.model, result.model.state_dict())  # fairseq takes all weights
-    extra = {k: v for k, v in result.state["extra_state"].items() if k != "train_iterator"}
+    # A plan says what of the heads and the cache is left: here they are filled up again.
+    left_out = ("train_iterator", "plan")
+    extra = {k: v for k, v in result.state["extra_state"].items() if k not in left_out}
     cfg = copy.deepcopy(result.cfg)
     cfg.common.user_dir = None
     result = replace(result, state={**result.state, "extra_state": extra, "cfg": cfg})
@@ -99,7 +101,10 @@ def check_source(trained: Trained) -> Family:
 
 
 def without_rounding(trained: Trained) -> Trained:
-    """The model, changed in place to one that does not round its KV cache."""
+    """The model, changed in place to one that rounds no KV cache; UserError where none was."""
+    if not any(getattr(a.module, "cache_bits", 0) for a in attentions(trained.model)):
+        problem = "has no effect: the model does not round its KV cache"
+        raise UserError(problem, "--no-cache-bits", "leave it out")
     for attention in attentions(trained.model):
         attention.module.cache_bits = 0
     return trained

@@ -19,7 +19,7 @@
      "syntax": {"trees": FILE, "sentences": n, "too_long": n, "relations":
          {"nsubj": {"dependent->head": {"pairs": n, "baseline": {"offset": 1, "accuracy": x},
                                         "encoder": [[accuracy per head] per layer]}, ...}, ...}},
-     "price": {"sentences": n at most},
+     "price": {"sentences": n},
      "relevance": {"sentences": n, "lost": share},
      "roles": {"encoder": [[[names] per head] per layer], ...}}
 
@@ -116,13 +116,14 @@ def importance(trained: Trained, subset: str) -> dict[str, Any]:
 
 
 def price(trained: Trained, subset: str, sentences: int) -> dict[str, Any]:
-    """The price of each head on some sentences of a subset, in bits per target token."""
-    statistics = collect(trained, samples(trained, subset, sentences))
+    """The price of each head on at most so many sentences of a subset, in bits per target token."""
+    read = samples(trained, subset, sentences)
+    statistics, number = collect(trained, read), sum(len(batch["target"]) for batch in read)
     prices = {
         type_: [head_prices(attention.module, statistics[attention]) for attention in layers]
         for type_, layers in trained.attentions.items()
     }
-    return {"measures": {"price": prices}, "price": {"sentences": sentences}}
+    return {"measures": {"price": prices}, "price": {"sentences": number}}
 
 
 def relevance(total: Relevance, trained: Trained, subset: str, number: int) -> dict[str, Any]:

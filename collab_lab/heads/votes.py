@@ -7,8 +7,8 @@ group.
 
 ``fairseq-collab vote`` writes this file, ``fairseq-collab prune`` reads it:
 
-    {"version": 1, "checkpoint": NAME, "data": NAME, "subset": "train", "feature": "value",
-     "batches": 400,
+    {"version": 1, "checkpoint": NAME, "model": HASH, "data": NAME, "subset": "train",
+     "feature": "value", "batches": 400,
      "votes": {"encoder": [LAYER, ...], "decoder": [...], "cross": [...]}}
 
 LAYER is a matrix ``(C, H)``: votes by group and head.  It is empty in a layer without heads.
@@ -28,7 +28,8 @@ from torch.nn import functional
 from collab_common import ATTENTION_TYPES, AttentionType
 from collab_common.errors import UserError
 from collab_common.files import read_versioned, write_atomic
-from collab_lab.trained.attentions import HeadCounts, Retained
+from collab_lab.shrinking.stored import hash_of
+from collab_lab.trained.attentions import Retained
 from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.attention.head_groups import HeadGroupAttention, head_group_attentions
 from fairseq_collab.criterions import clusters
@@ -171,14 +172,15 @@ def write(path: Path, votes: Mapping[str, Any]) -> None:
     write_atomic(path, text)
 
 
-def read(path: Path, heads: HeadCounts) -> Retained:
-    """The elected heads of a file of votes.
+def read(path: Path, trained: Trained) -> Retained:
+    """The elected heads of a file of votes; UserError for one of another model.
 
     Args:
-        heads: the head counts of the model that is to be pruned.
+        trained: the model that is to be pruned, which has voted.
     """
-    todo = "give a file that fairseq-collab vote has written"
-    votes: Any = read_versioned(path, VERSION, "votes", todo).get("votes")
+    todo, heads = "give a file that fairseq-collab vote has written", trained.heads
+    content = read_versioned(path, VERSION, "votes", todo)
+    votes: Any = content.get("votes")
     try:
         voted = {
             type_: [torch.tensor(layer).shape[1] if layer else 0 for layer in votes[type_]]
@@ -190,4 +192,7 @@ def read(path: Path, heads: HeadCounts) -> Retained:
         if voted[type_] != list(heads[type_]):
             problem = f"is of another model: it has {voted[type_]} heads by layer in {type_} "
             raise UserError(f"{problem}attention, the checkpoint has {list(heads[type_])}", path)
+    if content.get("model") != hash_of(trained.model):
+        problem = f"the votes are of another model than {trained.path}"
+        raise UserError(problem, path, "run fairseq-collab vote for it")
     return {type_: [elected(layer) for layer in votes[type_]] for type_ in ATTENTION_TYPES}

@@ -84,11 +84,19 @@ class Table:
     def warnings(self) -> list[str]:
         """What makes a comparison unfair, or its numbers doubtful."""
         sizes = [(row, row.values("parameters")) for row in self.rows]
-        return collect.warnings(self.frame) + [
-            f"models of {row.label} have {min(found):,} to {max(found):,} parameters"
-            for row, found in sizes
-            if len(set(found)) > 1
-        ]
+        return (
+            collect.warnings(self.frame)
+            + [
+                f"models of {row.label} have {min(found):,} to {max(found):,} parameters"
+                for row, found in sizes
+                if len(set(found)) > 1
+            ]
+            + [
+                f"seeds of {row.label} have one validation loss: is it one model, scored twice?"
+                for row in self.rows
+                if len({*(found := row.values("valid_nats"))}) < len(found)
+            ]
+        )
 
 
 def read_table(
@@ -108,7 +116,8 @@ def read_table(
     chosen = [word for name, value in options.items() if value for word in (name, value)]
     command = shlex.join(["fairseq-collab", "table", *sorted(map(str, folders)), *chosen])
     check_same(frame, collect.SAME_IN_TABLE, todo="make a table of each")
-    score, x = score or measure(frame), x or default_x(frame)
+    score = measure(frame) if score is None else score
+    x = default_x(frame) if x is None else x
     placed = frame if x == NO_X else frame[_column(frame, x, "--x").notna()]
     rows = rows_of(placed, x)
     scores = numeric(_column(placed, score, "--score"))

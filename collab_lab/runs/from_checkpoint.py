@@ -22,6 +22,7 @@ from collab_common.errors import UserError
 from collab_common.progress import say
 from collab_common.provenance import commit
 from collab_lab.runs import lengths
+from collab_lab.runs.inputs import check_inputs, inputs_of
 from collab_lab.runs.record import Record, Started
 from collab_lab.runs.run import PLUGIN, Run, flat, is_ours
 from collab_lab.trained.checkpoint import check_direction, open_model, read_checkpoint
@@ -55,8 +56,9 @@ def make_run(
         config: from :func:`configuration`.
     """
     run.check_same(config)
+    check_inputs(run, config)
     todo = "give another --run, or remove the folder"
-    started = Started(dict(chosen), command, commit(), str(checkpoint))
+    started = Started(dict(chosen), command, commit(), str(checkpoint), inputs_of(config))
     if run.config_file.exists() and run.started().overrides != started.overrides:
         raise UserError(f"is of {run.started().overrides}", run.folder, todo)
     if not run.average.exists():

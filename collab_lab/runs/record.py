@@ -7,7 +7,7 @@ and :mod:`collab_lab.runs.run`, and nothing else of this room.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -143,12 +143,14 @@ class Started:
     Attributes:
         overrides: what the sweep varied, or what ``score --set`` said.
         checkpoint: the existing checkpoint that the run is made of; None if it is trained here.
+        inputs: hashes of what the run reads, by option: see :mod:`collab_lab.runs.inputs`.
     """
 
     overrides: dict[str, str]
     command: list[str] | None = None
     commit: str | None = None
     checkpoint: str | None = None
+    inputs: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

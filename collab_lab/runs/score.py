@@ -11,8 +11,6 @@ The run's own configuration says how, in fairseq's terms: ``dataset.gen_subset``
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import time
 from collections.abc import Iterator, Mapping
@@ -22,6 +20,7 @@ from typing import Any
 
 import torch
 from fairseq import utils
+from fairseq.data import data_utils
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq_cli.eval_lm import eval_lm
 from omegaconf import DictConfig, OmegaConf
@@ -36,6 +35,7 @@ from collab_lab.metrics.cost import LENGTH, cache_share, cached_numbers, cost, m
 from collab_lab.metrics.loss import say_if_guessing
 from collab_lab.metrics.translate import Translations, translate
 from collab_lab.runs.from_checkpoint import overrides_of_model
+from collab_lab.runs.inputs import manifest_hash
 from collab_lab.runs.lengths import LIMIT
 from collab_lab.runs.record import Record, Task, jobs
 from collab_lab.runs.run import Run, data_folder, is_ours, num_gpus
@@ -155,6 +155,12 @@ def check_generation(config: DictConfig) -> None:
         if OmegaConf.select(config, name, default=default) != default:
             todo = "translate with fairseq-generate, and score what it prints (--reference)"
             raise UserError("is not possible in a run", name, todo)
+    subwords = OmegaConf.select(config, "common_eval.post_process")
+    try:
+        data_utils.post_process("", subwords)
+    except NotImplementedError:  # fairseq's, which has no list of them
+        problem, todo = f"there is no {subwords!r}", "give sentencepiece or subword_nmt, say"
+        raise UserError(problem, "common_eval.post_process", todo) from None
     check_search(config.get("generation", {}))
 
 
@@ -184,6 +190,10 @@ def check_search(generation: Mapping[str, Any]) -> None:
             raise UserError(f"must be above 0, not {options[name]}", f"generation.{name}")
     if options["no_repeat_ngram_size"] < 0:
         raise UserError("must be 0 or more", "generation.no_repeat_ngram_size")
+    longest, shortest = options["max_len_b"], options["min_len"]
+    if not options["max_len_a"] and longest < shortest:
+        problem = f"is {longest}, less than generation.min_len, {shortest}"
+        raise UserError(problem, "generation.max_len_b", "give a larger one")
     if options["sampling_topp"] > 1:
         raise UserError("must be at most 1", "generation.sampling_topp")
 
@@ -208,18 +218,6 @@ def check_test_set(config: DictConfig) -> str:
         problem = f"{subset} is not binarised: there is no {subset}.{pairs[0]}.{source}"
         raise UserError(problem, data, "prepare the data again, with this test set")
     return subset
-
-
-def manifest_hash(data: Path) -> str | None:
-    """SHA-256 of the file hashes in the data folder's manifest; None without a manifest.
-
-    Logs are left out: they depend on when and where the folder was made.
-    """
-    content = manifest(data)
-    if not content:
-        return None
-    outputs = {k: v for k, v in content["outputs"].items() if not k.endswith(".log")}
-    return hashlib.sha256(json.dumps(outputs, sort_keys=True).encode()).hexdigest()
 
 
 # ---- measures ------------------------------------------------------------------------------------

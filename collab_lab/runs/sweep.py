@@ -51,7 +51,13 @@ RUNS = "runs"
 #: The option that names folders with further configurations.
 SEARCH = "hydra.searchpath"
 #: Options that every run needs to be followed and scored.
-_FORCED = {"common": {"log_format": "json"}, "checkpoint": {"save_dir": "checkpoints"}}
+_FORCED: dict[str, dict[str, Any]] = {
+    "common": {"log_format": "json"},
+    "checkpoint": {"save_dir": "checkpoints"},
+}
+
+#: Those of fairseq-generate that no run reads.
+UNREAD = ("common_eval.path", "common_eval.quiet", "common_eval.results_path")
 
 
 @dataclass(frozen=True)
@@ -85,6 +91,7 @@ def plan(config_file: Path, overrides: list[str]) -> list[Job]:
     ConfigStore.instance().store("generation", GenerationConfig(**UNSET))
     GlobalHydra.instance().clear()
     Plugins.instance().register(ConfigFolder)
+    check_words(overrides)
     searched = [word for word in overrides if word.startswith(SEARCH)]
     try:
         with initialize_config_dir(str(root), version_base="1.1", job_name="sweep"):
@@ -97,6 +104,35 @@ def plan(config_file: Path, overrides: list[str]) -> list[Job]:
     except (HydraException, OmegaConfBaseException, YAMLError, RecursionError) as error:
         said = ": ".join(dict.fromkeys(" ".join(str(link).split()) for link in chain(error)))
         raise _explained(said) or UserError(f"Hydra says: {said}", where=config_file) from error
+
+
+def check_words(overrides: Iterable[str]) -> None:
+    """Raise UserError for an option that a sweep does not read, or sets itself.
+
+    Args:
+        overrides: of the command line; configurations have options of Hydra's own, such as
+            launchers, for fairseq-hydra-train.
+    """
+    forced = {f"{section}.{name}" for section, of in _FORCED.items() for name in of}
+    for word in overrides:
+        key = word.lstrip("+~").partition("=")[0]
+        if (re.match(r"hydra([./@]|$)", key) and key != SEARCH) or key in {*forced, *UNREAD}:
+            todo = "leave it out; sweep has --out and --jobs, fairseq-hydra-train -m has launchers"
+            raise UserError("has no effect in a sweep", key, todo)
+        if key == RUNS:
+            raise UserError("has no effect on the command line", key, "write it into the file")
+        if key.startswith(("interactive.", "eval_lm.")):
+            raise UserError("is of another command than a run's", key, "leave it out")
+
+
+def check_kept(config: DictConfig) -> None:
+    """Raise UserError for a training that would keep no checkpoint to score."""
+    checkpoint = config.checkpoint
+    if checkpoint.no_save:
+        raise UserError("would leave nothing to score", "checkpoint.no_save", "leave it out")
+    if checkpoint.no_last_checkpoints and checkpoint.keep_last_epochs <= 0:
+        todo = "leave it out, or give checkpoint.keep_last_epochs"
+        raise UserError("would leave nothing to score", "checkpoint.no_last_checkpoints", todo)
 
 
 def kinds_of_runs(listed: Any) -> list[list[str]]:
@@ -275,12 +311,14 @@ def _jobs(name: str, grid: Iterable[list[str]]) -> Iterator[Job]:
 def named(config: DictConfig) -> DictConfig:
     """A run's configuration without Hydra's; its method is its file of ``model/`` if none is given.
 
-    So rows of a table have one name whether a sweep varies ``model`` or all runs have one.
+    So rows of a table have one name whether a sweep varies ``model`` or all runs have one.  A
+    configuration names the method of its own model: with another model, it is no name.
     """
     kind = config.hydra.runtime.choices.get("model")
+    given = {word.lstrip("+").partition("=")[0] for word in config.hydra.overrides.task}
     with open_dict(config):
         del config["hydra"]
-        if kind and "method" not in config:
+        if kind and ("method" not in config or ("model" in given and "method" not in given)):
             config["method"] = kind
     return config
 

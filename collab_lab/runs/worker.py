@@ -23,6 +23,7 @@ import torch
 
 from collab_common.files import Busy
 from collab_common.provenance import commit
+from collab_lab.runs.inputs import inputs_of
 from collab_lab.runs.progress import Progress
 from collab_lab.runs.record import JOBS, Failure, Record, Started
 from collab_lab.runs.run import Run, num_gpus
@@ -95,7 +96,8 @@ class Worker:
                 return
             say(f"{run.name}: {'resumes' if run.resumes() else 'starts'}")
             run.failed_file.unlink(missing_ok=True)
-            run.start(Started(job.overrides, self.command, commit()), job.config)
+            inputs = inputs_of(job.config)
+            run.start(Started(job.overrides, self.command, commit(), inputs=inputs), job.config)
             gpus, progress = self.least_used(num_gpus(job.config)), Progress(run, job.config)
             process = start_process(run, descriptor, gpus, self.jobs)
             self.children.append(Child(run, progress, process, gpus, lock.pop_all()))

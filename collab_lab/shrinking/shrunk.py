@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from numbers import Real
@@ -289,7 +290,8 @@ def check(shares: Mapping[str, float], lose: float | None, cuts: Sequence[str]) 
     for name, share in shares.items():
         if isinstance(share, bool) or not isinstance(share, Real) or not 0 <= share <= 1:
             raise UserError(f"must be a number from 0 to 1, not {share!r}", f"`{name}`")
-    if lose is not None and (isinstance(lose, bool) or not isinstance(lose, Real) or lose <= 0):
+    is_number = isinstance(lose, Real) and not isinstance(lose, bool)
+    if lose is not None and not (is_number and 0 < lose < math.inf):
         raise UserError(f"must be a number of bits above 0, not {lose!r}", "`lose`")
     helps = {name: {*cut} for name, cut in CUT_BY.items()}
     helps["cache"] |= {"heads"}
@@ -312,9 +314,9 @@ def made(model: Trained, found: Calibration, shares: Mapping[str, float], how: H
     smaller, plan, rise = plan.apply(model, found.attentions, found.batches, found.bits)
     whole, now = whole_costs(model), costs(smaller)
     shares = {name: now[name] / whole[name] for name in whole}
-    return Shrunk(
-        smaller, plan, rise, shares if plan.time is None else shares | {"time": plan.time}
-    )
+    if plan.time is not None:
+        shares["time"] = plan.time
+    return Shrunk(smaller.with_plan(plan.to_json()), plan, rise, shares)
 
 
 def rivals(model: Trained, found: Calibration) -> dict[str, dict[str, dict[float, list[float]]]]:

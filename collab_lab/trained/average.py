@@ -14,6 +14,7 @@ from torch import Tensor
 
 from collab_common.errors import UserError
 from collab_common.files import sha256
+from collab_common.progress import say
 from collab_lab.trained.configuration import known_defaults
 from fairseq_compat import checkpoints, fairseq_fixes
 
@@ -23,6 +24,8 @@ LAST_FILE = r"checkpoint_last\.pt"
 #: written on a GPU has tied embeddings as copies.
 _TYING = ("share_all_embeddings", "share_decoder_input_output_embed")
 _ONE_TRAINING = "average one training only"
+#: Mean cosine of weights below which they are of different trainings; theirs is 0.
+RELATED = 0.2
 
 
 def average_checkpoints(
@@ -32,7 +35,8 @@ def average_checkpoints(
 
     Everything else (configuration, task state, ...) is that of the input with most updates,
     without the state of the optimizer.  Names and tied weights are those of the first.  Sums are in
-    double precision; one sum and one model are in memory.
+    double precision; one sum and one model are in memory.  A line on standard error says where the
+    weights have nothing in common.
 
     Raises:
         UserError: an input cannot be read, does not match the others or is not finite, or
@@ -43,6 +47,7 @@ def average_checkpoints(
     function, model = function_options(newest), newest.pop("model")
     names, kinds = checkpoints.first_names(model), {n: _kind(w) for n, w in model.items()}
     sums = {n: w.double() for n, w in _summed(model, names, first).items()}
+    lengths = [_square(sums)]
     # Half precision would lose the mean; fairseq saves it as float32, too.
     dtypes = {name: torch.promote_types(model[name].dtype, torch.float32) for name in sums}
     integers = {n: w for n, w in model.items() if not w.is_floating_point()}  # without a mean
@@ -59,9 +64,15 @@ def average_checkpoints(
                 if value != wanted:
                     problem = f"{name} is {value}, but {wanted} in {first}"
                     raise UserError(problem, path, _ONE_TRAINING)
-        for name, weight in _summed(model, names, path).items():
+        weights = _summed(model, names, path)
+        lengths.append(_square(weights))
+        for name, weight in weights.items():
             sums[name] += weight  # in double precision
         newest = max(newest, state, key=_updates)
+    # |sum|^2 is the sum of the |w|^2, and of all products of two: n - 1 of each.
+    common = (_square(sums) / sum(lengths) - 1) / (len(paths) - 1) if others else 1.0
+    if common < RELATED:
+        say(f"warning: the weights have a mean cosine of {common:.2f}: are they of one training?")
     means = {name: (total / len(paths)).to(dtypes[name]) for name, total in sums.items()}
     mean = {name: integers[name] if name in integers else means[names[name]] for name in kinds}
     checkpoints.save(checkpoints.without_training(newest) | {"model": mean}, out)
@@ -78,6 +89,12 @@ def _summed(model: Mapping[str, Tensor], names: Mapping[str, str], path: str) ->
                 raise UserError(f"{name} holds NaN or infinity", path, "leave this file out")
             result[name] = weight
     return result
+
+
+def _square(weights: Mapping[str, Tensor]) -> float:
+    """The sum of squares of all matrices; of vectors, those of norms are near 1 in any training."""
+    matrices = (weight for weight in weights.values() if weight.dim() > 1)
+    return sum(float(weight.double().square().sum()) for weight in matrices) or 1.0
 
 
 def _kind(weight: Tensor) -> str:

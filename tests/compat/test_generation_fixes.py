@@ -142,6 +142,13 @@ def test_constraints_without_a_search_for_them_and_the_reverse() -> None:
         generator.generate([], sample)
 
 
+def test_a_least_length_above_the_limit() -> None:
+    generator, sample = generator_of()
+    generator.min_len, generator.max_len_a, generator.max_len_b = 4, 0, 3
+    with refusing("min_len", "3"):
+        generator.generate([], sample)
+
+
 def test_sentences_above_max_tokens() -> None:
     sizes = {"num_tokens_vec": np.array([3, 9, 2]), "max_tokens": 4}
     with refusing("--max-tokens"):
@@ -155,6 +162,8 @@ def test_sentences_above_max_tokens() -> None:
     ("command", "options", "word"),
     [
         ("fairseq-generate", "--constraints", "fairseq-interactive"),
+        ("fairseq-generate", "--sampling --beam=2", "--nbest"),
+        ("fairseq-generate", "--gen-subset=nope", "nope"),
         ("fairseq-interactive", "--print-alignment=soft", "hard"),
         ("fairseq-generate", "--scoring=wer --skip-invalid-size-inputs-valid-test", "editdistance"),
         ("fairseq-generate", "--beam=2", "(=(7, 7))"),

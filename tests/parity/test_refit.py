@@ -24,6 +24,7 @@ from collab_lab.shrinking import rise, surgery
 from collab_lab.shrinking.head_choices import open_heads
 from collab_lab.shrinking.refit import Block, refit
 from collab_lab.shrinking.rise import largest_activations
+from collab_lab.shrinking.stored import hash_of
 from collab_lab.trained.attentions import hooked
 from collab_lab.trained.checkpoint import Trained, samples
 
@@ -278,7 +279,9 @@ def test_no_refit(how: str, tmp_path: Path) -> None:
             attention.module.theta.data[:] = torch.tensor([9.0, 9.0, -9.0, -9.0])
         model.save(path)
         assert open_heads(model)["decoder"] == [[0, 1], [0, 1]]
-    votes.write(tmp_path / "votes.json", {"votes": dict.fromkeys(ATTENTION_TYPES, VOTES)})
+    model = open_model(path, toy_checkpoints.COPY)
+    cast = {"model": hash_of(model.model), "votes": dict.fromkeys(ATTENTION_TYPES, VOTES)}
+    votes.write(tmp_path / "votes.json", cast)
     chosen = {
         "price": ["--keep=2"],
         "random": ["--keep=2", "--random=1"],

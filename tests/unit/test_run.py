@@ -30,13 +30,13 @@ from collab_common.folder import build_folder
 from collab_lab.metrics.translate import Translations
 from collab_lab.runs import config_folder, training, worker
 from collab_lab.runs.child import failure_of
+from collab_lab.runs.inputs import manifest_hash
 from collab_lab.runs.record import Failure, Record, Started, read
 from collab_lab.runs.run import PLUGIN, Run, data_folder, is_ours, runs_under
 from collab_lab.runs.score import (
     NO_TRANSLATION,
     check_generation,
     check_test_set,
-    manifest_hash,
     method_of,
     task_of,
     translation,
@@ -463,6 +463,7 @@ def test_options_with_which_a_run_would_not_translate(run: Run) -> None:
         {"beam": 5, "diverse_beam_groups": 2},
         {"sampling_topk": 5, "sampling_topp": 0.9, "sampling": True},
         {"sampling_topp": 1.5, "sampling": True},
+        {"max_len_b": 0}, {"max_len_b": 9, "min_len": 10},
     ],
 )  # fmt: skip
 def test_options_of_the_search_without_effect(search: dict[str, Any]) -> None:

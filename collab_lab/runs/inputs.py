@@ -1,0 +1,51 @@
+"""What a run reads, by hash: a path may hold other text, or other weights, by the next command."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from collab_common.errors import UserError
+from collab_common.files import sha256
+from collab_lab.runs.run import Run, data_folder, started_from
+from collab_lab.runs.translations import manifest
+
+
+def manifest_hash(data: Path) -> str | None:
+    """SHA-256 of the file hashes in the data folder's manifest; None without a manifest.
+
+    Logs are left out: they depend on when and where the folder was made.
+    """
+    files = manifest(data).get("outputs")
+    if not files:  # another program's, perhaps
+        return None
+    outputs = {k: v for k, v in files.items() if not k.endswith(".log")}
+    return hashlib.sha256(json.dumps(outputs, sort_keys=True).encode()).hexdigest()
+
+
+def inputs_of(config: DictConfig) -> dict[str, str]:
+    """Hashes of the data folder and of the weights to start from, by option, if there are any."""
+    data = manifest_hash(data_folder(config))
+    found = {} if data is None else {"task.data": data}
+    for option, path in started_from(config).items():
+        if Path(path).is_file():
+            found[f"checkpoint.{option}"] = _hash_of(Path(path), Path(path).stat().st_mtime_ns)
+    return found
+
+
+@functools.cache  # many runs start from one file
+def _hash_of(path: Path, _changed: int) -> str:
+    return sha256(path)
+
+
+def check_inputs(run: Run, config: DictConfig) -> None:
+    """Raise UserError for a run that was started with other content of its files."""
+    former = run.started().inputs
+    for option, content in inputs_of(config).items() if former else ():
+        if former.get(option, content) != content:
+            problem = f"was started with other content of {option}"
+            raise UserError(problem, run.folder, "give another folder, or remove this one")
