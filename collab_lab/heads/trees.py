@@ -61,9 +61,9 @@ class GoldSentence(NamedTuple):
 def read(path: Path) -> list[GoldSentence]:
     """Read all sentences of a file, gzipped or not."""
     sentences: list[GoldSentence] = []
-    with open_bytes(path) as stream:
+    with open_bytes(path) as stream, io.TextIOWrapper(stream, "utf-8") as text:
         try:
-            for tokens in conllu.parse_incr(io.TextIOWrapper(stream, "utf-8")):
+            for tokens in conllu.parse_incr(text):
                 sentences.append(_sentence(tokens))
         except (ParseException, ValueError) as error:
             problem = f"sentence {len(sentences) + 1} is not CoNLL-U: {error}"

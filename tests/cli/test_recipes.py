@@ -167,7 +167,7 @@ def decided(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path,
     out = tmp_path_factory.mktemp("decide") / "out"
     settings = {"WIDTH": "16", "HEADS": "4", "UPDATES": "2", "SEEDS": "7", "DATA": str(data)}
     settings |= {"SWEEP": " ".join(TINY)}
-    scratch, made = {"standard", "own"}, {"to-latent-4", "to-bits-4", "to-heads-2"}
+    scratch, made = {"standard"}, {"to-latent-4", "to-heads-2"}
     kinds = " ".join([*scratch, "shape-latent-4", *made, "tables"])
     told = run_recipe("decide", OUT=str(out), KINDS=kinds, **settings)
     assert tables(told) == [{*scratch, "shape-latent-4"} | made, scratch | made]

@@ -188,6 +188,7 @@ def test_overlong_lines_are_named_and_others_translated(options: str, checkpoint
     short, too_long = "w1 w2", " ".join(["w3"] * 6)
     text = "\n".join([short, too_long, short, too_long, ""])
     words = ["fairseq-interactive", COPY, "--path", checkpoint, *TASK, *options.split()]
+    words += ["--max-len-b=9"]  # else hundreds of words: it has not learnt to end
     printed = succeed(*words, stdin=text)
     translated = [line for line in printed.splitlines() if line.startswith("H-")]
     assert [line.split("\t")[0] for line in translated] == ["H-0", "H-2"]

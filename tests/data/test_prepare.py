@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,10 @@ from text_tools import (
 import data_prep.prepare as prepare_module
 from collab_common.files import sha256
 from collab_common.folder import MANIFEST
+from data_prep import multi30k
+from data_prep.check import check_sets
 from data_prep.corpus import SENTENCEPIECE, SUBWORD_NMT
+from data_prep.parallel_text import find_files, lines_of, pair_in
 
 
 def sentences(folder: Path, split: str, lang: str) -> Any:
@@ -194,10 +199,24 @@ def test_offsets_beyond_the_text_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_multi30k_from_a_folder(shared_data: Path, tmp_path: Path) -> None:
-    """End to end through the command."""
-    out = tmp_path / "bin"
-    done = run("multi30k", "--from", shared_data / "multi30k", "--out", out)
+def test_multi30k_from_a_folder(
+    shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its text is the published one, and no check drops a pair; then a tenth, by the command."""
+    whole, text, languages = shared_data / "multi30k", tmp_path / "text", multi30k.LANGUAGES
+    multi30k.check_text(whole)
+    (tmp_path / "kept").mkdir()
+    files = find_files(whole, multi30k.SPLITS, languages)
+    kept = {split: pair_in(tmp_path / "kept", split, languages) for split in files}
+    reports = check_sets(files, kept, allowed=0)
+    counts = {"train": 29_000, "valid": 1_014, "test": 1_000, "test1": 1_000}
+    assert {split: report.kept for split, report in reports.items()} == counts
+    shutil.copytree(whole, text, ignore=shutil.ignore_patterns("train.*"))
+    for lang in languages:
+        path, lines = text / f"train.{lang}", lines_of(whole / f"train.{lang}.gz")
+        path.write_text("".join(f"{line}\n" for line in islice(lines, 2900)))
+        monkeypatch.setitem(multi30k.SHA256, path.name, sha256(path))
+    done = run("multi30k", "--from", text, "--out", tmp_path / "bin")
     assert done.returncode == 0, done.stderr
-    kept = {split: report["kept"] for split, report in manifest(out)["sets"].items()}
-    assert kept == {"train": 29_000, "valid": 1_014, "test": 1_000, "test1": 1_000}
+    sets = manifest(tmp_path / "bin")["sets"]
+    assert {split: sets[split]["kept"] for split in sets} == {**counts, "train": 2_900}

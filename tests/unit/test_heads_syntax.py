@@ -54,6 +54,7 @@ def test_words_and_text_of_trees(tmp_path: Path) -> None:
     assert found.words[0].relation == "aux"
 
 
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")  # an open file
 @pytest.mark.parametrize(
     "lines",
     [

@@ -21,7 +21,10 @@ from data_prep.subwords import learn_merges
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    """A model and a data folder of tokens with BPE codes that keep its words whole."""
+    """A model and a data folder of tokens with BPE codes that keep its words whole.
+
+    It has not learnt to end: its positions do it.
+    """
     folder = tmp_path_factory.mktemp("sentences")
     shutil.copytree(toy_checkpoints.COPY, folder / "data")
     words = [line.split()[0] for line in (folder / "data/dict.en.txt").read_text().splitlines()]
@@ -29,7 +32,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     text.write_text(f"{' '.join(words)}\n" * 3)
     learn_merges((text, text), 1000, folder / "data/code")
     (folder / "data/manifest.json").write_text(json.dumps({"form": {"moses": False}}))
-    return open_model(toy_checkpoints.write(folder / "c.pt"), folder / "data")
+    checkpoint = toy_checkpoints.write(folder / "c.pt", max_target_positions=16)
+    return open_model(checkpoint, folder / "data")
 
 
 def test_text_is_translated_as_the_set_is(model: Trained) -> None:

@@ -26,8 +26,9 @@ from pathlib import Path
 from typing import Any
 
 #: What commands import, early or late.
-PRELOAD = ("fairseq_collab", "fairseq.modules.quantization", "fairseq.sequence_scorer")
-PRELOAD += ("sentencepiece", "torch._dynamo", "matplotlib.figure", "sacrebleu")
+PRELOAD = ("fairseq_collab", "fairseq.quantization_utils", "fairseq.sequence_scorer")
+PRELOAD += ("fairseq.data.data_utils_fast", "fairseq.model_parallel.megatron_trainer")
+PRELOAD += ("sentencepiece", "torch._dynamo", "matplotlib.figure", "sacrebleu", "fairseq.libbleu")
 PRELOAD += ("collab_lab.shrinking.changes", "collab_lab.runs.score", "collab_lab.runs.sweep")
 PRELOAD += ("collab_lab.runs.worker", "collab_lab.results.table", "data_prep.prepare")
 
@@ -156,12 +157,13 @@ def ended(**request: Any) -> None:
 
 
 if __name__ == "__main__":
-    from composing import compose_faster
+    from composing import compose_faster, compose_once
 
     sys.path.pop(0)  # the folder of this file
     for module in PRELOAD:
         importlib.import_module(module)
     compose_faster()
+    compose_once()
     home = Path(sys.argv[1])
     sys.executable = str(home / "python")  # what a command starts is warm, too
     gc.freeze()  # a child's collector leaves alone what is shared
