@@ -166,3 +166,13 @@ def bought(vocabulary: int, length: int) -> Runs:
     """The records of a vocabulary and a length, by batch."""
     every = load("what_cuts_buy")["records"]
     return [r for r in every if (r["vocabulary"], r["length"]) == (vocabulary, length)]
+
+
+#: What the model itself is called in changed.json.
+ITSELF = "the model itself"
+
+
+def changed(name: str, spec: str = ".0f") -> str:
+    """``32 to 36``: percent of the translations that a smaller model changes, of changed.json."""
+    rows = by(load("changed")["rows"], "name")[name]
+    return ends([100 * row["changed"] for row in rows], spec)

@@ -17,6 +17,7 @@ from collab_lab.results.render import grid, interval, num
 from results.data import (
     BOTH,
     ENGINES,
+    ITSELF,
     NOISE,
     PARTS,
     PLAIN,
@@ -33,6 +34,7 @@ from results.data import (
     by_feed_forward,
     by_length,
     cache_of,
+    changed,
     decided,
     ends,
     gains,
@@ -660,6 +662,24 @@ def one_copy_steps() -> Rows:
             for of in rows.values()
         )
         yield [f"{kind}, {_bits(int(bits))}", *sizes, *times]
+
+
+# ---- changed.md ---------------------------------------------------------------------------------
+
+
+@table
+def translations_changed() -> Rows:
+    """Lowest and highest of the models; scores are differences from the model itself."""
+    yield ["model", "n", "translations that change (%)", "loss (bits)", "BLEU", "chrF"]
+    by_name = by(load("changed")["rows"], "name")
+    own = {row["model"]: row for row in by_name.pop(ITSELF)}
+    for name, rows in by_name.items():
+        losses = [row["lost"] for row in rows if row["lost"] is not None]
+        scores = (
+            ends([row[score] - own[row["model"]][score] for row in rows], "+.2f")
+            for score in ("bleu", "chrf")
+        )
+        yield [name, len(rows), changed(name), ends(losses), *scores]
 
 
 # ---- runs.md ------------------------------------------------------------------------------------
