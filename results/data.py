@@ -81,6 +81,13 @@ def decided(stage: str, kind: str) -> Runs:
     return by(load("decide")["runs"], "stage", "kind").get((stage, kind), [])
 
 
+#: Kinds of decide.json, as their tables list them: trained from the start, and converted.
+TRAINED_KINDS = ("own-4", "full", "diagonal", "separate", "grouped-2", "grouped-4", "latent-4",
+                 "shape-latent-4", "latent-8")  # fmt: skip
+CONVERTED_KINDS = ("latent-4", "even-4", "latent-8", "own-4", "grouped-2", "grouped-4", "heads-3",
+                   "heads-2")  # fmt: skip
+
+
 def cache_of(run: dict[str, Any]) -> int:
     """Bytes of a target token in self-attention and of a source token in cross-attention."""
     sides = product(("key", "value"), ("target", "source"))

@@ -16,6 +16,7 @@ from collab_lab.metrics.turns import times_as_fast
 from collab_lab.results.render import grid, interval, num
 from results.data import (
     BOTH,
+    CONVERTED_KINDS,
     ENGINES,
     ITSELF,
     NOISE,
@@ -25,6 +26,7 @@ from results.data import (
     SHARED,
     SIZES,
     THIRD,
+    TRAINED_KINDS,
     TWO,
     WHOLE,
     Runs,
@@ -91,8 +93,7 @@ def decide_new() -> Rows:
     yield ["heads", "KV cache", "parameters", "bits", "BLEU", "bits, from 4 heads"]
     four = decided("scratch", "standard, 4 heads")
     yield [*against_standard(four), ""]
-    for kind in ("own-4", "full", "diagonal", "separate", "grouped-2", "grouped-4", "latent-4",
-                 "shape-latent-4", "latent-8"):  # fmt: skip
+    for kind in TRAINED_KINDS:
         ours = decided("scratch", kind)
         yield [*against_standard(ours), *differences(ours, four, "valid_bits")]
 
@@ -101,8 +102,7 @@ def decide_new() -> Rows:
 def decide_converted() -> Rows:
     yield ["heads", "KV cache", "bits", "BLEU", "minus trained narrow", "bits, 480 more"]
     control = decided("continued", "standard")
-    for kind in ("latent-4", "even-4", "latent-8", "own-4", "grouped-2", "grouped-4", "heads-3",
-                 "heads-2"):  # fmt: skip
+    for kind in CONVERTED_KINDS:
         ours, tuned = decided("converted", kind), decided("tuned", kind)
         name, cache, _, *scores = against_standard(ours)
         [narrow] = differences(ours, decided("scratch", kind), "valid_bits")
