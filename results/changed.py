@@ -64,11 +64,13 @@ def measure(work: Work, wanted: Wanted, others: Sequence[Path]) -> dict[str, Any
     """
     name, model = wanted.of, work.model
     before = own(work)
+    lost: Mapping[str, float | None] = {"lost": None, "lost_test": None}
     if name == INT8:
-        after, lost = in_int8(model), {"lost": None, "lost_test": None}
+        after = in_int8(model)
     else:
         smaller = changed(work, name, others)
-        after, lost = translated(smaller), work.lost(smaller)
+        after = before if smaller is model else translated(smaller)
+        lost = work.lost(smaller)
     scores = score(after, text_of(model, "target_lang"))
     return {
         "changed": round(fmean(a != b for a, b in zip(before, after, strict=True)), 4),

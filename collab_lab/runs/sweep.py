@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,7 +75,7 @@ def plan(config_file: Path, overrides: list[str]) -> list[Job]:
     return [*jobs(config_file, overrides)]
 
 
-def jobs(config_file: Path, overrides: list[str]) -> Iterator[Job]:
+def jobs(config_file: Path, overrides: list[str]) -> Generator[Job, None, None]:
     """Compose the runs of a sweep one by one: each takes a part of a second.
 
     Args:
