@@ -23,28 +23,31 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from fairseq import options
+from fairseq import options, utils
 from fairseq.data import LanguagePairDataset
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from fairseq.models import MODEL_DATACLASS_REGISTRY, build_model
+from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY, build_model
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from fairseq.trainer import Trainer
 from omegaconf import OmegaConf
 from torch import Tensor
 
-from collab_common.errors import UserError
+from collab_common.errors import UserError, did_you_mean
 from collab_common.progress import say
 from collab_lab.export.model import Vocabulary, plain
 from collab_lab.metrics.translate import BEAM, words_of
 from collab_lab.trained.checkpoint import Trained, to_device
 from collab_lab.trained.untrained import placeholder
 from fairseq_collab.decoding.fixed_steps import FIXED_STEPS_ENV, is_requested
+from fairseq_collab.models.families import TRANSLATION
 from fairseq_collab.models.options import PRESET_SIZES
 
 Record = dict[str, Any]
 #: Architectures, by their names in tables.
 TIMED = {"standard heads": "transformer_headsize_n", "shared keys, d/4": "transformer_collab"}
+#: Kinds that every model is timed next to, by length.
+STANDARD = ("stock fairseq", "standard heads")
 CTRANSLATE2 = {"CTranslate2 float32": "float32", "CTranslate2 int8": "int8"}  # and its formats
 LENGTH = 30  # tokens of each translation
 LEAST = (7, 8)  # turns of programs, and seconds of all turns
@@ -118,6 +121,14 @@ def check_equal(what: str, stock: float, ours: float) -> None:
         problem = f"{what} is {stock:.6f} by fairseq's model, {ours:.6f} by ours"
         todo = "nothing was timed; report this with the output of fairseq-collab doctor"
         raise UserError(problem, "the benchmark's check", todo)
+
+
+def check_arch(arch: str) -> None:
+    """Raise UserError unless this is a registered architecture of translation models with heads."""
+    known = [name for name, kind in MODEL_REGISTRY.items() if issubclass(kind, TRANSLATION.model)]
+    if arch not in known:
+        todo = did_you_mean(arch, known) or "give the plug-in that registers it, --user-dir"
+        raise UserError("is no architecture of a translation model of ours", f"--arch {arch}", todo)
 
 
 def clock() -> float:
@@ -303,24 +314,44 @@ def kinds(d: int) -> dict[str, tuple[str, dict[str, Any]]]:
     }
 
 
-def time_lengths(preset: str, lengths: Sequence[int], device: torch.device) -> Iterator[Record]:
+def time_lengths(
+    preset: str,
+    lengths: Sequence[int],
+    device: torch.device,
+    arch: str | None = None,
+    user_dir: str | None = None,
+) -> Iterator[Record]:
     """One record per beam, kind of heads and length; stock fairseq comes first.
 
     Each model decodes in a new process, so that its peak of memory is not another's.
+
+    Args:
+        arch: a registered architecture, in place of this project's narrower kinds.
+        user_dir: the plug-in that registers it.
     """
     if is_requested():  # a graph has no hooks that look at the clock on the way
         raise UserError("is not timed by length", FIXED_STEPS_ENV, "unset it")
+    if arch is not None:
+        check_arch(arch)
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])  # imported once
-    for beam, kind in product(BEAMS, kinds(512)):
-        with context.Pool(1, torch.set_num_threads, [torch.get_num_threads()]) as pool:
+    some = [*kinds(512)] if arch is None else [*STANDARD, arch]
+    for beam, kind in product(BEAMS, some):
+        with context.Pool(1, prepare, [torch.get_num_threads(), user_dir]) as pool:
             yield from pool.apply(decode, (kind, preset, sorted(lengths), beam, device))
+
+
+def prepare(threads: int, user_dir: str | None) -> None:
+    """Have a new process know the kinds of heads of a plug-in."""
+    torch.set_num_threads(threads)
+    utils.import_user_module(Namespace(user_dir=user_dir))
 
 
 def decode(kind: str, preset: str, lengths: list[int], beam: int, device: Any) -> list[Record]:
     """Records of one kind of heads with random weights: see :func:`watch`."""
     before = peak_memory(device)
-    arch, more = kinds(PRESETS[preset].options.get("decoder_embed_dim", 512))[kind]
+    known = kinds(PRESETS[preset].options.get("decoder_embed_dim", 512))
+    arch, more = known.get(kind, (kind, {}))
     task = random_task(preset, SENTENCES)
     (batch,) = batches(task, device, max_sentences=SENTENCES)
     ours = random_model(arch, preset, task, **more, max_target_positions=lengths[-1] + 2)

@@ -81,6 +81,13 @@ def decided(stage: str, kind: str) -> Runs:
     return by(load("decide")["runs"], "stage", "kind").get((stage, kind), [])
 
 
+#: Kinds of decide.json, as their tables list them: trained from the start, and converted.
+TRAINED_KINDS = ("own-4", "full", "diagonal", "separate", "grouped-2", "grouped-4", "latent-4",
+                 "shape-latent-4", "latent-8")  # fmt: skip
+CONVERTED_KINDS = ("latent-4", "even-4", "latent-8", "own-4", "grouped-2", "grouped-4", "heads-3",
+                   "heads-2")  # fmt: skip
+
+
 def cache_of(run: dict[str, Any]) -> int:
     """Bytes of a target token in self-attention and of a source token in cross-attention."""
     sides = product(("key", "value"), ("target", "source"))
@@ -167,3 +174,13 @@ def bought(vocabulary: int, length: int) -> Runs:
     """The records of a vocabulary and a length, by batch."""
     every = load("what_cuts_buy")["records"]
     return [r for r in every if (r["vocabulary"], r["length"]) == (vocabulary, length)]
+
+
+#: What the model itself is called in changed.json.
+ITSELF = "the model itself"
+
+
+def changed(name: str, spec: str = ".0f") -> str:
+    """``32 to 36``: percent of the translations that a smaller model changes, of changed.json."""
+    rows = by(load("changed")["rows"], "name")[name]
+    return ends([100 * row["changed"] for row in rows], spec)

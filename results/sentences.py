@@ -11,11 +11,12 @@ from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
 
-from collab_lab.metrics.significance import Gain, gain_of
+from collab_lab.metrics.significance import Gain, gain_of, holm
 from collab_lab.metrics.turns import times_as_fast
 from collab_lab.results.render import interval
 from results.data import (
     BOTH,
+    CONVERTED_KINDS,
     ENGINES,
     NOISE,
     PARTS,
@@ -25,6 +26,7 @@ from results.data import (
     SHARED,
     SIZES,
     THIRD,
+    TRAINED_KINDS,
     TWO,
     WHOLE,
     bought,
@@ -223,6 +225,20 @@ def _seeds() -> Iterable[str]:
     yield f"standard deviation of {sd:.3f}"
 
 
+#: Target tokens of Multi30k's training set, in 4,000 subwords.
+EPOCH = 507_859
+
+
+@sentences("docs/papers.md")
+def _papers() -> Iterable[str]:
+    machines = [by(load("shared_keys")["widths"], "folder")[name] for name in ("main", "intel")]
+    hours = (
+        sum(run["epochs"] * EPOCH / run["train_tokens_per_second"] for run in runs) / 3600
+        for runs in machines
+    )
+    yield f"{len(machines[0])} trainings take {' or '.join(f'{x:.1f}' for x in hours)} hours"
+
+
 @sentences("docs/trained_models.md")
 def _trained_models() -> Iterable[str]:
     manuals = decided_gain(("continued", "standard"), FOUR[1]).mean
@@ -297,9 +313,33 @@ def _at_size() -> Iterable[str]:
     yield f"lose {mean:.3f} ({low:.3f} to {high:.3f}) bits more when they are trained"
 
 
+def comparisons() -> list[Gain]:
+    """The differences in bits of decide.md's tables that have an interval."""
+    standard, four = FOUR[1], FOUR[0]
+    pairs = [(four, standard)]
+    for kind in TRAINED_KINDS:
+        pairs += [(("scratch", kind), theirs) for theirs in (standard, four)]
+    for kind in CONVERTED_KINDS:
+        pairs += [(("converted", kind), theirs) for theirs in (standard, ("scratch", kind))]
+        pairs += [(("tuned", kind), ("continued", "standard"))]
+    found = (gains(decided(*ours), decided(*theirs), "valid_bits") for ours, theirs in pairs)
+    return [gain_of(of_seeds) for of_seeds in found if len(of_seeds) > 2]
+
+
 @sentences("results/decide.md")
 def _decide() -> Iterable[str]:
-    yield f"by {less(*CONVERTED)} bits per target token"
+    theirs, ours = (decided(*kind) for kind in reversed(CONVERTED))
+    yield f"by {ends(gains(theirs, ours, 'valid_bits'), '.3f')} bits per target token"
+    compared = comparisons()
+    of_holm = dict(zip(compared, holm([gain.p for gain in compared]), strict=True))
+    mean = decided_gain(*CONVERTED)
+    yield f"The mean is {less(*CONVERTED)} bits; its p is {mean.p:.3f}, and {of_holm[mean]:.3f}"
+    alone, together = (
+        sum(p < 0.05 for p in of if p is not None)
+        for of in ([gain.p for gain in compared], of_holm.values())
+    )
+    yield f"Of the {len(compared)} differences in bits with an interval, {alone} have p < 0.05"
+    yield f"p < 0.05, {together} after Holm's correction"
     yield interval(decided_gain(*GROUPED_TUNED), "+.3f")
     yield f"of the standard models by {less(('continued', 'standard'), FOUR[1])} bits"
     both_tuned = decided_gain(("tuned", "latent-4"), ("continued", "latent-4"))

@@ -16,7 +16,9 @@ from collab_lab.metrics.turns import times_as_fast
 from collab_lab.results.render import grid, interval, num
 from results.data import (
     BOTH,
+    CONVERTED_KINDS,
     ENGINES,
+    ITSELF,
     NOISE,
     PARTS,
     PLAIN,
@@ -24,6 +26,7 @@ from results.data import (
     SHARED,
     SIZES,
     THIRD,
+    TRAINED_KINDS,
     TWO,
     WHOLE,
     Runs,
@@ -33,6 +36,7 @@ from results.data import (
     by_feed_forward,
     by_length,
     cache_of,
+    changed,
     decided,
     ends,
     gains,
@@ -89,8 +93,7 @@ def decide_new() -> Rows:
     yield ["heads", "KV cache", "parameters", "bits", "BLEU", "bits, from 4 heads"]
     four = decided("scratch", "standard, 4 heads")
     yield [*against_standard(four), ""]
-    for kind in ("own-4", "full", "diagonal", "separate", "grouped-2", "grouped-4", "latent-4",
-                 "shape-latent-4", "latent-8"):  # fmt: skip
+    for kind in TRAINED_KINDS:
         ours = decided("scratch", kind)
         yield [*against_standard(ours), *differences(ours, four, "valid_bits")]
 
@@ -99,8 +102,7 @@ def decide_new() -> Rows:
 def decide_converted() -> Rows:
     yield ["heads", "KV cache", "bits", "BLEU", "minus trained narrow", "bits, 480 more"]
     control = decided("continued", "standard")
-    for kind in ("latent-4", "even-4", "latent-8", "own-4", "grouped-2", "grouped-4", "heads-3",
-                 "heads-2"):  # fmt: skip
+    for kind in CONVERTED_KINDS:
         ours, tuned = decided("converted", kind), decided("tuned", kind)
         name, cache, _, *scores = against_standard(ours)
         [narrow] = differences(ours, decided("scratch", kind), "valid_bits")
@@ -694,6 +696,24 @@ def one_copy_steps() -> Rows:
             for of in rows.values()
         )
         yield [f"{kind}, {_bits(int(bits))}", *sizes, *times]
+
+
+# ---- changed.md ---------------------------------------------------------------------------------
+
+
+@table
+def translations_changed() -> Rows:
+    """Lowest and highest of the models; scores are differences from the model itself."""
+    yield ["model", "n", "translations that change (%)", "loss (bits)", "BLEU", "chrF"]
+    by_name = by(load("changed")["rows"], "name")
+    own = {row["model"]: row for row in by_name.pop(ITSELF)}
+    for name, rows in by_name.items():
+        losses = [row["lost"] for row in rows if row["lost"] is not None]
+        scores = (
+            ends([row[score] - own[row["model"]][score] for row in rows], "+.2f")
+            for score in ("bleu", "chrf")
+        )
+        yield [name, len(rows), changed(name), ends(losses), *scores]
 
 
 # ---- runs.md ------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ format that is meant, since ``tests/compat/test_stored_checkpoints.py`` fails wi
 from __future__ import annotations
 
 import json
+import shutil
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import OmegaConf
 from torch import Tensor
 from toy_heads import sample
+
+from data_prep.subwords import learn_merges
 
 STORED = Path(__file__).parent / "stored"
 #: A data folder, made by fairseq-preprocess.
@@ -40,6 +43,17 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
     "transformer_lm_collab": {"key_dim": 6},
     "transformer_lm_headsize_n": {"head_size": 3},
 }
+
+
+def words_as_text(folder: Path) -> Path:
+    """A copy of :data:`COPY` whose words are ordinary text, with codes that keep them whole."""
+    shutil.copytree(COPY, folder)
+    words = [line.split()[0] for line in (folder / "dict.en.txt").read_text().splitlines()]
+    text = folder.with_name("text")
+    text.write_text(f"{' '.join(words)}\n" * 3)
+    learn_merges((text, text), 1000, folder / "code")
+    (folder / "manifest.json").write_text(json.dumps({"form": {"moses": False}}))
+    return folder
 
 
 #: Checkpoints by architecture, options and precision, and the random state that each leaves behind.

@@ -37,8 +37,14 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--lengths", nargs="+", type=positive, metavar="N",
         help="measure instead how seconds per token and memory grow with the length of "
-        "translations: 64 sentences, beam 1 and 5, d = 512, stock fairseq and eight kinds of heads",
+        "translations: 64 sentences, beam 1 and 5, d = 512, stock fairseq and nine kinds of heads",
     )  # fmt: skip
+    parser.add_argument(
+        "--arch", metavar="NAME",
+        help="with --lengths: architecture to time next to stock fairseq and standard heads, such "
+        "as one of --user-dir (default: this project's kinds)",
+    )  # fmt: skip
+    options.add_user_dir(parser)
     parser.add_argument(
         "--threads", type=positive, default=cores(), metavar="N",
         help="number of CPU threads (default: all cores)",
@@ -66,7 +72,8 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if args.lengths:
-            records += bench.time_lengths("wmt_en_de", args.lengths, device)
+            own = args.arch, args.user_dir
+            records += bench.time_lengths("wmt_en_de", args.lengths, device, *own)
         for preset, heads in product(() if args.lengths else args.presets, bench.TIMED):
             say(f"{preset}, {heads}")
             how = bench.TIMED[heads], preset, device
@@ -123,6 +130,11 @@ def main(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     if args.lengths:
         options.reject(parser, args, ("presets",), "has no effect with --lengths")
+    else:  # where nothing is timed before an equal model of stock fairseq has translated
+        reason = "goes with --lengths: stock fairseq has no model that is equal to its heads"
+        options.reject(parser, args, ("arch", "user_dir"), reason)
+    if args.user_dir and not args.arch:
+        parser.error("--user-dir goes with --arch: the architecture that it registers")
     options.check_out(args)
     options.import_models(args)
     content = measure(args)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from collab_common.command import check_folder, check_splittable, positive
 from collab_common.errors import UserError, did_you_mean
@@ -14,6 +16,12 @@ from collab_common.folder import MANIFEST, read_finished
 from collab_common.provenance import cores
 from collab_lab.cli import options
 from collab_lab.runs import config_folder
+
+if TYPE_CHECKING:
+    from collab_lab.runs.run import Run
+    from collab_lab.runs.sweep import Job
+
+GIVE_DATA = "give task.data=FOLDER"
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -45,29 +53,23 @@ def main(argv: list[str]) -> int:
     if not args.config.is_file():
         todo = f"give or copy a file of {config_folder()}/experiment (fairseq-collab configs)"
         raise UserError("file not found", args.config, todo)
-    options.import_models(args)
-    from collab_lab.runs import sweep
-    from collab_lab.runs.inputs import check_inputs
-    from collab_lab.runs.run import Run, yaml_of
-    from collab_lab.runs.worker import run_all
-
     out = args.out or Path("runs") / args.config.stem
     check_splittable(out)
-    jobs = sweep.plan(args.config, args.overrides)
-    if args.printed is not None:
-        print(yaml_of(chosen(args.printed, {job.name: job.config for job in jobs})), end="")
-        return 0
-    runs = {Run(out.resolve() / job.name): job for job in jobs}
-    for run, job in runs.items():
-        run.check_same(job.config)
-        check_inputs(run, job.config)
-    check_data({Path(part) for job in jobs for part in job.config.task.data.split(os.pathsep)})
-    for run, job in runs.items():
-        if not run.is_finished():
-            sweep.check_data(job.config)
-            sweep.check_kept(job.config)
-            if not run.resumes():
-                sweep.check_weights(job.config)
+    if args.printed is None:
+        check_given(args.overrides)
+    options.import_models(args)
+    from collab_lab.runs import sweep
+    from collab_lab.runs.run import yaml_of
+    from collab_lab.runs.worker import run_all
+
+    with closing(sweep.jobs(args.config, args.overrides)) as jobs:
+        if args.printed is not None:
+            print(yaml_of(chosen(args.printed, {job.name: job.config for job in jobs})), end="")
+            return 0
+        runs = checked(jobs, out.resolve())
+    for data in {folder for job in runs.values() for folder in data_of(job.config)}:
+        if (data / MANIFEST).exists():
+            read_finished(data)
     if args.dry_run:
         for run, job in runs.items():
             print(f"{run.name}: {run.state()}:", *(f"{k}={v}" for k, v in job.overrides.items()))
@@ -76,17 +78,45 @@ def main(argv: list[str]) -> int:
     return run_all(runs, args.jobs, command=["fairseq-collab", "sweep", *argv])
 
 
+def check_given(overrides: Sequence[str]) -> None:
+    """Reject a missing data folder of the command line, before imports and plans of seconds."""
+    given = dict(word.lstrip("+").partition("=")[::2] for word in overrides)
+    path = given.get("task.data", "")
+    if re.fullmatch(r"[\w./+:-]+", path):  # others, such as a choice, are checked with the runs
+        for part in path.split(os.pathsep):
+            check_folder(Path(part), GIVE_DATA)
+
+
+def checked(jobs: Iterable[Job], out: Path) -> dict[Run, Job]:
+    """The runs of jobs, each checked before the next is composed: all of them take long."""
+    from collab_lab.runs import sweep
+    from collab_lab.runs.inputs import check_inputs
+    from collab_lab.runs.run import Run
+
+    runs: dict[Run, Job] = {}
+    for job in jobs:
+        run = Run(out / job.name)
+        run.check_same(job.config)
+        for data in data_of(job.config):
+            check_folder(data, GIVE_DATA)
+        check_inputs(run, job.config)
+        if not run.is_finished():
+            sweep.check_data(job.config)
+            sweep.check_kept(job.config)
+            if not run.resumes():
+                sweep.check_weights(job.config)
+        runs[run] = job
+    return runs
+
+
+def data_of(config: Any) -> list[Path]:
+    """The data folders of a run."""
+    return [*map(Path, config.task.data.split(os.pathsep))]
+
+
 def chosen(name: str, configs: Mapping[str, Any]) -> Any:
     """The configuration of a run; UserError for a name that no run has."""
     if name not in configs:
         todo = did_you_mean(name, configs) or f"give one of {', '.join(configs)}"
         raise UserError(f"no run is called {name!r}", "--print", todo)
     return configs[name]
-
-
-def check_data(folders: set[Path]) -> None:
-    """Reject data folders that are missing or changed."""
-    for data in folders:
-        check_folder(data, "give task.data=FOLDER")
-        if (data / MANIFEST).exists():
-            read_finished(data)

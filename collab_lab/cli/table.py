@@ -34,12 +34,12 @@ def build_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--columns", type=lambda text: tuple(text.split(",")), default=(), metavar="A,B,...",
-        help="fields of score.json (bleu,valid_loss,train_seconds) or choices of the sweep "
+        help="fields of score.json (bleu,valid_bits,train_seconds) or choices of the sweep "
         "(default: scores and costs; in LaTeX as many of them as six columns hold)",
     )  # fmt: skip
     parser.add_argument(
         "--score", metavar="FIELD",
-        help="field of score.json to test and draw, e.g. valid_loss (default: bleu for "
+        help="field of score.json to test and draw, e.g. valid_bits (default: bleu for "
         "translation)",
     )  # fmt: skip
     parser.add_argument(

@@ -5,6 +5,7 @@ Nested fields have dotted names (``perplexity.test``); what a sweep varied is ``
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -64,7 +65,8 @@ def derived(record: Record) -> dict[str, Any]:
     for side in ("target", "source"):
         keys, values = (getattr(record, f"{part}_bytes_per_{side}_token") for part in CACHED)
         cached[f"cache_bytes_per_{side}_token"] = None if keys is None else keys + values
-    return {"decoding": decoding_of(record), **cached}
+    bits = None if record.valid_nats is None else record.valid_nats / math.log(2)
+    return {"decoding": decoding_of(record), "valid_bits": bits, **cached}
 
 
 def decoding_of(record: Record) -> str | None:

@@ -48,6 +48,7 @@ HEADINGS = {
     "cache_bytes_per_target_token": "KV cache, bytes per target token",
     "cache_bytes_per_source_token": "KV cache, bytes per source token",
     "valid_loss": "validation loss (criterion, bits)",
+    "valid_bits": "validation loss (bits/token)",
     "valid_nats": "validation loss (nats/token)",
     "train_seconds": "training, seconds",
     "train_threads": "training, threads",
@@ -59,7 +60,8 @@ HEADINGS = {
 #: Shorter ones for LaTeX.
 SHORT = {
     "key_dim": "K",
-    "valid_loss": "loss (bits)",
+    "valid_loss": "criterion (bits)",
+    "valid_bits": "loss (bits)",
     "valid_nats": "loss (nats)",
     "compound_split_bleu": "split BLEU",
 }

@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,7 +77,12 @@ class ConfigFolder(SearchPathPlugin):
 
 
 def plan(config_file: Path, overrides: list[str]) -> list[Job]:
-    """Compose every run of a sweep.
+    """Compose every run of a sweep: see :func:`jobs`."""
+    return [*jobs(config_file, overrides)]
+
+
+def jobs(config_file: Path, overrides: list[str]) -> Generator[Job, None, None]:
+    """Compose the runs of a sweep one by one: each takes a part of a second.
 
     Args:
         config_file: anywhere; files that it includes are looked up in its own folder, then in that
@@ -100,7 +105,7 @@ def plan(config_file: Path, overrides: list[str]) -> list[Job]:
             params = (base.hydra.sweeper or {}).get("params") or {}
             shared = [f"{key}={_word(value)}" for key, value in params.items()]
             grid = [[*shared, *kind, *overrides] for kind in kinds_of_runs(base.get(RUNS))]
-            return list(_jobs(name, grid))
+            yield from _jobs(name, grid)
     except (HydraException, OmegaConfBaseException, YAMLError, RecursionError) as error:
         said = ": ".join(dict.fromkeys(" ".join(str(link).split()) for link in chain(error)))
         raise _explained(said) or UserError(f"Hydra says: {said}", where=config_file) from error

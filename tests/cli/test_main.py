@@ -108,6 +108,7 @@ WRONG_PATHS = {
     "vote README.md nowhere --out=out": "nowhere: ",
     "table nowhere": "nowhere: ",
     "sweep nowhere.yaml": "nowhere.yaml: ",
+    "sweep configs/experiment/decide.yaml task.data=nowhere": "nowhere: ",
 }
 
 

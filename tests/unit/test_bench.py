@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from device_checks.models import ARCHITECTURES
+from refusals import refusing, wrong_usage
 from toy import close
 
 from collab_common.errors import UserError
@@ -103,6 +104,39 @@ def test_memory_is_of_one_model(monkeypatch: pytest.MonkeyPatch) -> None:
     records = [*bench.time_lengths("tiny", [4, 9], CPU)]
     assert [(r["kind"], r["length"]) for r in records] == [(k, n) for k in some for n in (4, 9)]
     assert all(0 < record["memory"] < 200 for record in records)
+
+
+@pytest.mark.slow
+def test_own_heads_are_timed_by_length(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Next to stock fairseq and standard heads; keys that are values take half of the cache."""
+    monkeypatch.setattr(bench, "BEAMS", (1,))
+    timed = bench.time_lengths
+    monkeypatch.setattr(bench, "time_lengths", lambda _, *given: timed("tiny", *given))
+    plugin = Path(__file__).parents[1] / "examples" / "tied_heads"
+    own = ["--arch", "transformer_tied_heads", "--user-dir", str(plugin)]
+    out = tmp_path / "bench.json"
+    options = ["--lengths", "5", *own, "--threads", "1", "--cpu", "--out", str(out)]
+    assert command.main(options) == 0
+    stock, standard, tied = json.loads(out.read_text())["records"]
+    assert [r["kind"] for r in (stock, standard, tied)] == [*bench.STANDARD, own[1]]
+    assert tied["cache"] < 0.6 * standard["cache"]
+    assert own[1] in capsys.readouterr().out
+
+
+def test_own_heads_have_no_twin_in_stock_fairseq(capsys: pytest.CaptureFixture[str]) -> None:
+    for options in (["--user-dir", "heads"], ["--arch", "transformer_latent"]):
+        with wrong_usage(capsys, "--lengths"):
+            command.main(options)
+    with wrong_usage(capsys, "--arch"):
+        command.main(["--lengths", "5", "--user-dir", "heads"])
+
+
+@pytest.mark.parametrize("arch", ["transformer_tide_heads", "transformer_lm_collab", "transformer"])
+def test_other_models_are_not_timed_by_length(arch: str) -> None:
+    with refusing(f"--arch {arch}"):
+        next(bench.time_lengths("tiny", [4], CPU, arch))
 
 
 # ---- the command ---------------------------------------------------------------------------------

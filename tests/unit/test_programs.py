@@ -24,6 +24,7 @@ from collab_lab.trained.attentions import Attention
 from collab_lab.trained.checkpoint import Trained, dataset_of, samples
 from collab_lab.trained.feed_forward import FeedForward
 from results import (
+    changed,
     cuts,
     data,
     heads,
@@ -473,6 +474,43 @@ def test_speed(folder: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) 
     assert data.speedups(slice(None), "trained", "beam 5, batch 64", "standard heads")
     assert "translation of a test set" in TABLES["speed_stock"]()
     assert "multi-query" in TABLES["speed_lengths"]()
+
+
+@pytest.mark.slow
+def test_changed(folder: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is exact changes no translation; another model does; nothing is measured twice."""
+    some = ("latents, exact", "a third of the heads")
+    monkeypatch.setattr(changed, "CHANGES", {name: changed.CHANGES[name] for name in some})
+    text, file = toy_checkpoints.words_as_text(folder / "data"), folder / "changed.json"
+    whole = open_model(checkpoint, text)
+    (text / "raw").mkdir()
+    for side, words in (("en", whole.task.source_dictionary), ("de", whole.task.target_dictionary)):
+        lines = dataset_of(whole.task, "valid")
+        column = "source" if side == "en" else "target"
+        sentences = [words.string(lines[i][column]) for i in range(len(lines))]
+        (text / "raw" / f"valid.{side}").write_text("".join(f"{line}\n" for line in sentences))
+    other = toy_checkpoints.write(folder / "other.pt", **SHALLOW, encoder_ffn_embed_dim=8)
+    models = [f"--model=toy={checkpoint}", f"--model=other={other}"]
+    arguments = [str(file), "--data", str(text), "--sentences=20", *models]
+    assert changed.main(arguments) == 0
+    found = content(file)
+    rows = {(row["model"], row["name"]): row for row in found["rows"]}
+    own, exact, heads = (rows["toy", name] for name in (data.ITSELF, *some))
+    assert (own["changed"], own["lost"]) == (0, 0)
+    assert (exact["changed"], exact["bleu"]) == (0, own["bleu"])
+    assert exact["lost"] == pytest.approx(0, abs=1e-4)
+    assert 0 < heads["changed"] <= 1
+    one, two = (rows[name, changed.OTHER] for name in ("toy", "other"))
+    assert one["changed"] == two["changed"] > 0
+    assert one["lost"] == pytest.approx(-two["lost"], abs=1e-5)
+    assert all(has_origin(row) and {"seed", "chrf", "bleu_signature"} <= {*row}
+               for row in found["rows"])  # fmt: skip
+    assert found["models"][0]["valid_bits"] > 0
+    if ("toy", changed.INT8) in rows:  # where CTranslate2 is installed
+        assert rows["toy", changed.INT8]["lost"] is None
+    changed.main(arguments)
+    assert content(file) == found
+    assert "| a third of the heads " in TABLES["translations_changed"]()
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from collab_lab import open_model, translate
 from collab_lab.metrics.translate import BEAM
 from collab_lab.metrics.translate import translate as of_batches
 from collab_lab.trained.checkpoint import Trained, samples
-from data_prep.subwords import learn_merges
 
 
 @pytest.fixture(scope="module")
@@ -26,14 +24,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     It has not learnt to end: its positions do it.
     """
     folder = tmp_path_factory.mktemp("sentences")
-    shutil.copytree(toy_checkpoints.COPY, folder / "data")
-    words = [line.split()[0] for line in (folder / "data/dict.en.txt").read_text().splitlines()]
-    text = folder / "text"
-    text.write_text(f"{' '.join(words)}\n" * 3)
-    learn_merges((text, text), 1000, folder / "data/code")
-    (folder / "data/manifest.json").write_text(json.dumps({"form": {"moses": False}}))
-    checkpoint = toy_checkpoints.write(folder / "c.pt", max_target_positions=16)
-    return open_model(checkpoint, folder / "data")
+    data = toy_checkpoints.words_as_text(folder / "data")
+    return open_model(toy_checkpoints.write(folder / "c.pt", max_target_positions=16), data)
 
 
 def test_text_is_translated_as_the_set_is(model: Trained) -> None:

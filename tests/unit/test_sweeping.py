@@ -15,6 +15,7 @@ from refusals import refusing
 
 from collab_lab.cli import sweep as command
 from collab_lab.runs import progress, worker
+from collab_lab.runs import sweep as planning
 from collab_lab.runs.progress import Progress, told
 from collab_lab.runs.run import Run
 from collab_lab.runs.sweep import (
@@ -196,6 +197,28 @@ def test_weights_are_checked_before_the_start(tmp_path: Path) -> None:
     check_weights(config_of(tmp_path, checkpoint__restore_file="s3://bucket/a.pt"))
     with refusing("none.pt", "finetune_from_model"):
         check_weights(config_of(tmp_path, checkpoint__finetune_from_model="none.pt"))
+
+
+def test_missing_data_is_said_at_once(
+    mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the command line names it before anything is composed; else with the first run."""
+    composed = list[str]()
+    compose = planning.compose
+
+    def counted(name: str, *arguments: Any, **more: Any) -> Any:
+        composed.append(name)
+        return compose(name, *arguments, **more)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(planning, "compose", counted)
+    words = [str(mine), "model.key_dim=8,16,32"]
+    with refusing("nowhere", "task.data"):
+        command.main([*words, "task.data=nowhere"])
+    assert composed == []
+    with refusing("task.data"):
+        command.main([*words, "task.data='no where'"])
+    assert len(composed) == 2, "the file, and one run"
 
 
 # ---- while it trains -----------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import re
 from pathlib import Path
 
@@ -154,6 +155,19 @@ def test_any_number_is_tested(tmp_path: Path) -> None:
     for score in ("depth", "hardware"):
         with refusing("--score"):
             read_table([tmp_path], score=score)
+
+
+def test_losses_are_in_bits_too(tmp_path: Path) -> None:
+    """Of the record's negative log-likelihood, in nats, without label smoothing."""
+    for method, nats in (("concatenated", 2.0), ("collab", 1.9)):
+        write_run(tmp_path, method, 64, valid_nats=nats)
+    table = read_table([tmp_path], columns=("valid_bits", "valid_loss"), score="valid_bits")
+    assert differences(table)[0].gain.mean == pytest.approx(-0.1 / math.log(2))
+    cells = {row[0]: row[3] for row in main_cells(table)[1]}
+    assert cells == {"concatenated": "2.8854", "collab": "2.7411"}
+    titles = main_cells(table)[0]
+    assert len({*titles}) == len(titles)
+    assert "valid_bits" not in shown_columns(read(tmp_path)), "where it is asked for"
 
 
 def test_the_baseline_is_chosen(tmp_path: Path) -> None:
