@@ -379,7 +379,7 @@ def watch(
         """Before a step: ``steps`` tokens of each hypothesis are known."""
         if (steps := next(numbers)) in lengths:
             (state,) = (x for x in (*arguments, *options.values()) if isinstance(x, dict))
-            record = {"beam": beam, "length": steps}
+            record: Record = {"beam": beam, "length": steps}
             record |= {"seconds": (clock() - start) / steps, "cache": cache_bytes(state) / 2**20}
             records.append(record | {"memory": (peak_memory(device) - before) / 2**20})
 

@@ -179,7 +179,8 @@ def _say_if_unrelated(gain: Values, translations: Path, reference: Path) -> None
     def is_foreign(start: int) -> bool:
         inside = gain[start : start + size].mean()
         outside = np.delete(gain, slice(start, start + size))
-        return inside <= NEAR * error and outside.size and outside.mean() - inside > FAR * error
+        is_chance = inside <= NEAR * error
+        return bool(is_chance and outside.size and outside.mean() - inside > FAR * error)
 
     if mean <= NEAR * spread / number**0.5:
         where = "the lines"

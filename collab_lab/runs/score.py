@@ -289,7 +289,7 @@ def check_dropout(model: torch.nn.Module, generation: Mapping[str, Any]) -> None
     """Raise UserError for a dropout that is to be retained in modules that the model lacks."""
     asked = generation.get("retain_dropout_modules") or []
     asked = [asked] if isinstance(asked, str) else asked
-    names = {getattr(module, "module_name", None) for module in model.modules()} - {None}
+    names = {str(m.module_name) for m in model.modules() if getattr(m, "module_name", None)}
     if unknown := set(asked) - names:
         problem = f"no dropout of the model is in {', '.join(sorted(unknown))}"
         todo = f"name some of {', '.join(sorted(names))}"
