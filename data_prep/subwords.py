@@ -137,8 +137,8 @@ def write_subwords(
     """Write both sides of a text as subwords joined by blanks; count them in the report.
 
     Some faults appear only now.  Normalisation empties some lines, for example one of zero-width
-    spaces.  A token such as ``<unk>`` is a symbol if it stays whole; one that ends with ``@@`` would
-    be joined to the next.
+    spaces.  A token such as ``<unk>`` is a symbol if it stays whole; one that ends with ``@@`` is
+    joined to the next.
 
     Args:
         segment: subwords of a line
