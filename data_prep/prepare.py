@@ -173,6 +173,7 @@ def _segment(
         subwords.write_subwords(
             segment, texts[split], segmented[split], report,
             drop=drop, symbols={*subwords.SYMBOLS, *breaks},
+            mark=subwords.SEPARATOR if is_bpe else "",
         )  # fmt: skip
 
 

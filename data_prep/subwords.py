@@ -132,21 +132,24 @@ def write_subwords(
     *,
     drop: bool | None,
     symbols: Collection[str] = SYMBOLS,
+    mark: str = "",
 ) -> None:
     """Write both sides of a text as subwords joined by blanks; count them in the report.
 
-    Two faults appear only now.  Normalisation empties some lines, for example one of zero-width
-    spaces.  A token such as ``<unk>`` is a symbol if it stays whole.
+    Some faults appear only now.  Normalisation empties some lines, for example one of zero-width
+    spaces.  A token such as ``<unk>`` is a symbol if it stays whole; one that ends with ``@@`` is
+    joined to the next.
 
     Args:
         segment: subwords of a line
         drop: whether a pair with a fault is dropped or an error; None keeps it (text as published)
         symbols: subwords that no text may have
+        mark: at the end of all units but a word's last, if there is one: no word may end with it
     """
     with targets[0].open("wb") as source_out, targets[1].open("wb") as target_out:
         for number, lines in enumerate(zip(*map(lines_of, sources), strict=True), 1):
             sides = [segment(line) for line in lines]
-            faults = [_fault(side, symbols) for side in sides]
+            faults = [_fault(*pair, symbols, mark) for pair in zip(lines, sides, strict=True)]
             if any(faults) and drop is None:
                 report.symbols += any(not SYMBOLS.isdisjoint(side) for side in sides)
             elif any(faults):
@@ -162,9 +165,11 @@ def write_subwords(
                 out.write((" ".join(side) + "\n").encode())
 
 
-def _fault(subwords: list[str], symbols: Collection[str]) -> str:
+def _fault(line: str, subwords: list[str], symbols: Collection[str], mark: str) -> str:
     if not subwords:
         return NO_PIECES
+    if mark and any(word.endswith(mark) for word in line.split()):
+        return f"a word ends with {mark}, the mark of its parts"
     symbol = next((unit for unit in subwords if unit in symbols), None)
     if symbol == BREAK:
         return f"{BREAK} is the symbol between sentences"

@@ -43,6 +43,8 @@ def write_exact_offsets() -> None:
 def sign_block_offsets() -> None:
     """NumPy 2 subtracts from unsigned offsets below zero, and adds sizes of sentences in 32 bits.
 
+    Sentences that are blocks by themselves have sizes of 16 bits, whatever their lengths.
+
     Language models read two words before a block, for ``--past-target``; BERT's data are one sum.
     """
     import numpy as np
@@ -52,6 +54,9 @@ def sign_block_offsets() -> None:
     @wrap(TokenBlockDataset, "_build_slice_indices")
     def build(original: Any, *args: Any, **kwargs: Any) -> Any:
         sizes, blocks, slices = original(*args, **kwargs)
+        lengths = slices[:, 1].astype(np.int64) - slices[:, 0].astype(np.int64)
+        if lengths.max() > np.iinfo(sizes.dtype).max:  # of a sentence a block: 16 bits
+            sizes = lengths
         signed = np.int32 if slices[-1].max() < _INT32 - 1 else np.int64
         return sizes, blocks.astype(signed), slices.astype(signed)
 

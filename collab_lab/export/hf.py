@@ -55,6 +55,8 @@ def export(trained: Trained, folder: Path) -> None:
     if not words.source_lang:
         raise inexact(trained, "MarianMTModel has no symbols of languages", "give --format ct2")
     write(stock.model, words, folder)
+    if words.subwords is not None:
+        print("texts that begin with >>...<<: MarianTokenizer takes that for a language, as <unk>")
 
 
 def write(model: Any, words: Vocabulary, folder: Path) -> None:

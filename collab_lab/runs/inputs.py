@@ -7,7 +7,7 @@ import hashlib
 import json
 from pathlib import Path
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from collab_common.errors import UserError
 from collab_common.files import sha256
@@ -29,7 +29,8 @@ def manifest_hash(data: Path) -> str | None:
 
 def inputs_of(config: DictConfig) -> dict[str, str]:
     """Hashes of the data folder and of the weights to start from, by option, if there are any."""
-    data = manifest_hash(data_folder(config))
+    is_given = OmegaConf.select(config, "task.data") is not None
+    data = manifest_hash(data_folder(config)) if is_given else None
     found = {} if data is None else {"task.data": data}
     for option, path in started_from(config).items():
         if Path(path).is_file():

@@ -64,6 +64,12 @@ def test_blocks_of_language_models(mode: str) -> None:
     assert all(len(source) == len(target) for source, target, _ in items)
 
 
+def test_sizes_of_sentences_above_16_bits() -> None:
+    lines = [torch.full((size,), 5) for size in (3, 70_000)]
+    blocks = TokenBlockDataset(lines, [3, 70_000], None, 1, 2, break_mode="eos")
+    assert [int(size) for size in blocks.sizes] == [3, 70_000]
+
+
 def test_a_sum_of_sizes_above_32_bits() -> None:
     sizes = np.full(2, 2**30, dtype=np.int32)
     assert BlockPairDataset.__init__.__globals__["sum"](sizes) == 2**31

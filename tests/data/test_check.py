@@ -278,6 +278,21 @@ def test_symbols_of_fairseq_in_tokenised_text(marked: Path, tmp_path: Path) -> N
         prepare_text(marked, tmp_path / "other", **how)
 
 
+@pytest.mark.usefixtures("no_fairseq")
+def test_the_mark_of_subwords_in_tokenised_text(marked: Path, tmp_path: Path) -> None:
+    """A word that ends with it would be joined to the next, and the mark alone vanish."""
+    how = {"subwords": "subword_nmt", "vocab_size": 400, "allowed_loss": 0.1}
+    replace_line(marked / "train.de", 40, b"foo@@ bar .")
+    replace_line(marked / "train.en", 41, b"a @@ b .")
+    prepare_text(marked, tmp_path / "bin", **how)
+    train = manifest(tmp_path / "bin")["sets"]["train"]
+    (reason,) = (reason for reason in train["dropped"] if "@@" in reason)
+    assert (train["dropped"][reason], train["first"][reason]) == (2, "train.de:40")
+    replace_line(marked / "valid.de", 7, b"ba@@ lo .")
+    with refusing("valid.de:7", "@@"):
+        prepare_text(marked, tmp_path / "other", **how)
+
+
 def test_symbols_of_fairseq_in_ordinary_text(marked: Path, tmp_path: Path) -> None:
     """sentencepiece never makes them whole: brackets and letters are of different scripts."""
     for symbol in SYMBOLS:

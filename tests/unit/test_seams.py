@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,18 @@ def test_an_export_has_no_plan_of_what_it_fills_up(tmp_path: Path) -> None:
     assert shrunk.shrunk
     export.write(shrunk, tmp_path)
     assert open_model(tmp_path / "model.pt", toy_checkpoints.COPY).shrunk is None
+
+
+def test_a_tokeniser_that_reads_a_text_otherwise(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """MarianTokenizer knows languages, and no option switches that off."""
+    data, source = tmp_path / "data", toy_checkpoints.write(tmp_path / "c.pt")
+    shutil.copytree(toy_checkpoints.COPY, data)
+    (data / "spm.model").write_bytes(b"")
+    words = ("export", source, data, "--format=hf", "--out", tmp_path / "out")
+    assert main([str(word) for word in words]) == 0
+    assert ">>" in capsys.readouterr().out
 
 
 def test_one_model_as_two_seeds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
