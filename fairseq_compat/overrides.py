@@ -81,7 +81,8 @@ def override_parts() -> None:
 
     @wrap(checkpoint_utils, "overwrite_args_by_name")
     def overwrite_args_by_name(original: Any, cfg: Any, overrides: Any) -> None:
-        original(cfg, overrides)
+        if overrides:  # else fairseq looks at every option in vain
+            original(cfg, overrides)
         model = cfg.get("model")
         complete = getattr(MODEL_REGISTRY.get(getattr(model, "_name", None)), "override", None)
         if complete is not None:

@@ -19,7 +19,8 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Workers share one server of warm commands."""
+    """Workers share one server of warm commands; as there, nothing waits for the disk."""
+    os.fsync = lambda descriptor: None
     if config.getoption("numprocesses", None) and commands.WARM not in os.environ:
         os.environ[commands.WARM] = str(commands.start_server())
 

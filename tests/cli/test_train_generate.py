@@ -24,10 +24,10 @@ def copier(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, 
     """A folder with a model that learnt the copy task, and the log of its training."""
     folder = tmp_path_factory.mktemp("copier")
     log = succeed(
-        "fairseq-train", data, *USER_DIR, *MODEL, *OPTIMISER, "--lr=0.01",
-        "--lr-scheduler=polynomial_decay", "--total-num-update=522", "--max-tokens=500",
-        "--max-epoch=18", "--log-interval=100", "--keep-last-epochs=3",
-        "--save-dir", folder,
+        "fairseq-train", data, *USER_DIR, *MODEL, *OPTIMISER, "--lr=0.015",
+        "--lr-scheduler=polynomial_decay", "--warmup-updates=50", "--total-num-update=348",
+        "--max-tokens=500", "--max-epoch=12", "--validate-interval=4", "--log-interval=100",
+        "--no-epoch-checkpoints", "--save-dir", folder,
     )  # fmt: skip
     return folder, log
 

@@ -477,7 +477,7 @@ def least_price(module: Any, statistics: Statistics, removed: set[int]) -> float
     """The least ``1/2 tr((W' - W) C (W' - W)^T Delta) / ln 2`` of all W' without some heads."""
     metric: Tensor = torch.linalg.cholesky(statistics.output_fisher)
     factor = torch.linalg.cholesky(statistics.ridged().head_covariance)  # C = L L^T
-    weight = module.out_proj.weight
+    weight = module.out_proj.weight.detach()
     free = [i for i in range(H * SIZE) if i // SIZE not in removed]
     # (W' - W) L in the metric, row-major: W' enters by a Kronecker product.
     design = torch.kron(metric.T.contiguous(), factor[free].T.contiguous())

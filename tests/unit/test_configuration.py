@@ -46,7 +46,7 @@ def plain(section: Any) -> dict[str, Any]:
     return OmegaConf.to_container(section) if OmegaConf.is_config(section) else vars(section)
 
 
-@pytest.mark.parametrize(("task", "criterion"), zip(TASKS, CRITERIONS, strict=True))
+@pytest.mark.parametrize(("task", "criterion"), [*zip(TASKS, CRITERIONS, strict=True)])
 def test_what_is_printed_has_the_task_and_the_criterion(
     task: str, criterion: str, tmp_path: Path
 ) -> None:

