@@ -96,7 +96,7 @@ def test_votes_are_read_back(tmp_path: Path) -> None:
     votes_file.write(path, {"model": hash_of(source.model), "votes": VOTES})
     assert votes_file.read(path, source) == {type_: [[0, 1], [0, 1]] for type_ in ATTENTION_TYPES}
     with refusing(str(path)):
-        votes_file.read(path, trained(GROUPED, heads_in_cross="4,2", head_groups=2))
+        votes_file.read(path, trained(GROUPED, heads_in_cross="4,2", head_groups=2, head_size=4))
 
 
 @pytest.mark.parametrize(
