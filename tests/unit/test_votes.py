@@ -14,12 +14,12 @@ from refusals import refusing
 from collab_common import ATTENTION_TYPES
 from collab_lab.heads import votes as votes_file
 from collab_lab.heads.votes import Count, cast, count_votes, elected
+from collab_lab.shrinking.stored import hash_of
 from collab_lab.shrinking.surgery import pruned
 from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.attention.head_groups import head_group_attentions
 
 GROUPED = "transformer_grouped_heads"
-HEADS: Any = {"encoder": [4, 4], "decoder": [4, 4], "cross": [4, 4]}
 
 
 def known(arch: str = GROUPED, **options: Any) -> Trained:
@@ -73,8 +73,8 @@ def test_a_layer_without_heads_has_no_votes(tmp_path: Path) -> None:
     path = tmp_path / "votes.json"
     count = votes(source)
     assert [len(layer) for layer in count.votes["encoder"]] == [0, 2]
-    votes_file.write(path, {"votes": count.votes})
-    kept = votes_file.read(path, source.heads)
+    votes_file.write(path, {"model": hash_of(source.model), "votes": count.votes})
+    kept = votes_file.read(path, source)
     assert pruned(source, kept).heads == {"encoder": [0, 2], "decoder": [2, 2], "cross": [2, 2]}
 
 
@@ -92,10 +92,11 @@ UNEVEN = {type_: [[[1], [1, 2]]] for type_ in ATTENTION_TYPES}
 
 def test_votes_are_read_back(tmp_path: Path) -> None:
     path = tmp_path / "votes.json"
-    votes_file.write(path, {"votes": VOTES})
-    assert votes_file.read(path, HEADS) == {type_: [[0, 1], [0, 1]] for type_ in ATTENTION_TYPES}
+    source = trained(GROUPED)
+    votes_file.write(path, {"model": hash_of(source.model), "votes": VOTES})
+    assert votes_file.read(path, source) == {type_: [[0, 1], [0, 1]] for type_ in ATTENTION_TYPES}
     with refusing(str(path)):
-        votes_file.read(path, {**HEADS, "cross": [4, 2]})
+        votes_file.read(path, trained(GROUPED, heads_in_cross="4,2", head_groups=2, head_size=4))
 
 
 @pytest.mark.parametrize(
@@ -112,4 +113,4 @@ def test_files_that_hold_no_votes(content: str, tmp_path: Path) -> None:
     path = tmp_path / "votes.json"
     path.write_text(content)
     with refusing(str(path)):
-        votes_file.read(path, HEADS)
+        votes_file.read(path, trained(GROUPED))
