@@ -138,6 +138,7 @@ def test_a_model_for_ctranslate2(
     assert shrink(model, **shares, **free, calibration=found).plan.price <= result.plan.price
 
 
+@pytest.mark.slow
 def test_a_shrunk_model_is_saved_and_shrunk_again(
     model: Trained, found: Calibration, tmp_path: Path
 ) -> None:
@@ -516,6 +517,7 @@ def test_wrong_options_fail_before_anything_is_read_or_timed(
     assert named in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_front_is_drawn(tmp_path: Path, capsys: Any) -> None:
     """Plans and their rivals; a name of another format, or one that is taken, fails at once."""
     checkpoint, out = toy_checkpoints.write(tmp_path / "c.pt"), tmp_path / "front.svg"

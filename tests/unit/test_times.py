@@ -91,6 +91,7 @@ def test_a_plan_by_seconds(
         shrink(model, time=0.2, times=times, calibration=found)
 
 
+@pytest.mark.slow
 def test_seconds_of_a_cache(model: Trained, found: Calibration, counted: Path) -> None:
     """A cache may cost time that other cuts have to make up for."""
     cuts = ("heads", "units", "cache")
@@ -103,6 +104,7 @@ def test_seconds_of_a_cache(model: Trained, found: Calibration, counted: Path) -
         shrink(model, time=0.9, cache=0.2, times=only_heads, calibration=found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "engine"),
     [("grouped-query", "ct2-int8"), ("grouped-query", "fairseq"), ("collab", "fairseq")],
