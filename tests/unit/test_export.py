@@ -163,6 +163,7 @@ def test_attention_in_ctranslate2_is_the_mean_over_heads(
     arch: str, options: dict[str, Any], beam: int, tmp_path: Path
 ) -> None:
     """Of the last layer, without the heads that fill up a layer."""
+    torch.manual_seed(1)
     model = toy.randomised(toy.model(arch, **options), std=1).eval()
     words = Vocabulary("en", "de", toy.dictionary(), toy.dictionary())
     ct2.write(opened(model), words, tmp_path)
@@ -178,7 +179,7 @@ def test_attention_in_ctranslate2_is_the_mean_over_heads(
     tokens = [[words.target.index(word) for word in r.hypotheses[0]] for r in results]
     expected = check.attention(check.batch_attention(model, words), words, sources, tokens)
     for result, weights in zip(results, expected, strict=True):
-        torch.testing.assert_close(torch.tensor(result.attention[0]), weights, rtol=0, atol=1e-5)
+        torch.testing.assert_close(torch.tensor(result.attention[0]), weights, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize(

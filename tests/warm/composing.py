@@ -20,17 +20,31 @@ from hydra.core.override_parser.types import Override, QuotedString
 def compose_faster() -> None:
     """Have Hydra do nothing in vain, or twice; what it composes is the same.
 
-    Nothing changes the store of fairseq's options, which it copies.  No configuration sets the
-    mode, for which it composes first.  YAML is read in C.  An override is parsed once: a command of
-    fairseq has hundreds, nearly all with an option's default.  Who calls Hydra is found without a
-    look at the source of every function on the stack.
+    Nothing changes the store of fairseq's options, which it copies, and which fairseq and we fill
+    again and again.  No configuration sets the mode, for which it composes first.  YAML is read in
+    C.  An override is parsed once: a command of fairseq has hundreds, nearly all with an option's
+    default.  Who calls Hydra is found without a look at the source of every function on the stack.
     """
     store: Any = ConfigStore
     store.__deepcopy__ = lambda self, memo: self
+    store.store = _unless_stored(store.store)
     Hydra.get_mode = lambda self, config_name, overrides: None  # type: ignore[method-assign]
     yaml.SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # type: ignore[misc]
     OverridesParser.parse_rule = _once(OverridesParser.parse_rule)  # type: ignore[method-assign]
     utils.inspect = SimpleNamespace(**{**vars(inspect), "stack": _stack})  # type: ignore[attr-defined]
+
+
+def _unless_stored(store: Any) -> Any:
+    """The store's method that fills it, which leaves what is there already."""
+    stored: dict[tuple[Any, ...], Any] = {}
+
+    def store_unless_stored(self: ConfigStore, name: str, node: Any, *more: Any, **kw: Any) -> None:
+        key = (name, *more, *kw.values())
+        if stored.get(key, stored) is not node:  # which may be None
+            store(self, name, node, *more, **kw)
+            stored[key] = node
+
+    return store_unless_stored
 
 
 def _once(parse: Any) -> Any:
@@ -65,6 +79,7 @@ def _stack() -> list[inspect.FrameInfo]:
 def compose_once() -> None:
     """Compose configurations of fairseq's commands: what Hydra loads and caches for them stays."""
     from fairseq import options
+    from fairseq.dataclass.initialize import hydra_init
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
     usual = ("--optimizer=adam", "--lr-scheduler=inverse_sqrt")
@@ -76,6 +91,7 @@ def compose_once() -> None:
         (options.get_validation_parser, []),
         (options.get_eval_lm_parser, []),
     ]
+    hydra_init()
     with warnings.catch_warnings(action="ignore"):  # each command has its own
         for parser, words in commands:
             args = options.parse_args_and_arch(parser(), ["data", *words])
