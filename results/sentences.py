@@ -309,6 +309,8 @@ def _shrink() -> Iterable[str]:
     yield f"heads alone {shrunk_lost('heads alone')}"
     wide = (shrunk_lost(name, "d = 128, F = 4 d") for name in ("heads and units", MASKS))
     yield f"At F = 4 d (one model) a third goes for {' by one plan, for '.join(wide)} by masks"
+    larger = (shrunk_lost(name, "d = 256, F = 2 d") for name in ("heads and units", MASKS))
+    yield f"it goes for {' and '.join(larger)}"
     tuned = by(load("shrink")["tuned"], "name")
     [control], [ours], [theirs] = (tuned[name] for name in (PLAIN, "heads and units", MASKS))
     model = by(load("shrink")["models"], "model")[control["model"]][0]
