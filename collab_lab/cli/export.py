@@ -74,6 +74,9 @@ def main(argv: Sequence[str]) -> int:
 
     trained = open_model(args.checkpoint, args.data)
     if args.no_cache_bits:
+        if not model.is_rounded(trained):
+            problem = "has no effect: the model does not round its KV cache"
+            raise UserError(problem, "--no-cache-bits", "leave it out")
         trained = model.without_rounding(trained)
     sources = []
     if args.check:

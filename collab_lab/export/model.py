@@ -100,11 +100,13 @@ def check_source(trained: Trained) -> Family:
     return family
 
 
+def is_rounded(trained: Trained) -> bool:
+    """Whether an attention rounds its KV cache."""
+    return any(getattr(a.module, "cache_bits", 0) for a in attentions(trained.model))
+
+
 def without_rounding(trained: Trained) -> Trained:
-    """The model, changed in place to one that rounds no KV cache; UserError where none was."""
-    if not any(getattr(a.module, "cache_bits", 0) for a in attentions(trained.model)):
-        problem = "has no effect: the model does not round its KV cache"
-        raise UserError(problem, "--no-cache-bits", "leave it out")
+    """The model, changed in place to one that does not round its KV cache."""
     for attention in attentions(trained.model):
         attention.module.cache_bits = 0
     return trained
