@@ -59,8 +59,11 @@ def main(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     name, _, checkpoint = args.model.partition("=")
     file, made = File(args.file), origin("long_steps.py", argv)
+    context = multiprocessing.get_context("forkserver")  # a peak of this process would count
+    context.set_forkserver_preload(["collab_lab.bench"])
+    with context.Pool(1):  # the server starts now
+        pass
     text = Text(Path(checkpoint), args.documents, args.calibration)
-    context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
         for cache in CACHES:
             path = Path(checkpoint)
