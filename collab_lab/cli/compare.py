@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from collab_common.errors import UserError
+from collab_common.progress import say
 from collab_lab.cli import options
 
 #: BLEU within which a run's translations are those that were scored.
@@ -32,6 +33,7 @@ def main(argv: list[str]) -> int:
     if args.baseline.resolve() == args.system.resolve():
         raise UserError("is both the baseline and the system", args.system, "give two systems")
     from collab_lab.metrics import significance
+    from collab_lab.results.collect import decoding_of
     from collab_lab.results.render import grid, num
     from collab_lab.runs.translations import read_system
 
@@ -58,6 +60,9 @@ def main(argv: list[str]) -> int:
         ]
         for one in results
     ]
+    searches = {decoding_of(one.record) for one in (baseline, system) if one.record}
+    if len(searches) > 1:
+        say(f"warning: different decoding: {' and '.join(sorted(map(str, searches)))}")
     different = significance.different(*texts)
     print(f"baseline: {baseline.path}\nsystem:   {system.path}")
     print(f"{different} of {len(system.hypotheses)} sentences translated differently\n")

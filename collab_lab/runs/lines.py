@@ -62,6 +62,7 @@ def check_lines(
     """
     number = len(references)
     if number < LEAST:
+        say(f"{translations} has few lines: whether they are of {reference} is not checked")
         return
     length = RUN if tokenizer(references) == "13a" else SHORT_RUN
     ours, theirs = (

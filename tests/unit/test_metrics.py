@@ -254,12 +254,14 @@ def test_plain_translations_show_a_shift_in_the_middle(
 def test_a_model_that_knows_nothing_has_a_score(
     number: int, seed: int | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """So has another text: a line says that nothing fits.  Of a few lines nothing is said."""
+    """So has another text: a line says that nothing fits.  A few lines are not judged."""
     hypotheses = ["Ein Mann in einem Hemd."] * number if seed is None else sentences(number, seed)
     scored(hypotheses, sentences(number, 1), tmp_path)
     assert "reference" in capsys.readouterr().err
     scored(hypotheses[:19], sentences(19, 1), tmp_path)
-    assert not capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "not checked" in said
+    assert "warning" not in said
 
 
 #: What was done to a text, and what is said of it.
@@ -455,3 +457,13 @@ def test_sizes_share_one_standard_deviation() -> None:
 def test_gains_without_an_interval(gains: list[float]) -> None:
     """One seed, or seeds that are all alike, say nothing of other seeds."""
     assert gain_of(gains) == Gain(pytest.approx(gains[0]))
+
+
+def test_other_searches_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for lenpen, said in ((1.0, False), (0.6, True)):
+        pair = [write_run(tmp_path, f"{name}{lenpen}", 64, lenpen=own) for name, own in
+                (("a", 1.0), ("b", lenpen))]  # fmt: skip
+        for run in pair:
+            write_translations(run, spoilt(3), REFERENCES)
+        assert main([*map(str, pair)]) == 0
+        assert ("lenpen=0.6" in capsys.readouterr().err) == said
