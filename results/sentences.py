@@ -424,16 +424,12 @@ def bought_times(name: str, engine: str, vocabulary: int = 32_000, length: int =
 
 @sentences("results/rounded.md")
 def _rounded() -> Iterable[str]:
-    of = by(load("rounded")["records"], "kind")
-    shares = defaultdict[tuple[str, int], list[float]](list)
-    for kind, some in of.items():
-        for r in some:
-            shares[kind, r["beam"]] += [
-                1 / times_as_fast(r["turns"], bits, "0").mean for bits in ("8", "4")
-            ]
-    standard = shares["standard heads", 1] + shares["standard heads", 5]
-    yield f"takes {ends(standard, '.2f')} of float32's time with standard heads"
-    yield f"alone takes longer, up to {max(shares['grouped query, 2 heads', 1]):.2f}"
+    shares = defaultdict[str, list[float]](list)
+    for r in load("rounded")["records"]:
+        of_kind = shares[r["kind"].split(",")[0]]
+        of_kind += [1 / times_as_fast(r["turns"], bits, "0").mean for bits in ("8", "4")]
+    yield f"takes {ends(shares['standard heads'], '.2f')} of float32's time with standard heads"
+    yield f"Grouped query takes {ends(shares['grouped query'], '.2f')}"
 
 
 def long_lost(name: str, calibrated: str = "documents", text: str = "lost") -> float:

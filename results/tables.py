@@ -582,12 +582,11 @@ def part_names() -> list[str]:
 
 @table
 def long_steps() -> Rows:
-    """Milliseconds of a step, and MiB, by cache and batch."""
+    """Milliseconds of a step, and MiB of its cache, by cache and batch."""
     rows = load("long_steps")["rows"]
     batches = sorted({row["batch"] for row in rows})
     found = {(row["name"], row["batch"]): row for row in rows}
-    what = (("ms a step", "seconds", 1000, ".1f"), ("cache, MiB", "cache", 1, ",.1f"),
-            ("peak, MiB", "memory", 1, ",.0f"))  # fmt: skip
+    what = ("ms a step", "seconds", 1000, ".1f"), ("cache, MiB", "cache", 1, ",.1f")
     yield ["KV cache", *(f"{title}: batch of {n}" for title, *_ in what for n in batches)]
     for name in dict.fromkeys(row["name"] for row in rows):
         yield [name, *(num(factor * found[name, n][field], form)
