@@ -438,6 +438,16 @@ def long_lost(name: str, calibrated: str = "documents", text: str = "lost") -> f
     return float(rows[name, calibrated][0][text])
 
 
+@sentences("results/rivals.md")
+def _rivals() -> Iterable[str]:
+    documents = [row for row in load("long")["rows"] if row["calibrated"] == "documents"]
+    rows = by([*documents, *load("captions")["rows"]], "name")
+    most = max(row["lost"] for row in rows["latents, an eighth"])
+    least = min(row["lost"] for row in rows["rotation, 2 bits"])
+    rotated = f"a rotation with two bits at least {least:.3f}"
+    yield f"lose at most {most:.3f} bits per target token, {rotated}"
+
+
 @sentences("results/long.md")
 def _long() -> Iterable[str]:
     small = ("latents, an eighth", "latents, a sixteenth")
