@@ -3,7 +3,7 @@
     python results/long_steps.py results/long_steps.json --model NAME=CHECKPOINT --documents D
 
 The longest documents of the test set, again and again, are translated with beam 5 to a length that
-is forced.  Each cache is planned and fitted as in long.py, and decodes in a process of its own.
+is forced.  Each cache is planned and fitted as in long.py, and decodes in a new process.
 """
 
 from __future__ import annotations

@@ -461,6 +461,9 @@ def _long() -> Iterable[str]:
     yield f"{model['documents_bits']:.2f} bits in documents and {model['sentences_bits']:.2f} in"
     heads = [long_lost("4 bits", text=text) for text in ("lost", "lost_sentences")]
     yield f"numbers of the heads {heads[0]:.3f} for {heads[1]:.3f}"
+    steps = {(row["name"], row["batch"]): row["seconds"] for row in load("long_steps")["rows"]}
+    slower = [steps["latents, an eighth", n] / steps["float32", n] for n in (1, 16)]
+    yield f"a step takes {ends(slower, '.1f')} times as long"
     yield f"Two bits of the heads by rotation lose {long_lost('rotation, 2 bits'):.3f}"
     whole = long_lost("the layer's input in 4 bits")
     yield f"without a cut of rank, {whole:.3f}"

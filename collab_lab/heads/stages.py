@@ -116,7 +116,7 @@ def importance(trained: Trained, subset: str) -> dict[str, Any]:
 
 
 def price(trained: Trained, subset: str, sentences: int) -> dict[str, Any]:
-    """The price of each head on at most so many sentences of a subset, in bits per target token."""
+    """The price of each head in bits per target token; ``sentences`` of a subset at most."""
     read = samples(trained, subset, sentences)
     statistics, number = collect(trained, read), sum(len(batch["target"]) for batch in read)
     prices = {

@@ -316,8 +316,8 @@ def _jobs(name: str, grid: Iterable[list[str]]) -> Iterator[Job]:
 def named(config: DictConfig) -> DictConfig:
     """A run's configuration without Hydra's; its method is its file of ``model/`` if none is given.
 
-    So rows of a table have one name whether a sweep varies ``model`` or all runs have one.  A
-    configuration names the method of its own model: with another model, it is no name.
+    So rows of a table have one name whether a sweep varies ``model`` or all runs have one.  The
+    method in a configuration is that of its model: a command line with another model drops it.
     """
     kind = config.hydra.runtime.choices.get("model")
     given = {word.lstrip("+").partition("=")[0] for word in config.hydra.overrides.task}

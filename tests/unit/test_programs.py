@@ -201,7 +201,7 @@ def test_long(folder: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -
     assert long.main([*arguments, "--calibration=32"]) == 0
     assert content(folder / "long.json")["rows"] == before["rows"]
     alone = [str(folder / "captions.json"), *arguments[1:4], "--calibration=32", "--only=rotation"]
-    assert long.main(alone) == 0, "a text of its own"
+    assert long.main(alone) == 0, "one text alone"
     for row in content(folder / "captions.json")["rows"]:
         assert row["lost"] == rows[row["name"], "documents"]["lost"]
         assert "lost_other" not in row

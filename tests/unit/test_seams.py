@@ -50,7 +50,7 @@ def with_other_weights(path: Path, out: Path) -> Path:
 
 
 def test_votes_of_another_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With as many heads in each layer: another seed, say."""
+    """Another seed, say: the head counts are equal."""
     ours = toy_checkpoints.write(tmp_path / "a.pt", "transformer_grouped_heads", head_groups=2)
     other, votes = with_other_weights(ours, tmp_path / "b.pt"), tmp_path / "votes.json"
     assert main(["vote", str(ours), str(toy_checkpoints.COPY), "--out", str(votes), "--cpu"]) == 0
@@ -233,7 +233,7 @@ def test_no_rounding_to_leave_out(tmp_path: Path, capsys: pytest.CaptureFixture[
     ],
 )
 def test_overrides_that_act_on_nothing(arch: str, override: dict[str, Any], tmp_path: Path) -> None:
-    """As of fairseq-generate, which has a task of its own."""
+    """As of fairseq-generate, which has its task already."""
     path = str(toy_checkpoints.write(tmp_path / "c.pt", arch))
     task = open_model(path, toy_checkpoints.COPY).task
     for known in ({"dropout": 0.5}, {"max_target_positions": 9}):
