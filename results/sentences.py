@@ -179,7 +179,8 @@ def _readme() -> Iterable[str]:
     yield f"a third of their parameters costs {both:.3f} bits by one plan"
     yield f"{heads:.3f} by heads alone"
     shared, separate = map(scratch_gain, ("shared, diagonal", "separate keys"))
-    yield f"of the width costs {interval(shared, '.3f')} if heads share keys, {separate.mean:.3f}"
+    bracket = interval(shared, ".3f").replace("(", "(95%: ")
+    yield f"of the width costs {bracket} if heads share keys, {separate.mean:.3f}"
     yield f"eight heads of 16 have {-decided_gain(*FOUR).mean:.3f} bits more than four of 32"
     yield f"| 47% of the cache's bytes | below {in_8_bits(SMALL)}, 3 |"
     yield f"| 87.5% of them | {rises(128, BOTH_CUTS, 1 / 8)}, 3 |"
@@ -224,7 +225,7 @@ def _choose() -> Iterable[str]:
         percent = f"{100 * share:.4g}" if share < 0.25 else f"{100 * share:.0f}"
         yield f"| {percent}% | {how} | {ends(losses, spec)} | {changed(smaller)}% |"
     so, alone = (long_lost("latents, a sixteenth", of) for of in ("documents", "sentences"))
-    yield f"a sixteenth costs {so:.3f} then, and {alone:.3f} from single captions"
+    yield f"a sixteenth costs {so:.3f} then, {alone:.3f} from single ones"
     kinds = [by_length()[5, kind][2048] for kind in (BOTH[0], "latent, a quarter")]
     long = ends([row["speedup"] for kind in kinds for row in kind], ".1f")
     yield f"both are {long} times as fast"
@@ -442,10 +443,9 @@ def long_lost(name: str, calibrated: str = "documents", text: str = "lost") -> f
 def _rivals() -> Iterable[str]:
     documents = [row for row in load("long")["rows"] if row["calibrated"] == "documents"]
     rows = by([*documents, *load("captions")["rows"]], "name")
-    most = max(row["lost"] for row in rows["latents, an eighth"])
-    least = min(row["lost"] for row in rows["rotation, 2 bits"])
-    rotated = f"a rotation with two bits at least {least:.3f}"
-    yield f"lose at most {most:.3f} bits per target token, {rotated}"
+    names = ("latents, an eighth", "the layer's input in 4 bits")
+    ours, nearest = (max(row["lost"] for row in rows[name]) for name in names)
+    yield f"lose up to {ours:.3f} bits per target token, the nearest rival up to {nearest:.3f}"
 
 
 @sentences("results/long.md")
@@ -464,6 +464,8 @@ def _long() -> Iterable[str]:
     steps = {(row["name"], row["batch"]): row["seconds"] for row in load("long_steps")["rows"]}
     slower = [steps["latents, an eighth", n] / steps["float32", n] for n in (1, 16)]
     yield f"a step takes {ends(slower, '.1f')} times as long"
+    rounded = [steps["8 bits", n] / steps["float32", n] for n in (1, 16)]
+    yield f"8 bits took {rounded[0]:.1f} and {rounded[1]:.1f} times as long"
     yield f"Two bits of the heads by rotation lose {long_lost('rotation, 2 bits'):.3f}"
     whole = long_lost("the layer's input in 4 bits")
     yield f"without a cut of rank, {whole:.3f}"

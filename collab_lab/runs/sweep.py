@@ -108,7 +108,11 @@ def jobs(config_file: Path, overrides: list[str]) -> Generator[Job, None, None]:
             yield from _jobs(name, grid)
     except (HydraException, OmegaConfBaseException, YAMLError, RecursionError) as error:
         said = ": ".join(dict.fromkeys(" ".join(str(link).split()) for link in chain(error)))
-        raise _explained(said) or UserError(f"Hydra says: {said}", where=config_file) from error
+        todo = None
+        if root != config_dir and (config_dir / "experiment" / config_file.name).exists():
+            todo = f"if it is of another checkout, install that one: this is {config_dir.parent}"
+        explained = _explained(said) or UserError(f"Hydra says: {said}", config_file, todo)
+        raise explained from error
 
 
 def check_words(overrides: Iterable[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from refusals import refusing
 
 from collab_lab.cli import sweep as command
-from collab_lab.runs import progress, worker
+from collab_lab.runs import config_folder, progress, worker
 from collab_lab.runs import sweep as planning
 from collab_lab.runs.progress import Progress, told
 from collab_lab.runs.run import Run
@@ -291,3 +292,11 @@ def test_a_sweep_says_what_it_does(
         first, second, *_ = said.splitlines()
         assert first == f"run: {word}"
         assert "100 of 800" in second
+
+
+def test_a_file_of_another_checkout(tmp_path: Path) -> None:
+    """Its folders have the names of ours: Hydra's own words do not say what is wrong."""
+    shutil.copytree(config_folder(), tmp_path / "configs")
+    file = tmp_path / "configs" / "experiment" / "key_dim_multi30k.yaml"
+    with refusing("another checkout"):
+        planning.plan(file, [])
