@@ -68,6 +68,8 @@ elif [ "$("$python" --version)" != "$("$venv/bin/python" --version 2>&1)" ]; the
     fail "$venv is no environment of $("$python" --version); remove it, or give VENV=..."
 fi
 pip=("$venv/bin/python" -m pip install --quiet --disable-pip-version-check)
+# Most files are never imported; those that are, Python compiles and keeps, unless it may not.
+[ -n "${PYTHONDONTWRITEBYTECODE:-}" ] || pip+=(--no-compile)
 # PIP_CONSTRAINT also reaches the isolated builds of fairseq and antlr4; from pip 25.3 on
 # those listen to PIP_BUILD_CONSTRAINT, which older versions ignore.
 export PIP_CONSTRAINT=$PWD/constraints.txt PIP_BUILD_CONSTRAINT=$PWD/constraints.txt

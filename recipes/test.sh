@@ -15,11 +15,11 @@ if [ "${1:-}" = --fast ]; then
     chosen=(-m "not slow and not gpu")
     shift
 fi
+unset PYTHONDONTWRITEBYTECODE   # each file is compiled once, not by each of hundreds of commands
 activate --dev
 
 ruff check .
 ruff format --check .
-unset PYTHONDONTWRITEBYTECODE   # each file is compiled once, not by each of hundreds of commands
 # Types are checked during the tests, which leave a core idle where they wait.
 types=$(mktemp)
 mypy >"$types" 2>&1 &

@@ -184,3 +184,21 @@ def changed(name: str, spec: str = ".0f") -> str:
     """``32 to 36``: percent of the translations that a smaller model changes, of changed.json."""
     rows = by(load("changed")["rows"], "name")[name]
     return ends([100 * row["changed"] for row in rows], spec)
+
+
+# ---- long texts ----------------------------------------------------------------------------------
+
+#: Models of long.json: of runs of lines from manuals, of lists of captions, of Wikipedia's text.
+MANUALS, LISTS, WIKIPEDIA = "manuals-1", "lists-1", "wikitext-1"
+#: What a model's texts are called, documents and short ones.
+LONG_TEXTS = {
+    MANUALS: ("manuals", "lines alone"),
+    LISTS: ("lists", "captions alone"),
+    WIKIPEDIA: ("1,024 tokens", "64 tokens"),
+}
+
+
+def long_rows(model: str, calibrated: str = "documents") -> Runs:
+    """Rows of long.json that are calibrated on a text, those of the most bytes first."""
+    rows = by(load("long")["rows"], "model", "calibrated")[model, calibrated]
+    return sorted(rows, key=lambda row: -row["share"])

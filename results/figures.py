@@ -8,9 +8,11 @@ from matplotlib.figure import Figure
 
 from collab_lab.results.figure import draw
 from results.data import (
+    MANUALS,
     PARTS,
     SEPARATE,
     SHARED,
+    WIKIPEDIA,
     Runs,
     by,
     by_feed_forward,
@@ -18,6 +20,7 @@ from results.data import (
     decided,
     gains,
     load,
+    long_rows,
     of_width,
 )
 
@@ -86,20 +89,20 @@ def shared_keys() -> Figure:
 
 
 def long() -> Figure:
-    """Rises of the loss against the position in the translation."""
-    found = load("long")
-    starts, ends = (0, *found["models"][0]["parts"]), found["models"][0]["parts"]
-    names = {(a + b) / 2: f"{a:,} to {b:,}" for a, b in zip(starts, ends, strict=False)}
-    drawn = [row for row in found["rows"] if row["calibrated"] == "documents"]
-    series = {
-        row["name"]: {at: [rise] for at, rise in zip(names, row["by_part"], strict=True)}
-        for row in drawn
-        if min(row["by_part"]) > 1e-4
-    }
+    """Rises of the loss against the position in the text."""
+    panels: dict[str, dict[str, Points]] = {}
+    names: dict[float, str] = {}
+    for title, model in (("translations of manuals", MANUALS), ("a language model", WIKIPEDIA)):
+        ends = by(load("long")["models"], "model")[model][0]["parts"]
+        names = {(a + b) / 2: f"{a:,} to {b:,}" for a, b in zip((0, *ends), ends, strict=False)}
+        panels[title] = {
+            row["name"]: {at: [rise] for at, rise in zip(names, row["by_part"], strict=True)}
+            for row in long_rows(model)
+            if min(row["by_part"]) > 1e-4
+        }
     return draw(
-        {"": series}, "position in the translation (target tokens)",
-        "loss (bits per target token)", "What a smaller KV cache costs, by position", log_y=True,
-        names=names,
+        panels, "position in the text (target tokens)", "loss (bits per target token)",
+        "What a smaller KV cache costs, by position", log_y=True, names=names,
     )  # fmt: skip
 
 

@@ -11,6 +11,9 @@ in place of that.
 
 Without S and O, D may be any text: all is calibrated on it, and measured on it alone.
 
+A language model reads blocks of the length that it was trained on (D), and with ``--block N`` the same
+data in blocks of N tokens (S).
+
 Rivals keep the heads: keys in 4 and values in 2 bits (arXiv 2502.15075), and TurboQuant's rotation
 with a Lloyd-Max codebook of 2 or 3 bits for each number (arXiv 2504.19874, its first part).  Their
 numbers are rounded in the whole pass, and they have the same refit.
@@ -64,15 +67,16 @@ class Change(NamedTuple):
 class Text:
     """A data folder: the model opened on it, its calibration sentences, its held-out text."""
 
-    def __init__(self, checkpoint: Path, data: Path, sentences: int):
-        self.model, self.number = open_model(checkpoint, data), sentences
+    def __init__(self, checkpoint: Path, data: Path, sentences: int, **changed: Any):
+        self.model, self.number = open_model(checkpoint, data, **changed), sentences
         self.held_out = {name: samples(self.model, name) for name in SETS}
 
     @property
     def length(self) -> float:
         """Mean number of target tokens of a sentence, or document, of the training set."""
         self.model.task.load_dataset("train")
-        return float(self.model.task.dataset("train").tgt_sizes.mean())
+        dataset = self.model.task.dataset("train")
+        return float(getattr(dataset, "tgt_sizes", dataset.sizes).mean())
 
     @functools.cached_property
     def found(self) -> Calibration:
@@ -102,14 +106,18 @@ def latents(text: Text, share: float) -> Any:
 def input_in_4_bits(text: Text) -> Any:
     """A latent of full width, which is the layer's input, or the encoder's output."""
     width = int(text.model.options["decoder_embed_dim"])
-    sizes: Any = {"encoder": 0, "decoder": width, "cross": width}
-    return convert(text.model, "latent", by_type=sizes, cache_bits=4, **known(text))
+    return convert(text.model, "latent", by_type=cached(text, width), cache_bits=4, **known(text))
 
 
 def grouped(text: Text) -> Any:
-    heads = text.model.heads["decoder"][0]
-    sizes: Any = {"encoder": heads, "decoder": heads // 4, "cross": heads // 4}
+    sizes = cached(text, text.model.heads["decoder"][0] // 4)
     return convert(text.model, "grouped-query", by_type=sizes, cache_bits=None, **known(text))
+
+
+def cached(text: Text, size: int) -> Any:
+    """A size of all attentions that have a KV cache."""
+    kinds = text.model.attentions.items()
+    return {kind: size if kind != "encoder" else 0 for kind, layers in kinds if layers}
 
 
 def known(text: Text) -> dict[str, Any]:
@@ -347,6 +355,7 @@ def main(argv: list[str]) -> int:
     for name in TEXTS:
         needed = name == "documents"
         parser.add_argument(f"--{name}", type=Path, required=needed, help="data folder")
+    parser.add_argument("--block", type=int, metavar="N", help="tokens, of a language model")
     parser.add_argument("--calibration", type=int, default=CALIBRATION, help="sentences")
     parser.add_argument("--translate", type=int, metavar="N", help="translate N documents instead")
     parser.add_argument("--only", default="", metavar="WORDS", help="names that contain this")
@@ -355,6 +364,9 @@ def main(argv: list[str]) -> int:
     file, made = File(args.file), origin("long.py", argv)
     folders = {which: folder for which in TEXTS if (folder := getattr(args, which)) is not None}
     text = {which: Text(Path(checkpoint), of, args.calibration) for which, of in folders.items()}
+    if args.block is not None:
+        short = {"tokens_per_sample": args.block}
+        text["sentences"] = Text(Path(checkpoint), args.documents, args.calibration, **short)
     if "sentences" in text:
         longer = text["documents"].length / text["sentences"].length
         text["documents"].number = max(1, round(args.calibration / longer))

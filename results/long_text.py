@@ -1,69 +1,59 @@
-"""Text in documents, from the folder of real text: python results/long_text.py DATA OUT.
+"""Long texts, from the folder of real text: python results/long_text.py DATA OUT.
 
-Training text: debates of Europarl and news of 2008 to 2012 in their order, manuals in runs of 20
-lines, captions and single sentences. Validation: newstest2013; test: newstest2014 and 2015. A blank
-line ends a document, for `fairseq-collab data prepare --text OUT --documents 1,2,4,8,16`.
+OUT/manuals is for ``fairseq-collab data prepare --documents 1,2,5,10,20``: manuals in runs of 20
+lines, between blank ones.  OUT/wikitext is for ``fairseq-preprocess --only-source``: DATA has no
+test set of WikiText-2, so half of the validation set is cut in two, between articles.
 """
 
 from __future__ import annotations
 
 import gzip
 import sys
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 LANGUAGES = ("en", "de")
-MANUALS, TATOEBA = 60_000, 50_000  # lines: with all of them the news would be few
 RUN = 20  # lines of one manual, as the folder says
-#: Files of a set, the lines of it that are taken, and the lines of a document (None: all of them).
-TRAIN = (
-    ("new_en_de/train", slice(145_000, 161_000), None),  # Europarl
-    ("mix_en_de/newstest0812", slice(None), None),
-    ("manuals_en_de/train", slice(MANUALS), RUN),
-    ("multi30k/train", slice(None), 1),
-    ("tatoeba_en_de/train", slice(TATOEBA), 1),
-)
-VALID = (("newstest/newstest2013", slice(None), None),)
-TEST = tuple(
-    (f"newstest2014_2015_en_de/{part}", slice(None), None) for part in ("validation", "test")
-)
+SETS = ("train", "valid", "test")
+#: Lines of WikiText-2's validation set where the sets of ours end.
+ENDS = 872, 1876
+
+
+def lines(path: Path) -> list[str]:
+    """The lines of a file."""
+    with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
+        return file.read().removesuffix("\n").split("\n")
+
+
+def manuals(data: Path, name: str) -> Iterator[list[tuple[str, str]]]:
+    """Yield documents of a set as pairs of lines."""
+    sides = ([" ".join(line.split()) for line in lines(data / f"{name}.{lang}.gz")]
+             for lang in LANGUAGES)  # fmt: skip
+    pairs = [pair for pair in zip(*sides, strict=True) if all(pair)]
+    for first in range(0, len(pairs), RUN):
+        yield pairs[first : first + RUN]
+
+
+def write(out: Path, texts: dict[str, Sequence[str]]) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        (out / name).write_text("".join(f"{line}\n" for line in text), encoding="utf-8")
 
 
 def main(data: Path, out: Path) -> None:
-    """Write train, valid and test in both languages."""
-    out.mkdir(parents=True, exist_ok=True)
-    held_out = {
-        pair for parts in (VALID, TEST) for document in read(data, parts) for pair in document
-    }
-    for name, parts in (("train", TRAIN), ("valid", VALID), ("test", TEST)):
-        texts = [(out / f"{name}.{lang}").open("w", encoding="utf-8") for lang in LANGUAGES]
-        for document in read(data, parts):
-            kept = [pair for pair in document if name != "train" or pair not in held_out]
-            for pair in (*kept, ("", "")):
-                for text, line in zip(texts, pair, strict=True):
-                    text.write(line + "\n")
-        for text in texts:
-            text.close()
-
-
-def read(
-    data: Path, parts: tuple[tuple[str, slice, int | None], ...]
-) -> Iterator[list[tuple[str, str]]]:
-    """Yield the documents of a set as pairs of lines."""
-    for stem, taken, length in parts:
-        sides = []
-        for lang in LANGUAGES:
-            with gzip.open(
-                data / f"{stem}.{lang}.gz", "rt", encoding="utf-8", newline="\n"
-            ) as lines:
-                sides.append(
-                    [" ".join(line.split()) for line in islice(lines, taken.start, taken.stop)]
-                )
-        pairs = [pair for pair in zip(*sides, strict=True) if all(pair)]
-        step = length or len(pairs)
-        for first in range(0, len(pairs), step):
-            yield pairs[first : first + step]
+    """Write train, valid and test of both texts."""
+    documents = {name: [*manuals(data / "manuals_en_de", name)] for name in SETS}
+    held_out = {*chain(*documents["valid"], *documents["test"])}
+    for name, of in documents.items():
+        kept = ([p for p in one if name != "train" or p not in held_out] for one in of)
+        both = [pair for one in kept for pair in (*one, ("", ""))]
+        sides = zip(LANGUAGES, zip(*both, strict=True), strict=True)
+        write(out / "manuals", {f"{name}.{lang}": side for lang, side in sides})
+    wiki = {name: lines(data / "wikitext2" / f"{name}.txt.gz") for name in ("train", "valid")}
+    first, second = ENDS
+    valid, test = wiki["valid"][:first], wiki["valid"][first:second]
+    write(out / "wikitext", {"train": wiki["train"], "valid": valid, "test": test})
 
 
 if __name__ == "__main__":

@@ -19,6 +19,8 @@ from results.data import (
     CONVERTED_KINDS,
     ENGINES,
     ITSELF,
+    LONG_TEXTS,
+    MANUALS,
     NOISE,
     PARTS,
     PLAIN,
@@ -29,6 +31,7 @@ from results.data import (
     TRAINED_KINDS,
     TWO,
     WHOLE,
+    WIKIPEDIA,
     Runs,
     average,
     bought,
@@ -42,6 +45,7 @@ from results.data import (
     gains,
     lead,
     load,
+    long_rows,
     of_width,
     signed,
     speedups,
@@ -568,18 +572,6 @@ def tools_time() -> Rows:
 # ---- long.md ------------------------------------------------------------------------------------
 
 
-def long_rows(calibrated: str) -> Runs:
-    """Rows of long.json that are calibrated on a text, those of the most bytes first."""
-    rows = [row for row in load("long")["rows"] if row["calibrated"] == calibrated]
-    return sorted(rows, key=lambda row: -row["share"])
-
-
-def part_names() -> list[str]:
-    """``0 to 64``: the parts of a translation."""
-    ends_ = load("long")["models"][0]["parts"]
-    return [f"{a:,} to {b:,}" for a, b in zip((0, *ends_), ends_, strict=False)]
-
-
 @table
 def long_steps() -> Rows:
     """Milliseconds of a step, and MiB of its cache, by cache and batch."""
@@ -596,12 +588,26 @@ def long_steps() -> Rows:
 @table
 def long_positions() -> Rows:
     """Rises by position in the translation, and of the same sentences alone."""
-    first, *others = part_names()
-    yield ["KV cache", "bytes (%)", f"tokens {first}", *others, "whole (95%)", "sentences alone"]
-    model = load("long")["models"][0]
+    yield from positions(MANUALS)
+
+
+@table
+def long_blocks() -> Rows:
+    """Rises by position in the text of a language model, and in short blocks."""
+    yield from positions(WIKIPEDIA)
+
+
+def positions(name: str) -> Rows:
+    """Rises by position of what has a price; rivals that are simulated are on their own page."""
+    model = by(load("long")["models"], "model")[name][0]
+    ends_ = model["parts"]
+    first, *others = (f"{a:,} to {b:,}" for a, b in zip((0, *ends_), ends_, strict=False))
+    yield ["KV cache", "bytes (%)", f"tokens {first}", *others, "whole (95%)", LONG_TEXTS[name][1]]
     own = (*model["by_part"], model["documents_bits"], model["sentences_bits"])
     yield ["(none: the model's own loss)", "100.0", *(num(bits, ".2f") for bits in own)]
-    for row in long_rows("documents"):
+    for row in long_rows(name):
+        if row["name"].startswith(("rotation", "keys")):
+            continue
         parts = [num(rise, ".4f") for rise in row["by_part"]]
         share = num(100 * row["share"], ".1f")
         yield [row["name"], share, *parts, _rise(row), num(row["lost_sentences"], ".4f")]
@@ -610,13 +616,15 @@ def long_positions() -> Rows:
 @table
 def long_calibration() -> Rows:
     """Rises by what a plan is calibrated on, and by what it is used for."""
-    texts = {"documents": "documents", "sentences": "sentences alone", "other": "another text"}
-    yield ["KV cache", "calibrated on", *texts.values()]
-    for name in dict.fromkeys(row["name"] for row in long_rows("other")):
-        for text, called in texts.items():
-            [row] = [row for row in long_rows(text) if row["name"] == name]
-            losses = (row["lost"], row["lost_sentences"], row["lost_other"])
-            yield [name, called, *(num(one, ".4f") for one in losses)]
+    found = by(load("long")["rows"], "model", "name", "calibrated")
+    models = dict.fromkeys(row["model"] for row in load("long")["models"])
+    yield ["KV cache", "calibrated on", *(text for model in models for text in LONG_TEXTS[model])]
+    texts = {"documents": "long", "sentences": "short", "other": "another text"}
+    names = dict.fromkeys(name for _, name, text in found if text == "sentences")
+    for name, (text, called) in product(names, texts.items()):
+        rows = [found.get((model, name, text), [{}])[0] for model in models]
+        cells = (row.get(field) for row in rows for field in ("lost", "lost_sentences"))
+        yield [name, called, *(num(one, ".4f") for one in cells)]
 
 
 @table
@@ -624,9 +632,12 @@ def long_rivals() -> Rows:
     """Rises in documents and in captions one by one, by model; 95% under resampling of texts."""
     captions = load("captions")
     models = [*load("long")["models"], *captions["models"]]
-    titles = [f"captions, d = {model['d']}" for model in captions["models"]]
-    yield ["KV cache", "bytes (%)", f"documents, d = {models[0]['d']}", *titles]
-    found = by([*long_rows("documents"), *captions["rows"]], "name", "model")
+    titles = [LONG_TEXTS[model["model"]][0] for model in load("long")["models"]]
+    titles += ["captions" for _ in captions["models"]]
+    sized = (f"{title}, d = {model['d']}" for title, model in zip(titles, models, strict=True))
+    yield ["KV cache", "bytes (%)", *sized]
+    documents = by(load("long")["rows"], "calibrated")["documents"]
+    found = by([*documents, *captions["rows"]], "name", "model")
     for name in dict.fromkeys(row["name"] for row in captions["rows"]):
         rows = [found[name, model["model"]][0] for model in models]
         yield [name, num(100 * rows[0]["share"], ".1f"), *map(_rise, rows)]
@@ -641,7 +652,7 @@ def _rise(row: Mapping[str, Any]) -> str:
 def long_translations() -> Rows:
     """Documents translated with beam 5."""
     yield ["KV cache", "BLEU", "chrF", "length ratio", "4-grams that repeat (%)", "at the limit"]
-    rows = load("long")["translations"]
+    rows = by(load("long")["translations"], "model")[MANUALS]
     repeated = num(100 * rows[0]["repeated_in_references"], ".1f")
     yield ["references", "-", "-", "1.000", repeated, "-"]
     for row in rows:

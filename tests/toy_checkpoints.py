@@ -78,7 +78,7 @@ def made(arch: str, **options: Any) -> dict[str, Any]:
     task: dict[str, Any] = {"task": "translation", "source_lang": "en", "target_lang": "de"}
     if "_lm" in arch:
         symbols.cfg = Namespace(tokens_per_sample=toy_language_models.LENGTH)
-        task = {"task": "language_modeling"}
+        task = {"task": "language_modeling", "use_plasma_view": False}
         options = toy_language_models.language_model_options(arch, **options)
     else:
         options = {**toy.SIZES, **options}

@@ -13,6 +13,8 @@ from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 
+from omegaconf import DictConfig
+
 from collab_common import files
 from collab_common.errors import chain, find, first_line
 from collab_common.provenance import hardware
@@ -37,7 +39,7 @@ def failure_of(error: BaseException) -> Failure:
     return Failure("diverged" if diverged else "failed", " ".join(reason.split()))
 
 
-def train_command(run: Run) -> list[str]:
+def train_command(run: Run, config: DictConfig) -> list[str]:
     """fairseq's own command on ``config.yaml``."""
     return [
         "fairseq-hydra-train",
@@ -49,7 +51,7 @@ def train_command(run: Run) -> list[str]:
         "hydra.output_subdir=null",
         "hydra/job_logging=none",
         "common.reset_logging=true",  # fairseq's own log format
-        *in_training(run.config()),
+        *in_training(config),
     ]
 
 
@@ -61,9 +63,10 @@ def quoted(path: Path) -> str:
 
 def train(run: Run) -> None:
     """Train as ``fairseq-hydra-train`` does, from the last checkpoint on."""
-    sys.argv[:] = train_command(run)
+    config = run.config()
+    sys.argv[:] = train_command(run, config)
     import_module("fairseq_cli.hydra_train").cli_main()
-    machine = hardware(run.config().common.cpu, num_gpus(run.config()))
+    machine = hardware(config.common.cpu, num_gpus(config))
     training = Training(machine, import_module("torch").get_num_threads(), jobs())
     files.write_json(run.trained_file, asdict(training))
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
+from collections.abc import Iterable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +34,7 @@ from results import (
     ladder,
     long,
     long_steps,
+    long_text,
     masks,
     measured,
     one_copy,
@@ -172,15 +176,44 @@ def test_masks_search_and_rearrange() -> None:
     assert masks.rearranged(together, [0, 1]) == [0, 1]
 
 
-@pytest.mark.slow
-def test_long(folder: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows of all kinds, by part; a rival's numbers are rounded; nothing is measured twice."""
-    for name in ("latents, an eighth", "latents, a sixteenth"):  # no model is so small
+def test_long_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Documents of 20 lines; no pair that is held out is in the training text."""
+    monkeypatch.setattr(long_text, "ENDS", (2, 4))
+    text = {"train": [*map(str, range(45))], "valid": ["7", "a"], "test": ["b"]}
+    for lang, (name, of) in product(("en", "de"), text.items()):
+        write_gzip(tmp_path / "data/manuals_en_de" / f"{name}.{lang}.gz", of)
+    write_gzip(tmp_path / "data/wikitext2/train.txt.gz", ["= A =", ""])
+    write_gzip(tmp_path / "data/wikitext2/valid.txt.gz", ["= B =", "b", "= C =", "c", "= D ="])
+    long_text.main(tmp_path / "data", tmp_path / "out")
+    manuals, wiki = tmp_path / "out" / "manuals", tmp_path / "out" / "wikitext"
+    documents = (manuals / "train.de").read_text().split("\n\n")
+    assert documents[0].split() == [str(i) for i in range(20) if i != 7]
+    assert [len(one.split()) for one in documents] == [19, 20, 5, 0]
+    assert (manuals / "valid.en").read_text() == "7\na\n\n"
+    assert (wiki / "valid").read_text() == "= B =\nb\n"
+    assert (wiki / "test").read_text() == "= C =\nc\n"
+
+
+def write_gzip(path: Path, lines: Iterable[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress("".join(f"{line}\n" for line in lines).encode()))
+
+
+@pytest.fixture
+def tiny_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The changes of long.py that no toy is large enough for, of other sizes; short parts."""
+    for name in ("latents, an eighth", "latents, a sixteenth"):
         monkeypatch.setitem(long.MADE, name, lambda text: long.latents(text, 0.5))
     monkeypatch.setitem(long.MADE, "4 bits", lambda text: long.rounded_alone(text, 0.375))
     monkeypatch.setattr(long, "PARTS", (2, 4, 1024))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("tiny_long")
+def test_long(folder: Path, checkpoint: Path) -> None:
+    """Rows of all kinds, by part; a rival's numbers are rounded; nothing is measured twice."""
     texts = [f"--{name}={COPY}" for name in long.TEXTS]
-    arguments = [str(folder / "long.json"), "--model", f"toy={checkpoint}", *texts]
+    arguments = [str(folder / "long.json"), "--model", f"manuals-1={checkpoint}", *texts]
     assert long.main([*arguments, "--calibration=32"]) == 0
     found = content(folder / "long.json")
     rows = {(row["name"], row["calibrated"]): row for row in found["rows"]}
@@ -197,6 +230,9 @@ def test_long(folder: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -
     assert rivals_row["lost_sentences"] == pytest.approx(rivals_row["lost"], abs=1e-4)
     assert long.main([*arguments, "--calibration=32", "--translate=5", "--only=16 bits"]) == 0
     assert content(folder / "long.json")["translations"][0]["documents"] == 5
+    assert "16 bits" in TABLES["long_translations"]()
+    assert "latents, an eighth" in TABLES["long_positions"]()
+    assert TABLES["long_calibration"]().count("another text") == 3
     before = content(folder / "long.json")
     assert long.main([*arguments, "--calibration=32"]) == 0
     assert content(folder / "long.json")["rows"] == before["rows"]
@@ -206,6 +242,31 @@ def test_long(folder: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -
         assert row["lost"] == rows[row["name"], "documents"]["lost"]
         assert "lost_other" not in row
     assert "rotation, 2 bits" in TABLES["long_rivals"]()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("tiny_long")
+def test_long_blocks_of_a_language_model(folder: Path) -> None:
+    """All changes of its one cache; short blocks are of the same text."""
+    blocks = folder / "blocks"
+    blocks.mkdir()
+    shutil.copy(COPY / "dict.en.txt", blocks / "dict.txt")
+    for split, kind in product(("train", "valid", "test"), ("bin", "idx")):
+        shutil.copy(COPY / f"{split}.en-de.en.{kind}", blocks / f"{split}.{kind}")
+    checkpoint = toy_checkpoints.write(folder / "lm.pt", "transformer_lm")
+    arguments = [str(folder / "long.json"), "--model", f"wikitext-1={checkpoint}"]
+    arguments += [f"--documents={blocks}", "--block=4", "--calibration=32"]
+    assert long.main(arguments) == 0
+    found = content(folder / "long.json")
+    (model,) = found["models"]
+    assert model["documents_bits"] != model["sentences_bits"]
+    rows = {(row["name"], row["calibrated"]): row for row in found["rows"]}
+    assert {name for name, _ in rows} == {*long.MADE}
+    half = rows["latents, an eighth", "sentences"]
+    assert max(half["lost"], half["lost_sentences"]) == pytest.approx(0, abs=1e-4)
+    assert rows["rotation, 2 bits", "documents"]["lost"] != 0
+    assert {site.partition(" ")[0] for row in rows.values() for site in row["sizes"]} == {"decoder"}
+    assert "grouped query" in TABLES["long_blocks"]()
 
 
 @pytest.mark.slow
