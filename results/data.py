@@ -192,8 +192,8 @@ def changed(name: str, spec: str = ".0f") -> str:
 MANUALS, LISTS, WIKIPEDIA = "manuals-1", "lists-1", "wikitext-1"
 #: What a model's texts are called, documents and short ones.
 LONG_TEXTS = {
-    MANUALS: ("manuals", "lines alone"),
-    LISTS: ("lists", "captions alone"),
+    MANUALS: ("manuals", "lines"),
+    LISTS: ("lists", "captions"),
     WIKIPEDIA: ("1,024 tokens", "64 tokens"),
 }
 

@@ -1,8 +1,9 @@
-"""Long texts, from the folder of real text: python results/long_text.py DATA OUT.
+"""Texts of long.md, from the folder of real text: python results/long_text.py DATA OUT.
 
-OUT/manuals is for ``fairseq-collab data prepare --documents 1,2,5,10,20``: manuals in runs of 20
-lines, between blank ones.  OUT/wikitext is for ``fairseq-preprocess --only-source``: DATA has no
-test set of WikiText-2, so half of the validation set is cut in two, between articles.
+- OUT/manuals: manuals in runs of 20 lines, between blank ones.
+- OUT/captions, OUT/tatoeba: Multi30k with both test sets, and 20,000 sentences of Tatoeba.
+- OUT/wikitext: WikiText-2, for ``fairseq-preprocess --only-source``.  DATA has no test set of it,
+  so half of the validation set is cut in two, between articles.
 """
 
 from __future__ import annotations
@@ -14,8 +15,14 @@ from itertools import chain
 from pathlib import Path
 
 LANGUAGES = ("en", "de")
-RUN = 20  # lines of one manual, as the folder says
 SETS = ("train", "valid", "test")
+RUN = 20  # lines of one manual, as the folder says
+CAPTIONS = {
+    "train": ["train"],
+    "valid": ["val"],
+    "test": ["test_2016_flickr", "test_2017_flickr"],
+}
+TATOEBA = 20_000
 #: Lines of WikiText-2's validation set where the sets of ours end.
 ENDS = 872, 1876
 
@@ -42,7 +49,7 @@ def write(out: Path, texts: dict[str, Sequence[str]]) -> None:
 
 
 def main(data: Path, out: Path) -> None:
-    """Write train, valid and test of both texts."""
+    """Write train, valid and test of all texts."""
     documents = {name: [*manuals(data / "manuals_en_de", name)] for name in SETS}
     held_out = {*chain(*documents["valid"], *documents["test"])}
     for name, of in documents.items():
@@ -50,6 +57,11 @@ def main(data: Path, out: Path) -> None:
         both = [pair for one in kept for pair in (*one, ("", ""))]
         sides = zip(LANGUAGES, zip(*both, strict=True), strict=True)
         write(out / "manuals", {f"{name}.{lang}": side for lang, side in sides})
+        for lang in LANGUAGES:
+            files = [data / "multi30k" / f"{file}.{lang}.gz" for file in CAPTIONS[name]]
+            write(out / "captions", {f"{name}.{lang}": [*chain(*map(lines, files))]})
+            sentences = lines(data / "tatoeba_en_de" / f"{name}.{lang}.gz")[:TATOEBA]
+            write(out / "tatoeba", {f"{name}.{lang}": sentences})
     wiki = {name: lines(data / "wikitext2" / f"{name}.txt.gz") for name in ("train", "valid")}
     first, second = ENDS
     valid, test = wiki["valid"][:first], wiki["valid"][first:second]

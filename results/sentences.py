@@ -13,11 +13,13 @@ from typing import Any
 
 from collab_lab.metrics.significance import Gain, gain_of, holm
 from collab_lab.metrics.turns import times_as_fast
-from collab_lab.results.render import interval
+from collab_lab.results.render import interval, num
 from results.data import (
     BOTH,
     CONVERTED_KINDS,
     ENGINES,
+    LONG_TEXTS,
+    MANUALS,
     NOISE,
     PARTS,
     PLAIN,
@@ -224,8 +226,7 @@ def _choose() -> Iterable[str]:
         ]
         percent = f"{100 * share:.4g}" if share < 0.25 else f"{100 * share:.0f}"
         yield f"| {percent}% | {how} | {ends(losses, spec)} | {changed(smaller)}% |"
-    so, alone = (long_lost("latents, a sixteenth", of) for of in ("documents", "sentences"))
-    yield f"a sixteenth costs {so:.3f} then, {alone:.3f} from single ones"
+    yield f"a sixteenth costs [{ends(from_short_texts('latents, a sixteenth'), '.3f')} more"
     kinds = [by_length()[5, kind][2048] for kind in (BOTH[0], "latent, a quarter")]
     long = ends([row["speedup"] for kind in kinds for row in kind], ".1f")
     yield f"both are {long} times as fast"
@@ -431,12 +432,24 @@ def _rounded() -> Iterable[str]:
         of_kind += [1 / times_as_fast(r["turns"], bits, "0").mean for bits in ("8", "4")]
     yield f"takes {ends(shares['standard heads'], '.2f')} of float32's time with standard heads"
     yield f"Grouped query takes {ends(shares['grouped query'], '.2f')}"
+    steps = {(row["name"], row["batch"]): row["seconds"] for row in load("long_steps")["rows"]}
+    slower = [steps["latents, an eighth", n] / steps["float32", n] for n in (1, 16)]
+    yield f"a step takes {ends(slower, '.1f')} times as long"
+    rounded = [steps["8 bits", n] / steps["float32", n] for n in (1, 16)]
+    yield f"8 bits took {rounded[0]:.1f} and {rounded[1]:.1f} times as long"
 
 
-def long_lost(name: str, calibrated: str = "documents", text: str = "lost") -> float:
-    """A rise of long.json: of documents, or of another text."""
-    rows = by(load("long")["rows"], "name", "calibrated")
-    return float(rows[name, calibrated][0][text])
+def long_lost(
+    name: str, calibrated: str = "documents", text: str = "lost", model: str = MANUALS
+) -> float:
+    """A rise of long.json: of long texts, or of short ones."""
+    rows = by(load("long")["rows"], "model", "name", "calibrated")
+    return float(rows[model, name, calibrated][0][text])
+
+
+def from_short_texts(name: str) -> list[float]:
+    """What long texts lose more if a change is calibrated on short ones, by model."""
+    return [long_lost(name, "sentences", model=m) - long_lost(name, model=m) for m in LONG_TEXTS]
 
 
 @sentences("results/rivals.md")
@@ -450,33 +463,24 @@ def _rivals() -> Iterable[str]:
 
 @sentences("results/long.md")
 def _long() -> Iterable[str]:
-    small = ("latents, an eighth", "latents, a sixteenth")
-    eighth, sixteenth = (
-        [long_lost(name, of) for of in ("documents", "sentences")] for name in small
+    eighth, sixteenth = "latents, an eighth", "latents, a sixteenth"
+    models = LONG_TEXTS
+    found = [long_lost(eighth, model=model) for model in models]
+    yield f"lose {ends(found, '.3f')} bits per target token"
+    for model in models:
+        row = by(load("long")["models"], "model")[model][0]
+        long, short = (row[f"{text}_bits"] for text in ("documents", "sentences"))
+        yield f"{long:.2f} bits in long texts, {short:.2f} in short ones"
+    one, two, three = (num(rise, ".3f") for rise in from_short_texts(eighth))
+    yield f"{one} (manuals), {two} (lists) and {three} (Wikipedia) more"
+    one, two, three = (num(rise, ".3f") for rise in from_short_texts(sixteenth))
+    yield f"At a sixteenth it is {one}, {two} and {three} more"
+    whole, rotated = (
+        [long_lost(name, model=model) for model in models]
+        for name in ("the layer's input in 4 bits", "rotation, 2 bits")
     )
-    yield f"lose {eighth[0]:.3f} bits per target token in translations"
-    yield f"on single captions, they lose {eighth[1]:.3f} there"
-    yield f"it is {sixteenth[0]:.3f}, and {sixteenth[1]:.3f}."
-    model = load("long")["models"][0]
-    yield f"{model['documents_bits']:.2f} bits in documents and {model['sentences_bits']:.2f} in"
-    heads = [long_lost("4 bits", text=text) for text in ("lost", "lost_sentences")]
-    yield f"numbers of the heads {heads[0]:.3f} for {heads[1]:.3f}"
-    steps = {(row["name"], row["batch"]): row["seconds"] for row in load("long_steps")["rows"]}
-    slower = [steps["latents, an eighth", n] / steps["float32", n] for n in (1, 16)]
-    yield f"a step takes {ends(slower, '.1f')} times as long"
-    rounded = [steps["8 bits", n] / steps["float32", n] for n in (1, 16)]
-    yield f"8 bits took {rounded[0]:.1f} and {rounded[1]:.1f} times as long"
-    yield f"Two bits of the heads by rotation lose {long_lost('rotation, 2 bits'):.3f}"
-    whole = long_lost("the layer's input in 4 bits")
-    yield f"without a cut of rank, {whole:.3f}"
-    more = [alone - own for own, alone in (eighth, sixteenth)]
-    yield f"costs documents {more[0]:.3f} more, at a sixteenth {more[1]:.3f} more"
-    of_captions = "lost_sentences"
-    most = max(
-        long_lost(name, text=of_captions) - long_lost(name, "sentences", of_captions)
-        for name in small
-    )
-    yield f"costs single captions at most {most:.3f}"
+    yield f"without a cut of rank, {ends(whole, '.3f')}"
+    yield f"Two bits of the heads by rotation lose {ends(rotated, '.3f')}"
 
 
 def mispredicted(record: dict[str, Any]) -> list[float]:

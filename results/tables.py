@@ -600,9 +600,8 @@ def long_blocks() -> Rows:
 def positions(name: str) -> Rows:
     """Rises by position of what has a price; rivals that are simulated are on their own page."""
     model = by(load("long")["models"], "model")[name][0]
-    ends_ = model["parts"]
-    first, *others = (f"{a:,} to {b:,}" for a, b in zip((0, *ends_), ends_, strict=False))
-    yield ["KV cache", "bytes (%)", f"tokens {first}", *others, "whole (95%)", LONG_TEXTS[name][1]]
+    first, *others = (f"to {end:,}" for end in model["parts"])
+    yield ["KV cache", "bytes (%)", first, *others, "whole (95%)", LONG_TEXTS[name][1]]
     own = (*model["by_part"], model["documents_bits"], model["sentences_bits"])
     yield ["(none: the model's own loss)", "100.0", *(num(bits, ".2f") for bits in own)]
     for row in long_rows(name):

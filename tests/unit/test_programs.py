@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import re
 import shutil
+import subprocess
 from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
@@ -14,6 +17,7 @@ import pytest
 import torch
 import toy_checkpoints
 from commands import REPOSITORY
+from parsers import parser_of
 from run_folders import write_run
 from toy import close
 
@@ -21,6 +25,7 @@ from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
 from collab_lab import bench, open_model
 from collab_lab.metrics.loss import mean_bits
+from collab_lab.runs.sweep import plan
 from collab_lab.shrinking import head_choices as choices
 from collab_lab.shrinking.converter import Converter
 from collab_lab.trained.attentions import Attention
@@ -180,8 +185,12 @@ def test_long_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Documents of 20 lines; no pair that is held out is in the training text."""
     monkeypatch.setattr(long_text, "ENDS", (2, 4))
     text = {"train": [*map(str, range(45))], "valid": ["7", "a"], "test": ["b"]}
+    monkeypatch.setattr(long_text, "TATOEBA", 3)
     for lang, (name, of) in product(("en", "de"), text.items()):
-        write_gzip(tmp_path / "data/manuals_en_de" / f"{name}.{lang}.gz", of)
+        for folder in ("manuals_en_de", "tatoeba_en_de"):
+            write_gzip(tmp_path / "data" / folder / f"{name}.{lang}.gz", of)
+        for file in long_text.CAPTIONS[name]:
+            write_gzip(tmp_path / "data/multi30k" / f"{file}.{lang}.gz", [file])
     write_gzip(tmp_path / "data/wikitext2/train.txt.gz", ["= A =", ""])
     write_gzip(tmp_path / "data/wikitext2/valid.txt.gz", ["= B =", "b", "= C =", "c", "= D ="])
     long_text.main(tmp_path / "data", tmp_path / "out")
@@ -192,6 +201,36 @@ def test_long_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (manuals / "valid.en").read_text() == "7\na\n\n"
     assert (wiki / "valid").read_text() == "= B =\nb\n"
     assert (wiki / "test").read_text() == "= C =\nc\n"
+    assert (tmp_path / "out/captions/test.de").read_text().count("flickr") == 2
+    assert (tmp_path / "out/tatoeba/train.de").read_text() == "0\n1\n2\n"
+
+
+def test_the_commands_of_long_texts(tmp_path: Path) -> None:
+    """They parse, and each training can be composed; they are hours."""
+    script = (REPOSITORY / "results" / "long.sh").read_text()
+    recorder = '#!/usr/bin/env bash\nprintf \'%s\\n\' "${0##*/}" "$@" END >> "$RECORD"\n'
+    for name in ("fairseq-collab", "fairseq-preprocess", "python"):
+        (tmp_path / name).write_text(recorder)
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "long.sh").write_text(script)
+    paths = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "RECORD": str(tmp_path / "record")}
+    command = ["bash", tmp_path / "long.sh", "real"]
+    subprocess.run(command, check=True, cwd=tmp_path, env={**os.environ, **paths})
+    commands = [one.splitlines() for one in (tmp_path / "record").read_text().split("END\n")[:-1]]
+    found = {(name, words[0]) for name, *words in commands}
+    assert ("python", "results/long_text.py") in found
+    assert ("python", "results/long_steps.py") in found
+    trained, opened = set[str](), set[str]()
+    for name, *words in commands:
+        opened |= {w.partition("=")[2] for w in words if re.match(r"\w+-1=", w)}
+        if words[:2] == ["data", "prepare"]:
+            parser_of("data prepare")[1](words[2:])
+        elif name == "fairseq-collab":
+            args = parser_of(words[0])[1](words[1:])
+            (job,) = plan(REPOSITORY / args.config, args.overrides)
+            trained.add(f"{args.out}/{job.name}/checkpoints/checkpoint_last.pt")
+    assert len(opened) == 3
+    assert opened <= trained
 
 
 def write_gzip(path: Path, lines: Iterable[str]) -> None:
