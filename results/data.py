@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from statistics import fmean
@@ -202,3 +202,8 @@ def long_rows(model: str, calibrated: str = "documents") -> Runs:
     """Rows of long.json that are calibrated on a text, those of the most bytes first."""
     rows = by(load("long")["rows"], "model", "calibrated")[model, calibrated]
     return sorted(rows, key=lambda row: -row["share"])
+
+
+def is_simulated(row: Mapping[str, Any]) -> bool:
+    """Whether a cache is one that only long.py makes."""
+    return str(row["name"]).startswith(("rotation", "keys"))

@@ -12,13 +12,13 @@ from results.data import (
     PARTS,
     SEPARATE,
     SHARED,
-    WIKIPEDIA,
     Runs,
     by,
     by_feed_forward,
     cache_of,
     decided,
     gains,
+    is_simulated,
     load,
     long_rows,
     of_width,
@@ -89,20 +89,18 @@ def shared_keys() -> Figure:
 
 
 def long() -> Figure:
-    """Rises of the loss against the position in the text."""
-    panels: dict[str, dict[str, Points]] = {}
-    names: dict[float, str] = {}
-    for title, model in (("translations of manuals", MANUALS), ("a language model", WIKIPEDIA)):
-        ends = by(load("long")["models"], "model")[model][0]["parts"]
-        names = {(a + b) / 2: f"{a:,} to {b:,}" for a, b in zip((0, *ends), ends, strict=False)}
-        panels[title] = {
-            row["name"]: {at: [rise] for at, rise in zip(names, row["by_part"], strict=True)}
-            for row in long_rows(model)
-            if min(row["by_part"]) > 1e-4
-        }
+    """Rises of the loss against the position in the translation, of what long.md's table has."""
+    ends = by(load("long")["models"], "model")[MANUALS][0]["parts"]
+    names = {(a + b) / 2: f"{a:,} to {b:,}" for a, b in zip((0, *ends), ends, strict=False)}
+    series = {
+        row["name"]: {at: [rise] for at, rise in zip(names, row["by_part"], strict=True)}
+        for row in long_rows(MANUALS)
+        if min(row["by_part"]) > 1e-4 and not is_simulated(row)
+    }
     return draw(
-        panels, "position in the text (target tokens)", "loss (bits per target token)",
-        "What a smaller KV cache costs, by position", log_y=True, names=names,
+        {"": series}, "position in the translation (target tokens)",
+        "loss (bits per target token)", "What a smaller KV cache costs in manuals, by position",
+        log_y=True, names=names,
     )  # fmt: skip
 
 

@@ -43,6 +43,7 @@ from results.data import (
     decided,
     ends,
     gains,
+    is_simulated,
     lead,
     load,
     long_rows,
@@ -605,7 +606,7 @@ def positions(name: str) -> Rows:
     own = (*model["by_part"], model["documents_bits"], model["sentences_bits"])
     yield ["(none: the model's own loss)", "100.0", *(num(bits, ".2f") for bits in own)]
     for row in long_rows(name):
-        if row["name"].startswith(("rotation", "keys")):
+        if is_simulated(row):
             continue
         parts = [num(rise, ".4f") for rise in row["by_part"]]
         share = num(100 * row["share"], ".1f")
