@@ -360,6 +360,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--translate", type=int, metavar="N", help="translate N documents instead")
     parser.add_argument("--only", default="", metavar="WORDS", help="names that contain this")
     args = parser.parse_args(argv)
+    if args.block is not None and args.sentences is not None:
+        parser.error("--block makes the short texts: leave --sentences out")
     name, _, checkpoint = args.model.partition("=")
     file, made = File(args.file), origin("long.py", argv)
     folders = {which: folder for which in TEXTS if (folder := getattr(args, which)) is not None}

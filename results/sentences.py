@@ -226,6 +226,7 @@ def _choose() -> Iterable[str]:
         ]
         percent = f"{100 * share:.4g}" if share < 0.25 else f"{100 * share:.0f}"
         yield f"| {percent}% | {how} | {ends(losses, spec)} | {changed(smaller)}% |"
+    yield f"An eighth took [{ends(slower_steps('latents, an eighth'), '.1f')}]"
     yield f"a sixteenth costs [{ends(from_short_texts('latents, a sixteenth'), '.3f')} more"
     kinds = [by_length()[5, kind][2048] for kind in (BOTH[0], "latent, a quarter")]
     long = ends([row["speedup"] for kind in kinds for row in kind], ".1f")
@@ -432,10 +433,8 @@ def _rounded() -> Iterable[str]:
         of_kind += [1 / times_as_fast(r["turns"], bits, "0").mean for bits in ("8", "4")]
     yield f"takes {ends(shares['standard heads'], '.2f')} of float32's time with standard heads"
     yield f"Grouped query takes {ends(shares['grouped query'], '.2f')}"
-    steps = {(row["name"], row["batch"]): row["seconds"] for row in load("long_steps")["rows"]}
-    slower = [steps["latents, an eighth", n] / steps["float32", n] for n in (1, 16)]
-    yield f"a step takes {ends(slower, '.1f')} times as long"
-    rounded = [steps["8 bits", n] / steps["float32", n] for n in (1, 16)]
+    yield f"a step takes {ends(slower_steps('latents, an eighth'), '.1f')} times as long"
+    rounded = slower_steps("8 bits")
     yield f"8 bits took {rounded[0]:.1f} and {rounded[1]:.1f} times as long"
 
 
@@ -445,6 +444,12 @@ def long_lost(
     """A rise of long.json: of long texts, or of short ones."""
     rows = by(load("long")["rows"], "model", "name", "calibrated")
     return float(rows[model, name, calibrated][0][text])
+
+
+def slower_steps(name: str) -> list[float]:
+    """Seconds of a step of 1,000 tokens in times of float32's, for batches of 1 and 16."""
+    steps = {(row["name"], row["batch"]): row["seconds"] for row in load("long_steps")["rows"]}
+    return [steps[name, n] / steps["float32", n] for n in (1, 16)]
 
 
 def from_short_texts(name: str) -> list[float]:

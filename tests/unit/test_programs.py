@@ -306,6 +306,8 @@ def test_long_blocks_of_a_language_model(folder: Path) -> None:
     assert rows["rotation, 2 bits", "documents"]["lost"] != 0
     assert {site.partition(" ")[0] for row in rows.values() for site in row["sizes"]} == {"decoder"}
     assert "grouped query" in TABLES["long_blocks"]()
+    with pytest.raises(SystemExit):
+        long.main([*arguments, f"--sentences={blocks}"])
 
 
 @pytest.mark.slow
