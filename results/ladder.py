@@ -39,7 +39,7 @@ from collab_lab.trained.attentions import Attention, Retained, attentions, input
 from collab_lab.trained.checkpoint import Trained, in_evaluation
 
 Batches = Sequence[Mapping[str, Any]]
-#: The steps, and their names in the table of results/prices.md.
+#: The steps, and their names in the table of results/shrink.md.
 STEPS = {
     "plain": "removed",
     "mean": "removed, their mean in the bias",

@@ -115,7 +115,7 @@ def decide_converted() -> Rows:
         yield [name, cache, *scores, narrow or "-", more or "-"]
 
 
-# ---- prices.md ----------------------------------------------------------------------------------
+# ---- cache.md -----------------------------------------------------------------------------------
 
 
 @table
@@ -184,6 +184,26 @@ def prices_tuned() -> Rows:
         cells = [differences(runs[kind, tuned], runs["plain", tuned], "valid_bits")[0]
                  for tuned in (False, True)]  # fmt: skip
         yield [name, *cells, *differences(runs[kind, True], runs[kind, False], "valid_bits")]
+
+
+#: Rows of docs/choose.md: share, what it is, its name in cache.json, its name in changed.json.
+CHOICES = (
+    (0.53125, "standard heads, 8 bits", "standard heads, bits alone", "standard heads, 8 bits"),
+    (0.5, "latents, exact", "latent, widths and bits", "latents, exact"),
+    (0.28125, "standard heads, 4 bits", "standard heads, bits alone", "standard heads, 4 bits"),
+    (0.25, "latents, 8 bits", "latent, widths and bits", "cache, a quarter"),
+    (0.125, "latents, 4 bits", "latent, widths and bits", "cache, an eighth"),
+    (0.0625, "latents, 4 bits", "latent, widths and bits", "cache, a sixteenth"),
+)
+
+
+@table
+def choose_caches() -> Rows:
+    yield ["bytes", "how", "loss (bits)", "translations that change (%)"]
+    found = by(by(load("cache")["rows"], "d")[128], "name", "share")
+    for share, how, name, smaller in CHOICES:
+        losses = [row["lost"] for row in found[name, share]]
+        yield [f"{100 * share:.3g}%", how, ends(losses), changed(smaller)]
 
 
 # ---- shrink.md ----------------------------------------------------------------------------------
@@ -334,7 +354,7 @@ def pretrained_weightings() -> Rows:
         yield [WEIGHTS[weights], widths, key_dim, *scores]
 
 
-# ---- at_size.md ---------------------------------------------------------------------------------
+# ---- cache.md: sizes of models ------------------------------------------------------------------
 
 
 @table
@@ -477,7 +497,7 @@ def speed_rounded() -> Rows:
         yield [kind, beam, num(slots), *map(str, ratios), *(num(one, ".1f") for one in read)]
 
 
-# ---- what_cuts_buy.md ---------------------------------------------------------------------------
+# ---- seconds.md ---------------------------------------------------------------------------------
 
 #: Engines of what_cuts_buy.json, and their names: two types of CTranslate2, and this project.
 ENGINE_NAMES = {
@@ -663,7 +683,7 @@ def long_translations() -> Rows:
         ]  # fmt: skip
 
 
-# ---- one_copy.md --------------------------------------------------------------------------------
+# ---- one copy -----------------------------------------------------------------------------------
 
 
 @table
@@ -708,7 +728,7 @@ def one_copy_steps() -> Rows:
         yield [f"{kind}, {_bits(int(bits))}", *sizes, *times]
 
 
-# ---- changed.md ---------------------------------------------------------------------------------
+# ---- shrink.md: translations -------------------------------------------------------------------
 
 
 @table
@@ -726,7 +746,7 @@ def translations_changed() -> Rows:
         yield [name, len(rows), changed(name), ends(losses), *scores]
 
 
-# ---- runs.md ------------------------------------------------------------------------------------
+# ---- made.md ------------------------------------------------------------------------------------
 
 #: Machines, by a word of their name.
 MACHINES = {"Intel": "Intel Xeon", "EPYC": "AMD EPYC", "H100": "H100"}
