@@ -42,6 +42,8 @@ from results.data import (
     ends,
     gains,
     load,
+    narrow_keys,
+    of_key_width,
     of_width,
     signed,
     speedups,
@@ -295,6 +297,10 @@ def keys() -> dict[str, str]:
         )
     ]
     shared, separate = map(scratch_gain, ("shared, diagonal", "separate keys"))
+    bleu, chrf = (gain_of(narrow_keys(score)) for score in ("bleu", "chrf"))
+    fall = gain_of(
+        gains(of_key_width("shared, diagonal", 1 / 8), of_key_width("shared, diagonal", 1), "bleu")
+    )
     machines = [by(load("shared_keys")["widths"], "folder")[name] for name in ("main", "intel")]
     hours = (
         sum(run["epochs"] * EPOCH / run["train_tokens_per_second"] for run in runs) / 3600
@@ -305,6 +311,10 @@ def keys() -> dict[str, str]:
         "diagonal": interval(shared, "+.3f"),
         "diagonal_plain": interval(shared, ".3f"),
         "separate_mean": f"{separate.mean:.3f}",
+        "narrow_bleu": interval(bleu, "+.2f"),
+        "narrow_bleu_mean": f"{bleu.mean:.1f}",
+        "narrow_chrf": interval(chrf, "+.2f"),
+        "eighth_falls": interval(fall, "+.2f"),
         "hours": " or ".join(f"{x:.1f}" for x in hours),
         "trainings": str(len(machines[0])),
     }
