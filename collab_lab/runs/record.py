@@ -66,7 +66,8 @@ class Record:
         averaged: files whose mean the model is; ``checkpoint_rule`` chose them.
         valid_loss: of the scored model (the average) on the validation set, in bits, as fairseq
             counts it, label smoothing and penalties included.
-        valid_nats: its negative log-likelihood per token, in nats.
+        valid_nats: its negative log-likelihood per token, in nats, of the targets that the
+            criterion does not leave out (``ignore_prefix_size``).
     """
 
     task: Task = "translation"

@@ -327,7 +327,7 @@ def translation_scores(
 
 def all_batches(trained: Trained, config: DictConfig, subset: str) -> Iterator[Any]:
     """A subset in the batches of fairseq-generate; UserError for a sentence that is too long."""
-    number = len(dataset_of(trained.task, subset))
+    number = len(dataset_of(trained, subset))
     if left_out := number - len(fitting(trained, subset)):
         problem = f"{left_out} sentences of {subset} are longer than the model's positions"
         raise UserError(problem, config.task.data, "shorten or split them")

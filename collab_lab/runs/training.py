@@ -19,6 +19,7 @@ from fairseq.logging import metrics
 from omegaconf import DictConfig
 
 from collab_common.errors import UserError
+from collab_lab.metrics.loss import check_any, predicted
 from collab_lab.runs.record import CheckpointRule
 from collab_lab.runs.run import Run
 from collab_lab.trained.average import average_checkpoints, last_checkpoints
@@ -81,10 +82,19 @@ def validate(trained: Trained) -> Mapping[str, Any]:
     task = trained.task
     criterion = task.build_criterion(trained.cfg.criterion).eval()
     step, model = task.valid_step, trained.model
-    logs = [step(batch, model, criterion)[2] for batch in batches(trained, "valid")]
+    logs, targets, counted = [], 0, 0
+    for batch in batches(trained, "valid"):
+        logs.append(step(batch, model, criterion)[2])
+        targets += int(batch["ntokens"])
+        counted += int(predicted(model.decoder, batch).sum())
     with metrics.aggregate(new_root=True) as averages:
         task.reduce_metrics(logs, criterion)
-    return {f"valid_{k}": meter.avg for k, meter in averages.items() if hasattr(meter, "avg")}
+    found = {f"valid_{k}": meter.avg for k, meter in averages.items() if hasattr(meter, "avg")}
+    if trained.ignored_prefix and "valid_nll_loss" in found:
+        # fairseq divides the sum without these targets by the number of all.
+        check_any(counted)
+        found["valid_nll_loss"] *= targets / counted
+    return found
 
 
 # ---- the averaged model --------------------------------------------------------------------------
