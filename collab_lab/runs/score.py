@@ -91,7 +91,7 @@ def score_run(run: Run) -> Record:
     if training := run.training():  # scores may be computed on another machine
         now["hardware"] = training.hardware
     measured = perplexities if task == "language_modeling" else translation
-    numbers |= training_numbers(run) | losses(trained, run)
+    numbers |= training_numbers(run, trained.state["extra_state"]) | losses(trained, run)
     numbers |= measured(run, config, trained, subset)
     record = Record(
         task=task,

@@ -21,11 +21,14 @@ from omegaconf import DictConfig
 from collab_common.errors import UserError
 from collab_lab.metrics.loss import check_any, predicted
 from collab_lab.runs.record import CheckpointRule
-from collab_lab.runs.run import Run
+from collab_lab.runs.run import Run, started_from
 from collab_lab.trained.average import average_checkpoints, last_checkpoints
 from collab_lab.trained.checkpoint import Trained, batches
+from fairseq_compat import checkpoints
 
 LAST = "checkpoint_last.pt"
+#: Where fairseq's checkpoints have the seconds of their training.
+TIME = "previous_training_time"
 #: An entry has no braces inside, so a kill that cuts one entry does not hide the next.
 _EPOCH = re.compile(r"\| train \| (\{[^{}]*\})$", re.MULTILINE)
 
@@ -34,8 +37,12 @@ class Diverged(UserError, FloatingPointError):
     """A training ended, and its model knows less than nothing."""
 
 
-def training_numbers(run: Run) -> dict[str, Any]:
-    """Length of the training; none of a checkpoint that was trained elsewhere."""
+def training_numbers(run: Run, extra_state: Mapping[str, Any]) -> dict[str, Any]:
+    """Length of the training; none of a checkpoint that was trained elsewhere.
+
+    Args:
+        extra_state: of the run's newest checkpoint.
+    """
     text = run.log.read_text(errors="replace") if run.log.exists() else ""
     epochs = []
     for entry in _EPOCH.findall(text):
@@ -44,14 +51,33 @@ def training_numbers(run: Run) -> dict[str, Any]:
     if run.started().checkpoint is None and not epochs:
         raise UserError("no finished epoch in it", where=run.log)
     last = epochs[-1] if epochs else {}
-    seconds, training = last.get("train_wall"), run.training()
+    training = run.training()
     return {
         "train_updates": int(last.get("train_num_updates", 0)),
         "epochs": int(last.get("epoch", 0)),
-        "train_seconds": None if seconds is None else float(seconds),
+        "train_seconds": train_seconds(run, extra_state),
         "train_threads": training and training.threads,
         "train_jobs": training and training.jobs,
     }
+
+
+def train_seconds(run: Run, extra_state: Mapping[str, Any]) -> float | None:
+    """Seconds of all attempts at a training, each up to the checkpoint from which the next resumed.
+
+    fairseq's checkpoints count them, and go on from those of the weights that a training starts
+    from.  None if the time of those is not known, and for a checkpoint that was trained elsewhere.
+    """
+    seconds = extra_state.get(TIME)
+    if seconds is None or run.started().checkpoint is not None:
+        return None
+    weights = started_from(run.config())
+    # In fairseq's order, where several are given.
+    options = ("restore_file", "continue_once", "finetune_from_model")
+    origin = next((weights[option] for option in options if option in weights), None)
+    if origin is not None and not Path(origin).is_file():
+        return None
+    before = checkpoints.read(origin)["extra_state"].get(TIME, 0.0) if origin else 0.0
+    return round(float(seconds) - before, 1)
 
 
 def losses(trained: Trained, run: Run) -> dict[str, float | None]:
