@@ -6,11 +6,10 @@ With ``common.log_format=json`` the log has a line ``... | train | {...}`` per e
 from __future__ import annotations
 
 import contextlib
-import filecmp
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from collab_common.errors import UserError
 from collab_lab.metrics.loss import check_any, predicted
 from collab_lab.runs.record import CheckpointRule
 from collab_lab.runs.run import Run, started_from
-from collab_lab.trained.average import average_checkpoints, last_checkpoints
+from collab_lab.trained.average import average_checkpoints, checkpoints_of
 from collab_lab.trained.checkpoint import Trained, batches
 from fairseq_compat import checkpoints
 
@@ -109,18 +108,33 @@ def validate(trained: Trained) -> Mapping[str, Any]:
     criterion = task.build_criterion(trained.cfg.criterion).eval()
     step, model = task.valid_step, trained.model
     logs, targets, counted = [], 0, 0
-    for batch in batches(trained, "valid"):
-        logs.append(step(batch, model, criterion)[2])
-        targets += int(batch["ntokens"])
-        counted += int(predicted(model.decoder, batch).sum())
-    with metrics.aggregate(new_root=True) as averages:
-        task.reduce_metrics(logs, criterion)
+    with without_bleu(task):
+        for batch in batches(trained, "valid"):
+            logs.append(step(batch, model, criterion)[2])
+            targets += int(batch["ntokens"])
+            counted += int(predicted(model.decoder, batch).sum())
+        with metrics.aggregate(new_root=True) as averages:
+            task.reduce_metrics(logs, criterion)
     found = {f"valid_{k}": meter.avg for k, meter in averages.items() if hasattr(meter, "avg")}
     if trained.ignored_prefix and "valid_nll_loss" in found:
         # fairseq divides the sum without these targets by the number of all.
         check_any(counted)
         found["valid_nll_loss"] *= targets / counted
     return found
+
+
+@contextlib.contextmanager
+def without_bleu(task: Any) -> Iterator[None]:
+    """Within it, a task of ``--eval-bleu`` translates no validation set: the loss needs none."""
+    options = task.cfg
+    former = getattr(options, "eval_bleu", False)
+    if former:
+        options.eval_bleu = False
+    try:
+        yield
+    finally:
+        if former:
+            options.eval_bleu = former
 
 
 # ---- the averaged model --------------------------------------------------------------------------
@@ -148,20 +162,14 @@ def rule_of(names: Sequence[str]) -> CheckpointRule:
 
 
 def choose_checkpoints(folder: Path, config: DictConfig) -> list[str]:
-    """The last epochs, to be averaged; or, where no epochs are kept, the last checkpoint.
+    """The last epochs, as ``average --last`` takes them; where none are kept, the last checkpoint.
 
     Never the best: it would be chosen on the set whose loss the record has.
     Where ``max_update`` cuts an epoch short, only ``checkpoint_last.pt`` has its end.
     """
     number_kept, last = config.checkpoint.keep_last_epochs, folder / LAST
-    if number_kept > 0:
-        number = min(number_kept, len([*folder.glob("checkpoint[0-9]*.pt")]))
-        chosen = last_checkpoints(number, folder) if number else []
-        if last.exists() and not (chosen and filecmp.cmp(last, chosen[-1], shallow=False)):
-            chosen.append(str(last))
-        if not chosen:
-            raise UserError("has no checkpoints", where=folder, todo="train it first")
-        return chosen[-number_kept:]
+    if number_kept > 0 and any(folder.glob("checkpoint[0-9]*.pt")):
+        return checkpoints_of(folder)[-number_kept:]
     if not last.exists():
         todo = "train it first; to score another checkpoint, give it with --run"
         raise UserError(f"has no {last.name}", where=folder, todo=todo)

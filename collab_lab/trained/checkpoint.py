@@ -257,12 +257,14 @@ def dataset_of(trained: Trained, subset: str) -> Any:
 
     The training set is all that a training reads: ``train``, ``train1``, ... in one folder, the
     first ``upsample_primary`` times, and every folder of several that are joined by colons.
+    With ``--combine-valid-subsets``, ``valid1``, ... belong to the validation set.
     fairseq's default, -1 times, fails as soon as there is a second part: it counts as once.
     """
     task = trained.task
     if subset not in task.datasets:
-        is_train = subset == trained.cfg.dataset.train_subset
-        if is_train:
+        options = trained.cfg.dataset
+        is_combined = subset == "valid" and options.get("combine_valid_subsets")
+        if subset == options.train_subset or is_combined:
             with first_part_once(task.cfg):
                 load_all(trained, subset)
         else:
@@ -284,13 +286,13 @@ def first_part_once(options: Any) -> Iterator[None]:
 
 
 def load_all(trained: Trained, subset: str) -> None:
-    """Load all parts of a training set: an epoch of the training reads one of its data folders.
+    """Load all parts of a set: an epoch of the training reads one of its data folders.
 
     A line says so where a task has another rule for several folders.
     """
     task, folders = trained.task, utils.split_paths(str(trained.cfg.task.data))
     task.load_dataset(subset, combine=True)
-    if len(folders) == 1:
+    if len(folders) == 1 or subset != trained.cfg.dataset.train_subset:
         return
     if not isinstance(task, TranslationTask | LanguageModelingTask):
         say(f"warning: of {subset}, only the part in {folders[0]} is read, not {folders[1:]}")

@@ -531,6 +531,7 @@ def test_fine_tuning_by_a_configuration_of_ones_own(tmp_path: Path) -> None:
         ("345", "5", ["3", "4", "5"]),
         ("2345", "5", ["3", "4", "5"]),
         ("1", "1", ["1"]),
+        ("12", "part of 3", ["1", "2", "_last"]),
         # max_update ended the training within an epoch, which the last checkpoint alone has
         ("123", "part of 4", ["2", "3", "_last"]),
         ("", "part of 1", ["_last"]),
