@@ -71,7 +71,8 @@ def read_finished(folder: Path) -> Json:
     if not manifest.is_file():
         raise UserError("is not there yet", folder, "make it first")
     content: Json = read_json(manifest)
-    _reject(folder, "no longer what its manifest says", _damage(folder, content))
+    todo = "make the folder again, or put the file back"
+    _reject(folder, "no longer what its manifest says", _damage(folder, content), todo)
     return content
 
 
@@ -92,10 +93,14 @@ def _is_finished(out: Path, identity: Json, *, force: bool) -> bool:
     return True
 
 
-def _reject(out: Path, problem: str, differences: list[str]) -> None:
+def _reject(
+    out: Path,
+    problem: str,
+    differences: list[str],
+    todo: str = "give --force to rebuild it, or choose another --out",
+) -> None:
     """Raise UserError if there is a difference; it names the first."""
     if differences:
-        todo = "give --force to rebuild it, or choose another --out"
         raise UserError(f"{problem} ({differences[0]})", out, todo)
 
 

@@ -231,7 +231,7 @@ def by_pairs(ladder: Ladder, seed: int = 1) -> Orders:
             parts = (calls[a][0].double() - means[a.module]) * read
             of_heads = parts.unflatten(-1, (a.module.num_heads, -1)).sum(-1).flatten(0, 1)
             sums[a] = sums.get(a, 0.0) + of_heads.T @ of_heads
-        number += int(predicted(model.decoder, batch["target"]).sum())
+        number += int(predicted(model.decoder, batch).sum())
     return {a: cheapest_first(products.detach() / number) for a, products in sums.items()}
 
 

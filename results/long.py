@@ -40,7 +40,7 @@ from collab_lab.metrics.translate import BEAM, translate
 from collab_lab.shrinking.rise import measured_rise
 from collab_lab.shrinking.shrunk import Calibration
 from collab_lab.trained.attentions import attentions
-from collab_lab.trained.checkpoint import Trained, batches, in_evaluation, samples
+from collab_lab.trained.checkpoint import Trained, batches, dataset_of, in_evaluation, samples
 from data_prep.subwords import BREAK
 from fairseq_collab.attention.rounding import group_sizes
 from results.measured import File, origin
@@ -74,8 +74,7 @@ class Text:
     @property
     def length(self) -> float:
         """Mean number of target tokens of a sentence, or document, of the training set."""
-        self.model.task.load_dataset("train")
-        dataset = self.model.task.dataset("train")
+        dataset = dataset_of(self.model, "train")
         return float(getattr(dataset, "tgt_sizes", dataset.sizes).mean())
 
     @functools.cached_property
@@ -246,7 +245,7 @@ def losses(model: Trained, held_out: Mapping[str, Sequence[Mapping[str, Any]]]) 
             rows = dict[int, Any]()
             for sample in held_out[name]:
                 loss = cross_entropy(model.model, sample).double() / math.log(2)  # (B, T)
-                counted = predicted(model.model.decoder, sample["target"]).double()
+                counted = predicted(model.model.decoder, sample).double()
                 part = torch.bucketize(torch.arange(loss.size(1)), edges, right=True)
                 of_part = torch.nn.functional.one_hot(part, len(PARTS)).double()  # (T, parts)
                 pairs = zip(loss @ of_part, counted @ of_part, strict=True)

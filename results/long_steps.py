@@ -35,7 +35,7 @@ CALIBRATION = 60
 def steps(checkpoint: Path, documents: Path, batch: int, length: int) -> dict[str, Any]:
     """Seconds of a step, bytes of the cache and the peak of this process, of one translation."""
     model = open_model(checkpoint, documents)
-    sizes = dataset_of(model.task, "test").src_sizes
+    sizes = dataset_of(model, "test").src_sizes
     longest = np.argsort(-sizes, kind="stable")
     order = [int(longest[i % len(longest)]) for i in range(batch)]
     (sample,) = batches(model, "test", order, max_sentences=batch)

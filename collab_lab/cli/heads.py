@@ -93,7 +93,7 @@ def planned(args: Namespace, model: Trained) -> Sequence[Callable[[], dict[str, 
     from collab_lab.trained.checkpoint import dataset_of
 
     subset, number = args.subset, args.relevance_sentences
-    dataset_of(model.task, subset)
+    dataset_of(model, subset)
     chosen = [
         partial(stages.attention, model, subset),
         partial(stages.importance, model, subset),

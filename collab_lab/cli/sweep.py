@@ -103,6 +103,8 @@ def checked(jobs: Iterable[Job], out: Path) -> dict[Run, Job]:
         if not run.is_finished():
             sweep.check_data(job.config)
             sweep.check_kept(job.config)
+            sweep.check_alone(job.config)
+            sweep.check_files(job.config)
             if not run.resumes():
                 sweep.check_weights(job.config)
         runs[run] = job

@@ -45,7 +45,7 @@ def sources_to_check(trained: Trained, number: int) -> list[Tensor]:
     except FileNotFoundError as error:
         problem = "has no validation set to check translations on"
         raise UserError(problem, trained.cfg.task.data, "give its data folder") from error
-    dataset = dataset_of(trained.task, "valid")
+    dataset = dataset_of(trained, "valid")
     return [dataset[index]["source"] for index in indices[:number]]
 
 

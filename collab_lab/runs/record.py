@@ -60,13 +60,14 @@ class Record:
             standard heads, whose numbers have 16 bits.
         shrunk: what ``fairseq-collab shrink`` left of the model that it was given.
         multiply_adds: of one sentence (pair) of ``multiply_adds_length`` tokens (on each side).
-        train_seconds: wall-clock time of the training to the end of its last epoch, without what
-            killed attempts did in vain; with ``train_threads``, while the sweep did ``train_jobs``
-            runs at a time, on ``hardware``.
+        train_seconds: wall-clock time of all attempts at the training to its last checkpoint,
+            without what killed attempts did in vain; with ``train_threads``, while the sweep did
+            ``train_jobs`` runs at a time, on ``hardware``.
         averaged: files whose mean the model is; ``checkpoint_rule`` chose them.
         valid_loss: of the scored model (the average) on the validation set, in bits, as fairseq
             counts it, label smoothing and penalties included.
-        valid_nats: its negative log-likelihood per token, in nats.
+        valid_nats: its negative log-likelihood per token, in nats, of the targets that the
+            criterion does not leave out (``ignore_prefix_size``).
     """
 
     task: Task = "translation"

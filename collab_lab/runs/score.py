@@ -91,7 +91,7 @@ def score_run(run: Run) -> Record:
     if training := run.training():  # scores may be computed on another machine
         now["hardware"] = training.hardware
     measured = perplexities if task == "language_modeling" else translation
-    numbers |= training_numbers(run) | losses(trained, run)
+    numbers |= training_numbers(run, trained.state["extra_state"]) | losses(trained, run)
     numbers |= measured(run, config, trained, subset)
     record = Record(
         task=task,
@@ -327,7 +327,7 @@ def translation_scores(
 
 def all_batches(trained: Trained, config: DictConfig, subset: str) -> Iterator[Any]:
     """A subset in the batches of fairseq-generate; UserError for a sentence that is too long."""
-    number = len(dataset_of(trained.task, subset))
+    number = len(dataset_of(trained, subset))
     if left_out := number - len(fitting(trained, subset)):
         problem = f"{left_out} sentences of {subset} are longer than the model's positions"
         raise UserError(problem, config.task.data, "shorten or split them")

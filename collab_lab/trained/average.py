@@ -124,6 +124,20 @@ def _updates(state: dict[str, Any]) -> int:
 def last_checkpoints(count: int, folder: str | os.PathLike[str]) -> list[str]:
     """The last ``count`` checkpoints of a folder by their numbers of updates, oldest first.
 
+    Raises:
+        UserError: the folder does not exist, or holds fewer: see :func:`checkpoints_of`.
+    """
+    paths = checkpoints_of(folder)
+    if len(paths) < count:
+        problem = f"holds {len(paths)} checkpoints of epochs or updates, not {count}"
+        todo = "give a smaller --last, or train with --keep-last-epochs or more"
+        raise UserError(problem, folder, todo)
+    return paths[-count:]
+
+
+def checkpoints_of(folder: str | os.PathLike[str]) -> list[str]:
+    """The checkpoints of a folder that can be averaged, by their numbers of updates, oldest first.
+
     These are checkpoints of epochs (``checkpoint3.pt``), or in a folder without any those of
     ``--save-interval-updates`` (``checkpoint_3_1000.pt``); and where the training went on after
     the last of them, its newest weights (``checkpoint_4_1500.pt``, ``checkpoint_last.pt``).
@@ -136,12 +150,8 @@ def last_checkpoints(count: int, folder: str | os.PathLike[str]) -> list[str]:
     )
     # A name does not have it: epochs count from 1 again with --reset-dataloader.
     number = {path: _updates(checkpoints.read(path)) for path in (*epochs, *updates, *last)}
-    paths = sorted(epochs or updates, key=number.__getitem__, reverse=True)
+    paths = sorted(epochs or updates, key=number.__getitem__)
     newest = max([*updates, *last], key=number.__getitem__, default=None)
-    if newest and not (paths and number[newest] <= number[paths[0]]):
-        paths.insert(0, newest)
-    if len(paths) < count:
-        problem = f"holds {len(paths)} checkpoints of epochs or updates, not {count}"
-        todo = "give a smaller --last, or train with --keep-last-epochs or more"
-        raise UserError(problem, folder, todo)
-    return paths[:count][::-1]
+    if newest and not (paths and number[newest] <= number[paths[-1]]):
+        paths.append(newest)
+    return paths

@@ -13,15 +13,17 @@ import numpy as np
 import torch
 from fairseq import utils
 from fairseq.checkpoint_utils import load_checkpoint_to_cpu, load_model_ensemble_and_task
-from fairseq.data import data_utils
+from fairseq.data import ConcatDataset, data_utils
 from fairseq.models import FairseqLanguageModel
 from fairseq.tasks import setup_task
+from fairseq.tasks.language_modeling import LanguageModelingTask
+from fairseq.tasks.translation import TranslationTask
 from omegaconf import DictConfig, OmegaConf, ValidationError
 from torch import Tensor, nn
 
 from collab_common import AttentionType
 from collab_common.errors import UserError, first_line
-from collab_common.progress import bar
+from collab_common.progress import bar, say
 from collab_lab.trained.attentions import Attention, attentions, by_type
 from fairseq_collab.models.options import plain_options
 from fairseq_compat import checkpoints
@@ -30,6 +32,8 @@ from fairseq_compat.fairseq_fixes import UNDEFINED, check_architecture
 from fairseq_compat.overrides import check_model_and_task
 
 GIVE_DATA = "give the data folder that fairseq-preprocess wrote"
+#: Key of a batch: the number of first targets that the training's criterion left out.
+IGNORED = "ignored_prefix"
 #: Tokens per batch, where neither the command nor the training limits them.
 MAX_TOKENS = 4096
 
@@ -90,6 +94,11 @@ class Trained:
     @property
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
+
+    @property
+    def ignored_prefix(self) -> int:
+        """How many targets of each sentence the training's criterion left out of its loss."""
+        return int(getattr(self.cfg.get("criterion"), "ignore_prefix_size", None) or 0)
 
     def with_model(self, model: Any, options: Any = None) -> Trained:
         """The checkpoint with another model, and with its options if given."""
@@ -243,11 +252,56 @@ def to_device(sample: dict[str, Any], device: torch.device) -> dict[str, Any]:
     return utils.apply_to_sample(lambda tensor: tensor.to(device), sample)
 
 
-def dataset_of(task: Any, subset: str) -> Any:
-    """A subset, loaded once: fairseq's multilingual task fails at a second time."""
+def dataset_of(trained: Trained, subset: str) -> Any:
+    """A subset, loaded once: fairseq's multilingual task fails at a second time.
+
+    The training set is all that a training reads: ``train``, ``train1``, ... in one folder, the
+    first ``upsample_primary`` times, and every folder of several that are joined by colons.
+    With ``--combine-valid-subsets``, ``valid1``, ... belong to the validation set.
+    fairseq's default, -1 times, fails as soon as there is a second part: it counts as once.
+    """
+    task = trained.task
     if subset not in task.datasets:
-        task.load_dataset(subset)
+        options = trained.cfg.dataset
+        is_combined = subset == "valid" and options.get("combine_valid_subsets")
+        if subset == options.train_subset or is_combined:
+            with first_part_once(task.cfg):
+                load_all(trained, subset)
+        else:
+            task.load_dataset(subset)
     return task.dataset(subset)
+
+
+@contextmanager
+def first_part_once(options: Any) -> Iterator[None]:
+    """Within it, the first part of a training set counts once where ``upsample_primary`` is -1."""
+    former = getattr(options, "upsample_primary", 1)
+    if former < 1:
+        options.upsample_primary = 1
+    try:
+        yield
+    finally:
+        if former < 1:
+            options.upsample_primary = former
+
+
+def load_all(trained: Trained, subset: str) -> None:
+    """Load all parts of a set: an epoch of the training reads one of its data folders.
+
+    A line says so where a task has another rule for several folders.
+    """
+    task, folders = trained.task, utils.split_paths(str(trained.cfg.task.data))
+    task.load_dataset(subset, combine=True)
+    if len(folders) == 1 or subset != trained.cfg.dataset.train_subset:
+        return
+    if not isinstance(task, TranslationTask | LanguageModelingTask):
+        say(f"warning: of {subset}, only the part in {folders[0]} is read, not {folders[1:]}")
+        return
+    shards = [task.datasets[subset]]
+    for epoch in range(2, len(folders) + 1):
+        task.load_dataset(subset, epoch=epoch, combine=True)
+        shards.append(task.datasets[subset])
+    task.datasets[subset] = ConcatDataset(shards)
 
 
 def batches(
@@ -274,7 +328,7 @@ def batches(
         UserError: there is no sentence.
         FileNotFoundError: fairseq's, for a subset that does not exist.
     """
-    dataset, limits = dataset_of(trained.task, subset), trained.cfg.dataset
+    dataset, limits = dataset_of(trained, subset), trained.cfg.dataset
     if indices is None:
         with data_utils.numpy_seed(trained.cfg.common.seed):
             indices = fitting(trained, subset, dataset.ordered_indices())
@@ -287,12 +341,16 @@ def batches(
     batch_indices = dataset.batch_by_size(order[~is_long], max_tokens, max_sentences, multiple)
     batch_indices = [*batch_indices, *order[is_long, None]]  # each by itself, at the end
     samples = (dataset.collater([dataset[int(index)] for index in rows]) for rows in batch_indices)
-    return (to_device(sample, device) for sample in bar(name, samples, total=len(batch_indices)))
+    ignored = {IGNORED: trained.ignored_prefix}
+    return (
+        to_device({**sample, **ignored}, device)
+        for sample in bar(name, samples, total=len(batch_indices))
+    )
 
 
 def fitting(trained: Trained, subset: str, indices: Any = None) -> list[int]:
     """The sentences, of those at ``indices`` or of all, that the model has positions for."""
-    dataset = dataset_of(trained.task, subset)
+    dataset = dataset_of(trained, subset)
     longest = utils.resolve_max_positions(
         trained.task.max_positions(), trained.model.max_positions()
     )
@@ -311,7 +369,7 @@ def samples(trained: Trained, subset: str, number: int | None = None) -> list[di
     """
     if number is not None and number < 1:
         raise UserError(f"must be a whole number above 0, not {number}", "`sentences`")
-    dataset, indices = dataset_of(trained.task, subset), fitting(trained, subset)
+    dataset, indices = dataset_of(trained, subset), fitting(trained, subset)
     number = len(indices) if number is None else min(number, len(indices))
     spread = [indices[i * len(indices) // number] for i in range(number)]
     order = sorted(spread, key=lambda index: int(dataset.num_tokens(index)))
