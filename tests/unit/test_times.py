@@ -18,6 +18,7 @@ from collab_lab.clock.engines import Work, check
 from collab_lab.clock.parts import PartTimes, at
 from collab_lab.shrinking.choices import uncut
 from collab_lab.shrinking.head_parts import groups_of_heads
+from collab_lab.shrinking.kinds import GroupedQuery
 from collab_lab.shrinking.shrunk import Calibration
 from collab_lab.trained.attentions import attentions
 from collab_lab.trained.checkpoint import Trained
@@ -68,6 +69,43 @@ def test_times_between_those_measured() -> None:
     noisy = [(1.0, 0.0), (0.5, -0.1), (0.25, -0.05)]
     changes = [at(noisy, share / 8) for share in range(9)]
     assert changes == sorted(changes)
+
+
+def test_changes_are_those_of_our_own_heads(
+    tmp_path: Path, counted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """fairseq's attention takes 10 s, ours 12 s, and with fewer heads or units 9 s."""
+    stock = open_model(toy_checkpoints.write(tmp_path / "c.pt"), toy_checkpoints.COPY)
+    widths = [block.width for block in feed_forwards(stock.model)]
+
+    def invented(model: Trained, _: Any) -> float:
+        if model.arch == "transformer":
+            return 10.0
+        is_whole = widths == [block.width for block in feed_forwards(model.model)]
+        return 12.0 if is_whole and model.heads == stock.heads else 9.0
+
+    monkeypatch.setattr(parts, "_seconds", invented)
+    times = time_parts(stock, "fairseq", folder=counted)
+    assert (times.seconds, times.uncut) == (10, 1.2)
+    for of_part in times.changes.values():
+        narrowed = [change for share, change in of_part if share < 1]
+        assert narrowed == pytest.approx([0.9 - 1.2] * len(narrowed))
+
+
+def test_seconds_of_a_cache_of_some_heads(model: Trained) -> None:
+    """By how many of all heads stay, and by their size as a share of what these need."""
+    kind = GroupedQuery()
+    part = parts.cache_part(kind, "cross", 0)
+    totals = {"cross heads": 8, "cross cache": 8}
+    of_sizes = [(0.25, -0.4), (0.5, -0.3), (1.0, 0.0)]
+    times = PartTimes(
+        Work("fairseq", 1, 30), 1.0, 1.0, totals, {"cross heads": [(1.0, 0.0)]}, {part: of_sizes}
+    )
+    cross = model.attentions["cross"][0]
+    choice = uncut(cross)._replace(number=2, size=1)  # one key for two heads: half of the full size
+    assert times.change(cross, choice, kind) == pytest.approx(2 / 8 * -0.3)
+    choice = uncut(cross)._replace(number=4, size=1)
+    assert times.change(cross, choice, kind) == pytest.approx(4 / 8 * -0.4)
 
 
 @pytest.mark.parametrize(("engine", "target"), [("fairseq", 0.85), ("ct2-int8", 0.93)])
@@ -157,6 +195,15 @@ def test_times_are_measured_once(
     monkeypatch.setattr(parts, "_seconds", lambda *a: 2.0)
     assert time_parts(model, "fairseq", batch=2, folder=counted).seconds == 2
     assert len(repr(first).splitlines()) == 2
+
+
+def test_a_rounded_cache_has_times_of_its_own(tmp_path: Path) -> None:
+    """Its weights have the shapes of one without rounding."""
+    work, keys = Work("fairseq", 1, 30), set[str]()
+    for name, bits in (("plain", 0), ("eight", 8), ("four", 4)):
+        path = toy_checkpoints.write(tmp_path / f"{name}.pt", OURS, cache_bits=bits)
+        keys.add(parts.shape_of(open_model(path, toy_checkpoints.COPY), work, ("heads",)))
+    assert len(keys) == 3
 
 
 def test_a_slow_model_gets_one_turn_of_each_part(model: Trained) -> None:
