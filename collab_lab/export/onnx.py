@@ -90,7 +90,7 @@ def prepared(trained: Trained) -> Any:
 def encoder_graph(model: Any) -> onnx.ModelProto:
     """The graph of :class:`.EncoderGraph`."""
     tokens = torch.tensor([[5, 6, 7, 8, 2], [9, 10, 2, 1, 1]])
-    names = [f"cross_{i}" for i, _ in enumerate(flat(examples(model, "cross")))]
+    names = [f"cross_{i}" for i, _ in enumerate(examples(model, "cross", 1))]
     shapes = ({0: "sentences", 1: "source"},)
     return graph(EncoderGraph(model), (tokens,), ["tokens"], ["padding", *names], shapes)
 
@@ -99,15 +99,14 @@ def step_graph(model: Any) -> tuple[onnx.ModelProto, dict[str, Any]]:
     """The graph of :class:`.StepGraph`, and the names of its caches."""
     sentences, beam, slots, source = 2, 3, 7, 5
     caches, names, shapes = [], [], []
-    cross, own = (flat(examples(model, type_)) for type_ in ("cross", "decoder"))
+    cross, own = examples(model, "cross", source), examples(model, "decoder", slots)
     if cross:
         caches, names = [torch.zeros(sentences, 1, 1, source)], ["padding"]
         shapes = [{0: "sentences", 3: "source"}]
-    for prefix, size, axis, tensors in (("cross", source, "source", cross), ("past", slots, "slots", own)):
-        for index, x in enumerate(tensors):
-            caches.append(x.new_zeros(sentences, x.size(1), size, x.size(3)))
-            names.append(f"{prefix}_{index}")
-            shapes.append({0: "sentences", 2: axis})
+    for prefix, axis, tensors in (("cross", "source", cross), ("past", "slots", own)):
+        caches += tensors
+        names += [f"{prefix}_{index}" for index, _ in enumerate(tensors)]
+        shapes += [{0: "sentences", 2: axis} for _ in tensors]
     inputs = (
         torch.full((sentences, beam), 7),
         torch.tensor(2),
@@ -125,11 +124,6 @@ def step_graph(model: Any) -> tuple[onnx.ModelProto, dict[str, Any]]:
         "own": {f"past_{i}": [x.size(1), x.size(3), str(x.dtype).removeprefix("torch.")] for i, x in enumerate(own)},
     }
     return found, described
-
-
-def flat(lists: Sequence[Sequence[Tensor]]) -> list[Tensor]:
-    """The tensors of all lists."""
-    return [tensor for tensors in lists for tensor in tensors]
 
 
 def graph(

@@ -13,15 +13,17 @@ Shapes:
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from collab_lab.trained.attentions import by_type
 from fairseq_collab.attention import HeadAttention
+from fairseq_collab.attention.building import merge_heads, split_heads
 from fairseq_collab.attention.cache import Context, IncrementalState, keep_beam_history
 from fairseq_collab.attention.parts import ContextInParts
+from fairseq_collab.attention.rounding import decode, encode
 from fairseq_collab.decoding.fixed_steps import POSITION
 
 #: Words of each hypothesis beyond 2 beam, as padding, ``<unk>`` and ``</s>`` may be among them.
@@ -40,40 +42,86 @@ def owners(model: Any, type_: str) -> list[HeadAttention]:
     return list(found.values())
 
 
+class Stored(NamedTuple):
+    """How keys or values ``(B, G, S, e)`` are cached: as they are, or rounded.
+
+    Rounded ones are two tensors: codes ``(B, 1, S, bytes)`` and scales ``(B, 1, S, 2 groups)``.
+    """
+
+    heads: int
+    size: int
+    bits: int
+
+    @property
+    def number(self) -> int:
+        """Tensors."""
+        return 2 if self.bits else 1
+
+    def store(self, x: Tensor) -> list[Tensor]:
+        """The tensors to cache."""
+        if not self.bits:
+            return [x]
+        scales, codes = encode(merge_heads(x), self.bits)  # (S, B, ...)
+        return [part.transpose(0, 1).unsqueeze(1) for part in (codes, scales)]
+
+    def load(self, tensors: Sequence[Tensor]) -> Tensor:
+        """The numbers ``(B, G, S, e)``."""
+        if not self.bits:
+            return tensors[0]
+        codes, scales = (part.squeeze(1).transpose(0, 1) for part in tensors)
+        width = self.heads * self.size
+        return split_heads(decode(scales, codes, width, self.bits, torch.float32), self.heads)
+
+
 def cached(attention: HeadAttention, y: Tensor) -> list[Tensor]:
-    """What an attention caches of its input ``y (S, B, d)``: tensors ``(B, G, S, e)``."""
+    """Keys and values of ``y (S, B, d)``, each ``(B, G, S, e)``; one tensor where it is both."""
     if attention.has_latent:
         return [attention.project_latent(y)]
     keys, values = attention.project_both(y)
     return [keys] if values is keys else [keys, values]
 
 
-def examples(model: Any, type_: str) -> list[list[Tensor]]:
-    """What each of the attentions of a type caches of two sentences of three tokens."""
-    found = []
-    for attention in owners(model, type_):
-        y = attention.out_proj.weight.new_zeros(3, 2, attention.kdim)
-        found.append(cached(attention, y))
-    return found
+def stored_by(attention: HeadAttention) -> list[Stored]:
+    """How an attention's keys and values are cached, or what is both."""
+    found = cached(attention, attention.out_proj.weight.new_zeros(1, 1, attention.kdim))
+    return [Stored(x.size(1), x.size(3), attention.cache_bits) for x in found]
+
+
+def examples(model: Any, type_: str, slots: int) -> list[Tensor]:
+    """All cached tensors of the attentions of a type, for two sentences."""
+    return [
+        tensor
+        for attention in owners(model, type_)
+        for stored in stored_by(attention)
+        for tensor in stored.store(torch.zeros(2, stored.heads, slots, stored.size))
+    ]
 
 
 class StepCache:
     """The cache of an attention in a step: the past is an input, what is appended an output."""
 
-    def __init__(self, past: Sequence[Tensor], mask: Tensor | None = None):
-        self.past, self.mask = past, mask
+    def __init__(
+        self, stored: Sequence[Stored], given: Iterator[Tensor], mask: Tensor | None = None
+    ):
+        self.stored, self.mask = stored, mask
+        self.past = [kind.load([next(given) for _ in range(kind.number)]) for kind in stored]
         self.new: list[Tensor] = []
+        self._numbers: list[Tensor] = []
 
     def append(self, keys: Tensor, values: Tensor) -> None:
         """Take the keys and values ``(B, G, beam, e)`` of the step."""
-        self.new = [keys] if values is keys else [keys, values]
+        parts = [keys] if values is keys else [keys, values]
+        for kind, numbers in zip(self.stored, parts, strict=True):
+            tensors = kind.store(numbers)
+            self.new += tensors
+            self._numbers.append(kind.load(tensors))
 
     def context(self, mask: Tensor | None) -> Context | ContextInParts:
         """The past, and the step's own keys and values."""
         if not self.new:  # of cross-attention
             return Context(self.past[0], self.past[-1], mask)
         assert mask is not None
-        keys, values = ((self.past[i], self.new[i]) for i in (0, -1))
+        keys, values = ((self.past[i], self._numbers[i]) for i in (0, -1))
         return ContextInParts(keys, values, mask)
 
 
@@ -117,7 +165,13 @@ class EncoderGraph(nn.Module):
         if encoder.layer_norm is not None:
             x = encoder.layer_norm(x)
         mask = x.new_zeros(()).masked_fill(is_padding, float("-inf"))[:, None, None, :]
-        return mask, *(tensor for attention in self.cross for tensor in cached(attention, x))
+        caches = [
+            tensor
+            for attention in self.cross
+            for stored, numbers in zip(stored_by(attention), cached(attention, x), strict=True)
+            for tensor in stored.store(numbers)
+        ]
+        return mask, *caches
 
 
 class StepGraph(nn.Module):
@@ -127,7 +181,7 @@ class StepGraph(nn.Module):
         super().__init__()
         self.decoder = model.decoder
         self.cross, self.own = owners(model, "cross"), owners(model, "decoder")
-        self.counts = [len(c) for type_ in ("cross", "decoder") for c in examples(model, type_)]
+        self.stored = {a: stored_by(a) for a in (*self.cross, *self.own)}
         self.positions = positions(model.decoder)
 
     def forward(
@@ -147,13 +201,13 @@ class StepGraph(nn.Module):
             Log-probabilities ``(B, beam, k)`` of the best next words, these words, log-probabilities
             ``(B, beam, n)`` of the words asked for, and slots ``(B, G, beam, e)`` to be appended.
         """
-        given, counts = iter(caches), iter(self.counts)
+        given = iter(caches)
         state: IncrementalState = {}
         keep_beam_history(state, StepHistory(mask))
         source_mask = next(given) if self.cross else None
         for attention in self.cross:
-            attention.keep(state, StepCache(taken(given, next(counts)), source_mask))
-        own = [StepCache(taken(given, next(counts))) for _ in self.own]
+            attention.keep(state, StepCache(self.stored[attention], given, source_mask))
+        own = [StepCache(self.stored[attention], given) for attention in self.own]
         for attention, cache in zip(self.own, own, strict=True):
             attention.keep(state, cache)
         if self.positions is not None:
@@ -165,11 +219,6 @@ class StepGraph(nn.Module):
         best, best_words = scores.topk(2 * words.size(1) + SPARE)
         new = [tensor for cache in own for tensor in cache.new]
         return best, best_words, scores.gather(2, asked), *new
-
-
-def taken(tensors: Iterator[Tensor], number: int) -> list[Tensor]:
-    """The next ``number`` tensors."""
-    return [next(tensors) for _ in range(number)]
 
 
 def positions(stack: Any) -> nn.Parameter | None:
