@@ -30,7 +30,7 @@ from collab_common.files import write_json
 from collab_lab.export import translate as program
 from collab_lab.export.model import SUBWORDS
 from collab_lab.export.onnx_graphs import EncoderGraph, StepGraph, examples
-from collab_lab.metrics.translate import BEAM
+from collab_lab.export.onnx_int8 import to_int8
 from collab_lab.runs.lengths import LIMIT
 from collab_lab.shrinking.head_choices import all_heads, without_gates
 from collab_lab.shrinking.surgery import pruned
@@ -44,6 +44,8 @@ from fairseq_collab.models.base import HeadModel
 
 #: The operators' version: what onnxruntime 1.17 and newer know.
 OPSET, RUNTIME = 20, "1.17"
+#: Inputs of a step, before its caches.
+STEP_INPUTS = ("words", "position", "mask", "asked")
 #: Where the weights of both graphs are.
 WEIGHTS = "weights.bin"
 #: Numbers of less bytes stay in the graphs.
@@ -57,11 +59,14 @@ def export(trained: Trained, folder: Path, int8: bool = False) -> None:
     graphs = {}
     if not trained.is_language_model:
         graphs["encoder.onnx"] = encoder_graph(model)
-    graphs["step.onnx"], names = step_graph(model)
+    graphs["step.onnx"] = step_graph(model)
+    if int8:
+        for graph in graphs.values():
+            to_int8(graph)
     write_graphs(graphs, folder)
     write_text(trained, folder)
     shutil.copy(program.__file__, folder / "translate.py")
-    write_json(folder / "config.json", configuration(trained, model, names, folder))
+    write_json(folder / "config.json", configuration(trained, model, cache_names(model)[1], folder))
 
 
 # ---- the model -----------------------------------------------------------------------------------
@@ -92,41 +97,44 @@ def encoder_graph(model: Any) -> onnx.ModelProto:
     tokens = torch.tensor([[5, 6, 7, 8, 2], [9, 10, 2, 1, 1]])
     names = [f"cross_{i}" for i, _ in enumerate(examples(model, "cross", 1))]
     shapes = ({0: "sentences", 1: "source"},)
-    return graph(EncoderGraph(model), (tokens,), ["tokens"], ["padding", *names], shapes)
+    return exported(EncoderGraph(model), (tokens,), ["tokens"], ["padding", *names], shapes)
 
 
-def step_graph(model: Any) -> tuple[onnx.ModelProto, dict[str, Any]]:
-    """The graph of :class:`.StepGraph`, and the names of its caches."""
+def cache_names(model: Any) -> tuple[list[str], dict[str, Any]]:
+    """The names of a step's caches, and what ``config.json`` says of them."""
+    cross, own = examples(model, "cross", 1), examples(model, "decoder", 1)
+    of_cross = [f"cross_{index}" for index, _ in enumerate(cross)]
+    of_own = {
+        f"past_{index}": [x.size(1), x.size(3), str(x.dtype).removeprefix("torch.")]
+        for index, x in enumerate(own)
+    }
+    padding = ["padding"] if cross else []
+    return [*padding, *of_cross, *of_own], {"cross": of_cross, "own": of_own}
+
+
+def step_graph(model: Any) -> onnx.ModelProto:
+    """The graph of :class:`.StepGraph`."""
     sentences, beam, slots, source = 2, 3, 7, 5
-    caches, names, shapes = [], [], []
+    rows = {0: "sentences", 1: "beam"}
     cross, own = examples(model, "cross", source), examples(model, "decoder", slots)
-    if cross:
-        caches, names = [torch.zeros(sentences, 1, 1, source)], ["padding"]
-        shapes = [{0: "sentences", 3: "source"}]
-    for prefix, axis, tensors in (("cross", "source", cross), ("past", "slots", own)):
-        caches += tensors
-        names += [f"{prefix}_{index}" for index, _ in enumerate(tensors)]
-        shapes += [{0: "sentences", 2: axis} for _ in tensors]
+    caches = [torch.zeros(sentences, 1, 1, source)] if cross else []
+    shapes: list[Any] = [{0: "sentences", 3: "source"}] if cross else []
+    shapes += [{0: "sentences", 2: "source"} for _ in cross]
+    shapes += [{0: "sentences", 2: "slots"} for _ in own]
     inputs = (
         torch.full((sentences, beam), 7),
         torch.tensor(2),
         torch.zeros(sentences, beam, slots + beam),
         torch.zeros(sentences, beam, 2, dtype=torch.long),
-        *caches,
-    )
-    rows = {0: "sentences", 1: "beam"}
+        *caches, *cross, *own,
+    )  # fmt: skip
     axes = (rows, None, {**rows, 2: "slots_and_beam"}, {**rows, 2: "asked"}, tuple(shapes))
-    inputs_of = ["words", "position", "mask", "asked", *names]
     outputs = ["best", "best_words", "asked_scores", *(f"new_{i}" for i, _ in enumerate(own))]
-    found = graph(StepGraph(model), inputs, inputs_of, outputs, axes)
-    described = {
-        "cross": [name for name in names if name.startswith("cross")],
-        "own": {f"past_{i}": [x.size(1), x.size(3), str(x.dtype).removeprefix("torch.")] for i, x in enumerate(own)},
-    }
-    return found, described
+    names = [*STEP_INPUTS, *cache_names(model)[0]]
+    return exported(StepGraph(model), inputs, names, outputs, axes)
 
 
-def graph(
+def exported(
     module: nn.Module, inputs: tuple[Tensor, ...], names: list[str], outputs: list[str], axes: Any
 ) -> onnx.ModelProto:
     """The graph of a module, by torch's exporter."""
@@ -206,17 +214,19 @@ def subwords(trained: Trained) -> tuple[str | None, Path | None]:
 def configuration(trained: Trained, model: Any, caches: dict[str, Any], folder: Path) -> dict[str, Any]:
     """The content of ``config.json``."""
     words: Dictionary = trained.task.target_dictionary
+    lm = trained.is_language_model
     described = {
         "form": program.FORM,
         "architecture": trained.arch,
         "heads": {type_: heads for type_, heads in trained.heads.items() if heads},
         "onnxruntime": RUNTIME,
-        "pad": words.pad(), "eos": words.eos(), "unk": words.unk(),
+        "pad": words.pad(), "eos": words.eos(), "unk": words.unk(), "start": words.eos(),
+        "source_positions": (model.decoder if lm else model.encoder).max_positions(),
         "target_positions": model.decoder.max_positions(),
         "subwords": subwords(trained)[0],
         **caches, **LIMIT,
     }  # fmt: skip
-    if not trained.is_language_model:
-        described["source_positions"] = model.encoder.max_positions()
+    if lm and getattr(trained.cfg.task, "add_bos_token", False):
+        described["start"] = words.bos()
     described["files"] = {p.name: p.stat().st_size for p in sorted(folder.iterdir())}
     return described

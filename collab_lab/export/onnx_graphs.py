@@ -214,11 +214,28 @@ class StepGraph(nn.Module):
             state[POSITION] = {"embedding": self.positions[position][None, None]}
         # Layers skip cross-attention without a source; what they read of it is in the caches.
         source = {"encoder_out": [mask.new_zeros(1, 1, 1)], "encoder_padding_mask": []}
-        logits, _ = self.decoder(words.reshape(-1, 1), source if self.cross else None, state)
-        scores = logits.unflatten(0, words.shape).squeeze(2).log_softmax(-1)
+        output, _ = self.decoder(words.reshape(-1, 1), source if self.cross else None, state)
+        scores = log_probabilities(self.decoder, output[:, 0]).unflatten(0, words.shape)
         best, best_words = scores.topk(2 * words.size(1) + SPARE)
         new = [tensor for cache in own for tensor in cache.new]
         return best, best_words, scores.gather(2, asked), *new
+
+
+def log_probabilities(decoder: Any, output: Tensor) -> Tensor:
+    """Log-probabilities ``(rows, V)`` of a decoder's output, without the targets of a training.
+
+    fairseq's adaptive softmax (Grave et al. 2016, arXiv 1609.04309) fills a table in place.
+    """
+    adaptive = decoder.adaptive_softmax
+    if adaptive is None:
+        return output.log_softmax(-1)  # of logits
+    frequent = adaptive.cutoff[0]
+    head = adaptive.head(output).log_softmax(-1)  # frequent words, and one for each cluster
+    clusters = [
+        tail(output).log_softmax(-1) + head[:, frequent + i, None]
+        for i, tail in enumerate(adaptive.tail)
+    ]
+    return torch.cat([head[:, :frequent], *clusters], dim=-1)
 
 
 def positions(stack: Any) -> nn.Parameter | None:

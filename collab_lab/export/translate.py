@@ -107,14 +107,14 @@ class Translator:
 
     def encode(self, line: str) -> list[int]:
         """The indices of a source's pieces, ``</s>`` at its end; InputError for a bad line."""
-        unknown = self.config["unk"]
+        unknown, end = self.config["unk"], [self.config["eos"]]
         tokens = [self.sources.get(piece, unknown) for piece in self.pieces(line)]
-        longest = self.config["source_positions" if self.encoder else "target_positions"]
+        longest = self.config["source_positions"]
         if not tokens:
             raise InputError("is empty")
         if len(tokens) >= longest:
             raise InputError(f"has {len(tokens) + 1} tokens, and the model reads {longest}")
-        return [*tokens, self.config["eos"]]
+        return tokens if self.is_language_model else tokens + end
 
     def decode(self, tokens: Iterable[int]) -> str:
         """The text of a translation."""
@@ -138,6 +138,8 @@ class Translator:
     ) -> list[list[Hypothesis]]:
         """Hypotheses of each line, best first; none of a line that cannot be read.
 
+        A language model continues the lines.
+
         Args:
             batch: sentences that are translated together.
             prefixes: how the translation of each line has to start.
@@ -154,7 +156,9 @@ class Translator:
                 report(number + 1, str(error))
         results: list[list[Hypothesis]] = [[] for _ in lines]
         order = sorted(sources, key=lambda number: len(sources[number]))
-        starts = [self._prefix(prefix) for prefix in prefixes or [""] * len(lines)]
+        starts: Any = [self._prefix(prefix) for prefix in prefixes or [""] * len(lines)]
+        if self.is_language_model:
+            starts = sources
         for start in range(0, len(order), batch):
             rows = order[start : start + batch]
             given = [starts[row] for row in rows]
@@ -178,7 +182,7 @@ class Translator:
         lenpen: float = 1.0,
         unkpen: float = 0.0,
     ) -> list[list[Hypothesis]]:
-        """Hypotheses of a batch of sources (indices with ``</s>``), best first.
+        """Hypotheses of a batch of sources (indices, ``</s>`` at their ends), best first.
 
         Args:
             max_len_a, max_len_b: a translation of x source tokens has at most a x + b tokens.
@@ -201,7 +205,7 @@ class Translator:
         forced = np.full((len(sources), max(map(len, prefixes or [[]])) + 1), -1)
         for row, prefix in zip(forced, prefixes or [], strict=False):
             row[: len(prefix)] = prefix
-        words = np.full((len(sources), beam), eos)  # the last token of each hypothesis
+        words = np.full((len(sources), beam), config["start"])  # the last token of each hypothesis
         tokens = np.zeros((len(sources), beam, 0), np.int64)
         scores = np.full((len(sources), beam), -np.inf, np.float32)
         scores[:, 0] = 0  # in the first step all beams are equal
