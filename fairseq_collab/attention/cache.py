@@ -224,8 +224,13 @@ def start_beam_history(
 ) -> BeamHistory:
     """Keep a history in ``state``: ``rows`` hypotheses of ``sentences`` sentences."""
     history = BeamHistory(sentences, rows // sentences, like)
-    state[_BEAM_HISTORY] = {"history": history}
+    keep_beam_history(state, history)
     return history
+
+
+def keep_beam_history(state: IncrementalState, history: Any) -> None:
+    """Use ``history``, a :class:`BeamHistory` or one with its methods, in the steps."""
+    state[_BEAM_HISTORY] = {"history": history}
 
 
 def fold_beams(x: Tensor, beam: int) -> Tensor:
