@@ -262,7 +262,7 @@ class HeadAttention(nn.Module):
         else:
             k, v = self.project_both(key)
         if static_kv:
-            cache = Cache(k, v, mask, self.cache_bits)
+            cache = Cache(k, v, mask, self.cache_bits, is_source=True)
             self.keep(incremental_state, cache)
             return cache.context(mask)
         if mask is not None:
@@ -291,11 +291,9 @@ class HeadAttention(nn.Module):
         """Follow the decoder's beam history, which ``new_order`` has reordered already.
 
         The beams of a sentence share its keys and values.  So these move only where sentences do,
-        as when one is finished and leaves the batch.
+        as when one is finished and leaves the batch, and where the history drops slots.
         """
         cache = self._cache(incremental_state)
         if cache is not None:
-            moved = beam_history(incremental_state).moved
-            if moved is not None:
-                cache.select(moved)
+            cache.follow(beam_history(incremental_state))
         return incremental_state
