@@ -110,14 +110,15 @@ def main(argv: Sequence[str]) -> int:
         return front(args)
     options.reject(parser, args, ("figure",), "goes without --out")
     options.check_model_out(args)
-    model = source(args)
+    original = options.model(args)
     from tabulate import tabulate
 
     from collab_lab.shrinking.plan import KINDS
-    from collab_lab.shrinking.shrunk import chosen, shrink
+    from collab_lab.shrinking.shrunk import chosen, shrink, source_of
     from collab_lab.trained.checkpoint import samples
-    from collab_lab.trained.configuration import fine_tuning, write_configuration
+    from collab_lab.trained.configuration import fine_tuning_lines, write_configuration
 
+    model = source_of(original)
     validation = options.validation(args, model)
     if args.lose is not None:  # a set that is missing fails before the pass
         samples(model, "valid")
@@ -149,16 +150,8 @@ def main(argv: Sequence[str]) -> int:
     print(tabulate(result.plan.table(model), titles, "plain"))
     checked.insert(0, size_line(model, result.model))
     print(*summary(result.plan, result.rise, result.shares), *checked, sep="\n")
-    print(f"{args.out}, to be fine-tuned:", fine_tuning(smaller, args.out), sep="\n")
+    print(*fine_tuning_lines(original, smaller, args.out), sep="\n")
     return 0
-
-
-def source(args: argparse.Namespace) -> Trained:
-    """The model with heads that plans are of."""
-    model = options.model(args)
-    from collab_lab.shrinking.shrunk import source_of
-
-    return source_of(model)
 
 
 def times_of(
@@ -230,13 +223,21 @@ def front(args: argparse.Namespace) -> int:
 
     from collab_lab import validation_loss
     from collab_lab.shrinking.plan import CUTS, propose
-    from collab_lab.shrinking.shrunk import FRONT, How, chosen_cuts, chosen_kinds, made, rivals
+    from collab_lab.shrinking.shrunk import (
+        FRONT,
+        How,
+        chosen_cuts,
+        chosen_kinds,
+        made,
+        rivals,
+        source_of,
+    )
     from collab_lab.trained.checkpoint import samples
 
     if args.figure is not None:
         check_figure(args)
     kinds = chosen_kinds(kinds_of(args).get("kinds"), CUTS, "fairseq")
-    model = source(args)
+    model = source_of(options.model(args))
     valid = samples(model, "valid") if args.check else []
     before = validation_loss(model, valid) if valid else 0.0
     found = options.calibration(args, model)

@@ -274,6 +274,21 @@ def batches(
         UserError: there is no sentence.
         FileNotFoundError: fairseq's, for a subset that does not exist.
     """
+    dataset, device = dataset_of(trained.task, subset), trained.device
+    batch_indices = batched(trained, subset, indices, max_tokens, max_sentences, multiple)
+    samples = (dataset.collater([dataset[int(index)] for index in rows]) for rows in batch_indices)
+    return (to_device(sample, device) for sample in bar(name, samples, total=len(batch_indices)))
+
+
+def batched(
+    trained: Trained,
+    subset: str,
+    indices: Sequence[int] | None = None,
+    max_tokens: int | None = None,
+    max_sentences: int | None = None,
+    multiple: int = 1,
+) -> list[Any]:
+    """The indices of the sentences of each batch: see :func:`batches`."""
     dataset, limits = dataset_of(trained.task, subset), trained.cfg.dataset
     if indices is None:
         with data_utils.numpy_seed(trained.cfg.common.seed):
@@ -281,13 +296,11 @@ def batches(
     if max_tokens is max_sentences is None:
         max_tokens, max_sentences = limits.max_tokens, limits.batch_size
         max_tokens = max_tokens or (None if max_sentences else MAX_TOKENS)
-    order, device = np.array(indices), trained.device
+    order = np.array(indices)
     lengths = np.array([int(dataset.num_tokens(index)) for index in order])
     is_long = lengths > (max_tokens or np.inf)
-    batch_indices = dataset.batch_by_size(order[~is_long], max_tokens, max_sentences, multiple)
-    batch_indices = [*batch_indices, *order[is_long, None]]  # each by itself, at the end
-    samples = (dataset.collater([dataset[int(index)] for index in rows]) for rows in batch_indices)
-    return (to_device(sample, device) for sample in bar(name, samples, total=len(batch_indices)))
+    rows = dataset.batch_by_size(order[~is_long], max_tokens, max_sentences, multiple)
+    return [*rows, *order[is_long, None]]  # the long ones each by itself, at the end
 
 
 def fitting(trained: Trained, subset: str, indices: Any = None) -> list[int]:
