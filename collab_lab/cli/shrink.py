@@ -149,6 +149,10 @@ def main(argv: Sequence[str]) -> int:
     titles = ["site", "stays", kind.size_name if kind else "", "cache bits"]
     print(tabulate(result.plan.table(model), titles, "plain"))
     checked.insert(0, size_line(model, result.model))
+    if original.shrunk is not None:
+        checked.insert(0, f"of the original, before any shrink: {smaller.shrunk}")
+    if result.lost is not None:
+        checked.insert(0, lost_line(result.lost, args.lose))
     print(*summary(result.plan, result.rise, result.shares), *checked, sep="\n")
     print(*fine_tuning_lines(original, smaller, args.out), sep="\n")
     return 0
@@ -215,6 +219,14 @@ def summary(plan: Plan, rise: float, shares: dict[str, float]) -> list[str]:
         f"price: {plan.price:.4f} bits per target token ({parts or 'nothing is lost'}); "
         f"measured on the calibration sentences: {rise:+.4f}",
     ]
+
+
+def lost_line(lost: float, allowed: float) -> str:
+    """The loss that ``--lose`` limits, as the last word: other numbers are of other sentences."""
+    return (
+        f"loss on the whole validation set, which --lose limits to {allowed:g}: "
+        f"{lost:+.4f} bits per target token"
+    )
 
 
 def front(args: argparse.Namespace) -> int:
