@@ -79,14 +79,15 @@ def check_out(args: Namespace, *more: Path) -> None:
 def check_model_out(args: Namespace) -> None:
     """Raise UserError unless ``--out`` can be a checkpoint, with a configuration next to it.
 
-    The printed command would resume a training of a former model of this name.
+    The printed commands would resume trainings of an earlier model of this name.
     """
     if args.out.suffix != ".pt":
         raise UserError("is no name of a checkpoint", args.out, "give --out a name with .pt")
     check_out(args, args.out.with_suffix(".yaml"))
-    if (tuned := args.out.with_suffix("") / "checkpoint_last.pt").exists():
-        problem = f"is a training of a former {args.out.name}, which would resume"
-        raise UserError(problem, tuned, "remove its folder, or give another --out")
+    for name in (args.out.stem, f"{args.out.stem}-original"):
+        if (tuned := args.out.with_name(name) / "checkpoint_last.pt").exists():
+            problem = f"belongs to an earlier {args.out.name}: its training would resume"
+            raise UserError(problem, tuned, "remove its folder, or give another --out")
 
 
 def check_new(args: Namespace, *results: Path) -> None:

@@ -150,7 +150,7 @@ def main(argv: Sequence[str]) -> int:
         raise moved(args, model.heads)
     from collab_lab import prune
     from collab_lab.shrinking.surgery import check_heads
-    from collab_lab.trained.configuration import fine_tuning, write_configuration
+    from collab_lab.trained.configuration import fine_tuning_lines, write_configuration
 
     check_heads(model)
     chosen, validation = choice(args, model), options.validation(args, model)
@@ -163,5 +163,5 @@ def main(argv: Sequence[str]) -> int:
     write_configuration(result, args.out)
     prices = [] if price is None else [f"price: {price:.4f} bits per target token"]
     lines = [*report(model.heads, retained), *prices, options.rise_line(rise), *checked]
-    print(*lines, f"{args.out}, to be fine-tuned:", fine_tuning(result, args.out), sep="\n")
+    print(*lines, *fine_tuning_lines(model, result, args.out), sep="\n")
     return 0

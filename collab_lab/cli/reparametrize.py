@@ -105,7 +105,7 @@ def main(argv: Sequence[str]) -> int:
 
     from collab_lab import convert
     from collab_lab.metrics.cost import totals
-    from collab_lab.trained.configuration import fine_tuning, write_configuration
+    from collab_lab.trained.configuration import fine_tuning_lines, write_configuration
 
     validation = options.validation(args, model)
     with options.spelled(size=of_kind, by_type=f"{of_kind}_in"):
@@ -132,6 +132,6 @@ def main(argv: Sequence[str]) -> int:
         checked = [*checked, f"the layers have {after / before:.1%} of the source's parameters"]
     titles = ["attention", LETTERS[of_kind], "cache bits", "price (bits)"]
     table = tabulate([*rows, ("sum", None, None, price)], titles, "plain", floatfmt=".4f")
-    made = f"{args.out}, to be fine-tuned:"
-    print(table, options.rise_line(rise), *checked, made, fine_tuning(result, args.out), sep="\n")
+    tuning = fine_tuning_lines(model, result, args.out)
+    print(table, options.rise_line(rise), *checked, *tuning, sep="\n")
     return 0

@@ -110,14 +110,15 @@ def main(argv: Sequence[str]) -> int:
         return front(args)
     options.reject(parser, args, ("figure",), "goes without --out")
     options.check_model_out(args)
-    model = source(args)
+    original = options.model(args)
     from tabulate import tabulate
 
     from collab_lab.shrinking.plan import KINDS
-    from collab_lab.shrinking.shrunk import chosen, shrink
+    from collab_lab.shrinking.shrunk import chosen, shrink, source_of
     from collab_lab.trained.checkpoint import samples
-    from collab_lab.trained.configuration import fine_tuning, write_configuration
+    from collab_lab.trained.configuration import fine_tuning_lines, write_configuration
 
+    model = source_of(original)
     validation = options.validation(args, model)
     if args.lose is not None:  # a set that is missing fails before the pass
         samples(model, "valid")
@@ -148,17 +149,13 @@ def main(argv: Sequence[str]) -> int:
     titles = ["site", "stays", kind.size_name if kind else "", "cache bits"]
     print(tabulate(result.plan.table(model), titles, "plain"))
     checked.insert(0, size_line(model, result.model))
+    if original.shrunk is not None:
+        checked.insert(0, f"of the original, before any shrink: {smaller.shrunk}")
+    if result.lost is not None:
+        checked.insert(0, lost_line(result.lost, args.lose))
     print(*summary(result.plan, result.rise, result.shares), *checked, sep="\n")
-    print(f"{args.out}, to be fine-tuned:", fine_tuning(smaller, args.out), sep="\n")
+    print(*fine_tuning_lines(original, smaller, args.out), sep="\n")
     return 0
-
-
-def source(args: argparse.Namespace) -> Trained:
-    """The model with heads that plans are of."""
-    model = options.model(args)
-    from collab_lab.shrinking.shrunk import source_of
-
-    return source_of(model)
 
 
 def times_of(
@@ -224,19 +221,35 @@ def summary(plan: Plan, rise: float, shares: dict[str, float]) -> list[str]:
     ]
 
 
+def lost_line(lost: float, allowed: float) -> str:
+    """The loss that ``--lose`` limits, as the last word: other numbers are of other sentences."""
+    return (
+        f"loss on the whole validation set, which --lose limits to {allowed:g}: "
+        f"{lost:+.4f} bits per target token"
+    )
+
+
 def front(args: argparse.Namespace) -> int:
     """Plans of several sizes: costs and prices, with ``--check`` measured losses, too."""
     from tabulate import tabulate
 
     from collab_lab import validation_loss
     from collab_lab.shrinking.plan import CUTS, propose
-    from collab_lab.shrinking.shrunk import FRONT, How, chosen_cuts, chosen_kinds, made, rivals
+    from collab_lab.shrinking.shrunk import (
+        FRONT,
+        How,
+        chosen_cuts,
+        chosen_kinds,
+        made,
+        rivals,
+        source_of,
+    )
     from collab_lab.trained.checkpoint import samples
 
     if args.figure is not None:
         check_figure(args)
     kinds = chosen_kinds(kinds_of(args).get("kinds"), CUTS, "fairseq")
-    model = source(args)
+    model = source_of(options.model(args))
     valid = samples(model, "valid") if args.check else []
     before = validation_loss(model, valid) if valid else 0.0
     found = options.calibration(args, model)

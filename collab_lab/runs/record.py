@@ -64,10 +64,10 @@ class Record:
             without what killed attempts did in vain; with ``train_threads``, while the sweep did
             ``train_jobs`` runs at a time, on ``hardware``.
         averaged: files whose mean the model is; ``checkpoint_rule`` chose them.
-        valid_loss: of the scored model (the average) on the validation set, in bits, as fairseq
-            counts it, label smoothing and penalties included.
-        valid_nats: its negative log-likelihood per token, in nats, of the targets that the
-            criterion does not leave out (``ignore_prefix_size``).
+        valid_loss: smoothed loss of the scored model (the average) on the validation set, in bits
+            per token, as fairseq counts it: label smoothing and penalties are included.
+        valid_nats: its negative log-likelihood per token, in nats, without both, of the targets
+            that the criterion does not leave out (``ignore_prefix_size``).
     """
 
     task: Task = "translation"

@@ -102,10 +102,12 @@ class Run:
         return self.score_file.exists()
 
     def state(self) -> str:
-        """How far the run is: finished, incomplete, failed or diverged, and why."""
+        """How far the run is: finished, incomplete, not started; failed or diverged, and why."""
         if failure := self.failure():
             return f"{failure.verdict} ({failure.reason})"
-        return "finished" if self.is_finished() else "incomplete"
+        if self.is_finished():
+            return "finished"
+        return "incomplete" if self.config_file.exists() else "not started"
 
     def fail(self, failure: Failure) -> None:
         """Record that an attempt failed."""

@@ -31,7 +31,7 @@ from collab_lab.shrinking.surgery import pruned
 from collab_lab.shrinking.unit_statistics import UnitStatistics
 from collab_lab.trained.arguments import check_model, sentences_of
 from collab_lab.trained.attentions import Attention
-from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.checkpoint import Trained, original_costs
 from collab_lab.trained.feed_forward import FeedForward
 from fairseq_collab.attention.rounding import BITS
 from fairseq_collab.models.base import HeadModel
@@ -77,12 +77,15 @@ class Shrunk(NamedTuple):
         rise: measured on the calibration sentences, in bits per target token.
         shares: of the given model's cache (16-bit numbers), layers' parameters and heads; of its
             time as predicted, where times were measured.
+        lost: measured on the validation set, in bits per target token; None without ``lose``,
+            which limits it.
     """
 
     model: Trained
     plan: Plan
     rise: float
     shares: dict[str, float]
+    lost: float | None = None
 
     @property
     def price(self) -> float:
@@ -316,7 +319,8 @@ def made(model: Trained, found: Calibration, shares: Mapping[str, float], how: H
     shares = {name: now[name] / whole[name] for name in whole}
     if plan.time is not None:
         shares["time"] = plan.time
-    return Shrunk(smaller.with_plan(plan.to_json()), plan, rise, shares)
+    stored = {**plan.to_json(), "original": original_costs(model.state) or dict(plan.whole)}
+    return Shrunk(smaller.with_plan(stored), plan, rise, shares)
 
 
 def rivals(model: Trained, found: Calibration) -> dict[str, dict[str, dict[float, list[float]]]]:
@@ -357,8 +361,9 @@ def least(
             impossible.append(error)
             low = share
             continue
-        if mean_bits(result.model.model, valid) - before <= lose:
-            best, high = result, share
+        lost = mean_bits(result.model.model, valid) - before
+        if lost <= lose:
+            best, high = result._replace(lost=lost), share
         else:
             low = share
     if best is None:

@@ -117,7 +117,7 @@ class Trained:
 
     @property
     def shrunk(self) -> str | None:
-        """What ``shrink`` did to make the model; None for another one."""
+        """What ``shrink`` left of the model that it was first given; None for another one."""
         return what_was_cut(self.state)
 
     def save(self, out: str | Path) -> None:
@@ -131,16 +131,23 @@ class Trained:
 
 
 def what_was_cut(state: Mapping[str, Any]) -> str | None:
-    """What a checkpoint's plan says of its model: shares that are left; None without a plan."""
-    plan = (state.get("extra_state") or {}).get("plan")
-    if not isinstance(plan, Mapping) or not plan.get("whole"):
+    """What a checkpoint's plans say of its model: shares that are left; None without a plan."""
+    if (original := original_costs(state)) is None:
         return None
-    now, whole = plan["costs"], plan["whole"]
+    now = state["extra_state"]["plan"]["costs"]
     return (
-        f"{now['heads']} of {whole['heads']} heads, "
-        f"{now['parameters'] / whole['parameters']:.1%} of the layers' parameters, "
-        f"cache {now['cache'] / whole['cache']:.1%}"
+        f"{now['heads']} of {original['heads']} heads, "
+        f"{now['parameters'] / original['parameters']:.1%} of the layers' parameters, "
+        f"cache {now['cache'] / original['cache']:.1%}"
     )
+
+
+def original_costs(state: Mapping[str, Any]) -> dict[str, int] | None:
+    """The costs of the model that ``shrink`` was first given, for a model that it made."""
+    plan = (state.get("extra_state") or {}).get("plan")
+    if not isinstance(plan, Mapping) or not plan.get("original"):
+        return None
+    return dict(plan["original"])
 
 
 def open_model(
@@ -328,6 +335,25 @@ def batches(
         UserError: there is no sentence.
         FileNotFoundError: fairseq's, for a subset that does not exist.
     """
+    dataset, device = dataset_of(trained, subset), trained.device
+    batch_indices = batched(trained, subset, indices, max_tokens, max_sentences, multiple)
+    samples = (dataset.collater([dataset[int(index)] for index in rows]) for rows in batch_indices)
+    ignored = {IGNORED: trained.ignored_prefix}
+    return (
+        to_device({**sample, **ignored}, device)
+        for sample in bar(name, samples, total=len(batch_indices))
+    )
+
+
+def batched(
+    trained: Trained,
+    subset: str,
+    indices: Sequence[int] | None = None,
+    max_tokens: int | None = None,
+    max_sentences: int | None = None,
+    multiple: int = 1,
+) -> list[Any]:
+    """The indices of the sentences of each batch: see :func:`batches`."""
     dataset, limits = dataset_of(trained, subset), trained.cfg.dataset
     if indices is None:
         with data_utils.numpy_seed(trained.cfg.common.seed):
@@ -335,17 +361,11 @@ def batches(
     if max_tokens is max_sentences is None:
         max_tokens, max_sentences = limits.max_tokens, limits.batch_size
         max_tokens = max_tokens or (None if max_sentences else MAX_TOKENS)
-    order, device = np.array(indices), trained.device
+    order = np.array(indices)
     lengths = np.array([int(dataset.num_tokens(index)) for index in order])
     is_long = lengths > (max_tokens or np.inf)
-    batch_indices = dataset.batch_by_size(order[~is_long], max_tokens, max_sentences, multiple)
-    batch_indices = [*batch_indices, *order[is_long, None]]  # each by itself, at the end
-    samples = (dataset.collater([dataset[int(index)] for index in rows]) for rows in batch_indices)
-    ignored = {IGNORED: trained.ignored_prefix}
-    return (
-        to_device({**sample, **ignored}, device)
-        for sample in bar(name, samples, total=len(batch_indices))
-    )
+    rows = dataset.batch_by_size(order[~is_long], max_tokens, max_sentences, multiple)
+    return [*rows, *order[is_long, None]]  # the long ones each by itself, at the end
 
 
 def fitting(trained: Trained, subset: str, indices: Any = None) -> list[int]:

@@ -172,7 +172,7 @@ def test_a_dry_run_prints_the_trainings(finished: Path, config: Path, corpus: Pa
     said = succeed(*sweep(config, corpus, finished, *options), PYTHONHASHSEED="1")  # cold
     first, second = said.splitlines()[-2:]
     assert first == "key_dim-8: finished: model.key_dim=8"
-    assert second == "key_dim-4: incomplete: model.key_dim=4"
+    assert second == "key_dim-4: not started: model.key_dim=4"
     assert not (finished / "key_dim-4").exists()
 
 

@@ -71,6 +71,7 @@ def begun(run: Run, **options: Any) -> Worker:
 
 
 def test_states(run: Run) -> None:
+    assert Run(run.folder / "other").state() == "not started"
     assert run.state() == "incomplete"
     run.fail(Failure("diverged", "loss is nan"))
     assert run.state() == "diverged (loss is nan)"
@@ -122,7 +123,7 @@ def test_a_stopped_worker_leaves_nothing_running(run: Run, monkeypatch: pytest.M
     assert wait_for(lambda: pids.exists() and pids.read_text().endswith("\n"))
     ours.stop()
     assert wait_for(lambda: not is_running(int(pids.read_text())), 5)
-    assert run.state() == "incomplete"
+    assert not run.is_finished()
     run.locked().__enter__()
 
 

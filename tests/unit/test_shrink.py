@@ -27,7 +27,7 @@ from collab_lab.shrinking.choices import Choice, costs_of, projection, uncut, un
 from collab_lab.shrinking.converter import Converter
 from collab_lab.shrinking.head_parts import costs_of_heads
 from collab_lab.shrinking.kinds import Latent
-from collab_lab.shrinking.plan import Programme, costs, propose, whole_costs
+from collab_lab.shrinking.plan import Programme, costs, layer_parameters, propose, whole_costs
 from collab_lab.shrinking.shrunk import Calibration, Shrunk, shrink
 from collab_lab.shrinking.statistics import Statistics
 from collab_lab.shrinking.surgery import pruned
@@ -257,8 +257,10 @@ def test_the_smallest_model_that_loses_little(model: Trained, found: Calibration
     before = validation_loss(model)
     result = shrink(model, lose=0.05, calibration=found)
     assert isinstance(result, Shrunk)
-    assert validation_loss(result.model) - before <= 0.05
+    assert result.lost == pytest.approx(validation_loss(result.model) - before, abs=1e-6)
+    assert result.lost <= 0.05
     assert result.shares["parameters"] < 1
+    assert shrink(model, cache=0.3, calibration=found).lost is None
 
 
 def test_what_lose_accepts_is_the_loss_on_the_validation_set(
@@ -551,7 +553,7 @@ def test_a_shrunk_checkpoint_says_so(
 ) -> None:
     """To ``cost`` and to scores; not after a further change."""
     result = shrink(model, heads=0.5, calibration=found)
-    result.model.with_plan(result.plan.to_json()).save(tmp_path / "s.pt")
+    result.model.save(tmp_path / "s.pt")
     again = open_model(tmp_path / "s.pt", COPY)
     assert "12 of 24 heads" in str(again.shrunk)
     assert model_numbers(again)["shrunk"] == again.shrunk
@@ -559,6 +561,22 @@ def test_a_shrunk_checkpoint_says_so(
     assert str(again.shrunk) in capsys.readouterr().out
     assert model.shrunk is None
     assert prune(again, 1, random=1, sentences=9).model.shrunk is None
+
+
+def test_a_model_that_is_shrunk_twice_says_the_share_of_the_original(
+    model: Trained, found: Calibration, tmp_path: Path, capsys: Any
+) -> None:
+    """And not only that of the model that it was made of."""
+    shrink(model, parameters=0.8, calibration=found).model.save(tmp_path / "once.pt")
+    words = ["shrink", str(tmp_path / "once.pt"), str(COPY), "--cpu", "--sentences=20"]
+    out = tmp_path / "twice.pt"
+    assert main([*words, "--parameters=0.8", "--out", str(out)]) == 0
+    twice = open_model(out, COPY)
+    share = layer_parameters(twice.model) / layer_parameters(model.model)
+    heads, all_heads = (sum(map(sum, one.heads.values())) for one in (twice, model))
+    said = f"{heads} of {all_heads} heads, {share:.1%} of the layers' parameters"
+    assert said in capsys.readouterr().out
+    assert said in str(twice.shrunk)
 
 
 def test_the_model_of_the_caller_stays_as_it_is(model: Trained, found: Calibration) -> None:
@@ -575,6 +593,19 @@ def test_the_model_of_the_caller_stays_as_it_is(model: Trained, found: Calibrati
     assert (model.options, model.state["extra_state"]) == (options, extra)
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.model.modules())
     model.model.eval()
+
+
+@pytest.mark.slow
+def test_lose_prints_the_loss_that_it_limits(tmp_path: Path, capsys: Any) -> None:
+    """That of the written model on the validation set, next to that of the calibration."""
+    checkpoint, out = toy_checkpoints.write(tmp_path / "c.pt"), tmp_path / "o.pt"
+    words = ["shrink", str(checkpoint), str(COPY), "--cpu", "--sentences=20", "--lose=0.05"]
+    assert main([*words, "--out", str(out)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (line,) = (line for line in lines if "--lose" in line)
+    lost = validation_loss(open_model(out, COPY)) - validation_loss(open_model(checkpoint, COPY))
+    assert f"{lost:+.4f}" in line
+    assert "validation" in line
 
 
 def test_a_command_names_its_option(tmp_path: Path, capsys: Any) -> None:
