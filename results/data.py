@@ -106,40 +106,31 @@ def of_width(folder: str, method: str, width: float) -> Runs:
     return runs[folder, method, width]
 
 
-#: Kinds of the table of key widths; those of full width and separate keys are standard heads.
-KINDS_OF_KEYS = ("shared, diagonal", "shared, full", "separate keys")
-
-
-def of_key_width(kind: str, share: float, d: int = 128, heads: int = 4) -> Runs:
-    """Runs of the table of key widths: a kind whose key width is a share of d."""
-    runs = by(load("shared_keys")["table"], "model_dim", "heads", "queries", "key_dim")
-    kind = "standard heads" if kind == "separate keys" and share == 1 else kind
-    return runs.get((d, heads, kind, round(d * share)), [])
-
-
 def narrow_keys(score: str) -> list[float]:
     """Shared (diagonal) minus separate keys, narrower than d: one mean a size and seed.
 
     Runs of one size and seed have one order of data, so that their differences are one cluster.
     """
     found = []
-    for d in (128, 256):
-        by_seed: dict[int, list[float]] = {}
-        for share in (0.125, 0.25, 0.5):
-            for pair in _narrow_pairs(d, share):
-                by_seed.setdefault(pair[0]["seed"], []).append(pair[0][score] - pair[1][score])
-        found += [fmean(gains_of_seed) for gains_of_seed in by_seed.values()]
+    for d, folder in ((128, "main"), (256, "large")):
+        of_seed: dict[int, list[float]] = {}
+        for part in (0.125, 0.25, 0.5):
+            shared, separate = (of_width(folder, kind, d * part) for kind in (SHARED, SEPARATE))
+            for run, gain in zip(shared, gains(shared, separate, score), strict=True):
+                of_seed.setdefault(run["seed"], []).append(gain)
+        found += [fmean(some) for some in of_seed.values()]
     return found
 
 
-def _narrow_pairs(d: int, share: float) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """Shared and separate keys of one seed; d = 256 was trained by the protocol before."""
-    if d == 128:
-        sides = [of_key_width(kind, share) for kind in ("shared, diagonal", "separate keys")]
-    else:
-        sides = [of_width("large", kind, d * share) for kind in (SHARED, SEPARATE)]
-    theirs = {run["seed"]: run for run in sides[1]}
-    return [(run, theirs[run["seed"]]) for run in sides[0] if run["seed"] in theirs]
+#: Kinds of the table of key widths; those of full width and separate keys are standard heads.
+KINDS_OF_KEYS = ("shared, diagonal", "shared, full", "separate keys")
+
+
+def of_key_width(kind: str, share: float, d: int = 128, heads: int = 4) -> Runs:
+    """Runs of the table of key widths: a kind whose key width is a share of d."""
+    runs = by(load("shared_keys").get("table", []), "model_dim", "heads", "queries", "key_dim")
+    kind = "standard heads" if kind == "separate keys" and share == 1 else kind
+    return runs.get((d, heads, kind, round(d * share)), [])
 
 
 #: What the trained model is called in shrink.json, after further updates.

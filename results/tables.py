@@ -263,16 +263,19 @@ PAPER = {1.0: (27.58, 27.40), 0.5: (27.41, 27.10), 0.25: (27.40, 26.89), 0.125: 
 
 @table
 def readme_key_widths() -> Rows:
-    """The mission's table: BLEU and loss against key width, next to the paper's."""
-    yield ["key width K", "BLEU, shared", "BLEU, separate", "difference (95%)", "loss, shared",
-           "loss, separate", "paper: shared", "separate"]  # fmt: skip
-    for part, paper in PAPER.items():
-        shared, separate = (of_key_width(kind, part) for kind in KINDS_OF_KEYS[::2])
-        scores = [average(side, "bleu", ".1f") for side in (shared, separate)]
-        losses = [average(side, "test_bits") for side in (shared, separate)]
-        name = f"{round(128 * part)} (d{'' if part == 1 else f'/{round(1 / part)}'})"
-        yield [name, *scores, *differences(shared, separate, "bleu"), *losses,
-               *(num(bleu, ".2f") for bleu in paper)]  # fmt: skip
+    """The mission's table: BLEU against key width, next to the paper's."""
+    yield ["key width K", *(f"d = {d}: {of}" for d in (128, 256)
+                            for of in ("shared", "separate", "difference")),
+           "paper: shared", "separate", "difference"]  # fmt: skip
+    for part, (shared, separate) in PAPER.items():
+        cells = []
+        for d, folder in ((128, "main"), (256, "large")):
+            sides = [of_width(folder, kind, d * part) for kind in (SHARED, SEPARATE)]
+            cells += [average(side, "bleu", ".1f") for side in sides]
+            cells.append(num(fmean(gains(*sides, "bleu")), "+.2f"))
+        name = "d" if part == 1 else f"d/{round(1 / part)}"
+        paper = (num(shared, ".1f"), num(separate, ".1f"), num(shared - separate, "+.2f"))
+        yield [name, *cells, *paper]
 
 
 @table

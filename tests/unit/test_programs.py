@@ -512,7 +512,7 @@ def test_heads(
     known["syntax"] = {"relations": {"nsubj": directions}}
     (folder / "found.json").write_text(json.dumps(known))
     monkeypatch.setattr(heads, "SHARES", (1 / 2,))
-    reference.write_text("w1 w2 w3 w4 w5\n" * len(dataset_of(model.task, "test")))
+    reference.write_text("w1 w2 w3 w4 w5\n" * len(dataset_of(model, "test")))
     arguments = [str(file), "--heads", str(folder / "found.json"), "--data", str(COPY)]
     arguments += ["--model", str(checkpoint), "--reference", str(reference), "--beam", "1"]
     assert heads.main(arguments) == 0
