@@ -166,6 +166,7 @@ def open_model(
         raise UserError("checkpoint not found", checkpoint, "give a file that a training wrote")
     check_device(device)
     state = read_checkpoint(checkpoint, data, **changed)
+    say_if_left_out(state, checkpoint)
     try:
         with naming(checkpoint), naming_options(checkpoint):
             task = setup_task(state["cfg"].task)
@@ -183,6 +184,21 @@ def open_model(
     check_transformer(model, checkpoint)
     without_model = {name: value for name, value in state.items() if name != "model"}
     return Trained(checkpoint, without_model, model.eval().to(device), task)
+
+
+def moving_averages(state: Mapping[str, Any]) -> Mapping[str, Tensor] | None:
+    """The moving averages of its weights in a checkpoint of ``--store-ema``; None without them."""
+    averages: Mapping[str, Tensor] | None = (state.get("extra_state") or {}).get("ema")
+    return averages
+
+
+def say_if_left_out(state: Mapping[str, Any], path: str | Path) -> None:
+    """Say that the moving averages in a checkpoint are not what is read of it."""
+    if moving_averages(state) is not None:
+        say(
+            f"warning: {path} holds moving averages of its weights (--store-ema), which are left "
+            "out; to use them in place of the weights, give `fairseq-collab average --ema`"
+        )
 
 
 @contextmanager
