@@ -213,17 +213,22 @@ def naming_options(checkpoint: Path) -> Iterator[None]:
 
 @contextmanager
 def without_checkpointing(options: Any) -> Iterator[None]:
-    """Within it, options build a model without activation checkpointing.
+    """Within it, options build a model without activation checkpointing, and read no embeddings.
 
-    Hooks would see every layer twice, and no gradient.  A model that is saved has its options.
+    Hooks would see every layer twice, and no gradient.  Embeddings that the training started from
+    may be gone, and the checkpoint's replace them.  A model that is saved has its options.
     """
     saving = ("checkpoint_activations", "offload_activations")  # the second implies the first
-    saved = {name: getattr(options, name) for name in saving if name in options}
+    without: dict[str, Any] = dict.fromkeys(saving, False)
+    without |= dict.fromkeys(("encoder_embed_path", "decoder_embed_path"))
+    saved = {name: getattr(options, name) for name in without if name in options}
     for name in saved:
-        setattr(options, name, False)
-    yield
-    for name, value in saved.items():
-        setattr(options, name, value)
+        setattr(options, name, without[name])
+    try:
+        yield
+    finally:
+        for name, value in saved.items():
+            setattr(options, name, value)
 
 
 @contextmanager
