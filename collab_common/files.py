@@ -8,8 +8,9 @@ import gzip
 import hashlib
 import json
 import os
+import time
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,24 @@ def user_cache() -> Path:
 def write_json(path: Path, content: Any) -> None:
     """Write a JSON file, which people can read, atomically."""
     write_atomic(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+@contextlib.contextmanager
+def updated(path: Path, default: Any, write: Callable[[Path, Any], None]) -> Iterator[Any]:
+    """Yield the content of a JSON file, or ``default``, to be changed in place; it is then written.
+
+    Others that update the file wait meanwhile, so that nothing of theirs is lost.
+    """
+    with contextlib.ExitStack() as lock:
+        while True:
+            try:
+                lock.enter_context(locked(path.with_name(f"{path.name}.lock")))
+                break
+            except Busy:
+                time.sleep(0.05)
+        content = read_json(path) if path.exists() else default
+        yield content
+        write(path, content)
 
 
 def write_contents(folder: Path, contents: Mapping[str, bytes | str]) -> None:

@@ -362,8 +362,10 @@ def main(argv: list[str]) -> int:
     if args.block is not None and args.sentences is not None:
         parser.error("--block makes the short texts: leave --sentences out")
     name, _, checkpoint = args.model.partition("=")
-    file, made = File(args.file), origin("long.py", argv)
     folders = {which: folder for which in TEXTS if (folder := getattr(args, which)) is not None}
+    numbers = (args.calibration, args.block, args.translate)
+    file = File(args.file)
+    made = origin("long.py", argv, Path(checkpoint), *folders.values(), *numbers)
     text = {which: Text(Path(checkpoint), of, args.calibration) for which, of in folders.items()}
     if args.block is not None:
         short = {"tokens_per_sample": args.block}
@@ -374,7 +376,7 @@ def main(argv: list[str]) -> int:
     if args.translate:
         for row in TRANSLATED:
             keys = {"model": name, "name": row}
-            if is_new(file, "translations", keys, made) and args.only in row:
+            if args.only in row and not file.is_made("translations", keys, made["made_from"]):
                 found = translated(text["documents"], row, args.translate)
                 file.put("translations", keys, {**keys, **found, **made})
                 print(f"{name}: {row}: {found}", flush=True)
@@ -395,17 +397,12 @@ def main(argv: list[str]) -> int:
     file.put("models", {"model": name}, {"model": name, **about, **made})
     for change in changes(text):
         keys = {"model": name, "name": change.name, "calibrated": change.calibrated}
-        if not is_new(file, "rows", keys, made) or args.only not in change.name:
+        if file.is_made("rows", keys, made["made_from"]) or args.only not in change.name:
             continue
         found = measured(text, change, before)
         file.put("rows", keys, {**keys, **found, **made})
         print(f"{name}: {change}: {found['by_part']}, {found['lost']}", flush=True)
     return 0
-
-
-def is_new(file: File, part: str, keys: Mapping[str, Any], made: Mapping[str, Any]) -> bool:
-    """Whether a row is not there yet from this commit."""
-    return (file.find(part, keys) or {}).get("commit") != made["commit"]
 
 
 if __name__ == "__main__":

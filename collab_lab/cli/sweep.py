@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from collab_common.command import check_folder, check_splittable, positive
 from collab_common.errors import UserError, did_you_mean
 from collab_common.folder import MANIFEST, read_finished
+from collab_common.progress import say
 from collab_common.provenance import cores
 from collab_lab.cli import options
 from collab_lab.runs import config_folder
@@ -70,6 +71,11 @@ def main(argv: list[str]) -> int:
     for data in {folder for job in runs.values() for folder in data_of(job.config)}:
         if (data / MANIFEST).exists():
             read_finished(data)
+    if any(job.config.ema.store_ema for job in runs.values() if "ema" in job.config):
+        say(
+            "warning: ema.store_ema: runs are scored with their weights, without the moving "
+            "averages; score what `fairseq-collab average --ema` writes with score --run"
+        )
     if args.dry_run:
         for run, job in runs.items():
             print(f"{run.name}: {run.state()}:", *(f"{k}={v}" for k, v in job.overrides.items()))

@@ -173,6 +173,7 @@ def open_model(
         raise UserError("checkpoint not found", checkpoint, "give a file that a training wrote")
     check_device(device)
     state = read_checkpoint(checkpoint, data, **changed)
+    say_if_left_out(state, checkpoint)
     try:
         with naming(checkpoint), naming_options(checkpoint):
             task = setup_task(state["cfg"].task)
@@ -192,6 +193,21 @@ def open_model(
     return Trained(checkpoint, without_model, model.eval().to(device), task)
 
 
+def moving_averages(state: Mapping[str, Any]) -> Mapping[str, Tensor] | None:
+    """The moving averages of its weights in a checkpoint of ``--store-ema``; None without them."""
+    averages: Mapping[str, Tensor] | None = (state.get("extra_state") or {}).get("ema")
+    return averages
+
+
+def say_if_left_out(state: Mapping[str, Any], path: str | Path) -> None:
+    """Say that the moving averages in a checkpoint are not what is read of it."""
+    if moving_averages(state) is not None:
+        say(
+            f"warning: {path} holds moving averages of its weights (--store-ema), which are left "
+            "out; to use them in place of the weights, give `fairseq-collab average --ema`"
+        )
+
+
 @contextmanager
 def naming_options(checkpoint: Path) -> Iterator[None]:
     """Within it, an option whose value is of another type is a UserError."""
@@ -204,17 +220,22 @@ def naming_options(checkpoint: Path) -> Iterator[None]:
 
 @contextmanager
 def without_checkpointing(options: Any) -> Iterator[None]:
-    """Within it, options build a model without activation checkpointing.
+    """Within it, options build a model without activation checkpointing, and read no embeddings.
 
-    Hooks would see every layer twice, and no gradient.  A model that is saved has its options.
+    Hooks would see every layer twice, and no gradient.  Embeddings that the training started from
+    may be gone, and the checkpoint's replace them.  A model that is saved has its options.
     """
     saving = ("checkpoint_activations", "offload_activations")  # the second implies the first
-    saved = {name: getattr(options, name) for name in saving if name in options}
+    without: dict[str, Any] = dict.fromkeys(saving, False)
+    without |= dict.fromkeys(("encoder_embed_path", "decoder_embed_path"))
+    saved = {name: getattr(options, name) for name in without if name in options}
     for name in saved:
-        setattr(options, name, False)
-    yield
-    for name, value in saved.items():
-        setattr(options, name, value)
+        setattr(options, name, without[name])
+    try:
+        yield
+    finally:
+        for name, value in saved.items():
+            setattr(options, name, value)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from refusals import refusing
 
 from collab_common.folder import build_folder, read_finished
-from collab_lab import open_model
+from collab_lab import open_model, prune
 from collab_lab.runs import child, config_folder, worker
 from collab_lab.runs.inputs import check_inputs, inputs_of
 from collab_lab.runs.record import Started
@@ -167,6 +167,21 @@ def test_files_of_other_options(
     (tmp_path / "embeddings.txt").write_text("3 4 5")
     with refusing("model.encoder_embed_path"):
         check_inputs(run, job.config)
+
+
+def test_embeddings_that_a_training_started_from(tmp_path: Path) -> None:
+    """The checkpoint has its own: nothing reads the file again, which may be gone."""
+    embeddings = tmp_path / "none.txt"
+    path = toy_checkpoints.write(tmp_path / "c.pt")
+    weights = open_model(path, toy_checkpoints.COPY).model.state_dict()
+    state = torch.load(path, weights_only=False)
+    state["cfg"]["model"].encoder_embed_path = str(embeddings)
+    torch.save(state, path)
+    model = open_model(path, toy_checkpoints.COPY)
+    for name, weight in model.model.state_dict().items():
+        assert torch.equal(weight, weights[name])
+    small = prune(model, 1, sentences=20).model
+    assert small.options["encoder_embed_path"] == str(embeddings), "to train it again"
 
 
 def test_files_of_our_configurations() -> None:
