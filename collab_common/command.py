@@ -9,11 +9,53 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, NoReturn, TypeVar
 
-from collab_common.errors import UserError
+from collab_common.errors import UserError, did_you_mean
 
 N = TypeVar("N", int, float)
+#: The most choices that an error lists.
+FEW = 20
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser of options whose errors are one line, without the usage of all options.
+
+    For a mistyped option or choice, the line has the nearest one.
+    """
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:  # type: ignore[override]
+        return self._complete(*self.parse_known_args(args, namespace))
+
+    def parse_intermixed_args(  # type: ignore[override]
+        self, args: Any = None, namespace: Any = None
+    ) -> Any:
+        return self._complete(*self.parse_known_intermixed_args(args, namespace))
+
+    def _complete(self, parsed: Any, unknown: list[str]) -> Any:
+        """Return what was parsed; end the program if words are left over."""
+        if not unknown:
+            return parsed
+        option = next((word for word in unknown if word.startswith("-")), None)
+        if option is None:
+            self.error(f"what is {unknown[0]!r}? There is one argument too many")
+        option = option.partition("=")[0]
+        todo = did_you_mean(option, self._option_string_actions) or f"see {self.prog} --help"
+        self.error(f"there is no option {option}; {todo}")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            problem = f"there is no {value!r}; {self.advise(action, str(value))}"
+            raise argparse.ArgumentError(action, problem)
+
+    def advise(self, action: argparse.Action, value: str) -> str:
+        """Return what to do about a value that is none of the choices of an option."""
+        known = [*map(str, action.choices or ())]
+        listed = f"give {', '.join(known)}" if len(known) <= FEW else f"see {self.prog} --help"
+        return did_you_mean(value, known) or listed
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message}\n")
 
 
 def run(prog: str, action: Callable[[], object]) -> int:

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from collab_common.command import not_negative, positive, run
+from collab_common.command import Parser, not_negative, positive, run
 from collab_common.errors import UserError
 from collab_common.files import sha256
 from collab_common.folder import Json, build_folder
@@ -60,7 +60,7 @@ def _make(args: argparse.Namespace) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Run ``fairseq-collab data demo-data``."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=PROG,
         description="Make a data folder from generated English-German sentences; "
         "the text goes to OUT-text.",

@@ -9,6 +9,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TypeVar
 
+from collab_common.command import check_folder
 from collab_common.errors import UserError
 from collab_common.files import CHUNK, count_lines
 from collab_common.files import lines_of as lines_of  # with its own readers of text
@@ -38,6 +39,7 @@ def find_files(
     Args:
         splits: None for train, valid, test, test.1, test.2, ... where they exist
     """
+    check_folder(folder)
     usual = {"train": "train", "valid": "valid", "test": "test"}
     usual |= {f"test{n}": f"test.{n}" for n in range(1, 100)}
     splits = splits or {

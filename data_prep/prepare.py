@@ -21,7 +21,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from collab_common.command import positive, run, share
+from collab_common.command import Parser, positive, run, share
 from collab_common.errors import UserError
 from collab_common.files import sha256, sha256_of_text
 from collab_common.folder import Json, build_folder
@@ -283,9 +283,7 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 def main(argv: list[str] | None = None) -> int:
     """Run ``fairseq-collab data prepare``."""
-    parser = argparse.ArgumentParser(
-        prog=PROG, description="Make a data folder from a folder of parallel text."
-    )
+    parser = Parser(prog=PROG, description="Make a data folder from a folder of parallel text.")
     parser.add_argument("--text", type=Path, required=True, metavar="DIR", help="folder with text")
     parser.add_argument("--source-lang", required=True, metavar="LANG", help="as in train.en")
     parser.add_argument("--target-lang", required=True, metavar="LANG", help="as in train.de")

@@ -6,13 +6,13 @@ importing fairseq fails, and help texts, text and finished runs need no models.
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import logging
 import sys
 from importlib.metadata import version
 
-from collab_common.command import run
+from collab_common.command import Parser, run
+from collab_common.errors import did_you_mean
 from collab_lab.runs import config_folder
 
 PROG = "fairseq-collab"
@@ -61,8 +61,8 @@ def main(argv: list[str] | None = None) -> int:
     if name == "--version":
         return run(prog, lambda: print(PROG, version(PROG)))
     if name not in commands:
-        names = ", ".join(sorted(commands))
-        print(f"{prog}: error: no command {name!r}; one of {names}", file=sys.stderr)
+        todo = did_you_mean(name, commands) or f"give one of {', '.join(sorted(commands))}"
+        print(f"{prog}: error: there is no command {name!r}; {todo}", file=sys.stderr)
         return 2
     if name == "configs":
         return run(f"{prog} {name}", lambda: print_configs(arguments))
@@ -97,7 +97,7 @@ def usage(prog: str, commands: dict[str, str]) -> str:
 def print_configs(arguments: list[str]) -> None:
     """Print the folder of configurations."""
     prog = f"{PROG} configs"
-    argparse.ArgumentParser(prog=prog, description=config_folder.__doc__).parse_args(arguments)
+    Parser(prog=prog, description=config_folder.__doc__).parse_args(arguments)
     print(config_folder())
 
 

@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collab_common.command import check_folder_of, positive
+from collab_common.command import Parser, check_folder_of, positive
 from collab_common.errors import UserError
 from collab_common.provenance import circumstances
 
@@ -31,7 +31,7 @@ TRANSFORMER = "trained transformer: translation model or language model"
 def parser_of(command: str, description: str, epilog: str | None = None) -> ArgumentParser:
     """The parser of ``fairseq-collab COMMAND``."""
     prog = f"fairseq-collab {command}"
-    return ArgumentParser(prog=prog, description=description, epilog=epilog)
+    return Parser(prog=prog, description=description, epilog=epilog)
 
 
 def add_model(

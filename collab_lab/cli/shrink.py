@@ -149,8 +149,6 @@ def main(argv: Sequence[str]) -> int:
     titles = ["site", "stays", kind.size_name if kind else "", "cache bits"]
     print(tabulate(result.plan.table(model), titles, "plain"))
     checked.insert(0, size_line(model, result.model))
-    if original.shrunk is not None:
-        checked.insert(0, f"of the original, before any shrink: {smaller.shrunk}")
     if result.lost is not None:
         checked.insert(0, lost_line(result.lost, args.lose))
     print(*summary(result.plan, result.rise, result.shares), *checked, sep="\n")

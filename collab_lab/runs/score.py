@@ -20,7 +20,6 @@ from typing import Any
 
 import torch
 from fairseq import utils
-from fairseq.data import data_utils
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq_cli.eval_lm import eval_lm
 from omegaconf import DictConfig, OmegaConf
@@ -50,6 +49,7 @@ from collab_lab.trained.checkpoint import (
     open_model,
     samples,
 )
+from fairseq_compat.option_fixes import check_joined
 
 logger = logging.getLogger(__name__)
 Facts = dict[str, Any]
@@ -155,12 +155,8 @@ def check_generation(config: DictConfig) -> None:
         if OmegaConf.select(config, name, default=default) != default:
             todo = "translate with fairseq-generate, and score what it prints (--reference)"
             raise UserError("is not possible in a run", name, todo)
-    subwords = OmegaConf.select(config, "common_eval.post_process")
-    try:
-        data_utils.post_process("", subwords)
-    except NotImplementedError:  # fairseq's, which has no list of them
-        problem, todo = f"there is no {subwords!r}", "give sentencepiece or subword_nmt, say"
-        raise UserError(problem, "common_eval.post_process", todo) from None
+    option = "common_eval.post_process"
+    check_joined(OmegaConf.select(config, option), option)
     check_search(config.get("generation", {}))
 
 

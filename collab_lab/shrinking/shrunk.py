@@ -31,7 +31,7 @@ from collab_lab.shrinking.surgery import pruned
 from collab_lab.shrinking.unit_statistics import UnitStatistics
 from collab_lab.trained.arguments import check_model, sentences_of
 from collab_lab.trained.attentions import Attention
-from collab_lab.trained.checkpoint import Trained, original_costs
+from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import FeedForward
 from fairseq_collab.attention.rounding import BITS
 from fairseq_collab.models.base import HeadModel
@@ -319,8 +319,7 @@ def made(model: Trained, found: Calibration, shares: Mapping[str, float], how: H
     shares = {name: now[name] / whole[name] for name in whole}
     if plan.time is not None:
         shares["time"] = plan.time
-    stored = {**plan.to_json(), "original": original_costs(model.state) or dict(plan.whole)}
-    return Shrunk(smaller.with_plan(stored), plan, rise, shares)
+    return Shrunk(smaller.with_plan(plan.to_json()), plan, rise, shares)
 
 
 def rivals(model: Trained, found: Calibration) -> dict[str, dict[str, dict[float, list[float]]]]:

@@ -117,7 +117,7 @@ class Trained:
 
     @property
     def shrunk(self) -> str | None:
-        """What ``shrink`` left of the model that it was first given; None for another one."""
+        """What ``shrink`` did to make the model; None for another one."""
         return what_was_cut(self.state)
 
     def save(self, out: str | Path) -> None:
@@ -131,23 +131,16 @@ class Trained:
 
 
 def what_was_cut(state: Mapping[str, Any]) -> str | None:
-    """What a checkpoint's plans say of its model: shares that are left; None without a plan."""
-    if (original := original_costs(state)) is None:
-        return None
-    now = state["extra_state"]["plan"]["costs"]
-    return (
-        f"{now['heads']} of {original['heads']} heads, "
-        f"{now['parameters'] / original['parameters']:.1%} of the layers' parameters, "
-        f"cache {now['cache'] / original['cache']:.1%}"
-    )
-
-
-def original_costs(state: Mapping[str, Any]) -> dict[str, int] | None:
-    """The costs of the model that ``shrink`` was first given, for a model that it made."""
+    """What a checkpoint's plan says of its model: shares that are left; None without a plan."""
     plan = (state.get("extra_state") or {}).get("plan")
-    if not isinstance(plan, Mapping) or not plan.get("original"):
+    if not isinstance(plan, Mapping) or not plan.get("whole"):
         return None
-    return dict(plan["original"])
+    now, whole = plan["costs"], plan["whole"]
+    return (
+        f"{now['heads']} of {whole['heads']} heads, "
+        f"{now['parameters'] / whole['parameters']:.1%} of the layers' parameters, "
+        f"cache {now['cache'] / whole['cache']:.1%}"
+    )
 
 
 def open_model(

@@ -43,9 +43,8 @@ PASSES = 4
 WARM_UP = 0.2
 #: Options of a training that a fine-tuning keeps, by section.
 _KEPT = {
-    "optimization": ("sentence_avg", "clip_norm"),
+    "optimization": ("clip_norm",),
     "dataset": ("train_subset", "valid_subset", "skip_invalid_size_inputs_valid_test"),
-    "distributed_training": ("ddp_backend",),
 }
 #: Options of how a model was trained or stored, which do not change its function.
 _OF_TRAINING = {
@@ -180,6 +179,8 @@ def fine_tuning(result: Trained, checkpoint: Path, save_dir: Path, updates: int)
     words = ["fairseq-train", result.cfg.task.data]
     for section in (task_of(result), criterion_of(result)):
         words += section.words()
+    if result.cfg.optimization.sentence_avg:  # an option of the criterion, too
+        words.append("--sentence-avg")
     user_dir = result.cfg.common.user_dir or PLUGIN  # ours is found by its name, in any checkout
     words += ["--user-dir", PLUGIN if Path(user_dir).name == PLUGIN else user_dir]
     words += ["--finetune-from-model", str(checkpoint)]

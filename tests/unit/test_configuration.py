@@ -91,8 +91,8 @@ TRAININGS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "processes that train together": (
         "--optimizer adam --lr 0.1 --update-freq 2 --distributed-world-size 4 --max-tokens 100 "
-        "--ddp-backend legacy_ddp --criterion adaptive_loss",
-        {"update_freq": [8], "ddp_backend": "legacy_ddp", "max_tokens": 100, "batch_size": None},
+        "--skip-invalid-size-inputs-valid-test",
+        {"update_freq": [8], "max_tokens": 100, "skip_invalid_size_inputs_valid_test": True},
     ),
 }
 

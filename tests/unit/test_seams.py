@@ -76,7 +76,7 @@ def test_a_model_that_python_shrank_says_so(tmp_path: Path) -> None:
 def test_an_export_has_no_plan_of_what_it_fills_up(tmp_path: Path) -> None:
     model = open_model(toy_checkpoints.write(tmp_path / "c.pt"), toy_checkpoints.COPY)
     costs = {"heads": 1, "parameters": 1, "cache": 1}
-    shrunk = model.with_plan({"original": costs, "costs": costs})
+    shrunk = model.with_plan({"whole": costs, "costs": costs})
     assert shrunk.shrunk
     export.write(shrunk, tmp_path)
     assert open_model(tmp_path / "model.pt", toy_checkpoints.COPY).shrunk is None

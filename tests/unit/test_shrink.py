@@ -27,7 +27,7 @@ from collab_lab.shrinking.choices import Choice, costs_of, projection, uncut, un
 from collab_lab.shrinking.converter import Converter
 from collab_lab.shrinking.head_parts import costs_of_heads
 from collab_lab.shrinking.kinds import Latent
-from collab_lab.shrinking.plan import Programme, costs, layer_parameters, propose, whole_costs
+from collab_lab.shrinking.plan import Programme, costs, propose, whole_costs
 from collab_lab.shrinking.shrunk import Calibration, Shrunk, shrink
 from collab_lab.shrinking.statistics import Statistics
 from collab_lab.shrinking.surgery import pruned
@@ -553,7 +553,7 @@ def test_a_shrunk_checkpoint_says_so(
 ) -> None:
     """To ``cost`` and to scores; not after a further change."""
     result = shrink(model, heads=0.5, calibration=found)
-    result.model.save(tmp_path / "s.pt")
+    result.model.with_plan(result.plan.to_json()).save(tmp_path / "s.pt")
     again = open_model(tmp_path / "s.pt", COPY)
     assert "12 of 24 heads" in str(again.shrunk)
     assert model_numbers(again)["shrunk"] == again.shrunk
@@ -561,22 +561,6 @@ def test_a_shrunk_checkpoint_says_so(
     assert str(again.shrunk) in capsys.readouterr().out
     assert model.shrunk is None
     assert prune(again, 1, random=1, sentences=9).model.shrunk is None
-
-
-def test_a_model_that_is_shrunk_twice_says_the_share_of_the_original(
-    model: Trained, found: Calibration, tmp_path: Path, capsys: Any
-) -> None:
-    """And not only that of the model that it was made of."""
-    shrink(model, parameters=0.8, calibration=found).model.save(tmp_path / "once.pt")
-    words = ["shrink", str(tmp_path / "once.pt"), str(COPY), "--cpu", "--sentences=20"]
-    out = tmp_path / "twice.pt"
-    assert main([*words, "--parameters=0.8", "--out", str(out)]) == 0
-    twice = open_model(out, COPY)
-    share = layer_parameters(twice.model) / layer_parameters(model.model)
-    heads, all_heads = (sum(map(sum, one.heads.values())) for one in (twice, model))
-    said = f"{heads} of {all_heads} heads, {share:.1%} of the layers' parameters"
-    assert said in capsys.readouterr().out
-    assert said in str(twice.shrunk)
 
 
 def test_the_model_of_the_caller_stays_as_it_is(model: Trained, found: Calibration) -> None:
