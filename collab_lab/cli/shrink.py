@@ -148,7 +148,10 @@ def main(argv: Sequence[str]) -> int:
     titles = ["site", "stays", kind.size_name if kind else "", "cache bits"]
     print(tabulate(result.plan.table(model), titles, "plain"))
     checked.insert(0, size_line(model, result.model))
-    print(*summary(result.plan, result.rise, result.shares), *checked, sep="\n")
+    asked = shares_of(args)
+    print(*summary(result.plan, result.rise, result.shares, asked), *checked, sep="\n")
+    if model.shrunk is not None:
+        print(f"of the model that was shrunk first: {smaller.shrunk}")
     print(f"{args.out}, to be fine-tuned:", fine_tuning(smaller, args.out), sep="\n")
     return 0
 
@@ -156,7 +159,7 @@ def main(argv: Sequence[str]) -> int:
 def source(args: argparse.Namespace) -> Trained:
     """The model with heads that plans are of."""
     model = options.model(args)
-    from collab_lab.shrinking.shrunk import source_of
+    from collab_lab.shrinking.head_choices import source_of
 
     return source_of(model)
 
@@ -213,12 +216,28 @@ def kinds_of(args: argparse.Namespace) -> dict[str, Any]:
     return {} if args.kinds is None else {"kinds": args.kinds.split(",")}
 
 
-def summary(plan: Plan, rise: float, shares: dict[str, float]) -> list[str]:
-    """Shares that are left; the predicted loss, and the one on the calibration sentences."""
+def summary(
+    plan: Plan, rise: float, shares: Mapping[str, float], asked: Mapping[str, float]
+) -> list[str]:
+    """Shares that are left; the predicted loss, and the one on the calibration sentences.
+
+    Args:
+        asked: the targets that are shares.
+    """
     parts = ", ".join(f"{name} {price:.4f}" for name, price in plan.prices.items() if price)
     left = ", ".join(f"{name} {share:.1%}" for name, share in shares.items())
     return [
         f"left: {left}",
+        *(
+            f"less {name} than the {share:.1%} that were asked for: no plan with more is cheaper"
+            for name, share in asked.items()
+            if shares[name] < share - 0.005
+        ),
+        *(
+            f"more {name} than before: new heads need them; --{name} 1 forbids it"
+            for name, share in shares.items()
+            if share > 1.0005
+        ),
         f"price: {plan.price:.4f} bits per target token ({parts or 'nothing is lost'}); "
         f"measured on the calibration sentences: {rise:+.4f}",
     ]
@@ -259,7 +278,7 @@ def front(args: argparse.Namespace) -> int:
     titles = ["cache", "layers' parameters", "cache by", "price (bits)", "measured (bits)"]
     print(tabulate(rows, titles, "plain", floatfmt=("g", "g", "", ".4f", ".4f")))
     if args.figure is not None:
-        draw_rivals(args, rivals(model, found))
+        draw_rivals(args, rivals(model, found, kinds_of(args).get("kinds")))
     return 0
 
 
