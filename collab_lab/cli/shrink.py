@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from collab_lab.shrinking.plan import Plan
     from collab_lab.trained.checkpoint import Trained
 
+#: Share of the seconds by which a machine may drift.
+DRIFT = 0.05
+
 
 def build_parser() -> argparse.ArgumentParser:
     parser = options.parser_of(
@@ -139,7 +142,7 @@ def main(argv: Sequence[str]) -> int:
     )
     checked = [*validation(result.model, result.plan.price)]
     if times is not None and args.check:
-        checked.append(seconds_line(model, result.model, times.work, result.plan.time))
+        checked.append(seconds_line(model, result.model, times.work, result.plan.time, args.time))
     smaller = result.model
     smaller.model.cpu()
     smaller.save(args.out)
@@ -197,18 +200,28 @@ def size_line(before: Trained, after: Trained) -> str:
     return f"whole model, with embeddings: {new:,} of {old:,} parameters ({new / old:.1%})"
 
 
-def seconds_line(before: Trained, after: Trained, work: Work, predicted: float | None) -> str:
-    """The measured share of the given model's seconds, next to the predicted one."""
+def seconds_line(
+    before: Trained, after: Trained, work: Work, predicted: float | None, asked: float
+) -> str:
+    """The measured share of the given model's seconds, next to the predicted one.
+
+    Raises:
+        UserError: it is clearly above the share that was ``asked`` for.
+    """
     from collab_lab.clock.parts import in_turns
     from collab_lab.metrics.turns import times_as_fast
 
     turns = in_turns(before, after, work)
     ratio = times_as_fast(turns, "before", "after")
     ends = "" if ratio.low is None else f" ({ratio.low:.1%} to {ratio.high:.1%})"
-    return (
+    line = (
         f"seconds: {ratio.mean:.1%}{ends} of the given model's in {len(turns)} turns, "
         f"predicted {predicted:.1%}"
     )
+    if ratio.low is not None and ratio.low > asked + DRIFT:
+        todo = "nothing is written: ask for fewer seconds, on a machine that does nothing else"
+        raise UserError(f"{line}, and {asked:.1%} were asked for", before.path, todo)
+    return line
 
 
 def kinds_of(args: argparse.Namespace) -> dict[str, Any]:
