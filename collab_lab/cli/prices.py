@@ -109,7 +109,7 @@ def main(argv: Sequence[str]) -> int:
         content |= checks(model, priced, valid, read)
         losses = ((c["change"], c["price"], c["measured"]) for c in content["checks"])
         content["warnings"] = options.loss_warnings(args, losses)
-    stored.write(priced.statistics, priced.units, model, args.out)
+    stored.write(priced.statistics, priced.units, priced.model, args.out)
     write_json(args.out / NUMBERS, content)
     printed = summary(content)
     write_atomic(args.out / PAGE, f"# Prices of {args.checkpoint.name}\n\n{printed}\n")
@@ -132,7 +132,7 @@ def checks(
     from collab_lab.shrinking.shrunk import Calibration
 
     found = (priced.statistics, priced.units)
-    calibration = Calibration.of(model, **read, statistics=found)
+    calibration = Calibration.of(priced.model, **read, statistics=found)
     changes: dict[str, Callable[[], Any]] = {}
     for kind, share, bits in CHECKED:
         if kind in priced.converters:

@@ -385,6 +385,13 @@ def _measured(
     _seconds(whole, work)  # the first allocates
     seconds = [_seconds(whole, work)]
     every = [*narrower(trained, work.engine, cuts, kinds)]
+    if not every:
+        listed = (f"{k.heads_name}: {'; '.join(problems(trained, k))}"
+                  for k in map(KINDS.get, kinds) if k)  # fmt: skip
+        reasons = "; ".join(listed) or f"{work.engine} rounds no cache"
+        raise UserError(
+            f"nothing that may be cut ({', '.join(cuts)}) can be", trained.path, reasons
+        )
     models, number = _affordable(every, loading, seconds[0])
     ratios = dict[Narrower, float]()
     for changed in bar("times of parts", models):

@@ -26,6 +26,8 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from torch import Tensor
 from torch.nn import functional
 
+from collab_common.errors import UserError
+from collab_common.progress import say
 from collab_lab.metrics.cost import UNROUNDED
 from collab_lab.shrinking.statistics import Statistics, own_bits
 from collab_lab.trained.attentions import Attention, HeadMaps
@@ -35,6 +37,12 @@ from fairseq_collab.attention.scores import for_each_head
 K = TypeVar("K")
 #: Something with a price, and costs.
 P = TypeVar("P", bound=Any)
+
+
+#: Seconds that the search for the cheapest choices takes at most.
+LIMIT = 60.0
+#: The solver's status where its time is over.
+OUT_OF_TIME = 1
 
 
 class TrainedAttention:
@@ -230,13 +238,22 @@ def point(
     return Point(size, 0 if attention.type == "encoder" else cache, parameters, price, bits)
 
 
-def cheapest(curves: Mapping[K, Sequence[P]], budgets: Mapping[str, int]) -> dict[K, P] | None:
+def cheapest(
+    curves: Mapping[K, Sequence[P]], budgets: Mapping[str, int], seconds: float = LIMIT
+) -> dict[K, P] | None:
     """One point of each curve, of least total price, with all sums of costs within their budgets.
 
     ``budgets`` are of cache or parameters.  None if no choice is within them.  A
     multiple-choice knapsack, by branch and bound.
 
     A copy that curves share has one size and one number of bits in all of them, if it is chosen.
+
+    Args:
+        seconds: after which the best choice so far is taken; a line says by how much of its price
+            a better one may be cheaper.
+
+    Raises:
+        UserError: no choice was found by then, and there may be one.
     """
     pairs = [(key, point) for key, curve in curves.items() for point in curve]
     one_per_curve = [[key == curve for key, _ in pairs] for curve in curves]
@@ -253,8 +270,15 @@ def cheapest(curves: Mapping[K, Sequence[P]], budgets: Mapping[str, int]) -> dic
         integrality=1,
         bounds=Bounds(0, 1),
         constraints=limits,
-        options={"mip_rel_gap": 0},
+        options={"mip_rel_gap": 0, "time_limit": seconds},
     )
+    if solution.status == OUT_OF_TIME:
+        if solution.x is None:
+            raise UserError(f"no plan was found within {seconds:.0f} seconds", todo="ask for less")
+        say(
+            f"the search for the cheapest plan ended after {seconds:.0f} seconds: a better one may "
+            f"be cheaper by {solution.mip_gap:.1%}"
+        )
     if solution.x is None:
         return None
     return {key: point for (key, point), x in zip(pairs, solution.x, strict=True) if x > 0.5}

@@ -116,7 +116,7 @@ def convert(
     result, prices_of = converter.convert(sizes, bits)
     price = sum(prices_of.values())
     rise = measured_rise(result, model, batches, price, fit=refit, before=loss)
-    return Converted(result, sizes, prices_of, bits, rise)
+    return Converted(result.in_precision_of_source(), sizes, prices_of, bits, rise)
 
 
 class Pruned(NamedTuple):
@@ -213,15 +213,15 @@ def prune(
         asked = f"remove {number} heads" if keep is None else f"keep {keep} heads of each"
         raise UserError(f"cannot {asked}: it has {heads} by layer", model.path)
     batches, price, loss = sentences_of(model, subset, sentences), None, None
-    whole = head_choices.without_gates(model)
+    whole = head_choices.source_of(model)
     if retained is None:
         if random is not None:
             order = head_choices.random_removals(model, random)
         else:
             found = statistics
             if found is None:
-                found, _, loss = collect_all(model, batches, cuts=("heads",))
-            order = head_choices.removals(matched(found, model))
+                found, _, loss = collect_all(whole, batches, cuts=("heads",))
+            order = head_choices.removals(matched(found, whole))
         order = [removal for removal in order if removal.attention.type in heads]
         if same_on_each_side:
             order = head_choices.equal_on_each_side(order, number or 0)
@@ -231,7 +231,7 @@ def prune(
         price = predicted if random is None else None
     result = surgery.pruned(whole, retained)
     rise = measured_rise(result, whole, batches, price, fit=refit, before=loss)
-    return Pruned(result, retained, price, rise)
+    return Pruned(result.in_precision_of_source(), retained, price, rise)
 
 
 # ---- arguments -----------------------------------------------------------------------------------

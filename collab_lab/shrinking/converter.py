@@ -21,9 +21,9 @@ from collab_lab.shrinking.kinds import HeadKind, PricedWeights, heads_of_one_lat
 from collab_lab.shrinking.shared_projection import STEPS
 from collab_lab.shrinking.statistics import Statistics, check_of_caches, matched, own_bits
 from collab_lab.shrinking.surgery import joined
-from collab_lab.trained.attentions import Attention, attentions, weight_problems
+from collab_lab.trained.attentions import Attention, attentions
 from collab_lab.trained.checkpoint import Trained
-from collab_lab.trained.rebuilt import option_problems, options_for, rebuilt, reject, weights_of
+from collab_lab.trained.rebuilt import model_problems, options_for, rebuilt, reject, weights_of
 from fairseq_collab.attention import SeparateAttention
 from fairseq_collab.attention.rounding import BITS
 from fairseq_collab.models.base import HeadModel
@@ -43,8 +43,7 @@ def problems(trained: Trained, kind: HeadKind) -> Iterator[str]:
     except UserError as error:
         yield error.problem
         return
-    yield from option_problems(trained)
-    yield from weight_problems(trained.model)
+    yield from model_problems(trained)
     every = attentions(trained.model)
     if kind.has_sizes:
         sizes = head_sizes(every)
@@ -162,7 +161,7 @@ def chosen_sizes(
     trained: Trained,
     kind: HeadKind,
 ) -> dict[Attention, int]:
-    """The size of every attention as options give it, without those left alone.
+    """The size of every attention with heads as options give it, without those left alone.
 
     Args:
         default: the size of all attentions that ``by_type`` does not name.
@@ -182,7 +181,7 @@ def chosen_sizes(
             if size is None:
                 todo = f"give {of_type} or `size`"
                 raise UserError(f"no {kind.size_name} for {attention}", trained.path, todo)
-            if type_ in named and size == 0:
+            if (type_ in named and size == 0) or not (attention.module.num_heads or kind.one_size):
                 continue
             if allowed_range := kind.out_of_range(attention.module, size):
                 problem = f"{attention}: {kind.size_name} {size} is out of range"
@@ -220,10 +219,27 @@ def chosen_bits(cache_bits: str | int | None, trained: Trained) -> dict[Attentio
     cached = [attention for attention in attentions(trained.model) if attention.type != "encoder"]
     allowed, text = ("0", *map(str, BITS)), "0" if cache_bits in (None, "none") else str(cache_bits)
     numbers = _listed("`cache_bits`", text, len(cached), allowed)
-    return {a: int(number) for a, number in zip(cached, numbers, strict=True) if int(number)}
+    return {
+        a: int(number)
+        for a, number in zip(cached, numbers, strict=True)
+        if int(number) and a.module.num_heads
+    }
 
 
 # ---- work ----------------------------------------------------------------------------------------
+
+
+def _attentions(
+    trained: Trained, statistics: Mapping[Attention, Statistics] | None
+) -> dict[Attention, TrainedAttention]:
+    """The attentions with heads, with statistics: see :class:`Converter`."""
+    statistics = {} if statistics is None else matched(statistics, trained)
+    check_of_caches(statistics, trained)
+    return {
+        attention: TrainedAttention(attention.module, statistics.get(attention))
+        for attention in attentions(trained.model)
+        if attention.module.num_heads
+    }
 
 
 class Converter:
@@ -231,6 +247,7 @@ class Converter:
 
     Args:
         statistics: of all its attentions; without them all directions of the weights count equally.
+        like: another converter of the same model and statistics, whose memory it shares.
     """
 
     def __init__(
@@ -238,16 +255,13 @@ class Converter:
         trained: Trained,
         kind: HeadKind,
         statistics: Mapping[Attention, Statistics] | None,
+        like: Converter | None = None,
     ):
         self.trained, self.kind = trained, kind
         check(trained, kind)
-        statistics = {} if statistics is None else matched(statistics, trained)
-        check_of_caches(statistics, trained)
-        self.attentions = {
-            attention: TrainedAttention(attention.module, statistics.get(attention))
-            for attention in attentions(trained.model)
-            if attention.module.num_heads
-        }
+        self.attentions: dict[Attention, TrainedAttention] = (
+            _attentions(trained, statistics) if like is None else like.attentions
+        )
         self.own_bits = {a: bits for a in self.attentions if (bits := own_bits(a.module))}
         self.curve = functools.cache(self._curve)
 

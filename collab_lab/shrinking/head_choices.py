@@ -23,9 +23,13 @@ from collab_common import AttentionType
 from collab_common.errors import UserError
 from collab_lab.shrinking.head_prices import removal_noises, removal_order
 from collab_lab.shrinking.statistics import Statistics
+from collab_lab.shrinking.surgery import pruned
 from collab_lab.trained.attentions import Attention, HeadCounts, Retained, attentions
 from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.rebuilt import model_problems, reject
 from fairseq_collab.attention.gates import OPEN, GatedAttention, gated_attentions, rounded
+from fairseq_collab.models.base import HeadModel
+from fairseq_collab.models.variants import GATED, HEAD_GROUPS
 
 
 def all_heads(heads: HeadCounts) -> dict[AttentionType, list[list[int]]]:
@@ -164,3 +168,16 @@ def without_gates(trained: Trained) -> Trained:
         attention.out_proj.weight.mul_(gates.repeat_interleave(attention.v_head_size))  # (H h_v,)
         attention.theta.fill_(OPEN / attention.gate_speed)
     return result
+
+
+def source_of(trained: Trained) -> Trained:
+    """The model with heads that prices and plans are of: gates in its weights, and no groups.
+
+    Raises:
+        UserError: no model that is built anew would compute the same.
+    """
+    reject(trained, "cannot be changed", model_problems(trained))
+    model = trained.model
+    if isinstance(model, HeadModel) and model.variant in (GATED, HEAD_GROUPS):
+        return pruned(without_gates(trained), all_heads(trained.heads))
+    return trained

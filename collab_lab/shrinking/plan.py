@@ -21,7 +21,7 @@ from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
 from collab_common.progress import bar
 from collab_lab.metrics.cost import standard_costs, totals
-from collab_lab.shrinking.attention_price import TrainedAttention, cheapest
+from collab_lab.shrinking.attention_price import LIMIT, TrainedAttention, cheapest
 from collab_lab.shrinking.choices import (
     MULTIPLE,
     PARTS,
@@ -57,6 +57,8 @@ RESOURCES = ("cache", "parameters", "heads", "time")
 CUTS = ("heads", "units", "cache")
 #: The engine that a model is for, and the multiples of its feed-forward widths.
 ENGINES = {"fairseq": MULTIPLE, "ct2": 64}
+#: Seconds of all searches with equally many heads on each side.
+EVEN = 300.0
 #: Bits of a number in a smaller cache; 0: no rounding.
 ANY_BITS = (0, *BITS)
 #: Kinds of heads for a smaller cache, whose sizes a plan chooses; headsize: heads as they are.
@@ -243,6 +245,38 @@ def with_bits(trained: Trained, bits: Mapping[Attention, int]) -> Trained:
 # ---- the cheapest plan ---------------------------------------------------------------------------
 
 
+class OutOfReachError(UserError):
+    """No plan leaves so little.
+
+    Attributes:
+        least: share of each resource that some plan leaves, whatever it leaves of the others.
+    """
+
+    least: Mapping[str, float]
+
+    @classmethod
+    def of(
+        cls,
+        shares: Mapping[str, float],
+        leasts: Iterable[Mapping[str, float]],
+        where: Any = None,
+        reasons: Iterable[str] = (),
+    ) -> OutOfReachError:
+        """The error of these targets.
+
+        Args:
+            leasts: of several kinds of plans, each of which would do.
+            reasons: against other kinds.
+        """
+        listed = [*leasts]
+        least = {name: min(one[name] for one in listed) for name in shares}
+        each = " of each, whatever the others are," if len(shares) > 1 else ""
+        todo = "; ".join([f"the least{each} is {spelled(least)}", *reasons])
+        error = cls(f"cannot have {spelled(shares)}", where, todo)
+        error.least = least
+        return error
+
+
 def propose(
     trained: Trained,
     statistics: Mapping[Attention, Statistics],
@@ -271,7 +305,8 @@ def propose(
     Raises:
         UserError: no plan is within the budgets.
     """
-    candidates, reasons, known = list[Plan](), list[str](), known or Known()
+    candidates, reasons, leasts = list[Plan](), list[str](), list[Mapping[str, float]]()
+    known = known or Known()
     kinds = USUAL_KINDS[engine] if kinds is None else kinds
     bits = (0,) if engine == "ct2" else bits
     how: dict[str, Any] = {"multiple": ENGINES[engine], "bits": bits, "times": times}
@@ -279,8 +314,12 @@ def propose(
         try:
             found = Programme(trained, statistics, units, kind, tuple(cuts), known=known, **how)
             candidates.append(found.solve_even(shares) if engine == "ct2" else found.solve(shares))
+        except OutOfReachError as error:
+            leasts.append(error.least)
         except UserError as error:
             reasons.append(f"{kind}: {'; '.join(filter(None, (error.problem, error.todo)))}")
+    if not candidates and leasts:
+        raise OutOfReachError.of(shares, leasts, trained.path, reasons)
     if not candidates:
         raise UserError(f"cannot have {spelled(shares)}", trained.path, "; ".join(reasons))
     return min(candidates, key=lambda plan: plan.price)
@@ -342,7 +381,8 @@ class Programme:
         if "cache" in cuts:
             check_of_caches(statistics, trained)
             if of_size is not None and kind not in known.converters:
-                known.converters[kind] = Converter(trained, of_size, statistics)
+                like = next(iter(known.converters.values()), None)
+                known.converters[kind] = Converter(trained, of_size, statistics, like)
             converter = known.converters.get(kind)
         self.choices: dict[Site, list[Choice]] = {}
         first = next((a for a in own if a.type == "cross"), None)
@@ -360,13 +400,15 @@ class Programme:
                 a, self.removals[a], counts, caches, of_size, times, has_copy=a == first
             )
         if "units" in cuts:
+            check_of_units(units, trained)
             for block in bar("units", feed_forwards(self.trained.model)):
                 self.removals[block] = known.removals_of(block, units[block])
                 self.choices[block] = unit_choices(block, self.removals[block], multiple, times)
 
     def solve_even(self, shares: Mapping[str, float]) -> Plan:
         """The cheapest plan with one number of heads in the encoder, and one in the decoder."""
-        plans, every, problem = list[Plan](), self.choices, UserError("no heads")
+        plans, every = list[Plan](), self.choices
+        leasts, problem = list[Mapping[str, float]](), UserError("no heads")
         sides = [
             {c.number for a, of in every.items() if is_side(a) for c in of}
             for is_side in (_is_encoder, _is_decoder)
@@ -383,26 +425,31 @@ class Programme:
                 for site, of in every.items()
             }
             try:
-                plans.append(self.solve(shares))
+                plans.append(self.solve(shares, max(1.0, EVEN / len(pairs))))
+            except OutOfReachError as error:
+                leasts.append(error.least)
             except UserError as error:
                 problem = error
         self.choices = every
         if not plans:
-            raise problem
+            raise OutOfReachError.of(shares, leasts) if leasts else problem
         return min(plans, key=lambda plan: plan.price)
 
-    def solve(self, shares: Mapping[str, float]) -> Plan:
-        """The cheapest plan within the budgets; UserError if there is none."""
+    def solve(self, shares: Mapping[str, float], seconds: float = LIMIT) -> Plan:
+        """The cheapest plan within the budgets; UserError if there is none.
+
+        Args:
+            seconds: that the search takes at most.
+        """
         if unknown := sorted({*shares} - {*RESOURCES}):
             raise UserError(f"{unknown[0]!r} is none of {', '.join(RESOURCES)}")
         budgets = {
             name: int(share * self.whole[name] + 1e-6) - self._fixed(name)
             for name, share in shares.items()
         }
-        chosen = cheapest(self.choices, budgets)
+        chosen = cheapest(self.choices, budgets, seconds)
         if chosen is None:
-            least = {name: self._least(name) for name in shares}
-            raise UserError(f"cannot have {spelled(shares)}", todo=f"the least is {spelled(least)}")
+            raise OutOfReachError.of(shares, [{name: self._least(name) for name in shares}])
         return self._plan(chosen)
 
     def _fixed(self, name: str) -> int:
@@ -448,6 +495,13 @@ class Programme:
         time = costs.pop("time") / whole.pop("time") if self.times is not None else None
         shared = any(choice.shared and choice.size for choice in chosen.values())
         return Plan(self.kind, retained, units, sizes, bits, prices, costs, whole, time, shared)
+
+
+def check_of_units(units: Mapping[FeedForward, UnitStatistics], trained: Trained) -> None:
+    """Raise UserError unless there are statistics of all feed-forward blocks."""
+    if missing := [block for block in feed_forwards(trained.model) if block not in units]:
+        problem = f"there are no statistics of {missing[0]}"
+        raise UserError(problem, trained.path, "collect them with units among what may be cut")
 
 
 def spelled(shares: Mapping[str, float]) -> str:

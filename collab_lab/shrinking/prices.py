@@ -9,6 +9,7 @@ from typing import NamedTuple
 from collab_common.errors import UserError
 from collab_lab.shrinking.attention_price import Point
 from collab_lab.shrinking.converter import Converter
+from collab_lab.shrinking.head_choices import source_of
 from collab_lab.shrinking.head_prices import head_noises, head_prices
 from collab_lab.shrinking.kinds import Collaborative, GroupedQuery, Latent, Narrower
 from collab_lab.shrinking.removal import removal_order
@@ -18,6 +19,7 @@ from collab_lab.trained.arguments import sentences_of
 from collab_lab.trained.attentions import Attention
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import FeedForward
+from collab_lab.trained.rebuilt import model_problems
 
 #: Kinds of heads that :func:`prices` tells the prices of.
 PRICED = {
@@ -35,6 +37,7 @@ class Prices(NamedTuple):
         statistics: of each attention with heads; ``convert`` and ``prune`` take them,
             and :mod:`.stored` writes and reads them.
         units: statistics of each feed-forward block.
+        model: of which they are: the given one, with gates in its weights, and no groups.
         converters: by kind of heads: latent, own (a shared key, own queries), grouped-query,
             headsize (the same heads, for the bits of their cache).
         impossible: by kind, why the model cannot have such heads.
@@ -46,6 +49,7 @@ class Prices(NamedTuple):
     impossible: dict[str, str]
     sentences: int
     units: dict[FeedForward, UnitStatistics]
+    model: Trained
 
     def __repr__(self) -> str:
         heads = [(price, str(a)) for a in self.statistics for price in self.heads(a)]
@@ -102,12 +106,15 @@ def prices(model: Trained, *, subset: str = "train", sentences: int = 1000) -> P
         UserError: the model has no heads, or no sentence is short enough.
     """
     batches = sentences_of(model, subset, sentences)
+    # Those of a class that cannot be built anew are of itself: nothing is made of it.
+    model = model if any(model_problems(model)) else source_of(model)
     statistics, units, _ = collect_all(model, batches)
-    converters, impossible = {}, {}
+    converters, impossible = dict[str, Converter](), dict[str, str]()
     for name, kind in PRICED.items():
         try:
-            converters[name] = Converter(model, kind, statistics)
+            like = next(iter(converters.values()), None)
+            converters[name] = Converter(model, kind, statistics, like)
         except UserError as error:
             impossible[name] = error.problem
     number = sum(len(batch["target"]) for batch in batches)
-    return Prices(statistics, converters, impossible, number, units)
+    return Prices(statistics, converters, impossible, number, units, model)

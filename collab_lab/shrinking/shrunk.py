@@ -12,7 +12,7 @@ from collab_common.errors import UserError, reject_unused
 from collab_common.progress import bar
 from collab_lab.metrics.loss import mean_bits
 from collab_lab.shrinking.choices import Times
-from collab_lab.shrinking.head_choices import all_heads, without_gates
+from collab_lab.shrinking.head_choices import source_of
 from collab_lab.shrinking.plan import (
     ANY_BITS,
     CUTS,
@@ -27,15 +27,12 @@ from collab_lab.shrinking.plan import (
     whole_costs,
 )
 from collab_lab.shrinking.statistics import Statistics, collect_all
-from collab_lab.shrinking.surgery import pruned
 from collab_lab.shrinking.unit_statistics import UnitStatistics
 from collab_lab.trained.arguments import check_model, sentences_of
 from collab_lab.trained.attentions import Attention
-from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.checkpoint import Trained, plan_of
 from collab_lab.trained.feed_forward import FeedForward
 from fairseq_collab.attention.rounding import BITS
-from fairseq_collab.models.base import HeadModel
-from fairseq_collab.models.variants import GATED, HEAD_GROUPS
 
 #: What a budget cuts, unless ``only`` says it.
 CUT_BY = {
@@ -65,6 +62,8 @@ RIVALS: dict[str, dict[str, tuple[tuple[str, ...], str, tuple[int, ...]]]] = {
         "standard heads, bits alone": (("cache",), "headsize", ANY_BITS),
     },
 }
+#: Rounding errors of shares.
+EXACT = 1e-6
 #: Models that ``lose`` measures.
 MEASURED = 6
 
@@ -185,7 +184,7 @@ def shrink(
         times: what parts of the model take: :func:`collab_lab.time_parts` measures it.
         subset, sentences: set, and number of sentences, for prices and the refit; default: 1,000
             of the training set.
-        calibration: of :func:`source_of` this model, in place of a pass.
+        calibration: of :func:`.source_of` this model, in place of a pass.
 
     Raises:
         UserError: no plan meets the targets, or an argument is out of range or has no effect.
@@ -241,13 +240,6 @@ def chosen(
 def smallest_in(cuts: Sequence[str]) -> str:
     """The resource that ``lose`` makes as small as it can."""
     return "cache" if tuple(cuts) == ("cache",) else "parameters"
-
-
-def source_of(model: Trained) -> Trained:
-    """The model with heads that plans are of: gates in its weights, and no groups."""
-    if isinstance(model.model, HeadModel) and model.model.variant in (GATED, HEAD_GROUPS):
-        return pruned(without_gates(model), all_heads(model.heads))
-    return model
 
 
 def chosen_cuts(
@@ -315,17 +307,36 @@ def made(model: Trained, found: Calibration, shares: Mapping[str, float], how: H
     choices = {**how._asdict(), "known": found.known}
     plan = propose(model, found.attentions, found.units, shares, **choices)
     smaller, plan, rise = plan.apply(model, found.attentions, found.batches, found.bits)
+    smaller = smaller.in_precision_of_source()
     whole, now = whole_costs(model), costs(smaller)
-    shares = {name: now[name] / whole[name] for name in whole}
+    left = {name: now[name] / whole[name] for name in whole}
     if plan.time is not None:
-        shares["time"] = plan.time
-    return Shrunk(smaller.with_plan(plan.to_json()), plan, rise, shares)
+        left["time"] = plan.time
+    for name, share in shares.items():
+        if left[name] > share + EXACT:
+            problem = f"the smaller model has {left[name]:.1%} of the {name}, not {share:.1%}"
+            raise UserError(problem, model.path, "this is a fault of shrink: please report it")
+    content = plan.to_json() | {"original": costs_of_original(model) or dict(plan.whole)}
+    return Shrunk(smaller.with_plan(content), plan, rise, left)
 
 
-def rivals(model: Trained, found: Calibration) -> dict[str, dict[str, dict[float, list[float]]]]:
-    """By resource and series of :data:`RIVALS`: prices at those shares of :data:`FRONT` that go."""
+def costs_of_original(model: Trained) -> dict[str, int] | None:
+    """The costs of the model that was shrunk first, if this is what came of it."""
+    plan = plan_of(model.state)
+    return None if plan is None else dict(plan.get("original", plan["whole"]))
+
+
+def rivals(
+    model: Trained, found: Calibration, kinds: Sequence[str] | None = None
+) -> dict[str, dict[str, dict[float, list[float]]]]:
+    """By resource and series of :data:`RIVALS`: prices at those shares of :data:`FRONT` that go.
+
+    Args:
+        kinds: of heads for a smaller cache, a series each, in place of those of the rivals.
+    """
     result: dict[str, dict[str, dict[float, list[float]]]] = {}
-    for resource, series in RIVALS.items():
+    every = RIVALS if kinds is None else RIVALS | {"cache": {k: series_of(k) for k in kinds}}
+    for resource, series in every.items():
         shares = [one[resource] for one in FRONT if one.keys() == {resource}]
         for name, (cuts, kind, bits) in series.items():
             prices = dict[float, list[float]]()
@@ -337,6 +348,11 @@ def rivals(model: Trained, found: Calibration) -> dict[str, dict[str, dict[float
             if prices:
                 result.setdefault(resource, {})[name] = prices
     return result
+
+
+def series_of(kind: str) -> tuple[tuple[str, ...], str, tuple[int, ...]]:
+    """A series of :data:`RIVALS` for a kind of heads, of all sizes and bits."""
+    return ("cache",), kind, ANY_BITS
 
 
 def least(

@@ -32,10 +32,10 @@ from torch import Tensor
 from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
 from collab_lab.shrinking.head_parts import heads_together, parts_of_heads
-from collab_lab.trained.attentions import Attention, Retained, attentions, weight_problems
+from collab_lab.trained.attentions import Attention, Retained, attentions
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import FeedForward, feed_forwards
-from collab_lab.trained.rebuilt import option_problems, options_for, rebuilt, reject, weights_of
+from collab_lab.trained.rebuilt import model_problems, options_for, rebuilt, reject, weights_of
 from fairseq_collab.attention import CollaborativeAttention, SeparateAttention
 from fairseq_collab.attention.building import scaling
 from fairseq_collab.attention.grouped_query import GroupedQueryAttention
@@ -62,8 +62,7 @@ def head_problems(trained: Trained) -> Iterator[str]:
         yield f"heads of the kind {kind} are not known"
     if any(getattr(m, "latent_norm", None) is not None for m in modules):
         yield "its latents are normalised: no price is known"
-    yield from option_problems(trained)
-    yield from weight_problems(trained.model)
+    yield from model_problems(trained)
     for projection in ("queries", "values"):
         sizes = sizes_of_heads(trained, projection)
         if len(sizes) > 1:
@@ -79,6 +78,7 @@ def pruned(
     Args:
         units: of the blocks that lose some.
     """
+    check_heads(trained)
     check_retained(trained, retained)
     check_units(trained, units)
     check_groups(trained, retained)
@@ -119,7 +119,7 @@ def check_groups(trained: Trained, retained: Retained) -> None:
         stay = Counter(head // heads_together(attention.module) for head in heads)
         if len({*stay.values()}) > 1:
             problem = f"{attention}: groups of heads would keep {sorted(stay.values())} heads"
-            todo = "remove equally many of each group, or whole groups"
+            todo = "keep equally many of each group, or whole groups, as shrink --heads SHARE does"
             raise UserError(problem, trained.path, todo)
 
 

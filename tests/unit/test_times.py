@@ -257,6 +257,16 @@ def test_work_that_cannot_be_timed(work: Work, place: str, model: Trained) -> No
         check(model, work)
 
 
+def test_more_seconds_than_were_asked_for(model: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Invented, measured with little noise: 0.97 of the given model's seconds."""
+    turns = [{"before": 1.0, "after": share} for share in (0.96, 0.97, 0.98)]
+    monkeypatch.setattr(parts, "in_turns", lambda *_: turns)
+    work = Work("fairseq", 1, 30)
+    assert "97.0%" in command.seconds_line(model, model, work, 0.9, 0.95)
+    with refusing("97.0%", "80.0%"):
+        command.seconds_line(model, model, work, 0.8, 0.8)
+
+
 def test_times_without_a_target(model: Trained, found: Calibration) -> None:
     with refusing("time_parts"):
         shrink(model, time=0.5, calibration=found)

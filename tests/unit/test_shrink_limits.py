@@ -1,0 +1,386 @@
+"""What is not shrunk, pruned or priced; what is said of results; limits of memory and time."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import toy_checkpoints
+from fairseq.models.transformer import TransformerModel
+from refusals import refusing
+from scipy.optimize import milp
+from torch import Tensor
+from toy_checkpoints import COPY
+
+from collab_common.errors import UserError
+from collab_lab import convert, open_model, prices, prune, time_parts, validation_loss
+from collab_lab.cli import options as cli_options
+from collab_lab.cli.main import main
+from collab_lab.cli.shrink import summary
+from collab_lab.heads.importance import importance
+from collab_lab.shrinking import attention_price, shrunk, statistics
+from collab_lab.shrinking.attention_price import Point, cheapest
+from collab_lab.shrinking.plan import OutOfReachError, Plan, Programme, costs, propose
+from collab_lab.shrinking.shrunk import Calibration, shrink
+from collab_lab.shrinking.statistics import memory_needed
+from collab_lab.trained.attentions import attentions
+from collab_lab.trained.checkpoint import Trained, samples, without_checkpointing
+
+HALF = [torch.float16, torch.bfloat16]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    return opened(tmp_path_factory.mktemp("limits"))
+
+
+@pytest.fixture(scope="module")
+def found(model: Trained) -> Calibration:
+    return Calibration.of(model, sentences=20)
+
+
+def opened(folder: Path, arch: str = "transformer", **options: Any) -> Trained:
+    return open_model(toy_checkpoints.write(folder / "c.pt", arch, **options), COPY)
+
+
+# ---- models that would not be the trained one ----------------------------------------------------
+
+#: What changes a model, with the least work.
+CHANGES = {
+    "shrink": lambda model: shrink(model, heads=0.5, sentences=9),
+    "shrink the cache": lambda model: shrink(model, cache=0.5, kinds=["headsize"], sentences=9),
+    "prune": lambda model: prune(model, 3, random=1, sentences=9),
+    "convert": lambda model: convert(model, "latent", 8, sentences=9),
+    "time": lambda model: time_parts(model, "fairseq", length=3),
+}
+
+
+@pytest.mark.parametrize("arch", ["transformer", "transformer_headsize_n"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_class_of_a_plug_in_is_not_built_anew_as_another(
+    change: str, arch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may compute something else, though it has the weights of the class it is derived from."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    model = opened(tmp_path, arch)
+    model.model.__class__ = type("Scaled", (type(model.model),), {})
+    with refusing("Scaled", "c.pt"):
+        CHANGES[change](model)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_layers_that_are_one_module_are_not_two(
+    change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    model = opened(tmp_path)
+    layers = model.model.decoder.layers
+    layers[1] = layers[0]
+    with refusing("decoder.layers.0 and decoder.layers.1", "c.pt"):
+        CHANGES[change](model)
+
+
+def test_a_single_weight_of_two_layers(tmp_path: Path) -> None:
+    model = opened(tmp_path)
+    first, second = model.model.encoder.layers
+    second.fc1.weight = first.fc1.weight
+    with refusing("encoder.layers.0 and encoder.layers.1"):
+        shrink(model, parameters=0.7, sentences=9)
+
+
+@pytest.mark.parametrize("targets", [{"parameters": 0.7}, {"cache": 0.3}, {"heads": 0.5}])
+def test_a_model_that_misses_a_target_is_an_error(
+    targets: dict[str, float],
+    tmp_path: Path,
+    model: Trained,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever the plan promised, and nothing is written."""
+    monkeypatch.setattr(Plan, "apply", lambda plan, trained, *_: (trained, plan, 0.0))
+    (name, share), out = *targets.items(), tmp_path / "o.pt"
+    words = [str(model.path), str(COPY), f"--{name}={share}", "--cpu", "--sentences=9"]
+    assert main(["shrink", *words, f"--out={out}"]) == 1
+    assert not out.exists()
+    with refusing(name, f"{share:.1%}"):
+        shrink(model, **targets, sentences=9)
+
+
+class Pointer(TransformerModel):
+    """It returns probabilities, as a pointer-generator does."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        logits, extra = super().forward(*args, **kwargs)
+        return logits.softmax(-1), extra
+
+    def get_normalized_probs(self, output: Any, log_probs: bool, sample: Any = None) -> Tensor:
+        return output[0].log() if log_probs else output[0]
+
+
+def test_a_model_without_logits_has_no_prices(tmp_path: Path) -> None:
+    model = opened(tmp_path)
+    expected = validation_loss(model)
+    model.model.__class__ = Pointer
+    assert validation_loss(model) == pytest.approx(expected)
+    with refusing("Pointer", "softmax"):
+        prices(model, sentences=9)
+    with refusing("Pointer", "softmax"):
+        importance(model.model, samples(model, "train", 9))
+
+
+# ---- precision -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", HALF)
+@pytest.mark.parametrize("change", ["shrink", "prune", "convert"])
+def test_half_precision_stays(change: str, dtype: torch.dtype, tmp_path: Path) -> None:
+    """In the file, whose loss is the one that is measured; embeddings that are one stay one."""
+    path = toy_checkpoints.write(tmp_path / "c.pt", share_decoder_input_output_embed=True)
+    state = torch.load(path, weights_only=False)
+    state["model"] = {name: weight.to(dtype) for name, weight in state["model"].items()}
+    torch.save(state, path)
+    model = open_model(path, COPY)
+    assert next(model.model.parameters()).dtype == torch.float32
+    result = CHANGES[change](model).model
+    result.save(tmp_path / "o.pt")
+    saved = torch.load(tmp_path / "o.pt", weights_only=True)["model"]
+    assert {w.dtype for w in saved.values() if w.is_floating_point()} == {dtype}
+    tied = (saved[f"decoder.{name}.weight"] for name in ("embed_tokens", "output_projection"))
+    assert len({weight.data_ptr() for weight in tied}) == 1
+    assert validation_loss(open_model(tmp_path / "o.pt", COPY)) == validation_loss(result)
+
+
+def test_single_precision_stays(model: Trained, found: Calibration, tmp_path: Path) -> None:
+    result = shrink(model, heads=0.5, calibration=found).model
+    result.save(tmp_path / "o.pt")
+    saved = torch.load(tmp_path / "o.pt", weights_only=True)["model"]
+    assert saved["decoder.layers.0.fc1.weight"].dtype == torch.float32
+
+
+# ---- what is least -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ["fairseq", "ct2"])
+@pytest.mark.parametrize("name", ["parameters", "cache", "heads"])
+def test_the_least_that_is_named_is_possible(
+    name: str, engine: str, model: Trained, found: Calibration
+) -> None:
+    """And a thousandth less is not: the error names the same."""
+    how: dict[str, Any] = {"cuts": shrunk.CUT_BY[name], "engine": engine, "known": found.known}
+
+    def plan(share: float) -> Plan:
+        return propose(model, found.attentions, found.units, {name: share}, **how)
+
+    with pytest.raises(OutOfReachError) as raised:
+        plan(0.0001)
+    [(resource, share)] = raised.value.least.items()
+    assert resource == name
+    assert f"{name}={share:g}" in str(raised.value)
+    assert plan(share).costs[name] > 0
+    with refusing(f"{name}={share:g}"):
+        plan(share - 0.001)
+
+
+def test_the_least_of_each_target_is_one_of_each(model: Trained, found: Calibration) -> None:
+    shares = {"cache": 0.0001, "parameters": 0.0001}
+    with refusing("of each") as raised:
+        propose(model, found.attentions, found.units, shares)
+    assert str(raised.value).count("cannot have") == 1
+
+
+@pytest.mark.parametrize("kinds", [["collab"], ["grouped-query", "headsize"]])
+def test_a_figure_has_the_kinds_that_were_asked_for(
+    kinds: list[str], model: Trained, found: Calibration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shrunk, "FRONT", ({"cache": 0.53125},))
+    assert [*shrunk.rivals(model, found, kinds)["cache"]] == kinds
+    assert {*shrunk.rivals(model, found)["cache"]} == {*shrunk.RIVALS["cache"]}
+
+
+# ---- dead ends -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("to", ["latent", "grouped-query", "collab"])
+def test_a_layer_without_heads_is_left_alone(to: str, tmp_path: Path) -> None:
+    """Whether its size and bits are those of all, or are listed."""
+    counts = {"heads_in_encoder": "0,4", "heads_in_decoder": "4,0", "head_size": 4}
+    model = opened(tmp_path, "transformer_headsize_n", **counts)
+    size = {"latent": 8, "grouped-query": 2, "collab": 8}[to]
+    listed = dict.fromkeys(("encoder", "decoder", "cross"), f"{size},{size}")
+    for how in ({"size": size}, {"by_type": listed}):
+        result = convert(model, to, **how, cache_bits=8, sentences=9)
+        assert result.model.heads == model.heads
+        assert len(result.sizes) == len([a for a in attentions(model.model) if a.module.num_heads])
+        assert len(result.bits) == 3
+    with refusing("encoder 0"):
+        convert(model, "headsize", 8, sentences=9)
+
+
+@pytest.mark.parametrize("arch", ["transformer_gated_heads", "transformer_grouped_heads"])
+def test_prices_of_gates_and_groups_serve_every_command(arch: str, tmp_path: Path) -> None:
+    path = toy_checkpoints.write(tmp_path / "c.pt", arch)
+    read = [str(path), str(COPY), "--cpu", "--sentences=9"]
+    assert main(["prices", *read, "--out", str(tmp_path / "p")]) == 0
+    used = [*read, f"--prices={tmp_path / 'p'}"]
+    assert main(["shrink", *used, "--heads=0.5", "--out", str(tmp_path / "s.pt")]) == 0
+    assert main(["prune", *used, "--remove=3", "--out", str(tmp_path / "r.pt")]) == 0
+    model = open_model(path, COPY)
+    priced = prices(model, sentences=9)
+    assert prune(model, 3, sentences=9, statistics=priced.statistics).price == pytest.approx(
+        prune(model, 3, sentences=9).price
+    )
+
+
+def test_nothing_to_time_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Shared keys have no grouped query, and CTranslate2 rounds no cache."""
+    pytest.importorskip("ctranslate2")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    path = toy_checkpoints.write(tmp_path / "c.pt", "transformer_collab", key_dim=6)
+    words = ["shrink", str(path), str(COPY), "--cache=0.5", "--time=0.9", "--only=cache"]
+    words += ["--for=ct2", "--engine=ct2-int8", "--length=3", f"--out={tmp_path / 'o.pt'}", "--cpu"]
+    assert main(words) == 1
+    said = capsys.readouterr().err
+    assert "grouped-query heads" in said
+    assert "Traceback" not in said
+
+
+def test_a_calibration_of_other_cuts_is_one_line(model: Trained) -> None:
+    only_cache = Calibration.of(model, sentences=9, cuts=("cache",))
+    with refusing("encoder 0 feed-forward"):
+        shrink(model, parameters=0.7, calibration=only_cache)
+    only_units = Calibration.of(model, sentences=9, cuts=("units",))
+    with refusing("cache"):
+        shrink(model, cache=0.5, calibration=only_units)
+
+
+def test_advice_for_groups_can_be_followed(tmp_path: Path) -> None:
+    model = opened(tmp_path, "transformer_grouped_query", key_value_heads=2)
+    with refusing("shrink --heads"):
+        prune(model, 1, sentences=9)
+    assert shrink(model, heads=23 / 24, sentences=9).shares["heads"] < 1
+
+
+def test_options_come_back_after_an_error() -> None:
+    chosen = Namespace(checkpoint_activations=True)
+    with pytest.raises(KeyError), without_checkpointing(chosen):
+        raise KeyError
+    assert chosen.checkpoint_activations
+
+
+# ---- what is said --------------------------------------------------------------------------------
+
+
+def test_a_model_that_is_shrunk_twice_has_shares_of_the_first(
+    model: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not of two bases, and nowhere of the original."""
+    files = [model.path, tmp_path / "1.pt", tmp_path / "2.pt"]
+    for before, after in pairwise(files):
+        words = [str(before), str(COPY), "--parameters=0.8", "--cpu", "--sentences=9"]
+        assert main(["shrink", *words, f"--out={after}"]) == 0
+    said = capsys.readouterr().out
+    last = open_model(files[2], COPY)
+    share = costs(last)["parameters"] / costs(model)["parameters"]
+    assert share < 0.65
+    assert f"{share:.1%} of the layers' parameters" in str(last.shrunk)
+    assert str(last.shrunk) in said
+    assert f"of {costs(model)['heads']} heads" in str(last.shrunk)
+
+
+def test_more_than_was_asked_for_is_said() -> None:
+    plan = Plan("headsize", {}, {}, {}, {}, {"cache": 0.0})
+    left = {"cache": 0.375, "parameters": 1.048, "heads": 1.0}
+    lines = summary(plan, 0.0, left, {"cache": 0.5})
+    assert [line for line in lines if "50.0%" in line and "cache" in line]
+    assert [line for line in lines if "--parameters 1" in line]
+    assert len(summary(plan, 0.0, {"cache": 0.498, "heads": 1.0}, {"cache": 0.5})) == 2
+
+
+def test_a_loss_that_does_not_matter_is_no_warning() -> None:
+    args = Namespace(subset="train")
+    for measured, is_named in ((0.0002, False), (0.005, False), (0.02, True)):
+        lines = cli_options.loss_warnings(args, [("the result", 0.00001, measured)])
+        assert bool(lines) == is_named
+
+
+# ---- memory and time -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cuts", [("heads",), ("units",), ("heads", "units", "cache")])
+def test_the_estimate_of_memory_is_near_what_is_kept(cuts: tuple[str, ...], tmp_path: Path) -> None:
+    """All statistics, and those with a ridge."""
+    model = opened(tmp_path, encoder_ffn_embed_dim=64, decoder_ffn_embed_dim=48)
+    collected = statistics.collect_all(model, samples(model, "train", 300), cuts=cuts)
+    every = [*collected.attentions.values(), *collected.units.values()]
+    kept = sum(one.numel() for of_it in every for one in vars(of_it).values())
+    if "cache" in cuts:
+        again = [of_it.ridged() for of_it in collected.attentions.values()]
+        others = ("half_fishers", "half_covariances", "inputs", "value_mean")
+        kept += sum(
+            one.numel() for of_it in again for n, one in vars(of_it).items() if n not in others
+        )
+    kept += 4 * 64**2 if "units" in cuts else 0
+    assert 0.5 < 8 * kept / memory_needed(model, cuts) < 1.1
+
+
+def test_too_little_memory_is_an_error_before_the_work(
+    model: Trained, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(statistics, "free_memory", lambda device: 1e5)
+    monkeypatch.setattr(statistics, "sampled_loss", lambda *_: pytest.fail("the work has begun"))
+    with refusing("GB"):
+        prices(model, sentences=9)
+    monkeypatch.undo()
+    monkeypatch.setattr(statistics, "MUCH", 1e5)
+    Calibration.of(model, sentences=9)
+    assert "GB of memory" in capfd.readouterr().err
+
+
+def test_kinds_of_heads_share_their_statistics(model: Trained) -> None:
+    """Copies with a ridge, several times the statistics, are made once."""
+    converters = [*prices(model, sentences=9).converters.values()]
+    assert len(converters) == 4
+    assert len({id(one.attentions) for one in converters}) == 1
+
+
+def test_the_search_for_a_plan_ends(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """With the best so far, and a line; without one, an error that is not of targets."""
+    curves = {name: [Point(1, 8, 8, 0.5), Point(2, 16, 16, 0.25)] for name in "ab"}
+    assert cheapest(curves, {"cache": 24}, seconds=10)
+    assert not capfd.readouterr().err
+
+    def out_of_time(*args: Any, options: dict[str, Any], **more: Any) -> Any:
+        assert options["time_limit"] == 3
+        solution = milp(*args, options={**options, "time_limit": 60}, **more)
+        solution.status, solution.mip_gap = attention_price.OUT_OF_TIME, 0.25
+        return solution
+
+    monkeypatch.setattr(attention_price, "milp", out_of_time)
+    assert cheapest(curves, {"cache": 24}, seconds=3)
+    assert "25.0%" in capfd.readouterr().err
+    with refusing("3 seconds"):
+        cheapest(curves, {"cache": 1}, seconds=3)
+
+
+def test_searches_for_an_engine_share_their_time(
+    model: Trained, found: Calibration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of each number of heads of the encoder with each of the decoder: 16 of them."""
+    work = Programme(model, found.attentions, found.units, "headsize", ["heads"])
+    given = list[float]()
+
+    def noted(shares: Any, seconds: float) -> Plan:
+        given.append(seconds)
+        raise UserError("none")
+
+    monkeypatch.setattr(work, "solve", noted)
+    with pytest.raises(UserError, match="none"):
+        work.solve_even({"heads": 0.5})
+    assert given == [300 / 16] * 16
