@@ -23,11 +23,13 @@ from transformers import GenerationConfig, MarianConfig, MarianMTModel
 
 from collab_lab.export.check import BatchAttention, batches
 from collab_lab.export.model import (
+    LIMIT,
     Vocabulary,
     check_all_read,
     check_engine,
     inexact,
     longest_output,
+    most_tokens,
     plain,
     vocabulary,
 )
@@ -55,6 +57,7 @@ def export(trained: Trained, folder: Path) -> None:
     if not words.source_lang:
         raise inexact(trained, "MarianMTModel has no symbols of languages", "give --format ct2")
     write(stock.model, words, folder)
+    print(f"translate as fairseq does: {call(stock.model)}")
     if words.subwords is not None:
         print("texts that begin with >>...<<: MarianTokenizer takes that for a language, as <unk>")
 
@@ -73,15 +76,23 @@ def write(model: Any, words: Vocabulary, folder: Path) -> None:
     write_vocabulary(words, folder, config, int(model.max_positions()[0]))
 
 
+def call(model: Any) -> str:
+    """``generate`` with the limit of :func:`.longest_output` for any ``inputs``, as Python."""
+    limit = f'{LIMIT["max_len_a"]} * inputs["input_ids"].shape[1] + {LIMIT["max_len_b"] + 2}'
+    return f"generate(**inputs, max_length=min({limit}, {longest_sequence(model)}))"
+
+
 def translate(
-    _model: Any, words: Vocabulary, folder: Path, sources: Sequence[Tensor]
+    original: Any, words: Vocabulary, folder: Path, sources: Sequence[Tensor]
 ) -> list[list[int]]:
     """Translations by the exported folder, as indices without ``</s>``; sources have it."""
     model, pad, eos = MarianMTModel.from_pretrained(folder), words.source.pad(), words.target.eos()
     found = []
     for tokens in batches(sources, pad):
         inputs = {"input_ids": tokens, "attention_mask": tokens.ne(pad).long()}
-        for _, *output in model.generate(**inputs, num_beams=BEAM).tolist():
+        longest = longest_output(original, tokens.size(1)) + 2
+        outputs = model.generate(**inputs, num_beams=BEAM, max_length=longest)
+        for _, *output in outputs.tolist():
             found.append(output[: output.index(eos)])
     return found
 
@@ -135,15 +146,19 @@ def special_symbols(words: Vocabulary) -> dict[str, Any]:
 
 
 def longest_sequence(model: Any) -> int:
-    """The longest output, with the first token and ``</s>``, which fairseq does not count."""
-    return longest_output(model) + 2
+    """The longest output that there are positions for, with the first token and ``</s>``.
+
+    fairseq counts neither.
+    """
+    return most_tokens(model) + 2
 
 
 def generation(model: Any, words: Vocabulary) -> GenerationConfig:
     """The search of ``fairseq-generate`` with beam 5.
 
     A sentence ends with its fifth hypothesis.  Scores are means over tokens.  Padding and empty
-    translations are excluded.
+    translations are excluded.  A limit by the length of the source has no place here: the model's
+    positions are the limit, see :func:`call`.
     """
     return GenerationConfig(
         num_beams=5,
