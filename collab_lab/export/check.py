@@ -84,12 +84,18 @@ def compare(
             f"warning: {cut} of {len(pairs)} translations end at the limit of their length "
             f"({limit}): behind it, nothing was compared"
         )
-    if model.other_attention(trained, format_):  # as the export has said
-        return lines, same == len(pairs)
-    both = batch_attention(trained.model, words), attend
-    difference = largest_difference(*(attention(one, words, sources, ours) for one in both))
-    lines.append(f"check: attention of equal words differs by {difference:.1g} at most")
-    return lines, same == len(pairs) and difference < ATTENTION
+    are_equal = same == len(pairs)
+    if not model.other_attention(trained, format_):  # else the export has said so
+        both = batch_attention(trained.model, words), attend
+        difference = largest_difference(*(attention(one, words, sources, ours) for one in both))
+        lines.append(f"check: attention of equal words differs by {difference:.1g} at most")
+        are_equal = are_equal and difference < ATTENTION
+    if format_ == "hf":
+        is_kept = engine.survives_saving(folder)
+        found = "is the same model" if is_kept else "is another model"
+        lines.append(f"check: saved after {engine.SAVE_ALL} and loaded again, it {found}")
+        are_equal = are_equal and is_kept
+    return lines, are_equal
 
 
 def at_limit(

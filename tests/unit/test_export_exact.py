@@ -345,6 +345,35 @@ def test_check_translates_in_both_engines(
     assert "first other" in "".join(lines)
 
 
+@pytest.mark.parametrize("learned", [False, True])
+def test_positions_survive_a_save(
+    learned: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the line that the export prints: transformers would make a table anew."""
+    positions = {f"{side}_learned_pos": learned for side in ("encoder", "decoder")}
+    hf.write(toy.model("transformer", **positions), WORDS, tmp_path)
+    assert hf.survives_saving(tmp_path)
+    monkeypatch.setattr(hf, "save_all", saved_as_printed)
+    assert hf.survives_saving(tmp_path)
+    monkeypatch.setattr(hf, "save_all", hf.MarianMTModel.save_pretrained)
+    assert not hf.survives_saving(tmp_path)
+
+
+def saved_as_printed(model: Any, folder: str) -> None:
+    exec(hf.SAVE_ALL, {"model": model})
+    model.save_pretrained(folder)
+
+
+def test_check_tries_a_save(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = [str(edited(tmp_path / "c.pt")), str(data), "--format=hf", "--check=2", "--out"]
+    assert export.main([*options, str(tmp_path / "a")]) == 0
+    assert capsys.readouterr().out.count(hf.SAVE_ALL) == 2  # of the export, and of the check
+    monkeypatch.setattr(hf, "save_all", hf.MarianMTModel.save_pretrained)
+    assert export.main([*options, str(tmp_path / "b")]) == 1
+
+
 @pytest.mark.parametrize("format_", FORMATS)
 def test_check_compares_attention(
     format_: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
