@@ -32,12 +32,14 @@ from torch import Tensor, nn
 
 from collab_lab.export.check import BATCH, BatchAttention
 from collab_lab.export.model import (
+    LIMIT,
     Vocabulary,
     attending_heads,
     check_all_read,
     check_engine,
     inexact,
     longest_output,
+    most_tokens,
     vocabulary,
 )
 from collab_lab.export.standard_weights import (
@@ -70,8 +72,7 @@ def export(trained: Trained, folder: Path) -> None:
     for token, (ours, in_ct2) in cache_bytes(trained).items():
         line = f"KV cache per {token} token (16-bit numbers): {ours:,} bytes, in CTranslate2"
         print(f"{line} {in_ct2:,}")
-    search = ", ".join(f"{name}={value!r}" for name, value in search_options(trained.model).items())
-    print(f"translate as fairseq does: translate_batch(tokens, {search})")
+    print(f"translate as fairseq does, tokens without </s>: {call(trained.model)}")
     print(
         "attention (return_attention, replace_unknowns): with max_batch_size=1; in a larger batch, "
         "CTranslate2's beam search on a CPU gives first words that of another sentence"
@@ -92,7 +93,10 @@ def translate(
     """Translations by the exported folder, as indices without ``</s>``; sources have it."""
     engine, indices = Translator(str(folder)), words.target.indices
     tokens = [_words(words.source, source[:-1].tolist()) for source in sources]
-    results = engine.translate_batch(tokens, max_batch_size=BATCH, **search_options(model))
+    results = []
+    for start in range(0, len(tokens), BATCH):
+        batch = tokens[start : start + BATCH]
+        results += engine.translate_batch(batch, **search_options(model, max(map(len, batch))))
     return [[indices[word] for word in result.hypotheses[0]] for result in results]
 
 
@@ -153,14 +157,29 @@ def specification(trained: Trained, words: Vocabulary) -> TransformerSpec:
     return spec
 
 
-def search_options(model: Any) -> dict[str, Any]:
-    """Arguments of ``translate_batch``: those of ``fairseq-generate``."""
+def search_options(model: Any, source: int) -> dict[str, Any]:
+    """Arguments of ``translate_batch``: those of a run.
+
+    No source is cut: CTranslate2 raises an error for one that is longer than the positions.
+
+    Args:
+        source: tokens of the longest source of the batch, without ``</s>``.
+    """
     return {
         "beam_size": BEAM,
-        "max_input_length": int(model.max_positions()[0]),
-        "max_decoding_length": longest_output(model),
+        "max_input_length": 0,
+        "max_decoding_length": longest_output(model, source + 1),
         "suppress_sequences": [[model.decoder.dictionary.pad_word]],
     }
+
+
+def call(model: Any) -> str:
+    """``translate_batch`` with :func:`search_options` of any ``tokens``, as a line of Python."""
+    per_token, more = LIMIT["max_len_a"], LIMIT["max_len_a"] + LIMIT["max_len_b"]  # of </s>, too
+    by_source = f"{per_token} * max(map(len, tokens)) + {more}"
+    texts = {name: repr(value) for name, value in search_options(model, 0).items()}
+    texts["max_decoding_length"] = f"min({by_source}, {most_tokens(model)})"
+    return f"translate_batch(tokens, {', '.join(f'{name}={texts[name]}' for name in texts)})"
 
 
 def _stack(kind: Any, trained: Trained, stack: Any, side: str) -> Any:

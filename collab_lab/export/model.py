@@ -40,8 +40,9 @@ _ELSE = "--format ct2 takes heads of every size"
 _MULTILINGUAL = "translation_multi_simple_epoch"
 #: The subword model of a data folder.
 SUBWORDS = "spm.model"
-#: fairseq's ``--max-len-b``.
-MAX_LENGTH = 200
+#: Tokens of the longest translation of a source of x tokens, ``</s>`` included: a x + b.  Runs have
+#: the same limit (:mod:`collab_lab.runs.lengths`).
+LIMIT = {"max_len_a": 2, "max_len_b": 20}
 #: The weights of an engine's transformer by fairseq's names, and state that is none.
 _OF_ENGINES = re.compile(
     r"(encoder|decoder)\.((embed_tokens|embed_positions)\.weight|version|"
@@ -254,9 +255,19 @@ def other_attention(trained: Trained, format_: str) -> str | None:
     return None
 
 
-def longest_output(model: Any) -> int:
-    """Tokens of the longest translation that ``fairseq-generate`` makes, without ``</s>``."""
-    return min(MAX_LENGTH, int(model.max_decoder_positions()) - 1)
+def longest_output(model: Any, source: int) -> int:
+    """Tokens of the longest translation, without ``</s>``.
+
+    Args:
+        source: tokens of the longest source of the batch, with ``</s>``.
+    """
+    by_source = LIMIT["max_len_a"] * source + LIMIT["max_len_b"]
+    return min(by_source, most_tokens(model))
+
+
+def most_tokens(model: Any) -> int:
+    """Tokens of a translation that the model has positions for, without ``</s>``."""
+    return int(model.max_decoder_positions()) - 1
 
 
 class Vocabulary(NamedTuple):
