@@ -14,38 +14,41 @@ import hashlib
 import logging
 import shutil
 import warnings
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import onnx
 import torch
-from onnx import TensorProto, external_data_helper
+from fairseq.data import Dictionary
+from fairseq.utils import split_paths
+from onnx import external_data_helper
 from torch import Tensor, nn
 
-from collab_common.errors import UserError
 from collab_common.files import write_json
+from collab_common.provenance import commit, today, versions
 from collab_lab.export import translate as program
 from collab_lab.export.model import SUBWORDS
 from collab_lab.export.onnx_graphs import EncoderGraph, StepGraph, examples
 from collab_lab.export.onnx_int8 import to_int8
-from collab_lab.runs.lengths import LIMIT
 from collab_lab.shrinking.head_choices import all_heads, without_gates
-from collab_lab.shrinking.surgery import pruned
-from collab_lab.trained.attentions import attentions, by_type
+from collab_lab.shrinking.surgery import head_problems, pruned
+from collab_lab.trained.attentions import attentions
 from collab_lab.trained.checkpoint import Trained
-from fairseq.data import Dictionary
-from fairseq.utils import split_paths
+from collab_lab.trained.rebuilt import reject
 from fairseq_collab.attention import HeadAttention
 from fairseq_collab.attention.gates import gated_attentions, rounded
 from fairseq_collab.models.base import HeadModel
+from fairseq_collab.models.variants import family_of
 
 #: The operators' version: what onnxruntime 1.17 and newer know.
 OPSET, RUNTIME = 20, "1.17"
 #: Inputs of a step, before its caches.
 STEP_INPUTS = ("words", "position", "mask", "asked")
+#: The longest translation of x tokens is a x + b, unless the caller says otherwise; as in runs.
+LIMIT = {"max_len_a": 2.0, "max_len_b": 20}
 #: Where the weights of both graphs are.
 WEIGHTS = "weights.bin"
 #: Numbers of less bytes stay in the graphs.
@@ -54,22 +57,77 @@ ALIGNMENT = 64
 
 
 def export(trained: Trained, folder: Path, int8: bool = False) -> None:
-    """Fill a folder."""
-    model = prepared(trained)
-    graphs = {}
+    """Fill a folder, and print the size of the KV cache.
+
+    Args:
+        int8: products of integers in place of floats.
+
+    Raises:
+        UserError: the model cannot be exported, with all reasons.
+    """
+    reject(trained, "cannot be exported to onnx", problems(trained))
+    write(trained, folder, int8)
+    for token, number in cache_bytes(trained.model).items():
+        print(f"KV cache per {token} token (32-bit numbers, or rounded): {number:,} bytes")
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    print(f"{size / 1e6:,.1f} MB; translate: python translate.py < text, in the folder")
+
+
+def write(trained: Trained, folder: Path, int8: bool = False) -> None:
+    """Fill the folder with a model that can be exported."""
+    model, graphs = prepared(trained), {}
     if not trained.is_language_model:
         graphs["encoder.onnx"] = encoder_graph(model)
     graphs["step.onnx"] = step_graph(model)
-    if int8:
-        for graph in graphs.values():
+    for graph in graphs.values():
+        if int8:
             to_int8(graph)
     write_graphs(graphs, folder)
     write_text(trained, folder)
     shutil.copy(program.__file__, folder / "translate.py")
-    write_json(folder / "config.json", configuration(trained, model, cache_names(model)[1], folder))
+    caches = cache_names(model)[1]
+    write_json(folder / "config.json", configuration(trained, caches, folder, int8))
 
 
 # ---- the model -----------------------------------------------------------------------------------
+
+#: Methods of an attention that a step relies on.
+CONTRACT = ("forward", "keep", "_attend", "_context", "_cache", "_get_input_buffer")
+#: Tasks whose text a line can be, without further symbols.
+TASKS = ("translation", "language_modeling")
+
+
+def problems(trained: Trained) -> Iterator[str]:
+    """Why a model cannot be exported."""
+    family, model = family_of(type(trained.model)), trained.model
+    if family is None:
+        yield f"the architecture {trained.arch!r} is unknown"
+        return
+    if type(model) in family.stock:  # becomes one of this project's
+        yield from head_problems(trained)
+    for attention in attentions(model):
+        module = attention.module
+        if isinstance(module, HeadAttention):
+            for name in CONTRACT:
+                if getattr(type(module), name) is not getattr(HeadAttention, name):
+                    yield f"{attention}: {type(module).__name__} has its own {name}"
+    task = trained.cfg.task
+    if task._name not in TASKS:
+        yield f"its task is {task._name!r}, not one of {', '.join(TASKS)}"
+    if getattr(task, "prepend_bos_src", None) is not None:
+        yield "--prepend-bos-src adds a symbol to sources"
+    for stack in ("encoder", "decoder"):
+        words = getattr(getattr(model, stack, None), "embed_tokens", None)
+        if words is not None and not isinstance(words, nn.Embedding):
+            yield f"the words of the {stack} have a {type(words).__name__}, not one table"
+    if not trained.is_language_model and not any(trained.heads["cross"]):
+        yield "it has no cross-attention"
+    for side in ("source", "target"):
+        symbols = getattr(trained.task, f"{side}_dictionary").symbols
+        if twice := [word for word, number in Counter(symbols).items() if number > 1]:
+            yield f"the {side} dictionary has the symbol {twice[0]!r} twice"
+        if broken := [word for word in symbols if "\n" in word]:
+            yield f"the {side} dictionary has the symbol {broken[0]!r}"
 
 
 def prepared(trained: Trained) -> Any:
@@ -83,6 +141,7 @@ def prepared(trained: Trained) -> Any:
         trained = pruned(without_gates(trained), heads)
     elif not isinstance(trained.model, HeadModel):
         trained = pruned(trained, heads)
+    # A copy has linear maps of torch's own class.
     model = copy.deepcopy(trained.model).cpu().float().eval().requires_grad_(False)
     for attention in attentions(model):
         attention.module.may_fuse = False
@@ -110,6 +169,15 @@ def cache_names(model: Any) -> tuple[list[str], dict[str, Any]]:
     }
     padding = ["padding"] if cross else []
     return [*padding, *of_cross, *of_own], {"cross": of_cross, "own": of_own}
+
+
+def cache_bytes(model: Any) -> dict[str, int]:
+    """Bytes of the cached tensors per target token and per source token."""
+    sides = {"target": "decoder", "source": "cross"}
+    return {
+        token: sum(x.nbytes // len(x) for x in examples(model, type_, 1))
+        for token, type_ in sides.items()
+    }
 
 
 def step_graph(model: Any) -> onnx.ModelProto:
@@ -146,8 +214,9 @@ def exported(
         )  # fmt: skip
     assert found is not None
     model: onnx.ModelProto = found.model_proto
-    # Where in this machine's files each node comes from.
-    for part in (model, model.graph, *model.graph.node, *model.graph.value_info, *model.graph.input, *model.graph.output, *model.graph.initializer):
+    graph = model.graph
+    values = (*graph.value_info, *graph.input, *graph.output, *graph.initializer)
+    for part in (model, graph, *graph.node, *values):  # where in files of this machine it was
         part.ClearField("metadata_props")
         part.ClearField("doc_string")
     return model
@@ -156,7 +225,9 @@ def exported(
 @contextmanager
 def silenced() -> Iterator[None]:
     """Within it, torch's exporter logs errors only."""
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")]
+    loggers = [
+        logging.getLogger(name) for name in ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")
+    ]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.ERROR)
@@ -197,7 +268,7 @@ def write_text(trained: Trained, folder: Path) -> None:
     for side, words in sides.items():
         if side == "target" or not trained.is_language_model:
             (folder / f"{side}.txt").write_text("".join(f"{w}\n" for w in words.symbols), "utf-8")
-    kind, path = subwords(trained)
+    _, path = subwords(trained)
     if path is not None:
         shutil.copy(path, folder / path.name)
 
@@ -211,22 +282,27 @@ def subwords(trained: Trained) -> tuple[str | None, Path | None]:
     return None, None
 
 
-def configuration(trained: Trained, model: Any, caches: dict[str, Any], folder: Path) -> dict[str, Any]:
+def configuration(
+    trained: Trained, caches: dict[str, Any], folder: Path, int8: bool = False
+) -> dict[str, Any]:
     """The content of ``config.json``."""
     words: Dictionary = trained.task.target_dictionary
-    lm = trained.is_language_model
-    described = {
+    model, lm = trained.model, trained.is_language_model
+    task = trained.cfg.task
+    start = words.bos() if lm and getattr(task, "add_bos_token", False) else words.eos()
+    return {
         "form": program.FORM,
         "architecture": trained.arch,
         "heads": {type_: heads for type_, heads in trained.heads.items() if heads},
+        "plan": trained.state.get("extra_state", {}).get("plan"),
+        "languages": [getattr(task, f"{side}_lang", None) for side in ("source", "target")],
+        "weights": "int8" if int8 else "float32",
+        "exported": {**versions("torch", "fairseq-collab"), "commit": commit(), "date": today()},
         "onnxruntime": RUNTIME,
-        "pad": words.pad(), "eos": words.eos(), "unk": words.unk(), "start": words.eos(),
-        "source_positions": (model.decoder if lm else model.encoder).max_positions(),
-        "target_positions": model.decoder.max_positions(),
+        "pad": words.pad(), "eos": words.eos(), "unk": words.unk(), "start": start,
+        "source_positions": int((model.decoder if lm else model.encoder).max_positions()),
+        "target_positions": int(model.decoder.max_positions()),
         "subwords": subwords(trained)[0],
         **caches, **LIMIT,
+        "files": {path.name: path.stat().st_size for path in sorted(folder.iterdir())},
     }  # fmt: skip
-    if lm and getattr(trained.cfg.task, "add_bos_token", False):
-        described["start"] = words.bos()
-    described["files"] = {p.name: p.stat().st_size for p in sorted(folder.iterdir())}
-    return described

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from collab_lab.trained.attentions import by_type
+from collab_lab.trained.attentions import attentions
 from fairseq_collab.attention import HeadAttention
 from fairseq_collab.attention.building import merge_heads, split_heads
 from fairseq_collab.attention.cache import Context, IncrementalState, keep_beam_history
@@ -36,8 +36,8 @@ SPARE = 3
 def owners(model: Any, type_: str) -> list[HeadAttention]:
     """The attentions of a type that have a cache: of those that share one, the first."""
     found: dict[str, HeadAttention] = {}
-    for attention in by_type(model)[type_]:  # type: ignore[index]
-        if attention.module.num_heads:
+    for attention in attentions(model):
+        if attention.type == type_ and attention.module.num_heads:
             found.setdefault(attention.module._state_key, attention.module)
     return list(found.values())
 
@@ -198,8 +198,9 @@ class StepGraph(nn.Module):
                 is any; then those of the decoder ``(B, G, N, e)``.
 
         Returns:
-            Log-probabilities ``(B, beam, k)`` of the best next words, these words, log-probabilities
-            ``(B, beam, n)`` of the words asked for, and slots ``(B, G, beam, e)`` to be appended.
+            Log-probabilities ``(B, beam, k)`` of the best next words, these words,
+            log-probabilities ``(B, beam, n)`` of the words asked for, and slots ``(B, G, beam, e)``
+            to be appended.
         """
         given = iter(caches)
         state: IncrementalState = {}

@@ -84,7 +84,9 @@ class Quantiser:
             right, scales = self._integers(weight, axis=0)
         if x not in self.inputs:
             self.inputs[x] = [f"{x}.{name}" for name in ("bytes", "scale", "offset")]
-            found = helper.make_node("DynamicQuantizeLinear", [x], self.inputs[x], name=f"{x}.bytes")
+            found = helper.make_node(
+                "DynamicQuantizeLinear", [x], self.inputs[x], name=f"{x}.bytes"
+            )
             self.nodes.append(found)
         left, scale, offset = self.inputs[x]
         sums = self._add("MatMulInteger", [left, right, offset], f"{y}.sums")

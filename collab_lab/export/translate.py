@@ -25,6 +25,7 @@ import numpy as np
 
 FORM = 1  # of the folder: config.json says the same
 STEPS = 8  # caches grow by the slots of so many steps
+MOST_LIVE = 0.75  # share of slots that some beam sees, above which none are dropped
 WINDOW = 32  # so many batches of lines are sorted by length together
 DTYPES = {"float32": np.float32, "float16": np.float16, "uint8": np.uint8}
 Array = np.ndarray[Any, Any]
@@ -196,7 +197,9 @@ class Translator:
         most = config["target_positions"] - 1
         limits = np.array([min(int(a * len(source) + b), most) for source in sources])
         if min_len > limits.min():
-            raise InputError(f"the least length {min_len} is above a limit of {limits.min()} tokens")
+            raise InputError(
+                f"the least length {min_len} is above a limit of {limits.min()} tokens"
+            )
         if 2 * beam + 3 > len(self.symbols):
             raise InputError(f"a beam of {beam} is too wide for {len(self.symbols)} symbols")
         eos, unk = config["eos"], config["unk"]
@@ -280,7 +283,9 @@ class State:
         """Scores ``(B, beam, k)`` and words of the best continuations, scores of asked words."""
         inputs = {"words": words, "position": np.array(position), "mask": self.mask, "asked": asked}
         inputs |= dict(zip([*self.names, *self.model.config["own"]], [*self.cross, *self.past]))
-        found = self.model.step.run(None, {n: x for n, x in inputs.items() if n in self.model.inputs})
+        found = self.model.step.run(
+            None, {n: x for n, x in inputs.items() if n in self.model.inputs}
+        )
         if self.filled + 2 * self.beam > self.mask.shape[2]:
             self._grow()
         slots = slice(self.filled, self.filled + self.beam)
@@ -301,15 +306,18 @@ class State:
         """Make room for more steps; slots that no beam sees go first."""
         live = (self.mask[:, :, : self.filled] == 0).any(1)  # (B, filled)
         number = int(live.sum(1).max(initial=0))
+        if number > MOST_LIVE * self.filled:
+            live[:], number = True, self.filled  # nothing moves
         keep = np.argsort(~live, 1, kind="stable")[:, :number]
-        room = STEPS * self.beam
-        mask = np.take_along_axis(self.mask, keep[:, None], 2)
-        hidden = np.full((*mask.shape[:2], room), -np.inf, np.float32)
-        step = np.broadcast_to(self.new, (len(mask), self.beam, self.beam))
-        self.mask, self.filled = np.concatenate([mask, hidden, step], 2), number
+        hidden = np.full((*self.mask.shape[:2], STEPS * self.beam), -np.inf, np.float32)
+        step = np.broadcast_to(self.new, (len(hidden), self.beam, self.beam))
+        seen = np.take_along_axis(self.mask, keep[:, None], 2)
+        self.mask, self.filled = np.concatenate([seen, hidden, step], 2), number
         for index, past in enumerate(self.past):
-            grown = np.zeros((*past.shape[:2], number + room, past.shape[3]), past.dtype)
-            grown[:, :, :number] = np.take_along_axis(past, keep[:, None, :, None], 2)
+            sentences, heads, _, size = past.shape
+            grown = np.zeros((sentences, heads, number + STEPS * self.beam, size), past.dtype)
+            for row, slots in enumerate(keep):
+                grown[row, :, :number] = past[row].take(slots, 1)
             self.past[index] = grown
 
 
@@ -327,7 +335,9 @@ def read_config(folder: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path}: not written by export; export the model again") from error
     if form != FORM:
-        raise InputError(f"{path}: has form {form}, this program reads {FORM}; use its translate.py")
+        raise InputError(
+            f"{path}: has form {form}, this program reads {FORM}; use its translate.py"
+        )
     for name, size in files.items():
         if not (folder / name).is_file():
             raise InputError(f"{folder / name}: file not found; export the model again")
@@ -374,7 +384,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--max-len-a", type=float, metavar="A", help="at most A x + B tokens")
     parser.add_argument("--max-len-b", type=int, metavar="B", help="for x tokens of a line")
     parser.add_argument("--min-len", type=int, default=1, help="least tokens (default: 1)")
-    parser.add_argument("--lenpen", type=float, default=1.0, help="power of the length (default: 1)")
+    parser.add_argument(
+        "--lenpen", type=float, default=1.0, help="power of the length (default: 1)"
+    )
     parser.add_argument("--unkpen", type=float, default=0.0, help="penalty of unknown words")
     parser.add_argument("--prefixes", type=Path, help="file: how each translation has to start")
     options = vars(parser.parse_args(arguments))

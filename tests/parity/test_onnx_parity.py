@@ -16,7 +16,6 @@ import torch
 import toy_checkpoints
 from fairseq.data import data_utils
 from fairseq.sequence_generator import SequenceGenerator
-from fairseq.utils import import_user_module
 from toy_checkpoints import COPY
 
 from collab_lab import open_model
@@ -54,9 +53,7 @@ def program(trained: Trained, folder: Path) -> Translator:
     for name in sessions:
         (folder / name).touch()
     onnx.write_text(trained, folder)
-    onnx.write_json(
-        folder / "config.json", onnx.configuration(trained, model, described, folder)
-    )
+    onnx.write_json(folder / "config.json", onnx.configuration(trained, model, described, folder))
 
     class Eager(Translator):
         def _session(self, name: str, threads: int | None) -> Any:
