@@ -13,6 +13,7 @@ Only LF ends a line. Memory does not grow with the text.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -57,6 +58,9 @@ class SetReport:
         tokens: subwords of both sides together
         documents: those that the kept pairs were joined to; 0 where they are not joined
         shortened: documents that end earlier for their subwords
+        altered: lines of both sides that fairseq does not make again of their subwords
+        first_altered: the first of them
+        decomposed: lines of both sides whose letters are apart from their accents (not in NFC)
     """
 
     read: int = 0
@@ -70,6 +74,9 @@ class SetReport:
     tokens: int = 0
     documents: int = 0
     shortened: int = 0
+    altered: int = 0
+    first_altered: str = ""
+    decomposed: int = 0
 
     def __post_init__(self) -> None:
         self._unread: list[int] = []  # numbers of the pairs that were dropped before segmentation
@@ -188,6 +195,7 @@ def check_set(
             source, target = (row.rstrip(b"\n") for row in rows)
             report.kept += 1
             report.longest = max(report.longest, *(len(row.split()) for row in rows))
+            report.decomposed += sum(not _is_composed(row) for row in (source, target))
             report.copies += source.strip() == target.strip() != b""
             pair = source.strip() + b"\n" + target.strip()
             if split == "train":
@@ -203,6 +211,11 @@ def check_set(
         problem = f"equals {text[0]}: there is nothing to translate"
         raise UserError(problem, text[1], "give the translation")
     return report
+
+
+def _is_composed(row: bytes) -> bool:
+    """Whether letters and their accents are one character, wherever there is one."""
+    return unicodedata.is_normalized("NFC", row.decode("utf-8", "replace"))
 
 
 def _described(problem: str, detail: str) -> str:
@@ -251,6 +264,18 @@ def report_lines(reports: Mapping[str, SetReport]) -> Iterator[str]:
             yield (
                 f"{report.shortened:,} of {report.documents:,} documents of the set {split} have "
                 "fewer sentences than asked for: one more would be too long"
+            )
+        if report.altered:
+            yield (
+                f"warning: {report.altered:,} of {2 * report.kept:,} lines of the set {split} do "
+                "not come back from their subwords: a perfect translation of them scores less than "
+                f"100; the first is {report.first_altered[:60]!r}"
+            )
+        if report.decomposed:
+            yield (
+                f"warning: {report.decomposed:,} of {2 * report.kept:,} lines of the set {split} "
+                "have letters apart from their accents (not in Unicode's form NFC), so that one "
+                "word may have two spellings; to convert a text: uconv -x any-nfc"
             )
         if report.symbols:
             yield (
