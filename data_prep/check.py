@@ -43,6 +43,10 @@ _CORRECT = "correct the line; lines of validation and test sets are never droppe
 _CONTROL = re.compile("[\0\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 
 
+# of Moses' tokenizer
+_ESCAPE = re.compile(rb"&(?:apos|quot|amp|lt|gt|#91|#93|#124);")
+
+
 @dataclass
 class SetReport:
     """The report of one set.
@@ -60,6 +64,7 @@ class SetReport:
         shortened: documents that end earlier for their subwords
         altered: lines of both sides that fairseq does not make again of their subwords
         first_altered: the first of them
+        escaped: lines of both sides with Moses' escapes, as &apos;
         decomposed: lines of both sides whose letters are apart from their accents (not in NFC)
     """
 
@@ -77,6 +82,7 @@ class SetReport:
     altered: int = 0
     first_altered: str = ""
     decomposed: int = 0
+    escaped: int = 0
 
     def __post_init__(self) -> None:
         self._unread: list[int] = []  # numbers of the pairs that were dropped before segmentation
@@ -132,8 +138,8 @@ def inspect(line: bytes, opens_file: bool = False) -> tuple[str, str]:
         kind = {"\r": RETURN, "\0": NUL}.get(control[0], SEPARATOR)
         return kind, f"U+{ord(control[0]):04X} at character {control.start() + 1}"
     words = len(text.split())
-    if not words:
-        return EMPTY, ""
+    if not any(char.isprintable() and not char.isspace() for char in text):
+        return EMPTY, ""  # as is a line of zero-width spaces
     if words > MOST_WORDS or len(text) > MOST_CHARACTERS:
         return LONG, f"{words:,} words, {len(text):,} characters"
     return "", ""
@@ -196,6 +202,7 @@ def check_set(
             report.kept += 1
             report.longest = max(report.longest, *(len(row.split()) for row in rows))
             report.decomposed += sum(not _is_composed(row) for row in (source, target))
+            report.escaped += sum(_ESCAPE.search(row) is not None for row in (source, target))
             report.copies += source.strip() == target.strip() != b""
             pair = source.strip() + b"\n" + target.strip()
             if split == "train":
@@ -276,6 +283,12 @@ def report_lines(reports: Mapping[str, SetReport]) -> Iterator[str]:
                 f"warning: {report.decomposed:,} of {2 * report.kept:,} lines of the set {split} "
                 "have letters apart from their accents (not in Unicode's form NFC), so that one "
                 "word may have two spellings; to convert a text: uconv -x any-nfc"
+            )
+        if report.escaped > max(2, report.kept // 50):
+            yield (
+                f"warning: {report.escaped:,} of {2 * report.kept:,} lines of the set {split} have "
+                "Moses' escapes (&apos;): translations will have them also, and scores are of such "
+                "tokens; give text that nobody has tokenised"
             )
         if report.symbols:
             yield (

@@ -102,8 +102,14 @@ def _say_what_is_left_out(texts: Pair) -> None:
 
 
 def pieces_of(model: Path) -> Callable[[str], list[str]]:
-    """Return a segmenter of raw lines; none of its pieces is one of SYMBOLS (a test tries it)."""
+    """Return a segmenter of raw lines; none of its pieces is one of SYMBOLS (a test tries it).
+
+    Raises UserError for a model with byte fallback, whose bytes fairseq does not join again.
+    """
     processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
+    if any(processor.is_byte(number) for number in range(processor.get_piece_size())):
+        problem = "writes rare characters as bytes (<0xD0>), which fairseq does not join again"
+        raise UserError(problem, model, "learn subwords without byte fallback")
     return lambda line: list(processor.encode(line, out_type=str))
 
 

@@ -316,7 +316,7 @@ def translated(text: Text, name: str, number: int) -> dict[str, Any]:
         "sentencepiece",
     )  # fmt: skip
     plain = [[" ".join(line.split(BREAK)) for line in side] for side in (found[0], found[1])]
-    scores = score(*plain)
+    scores = score(plain[0], plain[1])
     return {
         "documents": number,
         "bleu": round(scores.bleu, 2), "bleu_signature": scores.bleu_signature,

@@ -272,7 +272,7 @@ def readme_key_widths() -> Rows:
         for d, folder in ((128, "main"), (256, "large")):
             sides = [of_width(folder, kind, d * part) for kind in (SHARED, SEPARATE)]
             cells += [average(side, "bleu", ".1f") for side in sides]
-            cells.append(num(fmean(gains(*sides, "bleu")), "+.2f"))
+            cells.append(num(fmean(gains(sides[0], sides[1], "bleu")), "+.2f"))
         name = "d" if part == 1 else f"d/{round(1 / part)}"
         paper = (num(shared, ".1f"), num(separate, ".1f"), num(shared - separate, "+.2f"))
         yield [name, *cells, *paper]

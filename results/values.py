@@ -301,7 +301,7 @@ def keys() -> dict[str, str]:
         [
             gain
             for d, folder in ((128, "main"), (256, "large"))
-            for gain in gains(*(of_width(folder, SHARED, d * part) for part in (1, 1 / 8)), "bleu")
+            for gain in gains(of_width(folder, SHARED, d), of_width(folder, SHARED, d / 8), "bleu")
         ]
     )
     machines = [by(load("shared_keys")["widths"], "folder")[name] for name in ("main", "intel")]

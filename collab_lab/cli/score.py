@@ -74,7 +74,7 @@ def main(argv: list[str]) -> int:
     from collab_lab.runs.translations import read_system
 
     system = read_system(args.inputs[0], args.reference)
-    print(summary(score(system.hypotheses, system.references)))
+    print(summary(score(system.hypotheses, system.references, system.of_tokens)))
     return 0
 
 

@@ -265,16 +265,9 @@ def front(args: argparse.Namespace) -> int:
     from tabulate import tabulate
 
     from collab_lab import validation_loss
+    from collab_lab.shrinking.head_choices import source_of
     from collab_lab.shrinking.plan import CUTS, propose
-    from collab_lab.shrinking.shrunk import (
-        FRONT,
-        How,
-        chosen_cuts,
-        chosen_kinds,
-        made,
-        rivals,
-        source_of,
-    )
+    from collab_lab.shrinking.shrunk import FRONT, How, chosen_cuts, chosen_kinds, made, rivals
     from collab_lab.trained.checkpoint import samples
 
     if args.figure is not None:

@@ -16,6 +16,7 @@ from collab_common.errors import UserError
 from collab_common.progress import bar
 from collab_lab.export import model
 from collab_lab.export.model import Vocabulary
+from collab_lab.metrics.limit import LIMIT
 from collab_lab.metrics.translate import BEAM
 from collab_lab.trained.checkpoint import (
     Trained,
@@ -119,7 +120,7 @@ def largest_difference(expected: Sequence[Tensor], found: Sequence[Tensor]) -> f
 
 def by_fairseq(translator: Any, words: Vocabulary, sources: Sequence[Tensor]) -> list[list[int]]:
     """Translations by fairseq's search within :data:`.LIMIT`, as indices without ``</s>``."""
-    search = SequenceGenerator([translator], words.target, beam_size=BEAM, **model.LIMIT)
+    search = SequenceGenerator([translator], words.target, beam_size=BEAM, **LIMIT)
     found = []
     for tokens in batches(sources, words.source.pad(), left_pad=True):
         batch = {"src_tokens": tokens, "src_lengths": tokens.ne(words.source.pad()).sum(1)}

@@ -32,7 +32,6 @@ from torch import Tensor, nn
 
 from collab_lab.export.check import BATCH, BatchAttention
 from collab_lab.export.model import (
-    LIMIT,
     Vocabulary,
     attending_heads,
     check_all_read,
@@ -50,6 +49,7 @@ from collab_lab.export.standard_weights import (
     smallest_size,
 )
 from collab_lab.metrics.cost import UNROUNDED, cached_bytes
+from collab_lab.metrics.limit import LIMIT
 from collab_lab.metrics.translate import BEAM
 from collab_lab.trained.attentions import Attention, attentions
 from collab_lab.trained.checkpoint import Trained

@@ -24,7 +24,6 @@ from transformers import GenerationConfig, MarianConfig, MarianMTModel
 
 from collab_lab.export.check import BatchAttention, batches
 from collab_lab.export.model import (
-    LIMIT,
     Vocabulary,
     check_all_read,
     check_engine,
@@ -34,6 +33,7 @@ from collab_lab.export.model import (
     plain,
     vocabulary,
 )
+from collab_lab.metrics.limit import LIMIT
 from collab_lab.metrics.translate import BEAM
 from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.models.layers import is_copy

@@ -24,6 +24,7 @@ from torch.nn.functional import pad
 
 from collab_common.errors import UserError
 from collab_lab.export.standard_weights import NotExactError, plain_weights
+from collab_lab.metrics.limit import LIMIT
 from collab_lab.trained.attentions import attentions, by_type, check_known, of_one_model
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import FeedForward, feed_forwards
@@ -40,9 +41,6 @@ _ELSE = "--format ct2 takes heads of every size"
 _MULTILINGUAL = "translation_multi_simple_epoch"
 #: The subword model of a data folder.
 SUBWORDS = "spm.model"
-#: Tokens of the longest translation of a source of x tokens, ``</s>`` included: a x + b.  Runs have
-#: the same limit (:mod:`collab_lab.runs.lengths`).
-LIMIT = {"max_len_a": 2, "max_len_b": 20}
 #: The weights of an engine's transformer by fairseq's names, and state that is none.
 _OF_ENGINES = re.compile(
     r"(encoder|decoder)\.((embed_tokens|embed_positions)\.weight|version|"

@@ -33,6 +33,7 @@ from collab_lab.export import translate as program
 from collab_lab.export.model import SUBWORDS
 from collab_lab.export.onnx_graphs import EncoderGraph, StepGraph, examples
 from collab_lab.export.onnx_int8 import to_int8
+from collab_lab.metrics.limit import LIMIT
 from collab_lab.shrinking.head_choices import all_heads, without_gates
 from collab_lab.shrinking.surgery import head_problems, pruned
 from collab_lab.trained.attentions import attentions
@@ -47,8 +48,6 @@ from fairseq_collab.models.variants import family_of
 OPSET, RUNTIME = 20, "1.17"
 #: Inputs of a step, before its caches.
 STEP_INPUTS = ("words", "position", "mask", "asked")
-#: The longest translation of x tokens is a x + b, unless the caller says otherwise; as in runs.
-LIMIT = {"max_len_a": 2.0, "max_len_b": 20}
 #: Where the weights of both graphs are.
 WEIGHTS = "weights.bin"
 #: Numbers of less bytes stay in the graphs.

@@ -13,6 +13,7 @@ from collab_lab.export import model
 from collab_lab.export.check import BATCH, by_fairseq
 from collab_lab.export.translate import Translator
 from collab_lab.metrics.bleu import score
+from collab_lab.metrics.limit import LIMIT
 from collab_lab.metrics.translate import BEAM
 from collab_lab.trained.checkpoint import Trained, dataset_of, fitting
 
@@ -59,7 +60,7 @@ def compare(trained: Trained, folder: Path, number: int) -> tuple[list[str], boo
 
 def translations(program: Translator, sources: Lines) -> Lines:
     """The best translation of each source, as indices without ``</s>``."""
-    limits: dict[str, Any] = {"max_len_a": 0, "max_len_b": model.MAX_LENGTH}
+    limits: dict[str, Any] = {**LIMIT}
     return [
         hypotheses[0].tokens
         for start in range(0, len(sources), BATCH)

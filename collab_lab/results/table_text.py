@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any
 
@@ -77,8 +77,8 @@ def markdown(table: Table) -> str:
     parts = [
         f"# {title(table)}",
         grid(*main_cells(table)),
-        "±: standard deviation over seeds (n - 1). BLEU, chrF: sacreBLEU on detokenised, cased "
-        f"text. Multiply-adds: one forward pass of {first['multiply_adds_length']} tokens{sides}. "
+        f"±: standard deviation over seeds (n - 1). BLEU, chrF: sacreBLEU on {scored_text(first)}. "
+        f"Multiply-adds: one forward pass of {first['multiply_adds_length']} tokens{sides}. "
         "KV cache: all decoder layers, as a share of the bytes of a 16-bit cache of standard heads "
         "with these layers and this width.",
         *listed("Warnings", table.warnings()),
@@ -100,6 +100,13 @@ def markdown(table: Table) -> str:
     for name, fields in SOURCES.items():
         sources += [f"{name}: {'; '.join(distinct(table.frame, *fields)) or 'unknown'}"]
     return "\n\n".join([*parts, *listed("Sources", sources)]) + "\n"
+
+
+def scored_text(run: Mapping[str, Any]) -> str:
+    """What the scores of a run are of."""
+    if "tok:none" in str(run.get("bleu_signature")):
+        return "your tokens, as they are"
+    return "detokenised, cased text"
 
 
 def listed(title: str, items: Sequence[str]) -> list[str]:

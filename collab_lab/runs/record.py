@@ -47,6 +47,9 @@ class Record:
         beam, lenpen: of the search; ``generation``: all of fairseq's options of that section that
             are not at their defaults, and the limit of a translation's length, ``max_len_a`` and
             ``max_len_b`` (see :mod:`collab_lab.runs.lengths`).
+        breaks_wanted, breaks_missing, breaks_extra: of a set of documents, breaks between sentences
+            in the references, and how many translations lack or have too many; no score counts
+            them as words.
         at_length_limit: translations that ended at that limit, and perhaps by it.
         translate_seconds: wall-clock time of the search, data loading included, with
             ``translate_threads`` on ``translate_hardware``, while the sweep did ``translate_jobs``
@@ -101,6 +104,9 @@ class Record:
     lenpen: float | None = None
     generation: dict[str, Any] | None = None
     at_length_limit: int | None = None
+    breaks_wanted: int | None = None
+    breaks_missing: int | None = None
+    breaks_extra: int | None = None
     translate_seconds: float | None = None
     translate_threads: int | None = None
     translate_jobs: int | None = None

@@ -31,15 +31,16 @@ from collab_common.provenance import circumstances, hardware
 from collab_lab.metrics import bleu
 from collab_lab.metrics.bleu import subword_marks
 from collab_lab.metrics.cost import LENGTH, cache_share, cached_numbers, cost, multiply_adds
+from collab_lab.metrics.limit import LIMIT
 from collab_lab.metrics.loss import say_if_guessing
 from collab_lab.metrics.translate import Translations, translate
 from collab_lab.runs.from_checkpoint import overrides_of_model
 from collab_lab.runs.inputs import manifest_hash
-from collab_lab.runs.lengths import LIMIT
+from collab_lab.runs.lines import say_if_written_otherwise
 from collab_lab.runs.record import Record, Task, jobs
 from collab_lab.runs.run import Run, data_folder, is_ours, num_gpus
 from collab_lab.runs.training import averaged_model, losses, training_numbers
-from collab_lab.runs.translations import check_reference, manifest, read_lines
+from collab_lab.runs.translations import check_reference, manifest, read_lines, without_breaks
 from collab_lab.trained.attentions import attentions
 from collab_lab.trained.checkpoint import (
     Trained,
@@ -312,12 +313,20 @@ def translation_scores(
         text = ordinary_text(text, form, language)
     reference = f"raw/{subset}.{language}"
     references = read_lines(data / reference)
-    facts: Facts = {"reference": reference, **asdict(bleu.score(text, references))}
+    say_if_written_otherwise(text, references, "the translations", data / reference)
+    plain, plain_references, breaks = without_breaks(text, references)
+    of_tokens = form is not None and not form["moses"]
+    scores = bleu.score(plain, plain_references, of_tokens)
+    facts: Facts = {"reference": reference, **asdict(scores)}
+    if breaks is not None:
+        logger.info("%s", breaks)
+        facts |= {f"breaks_{name}": number for name, number in breaks._asdict().items()}
     binarised, todo = data / f"{subset}.{language} in binary form", "prepare the data again"
     targets = dict(enumerate(translations.targets))
     check_reference(targets, references, binarised, data / reference, todo)
     if form is not None and form["moses"]:
-        facts |= bleu.tokenised(translations.hypotheses, translations.targets)
+        ours, theirs, _ = without_breaks(translations.hypotheses, translations.targets)
+        facts |= bleu.tokenised(ours, theirs)
     return facts, text
 
 

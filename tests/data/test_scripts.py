@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import random
 import unicodedata
 from pathlib import Path
 
 import pytest
+import sentencepiece
 from fairseq.data import Dictionary, indexed_dataset
 from refusals import refusing
 from text_tools import manifest, prepare_text
 
 from collab_lab.metrics.bleu import score
 from data_prep import subwords
-from data_prep.check import SetReport
+from data_prep.check import SetReport, check_set, report_lines
 from data_prep.parallel_text import write_lines
 
 #: Letters and marks of twelve scripts, with what sentencepiece's own rule would rewrite.
@@ -104,6 +106,27 @@ def test_a_model_with_another_rule_is_counted(tmp_path: Path) -> None:
 
     subwords.write_subwords(segment, texts, out, report, drop=False)
     assert (report.altered, report.first_altered) == (2, "10 m\u00b2 of it")
+
+
+def test_a_model_that_writes_bytes_is_refused(tmp_path: Path) -> None:
+    """fairseq would show them as text: <0xD0><0xB6>."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["a b c d"] * 10), model_writer=model, vocab_size=270,
+        byte_fallback=True, hard_vocab_limit=False, minloglevel=2,
+    )  # fmt: skip
+    (tmp_path / "model").write_bytes(model.getvalue())
+    with refusing(str(tmp_path / "model"), "bytes"):
+        subwords.pieces_of(tmp_path / "model")
+
+
+def test_escapes_are_said(tmp_path: Path) -> None:
+    texts, out = (tmp_path / "a", tmp_path / "b"), (tmp_path / "c", tmp_path / "d")
+    write_lines(texts[0], ["it &apos;s a dog", "two dogs ."] * 10)
+    write_lines(texts[1], ["ein Hund", "zwei Hunde"] * 10)
+    report = check_set("train", texts, out, {})
+    assert report.escaped == 10
+    assert any("&apos;" in line for line in report_lines({"train": report}))
 
 
 def test_long_lines_are_learnt_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
