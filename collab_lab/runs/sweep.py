@@ -327,6 +327,9 @@ def check_parts(config: DictConfig) -> None:
     if valid and not (combined or any(dataset.get(name) for name in options)):
         todo = "give dataset.combine_valid_subsets=true or dataset.ignore_unused_valid_subsets=true"
         raise UserError(f"has several validation sets ({min(valid)})", folders[0], todo)
+    if combined and dataset.valid_subset != "valid":
+        problem = "must be valid with dataset.combine_valid_subsets, which adds valid1, ... to it"
+        raise UserError(problem, "dataset.valid_subset", "leave it out")
     once = config.task.get("upsample_primary", 1)
     if once < 1 and (train or (combined and valid)):
         problem = f"is {once}, with which fairseq fails at a set in several parts"

@@ -17,6 +17,7 @@ from refusals import refusing
 
 from collab_common.folder import build_folder, read_finished
 from collab_lab import open_model, prune
+from collab_lab.cli.main import main
 from collab_lab.runs import child, config_folder, worker
 from collab_lab.runs.inputs import check_inputs, inputs_of
 from collab_lab.runs.record import Started
@@ -137,6 +138,19 @@ def test_a_training_without_checkpoints_is_not_trained(
     assert run.is_trained()
 
 
+def test_averages_that_no_run_scores(
+    mine: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(toy_checkpoints.COPY, data)
+    (data / "raw").mkdir()
+    (data / "raw" / "test.de").touch()
+    words = ["sweep", str(mine), f"task.data={data}", "--dry-run", "--out", str(tmp_path / "out")]
+    for more, said in (([], 0), (["ema.store_ema=true"], 1)):
+        assert main([*words, *more]) == 0
+        assert capsys.readouterr().err.count("average --ema") == said
+
+
 def test_a_name_that_no_folder_can_have(mine: Path) -> None:
     plan(mine, ["method=short,x", "common.seed=1,2"])
     with refusing("255"):
@@ -223,6 +237,8 @@ def test_parts_at_which_fairseq_fails(mine: Path, tmp_path: Path) -> None:
     with refusing("task.upsample_primary"):
         check_data(plan(mine, [*words, both])[0].config)
     check_data(plan(mine, [*words, both, "task.upsample_primary=1"])[0].config)
+    with refusing("dataset.valid_subset"):
+        check_data(plan(mine, [*words, both, "dataset.valid_subset='valid,valid1'"])[0].config)
     for path in data.glob("valid1.*"):
         path.rename(path.with_name(path.name.replace("valid1.", "train1.")))
     with refusing("task.upsample_primary"):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +20,7 @@ from collab_lab.runs.run import Run
 from collab_lab.runs.training import losses, validate
 from collab_lab.shrinking.statistics import collect_all
 from collab_lab.trained.arguments import sentences_of
-from collab_lab.trained.checkpoint import Trained, dataset_of, samples
+from collab_lab.trained.checkpoint import Trained, dataset_of, load_all, samples
 
 PREFIX = 2
 
@@ -123,6 +125,15 @@ def test_the_training_set_is_all_that_was_trained(tmp_path: Path) -> None:
     read = samples(shards, "train")
     assert sum(len(batch["target"]) for batch in read) == len(first + second)
     assert prices(shards, sentences=10).sentences == 10
+
+
+def test_folders_of_another_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its rule for several folders is not known: a line says which one is read."""
+    path, copy = toy_checkpoints.write(tmp_path / "c.pt"), toy_checkpoints.COPY
+    model = open_model(path, f"{copy}:{copy}")
+    task = SimpleNamespace(datasets={}, cfg=model.task.cfg, load_dataset=lambda *_, **__: None)
+    load_all(replace(model, task=task), "train")
+    assert str(copy) in capsys.readouterr().err
 
 
 def test_parts_of_a_language_models_text(tmp_path: Path) -> None:
