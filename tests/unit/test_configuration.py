@@ -173,6 +173,7 @@ def test_a_sweep_has_the_task_and_the_criterion(
 ) -> None:
     (tmp_path / "model").mkdir()
     words = [str(toy_checkpoints.COPY), *shlex.split(TASKS["translation"]), *SMALL]
+    words += ["--ddp-backend=legacy_ddp", "--seed=7"] if smoothing is None else []
     source = trained_by([*words, "--criterion", criterion], tmp_path / "c.pt")
     configuration.write_configuration(source, tmp_path / "model" / "small.pt")
     overrides = [f"hydra.searchpath=['file://{tmp_path}']", "model=choice(small)"]
@@ -186,3 +187,6 @@ def test_a_sweep_has_the_task_and_the_criterion(
     # Label smoothing of 0 is cross-entropy.
     assert loss._name == ("adaptive_loss" if smoothing is None else "label_smoothed_cross_entropy")
     assert loss.get("label_smoothing") == smoothing
+    if smoothing is None:
+        assert job.config.distributed_training.ddp_backend == "legacy_ddp"
+        assert "--seed" not in configuration.fine_tuning(source, tmp_path / "c.pt")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -151,6 +152,13 @@ def test_half_precision_stays(change: str, dtype: torch.dtype, tmp_path: Path) -
     tied = (saved[f"decoder.{name}.weight"] for name in ("embed_tokens", "output_projection"))
     assert len({weight.data_ptr() for weight in tied}) == 1
     assert validation_loss(open_model(tmp_path / "o.pt", COPY)) == validation_loss(result)
+
+
+def test_a_weight_that_half_precision_cannot_hold_is_an_error(tmp_path: Path) -> None:
+    model = replace(opened(tmp_path), precision=torch.float16)
+    model.model.decoder.layers[0].fc1.bias.data[0] = 1e6
+    with refusing("decoder.layers.0.fc1.bias"):
+        prune(model, 3, random=1, sentences=9, refit=False)
 
 
 def test_single_precision_stays(model: Trained, found: Calibration, tmp_path: Path) -> None:
