@@ -127,8 +127,8 @@ def check_arch(arch: str) -> None:
     """Raise UserError unless this is a registered architecture of translation models with heads."""
     known = [name for name, kind in MODEL_REGISTRY.items() if issubclass(kind, TRANSLATION.model)]
     if arch not in known:
-        todo = did_you_mean(arch, known) or "give the plug-in that registers it, --user-dir"
-        raise UserError("is no architecture of a translation model of ours", f"--arch {arch}", todo)
+        todo = did_you_mean(arch, known) or "give --user-dir with the plug-in that defines it"
+        raise UserError("must be a translation model of this project", f"--arch {arch}", todo)
 
 
 def clock() -> float:
@@ -330,7 +330,7 @@ def time_lengths(
         user_dir: the plug-in that registers it.
     """
     if is_requested():  # a graph has no hooks that look at the clock on the way
-        raise UserError("is not timed by length", FIXED_STEPS_ENV, "unset it")
+        raise UserError("must not be set with --lengths", FIXED_STEPS_ENV, "unset it")
     if arch is not None:
         check_arch(arch)
     context = multiprocessing.get_context("forkserver")

@@ -213,9 +213,9 @@ def check_set(
             for output, row in zip(outputs, (source, target), strict=False):
                 output.write(row + b"\n")
     if not report.read:
-        raise UserError(f"no sentence pair for the {split} set", text[0], "give some text")
+        raise UserError(f"the {split} set has no sentence pair", text[0], "give some text")
     if out and report.copies == report.kept > 0:
-        problem = f"equals {text[0]}: there is nothing to translate"
+        problem = f"is equal to {text[0]}, so there is nothing to translate"
         raise UserError(problem, text[1], "give the translation")
     return report
 
@@ -247,7 +247,7 @@ def check_losses(reports: Mapping[str, SetReport], allowed: float) -> None:
 
 
 def report_lines(reports: Mapping[str, SetReport]) -> Iterator[str]:
-    """Yield a table of all sets, and warnings of those whose pairs the training text has, too."""
+    """Yield a table of all sets, and warnings about sets that overlap with the training text."""
     rows = [
         {
             "set": split,

@@ -129,7 +129,7 @@ def learn_merges(texts: Pair, merges: int, codes: Path) -> None:
         try:
             learn_bpe(map(_with_blanks, chain(*files)), out, merges)
         except ValueError as error:  # no pair of symbols
-            raise UserError("no words to learn from", texts[0]) from error
+            raise UserError("has no words to learn subwords from", texts[0]) from error
 
 
 def segmenter(codes: Path, whole: Sequence[str] = ()) -> Callable[[str], str]:
@@ -143,7 +143,7 @@ def segmenter(codes: Path, whole: Sequence[str] = ()) -> Callable[[str], str]:
             bpe = BPE(stream, separator=SEPARATOR, glossaries=list(whole))
     except (SystemExit, ValueError) as error:  # the program ends where a line is no merge
         todo = "learn them again, or give a file that subword-nmt wrote"
-        raise UserError("holds no BPE codes", codes, todo) from error
+        raise UserError("is not a file of BPE codes", codes, todo) from error
     return lambda line: bpe.segment(_with_blanks(line))
 
 

@@ -26,7 +26,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = options.parser_of(
         "bench",
         "Time training and translation with random weights. Stock fairseq, this project and, if "
-        "installed, CTranslate2 (on a CPU) take turns with the same model and sentences. Prints "
+        "installed, CTranslate2 (on a CPU) take turns with the same model and sentences. Print "
         "each speed as a multiple of fairseq's (median, 5th and 95th percentile). Close all other "
         "programs first.",
     )
@@ -41,8 +41,8 @@ def build_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--arch", metavar="NAME",
-        help="with --lengths: architecture to time next to stock fairseq and standard heads, such "
-        "as one of --user-dir (default: this project's kinds)",
+        help="with --lengths: architecture to time next to stock fairseq and standard heads, for "
+        "example one that --user-dir defines (default: this project's kinds)",
     )  # fmt: skip
     options.add_user_dir(parser)
     parser.add_argument(
@@ -59,7 +59,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
-    """Time each preset, architecture and task; the content of the JSON file."""
+    """Time each preset, architecture and task; return the content of the JSON file."""
     import torch
 
     from collab_lab import bench

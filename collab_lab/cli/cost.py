@@ -68,7 +68,7 @@ def costs_of(model: Any) -> dict[str, Any]:
 
 
 def cells(costs: dict[str, Any], baseline: dict[str, Any]) -> Iterator[str]:
-    """The cells of a row: share of the cache; numbers, their sum, its share of the baseline's."""
+    """The cells of a row: the share of the cache; then numbers, their sum and its share."""
     yield f"{costs['cache_share']:.1%}"
     for column, names in COLUMNS.items():
         parts, baseline_parts = ([x.get(name, 0) for name in names] for x in (costs, baseline))

@@ -63,7 +63,7 @@ def build_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--no-cache-bits", action="store_true",
-        help="leave out the rounding of the KV cache (--cache-bits), which only onnx has",
+        help="drop the rounding of the KV cache (--cache-bits), which only onnx supports",
     )  # fmt: skip
     options.add_out(parser, "DIR", "folder to write", force=False)
     options.add_user_dir(parser)

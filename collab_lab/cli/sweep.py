@@ -39,12 +39,17 @@ def build_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument("overrides", nargs="*", help="Hydra overrides, fixed or swept")
     parser.add_argument("--out", type=Path, help="folder for the runs (default: runs/CONFIG)")
-    parser.add_argument("--jobs", type=positive, default=1, metavar="N", help="parallel trainings")
-    parser.add_argument("--dry-run", action="store_true", help="print the runs, train none")
+    parser.add_argument(
+        "--jobs", type=positive, default=1, metavar="N", help="number of trainings at the same time"
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the runs without training them"
+    )
     parser.add_argument(
         "--print", metavar="RUN", dest="printed",
-        help="print the whole configuration of this run (a name of --dry-run) as YAML, train none; "
-        "sweep takes it, and fairseq-hydra-train --config-dir . --config-name FOLDER/NAME",
+        help="print the whole configuration of this run (a name that --dry-run prints) as YAML, "
+        "and train nothing; sweep reads such a file, and so does fairseq-hydra-train "
+        "--config-dir . --config-name FOLDER/NAME",
     )  # fmt: skip
     return parser
 
