@@ -238,8 +238,12 @@ def check_all_read(model: nn.Module, engine: str) -> None:
 
 
 def attending_heads(model: nn.Module) -> int:
-    """The heads of the last cross-attention: fairseq's attention of a word is their mean."""
-    return int(by_type(model)["cross"][-1].module.num_heads)
+    """The heads of the last cross-attention: fairseq's attention of a word is their mean.
+
+    0 without cross-attention.
+    """
+    layers = by_type(model)["cross"]
+    return int(layers[-1].module.num_heads) if layers else 0
 
 
 def other_attention(trained: Trained, format_: str) -> str | None:
@@ -249,7 +253,7 @@ def other_attention(trained: Trained, format_: str) -> str | None:
     """
     own = attending_heads(trained.model)
     if not own:
-        return "attention to words: none, as the last layer has no heads of cross-attention"
+        return "attention to words: none, as the last layer has no cross-attention"
     if format_ != "ct2" and (heads := stock_heads(trained, "decoder")) % own:
         filled = f"the last layer has {own} heads, here filled up to {heads} by even attention"
         return f"attention to words: flatter, in the same order ({filled}; ct2 keeps the mean)"
