@@ -96,7 +96,10 @@ def main(argv: Sequence[str]) -> int:
     if args.check:
         if trained.is_language_model:
             raise UserError("--check needs a translation model", trained.path, "leave it out")
-        sources = check.sources_to_check(trained, args.check)  # a missing set fails at once
+        checked = model.directions(trained)
+        number = -(-args.check // len(checked))
+        # A missing set fails at once.
+        sources = [(one, check.sources_to_check(one, number)) for one in checked]
     with naming(args.checkpoint), whole_folder(args.out) as folder:
         if args.format == "fairseq":
             model.write(trained, folder)
@@ -113,11 +116,14 @@ def main(argv: Sequence[str]) -> int:
         print(reason)
     if args.format != "fairseq":
         say_if_guessing_valid(trained)
-    if not sources:
-        return 0
-    lines, are_equal = check.compare(trained, args.out, args.format, sources)
-    print(*lines, sep="\n")
-    return 0 if are_equal else 1
+    all_equal = True
+    for one, of_one in sources:
+        if len(sources) > 1:
+            print(f"from {one.cfg.task.source_lang} to {one.cfg.task.target_lang}:")
+        lines, are_equal = check.compare(one, args.out, args.format, of_one)
+        print(*lines, sep="\n")
+        all_equal = all_equal and are_equal
+    return 0 if all_equal else 1
 
 
 def check_onnx(trained: Trained, args: argparse.Namespace) -> int:

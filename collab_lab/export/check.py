@@ -20,7 +20,6 @@ from collab_lab.metrics.limit import LIMIT
 from collab_lab.metrics.translate import BEAM
 from collab_lab.trained.checkpoint import (
     Trained,
-    check_direction,
     dataset_of,
     fitting,
     open_model,
@@ -38,9 +37,9 @@ def sources_to_check(trained: Trained, number: int) -> list[Tensor]:
     """The first sources of the validation set that the model can read, as indices with ``</s>``.
 
     Raises:
-        UserError: there is none.
+        UserError: there is none, or the languages cannot be told by :func:`.vocabulary`.
     """
-    check_direction(trained.task, trained.path, "leave --check out")
+    model.vocabulary(trained)
     try:
         indices = fitting(trained, "valid")
     except FileNotFoundError as error:
@@ -120,11 +119,13 @@ def largest_difference(expected: Sequence[Tensor], found: Sequence[Tensor]) -> f
 
 def by_fairseq(translator: Any, words: Vocabulary, sources: Sequence[Tensor]) -> list[list[int]]:
     """Translations by fairseq's search within :data:`.LIMIT`, as indices without ``</s>``."""
+    prefix = [] if words.target_tag is None else [words.target.index(words.target_tag)]
     search = SequenceGenerator([translator], words.target, beam_size=BEAM, **LIMIT)
     found = []
     for tokens in batches(sources, words.source.pad(), left_pad=True):
         batch = {"src_tokens": tokens, "src_lengths": tokens.ne(words.source.pad()).sum(1)}
-        best = search.generate([translator], {"net_input": batch})
+        tags = tokens.new_tensor(prefix).repeat(len(tokens), 1) if prefix else None
+        best = search.generate([translator], {"net_input": batch}, prefix_tokens=tags)
         found += [hypotheses[0]["tokens"][:-1].tolist() for hypotheses in best]
     return found
 

@@ -36,6 +36,7 @@ from collab_lab.export.model import (
     attending_heads,
     check_all_read,
     check_engine,
+    directions,
     inexact,
     longest_output,
     most_tokens,
@@ -68,11 +69,18 @@ ACTIVATIONS = {
 def export(trained: Trained, folder: Path) -> None:
     """Fill a folder for ``ctranslate2.Translator``, and print the size of the KV cache there."""
     check_engine(trained, "CTranslate2", ACTIVATIONS)
-    write(trained, vocabulary(trained), folder)
+    words = vocabulary(directions(trained)[0])
+    write(trained, words, folder)
     for token, (ours, in_ct2) in cache_bytes(trained).items():
         line = f"KV cache per {token} token (16-bit numbers): {ours:,} bytes, in CTranslate2"
         print(f"{line} {in_ct2:,}")
-    print(f"translate as fairseq does, tokens without </s>: {call(trained.model)}")
+    print(f"translate as fairseq does, tokens without </s>: {call(trained.model, words)}")
+    if words.target_tag or words.source_tag:
+        direction = directions(trained)[0].cfg.task
+        print(
+            f"here from {direction.source_lang} to {direction.target_lang}: other languages have "
+            "their own symbols; a translation begins with that of its target_prefix"
+        )
     print(
         "attention (return_attention, replace_unknowns): with max_batch_size=1; in a larger batch, "
         "CTranslate2's beam search on a CPU gives first words that of another sentence"
@@ -96,7 +104,9 @@ def translate(
     results = []
     for start in range(0, len(tokens), BATCH):
         batch = tokens[start : start + BATCH]
-        results += engine.translate_batch(batch, **search_options(model, max(map(len, batch))))
+        prefix = [[words.target_tag]] * len(batch) if words.target_tag else None
+        options = search_options(model, max(map(len, batch)))
+        results += engine.translate_batch(batch, target_prefix=prefix, **options)
     return [[indices[word] for word in result.hypotheses[0]] for result in results]
 
 
@@ -173,13 +183,18 @@ def search_options(model: Any, source: int) -> dict[str, Any]:
     }
 
 
-def call(model: Any) -> str:
+def call(model: Any, words: Vocabulary) -> str:
     """``translate_batch`` with :func:`search_options` of any ``tokens``, as a line of Python."""
-    per_token, more = LIMIT["max_len_a"], LIMIT["max_len_a"] + LIMIT["max_len_b"]  # of </s>, too
-    by_source = f"{per_token} * max(map(len, tokens)) + {more}"
+    per_token, added = LIMIT["max_len_a"], 1 if words.source_tag is None else 2  # </s> and a tag
+    by_source = f"{per_token} * max(map(len, tokens)) + {per_token * added + LIMIT['max_len_b']}"
     texts = {name: repr(value) for name, value in search_options(model, 0).items()}
     texts["max_decoding_length"] = f"min({by_source}, {most_tokens(model)})"
-    return f"translate_batch(tokens, {', '.join(f'{name}={texts[name]}' for name in texts)})"
+    sources = "tokens"
+    if words.source_tag is not None:
+        sources = f"[[{words.source_tag!r}, *line] for line in tokens]"
+    if words.target_tag is not None:
+        texts["target_prefix"] = f"[[{words.target_tag!r}]] * len(tokens)"
+    return f"translate_batch({sources}, {', '.join(f'{name}={texts[name]}' for name in texts)})"
 
 
 def _stack(kind: Any, trained: Trained, stack: Any, side: str) -> Any:

@@ -392,6 +392,19 @@ def test_check_compares_attention(
     assert "4 of 4" in lines[0]
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_model_without_cross_attention(
+    shared: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It has no attention to compare."""
+    options = {"no_cross_attention": True, "cross_self_attention": shared}
+    path = toy_checkpoints.write(tmp_path / "c.pt", "transformer", **options)
+    run(path, toy_checkpoints.COPY, "--format=fairseq", "--out", tmp_path / "out")
+    assert "attention to words: none" in capsys.readouterr().out
+    source = open_model(path)
+    assert compare(source, tmp_path / "out", "fairseq", encoded(vocabulary(source))[:4])[1]
+
+
 def test_check_needs_a_validation_set(tmp_path: Path) -> None:
     path, out = edited(tmp_path / "c.pt"), tmp_path / "out"
     with refusing(str(STORED), "validation set"):
