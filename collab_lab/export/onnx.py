@@ -66,15 +66,14 @@ def export(trained: Trained, folder: Path, int8: bool = False) -> None:
         UserError: the model cannot be exported, with all reasons.
     """
     reject(trained, "cannot be exported to onnx", problems(trained))
-    write(trained, folder, int8)
-    for token, number in cache_bytes(trained.model).items():
+    for token, number in write(trained, folder, int8).items():
         print(f"KV cache per {token} token (32-bit numbers, or rounded): {number:,} bytes")
     size = sum(path.stat().st_size for path in folder.iterdir())
     print(f"{size / 1e6:,.1f} MB; translate: python translate.py < text, in the folder")
 
 
-def write(trained: Trained, folder: Path, int8: bool = False) -> None:
-    """Fill the folder with a model that can be exported."""
+def write(trained: Trained, folder: Path, int8: bool = False) -> dict[str, int]:
+    """Fill the folder with a model that can be exported; returns :func:`cache_bytes`."""
     model, graphs = prepared(trained), {}
     if not trained.is_language_model:
         graphs["encoder.onnx"] = encoder_graph(model)
@@ -87,6 +86,7 @@ def write(trained: Trained, folder: Path, int8: bool = False) -> None:
     shutil.copy(program.__file__, folder / "translate.py")
     caches = cache_names(model)[1]
     write_json(folder / "config.json", configuration(trained, caches, folder, int8))
+    return cache_bytes(model)
 
 
 # ---- the model -----------------------------------------------------------------------------------
