@@ -43,8 +43,8 @@ from fairseq_collab.attention.gates import gated_attentions, rounded
 from fairseq_collab.models.base import HeadModel
 from fairseq_collab.models.variants import family_of
 
-#: The operators' version: what onnxruntime 1.17 and newer know.
-OPSET, RUNTIME = 20, "1.17"
+#: The version of the operators, and the oldest onnxruntime that was tried: the first for numpy 2.
+OPSET, RUNTIME = 20, "1.19"
 #: Inputs of a step, before its caches.
 STEP_INPUTS = ("words", "position", "mask", "asked")
 #: The longest translation of x tokens is a x + b, unless the caller says otherwise; as in runs.
