@@ -44,8 +44,8 @@ from fairseq_collab.attention.gates import gated_attentions, rounded
 from fairseq_collab.models.base import HeadModel
 from fairseq_collab.models.variants import family_of
 
-#: The operators' version: what onnxruntime 1.17 and newer know.
-OPSET, RUNTIME = 20, "1.17"
+#: The version of the operators, and the oldest onnxruntime that was tried: the first for numpy 2.
+OPSET, RUNTIME = 20, "1.19"
 #: Inputs of a step, before its caches.
 STEP_INPUTS = ("words", "position", "mask", "asked")
 #: Where the weights of both graphs are.
@@ -65,15 +65,14 @@ def export(trained: Trained, folder: Path, int8: bool = False) -> None:
         UserError: the model cannot be exported, with all reasons.
     """
     reject(trained, "cannot be exported to onnx", problems(trained))
-    write(trained, folder, int8)
-    for token, number in cache_bytes(trained.model).items():
+    for token, number in write(trained, folder, int8).items():
         print(f"KV cache per {token} token (32-bit numbers, or rounded): {number:,} bytes")
     size = sum(path.stat().st_size for path in folder.iterdir())
     print(f"{size / 1e6:,.1f} MB; translate: python translate.py < text, in the folder")
 
 
-def write(trained: Trained, folder: Path, int8: bool = False) -> None:
-    """Fill the folder with a model that can be exported."""
+def write(trained: Trained, folder: Path, int8: bool = False) -> dict[str, int]:
+    """Fill the folder with a model that can be exported; returns :func:`cache_bytes`."""
     model, graphs = prepared(trained), {}
     if not trained.is_language_model:
         graphs["encoder.onnx"] = encoder_graph(model)
@@ -86,6 +85,7 @@ def write(trained: Trained, folder: Path, int8: bool = False) -> None:
     shutil.copy(program.__file__, folder / "translate.py")
     caches = cache_names(model)[1]
     write_json(folder / "config.json", configuration(trained, caches, folder, int8))
+    return cache_bytes(model)
 
 
 # ---- the model -----------------------------------------------------------------------------------

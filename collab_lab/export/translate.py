@@ -269,7 +269,8 @@ class State:
             for row, source in zip(padded, sources, strict=True):
                 row[: len(source)] = source
             self.cross = model.encoder.run(None, {"tokens": padded})
-        self.names = ["padding", *model.config["cross"]] if self.cross else []
+        given = ["padding", *model.config["cross"]] if self.cross else []
+        self.names = [*given, *model.config["own"]]
         self.past = [
             np.zeros((len(sources), heads, 0, size), DTYPES[dtype])
             for heads, size, dtype in model.config["own"].values()
@@ -282,10 +283,9 @@ class State:
     def run(self, words: Array, position: int, asked: Array) -> list[Array]:
         """Scores ``(B, beam, k)`` and words of the best continuations, scores of asked words."""
         inputs = {"words": words, "position": np.array(position), "mask": self.mask, "asked": asked}
-        inputs |= dict(zip([*self.names, *self.model.config["own"]], [*self.cross, *self.past]))
-        found = self.model.step.run(
-            None, {n: x for n, x in inputs.items() if n in self.model.inputs}
-        )
+        inputs |= dict(zip(self.names, [*self.cross, *self.past], strict=True))
+        read = {name: value for name, value in inputs.items() if name in self.model.inputs}
+        found = self.model.step.run(None, read)
         if self.filled + 2 * self.beam > self.mask.shape[2]:
             self._grow()
         slots = slice(self.filled, self.filled + self.beam)
@@ -335,9 +335,8 @@ def read_config(folder: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path}: not written by export; export the model again") from error
     if form != FORM:
-        raise InputError(
-            f"{path}: has form {form}, this program reads {FORM}; use its translate.py"
-        )
+        todo = "use the translate.py of its folder"
+        raise InputError(f"{path}: has form {form}, this program reads {FORM}; {todo}")
     for name, size in files.items():
         if not (folder / name).is_file():
             raise InputError(f"{folder / name}: file not found; export the model again")

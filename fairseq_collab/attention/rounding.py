@@ -49,7 +49,7 @@ def unpack(packed: Tensor, width: int, bits: int, dtype: torch.dtype) -> Tensor:
 
 
 def encode(x: Tensor, bits: int) -> tuple[Tensor, Tensor]:
-    """Round ``x (..., n)`` to scales ``(..., 2 G)`` in float16 and codes ``(..., ceil(n b / 8))``."""
+    """Round ``x (..., n)``: scales ``(..., 2 G)`` in float16, codes ``(..., ceil(n b / 8))``."""
     width, levels = x.size(-1), 2**bits - 1
     groups, _ = group_sizes(width)
     padding = -width % groups

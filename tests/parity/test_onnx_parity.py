@@ -16,6 +16,7 @@ import torch
 import toy_checkpoints
 from fairseq.data import data_utils
 from fairseq.sequence_generator import SequenceGenerator
+from fairseq.utils import import_user_module
 from toy_checkpoints import COPY
 
 from collab_lab import open_model
@@ -53,7 +54,7 @@ def program(trained: Trained, folder: Path) -> Translator:
     for name in sessions:
         (folder / name).touch()
     onnx.write_text(trained, folder)
-    onnx.write_json(folder / "config.json", onnx.configuration(trained, model, described, folder))
+    onnx.write_json(folder / "config.json", onnx.configuration(trained, described, folder))
 
     class Eager(Translator):
         def _session(self, name: str, threads: int | None) -> Any:
@@ -107,8 +108,8 @@ KINDS: list[tuple[str, dict[str, Any]]] = [
     ("transformer", {"layernorm_embedding": True, "activation_fn": "gelu"}),
     ("transformer", {"no_token_positional_embeddings": True, "encoder_layers": 1}),
     (SIZED, {"qk_head_size": 3, "v_head_size": 5, "heads_in_encoder": "2,5"}),
-    (SIZED, {"head_size": 3, "heads_in_encoder": "4,0", "heads_in_decoder": "0", "heads_in_cross": "0,2"}),
-    (SIZED, {"head_size": 3, "heads_in_decoder": "0,3", "ffn_dims_in_encoder": "7,24", "ffn_dims_in_decoder": "5,3"}),
+    (SIZED, {"heads_in_encoder": "4,0", "heads_in_decoder": "0", "heads_in_cross": "0,2"}),
+    (SIZED, {"heads_in_decoder": "0,4", "ffn_dims_in_encoder": "7,24"}),
     (SIZED, {"decoder_input_dim": 8, "decoder_output_dim": 12}),
     (COLLAB, {"key_dim": 6, "query_mixing": "diagonal"}),
     (COLLAB, {"key_dim": 6, "query_mixing": "full", "value_heads": 2}),
@@ -137,3 +138,106 @@ def test_translations_are_fairseqs(arch: str, options: dict[str, Any], tmp_path:
     lines = sources()
     ours = program(trained, tmp_path).search(lines, BEAM, max_len_a=0, max_len_b=LONGEST)
     check_equal(ours, by_fairseq(trained, lines))
+
+
+def test_heads_of_a_file_of_ones_own(tmp_path: Path) -> None:
+    """The example of docs/own_heads.md, whose keys are its values: one tensor is cached."""
+    import_user_module(Namespace(user_dir=str(TIED)))
+    trained = opened(tmp_path, "transformer_tied_heads")
+    found = program(trained, tmp_path)
+    check_equal(
+        found.search(sources(), BEAM, max_len_a=0, max_len_b=LONGEST),
+        by_fairseq(trained, sources()),
+    )
+    assert len(found.config["own"]) == len(found.config["cross"]) == 2  # one for each layer
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ({}, {"beam": 1}),
+        ({}, {"beam": 6}),
+        ({"min_len": 6}, {"min_len": 6}),
+        ({"lenpen": 0.3}, {"len_penalty": 0.3}),
+        ({"lenpen": 2.0, "min_len": 0}, {"len_penalty": 2.0, "min_len": 0}),
+        ({"unkpen": 0.7}, {"unk_penalty": 0.7}),
+        ({"unkpen": -1.5}, {"unk_penalty": -1.5}),
+        ({"max_len_b": 3}, {"max_len_b": 3}),
+    ],
+    ids=str,
+)
+def test_options_of_the_search(
+    ours: dict[str, Any], theirs: dict[str, Any], tmp_path: Path
+) -> None:
+    trained = opened(tmp_path, COLLAB, key_dim=6)
+    beam = theirs.get("beam", BEAM)
+    limits = {"max_len_a": 0, "max_len_b": LONGEST, **ours}
+    found = program(trained, tmp_path).search(sources(), beam, **limits)
+    check_equal(found, by_fairseq(trained, sources(), **theirs))
+
+
+def test_the_longest_translation_depends_on_the_source_alone(tmp_path: Path) -> None:
+    """fairseq's limit is that of the longest source of a batch."""
+    trained = opened(tmp_path, SIZED)
+    found = program(trained, tmp_path).search(sources(), BEAM, max_len_a=1.5, max_len_b=1)
+    alone = [by_fairseq(trained, [line], max_len_a=1.5, max_len_b=1)[0] for line in sources()]
+    check_equal(found, alone)
+
+
+def test_translations_start_with_prefixes(tmp_path: Path) -> None:
+    """Of several lengths, none among them."""
+    trained, lines = opened(tmp_path, LATENT, latent_dim=6), sources(4)
+    prefixes = [[5], [], [7, 3, 9], [4, 4]]
+    ours = program(trained, tmp_path).search(
+        lines, BEAM, prefixes=prefixes, max_len_a=0, max_len_b=LONGEST
+    )
+    padded = data_utils.collate_tokens([torch.tensor(p).long() for p in prefixes], 1)
+    check_equal(ours, by_fairseq(trained, lines, prefix_tokens=padded))
+    assert all(h.tokens[: len(p)] == p for p, of in zip(prefixes, ours, strict=True) for h in of)
+
+
+def test_slots_that_no_beam_sees_are_dropped(tmp_path: Path) -> None:
+    """Of long translations most are; the hypotheses stay."""
+    trained = opened(tmp_path, SIZED, head_size=2)
+    found, sizes = program(trained, tmp_path), []
+    run = found.step.run
+
+    def measured(outputs: None, inputs: dict[str, Any]) -> Any:
+        sizes.append(inputs["past_0"].shape[2])
+        return run(outputs, inputs)
+
+    found.step.run = measured
+    ours = found.search(sources(3), BEAM, max_len_a=0, max_len_b=90, min_len=90)
+    check_equal(ours, by_fairseq(trained, sources(3), max_len_b=90, min_len=90))
+    assert sizes[-1] < 0.6 * 90 * BEAM
+
+
+@pytest.mark.parametrize(
+    ("arch", "options"),
+    [
+        ("transformer_lm", {}),
+        ("transformer_lm_collab", {"key_dim": 6, "cache_bits": "8"}),
+        ("transformer_lm_headsize_n", {"adaptive_softmax_cutoff": "8,13"}),
+    ],
+    ids=str,
+)
+def test_a_language_model_continues_lines(
+    arch: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    trained = opened(tmp_path, arch, **options)
+    lines = [line[:-1] for line in sources(4)]
+    padded = data_utils.collate_tokens([torch.tensor(line) for line in lines], 1)
+    ours = program(trained, tmp_path).search(lines, BEAM, prefixes=lines, max_len_a=0, max_len_b=9)
+    check_equal(ours, by_fairseq(trained, lines, prefix_tokens=padded, max_len_b=9))
+
+
+@pytest.mark.parametrize(("arch", "options"), ROUNDED, ids=str)
+def test_rounded_caches_have_the_bytes_of_their_cost(
+    arch: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    trained = opened(tmp_path, arch, **options)
+    bound = onnx.cache_bytes(trained.model)
+    for token, type_ in (("target", "decoder"), ("source", "cross")):
+        modules = [a.module for a in trained.attentions[type_]]
+        bits = sum(sum(module.cached_bits_per_token()) for module in modules)
+        assert 8 * bound[token] == bits
