@@ -97,7 +97,7 @@ class Widths:
             return
         history = beam_history(state)
         mask = history.mask[:, 0]  # (B, beam, slots)
-        self.all += mask.size(0) * history._steps * history.beam
+        self.all += mask.size(0) * history.steps * history.beam
         self.kept += mask.size(0) * mask.size(2)
         self.live += int((mask == 0).any(1).sum())
 

@@ -104,6 +104,7 @@ def table(records: Sequence[dict[str, Any]]) -> str:
 def length_table(records: Sequence[dict[str, Any]]) -> str:
     """One row per beam, kind and length; stock fairseq's seconds divided by those of the kind.
 
+    ``cache`` has the slots that some beam sees, and few others; ``all slots`` those of all beams.
     A step reads half of the final cache on average: ``GB/s`` is that by all of its time.
     """
     from collab_lab.results.render import grid
@@ -115,13 +116,13 @@ def length_table(records: Sequence[dict[str, Any]]) -> str:
         [
             r["beam"], r["kind"], r["length"], f"{r['seconds']:.5f}",
             f"{stock[r['beam'], r['length']] / r['seconds']:.2f}",
-            f"{r['memory']:.0f}", f"{r['cache']:.0f}",
+            f"{r['memory']:.0f}", f"{r['cache']:.0f}", f"{r['all_slots']:.0f}",
             f"{r['cache'] / 2 * 2**20 / 1e9 / r['seconds']:.2f}",
         ]
         for r in records
     ]  # fmt: skip
     titles = ["beam", "heads", "tokens", "seconds per token", "times as fast", "peak MiB", "cache"]
-    titles += ["GB/s"]
+    titles += ["all slots", "GB/s"]
     return grid(titles, rows, left=[1])
 
 

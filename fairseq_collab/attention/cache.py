@@ -214,6 +214,11 @@ class BeamHistory:
         return self._mask.size(0)
 
     @property
+    def steps(self) -> int:
+        """``t``: slots were ``t * beam`` if none were dropped."""
+        return self._steps
+
+    @property
     def mask(self) -> Tensor:
         """Added to scores: ``(B, 1, beam, slots)``."""
         return self._mask.unsqueeze(1)
