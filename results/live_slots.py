@@ -36,7 +36,7 @@ from collab_lab.metrics.turns import times_as_fast
 from collab_lab.trained.checkpoint import Trained, batches, fitting, samples
 from fairseq_collab.attention import cache
 from fairseq_collab.attention.cache import beam_history, has_beam_history
-from results.long import MADE, Text, is_new
+from results.long import MADE, Text
 from results.measured import File, origin
 
 STOCK, ALL, LIVE = "stock fairseq", "all slots", "live slots"
@@ -237,11 +237,13 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--stock", action="store_true", help="time stock fairseq, too")
     args = parser.parse_args(argv)
     name, _, checkpoint = args.model.partition("=")
-    file, now = File(args.file), origin("live_slots.py", argv)
+    numbers = (args.lengths, args.sentences, args.batches, args.documents, args.turns, args.stock)
+    file = File(args.file)
+    now = origin("live_slots.py", argv, Path(checkpoint), args.data, *map(str, numbers))
 
     def put(part: str, measure: Callable[[], Any], **more: Any) -> None:
         keys = {"model": name, **more}
-        if is_new(file, part, keys, now):
+        if not file.is_made(part, keys, now["made_from"]):
             found = measure()
             file.put(part, keys, {**keys, **found, **now})
             report(keys, found)
