@@ -198,6 +198,7 @@ def test_embeddings_that_a_training_started_from(tmp_path: Path) -> None:
     assert small.options["encoder_embed_path"] == str(embeddings), "to train it again"
 
 
+@pytest.mark.slow
 def test_files_of_our_configurations() -> None:
     """What they name by default is no file to be read."""
     for name in ("decide", "language_model", "wmt14"):
@@ -220,6 +221,7 @@ def test_norwegian(mine: Path, tmp_path: Path) -> None:
         check_data(plan(mine, [f"task.data={data}"])[0].config)
 
 
+@pytest.mark.slow
 def test_parts_at_which_fairseq_fails(mine: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     shutil.copytree(toy_checkpoints.COPY, data)
