@@ -274,7 +274,7 @@ def cheapest(
     )
     if solution.status == OUT_OF_TIME:
         if solution.x is None:
-            raise UserError(f"no plan was found within {seconds:.0f} seconds", todo="ask for less")
+            raise UserError(f"no plan was found within {seconds:.0f} seconds", todo="leave more")
         say(
             f"the search for the cheapest plan ended after {seconds:.0f} seconds: a better one may "
             f"be cheaper by {solution.mip_gap:.1%}"
