@@ -33,11 +33,11 @@ import torch
 from torch import Tensor
 
 from collab_lab import convert, open_model, shrink
+from collab_lab.mathematics.rise import measured_rise
 from collab_lab.metrics.bleu import score
 from collab_lab.metrics.cost import cache_share
 from collab_lab.metrics.loss import cross_entropy, mean_bits, predicted
 from collab_lab.metrics.translate import BEAM, translate
-from collab_lab.shrinking.rise import measured_rise
 from collab_lab.shrinking.shrunk import Calibration
 from collab_lab.trained.attentions import attentions
 from collab_lab.trained.checkpoint import Trained, batches, in_evaluation, samples

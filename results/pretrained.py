@@ -32,10 +32,10 @@ from torch import nn
 
 from collab_common.files import sha256
 from collab_lab import swap_attention
-from collab_lab.shrinking.attention_price import Point, TrainedAttention, cheapest
-from collab_lab.shrinking.hugging_face import adapters
-from collab_lab.shrinking.hugging_face.statistics import collect, pretrained
-from collab_lab.shrinking.hugging_face.swap import collaborative_core, trained_heads
+from collab_lab.hugging_face import adapters
+from collab_lab.hugging_face.statistics import collect, pretrained
+from collab_lab.hugging_face.swap import collaborative_core, trained_heads
+from collab_lab.mathematics.attention_price import Point, TrainedAttention, cheapest
 from collab_lab.shrinking.kinds import shared_keys
 from results.measured import origin, write
 

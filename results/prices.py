@@ -11,7 +11,7 @@ ladder of weightings with which narrow maps are chosen:
     inputs    of keys and values                     Cov y
     both      of scores and values                   E [x 1]^T [x 1]; Cov y (keys: in a sentence)
     read      the same, values as heads read them    Cov z_i
-    fisher    prices                                 collab_lab.shrinking.statistics
+    fisher    prices                                 collab_lab.statistics.attentions
 """  # noqa: E501
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from collab_common.errors import UserError
 from collab_common.files import sha256
 from collab_lab import open_model
 from collab_lab.heads.importance import importance
+from collab_lab.mathematics.head_prices import head_prices
 from collab_lab.metrics.loss import mean_bits, read_by_decoder
 from collab_lab.shrinking import head_choices as choices
 from collab_lab.shrinking import surgery
 from collab_lab.shrinking.converter import Converter
-from collab_lab.shrinking.head_prices import head_prices
 from collab_lab.shrinking.kinds import (
     Collaborative,
     GroupedQuery,
@@ -45,7 +45,7 @@ from collab_lab.shrinking.kinds import (
     Narrower,
 )
 from collab_lab.shrinking.plan import propose
-from collab_lab.shrinking.statistics import Statistics, collect
+from collab_lab.statistics.attentions import Statistics, collect
 from collab_lab.trained.attentions import Attention, HeadMaps, hooked, inputs_of
 from collab_lab.trained.checkpoint import Trained, samples
 from results.ladder import Orders, by_price, without

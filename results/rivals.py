@@ -26,8 +26,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from collab_lab.mathematics.attention_price import TrainedAttention
+from collab_lab.mathematics.rise import measured_rise
 from collab_lab.metrics.loss import read_by_decoder
-from collab_lab.shrinking.attention_price import TrainedAttention
 from collab_lab.shrinking.converter import Converter
 from collab_lab.shrinking.kinds import (
     Collaborative,
@@ -37,10 +38,9 @@ from collab_lab.shrinking.kinds import (
     separate_queries,
 )
 from collab_lab.shrinking.plan import costs, propose, whole_costs
-from collab_lab.shrinking.rise import measured_rise
 from collab_lab.shrinking.shrunk import Calibration, Shrunk
 from collab_lab.shrinking.surgery import pruned
-from collab_lab.shrinking.unit_statistics import ridged
+from collab_lab.statistics.metric import ridged
 from collab_lab.trained.attentions import Attention, hooked, inputs_of
 from collab_lab.trained.checkpoint import Trained, samples
 from results.cuts import PARAMETERS, listed

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import torch
 
     from collab_lab.shrinking.shrunk import Calibration
-    from collab_lab.shrinking.statistics import Statistics
+    from collab_lab.statistics.attentions import Statistics
     from collab_lab.trained.attentions import Attention
     from collab_lab.trained.checkpoint import Trained
 
@@ -123,7 +123,7 @@ def add_prices(parser: ArgumentParser) -> None:
 
 def statistics(args: Namespace, model: Trained) -> dict[Attention, Statistics] | None:
     """Those behind ``--prices``, if it is given; UserError for those of another model."""
-    from collab_lab.shrinking import stored
+    from collab_lab.statistics import stored
 
     return None if args.prices is None else stored.read(args.prices, model)
 
@@ -136,8 +136,8 @@ def calibration(
     Args:
         cuts: what may be cut.
     """
-    from collab_lab.shrinking import stored
     from collab_lab.shrinking.shrunk import Calibration
+    from collab_lab.statistics import stored
 
     found = None if args.prices is None else stored.read_all(args.prices, model)
     return Calibration.of(model, args.subset, args.sentences, found, cuts)
@@ -207,7 +207,7 @@ def validation(
 
 def loss_warnings(args: Namespace, losses: Iterable[tuple[str, float | None, float]]) -> list[str]:
     """Where to doubt losses: names, predictions, and measurements on the validation set."""
-    from collab_lab.shrinking.rise import NOISE
+    from collab_lab.mathematics.rise import NOISE
 
     lines = [
         f"{name} loses {measured:.4f} bits, more than twice the predicted {price:.4f}: calibrate "

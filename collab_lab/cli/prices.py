@@ -13,10 +13,10 @@ from collab_common.errors import UserError
 from collab_common.files import sha256, write_atomic, write_json
 from collab_common.progress import bar
 from collab_lab.cli import options
-from collab_lab.shrinking import STATISTICS
+from collab_lab.statistics import STATISTICS
 
 if TYPE_CHECKING:
-    from collab_lab.shrinking.attention_price import Point
+    from collab_lab.mathematics.attention_price import Point
     from collab_lab.shrinking.prices import Prices
     from collab_lab.trained.checkpoint import Trained
 
@@ -57,7 +57,7 @@ def main(argv: Sequence[str]) -> int:
     options.check_new(args, args.out / NUMBERS, args.out / STATISTICS)
     model = options.model(args)
     from collab_lab import prices
-    from collab_lab.shrinking import stored
+    from collab_lab.statistics import stored
     from collab_lab.trained.checkpoint import samples
     from fairseq_collab.attention.rounding import BITS
 

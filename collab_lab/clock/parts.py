@@ -40,14 +40,12 @@ from collab_lab.clock.engines import ENGINES, PACKED, Program, Work, check, paus
 from collab_lab.shrinking.choices import Choice, Site
 from collab_lab.shrinking.converter import options_with, problems
 from collab_lab.shrinking.head_choices import all_heads
-from collab_lab.shrinking.head_parts import heads_together
 from collab_lab.shrinking.kinds import PlannedKind
 from collab_lab.shrinking.plan import CUTS, KINDS, with_bits
 from collab_lab.shrinking.shrunk import chosen_kinds
-from collab_lab.shrinking.statistics import own_bits
 from collab_lab.shrinking.surgery import pruned
 from collab_lab.trained.arguments import check_model, check_whole
-from collab_lab.trained.attentions import Attention, attentions
+from collab_lab.trained.attentions import Attention, attentions, heads_together, own_bits
 from collab_lab.trained.checkpoint import Trained, without_checkpointing
 from collab_lab.trained.feed_forward import feed_forwards
 from fairseq_collab.attention.rounding import BITS

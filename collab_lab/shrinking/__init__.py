@@ -12,8 +12,6 @@ changes                               models with the heads that are stated, as 
 hugging_face                          shared keys in models of Hugging Face
 """
 
-#: The file of statistics in a folder of prices: importing its name imports nothing.
-STATISTICS = "statistics.pt"
 #: The size that each kind of heads has, by the values of ``--to``: importing it imports nothing.
 SIZES = {
     "collab": "key_dim",

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 from collab_common import ATTENTION_TYPES, AttentionType
 from collab_common.errors import UserError, reject_unused
+from collab_lab.mathematics.rise import measured_rise
 from collab_lab.shrinking import head_choices, surgery
 from collab_lab.shrinking.converter import Converter, check, chosen_bits, chosen_sizes
 from collab_lab.shrinking.kinds import HEAD_KINDS, Collaborative
-from collab_lab.shrinking.rise import measured_rise
-from collab_lab.shrinking.statistics import Statistics, collect_all, matched
+from collab_lab.statistics.attentions import Statistics, collect_all, matched
 from collab_lab.trained.arguments import check_model, check_whole, sentences_of
 from collab_lab.trained.attentions import Attention, Retained
 from collab_lab.trained.checkpoint import Trained

@@ -14,15 +14,15 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from collab_lab.mathematics import head_prices
+from collab_lab.mathematics.attention_price import Point
+from collab_lab.mathematics.removal import removal_order
 from collab_lab.metrics.cost import UNROUNDED
-from collab_lab.shrinking import head_prices
-from collab_lab.shrinking.attention_price import Point
 from collab_lab.shrinking.converter import Converter
 from collab_lab.shrinking.head_parts import costs_of_heads
 from collab_lab.shrinking.kinds import PlannedKind
-from collab_lab.shrinking.removal import removal_order
-from collab_lab.shrinking.statistics import Statistics
-from collab_lab.shrinking.unit_statistics import UnitStatistics
+from collab_lab.statistics.attentions import Statistics
+from collab_lab.statistics.units import UnitStatistics
 from collab_lab.trained.attentions import Attention
 from collab_lab.trained.feed_forward import FeedForward
 from fairseq_collab.attention.rounding import cached_bits

@@ -16,12 +16,12 @@ from typing import Any
 from collab_common import AttentionType
 from collab_common.errors import UserError, reject_unused
 from collab_common.progress import bar
-from collab_lab.shrinking.attention_price import Point, TrainedAttention, point
+from collab_lab.mathematics.attention_price import Point, TrainedAttention, point
+from collab_lab.mathematics.shared_projection import STEPS
 from collab_lab.shrinking.kinds import HeadKind, PricedWeights, heads_of_one_latent, sizes_of
-from collab_lab.shrinking.shared_projection import STEPS
-from collab_lab.shrinking.statistics import Statistics, check_of_caches, matched, own_bits
 from collab_lab.shrinking.surgery import joined
-from collab_lab.trained.attentions import Attention, attentions, weight_problems
+from collab_lab.statistics.attentions import Statistics, check_of_caches, matched
+from collab_lab.trained.attentions import Attention, attentions, own_bits, weight_problems
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.rebuilt import option_problems, options_for, rebuilt, reject, weights_of
 from fairseq_collab.attention import SeparateAttention

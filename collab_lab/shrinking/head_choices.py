@@ -21,8 +21,8 @@ import torch
 
 from collab_common import AttentionType
 from collab_common.errors import UserError
-from collab_lab.shrinking.head_prices import removal_noises, removal_order
-from collab_lab.shrinking.statistics import Statistics
+from collab_lab.mathematics.head_prices import removal_noises, removal_order
+from collab_lab.statistics.attentions import Statistics
 from collab_lab.trained.attentions import Attention, HeadCounts, Retained, attentions
 from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.attention.gates import OPEN, GatedAttention, gated_attentions, rounded

@@ -9,27 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from collab_lab.metrics.cost import cached_numbers
-from fairseq_collab.attention import CollaborativeAttention
-
-
-def parts_of_heads(module: Any) -> tuple[str, ...]:
-    """Names of the weights whose first dimension is that of heads, or of groups of them."""
-    if not isinstance(module, CollaborativeAttention):
-        return ("q_proj", "k_proj", "v_proj")  # of a latent: those that read it
-    return ("q_proj" if module.query_mixing == "own" else "mixing", "v_proj")
-
-
-def groups_of_heads(module: Any) -> int:
-    """The number of heads of keys or values that the heads of queries share."""
-    for name in ("key_value_heads", "value_heads"):
-        if hasattr(module, name):
-            return int(getattr(module, name))
-    return int(module.num_heads)
-
-
-def heads_together(module: Any) -> int:
-    """How many heads share a head of keys or values, and are removed together."""
-    return int(module.num_heads) // max(groups_of_heads(module), 1)
+from collab_lab.trained.attentions import parts_of_heads
 
 
 def costs_of_heads(module: Any, number: int) -> tuple[list[int], int]:

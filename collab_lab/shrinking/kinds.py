@@ -14,10 +14,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from collab_lab.shrinking import SIZES
-from collab_lab.shrinking.attention_price import TrainedAttention
-from collab_lab.shrinking.low_rank import MIXED, separate
-from collab_lab.shrinking.shared_projection import (
+from collab_lab.mathematics.attention_price import TrainedAttention
+from collab_lab.mathematics.low_rank import MIXED, separate
+from collab_lab.mathematics.shared_projection import (
     STEPS,
     WeightedMaps,
     best_shared_key,
@@ -25,6 +24,7 @@ from collab_lab.shrinking.shared_projection import (
     latents,
     one_latent,
 )
+from collab_lab.shrinking import SIZES
 from fairseq_collab.attention.collaborative import widest_key
 from fairseq_collab.models.base import Variant
 from fairseq_collab.models.variants import COLLABORATIVE, GROUPED_QUERY, LATENT, SEPARATE

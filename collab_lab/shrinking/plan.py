@@ -20,8 +20,9 @@ from torch import nn
 from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
 from collab_common.progress import bar
+from collab_lab.mathematics.attention_price import TrainedAttention, cheapest
+from collab_lab.mathematics.rise import measured_rise
 from collab_lab.metrics.cost import standard_costs, totals
-from collab_lab.shrinking.attention_price import TrainedAttention, cheapest
 from collab_lab.shrinking.choices import (
     MULTIPLE,
     PARTS,
@@ -38,13 +39,11 @@ from collab_lab.shrinking.choices import (
 )
 from collab_lab.shrinking.converter import Converter
 from collab_lab.shrinking.head_choices import all_heads
-from collab_lab.shrinking.head_parts import heads_together
 from collab_lab.shrinking.kinds import Collaborative, GroupedQuery, Latent, PlannedKind
-from collab_lab.shrinking.rise import measured_rise
-from collab_lab.shrinking.statistics import Statistics, check_of_caches, matched, own_bits
 from collab_lab.shrinking.surgery import RetainedUnits, check_heads, joined, pruned, width_options
-from collab_lab.shrinking.unit_statistics import UnitStatistics
-from collab_lab.trained.attentions import Attention, Retained, attentions
+from collab_lab.statistics.attentions import Statistics, check_of_caches, matched
+from collab_lab.statistics.units import UnitStatistics
+from collab_lab.trained.attentions import Attention, Retained, attentions, heads_together, own_bits
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import FeedForward, feed_forwards
 from collab_lab.trained.rebuilt import rebuilt, weights_of

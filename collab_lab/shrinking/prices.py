@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from collab_common.errors import UserError
-from collab_lab.shrinking.attention_price import Point
+from collab_lab.mathematics.attention_price import Point
+from collab_lab.mathematics.head_prices import head_noises, head_prices
+from collab_lab.mathematics.removal import removal_order
 from collab_lab.shrinking.converter import Converter
-from collab_lab.shrinking.head_prices import head_noises, head_prices
 from collab_lab.shrinking.kinds import Collaborative, GroupedQuery, Latent, Narrower
-from collab_lab.shrinking.removal import removal_order
-from collab_lab.shrinking.statistics import Statistics, collect_all
-from collab_lab.shrinking.unit_statistics import UnitStatistics
+from collab_lab.statistics.attentions import Statistics, collect_all
+from collab_lab.statistics.units import UnitStatistics
 from collab_lab.trained.arguments import sentences_of
 from collab_lab.trained.attentions import Attention
 from collab_lab.trained.checkpoint import Trained

@@ -26,9 +26,9 @@ from collab_lab.shrinking.plan import (
     propose,
     whole_costs,
 )
-from collab_lab.shrinking.statistics import Statistics, collect_all
 from collab_lab.shrinking.surgery import pruned
-from collab_lab.shrinking.unit_statistics import UnitStatistics
+from collab_lab.statistics.attentions import Statistics, collect_all
+from collab_lab.statistics.units import UnitStatistics
 from collab_lab.trained.arguments import check_model, sentences_of
 from collab_lab.trained.attentions import Attention
 from collab_lab.trained.checkpoint import Trained

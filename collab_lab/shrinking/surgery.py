@@ -31,8 +31,14 @@ from torch import Tensor
 
 from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
-from collab_lab.shrinking.head_parts import heads_together, parts_of_heads
-from collab_lab.trained.attentions import Attention, Retained, attentions, weight_problems
+from collab_lab.trained.attentions import (
+    Attention,
+    Retained,
+    attentions,
+    heads_together,
+    parts_of_heads,
+    weight_problems,
+)
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import FeedForward, feed_forwards
 from collab_lab.trained.rebuilt import option_problems, options_for, rebuilt, reject, weights_of

@@ -11,13 +11,9 @@ import torch
 import toy
 from toy_reparametrize import batch, converted, inputs, target_of, trained
 
-from collab_lab.metrics.cost import totals
-from collab_lab.shrinking.attention_price import TrainedAttention
-from collab_lab.shrinking.converter import Converter, chosen_sizes
-from collab_lab.shrinking.kinds import Latent
-from collab_lab.shrinking.low_rank import MIXED, separate
-from collab_lab.shrinking.plan import propose
-from collab_lab.shrinking.shared_projection import (
+from collab_lab.mathematics.attention_price import TrainedAttention
+from collab_lab.mathematics.low_rank import MIXED, separate
+from collab_lab.mathematics.shared_projection import (
     WeightedMaps,
     best_shared_key,
     first_projection,
@@ -25,7 +21,11 @@ from collab_lab.shrinking.shared_projection import (
     latents,
     shared_projection,
 )
-from collab_lab.shrinking.statistics import Sums, collect
+from collab_lab.metrics.cost import totals
+from collab_lab.shrinking.converter import Converter, chosen_sizes
+from collab_lab.shrinking.kinds import Latent
+from collab_lab.shrinking.plan import propose
+from collab_lab.statistics.attentions import Sums, collect
 from collab_lab.trained.attentions import attentions
 from fairseq_collab.attention import SeparateAttention
 from fairseq_collab.attention.latent import LatentAttention

@@ -17,15 +17,15 @@ from torch import Tensor
 from torch.nn import functional
 from toy_reparametrize import batch, inputs, target_of, trained
 
+from collab_lab.mathematics import shared_projection
+from collab_lab.mathematics.attention_price import Point, TrainedAttention, cheapest
+from collab_lab.mathematics.head_prices import head_noises, head_prices, removal_order
 from collab_lab.metrics.cost import totals
 from collab_lab.metrics.loss import summed_loss
-from collab_lab.shrinking import shared_projection
-from collab_lab.shrinking.attention_price import Point, TrainedAttention, cheapest
 from collab_lab.shrinking.converter import Converter
-from collab_lab.shrinking.head_prices import head_noises, head_prices, removal_order
 from collab_lab.shrinking.kinds import HEAD_KINDS, Latent
 from collab_lab.shrinking.plan import ANY_BITS, propose
-from collab_lab.shrinking.statistics import Statistics, Sums, collect, matched
+from collab_lab.statistics.attentions import Statistics, Sums, collect, matched
 from collab_lab.trained.attentions import Attention, HeadMaps, attentions, projections
 from fairseq_collab.attention import SeparateAttention
 from fairseq_collab.attention.rounding import rounded

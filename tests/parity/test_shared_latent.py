@@ -14,12 +14,12 @@ from toy import close
 from toy_reparametrize import batch, inputs, trained
 
 from collab_lab.bench import cache_bytes
+from collab_lab.mathematics.attention_price import Point, TrainedAttention, cheapest
+from collab_lab.mathematics.shared_projection import WeightedMaps
 from collab_lab.metrics.cost import cost, totals
-from collab_lab.shrinking.attention_price import Point, TrainedAttention, cheapest
 from collab_lab.shrinking.converter import Converter
 from collab_lab.shrinking.kinds import Latent
-from collab_lab.shrinking.shared_projection import WeightedMaps
-from collab_lab.shrinking.statistics import collect
+from collab_lab.statistics.attentions import collect
 from collab_lab.trained.attentions import attentions
 from fairseq_collab.attention import SeparateAttention
 from fairseq_collab.attention.shared_latent import SharedLatentAttention

@@ -37,9 +37,10 @@ from collab_lab import (
 from collab_lab.cli.main import main
 from collab_lab.heads import stages
 from collab_lab.heads.relevance import Relevance
-from collab_lab.shrinking import STATISTICS, changes, shrunk, stored
-from collab_lab.shrinking.head_prices import head_prices
-from collab_lab.shrinking.hugging_face import swap
+from collab_lab.hugging_face import swap
+from collab_lab.mathematics.head_prices import head_prices
+from collab_lab.shrinking import changes, shrunk
+from collab_lab.statistics import STATISTICS, stored
 from collab_lab.trained.attentions import attentions
 from collab_lab.trained.checkpoint import Trained, samples
 from fairseq_collab.attention import collaborative

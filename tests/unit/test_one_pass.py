@@ -15,8 +15,8 @@ from collab_lab.shrinking import plan
 from collab_lab.shrinking.converter import Converter
 from collab_lab.shrinking.kinds import Latent
 from collab_lab.shrinking.shrunk import Calibration, shrink
-from collab_lab.shrinking.statistics import collect_all
-from collab_lab.shrinking.unit_statistics import gram
+from collab_lab.statistics.attentions import collect_all
+from collab_lab.statistics.metric import gram
 from collab_lab.trained.arguments import sentences_of
 from collab_lab.trained.checkpoint import Trained
 

@@ -25,6 +25,7 @@ from collab_common.errors import UserError
 from collab_lab import prune
 from collab_lab.cli.prune import build_parser, choice
 from collab_lab.heads import stages
+from collab_lab.mathematics.head_prices import removal_order
 from collab_lab.shrinking import surgery
 from collab_lab.shrinking.head_choices import (
     equal_on_each_side,
@@ -34,9 +35,8 @@ from collab_lab.shrinking.head_choices import (
     without,
     without_gates,
 )
-from collab_lab.shrinking.head_prices import removal_order
-from collab_lab.shrinking.statistics import Statistics
 from collab_lab.shrinking.surgery import pruned
+from collab_lab.statistics.attentions import Statistics
 from collab_lab.trained import configuration
 from collab_lab.trained.attentions import HeadMaps, attentions
 from collab_lab.trained.checkpoint import Trained, open_model

@@ -18,8 +18,9 @@ from collab_common.errors import UserError
 from collab_lab import convert, open_model, prune, validation_loss
 from collab_lab.cli.main import main
 from collab_lab.clock import parts
+from collab_lab.mathematics import removal
 from collab_lab.runs.score import model_numbers
-from collab_lab.shrinking import removal, shrunk
+from collab_lab.shrinking import shrunk
 from collab_lab.shrinking.choices import Choice, costs_of, projection, uncut, undominated
 from collab_lab.shrinking.head_parts import costs_of_heads
 from collab_lab.shrinking.kinds import Latent

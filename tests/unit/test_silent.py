@@ -23,12 +23,12 @@ from collab_common.errors import UserError
 from collab_lab import convert, open_model, prices, prune, shrink, validation_loss
 from collab_lab.cli.options import import_models, loss_warnings
 from collab_lab.export import model as export
+from collab_lab.mathematics.head_prices import head_prices
 from collab_lab.metrics.loss import say_if_guessing, say_if_guessing_valid
 from collab_lab.shrinking.converter import Converter
 from collab_lab.shrinking.head_choices import without_gates
-from collab_lab.shrinking.head_prices import head_prices
 from collab_lab.shrinking.kinds import Collaborative
-from collab_lab.shrinking.statistics import collect
+from collab_lab.statistics.attentions import collect
 from collab_lab.trained.attentions import attentions, linear_maps
 from collab_lab.trained.checkpoint import Trained, samples
 from fairseq_collab.attention.gates import gated_attentions, rounded

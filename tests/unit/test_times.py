@@ -17,9 +17,8 @@ from collab_lab.clock import parts
 from collab_lab.clock.engines import Work, check
 from collab_lab.clock.parts import PartTimes, at
 from collab_lab.shrinking.choices import uncut
-from collab_lab.shrinking.head_parts import groups_of_heads
 from collab_lab.shrinking.shrunk import Calibration
-from collab_lab.trained.attentions import attentions
+from collab_lab.trained.attentions import attentions, groups_of_heads
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import feed_forwards
 from fairseq_collab.attention import CollaborativeAttention

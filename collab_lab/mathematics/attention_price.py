@@ -27,8 +27,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from collab_lab.metrics.cost import UNROUNDED
-from collab_lab.shrinking.statistics import Statistics, own_bits
-from collab_lab.trained.attentions import Attention, HeadMaps
+from collab_lab.statistics.attentions import Statistics
+from collab_lab.trained.attentions import Attention, HeadMaps, own_bits
 from fairseq_collab.attention.rounding import cached_bits, rounded
 from fairseq_collab.attention.scores import for_each_head
 

@@ -13,11 +13,10 @@ from typing import Any
 
 from torch import Tensor
 
-from collab_lab.shrinking import removal
-from collab_lab.shrinking.head_parts import heads_together
-from collab_lab.shrinking.statistics import Statistics
-from collab_lab.shrinking.unit_statistics import ridged
-from collab_lab.trained.attentions import HeadMaps
+from collab_lab.mathematics import removal
+from collab_lab.statistics.attentions import Statistics
+from collab_lab.statistics.metric import ridged
+from collab_lab.trained.attentions import HeadMaps, heads_together
 
 
 def removal_order(
