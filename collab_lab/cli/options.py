@@ -19,7 +19,7 @@ from collab_common.provenance import circumstances
 if TYPE_CHECKING:
     import torch
 
-    from collab_lab.shrinking.shrunk import Calibration
+    from collab_lab.shrinking.evidence import Evidence
     from collab_lab.statistics.attentions import Statistics
     from collab_lab.trained.attentions import Attention
     from collab_lab.trained.checkpoint import Trained
@@ -128,19 +128,19 @@ def statistics(args: Namespace, model: Trained) -> dict[Attention, Statistics] |
     return None if args.prices is None else stored.read(args.prices, model)
 
 
-def calibration(
+def evidence(
     args: Namespace, model: Trained, cuts: Sequence[str] = ("heads", "units", "cache")
-) -> Calibration:
-    """The calibration of a model, by the statistics behind ``--prices``, if it is given.
+) -> Evidence:
+    """The evidence of a model, by the statistics behind ``--prices``, if it is given.
 
     Args:
         cuts: what may be cut.
     """
-    from collab_lab.shrinking.shrunk import Calibration
+    from collab_lab.shrinking.evidence import Evidence
     from collab_lab.statistics import stored
 
     found = None if args.prices is None else stored.read_all(args.prices, model)
-    return Calibration.of(model, args.subset, args.sentences, found, cuts)
+    return Evidence.of(model, args.subset, args.sentences, found, cuts)
 
 
 def of_shrink(args: Namespace, *targets: str) -> list[str]:

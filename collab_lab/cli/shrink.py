@@ -15,6 +15,7 @@ from collab_lab.cli import options
 if TYPE_CHECKING:
     from collab_lab.clock.engines import Work
     from collab_lab.clock.parts import PartTimes
+    from collab_lab.shrinking.cut import Cut
     from collab_lab.shrinking.plan import Plan
     from collab_lab.trained.checkpoint import Trained
 
@@ -61,8 +62,8 @@ def build_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--kinds", metavar="KIND,...", help="heads for a smaller cache, of which the cheapest is "
-        "taken: latent, headsize (as they are, rounded), grouped-query, collab (a shared key); "
-        "default: latent,headsize; with --for ct2: grouped-query",
+        "taken: latent, unchanged (as they are, rounded), grouped-query, collab (a shared key); "
+        "default: latent,unchanged; with --for ct2: grouped-query",
     )  # fmt: skip
     parser.add_argument(
         "--cache-bits", metavar="{auto,none,8,4}", help="bits of a number in a smaller cache: 8, "
@@ -85,6 +86,10 @@ def build_parser() -> argparse.ArgumentParser:
     clock.add_argument(
         "--length", type=positive, default=30, metavar="N",
         help="tokens of a source and of a translation (default: 30)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--with", dest="own", type=Path, metavar="FILE", help="cuts of your own in a file of "
+        "Python, in place of those of the same part: see docs/own_cuts.md",
     )  # fmt: skip
     options.add_pass(parser, check="measure the validation loss, and with --time the seconds, "
                      "before and after")  # fmt: skip
@@ -113,8 +118,7 @@ def main(argv: Sequence[str]) -> int:
     model = source(args)
     from tabulate import tabulate
 
-    from collab_lab.shrinking.plan import KINDS
-    from collab_lab.shrinking.shrunk import chosen, shrink
+    from collab_lab.shrinking.shrink import allowed_cuts, shrink
     from collab_lab.trained.checkpoint import samples
     from collab_lab.trained.configuration import fine_tuning, write_configuration
 
@@ -125,7 +129,11 @@ def main(argv: Sequence[str]) -> int:
     # What is wrong with options fails before anything is timed or read.
     engine = "ct2" if (args.timed or "").startswith("ct2") else args.engine
     kinds = kinds_of(args).get("kinds")
-    chosen(shares_of(args), args.lose, only, kinds, args.cache_bits, engine)
+    own = own_cuts(args)
+    if any(cut.simulated for cut in own):
+        problem = "defines a cut that is simulated: its models cannot be saved"
+        raise UserError(problem, args.own, "leave --out and targets out, and give --check")
+    allowed_cuts(shares_of(args), args.lose, only, kinds, args.cache_bits, engine, own)
     times = times_of(args, model, only)
     result = shrink(
         model,
@@ -135,7 +143,8 @@ def main(argv: Sequence[str]) -> int:
         cache_bits=args.cache_bits,
         engine=args.engine,
         times=times,
-        calibration=options.calibration(args, model, cuts_of(args, only)),
+        with_cuts=own,
+        evidence=options.evidence(args, model, parts_of(args, only)),
     )
     checked = [*validation(result.model, result.plan.price)]
     if times is not None and args.check:
@@ -144,9 +153,8 @@ def main(argv: Sequence[str]) -> int:
     smaller.model.cpu()
     smaller.save(args.out)
     write_configuration(smaller, args.out)
-    kind = KINDS[result.plan.kind]
-    titles = ["site", "stays", kind.size_name if kind else "", "cache bits"]
-    print(tabulate(result.plan.table(model), titles, "plain"))
+    titles = ["site", "stays", result.plan.size_name, "cache bits"]
+    print(tabulate(result.plan.table(), titles, "plain"))
     checked.insert(0, size_line(model, result.model))
     print(*summary(result.plan, result.rise, result.shares), *checked, sep="\n")
     print(f"{args.out}, to be fine-tuned:", fine_tuning(smaller, args.out), sep="\n")
@@ -156,7 +164,7 @@ def main(argv: Sequence[str]) -> int:
 def source(args: argparse.Namespace) -> Trained:
     """The model with heads that plans are of."""
     model = options.model(args)
-    from collab_lab.shrinking.shrunk import source_of
+    from collab_lab.shrinking.gates import source_of
 
     return source_of(model)
 
@@ -169,15 +177,15 @@ def times_of(
         return None
     from collab_lab import time_parts
 
-    how = {"batch": args.batch, "length": args.length, "cuts": cuts_of(args, only)}
+    how = {"batch": args.batch, "length": args.length, "cuts": parts_of(args, only)}
     return time_parts(model, args.timed or "fairseq", **how, **kinds_of(args))
 
 
-def cuts_of(args: argparse.Namespace, only: Sequence[str] | None) -> tuple[str, ...]:
+def parts_of(args: argparse.Namespace, only: Sequence[str] | None) -> tuple[str, ...]:
     """What may be cut."""
-    from collab_lab.shrinking.shrunk import chosen_cuts
+    from collab_lab.shrinking.shrink import chosen_parts
 
-    return chosen_cuts(shares_of(args), args.lose, only)
+    return chosen_parts(shares_of(args), args.lose, only)
 
 
 def shares_of(args: argparse.Namespace) -> dict[str, float]:
@@ -208,6 +216,13 @@ def seconds_line(before: Trained, after: Trained, work: Work, predicted: float |
     )
 
 
+def own_cuts(args: argparse.Namespace) -> tuple[Cut, ...]:
+    """The cuts of ``--with``."""
+    from collab_lab.shrinking.own import cuts_in
+
+    return () if args.own is None else cuts_in(args.own)
+
+
 def kinds_of(args: argparse.Namespace) -> dict[str, Any]:
     """The argument ``kinds``, if it is given."""
     return {} if args.kinds is None else {"kinds": args.kinds.split(",")}
@@ -229,29 +244,30 @@ def front(args: argparse.Namespace) -> int:
     from tabulate import tabulate
 
     from collab_lab import validation_loss
-    from collab_lab.shrinking.plan import CUTS, propose
-    from collab_lab.shrinking.shrunk import FRONT, How, chosen_cuts, chosen_kinds, made, rivals
+    from collab_lab.shrinking.front import FRONT, series
+    from collab_lab.shrinking.plan import Allowed, propose
+    from collab_lab.shrinking.shape import PARTS
+    from collab_lab.shrinking.shrink import chosen_kinds, chosen_parts, made
     from collab_lab.trained.checkpoint import samples
 
     if args.figure is not None:
         check_figure(args)
-    kinds = chosen_kinds(kinds_of(args).get("kinds"), CUTS, "fairseq")
+    own = own_cuts(args)
+    kinds = chosen_kinds(kinds_of(args).get("kinds"), PARTS, "fairseq", own)
     model = source(args)
     valid = samples(model, "valid") if args.check else []
     before = validation_loss(model, valid) if valid else 0.0
-    found = options.calibration(args, model)
+    evidence = options.evidence(args, model)
     rows = []
     for shares in FRONT:
         row = [shares.get("cache"), shares.get("parameters")]
-        how = How(chosen_cuts(shares, None, None), kinds)
+        allowed = Allowed(chosen_parts(shares, None, None), kinds, own=own)
         try:
             if valid:
-                result = made(model, found, shares, how)
+                result = made(evidence, shares, allowed)
                 plan, measured = result.plan, validation_loss(result.model, valid) - before
             else:
-                shared = {**how._asdict(), "known": found.known}
-                plan = propose(model, found.attentions, found.units, shares, **shared)
-                measured = None
+                plan, measured = propose(evidence, shares, allowed), None
         except UserError as error:
             print(f"{shares}: not possible ({error.todo or error.problem})")
             continue
@@ -259,7 +275,7 @@ def front(args: argparse.Namespace) -> int:
     titles = ["cache", "layers' parameters", "cache by", "price (bits)", "measured (bits)"]
     print(tabulate(rows, titles, "plain", floatfmt=("g", "g", "", ".4f", ".4f")))
     if args.figure is not None:
-        draw_rivals(args, rivals(model, found))
+        draw_series(args, series(evidence))
     return 0
 
 
@@ -271,7 +287,7 @@ def check_figure(args: argparse.Namespace) -> None:
     options.check_new(args, args.figure)
 
 
-def draw_rivals(args: argparse.Namespace, prices: Mapping[str, Any]) -> None:
+def draw_series(args: argparse.Namespace, prices: Mapping[str, Any]) -> None:
     """Write the figure: a panel for parameters, and one for the cache."""
     from collab_lab.results.figure import draw, saved
 

@@ -21,7 +21,9 @@ from collab_common.progress import bar
 from collab_lab.hugging_face import adapters
 from collab_lab.hugging_face.statistics import collect, pretrained
 from collab_lab.mathematics.attention_price import TrainedAttention
-from collab_lab.shrinking.kinds import Collaborative, Narrower, shared_keys
+from collab_lab.mathematics.new_heads import shared_keys
+from collab_lab.shrinking.cuts.narrower_heads import NarrowerHeads
+from collab_lab.shrinking.cuts.shared_key import SharedKey
 from collab_lab.trained.checkpoint import check_finite
 from fairseq_collab.attention import CollaborativeAttention, SeparateAttention
 from fairseq_collab.attention.building import check_choice
@@ -98,7 +100,7 @@ def swap_attention(
         problem = f"the {type(model).__name__} is an attention itself"
         raise UserError(problem, todo="give a model that holds it")
     heads = {name: trained_heads(name, **maps) for name, (*_, maps) in originals.items()}
-    target = Narrower() if query == "separate" else Collaborative(query)
+    target = NarrowerHeads() if query == "separate" else SharedKey(query)
     by_name = key_dim if isinstance(key_dim, Mapping) else dict.fromkeys(heads, key_dim)
     widths = {name: by_name[name] for name in heads}
     for name, attention in heads.items():

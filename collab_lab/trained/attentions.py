@@ -200,8 +200,13 @@ def groups_of_heads(module: Any) -> int:
     return int(module.num_heads)
 
 
+def removed_together(module: Any) -> int:
+    """How many heads go together, so that equally many are left to each head of keys or values."""
+    return heads_together(module) if groups_of_heads(module) > 1 else 1
+
+
 def heads_together(module: Any) -> int:
-    """How many heads share a head of keys or values, and are removed together."""
+    """How many heads share a head of keys or values."""
     return int(module.num_heads) // max(groups_of_heads(module), 1)
 
 

@@ -41,12 +41,14 @@ class Trained:
     Attributes:
         state: the checkpoint without the weights; its ``cfg`` is a DictConfig.
         task: holds the dictionaries, and the sentences of the data folder.
+        is_simulated: whether the module computes what its weights do not have: it is not saved.
     """
 
     path: Path
     state: dict[str, Any]
     model: Any
     task: Any
+    is_simulated: bool = False
 
     def __repr__(self) -> str:
         number = sum(parameter.numel() for parameter in self.model.parameters())
@@ -117,6 +119,9 @@ class Trained:
 
     def content(self) -> dict[str, Any]:
         """The checkpoint to save: to translate, or to fine-tune."""
+        if self.is_simulated:
+            problem = "a cut of this model is simulated: its weights do not have it"
+            raise UserError(problem, self.path, "measure it, and save it without this cut")
         content = {"args": None, "cfg": plain_options(self.cfg), "model": self.model.state_dict()}
         return {**without_training(self.state), **content}
 

@@ -23,8 +23,8 @@ from collab_lab.mathematics import rise
 from collab_lab.mathematics.refit import Block, refit
 from collab_lab.mathematics.rise import largest_activations
 from collab_lab.metrics.loss import mean_bits
-from collab_lab.shrinking import surgery
-from collab_lab.shrinking.head_choices import open_heads
+from collab_lab.shrinking.draft import pruned
+from collab_lab.shrinking.gates import open_heads
 from collab_lab.trained.attentions import hooked
 from collab_lab.trained.checkpoint import Trained, samples
 from collab_lab.trained.identity import hash_of
@@ -51,7 +51,7 @@ def without_heads(source: Trained) -> Trained:
     """The model with fewer heads; the last layer's attentions have none."""
     kept = {type_: [layers[0], []] for type_, layers in KEPT.items()}
     heads = source.heads.items()
-    return surgery.pruned(source, {type_: kept[type_] if counts else [] for type_, counts in heads})
+    return pruned(source, {type_: kept[type_] if counts else [] for type_, counts in heads})
 
 
 @pytest.mark.usefixtures("float64")

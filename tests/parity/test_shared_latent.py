@@ -11,14 +11,15 @@ import torch
 import toy
 from parity.test_convert import squared_error
 from toy import close
-from toy_reparametrize import batch, inputs, trained
+from toy_reparametrize import Conversions, batch, inputs, trained
 
 from collab_lab.bench import cache_bytes
-from collab_lab.mathematics.attention_price import Point, TrainedAttention, cheapest
+from collab_lab.mathematics.attention_price import TrainedAttention
 from collab_lab.mathematics.shared_projection import WeightedMaps
 from collab_lab.metrics.cost import cost, totals
-from collab_lab.shrinking.converter import Converter
-from collab_lab.shrinking.kinds import Latent
+from collab_lab.shrinking.cuts.latent import Latent
+from collab_lab.shrinking.prices import Point
+from collab_lab.shrinking.solve import cheapest
 from collab_lab.statistics.attentions import collect
 from collab_lab.trained.attentions import attentions
 from fairseq_collab.attention import SeparateAttention
@@ -144,7 +145,7 @@ def test_a_normalised_latent_is_shared_with_its_norm() -> None:
 def test_at_full_width_nothing_is_lost(arch: str, options: dict[str, Any]) -> None:
     """The latent is the encoder's output itself; other attentions stay as they are."""
     source = trained(arch, None, **options)
-    work = Converter(source, Latent(), None)
+    work = Conversions(source, Latent(), None)
     width = work.crossing[0].module.kdim
     result, prices = work.convert(dict.fromkeys(work.crossing, width), shared=True)
     expected, found = (one.model(**inputs(source))[0] for one in (source, result))
@@ -160,7 +161,7 @@ def test_at_full_width_nothing_is_lost(arch: str, options: dict[str, Any]) -> No
 def test_one_projection_of_two_layers_loses_more_than_two() -> None:
     """The sum of the layers' prices; of all projections, it is next to the best."""
     source = trained("transformer", None)
-    work = Converter(source, Latent(), None)
+    work = Conversions(source, Latent(), None)
     size = 6
     sizes = dict.fromkeys(work.crossing, size)
     (own, prices), (one, shared) = work.convert(sizes), work.convert(sizes, shared=True)
@@ -181,7 +182,7 @@ def test_the_price_of_rounding_is_that_of_the_model(width: int) -> None:
     """Before it is built, and of the model itself, whose errors both layers see."""
     source = trained("transformer", None)
     statistics = collect(source, [batch(source)])
-    work = Converter(source, Latent(), statistics)
+    work = Conversions(source, Latent(), statistics)
     sizes = dict.fromkeys(work.crossing, width)
     (model, plain), (_, priced) = (
         work.convert(sizes, dict.fromkeys(sizes, bits), shared=True) for bits in (0, 4)
