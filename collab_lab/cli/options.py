@@ -123,9 +123,10 @@ def add_prices(parser: ArgumentParser) -> None:
 
 def statistics(args: Namespace, model: Trained) -> dict[Attention, Statistics] | None:
     """Those behind ``--prices``, if it is given; UserError for those of another model."""
+    from collab_lab.shrinking.gates import source_of
     from collab_lab.statistics import stored
 
-    return None if args.prices is None else stored.read(args.prices, model)
+    return None if args.prices is None else stored.read(args.prices, source_of(model))
 
 
 def evidence(
@@ -207,13 +208,13 @@ def validation(
 
 def loss_warnings(args: Namespace, losses: Iterable[tuple[str, float | None, float]]) -> list[str]:
     """Where to doubt losses: names, predictions, and measurements on the validation set."""
-    from collab_lab.mathematics.rise import NOISE
+    from collab_lab.mathematics.rise import LEAST
 
     lines = [
         f"{name} loses {measured:.4f} bits, more than twice the predicted {price:.4f}: calibrate "
         "on text like that of use (--subset, --sentences)"
         for name, price, measured in losses
-        if price is not None and measured > max(2 * price, NOISE)
+        if price is not None and measured > max(2 * price, LEAST)
     ]
     if args.subset == "valid":
         lines.append("losses are measured on the calibration text, valid: on other text they rise")

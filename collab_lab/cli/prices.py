@@ -108,7 +108,7 @@ def main(argv: Sequence[str]) -> int:
         content |= checks(model, priced, valid, read)
         losses = ((c["change"], c["price"], c["measured"]) for c in content["checks"])
         content["warnings"] = options.loss_warnings(args, losses)
-    stored.write(priced.statistics, priced.units, model, args.out)
+    stored.write(priced.statistics, priced.units, priced.model, args.out)
     write_json(args.out / NUMBERS, content)
     printed = summary(content)
     write_atomic(args.out / PAGE, f"# Prices of {args.checkpoint.name}\n\n{printed}\n")

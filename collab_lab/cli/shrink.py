@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from collab_lab.shrinking.plan import Plan
     from collab_lab.trained.checkpoint import Trained
 
+#: Share of the seconds by which a machine may drift.
+DRIFT = 0.05
+
 
 def build_parser() -> argparse.ArgumentParser:
     parser = options.parser_of(
@@ -148,7 +151,7 @@ def main(argv: Sequence[str]) -> int:
     )
     checked = [*validation(result.model, result.plan.price)]
     if times is not None and args.check:
-        checked.append(seconds_line(model, result.model, times.work, result.plan.time))
+        checked.append(seconds_line(model, result.model, times.work, result.plan.time, args.time))
     smaller = result.model
     smaller.model.cpu()
     smaller.save(args.out)
@@ -156,7 +159,10 @@ def main(argv: Sequence[str]) -> int:
     titles = ["site", "stays", result.plan.size_name, "cache bits"]
     print(tabulate(result.plan.table(), titles, "plain"))
     checked.insert(0, size_line(model, result.model))
-    print(*summary(result.plan, result.rise, result.shares), *checked, sep="\n")
+    asked = shares_of(args)
+    print(*summary(result.plan, result.rise, result.shares, asked), *checked, sep="\n")
+    if model.shrunk is not None:
+        print(f"of the model that was shrunk first: {smaller.shrunk}")
     print(f"{args.out}, to be fine-tuned:", fine_tuning(smaller, args.out), sep="\n")
     return 0
 
@@ -202,18 +208,28 @@ def size_line(before: Trained, after: Trained) -> str:
     return f"whole model, with embeddings: {new:,} of {old:,} parameters ({new / old:.1%})"
 
 
-def seconds_line(before: Trained, after: Trained, work: Work, predicted: float | None) -> str:
-    """The measured share of the given model's seconds, next to the predicted one."""
+def seconds_line(
+    before: Trained, after: Trained, work: Work, predicted: float | None, asked: float
+) -> str:
+    """The measured share of the given model's seconds, next to the predicted one.
+
+    Raises:
+        UserError: it is clearly above the share that was ``asked`` for.
+    """
     from collab_lab.clock.parts import in_turns
     from collab_lab.metrics.turns import times_as_fast
 
     turns = in_turns(before, after, work)
     ratio = times_as_fast(turns, "before", "after")
     ends = "" if ratio.low is None else f" ({ratio.low:.1%} to {ratio.high:.1%})"
-    return (
+    line = (
         f"seconds: {ratio.mean:.1%}{ends} of the given model's in {len(turns)} turns, "
         f"predicted {predicted:.1%}"
     )
+    if ratio.low is not None and ratio.low > asked + DRIFT:
+        todo = "nothing is written: ask for fewer seconds, on a machine that does nothing else"
+        raise UserError(f"{line}, and {asked:.1%} were asked for", before.path, todo)
+    return line
 
 
 def own_cuts(args: argparse.Namespace) -> tuple[Cut, ...]:
@@ -228,12 +244,28 @@ def kinds_of(args: argparse.Namespace) -> dict[str, Any]:
     return {} if args.kinds is None else {"kinds": args.kinds.split(",")}
 
 
-def summary(plan: Plan, rise: float, shares: dict[str, float]) -> list[str]:
-    """Shares that are left; the predicted loss, and the one on the calibration sentences."""
+def summary(
+    plan: Plan, rise: float, shares: Mapping[str, float], asked: Mapping[str, float]
+) -> list[str]:
+    """Shares that are left; the predicted loss, and the one on the calibration sentences.
+
+    Args:
+        asked: the targets that are shares.
+    """
     parts = ", ".join(f"{name} {price:.4f}" for name, price in plan.prices.items() if price)
     left = ", ".join(f"{name} {share:.1%}" for name, share in shares.items())
     return [
         f"left: {left}",
+        *(
+            f"less {name} than the {share:.1%} that were asked for: no plan with more is cheaper"
+            for name, share in asked.items()
+            if shares[name] < share - 0.005
+        ),
+        *(
+            f"more {name} than before: new heads need them; --{name} 1 forbids it"
+            for name, share in shares.items()
+            if share > 1.0005
+        ),
         f"price: {plan.price:.4f} bits per target token ({parts or 'nothing is lost'}); "
         f"measured on the calibration sentences: {rise:+.4f}",
     ]
@@ -275,7 +307,7 @@ def front(args: argparse.Namespace) -> int:
     titles = ["cache", "layers' parameters", "cache by", "price (bits)", "measured (bits)"]
     print(tabulate(rows, titles, "plain", floatfmt=("g", "g", "", ".4f", ".4f")))
     if args.figure is not None:
-        draw_series(args, series(evidence))
+        draw_series(args, series(evidence, kinds))
     return 0
 
 

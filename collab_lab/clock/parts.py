@@ -236,8 +236,7 @@ def _narrowed(trained: Trained, sites: Sequence[Site], counts: Sequence[int]) ->
 def _caches(trained: Trained, engine: str, kinds: Sequence[str]) -> Iterator[Narrower]:
     """Models with another KV cache of an attention type; CTranslate2 rounds none."""
     # A kind that a model has no counterpart in has no plan either, which then says why.
-    cuts = [cut() for kind in kinds for cut in KINDS.get(kind, ())[:1]]
-    possible = [cut for cut in cuts if isinstance(cut, NewHeads) and not any(cut.refuses(trained))]
+    possible = [cut for cut in _new_heads(kinds) if not any(cut.refuses(trained))]
     for type_ in ATTENTION_TYPES[1:]:
         layers = [a for a in trained.attentions[type_] if a.module.num_heads]
         if not layers:
@@ -252,6 +251,12 @@ def _caches(trained: Trained, engine: str, kinds: Sequence[str]) -> Iterator[Nar
                     bits = dict.fromkeys(layers, number)
                     build = partial(_resized, trained, cut.kind, sizes, bits)
                     yield Narrower(cache_part(cut.kind, type_, number), share, build)
+
+
+def _new_heads(kinds: Sequence[str]) -> list[NewHeads]:
+    """What gives heads of these kinds."""
+    cuts = (cut() for kind in kinds for cut in KINDS.get(kind, ())[:1])
+    return [cut for cut in cuts if isinstance(cut, NewHeads)]
 
 
 def _sizes(layers: Sequence[Attention], cut: NewHeads) -> dict[float, dict[Attention, int]]:
@@ -381,6 +386,14 @@ def _measured(
     _seconds(whole, work)  # the first allocates
     seconds = [_seconds(whole, work)]
     every = [*narrower(trained, work.engine, cuts, kinds)]
+    if not every:
+        listed = (
+            f"{cut.kind.heads_name}: {'; '.join(cut.refuses(trained))}" for cut in _new_heads(kinds)
+        )
+        reasons = "; ".join(listed) or f"{work.engine} rounds no cache"
+        raise UserError(
+            f"nothing that may be cut ({', '.join(cuts)}) can be", trained.path, reasons
+        )
     models, number = _affordable(every, loading, seconds[0])
     ratios = dict[Narrower, float]()
     for changed in bar("times of parts", models):

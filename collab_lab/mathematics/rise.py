@@ -23,8 +23,8 @@ from collab_lab.trained.checkpoint import Trained, in_evaluation
 
 #: Bits per token by which exact models differ, in single precision.
 NOISE = 1e-4
-#: A rise of more times the price is one to explain, if it is more than a price can show.
-FAR, LEAST = 3, 1e-3
+#: Explain a rise above ``FAR`` times the price, if it matters: 0.01 bits are about 0.1 BLEU.
+FAR, LEAST = 3, 0.01
 #: A rise in bits that most models cannot bear, whatever its price.
 RUIN = 0.3
 #: A word with more times the median word's activations is one to name.

@@ -25,7 +25,6 @@ from typing import Any
 import torch
 from fairseq.checkpoint_utils import load_checkpoint_to_cpu
 from fairseq.modules import MultiheadAttention
-from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
@@ -186,9 +185,6 @@ def multiply_adds(model: Any, length: int = LENGTH) -> int:
     for module in model.modules():
         if type(module) is OneDnnLinear:  # torch does not count oneDNN's products
             module.__class__ = nn.Linear  # type: ignore[assignment]
-    for module in model.modules():
-        if isinstance(module, TransformerEncoderLayerBase):
-            module.can_use_fastpath = False  # a fused kernel: not counted
     tokens = torch.full((1, length), _SOME_WORD)
     source = (tokens, torch.tensor([length])) if hasattr(model, "encoder") else ()
     plain = sdpa_kernel(SDPBackend.MATH)  # no fused kernel here, either

@@ -88,6 +88,7 @@ def _summed(model: Any, output: Any, is_target: Tensor, labels: Tensor) -> Tenso
     """The loss of labels ``(N)`` of the words in a mask ``(B, T)``, in nats."""
     adaptive = getattr(model.decoder, "adaptive_softmax", None)
     if adaptive is None:
+        check_logits(model, output, is_target)
         return functional.cross_entropy(output[0][is_target], labels, reduction="sum")
     # get_normalized_probs changes in place what its gradient needs.
     logits, targets = adaptive(output[0][is_target].unsqueeze(0), labels.unsqueeze(0))
@@ -96,6 +97,21 @@ def _summed(model: Any, output: Any, is_target: Tensor, labels: Tensor) -> Tenso
         functional.cross_entropy(*pair, reduction="sum") for pair in pairs if pair[1] is not None
     ]
     return torch.stack(losses).sum()
+
+
+@torch.no_grad()
+def check_logits(model: Any, output: Any, is_target: Tensor) -> None:
+    """Raise UserError for a model whose output is not made of logits, looking at a few words.
+
+    A pointer-generator or a fusion of models returns probabilities: gradients by way of logits are
+    not those of its loss, and what it reads of attention weights no price knows.
+    """
+    some = is_target & (is_target.flatten().cumsum(0).view_as(is_target) <= 4)
+    logits = output[0][some].unsqueeze(0)
+    found = model.get_normalized_probs((logits, *output[1:]), log_probs=True)
+    if not torch.allclose(found.float(), logits.float().log_softmax(-1), atol=1e-3, rtol=1e-3):
+        problem = f"a {type(model).__name__} predicts words by other means than a softmax of logits"
+        raise UserError(f"{problem}: its prices, gradients and heads are not known")
 
 
 @torch.no_grad()

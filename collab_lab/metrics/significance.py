@@ -36,8 +36,9 @@ sequentially rejective multiple test procedure").
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -79,17 +80,25 @@ def paired(baseline: list[str], system: list[str], references: list[str]) -> lis
     for hypotheses in (baseline, system):
         check_ordinary(hypotheses, references)
     seed = os.environ.get("SACREBLEU_SEED", "12345").lower()
-    weights = resamples(len(references), None if seed == "none" else int(seed))
     least, results = least_p(baseline, system), []
-    for name in METRICS:
-        of: Any = {"references": [references]}
-        metric: Any = CHRF(**of) if name == "chrF" else BLEU(tokenize=tokenizer(references), **of)
+    metrics: list[Any] = [
+        CHRF(references=[references])
+        if name == "chrF"
+        else BLEU(tokenize=tokenizer(references), references=[references])
+        for name in METRICS
+    ]
+    # What a score is computed of, to be summed: (sentences, counts) each.
+    counts = [
+        [np.array(metric._extract_corpus_statistics(text, None), float)
+         for text in (baseline, system)]
+        for metric in metrics
+    ]  # fmt: skip
+    sums = resampled([*chain(*counts)], None if seed == "none" else int(seed))
+    for number, (name, metric) in enumerate(zip(METRICS, metrics, strict=True)):
         score = metric._compute_score_from_stats
-        # What a score is computed of, to be summed: (sentences, counts) each.
-        counts = [np.array(metric._extract_corpus_statistics(text, None), float)
-                  for text in (baseline, system)]  # fmt: skip
-        (ours, theirs) = (float(score(part.sum(0)).score) for part in reversed(counts))
-        sampled = [np.array([score(row).score for row in weights @ part]) for part in counts]
+        theirs, ours = (float(score(part.sum(0)).score) for part in counts[number])
+        of_metric = sums[2 * number : 2 * number + 2]
+        sampled = [np.array([score(row).score for row in part]) for part in of_metric]
         difference, differences = ours - theirs, sampled[1] - sampled[0]
         p = max(bootstrap_p(difference, differences), least)
         wide = half_width(differences)
@@ -97,7 +106,7 @@ def paired(baseline: list[str], system: list[str], references: list[str]) -> lis
             wide = max(wide, abs(difference))
         signature = metric.get_signature()
         signature.update("seed", seed)
-        signature.update("bs", len(weights))
+        signature.update("bs", SAMPLES)
         half = [(end - start) / 2 for start, end in map(interval_of, sampled)]
         ends = (difference - wide, difference + wide)
         results.append(
@@ -106,10 +115,23 @@ def paired(baseline: list[str], system: list[str], references: list[str]) -> lis
     return results
 
 
-def resamples(sentences: int, seed: int | None) -> Array:
-    """How often each sentence is in each resample: ``(SAMPLES, sentences)``."""
-    drawn = np.random.default_rng(seed).choice(sentences, (SAMPLES, sentences))
-    return np.array([np.bincount(row, minlength=sentences) for row in drawn], float)
+def resampled(parts: Sequence[Array], seed: int | None) -> list[Array]:
+    """Sums of each part ``(sentences, counts)`` over resamples: ``(SAMPLES, counts)`` each."""
+    sums = [np.empty((SAMPLES, part.shape[1])) for part in parts]
+    for number, weights in enumerate(resamples(len(parts[0]), seed)):
+        for total, part in zip(sums, parts, strict=True):
+            total[number] = weights @ part
+    return sums
+
+
+def resamples(sentences: int, seed: int | None) -> Iterator[Array]:
+    """How often each sentence is in a resample, :data:`SAMPLES` times: ``(sentences,)``.
+
+    One after the other: all of them have 4 GB at 500,000 sentences.
+    """
+    generator = np.random.default_rng(seed)
+    for _ in range(SAMPLES):
+        yield np.bincount(generator.choice(sentences, sentences), minlength=sentences).astype(float)
 
 
 def bootstrap_p(difference: float, sampled: Array) -> float:

@@ -25,9 +25,14 @@ from collab_lab.shrinking.cuts.latent import Latent
 from collab_lab.shrinking.cuts.narrower_heads import NarrowerHeads
 from collab_lab.shrinking.cuts.shared_key import SharedKey
 from collab_lab.shrinking.cuts.units import Units
-from collab_lab.shrinking.draft import check_retained, check_units, heads_by_attention
+from collab_lab.shrinking.draft import (
+    check_left_alone,
+    check_retained,
+    check_units,
+    heads_by_attention,
+)
 from collab_lab.shrinking.evidence import Evidence, Removals, in_order
-from collab_lab.shrinking.gates import without_gates
+from collab_lab.shrinking.gates import source_of
 from collab_lab.shrinking.plan import Plan, Programme
 from collab_lab.shrinking.shape import Shape, Site, as_it_is, sites_of
 from collab_lab.shrinking.smaller import Smaller
@@ -182,12 +187,14 @@ def chosen_sizes(
             if size is None:
                 todo = f"give {of_type} or `size`"
                 raise UserError(f"no {size_name} for {attention}", trained.path, todo)
-            if (type_ in named and size == 0) or not attention.module.num_heads:
+            has_heads = attention.module.num_heads or cut.kind.one_size
+            if (type_ in named and size == 0) or not has_heads:
                 continue
             if allowed := cut.out_of_range(attention.module, size):
                 problem = f"{attention}: {size_name} {size} is out of range"
                 raise UserError(problem, trained.path, allowed)
             sizes[attention] = size
+    check_left_alone(trained, sizes, cut.kind)
     return sizes
 
 
@@ -208,7 +215,11 @@ def chosen_bits(cache_bits: str | int | None, trained: Trained) -> dict[Attentio
     cached = [attention for attention in attentions(trained.model) if attention.type != "encoder"]
     allowed, text = ("0", *map(str, BITS)), "0" if cache_bits in (None, "none") else str(cache_bits)
     numbers = _listed("`cache_bits`", text, len(cached), allowed)
-    return {a: int(number) for a, number in zip(cached, numbers, strict=True) if int(number)}
+    return {
+        a: int(number)
+        for a, number in zip(cached, numbers, strict=True)
+        if int(number) and a.module.num_heads
+    }
 
 
 def sizes_by_type(given: Any) -> dict[AttentionType, int | str]:
@@ -286,20 +297,17 @@ def prune(
         check_lists(retained)
     named = named_types(model, types)
     check_number(model, number, keep, named)
-    if retained is not None:
-        evidence = Evidence(model, sentences_of(model, subset, sentences))
-        plan = keeping(model, retained)
+    whole = source_of(model)
+    if retained is None and random is None:
+        evidence = of_heads(whole, statistics, subset, sentences, ("heads",))
     else:
-        if random is None:
-            evidence = of_heads(model, statistics, subset, sentences, ("heads",))
-        else:
-            evidence = Evidence(model, sentences_of(model, subset, sentences))
-            random_order(evidence, random)
-        cut = Heads(same_on_each_side, named, keep, counted=True)
-        plan = fewer(evidence, cut, number)
-        plan = plan if random is None else replace(plan, prices={})
-    whole = without_gates(model)
-    return Smaller.of(Evidence(whole, evidence.batches, bits=evidence.bits), plan, fit=refit)
+        evidence = Evidence(whole, sentences_of(model, subset, sentences))
+    if retained is not None:
+        return Smaller.of(evidence, keeping(whole, retained), fit=refit)
+    if random is not None:
+        random_order(evidence, random)
+    plan = fewer(evidence, Heads(same_on_each_side, named, keep, counted=True), number)
+    return Smaller.of(evidence, plan if random is None else replace(plan, prices={}), fit=refit)
 
 
 def fewer(evidence: Evidence, cut: Heads, number: int | None) -> Plan:
@@ -316,7 +324,7 @@ def fewer(evidence: Evidence, cut: Heads, number: int | None) -> Plan:
     except UserError as error:
         most = heads - programme.fewest("heads")
         problem = f"cannot remove {number} heads"
-        todo = f"remove at most {most}; heads that share a key or a value go together"
+        todo = f"remove at most {most}; heads that share keys or values go together"
         raise UserError(problem, evidence.trained.path, todo) from error
 
 

@@ -12,7 +12,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from collab_common.errors import UserError
 from collab_common.progress import bar
 from collab_lab.mathematics.attention_price import TrainedAttention
 from collab_lab.mathematics.new_heads import PricedWeights
@@ -20,9 +19,10 @@ from collab_lab.mathematics.shared_projection import STEPS
 from collab_lab.shrinking.draft import Draft, head_sizes, is_standard
 from collab_lab.shrinking.evidence import Evidence
 from collab_lab.shrinking.shape import Kind, Shape, Site
-from collab_lab.trained.attentions import Attention, attentions, weight_problems
+from collab_lab.trained import rebuilt
+from collab_lab.trained.attentions import Attention, attentions
 from collab_lab.trained.checkpoint import Trained
-from collab_lab.trained.rebuilt import option_problems
+from collab_lab.trained.rebuilt import model_problems
 from fairseq_collab.attention import SeparateAttention
 from fairseq_collab.attention.rounding import BITS
 from fairseq_collab.models.base import HeadModel
@@ -147,16 +147,14 @@ class NewHeads(Cut):
 
     def refuses(self, trained: Trained) -> Iterator[str]:
         model, kind = trained.model, self.kind
-        if family_of(type(model)) is None or (
-            isinstance(model, HeadModel) and model.variant is not SEPARATE
-        ):
+        is_other = isinstance(model, HeadModel) and model.variant is not SEPARATE
+        if is_other or family_of(type(model)) is None:
             yield (
                 f"a {type(model).__name__} is neither a transformer, nor a transformer_lm, nor a "
                 "transformer_headsize_n"
             )
             return
-        yield from option_problems(trained)
-        yield from weight_problems(model)
+        yield from model_problems(trained)
         every = attentions(model)
         if kind.has_sizes:
             sizes = head_sizes(every)
@@ -246,5 +244,4 @@ def reject(trained: Trained, cuts: Iterable[Cut], doing: str) -> None:
         doing: what cannot be done with the model.
     """
     reasons = dict.fromkeys(reason for cut in cuts for reason in cut.refuses(trained))
-    if reasons:
-        raise UserError(f"{doing}: {'; '.join(reasons)}", trained.path)
+    rebuilt.reject(trained, doing, reasons)

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from typing import Any
@@ -44,7 +44,14 @@ from collab_lab.trained.attentions import (
 )
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import FeedForward, feed_forwards
-from collab_lab.trained.rebuilt import arch_of, options_for, rebuilt, weights_of
+from collab_lab.trained.rebuilt import (
+    arch_of,
+    model_problems,
+    options_for,
+    rebuilt,
+    reject,
+    weights_of,
+)
 from fairseq_collab.attention import CollaborativeAttention
 from fairseq_collab.attention.building import scaling
 from fairseq_collab.models.base import HeadModel
@@ -279,7 +286,8 @@ class Draft:
         """
         options = {**kind.options, "cache_bits": "0", **self._bits()}
         numbers = {a: len(heads) for a, heads in self.heads.items()}
-        self._check_left_alone(kind)
+        if not self._is_ours:
+            check_left_alone(self.trained, self.sizes, kind)
         if kind.has_sizes and not is_standard(numbers):
             [(options["qk_head_size"], options["v_head_size"])] = head_sizes(numbers)
         widths = {
@@ -312,16 +320,6 @@ class Draft:
         # The options of the source's own attention; fairseq has none of these.
         dropped = {option.name for option in fields(kind.variant.options)} - {*kind.inherited}
         return options_for(base, arch_of(self.trained, kind.variant), options, dropped)
-
-    def _check_left_alone(self, kind: Kind) -> None:
-        """Raise UserError unless all attentions without new heads can be left as they are."""
-        for attention in self.attentions:
-            module = attention.module
-            if attention in self.sizes or not kind.has_sizes or not self.heads[attention]:
-                continue
-            if not self._is_ours and not math.isclose(module.scaling, sizes_of(module)[0] ** -0.5):
-                problem = f"{attention}: heads with another scale of scores cannot stay as they are"
-                raise UserError(problem, self.trained.path, f"give a {kind.size_name} for them too")
 
 
 # ---- heads ---------------------------------------------------------------------------------------
@@ -374,6 +372,17 @@ def is_standard(numbers: Mapping[Attention, int]) -> bool:
     )
 
 
+def check_left_alone(trained: Trained, given: Collection[Attention], kind: Kind) -> None:
+    """Raise UserError unless all attentions but those that are ``given`` heads can stay."""
+    for attention in attentions(trained.model):
+        module = attention.module
+        if attention in given or not kind.has_sizes or not module.num_heads:
+            continue
+        if not math.isclose(module.scaling, sizes_of(module)[0] ** -0.5):
+            problem = f"{attention}: heads with another scale of scores cannot stay as they are"
+            raise UserError(problem, trained.path, f"give a {kind.size_name} for them too")
+
+
 def joined(numbers: Iterable[int]) -> str:
     """Numbers as options take them: ``64,32``."""
     return ",".join(map(str, numbers))
@@ -422,7 +431,7 @@ def check_retained(trained: Trained, retained: Retained) -> None:
         stay = Counter(head // heads_together(attention.module) for head in heads)
         if len({*stay.values()}) > 1:
             problem = f"{attention}: groups of heads would keep {sorted(stay.values())} heads"
-            todo = "remove equally many of each group, or whole groups"
+            todo = "keep equally many of each group, or whole groups, as shrink --heads SHARE does"
             raise UserError(problem, trained.path, todo)
 
 
@@ -446,6 +455,7 @@ def pruned(
     Args:
         units: of the blocks that lose some.
     """
+    reject(trained, "its heads cannot be removed", model_problems(trained))
     check_retained(trained, retained)
     check_units(trained, units or {})
     draft = Draft(trained)

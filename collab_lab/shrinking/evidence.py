@@ -113,8 +113,8 @@ class Evidence:
     def _removals(self, site: Site) -> Removals:
         if isinstance(site, FeedForward):
             if site not in self.units:
-                problem = "the statistics have no feed-forward units"
-                raise UserError(problem, self.trained.path, "collect them with what units need")
+                todo = "collect them with units among what may be cut"
+                raise UserError(f"there are no statistics of {site}", self.trained.path, todo)
             weight = site.module.fc2.weight.detach().double()  # (d, F)
             of_units = self.units[site]
             covariance = of_units.ridged().covariance

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 
 from collab_common.errors import UserError
@@ -30,10 +31,17 @@ SERIES: dict[str, dict[str, Allowed]] = {
 }
 
 
-def series(evidence: Evidence) -> dict[str, dict[str, dict[float, list[float]]]]:
-    """By resource and series of :data:`SERIES`: prices at those shares of :data:`FRONT` that go."""
+def series(
+    evidence: Evidence, kinds: Sequence[str] | None = None
+) -> dict[str, dict[str, dict[float, list[float]]]]:
+    """By resource and series of :data:`SERIES`: prices at those shares of :data:`FRONT` that go.
+
+    Args:
+        kinds: of heads for a smaller cache, a series each, in place of those of :data:`SERIES`.
+    """
     result: dict[str, dict[str, dict[float, list[float]]]] = {}
-    for resource, every in SERIES.items():
+    of_kinds = {kind: Allowed(("cache",), (kind,)) for kind in kinds or ()}
+    for resource, every in (SERIES | ({"cache": of_kinds} if of_kinds else {})).items():
         shares = [one[resource] for one in FRONT if one.keys() == {resource}]
         for name, allowed in every.items():
             prices = dict[float, list[float]]()

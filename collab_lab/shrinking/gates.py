@@ -15,6 +15,7 @@ from collab_common.errors import UserError
 from collab_lab.shrinking.draft import all_heads, pruned
 from collab_lab.trained.attentions import Retained
 from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.rebuilt import model_problems, reject
 from fairseq_collab.attention.gates import OPEN, GatedAttention, gated_attentions, rounded
 from fairseq_collab.models.base import HeadModel
 from fairseq_collab.models.variants import GATED, HEAD_GROUPS
@@ -47,8 +48,14 @@ def without_gates(trained: Trained) -> Trained:
     return result
 
 
-def source_of(model: Trained) -> Trained:
-    """The model with heads that plans are of: gates in its weights, and no groups."""
-    if isinstance(model.model, HeadModel) and model.model.variant in (GATED, HEAD_GROUPS):
-        return pruned(without_gates(model), all_heads(model))
-    return model
+def source_of(trained: Trained) -> Trained:
+    """The model with heads that prices and plans are of: gates in its weights, and no groups.
+
+    Raises:
+        UserError: no model that is built anew would compute the same.
+    """
+    reject(trained, "cannot be changed", model_problems(trained))
+    model = trained.model
+    if isinstance(model, HeadModel) and model.variant in (GATED, HEAD_GROUPS):
+        return pruned(without_gates(trained), all_heads(trained))
+    return trained

@@ -287,6 +287,38 @@ class Plan:
 # ---- the cheapest plan ---------------------------------------------------------------------------
 
 
+class OutOfReachError(UserError):
+    """No plan leaves so little.
+
+    Attributes:
+        least: share of each resource that some plan leaves, whatever it leaves of the others.
+    """
+
+    least: Mapping[str, float]
+
+    @classmethod
+    def of(
+        cls,
+        shares: Mapping[str, float],
+        leasts: Iterable[Mapping[str, float]],
+        where: Any = None,
+        reasons: Iterable[str] = (),
+    ) -> OutOfReachError:
+        """The error of these targets.
+
+        Args:
+            leasts: of several kinds of plans, each of which would do.
+            reasons: against other kinds.
+        """
+        listed = [*leasts]
+        least = {name: min(one[name] for one in listed) for name in shares}
+        each = " of each, whatever the others are," if len(shares) > 1 else ""
+        todo = "; ".join([f"the least{each} is {spelled(least)}", *reasons])
+        error = cls(f"cannot have {spelled(shares)}", where, todo)
+        error.least = least
+        return error
+
+
 def propose(evidence: Evidence, shares: Mapping[str, float], allowed: Allowed = ANYTHING) -> Plan:
     """The plan of least price that leaves at most these shares of the model's costs.
 
@@ -294,14 +326,19 @@ def propose(evidence: Evidence, shares: Mapping[str, float], allowed: Allowed = 
         shares: of cache, parameters, heads: see :func:`.shape.whole_costs`; of the model's time.
 
     Raises:
-        UserError: no plan is within the budgets.
+        OutOfReachError: no plan is within the budgets.
+        UserError: the model cannot be cut so.
     """
-    plans, reasons = list[Plan](), list[str]()
+    plans, reasons, leasts = list[Plan](), list[str](), list[Mapping[str, float]]()
     for kind, cuts in allowed.candidates().items():
         try:
             plans.append(Programme(evidence, kind, cuts, allowed).solve(shares))
+        except OutOfReachError as error:
+            leasts.append(error.least)
         except UserError as error:
             reasons.append(f"{kind}: {'; '.join(filter(None, (error.problem, error.todo)))}")
+    if not plans and leasts:
+        raise OutOfReachError.of(shares, leasts, evidence.trained.path, reasons)
     if not plans:
         problem = f"cannot have {spelled(shares)}"
         raise UserError(problem, evidence.trained.path, "; ".join(reasons))
@@ -391,7 +428,7 @@ class Programme:
         return Option(shape, price, *costs(site, shape), time, tuple(choices))
 
     def solve(self, shares: Mapping[str, float], exactly: Mapping[str, int] | None = None) -> Plan:
-        """The cheapest plan within the budgets; UserError if there is none.
+        """The cheapest plan within the budgets; OutOfReachError if there is none.
 
         Args:
             exactly: costs that a plan has to have.
@@ -405,8 +442,7 @@ class Programme:
         sums = {name: number - self._fixed(name) for name, number in (exactly or {}).items()}
         chosen = cheapest(self.options, budgets, self._together(), exactly=sums)
         if chosen is None:
-            least = {name: self._least(name) for name in shares}
-            raise UserError(f"cannot have {spelled(shares)}", todo=f"the least is {spelled(least)}")
+            raise OutOfReachError.of(shares, [{name: self._least(name) for name in shares}])
         return self._plan(chosen)
 
     def _together(self) -> list[Together]:

@@ -12,12 +12,14 @@ from collab_lab.shrinking.cuts.grouped_query import GroupedQuery
 from collab_lab.shrinking.cuts.latent import Latent
 from collab_lab.shrinking.cuts.shared_key import SharedKey
 from collab_lab.shrinking.evidence import Evidence
+from collab_lab.shrinking.gates import source_of
 from collab_lab.shrinking.shape import costs
 from collab_lab.statistics.attentions import Statistics
 from collab_lab.statistics.units import UnitStatistics
 from collab_lab.trained.attentions import Attention
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import FeedForward
+from collab_lab.trained.rebuilt import model_problems
 
 #: Cuts of the cache that :func:`prices` tells the prices of, by the names of ``--kinds``.
 PRICED: dict[str, Cut] = {
@@ -59,6 +61,11 @@ class Prices(NamedTuple):
     evidence: Evidence
     impossible: dict[str, str]
     sentences: int
+
+    @property
+    def model(self) -> Trained:
+        """Of which they are: the given one, with gates in its weights, and no groups."""
+        return self.evidence.trained
 
     @property
     def statistics(self) -> dict[Attention, Statistics]:
@@ -128,6 +135,8 @@ def prices(model: Trained, *, subset: str = "train", sentences: int = 1000) -> P
     Raises:
         UserError: the model has no heads, or no sentence is short enough.
     """
+    # Those of a class that cannot be built anew are of itself: nothing is made of it.
+    model = model if any(model_problems(model)) else source_of(model)
     evidence = Evidence.of(model, subset, sentences)
     reasons = {kind: "; ".join(cut.refuses(model)) for kind, cut in PRICED.items()}
     impossible = {kind: reason for kind, reason in reasons.items() if reason}

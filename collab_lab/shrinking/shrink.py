@@ -17,7 +17,7 @@ from collab_lab.shrinking.plan import ENGINES, KINDS, RESOURCES, Allowed, Times,
 from collab_lab.shrinking.shape import PARTS
 from collab_lab.shrinking.smaller import Smaller
 from collab_lab.trained.arguments import check_model, sentences_of
-from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.checkpoint import Trained, plan_of
 from fairseq_collab.attention.rounding import BITS
 
 #: What a budget cuts, unless ``only`` says it.
@@ -29,6 +29,8 @@ CUT_BY = {
 }
 #: Why an argument of a smaller cache has no effect.
 NOT_CUT = "is of a smaller cache, which is not cut here"
+#: Rounding errors of shares.
+EXACT = 1e-6
 #: Models that ``lose`` builds and measures.
 TRIES = 6
 
@@ -108,8 +110,21 @@ def shrink(
 
 def made(evidence: Evidence, shares: Mapping[str, float], allowed: Allowed) -> Smaller:
     """The smaller model of the cheapest plan."""
-    smaller = Smaller.of(evidence, propose(evidence, shares, allowed))
-    return smaller._replace(model=smaller.model.with_plan(smaller.plan.to_json()))
+    smaller, model = Smaller.of(evidence, propose(evidence, shares, allowed)), evidence.trained
+    for name, share in shares.items():
+        if smaller.shares[name] > share + EXACT:
+            problem = f"the smaller model has {smaller.shares[name]:.1%} of the {name}"
+            todo = "this is a fault of shrink: please report it"
+            raise UserError(f"{problem}, not {share:.1%}", model.path, todo)
+    plan = smaller.plan.to_json()
+    plan["original"] = costs_of_original(model) or dict(smaller.plan.whole)
+    return smaller._replace(model=smaller.model.with_plan(plan))
+
+
+def costs_of_original(model: Trained) -> dict[str, int] | None:
+    """The costs of the model that was shrunk first, if this is what came of it."""
+    plan = plan_of(model.state)
+    return None if plan is None else dict(plan.get("original", plan["whole"]))
 
 
 def smallest(

@@ -38,7 +38,7 @@ class Smaller(NamedTuple):
             shares = {name: plan.costs[name] / plan.whole[name] for name in plan.whole}
         if plan.time is not None:
             shares["time"] = plan.time
-        return cls(smaller, plan, rise, shares)
+        return cls(smaller.in_precision_of_source(), plan, rise, shares)
 
     @property
     def price(self) -> float | None:

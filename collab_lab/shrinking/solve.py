@@ -20,6 +20,8 @@ K = TypeVar("K")
 P = TypeVar("P", bound=Any)
 #: Seconds after which the best choice so far is taken.
 LIMIT = 60.0
+#: The solver's status where its time is over.
+OUT_OF_TIME = 1
 #: A gap that need not be said: the solver's tolerance.
 EXACT = 1e-6
 
@@ -75,7 +77,7 @@ def cheapest(
         constraints=limits,
         options={"mip_rel_gap": 0, "time_limit": seconds},
     )
-    out_of_time = solution.status == 1
+    out_of_time = solution.status == OUT_OF_TIME
     if solution.x is None:
         if out_of_time:
             problem = f"no choice is found within {seconds:g} seconds"

@@ -30,10 +30,12 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -54,11 +56,13 @@ from collab_lab.trained.attentions import (
     projections,
 )
 from collab_lab.trained.checkpoint import Trained, in_evaluation
-from collab_lab.trained.feed_forward import FeedForward, recorded
+from collab_lab.trained.feed_forward import FeedForward, feed_forwards, recorded
 from fairseq_collab.attention.scores import mask_scores, over_keys
 
 #: Target tokens per number of the model's width below which prices are far too low.
 FEW = 10
+#: Bytes of statistics that a line tells.
+MUCH = 2e9
 #: Most inputs of keys and values that are kept as they are.
 KEPT = 1024
 
@@ -308,6 +312,7 @@ def collect_all(
     Args:
         cuts: what may be cut: the rest takes no time.
     """
+    check_memory(trained, cuts)
     model, generator = trained.model, torch.Generator(trained.device).manual_seed(seed)
     padding, num_targets, nats = trained.task.source_dictionary.pad(), 0, 0.0
     sums: dict[Attention, Sums] = {}
@@ -342,11 +347,60 @@ def collect_all(
             num_targets += int(predicted(model.decoder, batch["target"]).sum())
     if num_targets < FEW * (widest := max((a.module.embed_dim for a in sums), default=0)):
         say(f"prices from {num_targets} tokens of a model of width {widest} are too low: read more")
-    found = {a: total.result(num_targets, trained.path) for a, total in sums.items()}
-    units = {b: total.result(num_targets, trained.path) for b, total in unit_sums.items()}
+    # One after the other: sums take as much memory as results.
+    found = {a: sums.pop(a).result(num_targets, trained.path) for a in [*sums]}
+    units = {b: unit_sums.pop(b).result(num_targets, trained.path) for b in [*unit_sums]}
     bits = nats / num_targets / math.log(2)
     return Collected(OfModel({a: found[a] for a in attentions(model) if a in found}, model),
                      units, bits)  # fmt: skip
+
+
+def check_memory(trained: Trained, cuts: Collection[str]) -> None:
+    """Say how much memory statistics and prices take, if it is much; UserError for too much."""
+    needed, free = memory_needed(trained, cuts), free_memory(trained.device)
+    if needed > free:
+        problem = f"statistics and prices take about {_gigabytes(needed)} of memory"
+        todo = f"{_gigabytes(free)} are free: cut fewer things, or use a larger machine"
+        raise UserError(problem, trained.path, todo)
+    if needed > MUCH:
+        say(f"statistics and prices take about {_gigabytes(needed)} of memory")
+
+
+def memory_needed(trained: Trained, cuts: Collection[str]) -> int:
+    """Bytes of statistics, and of what prices make of them: numbers in double precision."""
+    numbers, widest = 0, 0
+    for attention in attentions(trained.model):
+        module = attention.module
+        if not module.num_heads:
+            continue
+        d, d_y, heads = module.embed_dim, module.kdim, module.num_heads
+        h = module.out_proj.in_features  # H h_v
+        numbers += 3 * (d**2 + h**2)  # of all sentences, and of two halves
+        if "cache" in cuts:
+            of_cache = h + heads * projections(module)[1](_no_input(module)).size(-1)
+            inputs = (d + 1) ** 2 + 2 * heads * d_y**2 + of_cache**2 + KEPT * d_y
+            numbers += 2 * inputs + d**2 + h**2  # again with the ridge
+    for block in feed_forwards(trained.model) if "units" in cuts else ():
+        d, units = block.module.fc2.out_features, block.width
+        numbers, widest = numbers + d**2 + units**2, max(widest, units)
+    return 8 * (numbers + 4 * widest**2)  # an order of removal has two matrices, and their inverses
+
+
+def _no_input(module: Any) -> Tensor:
+    return next(module.parameters()).new_zeros(1, 1, module.kdim)
+
+
+def free_memory(device: torch.device) -> float:
+    """Free bytes of a device, as far as the system tells."""
+    if device.type == "cuda":
+        return float(torch.cuda.mem_get_info(device)[0])
+    table = Path("/proc/meminfo")  # of Linux
+    match = re.search(r"MemAvailable:\s+(\d+) kB", table.read_text()) if table.exists() else None
+    return 1024.0 * int(match[1]) if match else math.inf
+
+
+def _gigabytes(number: float) -> str:
+    return f"{number / 1e9:.1f} GB"
 
 
 @contextmanager

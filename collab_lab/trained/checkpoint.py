@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -30,6 +31,8 @@ from fairseq_compat.fairseq_fixes import UNDEFINED, check_architecture
 from fairseq_compat.overrides import check_model_and_task
 
 GIVE_DATA = "give the data folder that fairseq-preprocess wrote"
+#: Precisions in which a checkpoint takes half of the bytes.
+HALF = {torch.float16, torch.bfloat16}
 #: Tokens per batch, where neither the command nor the training limits them.
 MAX_TOKENS = 4096
 
@@ -41,6 +44,8 @@ class Trained:
     Attributes:
         state: the checkpoint without the weights; its ``cfg`` is a DictConfig.
         task: holds the dictionaries, and the sentences of the data folder.
+        precision: of the weights in the checkpoint; the model computes in single precision.
+        saved_in: half precision in which the model is saved; None: as it is.
         is_simulated: whether the module computes what its weights do not have: it is not saved.
     """
 
@@ -48,6 +53,8 @@ class Trained:
     state: dict[str, Any]
     model: Any
     task: Any
+    precision: torch.dtype = torch.float32
+    saved_in: torch.dtype | None = None
     is_simulated: bool = False
 
     def __repr__(self) -> str:
@@ -122,16 +129,62 @@ class Trained:
         if self.is_simulated:
             problem = "a cut of this model is simulated: its weights do not have it"
             raise UserError(problem, self.path, "measure it, and save it without this cut")
-        content = {"args": None, "cfg": plain_options(self.cfg), "model": self.model.state_dict()}
+        weights = self.model.state_dict()
+        if self.saved_in is not None:
+            weights = in_half(weights, self.saved_in)
+        content = {"args": None, "cfg": plain_options(self.cfg), "model": weights}
         return {**without_training(self.state), **content}
+
+    def in_precision_of_source(self) -> Trained:
+        """The checkpoint, saved in the precision of its source; its weights are rounded in place.
+
+        Raises:
+            UserError: a weight is too large for half precision.
+        """
+        if self.precision not in HALF:
+            return self
+        for tensor in (*self.model.parameters(), *self.model.buffers()):
+            if tensor.is_floating_point():
+                tensor.data = tensor.data.to(self.precision).to(tensor.dtype)
+        check_finite(self.model.state_dict(), self.path)
+        return replace(self, saved_in=self.precision)
+
+
+def in_half(weights: Mapping[str, Tensor], precision: torch.dtype) -> dict[str, Tensor]:
+    """Weights in half precision; those that are one tensor stay one."""
+    made: dict[Any, Tensor] = {}
+    return {
+        name: made.setdefault((weight.data_ptr(), weight.shape), weight.to(precision))
+        if weight.is_floating_point()
+        else weight
+        for name, weight in weights.items()
+    }
+
+
+def precision_of(weights: Mapping[str, Tensor]) -> torch.dtype:
+    """The half precision that most numbers of a checkpoint are in, else single."""
+    numbers = Counter[torch.dtype]()
+    for weight in weights.values():
+        numbers[weight.dtype] += weight.numel()
+    [(most, _)] = numbers.most_common(1) or [(torch.float32, 0)]
+    return most if most in HALF else torch.float32
+
+
+def plan_of(state: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The plan that a checkpoint has of its model, if it has one."""
+    plan = (state.get("extra_state") or {}).get("plan")
+    return plan if isinstance(plan, Mapping) and plan.get("whole") else None
 
 
 def what_was_cut(state: Mapping[str, Any]) -> str | None:
-    """What a checkpoint's plan says of its model: shares that are left; None without a plan."""
-    plan = (state.get("extra_state") or {}).get("plan")
-    if not isinstance(plan, Mapping) or not plan.get("whole"):
+    """What a checkpoint's plan says of its model: shares that are left; None without a plan.
+
+    They are of the model that was shrunk first, if its result was shrunk again.
+    """
+    plan = plan_of(state)
+    if plan is None:
         return None
-    now, whole = plan["costs"], plan["whole"]
+    now, whole = plan["costs"], plan.get("original", plan["whole"])
     return (
         f"{now['heads']} of {whole['heads']} heads, "
         f"{now['parameters'] / whole['parameters']:.1%} of the layers' parameters, "
@@ -174,11 +227,12 @@ def open_model(
         problem = "the names of its files do not contain the languages"
         raise UserError(problem, state["cfg"].task.data, GIVE_DATA) from error
     check_dictionaries(task, state, checkpoint)
+    precision = precision_of(state["model"])
     with without_checkpointing(state["cfg"].model), naming_options(checkpoint):
         (model,), _, task = load_model_ensemble_and_task([str(checkpoint)], task=task, state=state)
     check_transformer(model, checkpoint)
     without_model = {name: value for name, value in state.items() if name != "model"}
-    return Trained(checkpoint, without_model, model.eval().to(device), task)
+    return Trained(checkpoint, without_model, model.eval().to(device), task, precision)
 
 
 @contextmanager
@@ -201,9 +255,11 @@ def without_checkpointing(options: Any) -> Iterator[None]:
     saved = {name: getattr(options, name) for name in saving if name in options}
     for name in saved:
         setattr(options, name, False)
-    yield
-    for name, value in saved.items():
-        setattr(options, name, value)
+    try:
+        yield
+    finally:
+        for name, value in saved.items():
+            setattr(options, name, value)
 
 
 @contextmanager

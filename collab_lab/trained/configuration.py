@@ -12,17 +12,22 @@ MODELS in Hydra's search path, ``model=NAME`` fine-tunes the model:
 
 from __future__ import annotations
 
+import re
 import shlex
 from argparse import Action, ArgumentParser
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from enum import Enum
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
-from fairseq.criterions import CRITERION_REGISTRY
+from fairseq.criterions import CRITERION_DATACLASS_REGISTRY, CRITERION_REGISTRY
 from fairseq.dataclass import FairseqDataclass
+from fairseq.dataclass.configs import FairseqConfig
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
-from fairseq.tasks import TASK_REGISTRY
+from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 from omegaconf import OmegaConf
 
 from collab_common.files import write_atomic
@@ -32,6 +37,10 @@ from fairseq_collab.models.options import plain_options, preset
 from fairseq_collab.models.variants import family_of
 
 PLUGIN = "fairseq_collab"
+#: Sections of a configuration with options that tasks and criterions read.
+_SECTIONS = ("common", "dataset", "distributed_training", "optimization")
+#: Those of a machine, of one training, or of how long sentences are batched.
+_OF_MACHINE = {"batch_size", "batch_size_valid", "data_buffer_size", "plasma_path", "seed", "tpu"}
 #: The criterion of configs/base.yaml.
 SMOOTHED = "label_smoothed_cross_entropy"
 #: How :func:`fine_tuning` trains.
@@ -126,6 +135,33 @@ def criterion_of(result: Trained) -> Section:
     return Section.of("criterion", names[kind], kind, options)
 
 
+def read_elsewhere(result: Trained) -> dict[str, dict[str, Any]]:
+    """By section, options that the task or the criterion reads, and that are not at their defaults.
+
+    With another value a training of the result may fail, as one of adaptive softmax does without
+    its ``--ddp-backend``, or differ.
+    """
+    kinds = (
+        TASK_DATACLASS_REGISTRY.get(task_of(result).name),
+        CRITERION_DATACLASS_REGISTRY.get(criterion_of(result).name),
+    )
+    defaults, found = OmegaConf.structured(FairseqConfig), dict[str, dict[str, Any]]()
+    for option in chain.from_iterable(fields(kind) for kind in kinds if kind is not None):
+        match = re.fullmatch(r"\$\{(\w+)\.(\w+)\}", str(option.default))
+        if match is None or match[1] not in _SECTIONS or match[2] in _OF_MACHINE:
+            continue
+        section, name = match.groups()
+        value, default = (str_of(cfg[section].get(name)) for cfg in (result.cfg, defaults))
+        if value not in (default, None, False):
+            found.setdefault(section, {})[name] = value
+    return found
+
+
+def str_of(value: Any) -> Any:
+    """A value of an option, without an enumeration's class."""
+    return value.value if isinstance(value, Enum) else value
+
+
 def fine_tuning(result: Trained, checkpoint: Path) -> str:
     """A command that trains the saved model on: a few updates, from a low rate to 0.
 
@@ -134,8 +170,10 @@ def fine_tuning(result: Trained, checkpoint: Path) -> str:
     words = ["fairseq-train", result.cfg.task.data]
     for section in (task_of(result), criterion_of(result)):
         words += section.words()
-    if result.cfg.optimization.sentence_avg:  # an option of the criterion, too
-        words.append("--sentence-avg")
+    for of_section in read_elsewhere(result).values():
+        for name, value in of_section.items():
+            words.append(f"--{name.replace('_', '-')}")
+            words += [] if value is True else [as_word(value)]
     user_dir = result.cfg.common.user_dir or PLUGIN  # ours is found by its name, in any checkout
     words += ["--user-dir", PLUGIN if Path(user_dir).name == PLUGIN else user_dir]
     words += ["--finetune-from-model", str(checkpoint)]
@@ -163,6 +201,7 @@ def write_configuration(result: Trained, checkpoint: Path) -> Path:
         "model": {"_name": result.arch, **options},
         "task": {"_name": task.name, **task.values},
         "criterion": {"_name": criterion.name, **criterion.values},
+        **read_elsewhere(result),
         "checkpoint": {"finetune_from_model": str(checkpoint.resolve())},
     }
     if criterion.name != SMOOTHED:

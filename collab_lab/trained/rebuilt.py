@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 from omegaconf import OmegaConf, ValidationError
-from torch import Tensor
+from torch import Tensor, nn
 
 from collab_common.errors import UserError, first_line
-from collab_lab.trained.attentions import of_one_model
+from collab_lab.trained.attentions import of_one_model, weight_problems
 from collab_lab.trained.checkpoint import Trained, check_finite, without_checkpointing
 from collab_lab.trained.untrained import load_weights
 from fairseq_collab.models.base import UNSUPPORTED, HeadModel, Variant
 from fairseq_collab.models.layers import is_copy
 from fairseq_collab.models.variants import family_of
 
+_IN_LAYER = re.compile(r"(encoder|decoder)\.layers\.\d+")
 #: Options with which no model of ours can be built, or no block fitted, and why.
 _UNSUPPORTED = UNSUPPORTED | {
     f"scale_{part}": f"--scale-{part} changes a block, which no refit knows"
@@ -41,6 +43,26 @@ def reject(trained: Trained, refused: str, problems: Iterable[str], todo: str = 
     """
     if listed := [*problems]:
         raise UserError(f"{refused}: {'; '.join(listed)}", trained.path, todo or None)
+
+
+def model_problems(trained: Trained) -> Iterator[str]:
+    """Why a model that is built of options and weights would not be the trained one, changed."""
+    model = trained.model
+    if family_of(type(model)) is None:
+        yield f"a {type(model).__name__} may compute something else than a model that is built anew"
+    yield from option_problems(trained)
+    yield from weight_problems(model)
+    yield from _tied_layers(model)
+
+
+def _tied_layers(model: nn.Module) -> Iterator[str]:
+    """Layers that share weights, which a new model would have twice."""
+    layers: dict[nn.Parameter, set[str]] = {}
+    for name, weight in model.named_parameters(remove_duplicate=False):
+        if (match := _IN_LAYER.match(name)) and ".latent_proj." not in name:  # of one latent
+            layers.setdefault(weight, set()).add(match[0])
+    for names in sorted({tuple(sorted(names)) for names in layers.values() if len(names) > 1}):
+        yield f"{' and '.join(names)} have weights in common"
 
 
 def option_problems(trained: Trained) -> Iterator[str]:

@@ -30,5 +30,11 @@ for variant in VARIANTS:
 
 
 def family_of(kind: type) -> Family | None:
-    """Return the family of a class of models; None if it is neither fairseq's nor ours."""
-    return next((f for f in _ALL if kind in f.stock or issubclass(kind, f.model)), None)
+    """Return the family of a class of models; None if it is neither fairseq's nor ours.
+
+    A class derived from one of these may compute something else, and has none.
+    """
+    registered = "variant" in vars(kind)  # by register, not inherited
+    return next(
+        (f for f in _ALL if kind in f.stock or (registered and issubclass(kind, f.model))), None
+    )

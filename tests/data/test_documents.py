@@ -13,7 +13,7 @@ from text_tools import manifest, options, prepare_text, replace_line, run, write
 from data_prep import documents as documents_module
 from data_prep.check import SetReport
 from data_prep.corpus import SENTENCEPIECE, SUBWORD_NMT
-from data_prep.documents import Sentence, documents
+from data_prep.documents import Sentence, documents, join_documents
 from data_prep.subwords import BREAK, units_of
 
 
@@ -57,6 +57,17 @@ def test_one_that_would_be_too_long_ends_earlier(monkeypatch: pytest.MonkeyPatch
 def test_the_longest_fills_the_positions_of_fairseq() -> None:
     made, _ = joined([511, 511, 1], (4,))
     assert made == [[0, 1], [2]]  # 511 + 1 + 511 and the end of the sentence: 1,024
+
+
+def test_subwords_of_both_sides_are_counted(tmp_path: Path) -> None:
+    """With the breaks: those of a source of 3 + 1 + 2 are 6, of its target 4."""
+    files = tmp_path / "train.en", tmp_path / "train.de"
+    files[0].write_text("a b c\nd e\n")
+    files[1].write_text("f\ng h\n")
+    report = SetReport(kept=2)
+    join_documents(files, None, report, (2,), " ")
+    assert files[0].read_text() == f"a b c {BREAK} d e\n"
+    assert report.tokens == 6 + 4
 
 
 @pytest.mark.slow

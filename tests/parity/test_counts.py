@@ -6,12 +6,16 @@ round to the column "params" of Cordonnier et al. 2020 (60.9/61.0M, 56.2, 53.8, 
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 import toy
+import toy_checkpoints
 from fairseq.models import MODEL_DATACLASS_REGISTRY
 from toy_language_models import language_model
 
+from collab_lab import open_model
 from collab_lab.metrics.cost import cache_share, cost, multiply_adds
 from fairseq_collab.attention import CollaborativeAttention
 from fairseq_collab.attention.collaborative import QUERY_MIXINGS
@@ -85,6 +89,14 @@ def test_multiply_adds_match_paper_3(
     model = toy.model(arch, symbols, **{**base, "share_all_embeddings": True, **options})
     assert f"{multiply_adds(model) / 1e6:.2f}" == millions
     assert published in (round(float(millions)), int(float(millions)))
+
+
+def test_multiply_adds_of_an_opened_checkpoint(tmp_path: Path) -> None:
+    """Its encoder layers would run one fused kernel, which nothing counts."""
+    opened = open_model(toy_checkpoints.write(tmp_path / "c.pt"), toy_checkpoints.COPY)
+    assert opened.model.encoder.layers[0].load_to_BT
+    built = toy.build("transformer", opened.task, toy.SIZES)
+    assert multiply_adds(opened) == multiply_adds(built)
 
 
 @pytest.mark.parametrize("softmax", [None, "8,16"])

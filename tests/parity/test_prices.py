@@ -18,7 +18,7 @@ from torch.nn import functional
 from toy_reparametrize import Conversions, batch, inputs, target_of, trained
 
 from collab_lab.mathematics import shared_projection
-from collab_lab.mathematics.attention_price import TrainedAttention
+from collab_lab.mathematics.attention_price import TrainedAttention, products_of, queries_of
 from collab_lab.mathematics.head_prices import head_noises, head_prices, removal_order
 from collab_lab.metrics.cost import totals
 from collab_lab.metrics.loss import summed_loss
@@ -28,8 +28,9 @@ from collab_lab.shrinking.cuts.latent import Latent
 from collab_lab.shrinking.plan import Allowed, propose
 from collab_lab.shrinking.prices import Point
 from collab_lab.shrinking.solve import cheapest
-from collab_lab.statistics.attentions import Statistics, Sums, collect, matched
+from collab_lab.statistics.attentions import Statistics, Sums, collect, collect_all, matched
 from collab_lab.trained.attentions import Attention, HeadMaps, attentions, projections
+from collab_lab.trained.feed_forward import FeedForward, feed_forwards
 from fairseq_collab.attention import SeparateAttention
 from fairseq_collab.attention.rounding import rounded
 
@@ -49,10 +50,19 @@ MODELS = [
 def test_statistics_are_naive_sums(arch: str, options: dict[str, Any]) -> None:
     """Sentence by sentence, position by position, head by head, from weights that modules show."""
     found = trained(arch, None, **options)
-    statistics = collect(found, [batch(found)] * 2, seed=5)
+    # The second has other means: covariances are of both together.
+    whole = batch(found)
+    part = {"net_input": {n: x[1:] for n, x in whole["net_input"].items()}}
+    batches = [whole, part | {"target": whole["target"][1:]}]
+    statistics, units, _ = collect_all(found, batches, seed=5)
     chance = torch.Generator().manual_seed(5)
-    naive = [Naive(found, chance) for _ in range(2)]
+    naive = [Naive(found, one, chance) for one in batches]
     tokens = sum(one.tokens for one in naive)
+    for block in feed_forwards(found.model):
+        of_words = [each.units[block] for each in naive]
+        h, gradients = (torch.cat(rows) for rows in zip(*of_words, strict=True))
+        close(units[block].covariance, h.T.cov(correction=0))
+        close(units[block].output_fisher, gradients.T @ gradients / tokens)
     for attention in attentions(found.model):
         one, rows = statistics[attention], list(chain(*(each.rows(attention) for each in naive)))
         close(one.query_moment, sum(torch.outer(x, x) for x, *_ in rows) / len(rows))
@@ -75,12 +85,20 @@ def close(found: Tensor, expected: Any) -> None:
 class Naive:
     """One batch: what each attention was called with, its weights, and its gradients."""
 
-    def __init__(self, found: Any, chance: torch.Generator):
+    def __init__(self, found: Any, sample: dict[str, Any], chance: torch.Generator):
         self.calls: dict[Attention, tuple[Tensor, Tensor, Tensor, Tensor, Tensor]] = {}
         self.cached: dict[Attention, Tensor] = {}
-        sample, pad = batch(found), found.task.source_dictionary.pad()
+        self.units: dict[FeedForward, tuple[Tensor, Tensor]] = {}
+        pad = found.task.source_dictionary.pad()
         self.tokens = int(sample["target"].ne(pad).sum())
         seen, handles = {}, []
+        of_blocks: dict[FeedForward, tuple[Tensor, Tensor]] = {}
+        for block in feed_forwards(found.model):
+
+            def note(_: Any, args: Any, output: Tensor, to: FeedForward = block) -> None:
+                of_blocks[to] = args[0], output
+
+            handles.append(block.module.fc2.register_forward_hook(note))
         for attention in attentions(found.model):
 
             def show(module: Any, args: Any, kwargs: Any) -> Any:
@@ -96,12 +114,20 @@ class Naive:
                 attention.module.register_forward_hook(after, with_kwargs=True),
             ]
         loss = summed_loss(found.model, sample, chance)
-        gradients = torch.autograd.grad(loss, [output[0] for *_, output in seen.values()])
+        outputs = [output[0] for *_, output in seen.values()]
+        outputs += [output for _, output in of_blocks.values()]
+        gradients = torch.autograd.grad(loss, outputs)
         for handle in handles:
             handle.remove()
         net_input = sample["net_input"]
         previous = net_input.get("prev_output_tokens", net_input["src_tokens"])
-        for (attention, (x, y, output)), gradient in zip(seen.items(), gradients, strict=True):
+        for (block, (h, _)), gradient in zip(
+            of_blocks.items(), gradients[len(seen) :], strict=True
+        ):
+            words = (net_input["src_tokens"] if block.side == "encoder" else previous).ne(pad).T
+            self.units[block] = h.detach()[words], gradient[words]
+        of_attentions = zip(seen.items(), gradients[: len(seen)], strict=True)
+        for (attention, (x, y, output)), gradient in of_attentions:
             tokens = net_input["src_tokens"] if attention.type == "encoder" else previous
             call = (x, y, output[1], gradient, tokens.ne(pad))
             self.calls[attention] = tuple(one.detach() for one in call)
@@ -339,6 +365,54 @@ def test_statistics_are_of_a_model_as_it_is_rounded() -> None:
         assert matched(collect(one, [batch(one)]), one)
         with refusing("bits"):
             matched(collect(one, [batch(one)]), other)
+
+
+@pytest.mark.parametrize("mixing", ["diagonal", "full", "own"])
+def test_products_of_maps_are_least_squares(mixing: str) -> None:
+    """``A' = A R`` in the metric of what queries read, where no R is exact: a narrow source.
+
+    Of queries with a shared key: each head's own, or common ones with a mixing.
+    """
+    torch.manual_seed(3)
+    heads, rows, e, k = 4, 17, 3, 5
+    maps, common = torch.randn(heads, rows, e), torch.randn(rows, k)
+    weights = {"q_proj.weight": common[:-1].T, "q_proj.bias": common[-1]}
+    if mixing == "own":
+        own = torch.randn(heads, rows, k)
+        weights = {
+            "q_proj.weight": own[:, :-1].mT.flatten(0, 1),
+            "q_proj.bias": own[:, -1].flatten(),
+        }
+        expected = own
+    elif mixing == "full":
+        weights["mixing"] = torch.randn(heads, k, k)
+        expected = common @ weights["mixing"]
+    else:
+        weights["mixing"] = torch.randn(heads, k)
+        expected = torch.stack([common * row for row in weights["mixing"]])
+    queries = queries_of(weights, heads)
+    torch.testing.assert_close(queries, expected)
+    root = torch.randn(rows, rows)
+    found = products_of(maps, queries, root.T @ root)
+    naive = [torch.linalg.lstsq(root @ a, root @ b).solution
+             for a, b in zip(maps, expected, strict=True)]  # fmt: skip
+    torch.testing.assert_close(found, torch.stack(naive))
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+def test_price_of_rounding_trained_heads_is_that_of_their_errors(bits: int) -> None:
+    """Of any size: their scores have their own scale, not ``(d/H)^-0.5``."""
+    torch.manual_seed(bits)
+    module = toy.randomised(SeparateAttention(16, 4, qk_head_size=6, v_head_size=5))
+    part = TrainedAttention(module, None)
+    assert module.scaling != part.scale
+    root, inputs = torch.randn(44, 44), torch.randn(70, 16)
+    fisher = root @ root.T
+    part.statistics = replace(part.statistics, cache_fisher=fisher, inputs=inputs)
+    cached = [project(inputs).detach() for project in (module.k_proj, module.v_proj)]
+    errors = torch.cat([rounded(numbers, bits) - numbers for numbers in cached], 1)
+    expected = sum(float(one @ fisher @ one) for one in errors) / len(errors) / 2 / math.log(2)
+    assert part.rounding_price(None, bits) == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.slow

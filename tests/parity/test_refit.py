@@ -6,6 +6,7 @@ import copy
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from collab_lab.cli.main import main
 from collab_lab.heads import votes
 from collab_lab.mathematics import rise
 from collab_lab.mathematics.refit import Block, refit
+from collab_lab.mathematics.refit import _refit_block as refit_block
 from collab_lab.mathematics.rise import largest_activations
 from collab_lab.metrics.loss import mean_bits
 from collab_lab.shrinking.draft import pruned
@@ -238,6 +240,26 @@ def test_a_block_keeps_its_map_where_the_fit_is_worse(
     assert fitted.rise < plain.rise
 
 
+@pytest.mark.parametrize("norm_first", [True, False])
+def test_a_fit_is_accepted_by_what_the_next_block_reads(norm_first: bool) -> None:
+    """Which is normalised: eight words of size 1 get nearer, one of size 1,000 farther away."""
+    torch.manual_seed(4)
+    x, signs = torch.randn(1, 9, 6), torch.tensor([1.0, -1.0] * 4)
+    x[:, 0] *= 1000
+    hidden = torch.cat([torch.tensor([30.0]), signs]).view(1, 9, 1)
+    outputs = torch.cat([torch.tensor([0.0]), signs]).view(1, 9, 1) * torch.randn(6)
+    last, norm = torch.nn.Linear(1, 6), torch.nn.LayerNorm(6)
+    torch.nn.init.zeros_(last.weight)
+    torch.nn.init.zeros_(last.bias)
+    whole = Block(lambda *_: outputs, torch.nn.Linear(1, 6), norm, norm_first)
+    changed = Block(lambda *_: last(hidden), last, norm, norm_first)
+    target, own = (SimpleNamespace(streams=[x], calls=[{}]) for _ in range(2))
+    before = outputs.square().sum()
+    with torch.no_grad():
+        assert refit_block(whole, changed, target, own, [torch.ones(1, 9, dtype=torch.bool)])
+        assert (outputs - last(hidden)).square().sum() > 9 * before
+
+
 def test_a_refit_that_raises_the_loss_is_taken_back(
     monkeypatch: pytest.MonkeyPatch, capfd: Capture
 ) -> None:
@@ -309,6 +331,17 @@ def test_a_rise_far_above_its_price_has_causes(capfd: Capture) -> None:
         said = capfd.readouterr().err
         for word in ("warning", cause, "times the activations"):
             assert word in said
+
+
+def test_padding_has_no_activations() -> None:
+    """Words do not see it: what a model makes of it is in no ratio."""
+    model = toy_massive.massive("pre")
+    text = samples(model, "train", 20)
+    padding = model.task.target_dictionary.pad()
+    assert any(batch["net_input"]["prev_output_tokens"].eq(padding).any() for batch in text)
+    before = largest_activations(model, text)
+    model.model.decoder.embed_tokens.weight.data[padding] = 1e6
+    assert largest_activations(model, text) == before
 
 
 def test_a_large_rise_is_named(monkeypatch: pytest.MonkeyPatch, capfd: Capture) -> None:

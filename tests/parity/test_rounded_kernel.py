@@ -145,6 +145,19 @@ def test_great_scores_and_whatever_nobody_sees(way: Callable[..., Heads]) -> Non
         assert theirs.isnan().any(-1).sum() == 4
 
 
+def test_a_mask_of_the_queries_is_heeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No kernel takes one."""
+    monkeypatch.setattr(packed, "_kernels", [module.compiled_heads])
+    torch.manual_seed(2)
+    keys, values = torch.randn(2, 4, 20, 16), torch.randn(2, 4, 20, 16)
+    q, hidden = torch.randn(2, 4, 3, 16), torch.zeros(3, 20)
+    hidden[1, 5:] = -INFINITY
+    context = Cache(keys, values, bits=8).context(None)
+    assert isinstance(context, PackedContext)
+    masked = context._replace(mask=hidden.expand(2, 1, 3, 20))
+    equal(packed.packed_heads(q, context, hidden, True), oracle(q, masked))
+
+
 # ---- models --------------------------------------------------------------------------------------
 
 

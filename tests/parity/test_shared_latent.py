@@ -18,8 +18,9 @@ from collab_lab.mathematics.attention_price import TrainedAttention
 from collab_lab.mathematics.shared_projection import WeightedMaps
 from collab_lab.metrics.cost import cost, totals
 from collab_lab.shrinking.cuts.latent import Latent
-from collab_lab.shrinking.prices import Point
-from collab_lab.shrinking.solve import cheapest
+from collab_lab.shrinking.plan import Option
+from collab_lab.shrinking.shape import Shape
+from collab_lab.shrinking.solve import Together, cheapest
 from collab_lab.statistics.attentions import collect
 from collab_lab.trained.attentions import attentions
 from fairseq_collab.attention import SeparateAttention
@@ -198,13 +199,21 @@ def test_the_price_of_rounding_is_that_of_the_model(width: int) -> None:
 def squares(curves: dict[Any, list[Any]]) -> list[tuple[Any, ...]]:
     """All choices in which one copy, or none, is shared."""
     every = itertools.product(*curves.values())
-    copies = [[(p.size, p.bits) for p in of if p.shared] for of in curves.values()]
+    copies = [[p for p in of if copy_of(p)] for of in curves.values()]
     sharing = [i for i, of in enumerate(copies) if of]
     return [
-        chosen
-        for chosen in every
-        if len({(p.size, p.bits) if p.shared else None for p in (chosen[i] for i in sharing)}) == 1
+        chosen for chosen in every if len({copy_of(p) for p in (chosen[i] for i in sharing)}) == 1
     ]
+
+
+def copy_of(option: Option) -> tuple[int, int] | None:
+    """The size and the bits of a copy."""
+    return option.shape.shared
+
+
+def choice(size: int, cache: int, price: float, bits: int = 0, copy: Any = "") -> Option:
+    """An option that costs nothing but cache."""
+    return Option(Shape((0,), size=size, bits=bits, copy=copy), price, cache, 0, 1)
 
 
 def test_the_cheapest_choice_with_one_copy() -> None:
@@ -215,19 +224,20 @@ def test_the_cheapest_choice_with_one_copy() -> None:
         return torch.rand(n, generator=chance).tolist()
 
     for _ in range(20):
-        curves = {"self": [Point(i, 9 - i, 0, p) for i, p in enumerate(sorted(numbers(4)))]}
+        curves = {"self": [choice(i, 9 - i, p) for i, p in enumerate(sorted(numbers(4)))]}
         for name, cache in (("first", 4), ("second", 0), ("third", 0)):
-            own = [Point(i, 6 - 2 * i, 0, p) for i, p in enumerate(sorted(numbers(3)))]
+            own = [choice(i, 6 - 2 * i, p) for i, p in enumerate(sorted(numbers(3)))]
             copies = [
-                Point(size, cache * size, 0, p, bits, shared=True)
+                choice(size, cache * size, p, bits, "kept" if cache else "read")
                 for (size, bits), p in zip(
                     itertools.product((1, 2), (0, 4)), numbers(4), strict=True
                 )
             ]
             curves[name] = [*own, *copies]
+        names = [*curves][1:]
         for budget in (6, 10, 14, 30):
             allowed = [c for c in squares(curves) if sum(p.cache for p in c) <= budget]
-            found = cheapest(curves, {"cache": budget})
+            found = cheapest(curves, {"cache": budget}, [Together(names, copy_of)])
             if found is None:
                 assert not allowed
                 continue

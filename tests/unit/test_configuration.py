@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import toy_checkpoints
-from fairseq import options, tasks
+from fairseq import criterions, options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import OmegaConf
 
@@ -31,7 +31,7 @@ TASKS = {
 CRITERIONS = {
     "cross_entropy": "--sentence-avg",
     "label_smoothed_cross_entropy": "--label-smoothing 0.2 --ignore-prefix-size 1",
-    "adaptive_loss": "",
+    "adaptive_loss": "--ddp-backend legacy_ddp",  # fairseq rejects it with another one
 }
 
 
@@ -62,6 +62,7 @@ def test_what_is_printed_has_the_task_and_the_criterion(
     for option in vars(parser.parse_known_args(["."])[0]):
         assert found[option] == expected[option], option
     assert plain(again.cfg.criterion) == plain(source.cfg.criterion)
+    criterions.build_criterion(again.cfg.criterion, again.task)
     assert program == "fairseq-train"
 
 
@@ -84,6 +85,7 @@ def test_a_sweep_has_the_task_and_the_criterion(
 ) -> None:
     (tmp_path / "model").mkdir()
     words = [str(toy_checkpoints.COPY), *shlex.split(TASKS["translation"]), *SMALL]
+    words += ["--ddp-backend=legacy_ddp", "--seed=7"] if smoothing is None else []
     source = trained_by([*words, "--criterion", criterion], tmp_path / "c.pt")
     configuration.write_configuration(source, tmp_path / "model" / "small.pt")
     overrides = [f"hydra.searchpath=['file://{tmp_path}']", "model=choice(small)"]
@@ -97,3 +99,6 @@ def test_a_sweep_has_the_task_and_the_criterion(
     # Label smoothing of 0 is cross-entropy.
     assert loss._name == ("adaptive_loss" if smoothing is None else "label_smoothed_cross_entropy")
     assert loss.get("label_smoothing") == smoothing
+    if smoothing is None:
+        assert job.config.distributed_training.ddp_backend == "legacy_ddp"
+        assert "--seed" not in configuration.fine_tuning(source, tmp_path / "c.pt")

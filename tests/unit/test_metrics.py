@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +30,7 @@ from collab_lab.metrics.significance import (
     holm,
     paired,
     pooled,
+    resampled,
     resamples,
 )
 from collab_lab.runs.translations import read_hypotheses, read_system
@@ -354,7 +356,7 @@ def test_p_and_interval_under_the_null() -> None:
 
     By sacreBLEU's p, 11.5% are below 0.05, and 24% below 0.10; 0.01 of one standard error has 0.38.
     """
-    weights = resamples(400, 12345)
+    weights = np.array([*resamples(400, 12345)])
     differences = np.random.default_rng(1).normal(size=(2000, 400))
     sampled = differences @ weights.T / 400
     p = np.array([bootstrap_p(*pair) for pair in zip(differences.mean(1), sampled, strict=True)])
@@ -365,6 +367,24 @@ def test_p_and_interval_under_the_null() -> None:
     left_out = np.abs(differences.mean(1)) > widths
     assert np.array_equal(left_out, p <= 0.05)
     assert np.mean(left_out) == pytest.approx(0.05, abs=0.015)
+
+
+def test_resamples_one_by_one_are_those_of_one_draw() -> None:
+    drawn = np.random.default_rng(7).choice(50, (1000, 50))
+    whole = np.array([np.bincount(row, minlength=50) for row in drawn])
+    assert np.array_equal(np.array([*resamples(50, 7)]), whole)
+    parts = [np.arange(100.0).reshape(50, 2), np.ones((50, 1))]
+    for sums, part in zip(resampled(parts, 7), parts, strict=True):
+        assert np.array_equal(sums, whole @ part)
+
+
+def test_memory_of_resamples_is_that_of_one() -> None:
+    """Of 5,000 sentences 40 kB, not 40 MB."""
+    tracemalloc.start()
+    resampled([np.ones((5000, 3))], 1)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 2e6
 
 
 @pytest.mark.parametrize("worse", [(5, 0), (6, 0), (13, 5), (12, 5)])

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import importlib
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +16,7 @@ import toy_checkpoints
 from refusals import refusing
 from torch import Tensor
 from toy_checkpoints import COPY
+from toy_reparametrize import Conversions
 
 from collab_common.errors import UserError
 from collab_lab import convert, open_model, prune, validation_loss
@@ -20,6 +24,7 @@ from collab_lab.cli.main import main
 from collab_lab.clock import parts
 from collab_lab.mathematics import removal
 from collab_lab.runs.score import model_numbers
+from collab_lab.shrinking import shrink as shrinking
 from collab_lab.shrinking.cuts.bits import Bits
 from collab_lab.shrinking.cuts.latent import Latent
 from collab_lab.shrinking.cuts.one_copy import OneCopy
@@ -29,7 +34,8 @@ from collab_lab.shrinking.plan import Allowed, Option, Programme, propose, undom
 from collab_lab.shrinking.shape import Shape, as_it_is, costs, model_costs, whole_costs
 from collab_lab.shrinking.shrink import shrink
 from collab_lab.shrinking.smaller import Smaller
-from collab_lab.trained.attentions import attentions
+from collab_lab.statistics.attentions import Statistics
+from collab_lab.trained.attentions import Attention, attentions
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import feed_forwards
 
@@ -90,6 +96,22 @@ def test_costs_of_sites_are_those_of_the_weights(model: Trained) -> None:
         maps = (block.module.fc1, block.module.fc2)
         fixed = sum(w.numel() for m in maps for w in m.parameters())
         assert costs(block, as_it_is(block)).parameters == fixed
+
+
+def test_the_cheapest_heads_and_units_go(model: Trained, found: Evidence) -> None:
+    """A plan keeps the others, and its price is the sum of its choices' prices."""
+    work = Programme(found, "latent", Allowed(kinds=("latent",)).candidates()["latent"])
+    plan = work.solve({"parameters": 0.6, "cache": 0.2})
+    chosen = []
+    for site, shape in plan.shapes.items():
+        removals, is_block = found.removals(site), not isinstance(site, Attention)
+        number, kept = len(removals.order), shape.units if is_block else shape.heads
+        gone = removals.order[: number - len(kept)]
+        assert {*kept} == {*range(number)} - {*gone}
+        [price] = [option.price for option in work.options[site] if option.shape == shape]
+        chosen.append(price)
+    assert plan.prices["heads"] > 0 < plan.prices["units"]
+    assert plan.price == pytest.approx(sum(chosen))
 
 
 # ---- plans ---------------------------------------------------------------------------------------
@@ -166,11 +188,51 @@ def test_a_rounded_cache_stays_rounded(tmp_path: Path) -> None:
     assert result.shares["cache"] == model_costs(result.model).cache / whole_costs(rounded).cache
 
 
+def test_a_rounded_cache_gets_smaller(tmp_path: Path) -> None:
+    """From 40 of 64 bytes: the budget is one of what is cached without rounding."""
+    checkpoint = toy_checkpoints.write(tmp_path / "c.pt", "transformer_headsize_n", cache_bits=8)
+    result = shrink(open_model(checkpoint, COPY), cache=0.3, sentences=20)
+    assert result.shares["cache"] <= 0.3
+    assert dict(result.plan.costs) == model_costs(result.model)._asdict()
+
+
+def of_heads(statistics: Statistics, heads: Sequence[int]) -> Statistics:
+    """Those of some heads alone, number by number; the halves are not looked at."""
+    number, d = len(statistics.value_mean), statistics.output_fisher.size(0)
+    assert d == 16  # four heads of four numbers, of keys and of values
+    values = [4 * head + i for head in heads for i in range(4)]
+    cached = [*values, *(4 * number + place for place in values)]
+    index = list(heads)
+    return replace(
+        statistics,
+        key_fisher=statistics.key_fisher[index],
+        value_covariance=statistics.value_covariance[index],
+        value_mean=statistics.value_mean[index],
+        head_covariance=statistics.head_covariance[values][:, values],
+        cache_fisher=statistics.cache_fisher[cached][:, cached],
+    )
+
+
 def test_pruned_then_converted_is_both_at_once(model: Trained, found: Evidence) -> None:
     """To rounding: a plan without a refit, in one step and in two."""
     both = propose(found, {"cache": 0.2, "heads": 0.6})
     assert both.sizes
-    at_once, _ = both.build(found)
+    at_once, plan = both.build(found)
+    fewer = pruned(model, both.retained)
+    left = {
+        a: of_heads(found.attentions[a], both.retained[a.type][a.layer])
+        for a in attentions(fewer.model)
+        if a.module.num_heads
+    }
+    in_two_steps, prices = Conversions(fewer, Latent(), left).convert(
+        both.sizes, both.bits, both.shared
+    )
+    # The price of a latent of all heads is not that of a latent of some.
+    assert plan.prices["cache"] == pytest.approx(sum(prices.values()))
+    assert plan.prices["cache"] != pytest.approx(both.prices["cache"])
+    weights = in_two_steps.model.state_dict()
+    for name, weight in at_once.model.state_dict().items():
+        torch.testing.assert_close(weight, weights[name], msg=name)
     assert [len(at_once.attentions[t]) for t in ("encoder", "decoder", "cross")] == [2, 2, 2]
     assert at_once.heads == {t: [*map(len, of)] for t, of in both.retained.items()}
 
@@ -191,6 +253,27 @@ def test_the_smallest_model_that_loses_little(model: Trained, found: Evidence) -
     assert isinstance(result, Smaller)
     assert validation_loss(result.model) - before <= 0.05
     assert result.shares["parameters"] < 1
+
+
+def test_what_lose_accepts_is_the_loss_on_the_validation_set(
+    model: Trained, found: Evidence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Invented: what a model loses there is its missing share, and nothing on calibration text."""
+    valid: list[Any] = []
+
+    def invented(_: Evidence, shares: dict[str, float], __: Any) -> Smaller:
+        of_share: Any = SimpleNamespace(model=shares["parameters"])
+        plan: Any = None
+        return Smaller(of_share, plan, 0.0, shares)
+
+    def bits(model: Any, batches: Any) -> float:
+        return 4 - model if batches is valid and isinstance(model, float) else 3
+
+    monkeypatch.setattr(shrinking, "made", invented)
+    monkeypatch.setattr(shrinking, "mean_bits", bits)
+    allowed = Allowed(("heads", "units"))
+    result = shrinking.smallest(found, {}, "parameters", allowed, 0.3, valid)
+    assert result.shares == {"parameters": 0.703125}  # of halvings, the first above 0.7
 
 
 @pytest.mark.parametrize(
@@ -342,6 +425,7 @@ def test_a_share_of_heads_that_is_a_whole_number(model: Trained, found: Evidence
 SHARED = {
     "transformer_collab": {"key_dim": 6, "query_mixing": "own"},
     "transformer_collab full": {"key_dim": 6, "query_mixing": "full"},
+    "transformer_collab scaled by the key": {"key_dim": 6, "attention_scale": "key"},
     "transformer_grouped_query": {"key_value_heads": 2},
     "transformer_latent": {"latent_dim": 6},
     "transformer_latent source": {"latent_dim": 6, "shared_latent_in_cross": 16},

@@ -17,7 +17,7 @@ from collab_lab.clock import parts
 from collab_lab.clock.engines import Work, check
 from collab_lab.clock.parts import PartTimes, at
 from collab_lab.shrinking.evidence import Evidence
-from collab_lab.shrinking.shape import as_it_is
+from collab_lab.shrinking.shape import GROUPS, Shape, as_it_is
 from collab_lab.trained.attentions import attentions, groups_of_heads
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import feed_forwards
@@ -67,6 +67,42 @@ def test_times_between_those_measured() -> None:
     noisy = [(1.0, 0.0), (0.5, -0.1), (0.25, -0.05)]
     changes = [at(noisy, share / 8) for share in range(9)]
     assert changes == sorted(changes)
+
+
+def test_changes_are_those_of_our_own_heads(
+    tmp_path: Path, counted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """fairseq's attention takes 10 s, ours 12 s, and with fewer heads or units 9 s."""
+    stock = open_model(toy_checkpoints.write(tmp_path / "c.pt"), toy_checkpoints.COPY)
+    widths = [block.width for block in feed_forwards(stock.model)]
+
+    def invented(model: Trained, _: Any) -> float:
+        if model.arch == "transformer":
+            return 10.0
+        is_whole = widths == [block.width for block in feed_forwards(model.model)]
+        return 12.0 if is_whole and model.heads == stock.heads else 9.0
+
+    monkeypatch.setattr(parts, "_seconds", invented)
+    times = time_parts(stock, "fairseq", folder=counted)
+    assert (times.seconds, times.uncut) == (10, 1.2)
+    for of_part in times.changes.values():
+        narrowed = [change for share, change in of_part if share < 1]
+        assert narrowed == pytest.approx([0.9 - 1.2] * len(narrowed))
+
+
+def test_seconds_of_a_cache_of_some_heads(model: Trained) -> None:
+    """By how many of all heads stay, and by their size as a share of what these need."""
+    part = parts.cache_part(GROUPS, "cross", 0)
+    totals = {"cross heads": 8, "cross cache": 8}
+    of_sizes = [(0.25, -0.4), (0.5, -0.3), (1.0, 0.0)]
+    times = PartTimes(
+        Work("fairseq", 1, 30), 1.0, 1.0, totals, {"cross heads": [(1.0, 0.0)]}, {part: of_sizes}
+    )
+    cross = model.attentions["cross"][0]
+    shape = Shape((0, 1), kind=GROUPS, size=1)  # one key for two heads: half of the full size
+    assert times.change(cross, shape) == pytest.approx(2 / 8 * -0.3)
+    shape = Shape((0, 1, 2, 3), kind=GROUPS, size=1)
+    assert times.change(cross, shape) == pytest.approx(4 / 8 * -0.4)
 
 
 @pytest.mark.parametrize(("engine", "target"), [("fairseq", 0.85), ("ct2-int8", 0.93)])
@@ -158,6 +194,15 @@ def test_times_are_measured_once(
     assert len(repr(first).splitlines()) == 2
 
 
+def test_a_rounded_cache_has_times_of_its_own(tmp_path: Path) -> None:
+    """Its weights have the shapes of one without rounding."""
+    work, keys = Work("fairseq", 1, 30), set[str]()
+    for name, bits in (("plain", 0), ("eight", 8), ("four", 4)):
+        path = toy_checkpoints.write(tmp_path / f"{name}.pt", OURS, cache_bits=bits)
+        keys.add(parts.shape_of(open_model(path, toy_checkpoints.COPY), work, ("heads",)))
+    assert len(keys) == 3
+
+
 def test_a_slow_model_gets_one_turn_of_each_part(model: Trained) -> None:
     """Within two minutes where that is possible."""
     models = [*parts.narrower(model, "fairseq", ("heads", "units"))]
@@ -189,6 +234,16 @@ def test_fairseqs_own_attention_becomes_ours(tmp_path: Path, counted: Path) -> N
 def test_work_that_cannot_be_timed(work: Work, place: str, model: Trained) -> None:
     with refusing(place):
         check(model, work)
+
+
+def test_more_seconds_than_were_asked_for(model: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Invented, measured with little noise: 0.97 of the given model's seconds."""
+    turns = [{"before": 1.0, "after": share} for share in (0.96, 0.97, 0.98)]
+    monkeypatch.setattr(parts, "in_turns", lambda *_: turns)
+    work = Work("fairseq", 1, 30)
+    assert "97.0%" in command.seconds_line(model, model, work, 0.9, 0.95)
+    with refusing("97.0%", "80.0%"):
+        command.seconds_line(model, model, work, 0.8, 0.8)
 
 
 def test_times_without_a_target(model: Trained, found: Evidence) -> None:

@@ -10,6 +10,8 @@ from collab_lab.shrinking.draft import Draft
 from collab_lab.shrinking.evidence import Evidence
 from collab_lab.shrinking.shape import Shape, Site, as_it_is
 from collab_lab.trained.attentions import Attention
+from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.rebuilt import model_problems
 from fairseq_collab.attention.shared_latent import SharedLatentAttention
 
 
@@ -19,6 +21,9 @@ class Bits(Cut):
     name = "bits"
     part = "cache"
     engines = ("fairseq", "ct2")  # which takes the number that is not rounded
+
+    def refuses(self, trained: Trained) -> Iterable[str]:
+        return model_problems(trained)
 
     def offers(self, site: Site, evidence: Evidence) -> Sequence[Offer]:
         if not isinstance(site, Attention) or site.type == "encoder" or not site.module.num_heads:

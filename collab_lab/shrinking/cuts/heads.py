@@ -13,9 +13,9 @@ from collab_lab.shrinking.cut import Cut, Offer, Tie
 from collab_lab.shrinking.draft import Draft, sizes_of_heads
 from collab_lab.shrinking.evidence import Evidence
 from collab_lab.shrinking.shape import Shape, Site, as_it_is
-from collab_lab.trained.attentions import Attention, attentions, removed_together, weight_problems
+from collab_lab.trained.attentions import Attention, attentions, removed_together
 from collab_lab.trained.checkpoint import Trained
-from collab_lab.trained.rebuilt import option_problems
+from collab_lab.trained.rebuilt import model_problems
 from fairseq_collab.attention import CollaborativeAttention, SeparateAttention
 from fairseq_collab.attention.grouped_query import GroupedQueryAttention
 from fairseq_collab.attention.latent import LatentAttention
@@ -94,8 +94,7 @@ def head_problems(trained: Trained) -> Iterator[str]:
         yield f"heads of the kind {kind} are not known"
     if any(getattr(m, "latent_norm", None) is not None for m in modules):
         yield "its latents are normalised: no price is known"
-    yield from option_problems(trained)
-    yield from weight_problems(trained.model)
+    yield from model_problems(trained)
     for projection in ("queries", "values"):
         sizes = sizes_of_heads(trained, projection)
         if len(sizes) > 1:

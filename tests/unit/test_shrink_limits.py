@@ -1,0 +1,409 @@
+"""What is not shrunk, pruned or priced; what is said of results; limits of memory and time."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import toy_checkpoints
+from fairseq.models.transformer import TransformerModel
+from refusals import refusing
+from scipy.optimize import milp
+from torch import Tensor
+from toy_checkpoints import COPY
+
+from collab_lab import convert, open_model, prices, prune, time_parts, validation_loss
+from collab_lab.cli import options as cli_options
+from collab_lab.cli.main import main
+from collab_lab.cli.shrink import summary
+from collab_lab.heads.importance import importance
+from collab_lab.shrinking import front, plan, solve
+from collab_lab.shrinking.evidence import Evidence
+from collab_lab.shrinking.plan import ENGINES, Allowed, OutOfReachError, Plan, propose
+from collab_lab.shrinking.prices import Point
+from collab_lab.shrinking.shape import model_costs
+from collab_lab.shrinking.shrink import CUT_BY, shrink
+from collab_lab.shrinking.solve import cheapest
+from collab_lab.statistics import attentions as statistics
+from collab_lab.statistics.attentions import Statistics, memory_needed
+from collab_lab.trained.attentions import attentions
+from collab_lab.trained.checkpoint import Trained, samples, without_checkpointing
+
+HALF = [torch.float16, torch.bfloat16]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    return opened(tmp_path_factory.mktemp("limits"))
+
+
+@pytest.fixture(scope="module")
+def found(model: Trained) -> Evidence:
+    return Evidence.of(model, sentences=20)
+
+
+def opened(folder: Path, arch: str = "transformer", **options: Any) -> Trained:
+    return open_model(toy_checkpoints.write(folder / "c.pt", arch, **options), COPY)
+
+
+# ---- models that would not be the trained one ----------------------------------------------------
+
+#: What changes a model, with the least work.
+CHANGES = {
+    "shrink": lambda model: shrink(model, heads=0.5, sentences=9),
+    "shrink the cache": lambda model: shrink(model, cache=0.5, kinds=["unchanged"], sentences=9),
+    "prune": lambda model: prune(model, 3, random=1, sentences=9),
+    "convert": lambda model: convert(model, "latent", 8, sentences=9),
+    "time": lambda model: time_parts(model, "fairseq", length=3),
+}
+
+
+@pytest.mark.parametrize("arch", ["transformer", "transformer_headsize_n"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_class_of_a_plug_in_is_not_built_anew_as_another(
+    change: str, arch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may compute something else, though it has the weights of the class it is derived from."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    model = opened(tmp_path, arch)
+    model.model.__class__ = type("Scaled", (type(model.model),), {})
+    with refusing("Scaled", "c.pt"):
+        CHANGES[change](model)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_layers_that_are_one_module_are_not_two(
+    change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    model = opened(tmp_path)
+    layers = model.model.decoder.layers
+    layers[1] = layers[0]
+    with refusing("decoder.layers.0 and decoder.layers.1", "c.pt"):
+        CHANGES[change](model)
+
+
+def test_a_single_weight_of_two_layers(tmp_path: Path) -> None:
+    model = opened(tmp_path)
+    first, second = model.model.encoder.layers
+    second.fc1.weight = first.fc1.weight
+    with refusing("encoder.layers.0 and encoder.layers.1"):
+        shrink(model, parameters=0.7, sentences=9)
+
+
+@pytest.mark.parametrize("targets", [{"parameters": 0.7}, {"cache": 0.3}, {"heads": 0.5}])
+def test_a_model_that_misses_a_target_is_an_error(
+    targets: dict[str, float],
+    tmp_path: Path,
+    model: Trained,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever the plan promised, and nothing is written."""
+    monkeypatch.setattr(Plan, "apply", lambda plan, evidence, *_: (evidence.trained, plan, 0.0))
+    (name, share), out = *targets.items(), tmp_path / "o.pt"
+    words = [str(model.path), str(COPY), f"--{name}={share}", "--cpu", "--sentences=9"]
+    assert main(["shrink", *words, f"--out={out}"]) == 1
+    assert not out.exists()
+    with refusing(name, f"{share:.1%}"):
+        shrink(model, **targets, sentences=9)
+
+
+class Pointer(TransformerModel):
+    """It returns probabilities, as a pointer-generator does."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        logits, extra = super().forward(*args, **kwargs)
+        return logits.softmax(-1), extra
+
+    def get_normalized_probs(self, output: Any, log_probs: bool, sample: Any = None) -> Tensor:
+        return output[0].log() if log_probs else output[0]
+
+
+def test_a_model_without_logits_has_no_prices(tmp_path: Path) -> None:
+    model = opened(tmp_path)
+    expected = validation_loss(model)
+    model.model.__class__ = Pointer
+    assert validation_loss(model) == pytest.approx(expected)
+    with refusing("Pointer", "softmax"):
+        prices(model, sentences=9)
+    with refusing("Pointer", "softmax"):
+        importance(model.model, samples(model, "train", 9))
+
+
+# ---- precision -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", HALF)
+@pytest.mark.parametrize("change", ["shrink", "prune", "convert"])
+def test_half_precision_stays(change: str, dtype: torch.dtype, tmp_path: Path) -> None:
+    """In the file, whose loss is the one that is measured; embeddings that are one stay one."""
+    path = toy_checkpoints.write(tmp_path / "c.pt", share_decoder_input_output_embed=True)
+    state = torch.load(path, weights_only=False)
+    state["model"] = {name: weight.to(dtype) for name, weight in state["model"].items()}
+    torch.save(state, path)
+    model = open_model(path, COPY)
+    assert next(model.model.parameters()).dtype == torch.float32
+    result = CHANGES[change](model).model
+    result.save(tmp_path / "o.pt")
+    saved = torch.load(tmp_path / "o.pt", weights_only=True)["model"]
+    assert {w.dtype for w in saved.values() if w.is_floating_point()} == {dtype}
+    tied = (saved[f"decoder.{name}.weight"] for name in ("embed_tokens", "output_projection"))
+    assert len({weight.data_ptr() for weight in tied}) == 1
+    assert validation_loss(open_model(tmp_path / "o.pt", COPY)) == validation_loss(result)
+
+
+def test_a_weight_that_half_precision_cannot_hold_is_an_error(tmp_path: Path) -> None:
+    model = replace(opened(tmp_path), precision=torch.float16)
+    model.model.decoder.layers[0].fc1.bias.data[0] = 1e6
+    with refusing("decoder.layers.0.fc1.bias"):
+        prune(model, 3, random=1, sentences=9, refit=False)
+
+
+def test_single_precision_stays(model: Trained, found: Evidence, tmp_path: Path) -> None:
+    result = shrink(model, heads=0.5, evidence=found).model
+    result.save(tmp_path / "o.pt")
+    saved = torch.load(tmp_path / "o.pt", weights_only=True)["model"]
+    assert saved["decoder.layers.0.fc1.weight"].dtype == torch.float32
+
+
+# ---- what is least -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ["fairseq", "ct2"])
+@pytest.mark.parametrize("name", ["parameters", "cache", "heads"])
+def test_the_least_that_is_named_is_possible(
+    name: str, engine: str, model: Trained, found: Evidence
+) -> None:
+    """And a thousandth less is not: the error names the same."""
+    bits = ENGINES[engine].bits
+    allowed = Allowed(CUT_BY[name], engine=engine, bits=bits)
+
+    def of_share(share: float) -> Plan:
+        return propose(found, {name: share}, allowed)
+
+    with pytest.raises(OutOfReachError) as raised:
+        of_share(0.0001)
+    [(resource, share)] = raised.value.least.items()
+    assert resource == name
+    assert f"{name}={share:g}" in str(raised.value)
+    assert of_share(share).costs[name] > 0
+    with refusing(f"{name}={share:g}"):
+        of_share(share - 0.001)
+
+
+def test_the_least_of_each_target_is_one_of_each(model: Trained, found: Evidence) -> None:
+    shares = {"cache": 0.0001, "parameters": 0.0001}
+    with refusing("of each") as raised:
+        propose(found, shares)
+    assert str(raised.value).count("cannot have") == 1
+
+
+@pytest.mark.parametrize("kinds", [["collab"], ["grouped-query", "unchanged"]])
+def test_a_figure_has_the_kinds_that_were_asked_for(
+    kinds: list[str], model: Trained, found: Evidence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(front, "FRONT", ({"cache": 0.53125},))
+    assert [*front.series(found, kinds)["cache"]] == kinds
+    assert {*front.series(found)["cache"]} == {*front.SERIES["cache"]}
+
+
+# ---- dead ends -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("to", ["latent", "grouped-query", "collab"])
+def test_a_layer_without_heads_is_left_alone(to: str, tmp_path: Path) -> None:
+    """Whether its size and bits are those of all, or are listed."""
+    counts = {"heads_in_encoder": "0,4", "heads_in_decoder": "4,0", "head_size": 4}
+    model = opened(tmp_path, "transformer_headsize_n", **counts)
+    size = {"latent": 8, "grouped-query": 2, "collab": 8}[to]
+    listed = dict.fromkeys(("encoder", "decoder", "cross"), f"{size},{size}")
+    for how in ({"size": size}, {"by_type": listed}):
+        result = convert(model, to, **how, cache_bits=8, sentences=9)
+        assert result.model.heads == model.heads
+        assert len(result.plan.sizes) == len(
+            [a for a in attentions(model.model) if a.module.num_heads]
+        )
+        assert len(result.plan.bits) == 3
+    with refusing("encoder 0"):
+        convert(model, "separate", 8, sentences=9)
+
+
+@pytest.mark.parametrize("arch", ["transformer_gated_heads", "transformer_grouped_heads"])
+def test_prices_of_gates_and_groups_serve_every_command(arch: str, tmp_path: Path) -> None:
+    path = toy_checkpoints.write(tmp_path / "c.pt", arch)
+    read = [str(path), str(COPY), "--cpu", "--sentences=9"]
+    assert main(["prices", *read, "--out", str(tmp_path / "p")]) == 0
+    used = [*read, f"--prices={tmp_path / 'p'}"]
+    assert main(["shrink", *used, "--heads=0.5", "--out", str(tmp_path / "s.pt")]) == 0
+    assert main(["prune", *used, "--remove=3", "--out", str(tmp_path / "r.pt")]) == 0
+    model = open_model(path, COPY)
+    priced = prices(model, sentences=9)
+    assert prune(model, 3, sentences=9, statistics=priced.statistics).price == pytest.approx(
+        prune(model, 3, sentences=9).price
+    )
+
+
+def test_nothing_to_time_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Shared keys have no grouped query, and CTranslate2 rounds no cache."""
+    pytest.importorskip("ctranslate2")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    path = toy_checkpoints.write(tmp_path / "c.pt", "transformer_collab", key_dim=6)
+    words = ["shrink", str(path), str(COPY), "--cache=0.5", "--time=0.9", "--only=cache"]
+    words += ["--for=ct2", "--engine=ct2-int8", "--length=3", f"--out={tmp_path / 'o.pt'}", "--cpu"]
+    assert main(words) == 1
+    said = capsys.readouterr().err
+    assert "grouped-query heads" in said
+    assert "Traceback" not in said
+
+
+def test_a_calibration_of_other_cuts_is_one_line(model: Trained) -> None:
+    only_cache = Evidence.of(model, sentences=9, cuts=("cache",))
+    with refusing("encoder 0 feed-forward"):
+        shrink(model, parameters=0.7, evidence=only_cache)
+    only_units = Evidence.of(model, sentences=9, cuts=("units",))
+    with refusing("cache"):
+        shrink(model, cache=0.5, evidence=only_units)
+
+
+def test_advice_for_groups_can_be_followed(tmp_path: Path) -> None:
+    model = opened(tmp_path, "transformer_grouped_query", key_value_heads=2)
+    with refusing("together"):
+        prune(model, 1, sentences=9)
+    assert shrink(model, heads=23 / 24, sentences=9).shares["heads"] < 1
+
+
+def test_options_come_back_after_an_error() -> None:
+    chosen = Namespace(checkpoint_activations=True)
+    with pytest.raises(KeyError), without_checkpointing(chosen):
+        raise KeyError
+    assert chosen.checkpoint_activations
+
+
+# ---- what is said --------------------------------------------------------------------------------
+
+
+def test_a_model_that_is_shrunk_twice_has_shares_of_the_first(
+    model: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not of two bases, and nowhere of the original."""
+    files = [model.path, tmp_path / "1.pt", tmp_path / "2.pt"]
+    for before, after in pairwise(files):
+        words = [str(before), str(COPY), "--parameters=0.8", "--cpu", "--sentences=9"]
+        assert main(["shrink", *words, f"--out={after}"]) == 0
+    said = capsys.readouterr().out
+    last = open_model(files[2], COPY)
+    share = model_costs(last).parameters / model_costs(model).parameters
+    assert share < 0.65
+    assert f"{share:.1%} of the layers' parameters" in str(last.shrunk)
+    assert str(last.shrunk) in said
+    assert f"of {model_costs(model).heads} heads" in str(last.shrunk)
+
+
+def test_more_than_was_asked_for_is_said() -> None:
+    plan = Plan("unchanged", {}, prices={"cache": 0.0})
+    left = {"cache": 0.375, "parameters": 1.048, "heads": 1.0}
+    lines = summary(plan, 0.0, left, {"cache": 0.5})
+    assert [line for line in lines if "50.0%" in line and "cache" in line]
+    assert [line for line in lines if "--parameters 1" in line]
+    assert len(summary(plan, 0.0, {"cache": 0.498, "heads": 1.0}, {"cache": 0.5})) == 2
+
+
+def test_a_loss_that_does_not_matter_is_no_warning() -> None:
+    args = Namespace(subset="train")
+    for measured, is_named in ((0.0002, False), (0.005, False), (0.02, True)):
+        lines = cli_options.loss_warnings(args, [("the result", 0.00001, measured)])
+        assert bool(lines) == is_named
+
+
+# ---- memory and time -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cuts", [("heads",), ("units",), ("heads", "units", "cache")])
+def test_the_estimate_of_memory_is_near_what_is_kept(cuts: tuple[str, ...], tmp_path: Path) -> None:
+    """All statistics, and those with a ridge."""
+    model = opened(tmp_path, encoder_ffn_embed_dim=64, decoder_ffn_embed_dim=48)
+    collected = statistics.collect_all(model, samples(model, "train", 300), cuts=cuts)
+    every = [*collected.attentions.values(), *collected.units.values()]
+    kept = sum(one.numel() for of_it in every for one in vars(of_it).values())
+    if "cache" in cuts:
+        again = [of_it.ridged() for of_it in collected.attentions.values()]
+        others = ("half_fishers", "half_covariances", "inputs", "value_mean")
+        kept += sum(
+            one.numel() for of_it in again for n, one in vars(of_it).items() if n not in others
+        )
+    kept += 4 * 64**2 if "units" in cuts else 0
+    assert 0.5 < 8 * kept / memory_needed(model, cuts) < 1.1
+
+
+def test_too_little_memory_is_an_error_before_the_work(
+    model: Trained, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(statistics, "free_memory", lambda device: 1e5)
+    monkeypatch.setattr(statistics, "sampled_loss", lambda *_: pytest.fail("the work has begun"))
+    with refusing("GB"):
+        prices(model, sentences=9)
+    monkeypatch.undo()
+    monkeypatch.setattr(statistics, "MUCH", 1e5)
+    Evidence.of(model, sentences=9)
+    assert "GB of memory" in capfd.readouterr().err
+
+
+def test_kinds_of_heads_share_their_statistics(
+    model: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Copies with a ridge, several times the statistics, are made once."""
+    found = prices(model, sentences=9)
+    ridged, made = Statistics.ridged, list[Statistics]()
+
+    def noted(statistics: Statistics) -> Statistics:
+        made.append(statistics)
+        return ridged(statistics)
+
+    monkeypatch.setattr(Statistics, "ridged", noted)
+    for attention in found.statistics:
+        assert len(found.sizes(attention, 8)) == 4
+    assert len(made) == len(found.statistics)
+
+
+def test_the_search_for_a_plan_ends(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """With the best so far, and a line; without one, an error that is not of targets."""
+    curves = {name: [Point(1, 8, 8, 0.5, 0), Point(2, 16, 16, 0.25, 0)] for name in "ab"}
+    assert cheapest(curves, {"cache": 24}, seconds=10)
+    assert not capfd.readouterr().err
+
+    def out_of_time(*args: Any, options: dict[str, Any], **more: Any) -> Any:
+        assert options["time_limit"] == 3
+        solution = milp(*args, options={**options, "time_limit": 60}, **more)
+        solution.status, solution.mip_gap = solve.OUT_OF_TIME, 0.25
+        return solution
+
+    monkeypatch.setattr(solve, "milp", out_of_time)
+    assert cheapest(curves, {"cache": 24}, seconds=3)
+    assert "25.0%" in capfd.readouterr().err
+    with refusing("3 seconds"):
+        cheapest(curves, {"cache": 1}, seconds=3)
+
+
+def test_an_engine_with_equal_numbers_of_heads_is_one_search(
+    model: Trained, found: Evidence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not one for each number of the encoder with each of the decoder."""
+    calls = list[Any]()
+
+    def noted(*given: Any, **more: Any) -> Any:
+        calls.append(given)
+        return cheapest(*given, **more)
+
+    monkeypatch.setattr(plan, "cheapest", noted)
+    result = propose(found, {"heads": 0.5}, Allowed(("heads",), engine="ct2"))
+    assert len(calls) == 1
+    assert len({*map(len, result.retained["encoder"])}) == 1
