@@ -1,6 +1,6 @@
 """Errors, commands, files, provenance, names of attention types: the base of every package here.
 
-It imports nothing of the project.
+It imports nothing else of the project.
 """
 
 from __future__ import annotations

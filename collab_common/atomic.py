@@ -1,8 +1,8 @@
 """Atomic writes: a name always means a complete file.
 
-The content goes to ``NAME.partial``, is forced to the disk, and only then takes the name over.  If
-the writer dies, the old file is untouched, and the next write of the name reuses the partial file.
-A symbolic link stays: the file that it names is written, in the folder of that file.
+The content is written to ``NAME.partial`` and forced to the disk; only then is that file renamed to
+NAME.  If the writer dies, the old file is untouched, and the next writer reuses the partial file.
+A symbolic link is kept: the file that it points to is written, in the folder of that file.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def write(path: str | os.PathLike[str], fill: Callable[[BinaryIO], object]) -> N
             if isinstance(error, OSError):  # that of a full disk names no file
                 error.filename = error.filename or path
             raise
-    sync(os.path.dirname(path))  # the rename must outlast a power cut, too
+    sync(os.path.dirname(path))  # the rename must also outlast a power cut
 
 
 def copy(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
@@ -42,7 +42,7 @@ def copy(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None
 def _open_alone(partial: str) -> BinaryIO:
     """Open a partial file, empty and locked until it is closed: a second writer waits.
 
-    (Where the file system has no locks, two writers of one name are the user's care.)
+    On a file system without locks, the user must not start two writers of one file.
     """
     while True:
         file = os.fdopen(os.open(partial, os.O_RDWR | os.O_CREAT, 0o666), "r+b")

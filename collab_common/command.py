@@ -1,4 +1,4 @@
-"""How every command ends, and values that options accept."""
+"""Parsers of options, the end of every command, and types of option values."""
 
 from __future__ import annotations
 
@@ -9,11 +9,53 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, NoReturn, TypeVar
 
-from collab_common.errors import UserError
+from collab_common.errors import UserError, did_you_mean
 
 N = TypeVar("N", int, float)
+#: The most choices that an error lists.
+FEW = 20
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser of options whose errors are one line, without the usage of all options.
+
+    For a mistyped option or choice, the line has the nearest one.
+    """
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:  # type: ignore[override]
+        return self._complete(*self.parse_known_args(args, namespace))
+
+    def parse_intermixed_args(  # type: ignore[override]
+        self, args: Any = None, namespace: Any = None
+    ) -> Any:
+        return self._complete(*self.parse_known_intermixed_args(args, namespace))
+
+    def _complete(self, parsed: Any, unknown: list[str]) -> Any:
+        """Return what was parsed; end the program if words are left over."""
+        if not unknown:
+            return parsed
+        option = next((word for word in unknown if word.startswith("-")), None)
+        if option is None:
+            self.error(f"unexpected argument {unknown[0]!r}; see {self.prog} --help")
+        option = option.partition("=")[0]
+        todo = did_you_mean(option, self._option_string_actions) or f"see {self.prog} --help"
+        self.error(f"there is no option {option}; {todo}")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            problem = f"there is no {value!r}; {self.advise(action, str(value))}"
+            raise argparse.ArgumentError(action, problem)
+
+    def advise(self, action: argparse.Action, value: str) -> str:
+        """Return what to do about a value that is none of the choices of an option."""
+        known = [*map(str, action.choices or ())]
+        listed = f"give {', '.join(known)}" if len(known) <= FEW else f"see {self.prog} --help"
+        return did_you_mean(value, known) or listed
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message}\n")
 
 
 def run(prog: str, action: Callable[[], object]) -> int:
@@ -46,12 +88,16 @@ def run(prog: str, action: Callable[[], object]) -> int:
 
 
 def silence_stdout() -> None:
-    """Lead standard output, whose pipe is closed, to nowhere: or it fails at exit, again."""
+    """Redirect standard output, whose pipe is closed, so that flushing it at exit does not fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def ranged(kind: Callable[[str], N], holds: Callable[[N], bool], said: str) -> Callable[[str], N]:
-    """Return a type for argparse: numbers for which ``holds``; others must be as ``said``."""
+    """Return a type for argparse: numbers for which ``holds`` is true.
+
+    Args:
+        said: what such numbers are, for the error about others.
+    """
 
     def value(text: str) -> N:
         with contextlib.suppress(ValueError):
@@ -75,12 +121,12 @@ def check_folder(folder: Path, todo: str | None = None) -> None:
 
 
 def check_splittable(path: str | os.PathLike[str]) -> None:
-    """Raise UserError for a name with a colon, which fairseq takes for two paths."""
+    """Raise UserError for a path with a colon, which fairseq would split into two paths."""
     if os.pathsep in os.fspath(path):
-        raise UserError("has a colon, by which fairseq separates paths", path, "give another --out")
+        raise UserError("fairseq would split this path at its colon", path, "give another --out")
 
 
 def check_folder_of(out: Path) -> None:
-    """Raise UserError unless ``--out``, a file to be written, has a folder, and no colon."""
+    """Raise UserError unless the folder of ``--out`` exists and its path has no colon."""
     check_splittable(out)
-    check_folder(out.absolute().parent, "make it, or give another --out")
+    check_folder(out.absolute().parent, "create it, or give another --out")

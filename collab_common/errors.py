@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator
 class UserError(Exception):
     """An error that the user can fix.
 
-    Below any of fairseq's commands, ``load_state_dict`` included, it ends the command with
-    ``fairseq-train: error: WHERE: PROBLEM; TODO`` and status 1.
+    Wherever it is raised within one of fairseq's commands, the command prints
+    ``fairseq-train: error: WHERE: PROBLEM; TODO`` and ends with status 1.
 
     Args:
-        problem: the fault, in a few words
+        problem: what is wrong, in a few words
         where: the file, folder or option concerned; loaders fill in the file when it is None
         todo: what the user can do about it
     """
@@ -36,9 +36,9 @@ class UserError(Exception):
 
 
 def reject_unused(reason: str, **arguments: object) -> None:
-    """Raise UserError for the first argument that is given, not None, where none has an effect.
+    """Raise UserError for the first argument that is not None, because it would have no effect.
 
-    Names of arguments stand in backquotes: commands put those of their options in their places.
+    Names of arguments stand in backquotes, so that commands can replace them by their options.
     """
     for name, value in arguments.items():
         if value is not None:
@@ -46,7 +46,7 @@ def reject_unused(reason: str, **arguments: object) -> None:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:
-    """Return what a UserError advises for an unknown word; None where no known one is near."""
+    """Return the advice "did you mean ...?" for an unknown word; None if no known word is near."""
     near = difflib.get_close_matches(word, [*known], n=1)
     return f"did you mean {near[0]}?" if near else None
 
@@ -60,7 +60,7 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def find(error: BaseException) -> UserError | None:
-    """Return the UserError behind an exception, if there is one."""
+    """Return the UserError in the chain of an exception, if there is one."""
     return next((link for link in chain(error) if isinstance(link, UserError)), None)
 
 

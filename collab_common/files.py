@@ -8,8 +8,9 @@ import gzip
 import hashlib
 import json
 import os
+import time
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
@@ -43,9 +44,9 @@ def open_bytes(path: Path) -> Iterator[BufferedReader]:
             else:
                 yield stream
     except EOFError:
-        raise UserError("the gzip file is cut short", path, "fetch it again") from None
+        raise UserError("the gzip file is truncated", path, "download it again") from None
     except (gzip.BadGzipFile, zlib.error) as error:
-        raise UserError(f"not an intact gzip file ({error})", path, "fetch it again") from None
+        raise UserError(f"the gzip file is damaged ({error})", path, "download it again") from None
 
 
 def rows_of(path: Path) -> Iterator[bytes]:
@@ -83,7 +84,7 @@ def sha256(path: Path) -> str:
 
 
 def sha256_of_text(path: Path) -> str:
-    """SHA-256 of a text, which gzip does not change."""
+    """SHA-256 of a text; the same for the plain and for the gzipped file."""
     with open_bytes(path) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
@@ -107,7 +108,7 @@ def write_atomic(path: Path, content: bytes | str) -> None:
 
 
 def user_cache() -> Path:
-    """The user's folder of what can be made again: ``~/.cache/fairseq_collab``."""
+    """The user's folder for files that can be computed again: ``~/.cache/fairseq_collab``."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fairseq_collab"
 
 
@@ -116,8 +117,26 @@ def write_json(path: Path, content: Any) -> None:
     write_atomic(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
+@contextlib.contextmanager
+def updated(path: Path, default: Any, write: Callable[[Path, Any], None]) -> Iterator[Any]:
+    """Yield the content of a JSON file, or ``default``, to be changed in place; it is then written.
+
+    Others that update the file wait meanwhile, so that nothing of theirs is lost.
+    """
+    with contextlib.ExitStack() as lock:
+        while True:
+            try:
+                lock.enter_context(locked(path.with_name(f"{path.name}.lock")))
+                break
+            except Busy:
+                time.sleep(0.05)
+        content = read_json(path) if path.exists() else default
+        yield content
+        write(path, content)
+
+
 def write_contents(folder: Path, contents: Mapping[str, bytes | str]) -> None:
-    """Write files of results, by name, into a folder, which is made if need be."""
+    """Write files of results, by name, into a folder, which is created if it does not exist."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in contents.items():
         write_atomic(folder / name, content)
@@ -135,7 +154,7 @@ def read_versioned(path: Path, version: int, content_name: str, todo: str) -> di
     """Read a JSON object of this name and ``version``; UserError for other JSON."""
     content = read_json(path, todo)
     if not isinstance(content, dict) or content.get("version") != version:
-        raise UserError(f"no {content_name} of version {version}", path, todo)
+        raise UserError(f"is not a {content_name} file of version {version}", path, todo)
     return content
 
 
@@ -178,11 +197,11 @@ def _take_lock(path: Path) -> int:
         except BlockingIOError:
             holder = os.read(handle, 32).decode("ascii", "replace").strip() or "unknown"
             os.close(handle)
-            problem = f"another process (pid {holder}) is at work here"
+            problem = f"another process (pid {holder}) is using it"
             raise Busy(problem, path, "wait for it to end, or choose another folder") from None
         except OSError as error:
             os.close(handle)
-            problem = f"the file system has no locks ({error.strerror})"
+            problem = f"the file system does not support locks ({error.strerror})"
             todo = f"use a folder on another disk, or set {LOCKS}=0 and start nothing twice"
             raise UserError(problem, path, todo) from None
         if atomic.is_named(handle, path):

@@ -1,8 +1,8 @@
-"""Folders that a program makes: a folder gets its name when it is complete.
+"""Folders that a program builds: a folder gets its name only when it is complete.
 
 ``whole_folder`` fills a temporary sibling and renames it; the old folder is untouched until then.
 ``build_folder`` also writes ``manifest.json``: the identity (inputs and options) of the folder and
-the hash of every file in it.  A repeated request does nothing; another request is rejected.
+the hash of every file in it.  The same request again does nothing; a different one is rejected.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Json = dict[str, Any]
 def build_folder(
     out: Path, identity: Json, build: Callable[[Path], Json], *, force: bool = False
 ) -> bool:
-    """Make the folder ``out`` with ``build(temporary_folder)``; False if it was already there.
+    """Build the folder ``out`` with ``build(temporary_folder)``; return False if it exists already.
 
     Args:
         build: fills the folder and returns further content of the manifest.
@@ -50,13 +50,13 @@ def build_folder(
                 write_json(folder / MANIFEST, content)
         except OSError as error:
             # The error of a full disk names no file.
-            raise UserError(f"cannot be made: {error.strerror or error}", out) from error
+            raise UserError(f"cannot be built: {error.strerror or error}", out) from error
     return True
 
 
 @contextlib.contextmanager
 def whole_folder(out: Path) -> Iterator[Path]:
-    """Yield a new folder; it takes the name ``out`` when it is filled, and goes if that fails.
+    """Yield a new folder; it is renamed to ``out`` at the end, or removed if an error is raised.
 
     Raises:
         UserError: another process is making ``out``.
@@ -69,9 +69,12 @@ def read_finished(folder: Path) -> Json:
     """Read a finished folder's manifest.  Raises UserError if it is missing, or files changed."""
     manifest = folder / MANIFEST
     if not manifest.is_file():
-        raise UserError("is not there yet", folder, "make it first")
+        raise UserError(
+            "is not a finished data folder: it has no manifest.json", folder, "build it first"
+        )
     content: Json = read_json(manifest)
-    _reject(folder, "no longer what its manifest says", _damage(folder, content))
+    todo = "make the folder again, or put the file back"
+    _reject(folder, "files differ from the manifest", _damage(folder, content), todo)
     return content
 
 
@@ -83,19 +86,24 @@ def _is_finished(out: Path, identity: Json, *, force: bool) -> bool:
     content = read_json(manifest) if manifest.is_file() else None
     if not isinstance(content, dict) or not {"made", "outputs"} <= content.keys():
         # Even with --force: only folders made here are removed.
-        holds = f"no {MANIFEST}" if content is None else f"a {MANIFEST} of something else"
-        raise UserError(f"holds {holds}", out, "choose another --out")
+        missing = f"has no {MANIFEST}" if content is None else f"has another program's {MANIFEST}"
+        problem = f"was not built by this command: it {missing}"
+        raise UserError(problem, out, "choose another --out")
     if force:
         return False
-    _reject(out, "made from something else", _differences(content, identity))
-    _reject(out, "no longer what its manifest says", _damage(out, content))
+    _reject(out, "was built from other inputs or options", _differences(content, identity))
+    _reject(out, "files differ from the manifest", _damage(out, content))
     return True
 
 
-def _reject(out: Path, problem: str, differences: list[str]) -> None:
+def _reject(
+    out: Path,
+    problem: str,
+    differences: list[str],
+    todo: str = "give --force to rebuild it, or choose another --out",
+) -> None:
     """Raise UserError if there is a difference; it names the first."""
     if differences:
-        todo = "give --force to rebuild it, or choose another --out"
         raise UserError(f"{problem} ({differences[0]})", out, todo)
 
 

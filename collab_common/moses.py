@@ -156,7 +156,9 @@ class Tokeniser:
 
     def __init__(self, lang: str, aggressive_hyphens: bool = False) -> None:
         if lang not in LANGUAGES:
-            raise UserError(f"no tokeniser for {lang}", todo="tokenise the text with Moses")
+            raise UserError(
+                f"there is no tokeniser for {lang!r}", todo="tokenise the text with Moses"
+            )
         self._rules: list[tuple[regex.Pattern[str], str]] = [(_SPECIAL, r" \1 ")]
         if aggressive_hyphens:
             self._rules.append((_HYPHEN, r"\1 @-@ "))

@@ -39,6 +39,7 @@ from collab_lab.export.model import Vocabulary, plain
 from collab_lab.metrics.translate import BEAM, words_of
 from collab_lab.trained.checkpoint import Trained, to_device
 from collab_lab.trained.untrained import placeholder
+from fairseq_collab.attention.cache import Cache, beam_history, has_beam_history
 from fairseq_collab.decoding.fixed_steps import FIXED_STEPS_ENV, is_requested
 from fairseq_collab.models.families import TRANSLATION
 from fairseq_collab.models.options import PRESET_SIZES
@@ -127,8 +128,8 @@ def check_arch(arch: str) -> None:
     """Raise UserError unless this is a registered architecture of translation models with heads."""
     known = [name for name, kind in MODEL_REGISTRY.items() if issubclass(kind, TRANSLATION.model)]
     if arch not in known:
-        todo = did_you_mean(arch, known) or "give the plug-in that registers it, --user-dir"
-        raise UserError("is no architecture of a translation model of ours", f"--arch {arch}", todo)
+        todo = did_you_mean(arch, known) or "give --user-dir with the plug-in that defines it"
+        raise UserError("must be a translation model of this project", f"--arch {arch}", todo)
 
 
 def clock() -> float:
@@ -330,7 +331,7 @@ def time_lengths(
         user_dir: the plug-in that registers it.
     """
     if is_requested():  # a graph has no hooks that look at the clock on the way
-        raise UserError("is not timed by length", FIXED_STEPS_ENV, "unset it")
+        raise UserError("must not be set with --lengths", FIXED_STEPS_ENV, "unset it")
     if arch is not None:
         check_arch(arch)
     context = multiprocessing.get_context("forkserver")
@@ -366,7 +367,9 @@ def watch(
 ) -> list[Record]:
     """Decode to the last of the lengths, and look at the clock and at memory at each of them.
 
-    ``memory`` is what the model and its decoding add to the peak, of the GPU or of this process.
+    ``memory`` is what the model and its decoding add to the peak, of the GPU or of this process;
+    ``cache`` is what the incremental state holds, and ``all_slots`` what it would hold if all slots
+    of beams were kept.  All are in MiB.
 
     Args:
         before: the peak without them.
@@ -381,6 +384,7 @@ def watch(
             (state,) = (x for x in (*arguments, *options.values()) if isinstance(x, dict))
             record: Record = {"beam": beam, "length": steps}
             record |= {"seconds": (clock() - start) / steps, "cache": cache_bytes(state) / 2**20}
+            record["all_slots"] = record["cache"] + dropped_bytes(state) / 2**20
             records.append(record | {"memory": (peak_memory(device) - before) / 2**20})
 
     model.decoder.layers[0].register_forward_pre_hook(look, with_kwargs=True)
@@ -395,6 +399,18 @@ def peak_memory(device: torch.device) -> int:
         return torch.cuda.max_memory_allocated()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak
+
+
+def dropped_bytes(state: Any) -> float:
+    """The bytes of the slots that caches dropped, as no beam sees them; 0 for stock fairseq."""
+    if not has_beam_history(state):
+        return 0
+    history = beam_history(state)
+    slots = history.mask.size(3)
+    dropped = history.steps * history.beam - slots
+    caches = [entry["cache"] for entry in state.values() if isinstance(entry.get("cache"), Cache)]
+    kept = {part for one in caches if not one.is_source for part in (one.keys, one.values)}
+    return sum(part.filled.nbytes for part in kept) * dropped / max(1, slots)
 
 
 def cache_bytes(state: Any) -> int:

@@ -57,7 +57,7 @@ def fetch(url: str, path: Path, known_hash: str | None = None) -> Path:
         todo = "try again later, or give --from DIR with the file in it"
         raise UserError(f"cannot be downloaded ({error})", url, todo) from None
     except ValueError as error:
-        raise UserError(f"is not the published file ({error})", url) from None
+        raise UserError(f"the download is not the published file ({error})", url) from None
     return path
 
 
@@ -69,11 +69,13 @@ def check_hash(path: Path, known_hash: str | None) -> None:
         return
     algorithm, _, expected = known_hash.partition(":")
     if (actual := pooch.file_hash(str(path), alg=algorithm)) != expected:
-        raise UserError(f"{algorithm} {actual} is not the published {expected}", path)
+        raise UserError(
+            f"is not the published file: its {algorithm} is {actual}, not {expected}", path
+        )
 
 
 def extract(path: Path, archive: Archive, folder: Path) -> None:
-    """Write the members of an archive, which lies at ``path``, into ``folder``.
+    """Extract the members of the archive at ``path`` into ``folder``.
 
     ``tarfile``'s filter "data" rejects devices, and names and links that lead out of the folder.
     Raises UserError if a member is missing or unsafe, or the archive is damaged.
@@ -87,12 +89,12 @@ def extract(path: Path, archive: Archive, folder: Path) -> None:
                         continue
                     tarfile.data_filter(info, str(folder))  # under its name in the archive
                     if not info.isfile():
-                        raise UserError(f"member {info.name} is no file", path)
+                        raise UserError(f"its member {info.name} is not a regular file", path)
                     opened.extract(info.replace(name=name, deep=False), folder, filter="data")
                     missing.discard(name)
     except _BROKEN as error:
-        todo = "remove it and fetch it again"
-        raise UserError(f"is no intact tar archive ({error})", path, todo) from None
+        todo = "remove it and download it again"
+        raise UserError(f"the tar archive is damaged ({error})", path, todo) from None
     for name in sorted(missing):
         todo = "give the published archive, in its published version"
         raise UserError(f"has no member {archive.members[name]}", path, todo)

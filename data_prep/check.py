@@ -13,6 +13,7 @@ Only LF ends a line. Memory does not grow with the text.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -42,6 +43,10 @@ _CORRECT = "correct the line; lines of validation and test sets are never droppe
 _CONTROL = re.compile("[\0\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 
 
+# of Moses' tokenizer
+_ESCAPE = re.compile(rb"&(?:apos|quot|amp|lt|gt|#91|#93|#124);")
+
+
 @dataclass
 class SetReport:
     """The report of one set.
@@ -57,6 +62,10 @@ class SetReport:
         tokens: subwords of both sides together
         documents: those that the kept pairs were joined to; 0 where they are not joined
         shortened: documents that end earlier for their subwords
+        altered: lines of both sides that fairseq does not make again of their subwords
+        first_altered: the first of them
+        escaped: lines of both sides with Moses' escapes, as &apos;
+        decomposed: lines of both sides whose letters are apart from their accents (not in NFC)
     """
 
     read: int = 0
@@ -70,6 +79,10 @@ class SetReport:
     tokens: int = 0
     documents: int = 0
     shortened: int = 0
+    altered: int = 0
+    first_altered: str = ""
+    decomposed: int = 0
+    escaped: int = 0
 
     def __post_init__(self) -> None:
         self._unread: list[int] = []  # numbers of the pairs that were dropped before segmentation
@@ -125,8 +138,8 @@ def inspect(line: bytes, opens_file: bool = False) -> tuple[str, str]:
         kind = {"\r": RETURN, "\0": NUL}.get(control[0], SEPARATOR)
         return kind, f"U+{ord(control[0]):04X} at character {control.start() + 1}"
     words = len(text.split())
-    if not words:
-        return EMPTY, ""
+    if not any(char.isprintable() and not char.isspace() for char in text):
+        return EMPTY, ""  # as is a line of zero-width spaces
     if words > MOST_WORDS or len(text) > MOST_CHARACTERS:
         return LONG, f"{words:,} words, {len(text):,} characters"
     return "", ""
@@ -188,6 +201,8 @@ def check_set(
             source, target = (row.rstrip(b"\n") for row in rows)
             report.kept += 1
             report.longest = max(report.longest, *(len(row.split()) for row in rows))
+            report.decomposed += sum(not _is_composed(row) for row in (source, target))
+            report.escaped += sum(_ESCAPE.search(row) is not None for row in (source, target))
             report.copies += source.strip() == target.strip() != b""
             pair = source.strip() + b"\n" + target.strip()
             if split == "train":
@@ -198,11 +213,16 @@ def check_set(
             for output, row in zip(outputs, (source, target), strict=False):
                 output.write(row + b"\n")
     if not report.read:
-        raise UserError(f"no sentence pair for the {split} set", text[0], "give some text")
+        raise UserError(f"the {split} set has no sentence pair", text[0], "give some text")
     if out and report.copies == report.kept > 0:
-        problem = f"equals {text[0]}: there is nothing to translate"
+        problem = f"is equal to {text[0]}, so there is nothing to translate"
         raise UserError(problem, text[1], "give the translation")
     return report
+
+
+def _is_composed(row: bytes) -> bool:
+    """Whether letters and their accents are one character, wherever there is one."""
+    return unicodedata.is_normalized("NFC", row.decode("utf-8", "replace"))
 
 
 def _described(problem: str, detail: str) -> str:
@@ -227,7 +247,7 @@ def check_losses(reports: Mapping[str, SetReport], allowed: float) -> None:
 
 
 def report_lines(reports: Mapping[str, SetReport]) -> Iterator[str]:
-    """Yield a table of all sets, and warnings of those whose pairs the training text has, too."""
+    """Yield a table of all sets, and warnings about sets that overlap with the training text."""
     rows = [
         {
             "set": split,
@@ -251,6 +271,24 @@ def report_lines(reports: Mapping[str, SetReport]) -> Iterator[str]:
             yield (
                 f"{report.shortened:,} of {report.documents:,} documents of the set {split} have "
                 "fewer sentences than asked for: one more would be too long"
+            )
+        if report.altered:
+            yield (
+                f"warning: {report.altered:,} of {2 * report.kept:,} lines of the set {split} do "
+                "not come back from their subwords: a perfect translation of them scores less than "
+                f"100; the first is {report.first_altered[:60]!r}"
+            )
+        if report.decomposed:
+            yield (
+                f"warning: {report.decomposed:,} of {2 * report.kept:,} lines of the set {split} "
+                "have letters apart from their accents (not in Unicode's form NFC), so that one "
+                "word may have two spellings; to convert a text: uconv -x any-nfc"
+            )
+        if report.escaped > max(2, report.kept // 50):
+            yield (
+                f"warning: {report.escaped:,} of {2 * report.kept:,} lines of the set {split} have "
+                "Moses' escapes (&apos;): translations will have them also, and scores are of such "
+                "tokens; give text that nobody has tokenised"
             )
         if report.symbols:
             yield (

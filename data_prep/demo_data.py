@@ -1,4 +1,4 @@
-"""The demo corpus, English-German sentences of a grammar: `fairseq-collab data demo-data`."""
+"""English-German sentences that a grammar generates: `fairseq-collab data demo-data`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from collab_common.command import not_negative, positive, run
+from collab_common.command import Parser, not_negative, positive, run
 from collab_common.errors import UserError
 from collab_common.files import sha256
 from collab_common.folder import Json, build_folder
@@ -20,7 +20,7 @@ PATIENCE = 2000  # draws without a new sentence, after which the grammar counts 
 
 
 def generate(size: int, seed: int) -> Iterator[tuple[str, str]]:
-    """Yield ``size`` pairs with distinct English sentences, decided by the seed alone.
+    """Yield ``size`` pairs with distinct English sentences, which depend only on the seed.
 
     Raises UserError if the grammar cannot give this number.
     """
@@ -29,7 +29,7 @@ def generate(size: int, seed: int) -> Iterator[tuple[str, str]]:
         pair = grammar.sentence()
         fruitless = fruitless + 1 if pair[0] in seen else 0
         if fruitless > PATIENCE:
-            raise UserError(f"only {len(seen):,} distinct sentences found of {size:,}")
+            raise UserError(f"the grammar gives only {len(seen):,} of {size:,} distinct sentences")
         if not fruitless:
             seen.add(pair[0])
             yield pair
@@ -60,7 +60,7 @@ def _make(args: argparse.Namespace) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Run ``fairseq-collab data demo-data``."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=PROG,
         description="Make a data folder from generated English-German sentences; "
         "the text goes to OUT-text.",

@@ -23,7 +23,7 @@ MOST_SUBWORDS = 1_023
 
 
 class Sentence(NamedTuple):
-    """A sentence and its translation in subwords, and as text where that is kept, too."""
+    """A sentence and its translation in subwords, and as text where that is kept."""
 
     subwords: tuple[str, str]
     text: tuple[str, str] | None

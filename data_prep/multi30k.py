@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from collab_common.command import run
+from collab_common.command import Parser, run
 from collab_common.errors import UserError
 from collab_common.files import sha256_of_text
 from data_prep.archives import fetch
@@ -64,7 +64,7 @@ def _make(args: argparse.Namespace) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Run ``fairseq-collab data multi30k``."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=PROG, description="Make a data folder from the image captions of Multi30k."
     )
     parser.add_argument(

@@ -9,6 +9,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TypeVar
 
+from collab_common.command import check_folder
 from collab_common.errors import UserError
 from collab_common.files import CHUNK, count_lines
 from collab_common.files import lines_of as lines_of  # with its own readers of text
@@ -38,6 +39,7 @@ def find_files(
     Args:
         splits: None for train, valid, test, test.1, test.2, ... where they exist
     """
+    check_folder(folder)
     usual = {"train": "train", "valid": "valid", "test": "test"}
     usual |= {f"test{n}": f"test.{n}" for n in range(1, 100)}
     splits = splits or {
@@ -48,7 +50,7 @@ def find_files(
     for name in needed if splits else ("train",):
         if name not in splits:
             todo = f"name its files {name}.{languages[0]} and {name}.{languages[1]}"
-            raise UserError(f"no {name} set", folder, todo)
+            raise UserError(f"has no {name} set", folder, todo)
     tests = [name for name in splits if name.startswith("test")]
     # fairseq numbers them by their order: a gap would give a set another one's name
     expected = [f"test{n or ''}" for n in range(len(tests))]
@@ -72,9 +74,9 @@ def text_file(folder: Path, stem: str, lang: str) -> Path:
     """Return the file STEM.LANG or STEM.LANG.gz; UserError unless exactly one of them exists."""
     paths = _candidates(folder, stem, lang)
     if not paths:
-        raise UserError("file not found, nor with .gz", folder / f"{stem}.{lang}")
+        raise UserError("file not found, with or without .gz", folder / f"{stem}.{lang}")
     if len(paths) > 1:
-        raise UserError("exists both plain and as .gz", paths[0], "remove one of them")
+        raise UserError("exists twice, with and without .gz", paths[0], "remove one of them")
     return paths[0]
 
 

@@ -21,7 +21,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from collab_common.command import positive, run, share
+from collab_common.command import Parser, positive, run, share
 from collab_common.errors import UserError
 from collab_common.files import sha256, sha256_of_text
 from collab_common.folder import Json, build_folder
@@ -63,7 +63,7 @@ def prepare(
     for lang in corpus.languages:
         if (name := re.sub(r"\W", "_", lang)) != lang:  # as fairseq parses SPLIT.SOURCE-TARGET.LANG
             todo = f"name the files of its text .{name}, and give {name}"
-            raise UserError("is no name of a language to fairseq", lang, todo)
+            raise UserError("fairseq cannot use this name of a language", lang, todo)
     needed = () if corpus.like else ("train", "valid")
     files = find_files(text, corpus.splits, corpus.languages, needed)
     is_new = build_folder(
@@ -100,7 +100,7 @@ def _check_for_breaks(dictionary: Path) -> None:
     """Raise UserError for a dictionary that was made without documents."""
     if not any(line.startswith(f"{subwords.BREAK} ") for line in lines_of(dictionary)):
         todo = "leave --documents out, or give a folder that was made with it"
-        raise UserError(f"has no {subwords.BREAK} to join sentences with", dictionary, todo)
+        raise UserError(f"has no symbol {subwords.BREAK} to join sentences with", dictionary, todo)
 
 
 def _build(
@@ -239,7 +239,9 @@ def check_binarised(folder: Path, split: str, languages: Languages, expected: in
             header = stream.read(26)
             count = int.from_bytes(header[18:], "little")
             if count != expected:
-                raise UserError(f"{index.name}: {count} sentences binarised of {expected} given")
+                raise UserError(
+                    f"{index.name}: only {count} of {expected} sentences were binarised"
+                )
             stream.seek(26 + 4 * (count - 1))
             size = int.from_bytes(stream.read(4), "little")
             stream.seek(26 + 12 * count - 8)
@@ -252,7 +254,9 @@ def check_binarised(folder: Path, split: str, languages: Languages, expected: in
 def add_output_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of every command that makes a data folder."""
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write")
-    parser.add_argument("--jobs", type=positive, default=1, metavar="N", help="parallel processes")
+    parser.add_argument(
+        "--jobs", type=positive, default=1, metavar="N", help="number of parallel processes"
+    )
     parser.add_argument("--force", action="store_true", help="rebuild --out and its text")
 
 
@@ -265,7 +269,7 @@ def add_prepare_options(parser: argparse.ArgumentParser, vocab_size: int) -> Non
     )  # fmt: skip
     parser.add_argument(
         "--allow-loss", type=share, default=ALLOWED_LOSS, metavar="SHARE",
-        help=f"largest share of faulty pairs to drop from a set (default: {ALLOWED_LOSS})",
+        help=f"largest share of faulty pairs to drop; more is an error (default: {ALLOWED_LOSS})",
     )  # fmt: skip
 
 
@@ -283,21 +287,29 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 def main(argv: list[str] | None = None) -> int:
     """Run ``fairseq-collab data prepare``."""
-    parser = argparse.ArgumentParser(
-        prog=PROG, description="Make a data folder from a folder of parallel text."
+    parser = Parser(prog=PROG, description="Make a data folder from a folder of parallel text.")
+    parser.add_argument(
+        "--text",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="folder with train.LANG, valid.LANG and, if there is one, test.LANG of both languages",
     )
-    parser.add_argument("--text", type=Path, required=True, metavar="DIR", help="folder with text")
-    parser.add_argument("--source-lang", required=True, metavar="LANG", help="as in train.en")
-    parser.add_argument("--target-lang", required=True, metavar="LANG", help="as in train.de")
+    parser.add_argument(
+        "--source-lang", required=True, metavar="LANG", help="source language: en for train.en"
+    )
+    parser.add_argument(
+        "--target-lang", required=True, metavar="LANG", help="target language: de for train.de"
+    )
     parser.add_argument(
         "--like", type=Path, metavar="DATA",
-        help="take subwords and dictionaries from this data folder, for a model that was trained "
-        "on it; one of train, valid and test is then enough",
+        help="use the subwords and dictionaries of this data folder, to fine-tune or test a model "
+        "that was trained on it; the text may then lack some of train, valid and test",
     )  # fmt: skip
     parser.add_argument(
         "--subwords", choices=(SENTENCEPIECE, SUBWORD_NMT), default=SENTENCEPIECE,
-        help="sentencepiece for ordinary text (default), or subword_nmt for tokenised text; train "
-        "with common_eval.post_process of that name",
+        help="sentencepiece for ordinary text (default), or subword_nmt for tokenised text, whose "
+        "sweeps need common_eval.post_process=subword_nmt",
     )  # fmt: skip
     parser.add_argument(
         "--documents", type=_sizes, default=(), metavar="N,N", help="join consecutive sentences by "

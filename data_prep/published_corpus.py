@@ -11,12 +11,11 @@ Each folder gets its name when it is complete; its manifest names its inputs.
 
 from __future__ import annotations
 
-import argparse
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from collab_common.command import run
+from collab_common.command import Parser, run
 from collab_common.files import sha256
 from collab_common.folder import Json, build_folder
 from collab_common.moses import pipeline
@@ -90,7 +89,7 @@ def command(
     argv: Sequence[str] | None = None,
 ) -> int:
     """Run the command of a corpus. ``variants`` maps names to help; the first is the default."""
-    parser = argparse.ArgumentParser(prog=prog, description=description)
+    parser = Parser(prog=prog, description=description)
     first = next(iter(variants))
     described = "; ".join(f"{name}: {text}" for name, text in variants.items())
     parser.add_argument(

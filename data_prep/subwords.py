@@ -1,6 +1,8 @@
 """Joint subwords of both languages: sentencepiece for ordinary text, subword-nmt for tokens.
 
-sentencepiece   one BPE model of raw text (Kudo and Richardson 2018)
+sentencepiece   one BPE model of raw text (Kudo and Richardson 2018), which changes no character:
+                sentencepiece's own rule (NFKC) would turn m² into m2, and full-width marks into
+                ASCII, so that a perfect translation would not equal its reference
 subword_nmt     merges of characters within tokens, '@@' marks all but a word's last unit
                 (Sennrich, Haddow, Birch 2016); the program that the papers' recipes use
 """
@@ -9,7 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import sys
+import tempfile
 from collections.abc import Callable, Collection, Sequence
 from itertools import chain
 from pathlib import Path
@@ -19,14 +23,22 @@ from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
 
 from collab_common.errors import UserError
-from data_prep.check import SetReport
+from data_prep.check import MOST_CHARACTERS, SetReport
 from data_prep.parallel_text import Pair, lines_of
 
 MODEL, CODES = "spm.model", "code"  # the latter's name is that of fairseq's scripts
-# sentencepiece leaves longer sentences out of its training (not out of the corpus): its default
-LONGEST_FOR_TRAINING = 4192  # bytes
+# sentencepiece leaves longer sentences out of its training (not out of the corpus); its default of
+# 4,192 bytes leaves out documents, and Thai, which has no blanks
+LONGEST_FOR_TRAINING = 4 * MOST_CHARACTERS  # bytes
 SEPARATOR = "@@"
 NO_PIECES = "empty after normalisation"
+#: What sentencepiece writes for a blank.
+BLANK = "\u2581"
+#: White space at which fairseq splits a line into words, but a blank: models read it as a blank, or
+#: fairseq would drop it from within a piece.
+WHITE_SPACE = [
+    char for char in map(chr, range(sys.maxunicode + 1)) if re.match(r"\s", char) and char != " "
+]
 #: Words that fairseq's dictionaries begin with: the same words in a text are read as these.
 SYMBOLS = frozenset({"<s>", "<pad>", "</s>", "<unk>"})
 #: Stands between two sentences of a document; one subword of models that are made for documents.
@@ -41,21 +53,29 @@ def train_pieces(texts: Pair, vocab_size: int, model: Path, symbols: Sequence[st
 
     Args:
         symbols: words that are pieces whatever the text
+
+    Raises UserError where the text has too few different words, or only lines that are too long.
     """
-    written = io.BytesIO()
+    _say_what_is_left_out(texts)
+    written, lines = io.BytesIO(), chain.from_iterable(lines_of(path.resolve()) for path in texts)
     try:
-        sentencepiece.SentencePieceTrainer.train(
-            # not the files' names: they would be written into the model
-            sentence_iterator=chain.from_iterable(map(lines_of, texts)),
-            model_writer=written,
-            model_type="bpe",
-            vocab_size=vocab_size,
-            character_coverage=1.0,
-            user_defined_symbols=list(symbols),
-            num_threads=1,  # written into the model, so it must not depend on the machine
-            max_sentence_length=LONGEST_FOR_TRAINING,
-            minloglevel=1,
-        )
+        # the name of the file with the rule is written into the model: it must not have a folder
+        with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+            rule = Path("white_space.tsv")
+            rule.write_text("".join(f"{ord(char):X}\t20\n" for char in [*WHITE_SPACE, BLANK]))
+            sentencepiece.SentencePieceTrainer.train(
+                # not the files' names: they would be written into the model
+                sentence_iterator=lines,
+                model_writer=written,
+                model_type="bpe",
+                vocab_size=vocab_size,
+                character_coverage=1.0,
+                normalization_rule_tsv=str(rule),
+                user_defined_symbols=list(symbols),
+                num_threads=1,  # written into the model, so it must not depend on the machine
+                max_sentence_length=LONGEST_FOR_TRAINING,
+                minloglevel=1,
+            )
     except RuntimeError as error:
         # 'Internal: src/x.cc(678) [condition] Too high.' -> 'Too high'
         reason = str(error).rpartition("] ")[2].strip().removesuffix(".")
@@ -64,9 +84,32 @@ def train_pieces(texts: Pair, vocab_size: int, model: Path, symbols: Sequence[st
     model.write_bytes(written.getvalue())
 
 
+def _say_what_is_left_out(texts: Pair) -> None:
+    """Say how many lines are too long to learn from; UserError if all are."""
+    number = left_out = 0
+    for line in chain.from_iterable(map(lines_of, texts)):
+        number += 1
+        left_out += len(line.encode()) > LONGEST_FOR_TRAINING
+    if left_out == number:
+        problem = f"all {left_out:,} lines are longer than {LONGEST_FOR_TRAINING:,} bytes"
+        raise UserError(f"{problem}: nothing to learn subwords from", texts[0], "split the lines")
+    if left_out:
+        print(
+            f"{left_out:,} of {number:,} lines are longer than {LONGEST_FOR_TRAINING:,} bytes: "
+            "subwords are learnt without them",
+            flush=True,
+        )
+
+
 def pieces_of(model: Path) -> Callable[[str], list[str]]:
-    """Return a segmenter of raw lines; none of its pieces is one of SYMBOLS (a test tries it)."""
+    """Return a segmenter of raw lines; none of its pieces is one of SYMBOLS (a test tries it).
+
+    Raises UserError for a model with byte fallback, whose bytes fairseq does not join again.
+    """
     processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
+    if any(processor.is_byte(number) for number in range(processor.get_piece_size())):
+        problem = "writes rare characters as bytes (<0xD0>), which fairseq does not join again"
+        raise UserError(problem, model, "learn subwords without byte fallback")
     return lambda line: list(processor.encode(line, out_type=str))
 
 
@@ -86,7 +129,7 @@ def learn_merges(texts: Pair, merges: int, codes: Path) -> None:
         try:
             learn_bpe(map(_with_blanks, chain(*files)), out, merges)
         except ValueError as error:  # no pair of symbols
-            raise UserError("no words to learn from", texts[0]) from error
+            raise UserError("has no words to learn subwords from", texts[0]) from error
 
 
 def segmenter(codes: Path, whole: Sequence[str] = ()) -> Callable[[str], str]:
@@ -100,7 +143,7 @@ def segmenter(codes: Path, whole: Sequence[str] = ()) -> Callable[[str], str]:
             bpe = BPE(stream, separator=SEPARATOR, glossaries=list(whole))
     except (SystemExit, ValueError) as error:  # the program ends where a line is no merge
         todo = "learn them again, or give a file that subword-nmt wrote"
-        raise UserError("holds no BPE codes", codes, todo) from error
+        raise UserError("is not a file of BPE codes", codes, todo) from error
     return lambda line: bpe.segment(_with_blanks(line))
 
 
@@ -122,6 +165,18 @@ def are_codes(path: Path) -> bool:
 
 
 # ---- both ----------------------------------------------------------------------------------------
+
+
+def rejoined(units: Sequence[str], mark: str = "") -> str:
+    """The text that fairseq makes of subwords again (``--post-process``).
+
+    Args:
+        mark: at the end of all units but a word's last; without one, units are of sentencepiece
+    """
+    line = " ".join(" ".join(units).split())  # fairseq splits a line at every white space
+    if mark:
+        return f"{line} ".replace(f"{mark} ", "").rstrip()
+    return line.replace(" ", "").replace(BLANK, " ").strip()
 
 
 def write_subwords(
@@ -160,8 +215,11 @@ def write_subwords(
                 report.drop(faults[faulty], location)
                 report.mark_unsegmented(number)
                 continue
-            for out, side in zip((source_out, target_out), sides, strict=True):
+            for out, line, side in zip((source_out, target_out), lines, sides, strict=True):
                 report.tokens += len(side)
+                if rejoined(side, mark) != _with_blanks(line):
+                    report.altered += 1
+                    report.first_altered = report.first_altered or line
                 out.write((" ".join(side) + "\n").encode())
 
 

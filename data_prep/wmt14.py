@@ -150,7 +150,7 @@ def corpus(variant: str, languages: Languages = ("en", "de")) -> Corpus:
     if variant == "google":
         if pair != "en-de":
             todo = "give --variant wmt14 or fairseq"
-            raise UserError(f"is of en-de, not of {pair}", f"--variant {variant}", todo)
+            raise UserError(f"exists only for en-de, not for {pair}", f"--variant {variant}", todo)
         return Corpus(
             languages,
             0,

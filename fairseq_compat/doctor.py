@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import itertools
 import logging
@@ -11,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
+from collab_common.command import Parser
 from collab_common.errors import UserError
 from collab_common.provenance import hardware
 
@@ -27,9 +27,7 @@ MODULES += ["fairseq.data.data_utils_fast", "fairseq.data.token_block_utils_fast
 
 def main(argv: list[str] | None = None) -> int:
     """Print versions, fixes and problems; return 1 if there is a problem."""
-    argparse.ArgumentParser(
-        prog="fairseq-collab doctor", description="Check the installation."
-    ).parse_args(argv)
+    Parser(prog="fairseq-collab doctor", description="Check the installation.").parse_args(argv)
     logging.disable(logging.INFO)  # fairseq's advice to install tensorboardX
     found = [*problems()]
     print(f"{'python':<14} {platform.python_version()}  {sys.executable}")

@@ -48,6 +48,9 @@ FIXES: dict[str, tuple[Callable[[], None], ...]] = {
     "fairseq": (
         safe_checkpoints,
         fairseq_fixes.call_self_attention_in_evaluation,
+        option_fixes.name_nearest_options,
+        option_fixes.require_model_and_optimizer,
+        option_fixes.name_joined_subwords,
         option_fixes.train_in_bfloat16,
         fairseq_fixes.define_buffers,
         fairseq_fixes.forget_previous_job,

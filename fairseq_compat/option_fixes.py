@@ -9,9 +9,16 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from collab_common.errors import UserError
+from collab_common.command import Parser
+from collab_common.errors import UserError, did_you_mean
 
-from .patching import wrap
+from .patching import Proxy, wrap
+
+#: How ``--remove-bpe`` and ``--eval-bleu-remove-bpe`` join subwords to words.
+JOINED = (
+    *("sentencepiece", "wordpiece", "letter", "silence", "_EOW", "subword_nmt", "@@ ", "@@"),
+    "none",
+)
 
 
 def train_in_bfloat16() -> None:
@@ -27,6 +34,80 @@ def train_in_bfloat16() -> None:
         if getattr(parsed, "bf16", False) and hasattr(parsed, "tpu"):
             parsed.tpu = "--tpu" in (sys.argv if input_args is None else input_args)
         return result
+
+
+class FairseqParser(Parser):
+    """A parser of one of fairseq's commands, which knows names of plug-ins by ``--user-dir``."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        self.words = [*(sys.argv[1:] if args is None else args)]
+        return super().parse_known_args(args, namespace)
+
+    def advise(self, action: argparse.Action, value: str) -> str:
+        """Return the nearest choice; names of a plug-in are no choices without it."""
+        from fairseq.registry import REGISTRIES
+
+        can_be_of_plugin = action.dest in {"arch", "task", *REGISTRIES}
+        given = any(word.partition("=")[0] == "--user-dir" for word in self.words)
+        plugin = "" if given or not can_be_of_plugin else "names of a plug-in need --user-dir; "
+        return plugin + super().advise(action, value)
+
+
+def name_nearest_options() -> None:
+    """A mistyped option ends in a wall of usage, a mistyped name in a list of all of them."""
+    from fairseq import options
+
+    options.argparse = Proxy(argparse, ArgumentParser=FairseqParser)
+
+
+def require_model_and_optimizer() -> None:
+    """fairseq-train without --arch or --optimizer ends in a traceback, the second one late."""
+    from fairseq import options
+    from fairseq.distributed import utils
+    from fairseq.optim import OPTIMIZER_REGISTRY
+
+    @wrap(options, "parse_args_and_arch")
+    def parse_args_and_arch(original: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return original(*args, **kwargs)
+        except RuntimeError as error:
+            if error.args:  # fairseq raises this one without a word
+                raise
+            todo = "give an architecture, such as transformer"
+            raise UserError("is missing", "--arch", todo) from None
+
+    @wrap(utils, "call_main")
+    def call_main(original: Any, cfg: Any, main: Any, **kwargs: Any) -> Any:
+        if main.__module__ == "fairseq_cli.train" and cfg.optimizer is None:
+            todo = f"give one of {', '.join(sorted(OPTIMIZER_REGISTRY))}"
+            raise UserError("is missing", "--optimizer", todo)
+        return original(cfg, main, **kwargs)
+
+
+def check_joined(symbol: str | None, option: str) -> None:
+    """Raise UserError unless fairseq can join subwords of this kind; None joins nothing."""
+    if symbol is not None and symbol not in JOINED:
+        todo = did_you_mean(symbol, JOINED) or f"give one of {', '.join(map(repr, JOINED))}"
+        raise UserError(f"there is no {symbol!r}", option, todo)
+
+
+def name_joined_subwords() -> None:
+    """A mistyped --remove-bpe ends in a traceback, that of a training after its first epoch."""
+    from fairseq import options
+    from fairseq.data import data_utils
+
+    @wrap(options, "parse_args_and_arch")
+    def parse_args_and_arch(original: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        parsed = result[0] if isinstance(result, tuple) else result  # with what it does not know
+        check_joined(getattr(parsed, "post_process", None), "--remove-bpe")
+        check_joined(getattr(parsed, "eval_bleu_remove_bpe", None), "--eval-bleu-remove-bpe")
+        return result
+
+    @wrap(data_utils, "post_process")
+    def post_process(original: Any, sentence: str, symbol: Any) -> Any:
+        check_joined(symbol, "post_process")
+        return original(sentence, symbol)
 
 
 def accept_package_names() -> None:

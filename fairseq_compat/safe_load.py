@@ -16,6 +16,7 @@ import operator
 import os
 import pickle
 import re
+import threading
 import zipfile
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
@@ -29,6 +30,9 @@ from collab_common.errors import UserError
 ZIP, LEGACY = b"PK\x03\x04", b"\x80\x02\x8a\x0a"  # how the files of torch.save begin
 TODO = "give another checkpoint"
 LONGEST = 10_000  # elements or characters of a product in a setting, which could fill the memory
+
+
+_READING = threading.RLock()
 
 
 class NumberType:
@@ -143,15 +147,19 @@ def _can_be_mapped(path: str) -> bool:
 
 @contextlib.contextmanager
 def _only_allowed() -> Iterator[None]:
-    """Allow exactly :func:`allowed`, also if more has been allowed for other files."""
-    other_globals = torch.serialization.get_safe_globals()
-    torch.serialization.clear_safe_globals()
-    torch.serialization.add_safe_globals(allowed())
-    try:
-        yield
-    finally:
+    """Allow exactly :func:`allowed`, also if more has been allowed for other files.
+
+    What torch allows is known to the whole process: one thread reads at a time.
+    """
+    with _READING:
+        other_globals = torch.serialization.get_safe_globals()
         torch.serialization.clear_safe_globals()
-        torch.serialization.add_safe_globals(other_globals)
+        torch.serialization.add_safe_globals(allowed())
+        try:
+            yield
+        finally:
+            torch.serialization.clear_safe_globals()
+            torch.serialization.add_safe_globals(other_globals)
 
 
 def _rejection(error: pickle.UnpicklingError) -> str:

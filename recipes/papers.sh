@@ -103,9 +103,11 @@ if [ -n "${DRY_RUN:-}" ]; then
 else
     command -v fairseq-collab > /dev/null || activate
     set_variables
-    [ "$GPUS" = 0 ] ||   # now, not after hours of text
-        python -c "import sys, torch; sys.exit(torch.cuda.device_count() < $GPUS)" ||
-        reject "GPUS is $GPUS; this machine has fewer. With GPUS=0 the CPU trains"
+    if [ "$GPUS" != 0 ]; then   # now, not after hours of text
+        found=$(python -c "import torch; print(torch.cuda.device_count())")
+        [ "$found" != 0 ] || reject "no GPU found; give GPUS=0 to train on the CPU"
+        [ "$found" -ge "$GPUS" ] || reject "found $found of $GPUS GPUs; give a smaller GPUS"
+    fi
 fi
 jobs=1
 

@@ -116,9 +116,10 @@ def in_int8(model: Trained) -> list[str]:
     if find_spec("ctranslate2") is None:
         raise UserError("needs the package ctranslate2", INT8)
     engine, words = import_module("collab_lab.export.ct2"), vocabulary(model)
-    dataset = dataset_of(model.task, "valid")
+    dataset = dataset_of(model, "valid")
     sources = [words_of(words.source, dataset[i]["source"]) for i in range(len(dataset))]
-    options = {**engine.search_options(model.model), "max_batch_size": 64}
+    longest = max(map(len, sources))
+    options = {**engine.search_options(model.model, longest), "max_batch_size": 64}
     with tempfile.TemporaryDirectory() as folder:
         engine.write(model, words, Path(folder))
         translator = engine.Translator(folder, compute_type="int8", intra_threads=1)

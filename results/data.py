@@ -106,6 +106,33 @@ def of_width(folder: str, method: str, width: float) -> Runs:
     return runs[folder, method, width]
 
 
+def narrow_keys(score: str) -> list[float]:
+    """Shared (diagonal) minus separate keys, narrower than d: one mean a size and seed.
+
+    Runs of one size and seed have one order of data, so that their differences are one cluster.
+    """
+    found = []
+    for d, folder in ((128, "main"), (256, "large")):
+        of_seed: dict[int, list[float]] = {}
+        for part in (0.125, 0.25, 0.5):
+            shared, separate = (of_width(folder, kind, d * part) for kind in (SHARED, SEPARATE))
+            for run, gain in zip(shared, gains(shared, separate, score), strict=True):
+                of_seed.setdefault(run["seed"], []).append(gain)
+        found += [fmean(some) for some in of_seed.values()]
+    return found
+
+
+#: Kinds of the table of key widths; those of full width and separate keys are standard heads.
+KINDS_OF_KEYS = ("shared, diagonal", "shared, full", "separate keys")
+
+
+def of_key_width(kind: str, share: float, d: int = 128, heads: int = 4) -> Runs:
+    """Runs of the table of key widths: a kind whose key width is a share of d."""
+    runs = by(load("shared_keys").get("table", []), "model_dim", "heads", "queries", "key_dim")
+    kind = "standard heads" if kind == "separate keys" and share == 1 else kind
+    return runs.get((d, heads, kind, round(d * share)), [])
+
+
 #: What the trained model is called in shrink.json, after further updates.
 PLAIN = "nothing"
 

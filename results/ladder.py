@@ -39,7 +39,7 @@ from collab_lab.trained.attentions import Attention, Retained, attentions, input
 from collab_lab.trained.checkpoint import Trained, in_evaluation
 
 Batches = Sequence[Mapping[str, Any]]
-#: The steps, and their names in the table of results/prices.md.
+#: The steps, and their names in the table of results/shrink.md.
 STEPS = {
     "plain": "removed",
     "mean": "removed, their mean in the bias",
@@ -231,7 +231,7 @@ def by_pairs(ladder: Ladder, seed: int = 1) -> Orders:
             parts = (calls[a][0].double() - means[a.module]) * read
             of_heads = parts.unflatten(-1, (a.module.num_heads, -1)).sum(-1).flatten(0, 1)
             sums[a] = sums.get(a, 0.0) + of_heads.T @ of_heads
-        number += int(predicted(model.decoder, batch["target"]).sum())
+        number += int(predicted(model.decoder, batch).sum())
     return {a: cheapest_first(products.detach() / number) for a, products in sums.items()}
 
 

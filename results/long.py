@@ -44,7 +44,7 @@ from collab_lab.shrinking.plan import Plan
 from collab_lab.shrinking.shape import Shape, Site, as_it_is, sites_of
 from collab_lab.shrinking.smaller import Smaller
 from collab_lab.trained.attentions import Attention, attentions
-from collab_lab.trained.checkpoint import Trained, batches, in_evaluation, samples
+from collab_lab.trained.checkpoint import Trained, batches, dataset_of, in_evaluation, samples
 from data_prep.subwords import BREAK
 from fairseq_collab.attention.rounding import group_sizes
 from results.measured import File, origin
@@ -78,8 +78,7 @@ class Text:
     @property
     def length(self) -> float:
         """Mean number of target tokens of a sentence, or document, of the training set."""
-        self.model.task.load_dataset("train")
-        dataset = self.model.task.dataset("train")
+        dataset = dataset_of(self.model, "train")
         return float(getattr(dataset, "tgt_sizes", dataset.sizes).mean())
 
     @functools.cached_property
@@ -257,7 +256,7 @@ def losses(model: Trained, held_out: Mapping[str, Sequence[Mapping[str, Any]]]) 
             rows = dict[int, Any]()
             for sample in held_out[name]:
                 loss = cross_entropy(model.model, sample).double() / math.log(2)  # (B, T)
-                counted = predicted(model.model.decoder, sample["target"]).double()
+                counted = predicted(model.model.decoder, sample).double()
                 part = torch.bucketize(torch.arange(loss.size(1)), edges, right=True)
                 of_part = torch.nn.functional.one_hot(part, len(PARTS)).double()  # (T, parts)
                 pairs = zip(loss @ of_part, counted @ of_part, strict=True)
@@ -327,7 +326,7 @@ def translated(text: Text, name: str, number: int) -> dict[str, Any]:
         "sentencepiece",
     )  # fmt: skip
     plain = [[" ".join(line.split(BREAK)) for line in side] for side in (found[0], found[1])]
-    scores = score(*plain)
+    scores = score(plain[0], plain[1])
     return {
         "documents": number,
         "bleu": round(scores.bleu, 2), "bleu_signature": scores.bleu_signature,
@@ -373,8 +372,10 @@ def main(argv: list[str]) -> int:
     if args.block is not None and args.sentences is not None:
         parser.error("--block makes the short texts: leave --sentences out")
     name, _, checkpoint = args.model.partition("=")
-    file, made = File(args.file), origin("long.py", argv)
     folders = {which: folder for which in TEXTS if (folder := getattr(args, which)) is not None}
+    numbers = (args.calibration, args.block, args.translate)
+    file = File(args.file)
+    made = origin("long.py", argv, Path(checkpoint), *folders.values(), *numbers)
     text = {which: Text(Path(checkpoint), of, args.calibration) for which, of in folders.items()}
     if args.block is not None:
         short = {"tokens_per_sample": args.block}
@@ -385,7 +386,7 @@ def main(argv: list[str]) -> int:
     if args.translate:
         for row in TRANSLATED:
             keys = {"model": name, "name": row}
-            if is_new(file, "translations", keys, made) and args.only in row:
+            if args.only in row and not file.is_made("translations", keys, made["made_from"]):
                 found = translated(text["documents"], row, args.translate)
                 file.put("translations", keys, {**keys, **found, **made})
                 print(f"{name}: {row}: {found}", flush=True)
@@ -406,17 +407,12 @@ def main(argv: list[str]) -> int:
     file.put("models", {"model": name}, {"model": name, **about, **made})
     for change in changes(text):
         keys = {"model": name, "name": change.name, "calibrated": change.calibrated}
-        if not is_new(file, "rows", keys, made) or args.only not in change.name:
+        if file.is_made("rows", keys, made["made_from"]) or args.only not in change.name:
             continue
         found = measured(text, change, before)
         file.put("rows", keys, {**keys, **found, **made})
         print(f"{name}: {change}: {found['by_part']}, {found['lost']}", flush=True)
     return 0
-
-
-def is_new(file: File, part: str, keys: Mapping[str, Any], made: Mapping[str, Any]) -> bool:
-    """Whether a row is not there yet from this commit."""
-    return (file.find(part, keys) or {}).get("commit") != made["commit"]
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from collab_lab import open_model
 from collab_lab.bench import peak_memory, watch
 from collab_lab.metrics.translate import BEAM
 from collab_lab.trained.checkpoint import batches, dataset_of
-from results.long import MADE, Text, is_new
+from results.long import MADE, Text
 from results.measured import File, origin
 
 CACHES = ("float32", "8 bits", "4 bits", "latents, an eighth")
@@ -35,7 +35,7 @@ CALIBRATION = 60
 def steps(checkpoint: Path, documents: Path, batch: int, length: int) -> dict[str, Any]:
     """Seconds of a step, bytes of the cache and the peak of this process, of one translation."""
     model = open_model(checkpoint, documents)
-    sizes = dataset_of(model.task, "test").src_sizes
+    sizes = dataset_of(model, "test").src_sizes
     longest = np.argsort(-sizes, kind="stable")
     order = [int(longest[i % len(longest)]) for i in range(batch)]
     (sample,) = batches(model, "test", order, max_sentences=batch)
@@ -58,7 +58,8 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--length", type=int, default=LENGTH, metavar="TOKENS")
     args = parser.parse_args(argv)
     name, _, checkpoint = args.model.partition("=")
-    file, made = File(args.file), origin("long_steps.py", argv)
+    inputs = (Path(checkpoint), args.documents, args.calibration, args.length)
+    file, made = File(args.file), origin("long_steps.py", argv, *inputs)
     context = multiprocessing.get_context("forkserver")  # a peak of this process would count
     context.set_forkserver_preload(["collab_lab.bench"])
     with context.Pool(1):  # the server starts now
@@ -72,7 +73,7 @@ def main(argv: Sequence[str]) -> int:
                 MADE[cache](text).model.save(path)
             for batch in args.batches:
                 keys = {"model": name, "name": cache, "batch": batch}
-                if not is_new(file, "rows", keys, made):
+                if file.is_made("rows", keys, made["made_from"]):
                     continue
                 with context.Pool(1, torch.set_num_threads, [torch.get_num_threads()]) as pool:
                     found = pool.apply(steps, (path, args.documents, batch, args.length))

@@ -1,21 +1,25 @@
 """Rows that programs measure on trained models: their command line, and files that resume.
 
 A row replaces that of the same model and change; rows of other models stay.  Each row that is
-measured here has its command, commit, machine and date; older rows keep what they have.
+measured here has its command, commit, machine and date, and a hash of its code and inputs: a
+program that is run again measures the rows that others made.  Older rows keep what they have.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
+import hashlib
 import json
 import math
+import os
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from collab_common.errors import UserError
-from collab_common.files import read_json, write_atomic
+from collab_common.files import read_json, sha256, updated, write_atomic
 from collab_common.provenance import circumstances
 from collab_lab import open_model
 from collab_lab.metrics.loss import mean_bits
@@ -24,6 +28,8 @@ from collab_lab.trained.checkpoint import Trained, samples
 from collab_lab.trained.configuration import write_configuration
 
 Content = dict[str, Any]
+#: The folders of this project's code.
+CODE = ("collab_common", "collab_lab", "data_prep", "fairseq_collab", "fairseq_compat", "results")
 
 
 class Wanted(NamedTuple):
@@ -86,19 +92,23 @@ class File:
         rows = self.content.get(part, [])
         return next((row for row in rows if is_same(row, keys)), None)
 
+    def is_made(self, part: str, keys: Mapping[str, Any], made_from: str) -> bool:
+        """Whether a row is there that this code made of these inputs: see :func:`digest`."""
+        return (self.find(part, keys) or {}).get("made_from") == made_from
+
     def put(self, part: str, keys: Mapping[str, Any], row: Content) -> None:
         """Write a row in place of the former one; the file is replaced whole."""
-        rows, former = self.content.setdefault(part, []), self.find(part, keys)
-        if former is None:
-            rows.append(row)
-        else:
-            rows[rows.index(former)] = row
-        write(self.path, self.content)
+        with updated(self.path, {}, write) as self.content:
+            rows, former = self.content.setdefault(part, []), self.find(part, keys)
+            if former is None:
+                rows.append(row)
+            else:
+                rows[rows.index(former)] = row
 
     def add(self, part: str, row: Content) -> None:
         """Write one more row."""
-        self.content.setdefault(part, []).append(row)
-        write(self.path, self.content)
+        with updated(self.path, {}, write) as self.content:
+            self.content.setdefault(part, []).append(row)
 
 
 def is_same(row: Mapping[str, Any], keys: Mapping[str, Any]) -> bool:
@@ -112,11 +122,49 @@ def _equal(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def origin(program: str, argv: Sequence[str]) -> Content:
-    """Where rows come from that are measured now."""
+def origin(program: str, argv: Sequence[str], *inputs: Any) -> Content:
+    """Where rows come from that are measured now.
+
+    Args:
+        inputs: what the rows are made of, for :func:`digest`; none for rows that are made anew.
+    """
     now = circumstances(cpu=True)
     command = shlex.join(["python", f"results/{program}", *argv])
-    return {"command": command, **{key: now[key] for key in ("commit", "hardware", "date")}}
+    made = {"command": command, **{key: now[key] for key in ("commit", "hardware", "date")}}
+    return {**made, "made_from": digest(*inputs)} if inputs else made
+
+
+def digest(*inputs: Any) -> str:
+    """A hash of this project's code, as it is in the files, and of a measure's inputs.
+
+    A commit would not do: a copy may have none, and changed files none of their own.
+
+    Args:
+        inputs: checkpoints, data folders (their dictionaries and indices count), and options.
+    """
+    of = hashlib.sha256(_code().encode())
+    for one in inputs:
+        of.update(_content(one).encode())
+    return of.hexdigest()[:16]
+
+
+def _content(one: Any) -> str:
+    """An input: hashes of a checkpoint or of a data folder's files, else the option itself."""
+    if not isinstance(one, Path):
+        return repr(one)
+    folders = [Path(folder) for folder in str(one).split(os.pathsep)]
+    files = (sorted([*of.glob("dict.*"), *of.glob("*.idx")]) if of.is_dir() else [of]
+             for of in folders)  # fmt: skip
+    return "".join(sha256(file) for of_one in files for file in of_one)
+
+
+@functools.cache
+def _code() -> str:
+    """A hash of the files of all packages of this project."""
+    root = Path(__file__).resolve().parents[1]
+    files = sorted(path for name in CODE for path in root.glob(f"{name}/**/*.[cp]*"))
+    code = [path for path in files if path.suffix in (".c", ".py")]
+    return hashlib.sha256("".join(map(sha256, code)).encode()).hexdigest()
 
 
 def run(
@@ -126,7 +174,7 @@ def run(
     rows_of: Callable[[str], Iterable[Wanted]],
     measure: Callable[[Work, Wanted], Content],
 ) -> int:
-    """Measure the rows of files that are not there yet from this commit.
+    """Measure the rows of files that this code has not yet made of these inputs.
 
     Args:
         text: what the program does, a docstring.
@@ -143,16 +191,16 @@ def run(
         "--keep", type=Path, metavar="FOLDER", help="measure again, and keep changed models here"
     )
     args = parser.parse_args(argv)
-    made = origin(program, argv)
     for name, _, checkpoint in (model.partition("=") for model in args.model):
         work: Work | None = None
+        made = origin(program, argv, Path(checkpoint), args.data, args.sentences)
         for file in map(File, args.files):
             for wanted in rows_of(file.path.stem):
                 keys = {"model": name, **wanted.keys}
                 label = " ".join(map(_short, keys.values()))
                 former = file.find(wanted.part, keys) or {}
-                is_made = former.get("commit") == made["commit"] and not args.keep
-                if is_made or (args.only or "") not in label:
+                is_made = file.is_made(wanted.part, keys, made["made_from"])
+                if (is_made and not args.keep) or (args.only or "") not in label:
                     continue
                 work = work or Work(Path(checkpoint), args.data, args.sentences)
                 try:

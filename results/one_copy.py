@@ -72,7 +72,8 @@ def measure_steps(file: File, preset: str, made: Mapping[str, Any], turns: int) 
     d = PRESETS[preset].options.get("decoder_embed_dim", 512)
     task = random_task(preset, 1, None if preset == "tiny" else VOCABULARY)
     for layers in LAYERS:
-        missing = [n for n in LENGTHS if not file.find("steps", {"layers": layers, "length": n})]
+        wanted = {n: {"layers": layers, "length": n, "d": d} for n in LENGTHS}
+        missing = [n for n in LENGTHS if not file.is_made("steps", wanted[n], made["made_from"])]
         if not missing:
             continue
         sizes = {"decoder_layers": layers, "encoder_layers": 1, "max_source_positions": LENGTHS[-1]}
@@ -89,9 +90,9 @@ def measure_steps(file: File, preset: str, made: Mapping[str, Any], turns: int) 
                 }
                 for turn in bar(f"{layers} layers, {length} tokens", range(turns))
             ]
-            row = {"layers": layers, "length": length, "d": d, **made, "turns": found}
+            row = {**wanted[length], **made, "turns": found}
             row["cache"] = {name: totals(model)["cache"] // 8 for name, model in models.items()}
-            file.add("steps", row)
+            file.put("steps", wanted[length], row)
 
 
 @torch.inference_mode()
@@ -118,15 +119,15 @@ def step_seconds(model: Any, length: int) -> float:
 def wanted() -> Iterator[dict[str, Any]]:
     """Changes of a trained model: latents as wide as the inputs, then plans."""
     for name in (OWN, ONE):
-        yield from ({"name": name, "bits": bits} for bits in ANY_BITS)
+        yield from ({"name": name, "bits": bits, "share": None} for bits in ANY_BITS)
     for share in SHARES:
-        yield from ({"name": name, "share": share} for name in (OWN, ONE))
+        yield from ({"name": name, "bits": None, "share": share} for name in (OWN, ONE))
 
 
 def changed(work: Work, keys: Mapping[str, Any]) -> tuple[Trained, float, dict[str, Any]]:
     """The changed model, its price, and what was chosen."""
     model, found, shared = work.model, work.found, keys["name"] == ONE
-    if "bits" in keys:
+    if keys["share"] is None:
         own, one = Latent(), OneCopy()
         sizes = {a: own.exact_size(a.module) for a in cached(found.attentions)}
         crossing = {a: size for a, size in sizes.items() if shared and a.type == "cross"}
@@ -157,11 +158,12 @@ def measure_losses(
 ) -> None:
     """Rows of a trained model."""
     rows = [{"model": name, **keys} for keys in wanted()]
-    if all(file.find("losses", keys) for keys in rows):
+    rows = [keys for keys in rows if not file.is_made("losses", keys, made["made_from"])]
+    if not rows:
         return
     work = Work(checkpoint, args.data, args.sentences)
     file.put("models", {"model": name}, {"model": name, **work.about()})
-    for keys in [keys for keys in rows if not file.find("losses", keys)]:
+    for keys in rows:
         try:
             model, price, more = changed(work, keys)
         except UserError as error:  # such as a share below the least: the table has a dash
@@ -169,7 +171,7 @@ def measure_losses(
             continue
         share = totals(model.model)["cache"] / whole_costs(work.model).cache
         numbers = {"cache": round(share, 6), "price": round(price, 6), **work.lost(model)}
-        file.add("losses", {**keys, **numbers, **more, **made})
+        file.put("losses", keys, {**keys, **numbers, **more, **made})
         say(f"{keys}: {numbers}")
 
 
@@ -183,13 +185,14 @@ def main(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     if bool(args.model) != bool(args.data):
         parser.error("--model goes with --data")
-    file, made = File(args.out), origin("one_copy.py", argv)
+    file = File(args.out)
     start = time.perf_counter()
     for name, _, checkpoint in (model.partition("=") for model in args.model):
+        made = origin("one_copy.py", argv, Path(checkpoint), args.data, args.sentences)
         measure_losses(file, name, Path(checkpoint), args, made)
     preset, turns = ("tiny", 2) if args.tiny else ("wmt_en_de", TURNS)
     torch.set_num_threads(1)
-    measure_steps(file, preset, made, turns)
+    measure_steps(file, preset, origin("one_copy.py", argv, preset, turns), turns)
     say(f"{time.perf_counter() - start:.0f} s")
     return 0
 

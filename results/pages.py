@@ -1,8 +1,9 @@
 """Tables and figures of the pages, from data: ``python results/pages.py [--check]``.
 
-A page is Markdown.  What is between ``<!-- table: NAME -->`` and ``<!-- end -->`` is a table of
-:mod:`.tables`; figures are those of :mod:`.figures`.  Sentences are typed; those of
-:mod:`.sentences` have numbers that are compared with the data.
+A page is Markdown that a person writes.  This program fills in what comes from data: a table of
+:mod:`.tables` between ``<!-- table: NAME -->`` and ``<!-- end -->``, and a number of
+:mod:`.values` between ``<!--=GROUP.NAME-->`` and ``<!--/-->``.  Figures are those of
+:mod:`.figures`.
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ from collab_common.files import write_atomic
 from collab_lab.results.figure import saved
 from results.data import ROOT
 from results.figures import FIGURES
-from results.sentences import wrong
 from results.tables import TABLES
+from results.values import VALUES
 
+NUMBER = re.compile(r"<!--=(\w+)\.(\w+)-->[^<]*(<!--/-->)?")
 BLOCK = re.compile(r"<!-- table: (\w+) -->\n(?:(?!<!--).)*(<!-- end -->)?", re.S)
 
 
 def updated(text: str) -> str:
-    """A page with its tables as the data have them."""
+    """A page with its tables and numbers as the data have them."""
 
     def block(match: re.Match[str]) -> str:
         name, end = match.groups()
@@ -35,7 +37,16 @@ def updated(text: str) -> str:
             raise UserError(f"no <!-- end --> after table {name!r}", todo="add it")
         return f"<!-- table: {name} -->\n\n{TABLES[name]()}\n\n<!-- end -->"
 
-    return BLOCK.sub(block, text)
+    def number(match: re.Match[str]) -> str:
+        group, name, end = match.groups()
+        names = VALUES[group]() if group in VALUES else {}
+        if name not in names:
+            raise UserError(f"unknown number {group}.{name!r}", todo="add it to results/values.py")
+        if not end:
+            raise UserError(f"no <!--/--> after the number {group}.{name}", todo="add it")
+        return f"<!--={group}.{name}-->{names[name]}<!--/-->"
+
+    return NUMBER.sub(number, BLOCK.sub(block, text))
 
 
 def stale(root: Path = ROOT) -> dict[Path, bytes]:
@@ -52,9 +63,9 @@ def stale(root: Path = ROOT) -> dict[Path, bytes]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Write stale tables and figures, or with ``--check`` name them, and fail if there are any.
+    """Write stale tables, numbers and figures, or with ``--check`` name them and fail.
 
-    Fail, too, if a number in a sentence is not that of the data: a person writes sentences.
+    Read a sentence again when its number has changed.
     """
     parser = argparse.ArgumentParser(prog="results/pages.py", description=main.__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing")
@@ -64,10 +75,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"{path}: not what its data make" if check else path)
         if not check:
             write_atomic(path, content)
-    lacking = wrong()
-    for path, text in lacking:
-        print(f"{path}: lacks what its data say: {text!r}")
-    return int(bool(lacking) or (check and bool(found)))
+    return int(check and bool(found))
 
 
 if __name__ == "__main__":

@@ -45,8 +45,8 @@ def time_trained(path: Path, data: Path, threads: int) -> Iterator[Record]:
     """A record for each beam, batch and engine."""
     ours, cpu = open_model(path, data), torch.device("cpu")
     stock = plain(ours)
-    for task in (ours.task, stock.task):
-        dataset_of(task, "test")
+    for model in (ours, stock):
+        dataset_of(model, "test")
     for beam, size in CASES:
         batches = bench.batches(ours.task, cpu, max_sentences=size)
         engines = {

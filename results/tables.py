@@ -19,6 +19,7 @@ from results.data import (
     CONVERTED_KINDS,
     ENGINES,
     ITSELF,
+    KINDS_OF_KEYS,
     LONG_TEXTS,
     MANUALS,
     NOISE,
@@ -47,6 +48,7 @@ from results.data import (
     lead,
     load,
     long_rows,
+    of_key_width,
     of_width,
     signed,
     speedups,
@@ -115,7 +117,7 @@ def decide_converted() -> Rows:
         yield [name, cache, *scores, narrow or "-", more or "-"]
 
 
-# ---- prices.md ----------------------------------------------------------------------------------
+# ---- cache.md -----------------------------------------------------------------------------------
 
 
 @table
@@ -186,6 +188,26 @@ def prices_tuned() -> Rows:
         yield [name, *cells, *differences(runs[kind, True], runs[kind, False], "valid_bits")]
 
 
+#: Rows of docs/choose.md: share, what it is, its name in cache.json, its name in changed.json.
+CHOICES = (
+    (0.53125, "standard heads, 8 bits", "standard heads, bits alone", "standard heads, 8 bits"),
+    (0.5, "latents, exact", "latent, widths and bits", "latents, exact"),
+    (0.28125, "standard heads, 4 bits", "standard heads, bits alone", "standard heads, 4 bits"),
+    (0.25, "latents, 8 bits", "latent, widths and bits", "cache, a quarter"),
+    (0.125, "latents, 4 bits", "latent, widths and bits", "cache, an eighth"),
+    (0.0625, "latents, 4 bits", "latent, widths and bits", "cache, a sixteenth"),
+)
+
+
+@table
+def choose_caches() -> Rows:
+    yield ["bytes", "how", "loss (bits)", "translations that change (%)"]
+    found = by(by(load("cache")["rows"], "d")[128], "name", "share")
+    for share, how, name, smaller in CHOICES:
+        losses = [row["lost"] for row in found[name, share]]
+        yield [f"{100 * share:.3g}%", how, ends(losses), changed(smaller)]
+
+
 # ---- shrink.md ----------------------------------------------------------------------------------
 
 
@@ -233,6 +255,72 @@ def shrunk_together() -> Rows:
 
 DIFFERENCES = ("loss, difference (95%)", "chrF", "BLEU")
 SCORES = ("valid_loss", "chrf", "bleu")
+
+
+#: BLEU of Cordonnier et al. 2020, table 1 (WMT14 En-De, d = 512), by K / d: shared, separate keys.
+PAPER = {1.0: (27.58, 27.40), 0.5: (27.41, 27.10), 0.25: (27.40, 26.89), 0.125: (27.31, 26.77)}
+
+
+@table
+def readme_key_widths() -> Rows:
+    """The mission's table: BLEU against key width, next to the paper's."""
+    yield ["key width K", *(f"d = {d}: {of}" for d in (128, 256)
+                            for of in ("shared", "separate", "difference")),
+           "paper: shared", "separate", "difference"]  # fmt: skip
+    for part, (shared, separate) in PAPER.items():
+        cells = []
+        for d, folder in ((128, "main"), (256, "large")):
+            sides = [of_width(folder, kind, d * part) for kind in (SHARED, SEPARATE)]
+            cells += [average(side, "bleu", ".1f") for side in sides]
+            cells.append(num(fmean(gains(sides[0], sides[1], "bleu")), "+.2f"))
+        name = "d" if part == 1 else f"d/{round(1 / part)}"
+        paper = (num(shared, ".1f"), num(separate, ".1f"), num(shared - separate, "+.2f"))
+        yield [name, *cells, *paper]
+
+
+@table
+def key_widths() -> Rows:
+    """All scores by kind and width; differences are from standard heads, paired by seed."""
+    yield ["heads", "K", "n", "BLEU", "from standard (95%)", "chrF", "bits, validation",
+           "from standard (95%)", "bits, test", "length ratio"]  # fmt: skip
+    standard = of_key_width("separate keys", 1)
+    for kind, part in product(KINDS_OF_KEYS, PAPER):
+        ours = of_key_width(kind, part)
+        if not ours:
+            continue
+        changes = (
+            ["", ""] if ours is standard else differences(ours, standard, "bleu", "valid_bits")
+        )
+        name = "standard heads" if ours is standard else kind
+        yield [name, round(128 * part), len(ours), average(ours, "bleu", ".2f"), changes[0],
+               average(ours, "chrf", ".2f"), average(ours, "valid_bits"), changes[1],
+               average(ours, "test_bits"), average(ours, "length_ratio")]  # fmt: skip
+
+
+@table
+def key_widths_differ() -> Rows:
+    """Shared minus separate keys of one width, paired by seed."""
+    yield ["K", "heads", "BLEU (95%)", "chrF (95%)", "bits, validation (95%)",
+           "bits, test (95%)"]  # fmt: skip
+    for part, kind in product(PAPER, KINDS_OF_KEYS[:2]):
+        ours, separate = of_key_width(kind, part), of_key_width("separate keys", part)
+        if ours and separate:
+            scores = ("bleu", "chrf", "valid_bits", "test_bits")
+            yield [round(128 * part), kind, *differences(ours, separate, *scores)]
+
+
+@table
+def key_widths_cost() -> Rows:
+    yield ["heads", "K", "parameters", "KV cache, bytes a token", "multiply-adds of a sentence",
+           "training (s)", "translating 1,000 captions (s)"]  # fmt: skip
+    for kind, part in product(KINDS_OF_KEYS, PAPER):
+        ours = of_key_width(kind, part)
+        if ours:
+            name = "standard heads" if part == 1 and kind == "separate keys" else kind
+            costs = (num(ours[0]["parameters"]), num(cache_of(ours[0])))
+            seconds = (num(median(run[f"{what}_seconds"] for run in ours), ".0f")
+                       for what in ("train", "translate"))  # fmt: skip
+            yield [name, round(128 * part), *costs, num(ours[0]["multiply_adds"]), *seconds]
 
 
 @table
@@ -334,7 +422,7 @@ def pretrained_weightings() -> Rows:
         yield [WEIGHTS[weights], widths, key_dim, *scores]
 
 
-# ---- at_size.md ---------------------------------------------------------------------------------
+# ---- cache.md: sizes of models ------------------------------------------------------------------
 
 
 @table
@@ -477,7 +565,7 @@ def speed_rounded() -> Rows:
         yield [kind, beam, num(slots), *map(str, ratios), *(num(one, ".1f") for one in read)]
 
 
-# ---- what_cuts_buy.md ---------------------------------------------------------------------------
+# ---- seconds.md ---------------------------------------------------------------------------------
 
 #: Engines of what_cuts_buy.json, and their names: two types of CTranslate2, and this project.
 ENGINE_NAMES = {
@@ -663,7 +751,7 @@ def long_translations() -> Rows:
         ]  # fmt: skip
 
 
-# ---- one_copy.md --------------------------------------------------------------------------------
+# ---- one copy -----------------------------------------------------------------------------------
 
 
 @table
@@ -708,7 +796,7 @@ def one_copy_steps() -> Rows:
         yield [f"{kind}, {_bits(int(bits))}", *sizes, *times]
 
 
-# ---- changed.md ---------------------------------------------------------------------------------
+# ---- shrink.md: translations -------------------------------------------------------------------
 
 
 @table
@@ -726,7 +814,7 @@ def translations_changed() -> Rows:
         yield [name, len(rows), changed(name), ends(losses), *scores]
 
 
-# ---- runs.md ------------------------------------------------------------------------------------
+# ---- made.md ------------------------------------------------------------------------------------
 
 #: Machines, by a word of their name.
 MACHINES = {"Intel": "Intel Xeon", "EPYC": "AMD EPYC", "H100": "H100"}

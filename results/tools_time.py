@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import fairseq_collab  # noqa: F401 (registers all architectures)
-from collab_common.files import read_json, write_json
 from collab_common.progress import say
 from collab_common.provenance import circumstances
 from collab_lab import open_model
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.rebuilt import options_for
+from results.measured import File, digest, write
 
 #: The commands, by their names in tables; CHECKPOINT DATA follow the first word.
 COMMANDS = {
@@ -73,14 +73,16 @@ def main(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     command = f"python results/tools_time.py {shlex.join(argv)}"
     now = {"command": command, "sentences": args.sentences, **circumstances(cpu=True)}
-    content = read_json(args.out) if args.out.exists() else {**now, "rows": []}
+    if not args.out.exists():
+        write(args.out, {**now, "rows": []})
+    file = File(args.out)
     name, _, trained = args.model.partition("=")
     model = open_model(trained, args.data)
     with tempfile.TemporaryDirectory() as folder:
         checkpoints = {name: Path(trained)}
         for d in args.sizes:
             checkpoints[f"d = {d}"] = Path(folder, f"{d}.pt")
-        done = {(row["model"], row["name"]) for row in content["rows"]}
+        inputs = (Path(trained), args.data, args.sentences)
         for of, checkpoint in checkpoints.items():
             if not checkpoint.exists():
                 untrained(model, int(checkpoint.stem)).save(checkpoint)
@@ -88,12 +90,14 @@ def main(argv: Sequence[str]) -> int:
                 p.numel() for p in open_model(checkpoint, args.data).model.parameters()
             )
             for what, words in COMMANDS.items():
-                if (of, what) in done or (what == "export --check" and of != name):
+                keys, made_from = {"model": of, "name": what}, digest(*inputs, of)
+                is_made = file.is_made("rows", keys, made_from)
+                if is_made or (what == "export --check" and of != name):
                     continue
                 seconds = timed(words, checkpoint, args.data, args.sentences)
                 row = {"model": of, "parameters": parameters, "name": what, **seconds}
-                content["rows"].append({**row, "commit": now["commit"]})
-                write_json(args.out, content)
+                row |= {"commit": now["commit"], "made_from": made_from}
+                file.put("rows", keys, row)
                 say(f"{of}, {what}: {seconds}")
     return 0
 

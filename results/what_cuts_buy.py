@@ -33,6 +33,7 @@ from collab_lab.bench import PRESETS, random_model, random_task, turns
 from collab_lab.clock.engines import ENGINES, PACKED, Program, pause, program, settings
 from collab_lab.clock.parts import time_parts
 from collab_lab.shrinking.shape import Shape, Site, as_it_is, layer_parameters, sites_of, width_of
+from results.measured import digest
 
 HEADS, LATENT, GROUPED = (
     f"transformer_{kind}" for kind in ("headsize_n", "latent", "grouped_query")
@@ -229,9 +230,9 @@ def main(argv: Sequence[str]) -> int:
         for case in (TINY if args.tiny else CASES)
     ]
     command = f"python results/what_cuts_buy.py {shlex.join(argv)}"
-    now = {"command": command, **circumstances(cpu=True), **settings()}
+    now = {"command": command, **circumstances(cpu=True), **settings(), "made_from": digest(preset)}
     content = read_json(args.out) if args.out.exists() else {**now, "seconds": 0, "records": []}
-    if different := [k for k in ("commit", *settings()) if content[k] != now[k]]:
+    if different := [k for k in ("made_from", *settings()) if content.get(k) != now[k]]:
         problem = f"has turns with another {different[0]}"
         raise UserError(problem, args.out, "remove it, or give another name")
     print(f"CTranslate2 {now['ctranslate2']}, {now['threads']} threads, {PACKED}={now[PACKED]}")

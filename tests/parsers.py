@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from collab_common.command import Parser
 from collab_lab.cli.main import COMMANDS, DATA, module_of
 
 #: What each command with a parser does.
@@ -28,12 +29,12 @@ def parser_of(name: str) -> tuple[argparse.ArgumentParser, Callable[[list[str]],
     main = importlib.import_module(module_of(name.rpartition(" ")[2])).main
     with pytest.MonkeyPatch.context() as patch:
         for method in ("parse_args", "parse_intermixed_args"):
-            parse = getattr(argparse.ArgumentParser, method)
+            parse = getattr(Parser, method)
 
             def stop(self: Any, *_: Any, parse: Any = parse) -> None:
                 raise Found(self, parse.__get__(self))
 
-            patch.setattr(argparse.ArgumentParser, method, stop)
+            patch.setattr(Parser, method, stop)
         with pytest.raises(Found) as found:
             main([])
     return found.value.args  # type: ignore[return-value]

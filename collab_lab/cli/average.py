@@ -27,6 +27,11 @@ def build_parser() -> argparse.ArgumentParser:
         "or, without these, those after updates (checkpoint_3_1000.pt), and newer weights of an "
         "unfinished epoch",
     )  # fmt: skip
+    parser.add_argument(
+        "--ema", action="store_true",
+        help="take the moving averages of the weights, of a training with --store-ema, in place of "
+        "the weights; of one checkpoint, too",
+    )  # fmt: skip
     options.add_out(parser, "FILE", "checkpoint to write")
     return parser
 
@@ -43,6 +48,7 @@ def main(argv: Sequence[str]) -> int:
         if len(paths) != 1:
             parser.error("argument --last: needs one folder")
         paths = last_checkpoints(args.last, paths[0])
-    average_checkpoints(paths, args.out)
-    print(f"{args.out}: the mean of {', '.join(map(str, paths))}")
+    average_checkpoints(paths, args.out, ema=args.ema)
+    what = "the moving averages of" if args.ema else "the mean of"
+    print(f"{args.out}: {what} {', '.join(map(str, paths))}")
     return 0

@@ -26,7 +26,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = options.parser_of(
         "bench",
         "Time training and translation with random weights. Stock fairseq, this project and, if "
-        "installed, CTranslate2 (on a CPU) take turns with the same model and sentences. Prints "
+        "installed, CTranslate2 (on a CPU) take turns with the same model and sentences. Print "
         "each speed as a multiple of fairseq's (median, 5th and 95th percentile). Close all other "
         "programs first.",
     )
@@ -41,8 +41,8 @@ def build_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--arch", metavar="NAME",
-        help="with --lengths: architecture to time next to stock fairseq and standard heads, such "
-        "as one of --user-dir (default: this project's kinds)",
+        help="with --lengths: architecture to time next to stock fairseq and standard heads, for "
+        "example one that --user-dir defines (default: this project's kinds)",
     )  # fmt: skip
     options.add_user_dir(parser)
     parser.add_argument(
@@ -59,7 +59,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
-    """Time each preset, architecture and task; the content of the JSON file."""
+    """Time each preset, architecture and task; return the content of the JSON file."""
     import torch
 
     from collab_lab import bench
@@ -104,6 +104,7 @@ def table(records: Sequence[dict[str, Any]]) -> str:
 def length_table(records: Sequence[dict[str, Any]]) -> str:
     """One row per beam, kind and length; stock fairseq's seconds divided by those of the kind.
 
+    ``cache`` has the slots that some beam sees, and few others; ``all slots`` those of all beams.
     A step reads half of the final cache on average: ``GB/s`` is that by all of its time.
     """
     from collab_lab.results.render import grid
@@ -115,13 +116,13 @@ def length_table(records: Sequence[dict[str, Any]]) -> str:
         [
             r["beam"], r["kind"], r["length"], f"{r['seconds']:.5f}",
             f"{stock[r['beam'], r['length']] / r['seconds']:.2f}",
-            f"{r['memory']:.0f}", f"{r['cache']:.0f}",
+            f"{r['memory']:.0f}", f"{r['cache']:.0f}", f"{r['all_slots']:.0f}",
             f"{r['cache'] / 2 * 2**20 / 1e9 / r['seconds']:.2f}",
         ]
         for r in records
     ]  # fmt: skip
     titles = ["beam", "heads", "tokens", "seconds per token", "times as fast", "peak MiB", "cache"]
-    titles += ["GB/s"]
+    titles += ["all slots", "GB/s"]
     return grid(titles, rows, left=[1])
 
 

@@ -31,7 +31,9 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: list[str]) -> int:
     args = build_parser().parse_args(argv)
     if args.baseline.resolve() == args.system.resolve():
-        raise UserError("is both the baseline and the system", args.system, "give two systems")
+        raise UserError(
+            "is given both as the baseline and as the system", args.system, "give two systems"
+        )
     from collab_lab.metrics import significance
     from collab_lab.results.collect import decoding_of
     from collab_lab.results.render import grid, num
@@ -43,7 +45,7 @@ def main(argv: list[str]) -> int:
         problem = f"{args.baseline} and {args.system} were scored against different references"
         raise UserError(f"{problem} ({sizes})", todo="compare translations of one set")
     texts = baseline.hypotheses, system.hypotheses
-    results = significance.paired(*texts, baseline.references)
+    results = significance.paired(*texts, baseline.references, baseline.of_tokens)
     for one, bleu in ((baseline, results[0].baseline), (system, results[0].system)):
         scored = one.record.bleu if one.record and not args.reference else None
         if scored is not None and abs(scored - bleu) > SAME:

@@ -41,18 +41,22 @@ def main(argv: list[str]) -> int:
     for path in args.checkpoints:
         options.check_checkpoint(path)
     options.import_models(args)
-    from collab_lab.metrics.cost import LENGTH, load_architecture
+    from collab_lab.metrics.cost import LENGTH, LONG, SEARCH_BEAM, load_architecture
     from collab_lab.results.render import grid
 
     models = {str(path): load_architecture(path) for path in args.checkpoints}
     costs = {name: costs_of(model) for name, (model, _) in models.items()}
     first = next(iter(costs))
-    columns = ["model", "KV cache", *COLUMNS]
+    columns = ["model", "KV cache", *COLUMNS, "KV bytes of a search"]
     print(grid(columns, [[name, *cells(costs[name], costs[first])] for name in costs]))
     for name, (_, shrunk) in models.items():
         if shrunk is not None:
             print(f"{name} is shrunk: {shrunk}")
     print("KV cache: share of the bytes of a 16-bit cache of standard heads")
+    print(
+        f"KV bytes of a search: beam {SEARCH_BEAM}, {LONG:,} tokens on each side; at least (slots "
+        "that a beam still sees), and with all slots of all beams"
+    )
     if len(costs) > 1:
         print(f"other %: of {first}")
     print(f"multiply-adds: {LENGTH} tokens on each side, or in a language model's block")
@@ -61,14 +65,14 @@ def main(argv: list[str]) -> int:
 
 def costs_of(model: Any) -> dict[str, Any]:
     """The numbers of a model."""
-    from collab_lab.metrics.cost import cache_share, cost, multiply_adds
+    from collab_lab.metrics.cost import cache_share, cost, multiply_adds, searched_bytes
 
     numbers = {**asdict(cost(model)), "multiply_adds": multiply_adds(model)}
-    return {**numbers, "cache_share": cache_share(model)}
+    return {**numbers, "cache_share": cache_share(model), "searched": searched_bytes(model)}
 
 
 def cells(costs: dict[str, Any], baseline: dict[str, Any]) -> Iterator[str]:
-    """The cells of a row: share of the cache; numbers, their sum, its share of the baseline's."""
+    """The cells of a row: the share of the cache; then numbers, their sum and its share."""
     yield f"{costs['cache_share']:.1%}"
     for column, names in COLUMNS.items():
         parts, baseline_parts = ([x.get(name, 0) for name in names] for x in (costs, baseline))
@@ -77,3 +81,5 @@ def cells(costs: dict[str, Any], baseline: dict[str, Any]) -> Iterator[str]:
         has_share = whole and costs is not baseline and column in WITH_SHARE
         percent = f" ({total / whole:.0%})" if has_share else ""
         yield f"{total:,}{breakdown}{percent}" if total else "-"
+    live, every = costs["searched"]
+    yield f"{live:,} to {every:,}" if live < every else f"{every:,}"

@@ -3,7 +3,8 @@
 ``fairseq`` is a model of fairseq's own architecture, which needs no plug-in.  It is exact where no
 head needs more than the d/H dimensions of a standard head: see
 :mod:`collab_lab.export.standard_weights`.  ``hf`` converts the result of ``fairseq``.
-``ct2`` takes heads of any size.
+``ct2`` takes heads of any size.  ``onnx`` takes every model as it is, with its KV cache, and the
+folder translates without torch and fairseq.
 """
 
 from __future__ import annotations
@@ -13,17 +14,22 @@ from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from collab_common.command import positive
 from collab_common.errors import UserError
 from collab_common.folder import whole_folder
 from collab_lab.cli import options
 
+if TYPE_CHECKING:
+    from collab_lab.trained.checkpoint import Trained
+
 #: The formats and the packages that they need.
 PACKAGES_OF_FORMAT = {
     "fairseq": (),
     "ct2": ("ctranslate2",),
     "hf": ("transformers", "safetensors"),
+    "onnx": ("onnx", "onnxscript", "onnxruntime"),
 }
 
 
@@ -34,7 +40,7 @@ def build_parser() -> argparse.ArgumentParser:
         "function; export fails with a reason where that is impossible.",
         "example: fairseq-collab export average.pt data/multi30k --format ct2 --out model-ct2",
     )
-    about = "trained transformer (a language model with --format fairseq only)"
+    about = "trained transformer (a language model with --format fairseq or onnx only)"
     parser.add_argument("checkpoint", type=Path, help=about)
     parser.add_argument(
         "data", type=Path, nargs="?", help="data folder with the dictionaries, and "
@@ -43,16 +49,21 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--format", required=True, choices=PACKAGES_OF_FORMAT,
         help="checkpoint model.pt for stock fairseq (fairseq), folder for ctranslate2.Translator "
-        "(ct2), or MarianMTModel for Hugging Face (hf)",
+        "(ct2), MarianMTModel for Hugging Face (hf), or graphs for ONNX Runtime and a program that "
+        "translates with them (onnx)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--int8", action="store_true", help="with --format onnx: weights in 8 bits",
     )  # fmt: skip
     parser.add_argument(
         "--check", nargs="?", type=positive, const=200, metavar="N",
         help="translate N sentences of the validation set (default: 200) with the checkpoint and "
-        "with the result; exit with status 1 where translations or attention weights differ",
+        "with the result; exit with status 1 where translations or attention weights differ "
+        "(with --int8: print how many differ, BLEU and bits)",
     )  # fmt: skip
     parser.add_argument(
         "--no-cache-bits", action="store_true",
-        help="leave out the rounding of the KV cache (--cache-bits), which no format has",
+        help="drop the rounding of the KV cache (--cache-bits), which only onnx supports",
     )  # fmt: skip
     options.add_out(parser, "DIR", "folder to write", force=False)
     options.add_user_dir(parser)
@@ -60,7 +71,10 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str]) -> int:
-    args = build_parser().parse_intermixed_args(argv)
+    parser = build_parser()
+    args = parser.parse_intermixed_args(argv)
+    if args.int8 and args.format != "onnx":
+        parser.error("--int8 goes with --format onnx; other engines quantise when they load")
     for package in PACKAGES_OF_FORMAT[args.format]:
         if find_spec(package) is None:
             problem = f"needs the package {package}, which is not installed"
@@ -82,21 +96,42 @@ def main(argv: Sequence[str]) -> int:
     if args.check:
         if trained.is_language_model:
             raise UserError("--check needs a translation model", trained.path, "leave it out")
-        sources = check.sources_to_check(trained, args.check)  # a missing set fails at once
+        checked = model.directions(trained)
+        number = -(-args.check // len(checked))
+        # A missing set fails at once.
+        sources = [(one, check.sources_to_check(one, number)) for one in checked]
     with naming(args.checkpoint), whole_folder(args.out) as folder:
         if args.format == "fairseq":
             model.write(trained, folder)
+        elif args.format == "onnx":
+            import_module("collab_lab.export.onnx").export(trained, folder, args.int8)
         else:  # with packages that may be missing
             import_module(f"collab_lab.export.{args.format}").export(trained, folder)
     print(f"{args.out}: {args.checkpoint} for {args.format}")
+    if args.format == "onnx":
+        return check_onnx(trained, args)
     if args.format != "ct2" and (line := model.filled_blocks(trained)):
         print(line)
     if not trained.is_language_model and (reason := model.other_attention(trained, args.format)):
         print(reason)
     if args.format != "fairseq":
         say_if_guessing_valid(trained)
-    if not sources:
+    all_equal = True
+    for one, of_one in sources:
+        if len(sources) > 1:
+            print(f"from {one.cfg.task.source_lang} to {one.cfg.task.target_lang}:")
+        lines, are_equal = check.compare(one, args.out, args.format, of_one)
+        print(*lines, sep="\n")
+        all_equal = all_equal and are_equal
+    return 0 if all_equal else 1
+
+
+def check_onnx(trained: Trained, args: argparse.Namespace) -> int:
+    """Compare translations, if asked for; the exit status."""
+    if not args.check:
         return 0
-    lines, are_equal = check.compare(trained, args.out, args.format, sources)
+    from collab_lab.export import onnx_check
+
+    lines, passes = onnx_check.compare(trained, args.out, args.check)
     print(*lines, sep="\n")
-    return 0 if are_equal else 1
+    return 0 if passes else 1

@@ -30,7 +30,7 @@ def build_parser() -> ArgumentParser:
         "heads",
         "Show what each attention head of a trained transformer does: where it looks, how "
         "confidently, whether along syntactic relations, how much the prediction depends on it, "
-        "and what its removal costs. Writes heads.json, heads.md and a figure.",
+        "and what its removal costs. Write heads.json, heads.md and a figure.",
         "example: fairseq-collab heads checkpoint_best.pt data-bin --conllu en.conllu.gz "
         "--out heads",
     )
@@ -93,7 +93,7 @@ def planned(args: Namespace, model: Trained) -> Sequence[Callable[[], dict[str, 
     from collab_lab.trained.checkpoint import dataset_of
 
     subset, number = args.subset, args.relevance_sentences
-    dataset_of(model.task, subset)
+    dataset_of(model, subset)
     chosen = [
         partial(stages.attention, model, subset),
         partial(stages.importance, model, subset),
@@ -102,7 +102,7 @@ def planned(args: Namespace, model: Trained) -> Sequence[Callable[[], dict[str, 
     if model.is_language_model:
         print("a language model: no cross-attention, syntax, rare source tokens or relevance")
         if args.conllu is not None:
-            problem = "a language model has no encoder, whose heads are scored for syntax"
+            problem = "scores heads of an encoder, which a language model does not have"
             raise UserError(problem, "--conllu", "leave it out")
         return chosen
     if args.conllu is not None:

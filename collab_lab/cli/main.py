@@ -1,18 +1,18 @@
-"""The command ``fairseq-collab``: the table of commands.
+"""The command ``fairseq-collab`` and the table of its commands.
 
-A command is a module that is imported when it is called: ``fairseq-collab doctor`` must work where
-importing fairseq fails, and help texts, text and finished runs need no models.
+A command's module is imported only when the command is called.  So ``fairseq-collab doctor`` works
+where fairseq cannot be imported, and help texts load no models.
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import logging
 import sys
 from importlib.metadata import version
 
-from collab_common.command import run
+from collab_common.command import Parser, run
+from collab_common.errors import did_you_mean
 from collab_lab.runs import config_folder
 
 PROG = "fairseq-collab"
@@ -25,12 +25,12 @@ COMMANDS = {
     "bench": "measure speed next to stock fairseq and CTranslate2",
     "compare": "test whether two runs differ significantly",
     "configs": "print the folder of Hydra configurations",
-    "cost": "count parameters, KV cache and multiply-adds of a checkpoint",
+    "cost": "count the parameters, KV cache and multiply-adds of models",
     "data": "prepare corpora for fairseq",
     "doctor": "check the installation",
-    "export": "export to fairseq, CTranslate2 or Hugging Face, exactly",
+    "export": "export a model to fairseq, CTranslate2 or Hugging Face, exactly",
     "heads": "analyse what the heads of a model do",
-    "prices": "predict what every narrower key, latent, group and missing head costs",
+    "prices": "predict what narrower keys, latents, grouped queries and fewer heads cost",
     "prune": "remove heads from a trained model",
     "reparametrize": "convert a trained model to shared, narrower or fewer keys",
     "score": "compute BLEU and chrF of runs, a checkpoint or a translation",
@@ -44,7 +44,7 @@ DATA = {
     "demo-data": "generate the corpus of recipes/demo.sh",
     "iwslt14": "download and prepare IWSLT14",
     "multi30k": "download and prepare Multi30k",
-    "prepare": "prepare your text",
+    "prepare": "prepare your own text",
     "wmt14": "download and prepare WMT14",
 }
 
@@ -61,8 +61,8 @@ def main(argv: list[str] | None = None) -> int:
     if name == "--version":
         return run(prog, lambda: print(PROG, version(PROG)))
     if name not in commands:
-        names = ", ".join(sorted(commands))
-        print(f"{prog}: error: no command {name!r}; one of {names}", file=sys.stderr)
+        todo = did_you_mean(name, commands) or f"give one of {', '.join(sorted(commands))}"
+        print(f"{prog}: error: there is no command {name!r}; {todo}", file=sys.stderr)
         return 2
     if name == "configs":
         return run(f"{prog} {name}", lambda: print_configs(arguments))
@@ -73,7 +73,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def called(name: str, arguments: list[str]) -> int:
-    """Run the command of this name; its errors name options."""
+    """Run the command of this name; its errors name options, not arguments of Python."""
     from collab_lab.cli.options import spelled
 
     with spelled(statistics="prices", engine="for"):
@@ -97,7 +97,9 @@ def usage(prog: str, commands: dict[str, str]) -> str:
 def print_configs(arguments: list[str]) -> None:
     """Print the folder of configurations."""
     prog = f"{PROG} configs"
-    argparse.ArgumentParser(prog=prog, description=config_folder.__doc__).parse_args(arguments)
+    Parser(
+        prog=prog, description="Print the folder of Hydra configurations, for --config-dir."
+    ).parse_args(arguments)
     print(config_folder())
 
 

@@ -1,4 +1,4 @@
-"""Options that several commands share, their checks, and the model that they name."""
+"""Options that several commands share, and their checks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collab_common.command import check_folder_of, positive
+from collab_common.command import Parser, check_folder_of, positive
 from collab_common.errors import UserError
 from collab_common.provenance import circumstances
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from collab_lab.trained.checkpoint import Trained
 
 DATA = "data folder that fairseq-preprocess wrote"
-TRANSFORMER = "trained transformer: translation model or language model"
+TRANSFORMER = "trained transformer (a translation model or a language model)"
 
 
 def parser_of(command: str, description: str, epilog: str | None = None) -> ArgumentParser:
     """The parser of ``fairseq-collab COMMAND``."""
     prog = f"fairseq-collab {command}"
-    return ArgumentParser(prog=prog, description=description, epilog=epilog)
+    return Parser(prog=prog, description=description, epilog=epilog)
 
 
 def add_model(
@@ -67,11 +67,11 @@ def add_out(parser: ArgumentParser, metavar: str, about: str, force: bool = True
 
 
 def add_force(parser: ArgumentParser) -> None:
-    parser.add_argument("--force", action="store_true", help="overwrite an existing result")
+    parser.add_argument("--force", action="store_true", help="overwrite existing results")
 
 
 def check_out(args: Namespace, *more: Path) -> None:
-    """Raise UserError unless ``--out`` and ``more`` have a folder, and nothing is written over."""
+    """Raise UserError unless the folder of ``--out`` exists and no result would be overwritten."""
     check_folder_of(args.out)
     check_new(args, args.out, *more)
 
@@ -79,36 +79,37 @@ def check_out(args: Namespace, *more: Path) -> None:
 def check_model_out(args: Namespace) -> None:
     """Raise UserError unless ``--out`` can be a checkpoint, with a configuration next to it.
 
-    The printed command would resume a training of a former model of this name.
+    The printed commands would resume trainings of an earlier model of this name.
     """
     if args.out.suffix != ".pt":
-        raise UserError("is no name of a checkpoint", args.out, "give --out a name with .pt")
+        raise UserError("the name of a checkpoint must end in .pt", args.out, "give another --out")
     check_out(args, args.out.with_suffix(".yaml"))
-    if (tuned := args.out.with_suffix("") / "checkpoint_last.pt").exists():
-        problem = f"is a training of a former {args.out.name}, which would resume"
-        raise UserError(problem, tuned, "remove its folder, or give another --out")
+    for name in (args.out.stem, f"{args.out.stem}-original"):
+        if (tuned := args.out.with_name(name) / "checkpoint_last.pt").exists():
+            problem = f"belongs to an earlier {args.out.name}: its training would resume"
+            raise UserError(problem, tuned, "remove its folder, or give another --out")
 
 
 def check_new(args: Namespace, *results: Path) -> None:
-    """Raise UserError where a result would be written over something, without ``--force``."""
-    todo = "give --force to write over it" if "force" in args else "remove it"
+    """Raise UserError if a result exists already, unless ``--force`` is given."""
+    todo = "give --force to overwrite it" if "force" in args else "remove it"
     for path in results:
         if path.exists() and not vars(args).get("force"):
-            raise UserError("exists already", path, f"{todo}, or give another --out")
+            raise UserError("already exists", path, f"{todo}, or give another --out")
 
 
 def add_cpu(parser: Any) -> None:
-    parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
+    parser.add_argument("--cpu", action="store_true", help="use the CPU even if there is a GPU")
 
 
 def add_pass(parser: ArgumentParser, check: str | None = None) -> None:
-    """The sentences for prices and the refit, and ``--check``, if it is explained."""
-    about = "calibration sentences, for prices, the refit and the measured rise of the loss"
+    """The options of the calibration sentences; and ``--check``, if it is explained."""
+    about = "calibration sentences (for prices, the refit and the measured increase of the loss)"
     group = parser.add_argument_group(about)
-    group.add_argument("--subset", default="train", help="subset to read (default: train)")
+    group.add_argument("--subset", default="train", help="set to read (default: train)")
     group.add_argument(
         "--sentences", type=positive, default=1000, metavar="N",
-        help="number of sentences, spread evenly over the subset (default: 1000)",
+        help="number of sentences, spread evenly over the set (default: 1000)",
     )  # fmt: skip
     if check:
         parser.add_argument("--check", action="store_true", help=check)
@@ -117,12 +118,12 @@ def add_pass(parser: ArgumentParser, check: str | None = None) -> None:
 def add_prices(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--prices", type=Path, metavar="DIR",
-        help="prices that fairseq-collab prices wrote of this model, in place of a pass",
+        help="folder that fairseq-collab prices wrote for this model; it saves a calibration pass",
     )  # fmt: skip
 
 
 def statistics(args: Namespace, model: Trained) -> dict[Attention, Statistics] | None:
-    """Those behind ``--prices``, if it is given; UserError for those of another model."""
+    """The statistics in ``--prices``, or None without it; UserError for those of another model."""
     from collab_lab.shrinking.gates import source_of
     from collab_lab.statistics import stored
 
@@ -132,7 +133,7 @@ def statistics(args: Namespace, model: Trained) -> dict[Attention, Statistics] |
 def evidence(
     args: Namespace, model: Trained, cuts: Sequence[str] = ("heads", "units", "cache")
 ) -> Evidence:
-    """The evidence of a model, by the statistics behind ``--prices``, if it is given.
+    """The evidence of a model; the statistics in ``--prices``, if it is given, save a pass.
 
     Args:
         cuts: what may be cut.
@@ -145,7 +146,7 @@ def evidence(
 
 
 def of_shrink(args: Namespace, *targets: str) -> list[str]:
-    """The line of ``fairseq-collab shrink`` for the model and the sentences of another command."""
+    """The command ``fairseq-collab shrink`` for the model and sentences of another command."""
     return ["fairseq-collab", "shrink", *model_of(args), *targets, *in_common(args)]
 
 
@@ -155,7 +156,7 @@ def model_of(args: Namespace) -> list[str]:
 
 
 def in_common(args: Namespace) -> list[str]:
-    """The options that commands have that change a model, as they were given."""
+    """The options that all commands that change a model share, as they were given."""
     words = [f"--{name}" for name in ("cpu", "check", "force") if getattr(args, name)]
     if args.user_dir:
         words += ["--user-dir", args.user_dir]
@@ -166,28 +167,29 @@ def in_common(args: Namespace) -> list[str]:
 
 
 def moved(option: str, line: Sequence[str]) -> UserError:
-    """The error of an option that another command has now, with the line to type."""
-    return UserError("has moved", option, f"type: {shlex.join(line)}")
+    """The error for an option that is now an option of another command, with the line to type."""
+    return UserError("is now an option of another command", option, f"type: {shlex.join(line)}")
 
 
 def add_no_refit(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--no-refit", action="store_true",
-        help="keep the output maps as they are, as papers do that have no refit",
+        help="do not refit the output projections; most published methods have no refit",
     )  # fmt: skip
 
 
 def rise_line(rise: float) -> str:
-    """The measured rise of the loss, to stand next to a price."""
-    return f"measured: {rise:+.4f} bits per target token on the calibration sentences"
+    """The measured increase of the loss, to compare with a price."""
+    return f"measured on the calibration sentences: {rise:+.4f} bits per target token"
 
 
 def validation(
     args: Namespace, before: Trained
 ) -> Callable[[Trained, float | None], Sequence[str]]:
-    """With ``--check``, a function that measures a changed model of a predicted loss, in words.
+    """With ``--check``, a function that measures a changed model and reports its loss in words.
 
-    The loss of the model itself is measured now: a set that is missing ends the command at once.
+    It takes the model and the predicted loss.  The loss of the given model is measured now, so that
+    a missing validation set ends the command at once.
     """
     if not args.check:
         return lambda after, price: ()
@@ -207,22 +209,26 @@ def validation(
 
 
 def loss_warnings(args: Namespace, losses: Iterable[tuple[str, float | None, float]]) -> list[str]:
-    """Where to doubt losses: names, predictions, and measurements on the validation set."""
+    """Warnings about losses that deserve doubt: name, prediction and measurement of each."""
     from collab_lab.mathematics.rise import LEAST
 
     lines = [
         f"{name} loses {measured:.4f} bits, more than twice the predicted {price:.4f}: calibrate "
-        "on text like that of use (--subset, --sentences)"
+        "on text like that of your application (--subset, --sentences)"
         for name, price, measured in losses
         if price is not None and measured > max(2 * price, LEAST)
     ]
     if args.subset == "valid":
-        lines.append("losses are measured on the calibration text, valid: on other text they rise")
+        lines.append(
+            "losses are measured on the calibration text, valid: expect larger ones on other text"
+        )
     return lines
 
 
 def add_user_dir(parser: Any) -> None:
-    parser.add_argument("--user-dir", metavar="DIR", help="plug-in that defines the model")
+    parser.add_argument(
+        "--user-dir", metavar="DIR", help="folder of the plug-in that defines the model"
+    )
 
 
 def import_models(args: Namespace) -> None:
@@ -240,7 +246,7 @@ def import_models(args: Namespace) -> None:
 
 
 def check_checkpoint(path: Path) -> None:
-    """Raise UserError unless there is such a file."""
+    """Raise UserError unless the checkpoint exists."""
     if not path.is_file():
         problem = "is a folder, not a checkpoint" if path.is_dir() else "checkpoint not found"
         raise UserError(problem, path, "give a file such as checkpoints/checkpoint_best.pt")
@@ -254,13 +260,13 @@ def device(args: Namespace) -> torch.device:
 
 
 def provenance(command: str, argv: Sequence[str], cpu: bool = True) -> dict[str, Any]:
-    """What a file of results says of its origin."""
+    """The origin of a file of results: command, commit, machine and date."""
     return {"command": shlex.join(["fairseq-collab", command, *argv]), **circumstances(cpu)}
 
 
 @contextmanager
 def spelled(**names: str) -> Iterator[None]:
-    """Within it, errors name options where Python's functions name arguments, in backquotes.
+    """Within it, errors name options in place of the arguments that stand in backquotes.
 
     Args:
         names: options of arguments that have other names: ``size="key_dim"``.
@@ -281,7 +287,7 @@ def spelled(**names: str) -> Iterator[None]:
 
 
 def reject(parser: ArgumentParser, args: Namespace, names: Iterable[str], reason: str) -> None:
-    """End with status 2 where one of these options, which have no effect, is not at its default."""
+    """End with status 2 if one of these options is given, because it would have no effect."""
     for name in names:
         if getattr(args, name) != parser.get_default(name):
             parser.error(f"--{name.replace('_', '-')} {reason}")

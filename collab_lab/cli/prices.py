@@ -39,15 +39,18 @@ KINDS = {
 def build_parser() -> argparse.ArgumentParser:
     parser = options.parser_of(
         "prices",
-        "Predict what every narrower key, latent, group and missing head of a trained transformer "
-        "costs: the expected increase of the loss in bits per target token, from one forward and "
-        "backward pass. Writes prices.json, prices.md, and statistics.pt, which prune, "
-        "reparametrize and shrink take with --prices in place of a pass.",
+        "Predict what narrower keys, latents, grouped queries and fewer heads would cost a trained "
+        "transformer. A price is the expected increase of the loss in bits per target token; one "
+        "forward and backward pass gives all of them. Write prices.json, prices.md, and "
+        "statistics.pt. With --prices, the commands prune, reparametrize and shrink read these "
+        "statistics and need no pass of their own.",
         "example: fairseq-collab prices average.pt data-bin --check --out prices",
     )
     options.add_model(parser)
     options.add_out(parser, "DIR", "folder for the results")
-    options.add_pass(parser, check="build some changed models and measure their validation loss")
+    options.add_pass(
+        parser, check="also build some of the changed models and measure their validation loss"
+    )
     return parser
 
 

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 def build_parser() -> argparse.ArgumentParser:
     parser = options.parser_of(
         "prune",
-        "Remove heads from a trained transformer with standard or separate heads. By default the "
-        "heads with the lowest price go, the expected loss in bits per target token. The outputs "
-        "of all blocks are refitted, unless that raises the loss. The result is a "
-        "transformer_headsize_n or transformer_lm_headsize_n. To fine-tune it, give fairseq-train "
-        "the printed options and --finetune-from-model, or a sweep the Hydra configuration next to "
-        "it (OUT with .yaml).",
+        "Remove heads from a trained transformer with standard or separate heads. By default, "
+        "remove the heads with the lowest price, which is the expected increase of the loss in "
+        "bits per target token. Then refit the outputs of all blocks, unless that raises the loss. "
+        "The result is a transformer_headsize_n or transformer_lm_headsize_n. To fine-tune it, run "
+        "the printed command, or give a sweep the Hydra configuration next to the checkpoint (OUT "
+        "with .yaml).",
         "example: fairseq-collab prune average.pt data-bin --keep 4 --out pruned.pt",
     )
     options.add_model(parser)
@@ -36,7 +36,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--remove",
         type=int,
         metavar="N",
-        help="number of heads to remove (a share of them: shrink)",
+        help="number of heads to remove (for a share of the heads, use fairseq-collab shrink)",
     )
     choices.add_argument("--remove-share", type=share, help=argparse.SUPPRESS)
     choices.add_argument(
@@ -48,7 +48,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     choices.add_argument(
         "--votes", type=Path, metavar="FILE", help="keep the heads that fairseq-collab vote "
-        "elected in this file",
+        "elected (the file that it wrote)",
     )  # fmt: skip
     choices.add_argument(
         "--gates", action="store_true", help="keep the heads of a transformer_gated_heads whose "
@@ -56,15 +56,19 @@ def build_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--same-on-each-side", action="store_true",
-        help="the attentions of the encoder keep equally many heads, and so do those of the "
-        "decoder, so that CTranslate2 keeps the saving; at least the given number goes",
+        help="keep equally many heads in all attentions of the encoder, and in all of the "
+        "decoder, so that the model is also smaller in CTranslate2; removes at least the given "
+        "number of heads",
     )  # fmt: skip
     parser.add_argument(
         "--types", nargs="+", choices=ATTENTION_TYPES,
         help="attention types that lose heads (default: all)",
     )  # fmt: skip
     parser.add_argument(
-        "--random", type=int, metavar="SEED", help="remove random heads, not those of least price"
+        "--random",
+        type=int,
+        metavar="SEED",
+        help="seed; remove random heads instead of those with the lowest price",
     )
     options.add_no_refit(parser)
     options.add_pass(parser, check="measure the validation loss before and after")
@@ -94,7 +98,7 @@ def choice(args: argparse.Namespace, model: Trained) -> dict[str, Any]:
 
 
 def moved(args: argparse.Namespace, heads: HeadCounts | None = None) -> UserError:
-    """The error of ``--remove-share``, which is a number now, or a target of ``shrink``.
+    """The error for ``--remove-share``, which is now ``--remove``, or a target of ``shrink``.
 
     Args:
         heads: of the model, where a number is needed.
@@ -151,7 +155,7 @@ def main(argv: Sequence[str]) -> int:
     from collab_lab import prune
     from collab_lab.shrinking.cut import reject
     from collab_lab.shrinking.cuts.heads import Heads
-    from collab_lab.trained.configuration import fine_tuning, write_configuration
+    from collab_lab.trained.configuration import fine_tuning_lines, write_configuration
 
     reject(model, [Heads()], "its heads cannot be removed")
     chosen, validation = choice(args, model), options.validation(args, model)
@@ -166,5 +170,5 @@ def main(argv: Sequence[str]) -> int:
     prices = [] if price is None else [f"price: {price:.4f} bits per target token"]
     lines = [*report(model.heads, smaller.plan.retained), *prices]
     lines += [options.rise_line(smaller.rise), *checked]
-    print(*lines, f"{args.out}, to be fine-tuned:", fine_tuning(result, args.out), sep="\n")
+    print(*lines, *fine_tuning_lines(model, result, args.out), sep="\n")
     return 0

@@ -25,9 +25,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser = options.parser_of(
         "reparametrize",
         "Convert a trained transformer with standard or separate heads to shared keys, narrower "
-        "separate keys, grouped-query or latent heads with the lowest predicted loss. The outputs "
-        "of all blocks are refitted, unless that raises the loss. The result translates and trains "
-        "on like any checkpoint.",
+        "separate keys, grouped-query or latent heads, at the lowest predicted loss. Then refit "
+        "the outputs of all blocks, unless that raises the loss. The result translates, and can be "
+        "trained, like any checkpoint.",
         "example: fairseq-collab reparametrize average.pt --to latent --latent-dim 64 --out out.pt",
     )
     options.add_model(parser)
@@ -54,12 +54,13 @@ def _add_sizes(parser: argparse.ArgumentParser) -> None:
     sizes.add_argument("--cache", type=share, help=argparse.SUPPRESS)
     sizes.add_argument(
         "--cache-bits", default="auto", metavar="{auto,none,8,4}",
-        help="bits of a number in the KV cache: 8, 4, none for no rounding, or one for each cache "
-        "(4,8,0: decoder layers, then cross-attention); auto (default): as they are",
+        help="bits per number in the KV cache: 8, 4, none (no rounding), or a list with one entry "
+        "for each cache (4,8,0: decoder layers, then cross-attentions); auto (default): keep the "
+        "model's",
     )  # fmt: skip
     _add_size(
         sizes, "--key-dim", "K",
-        "key width of all attentions; exact at heads times head size",
+        "key width of all attentions; the conversion is exact at heads times head size",
     )  # fmt: skip
     _add_size(
         sizes, "--key-value-heads", "G",
@@ -68,12 +69,12 @@ def _add_sizes(parser: argparse.ArgumentParser) -> None:
     _add_size(
         sizes, "--latent-dim", "R",
         "with --to latent: width of the vector per token from which an attention makes keys and "
-        "values; exact at the width of the input",
+        "values; the conversion is exact at the width of the input",
     )  # fmt: skip
 
 
 def moved(args: argparse.Namespace) -> UserError:
-    """The error of ``--cache``, which is a target of ``shrink``."""
+    """The error for ``--cache``, which is now a target of ``shrink``."""
     targets = ["--cache", f"{args.cache:g}", "--kinds", args.to]
     targets += ["--cache-bits", args.cache_bits] if args.cache_bits != "auto" else []
     return options.moved("--cache", options.of_shrink(args, *targets))
@@ -85,7 +86,7 @@ def _add_size(group: Any, option: str, metavar: str, whole: str) -> None:
     for type_ in ATTENTION_TYPES:
         group.add_argument(
             f"{option}-in-{type_}", metavar=f"{metavar},...",
-            help="one number, or one per layer; 0 keeps a layer's heads",
+            help="one number, or one per layer; 0 leaves a layer's heads as they are",
         )  # fmt: skip
 
 
@@ -105,7 +106,7 @@ def main(argv: Sequence[str]) -> int:
 
     from collab_lab import convert
     from collab_lab.metrics.cost import totals
-    from collab_lab.trained.configuration import fine_tuning, write_configuration
+    from collab_lab.trained.configuration import fine_tuning_lines, write_configuration
 
     validation = options.validation(args, model)
     with options.spelled(size=of_kind, by_type=f"{of_kind}_in"):
@@ -136,13 +137,6 @@ def main(argv: Sequence[str]) -> int:
         checked = [*checked, f"the layers have {after / before:.1%} of the source's parameters"]
     titles = ["attention", LETTERS[of_kind], "cache bits", "price (bits)"]
     table = tabulate([*rows, ("sum", None, None, plan.price)], titles, "plain", floatfmt=".4f")
-    made = f"{args.out}, to be fine-tuned:"
-    print(
-        table,
-        options.rise_line(smaller.rise),
-        *checked,
-        made,
-        fine_tuning(result, args.out),
-        sep="\n",
-    )
+    tuning = fine_tuning_lines(model, result, args.out)
+    print(table, options.rise_line(smaller.rise), *checked, *tuning, sep="\n")
     return 0

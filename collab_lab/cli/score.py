@@ -40,7 +40,7 @@ def build_parser() -> argparse.ArgumentParser:
     group.add_argument("--run", type=Path, metavar="FOLDER", help="folder of the new run")
     group.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE",
-        help="fact for tables (method=elected), or fairseq option that changes what is measured "
+        help="fact to show in tables (method=elected), or option of fairseq that changes the score "
         "(generation.beam=1, model.cache_bits=4)",
     )  # fmt: skip
     options.add_cpu(group)
@@ -60,7 +60,10 @@ def main(argv: list[str]) -> int:
             raise UserError("file or folder not found", path)
     if any(path.is_dir() for path in args.inputs):
         if args.reference:
-            parser.error("argument --reference: a run has its own, raw/ in the data folder")
+            parser.error(
+                "argument --reference: has no effect on runs, whose references are in raw/ of the "
+                "data folder"
+            )
         from collab_lab.runs.run import find_runs
 
         runs = find_runs(path.resolve() for path in args.inputs)
@@ -74,14 +77,14 @@ def main(argv: list[str]) -> int:
     from collab_lab.runs.translations import read_system
 
     system = read_system(args.inputs[0], args.reference)
-    print(summary(score(system.hypotheses, system.references)))
+    print(summary(score(system.hypotheses, system.references, system.of_tokens)))
     return 0
 
 
 def run_of_checkpoint(
     parser: argparse.ArgumentParser, args: argparse.Namespace, command: list[str]
 ) -> Run:
-    """The run that is made of a checkpoint."""
+    """Make a run of a checkpoint and return it."""
     if len(args.inputs) != 2 or args.reference:
         parser.error("argument --run: goes with a checkpoint and a data folder")
     args.checkpoint, args.data = args.inputs
@@ -113,7 +116,7 @@ def run_of_checkpoint(
 
 
 def score_runs(runs: list[Run]) -> int:
-    """Score the runs that have no scores yet, and show all; the exit status."""
+    """Score the runs that have no scores yet, and print all scores; return the exit status."""
     from collab_lab.runs.score import check_test_set, score_run
     from collab_lab.runs.worker import summary
 

@@ -26,10 +26,10 @@ DRIFT = 0.05
 def build_parser() -> argparse.ArgumentParser:
     parser = options.parser_of(
         "shrink",
-        "Make a trained transformer smaller at the lowest predicted loss, without training: heads, "
-        "feed-forward units, widths and bits of the KV cache have one price in bits per target "
-        "token. The cheapest plan that meets all targets is applied, and all blocks are refitted. "
-        "Without --out, print plans of several sizes.",
+        "Make a trained transformer smaller at the lowest predicted loss, without training. Heads, "
+        "feed-forward units, and widths and bits of the KV cache all have a price: the expected "
+        "increase of the loss in bits per target token. Apply the cheapest plan that meets all "
+        "targets, then refit all blocks. Without --out, print plans of several sizes.",
         "example: fairseq-collab shrink average.pt data-bin --cache 0.125 --parameters 0.7 "
         "--out small.pt",
     )
@@ -37,10 +37,10 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, metavar="FILE", help="checkpoint to write")
     options.add_force(parser)
     parser.add_argument(
-        "--figure", type=Path, metavar="FILE", help="without --out: draw prices of plans, and of "
-        "heads, units, bits alone (.svg, .pdf)",
+        "--figure", type=Path, metavar="FILE", help="without --out: draw the prices of plans, "
+        "and of plans that cut only heads, only units or only bits (.svg, .pdf)",
     )  # fmt: skip
-    targets = parser.add_argument_group("targets, of which all must hold")
+    targets = parser.add_argument_group("targets (all of them are met)")
     targets.add_argument(
         "--cache", type=share, metavar="SHARE",
         help="share to leave of the bytes of a 16-bit KV cache",
@@ -49,46 +49,49 @@ def build_parser() -> argparse.ArgumentParser:
         "--parameters", type=share, metavar="SHARE",
         help="share to leave of the parameters of all layers, without embeddings",
     )  # fmt: skip
-    targets.add_argument("--heads", type=share, metavar="SHARE", help="share of heads to leave")
+    targets.add_argument("--heads", type=share, metavar="SHARE", help="share to leave of the heads")
     targets.add_argument(
         "--time", type=share, metavar="SHARE",
-        help="share to leave of the seconds of a translation, measured on this machine in two "
-        "minutes and kept",
+        help="share to leave of the seconds that a translation takes; measuring them on this "
+        "machine takes two minutes the first time",
     )  # fmt: skip
     targets.add_argument(
-        "--lose", type=float, metavar="BITS", help="the smallest model that is measured to lose "
-        "at most so much on the validation set",
+        "--lose", type=float, metavar="BITS", help="make the smallest model whose loss on the "
+        "validation set is at most BITS per target token higher, as measured",
     )  # fmt: skip
     parser.add_argument(
         "--only", metavar="CUT,...", help="what may be cut: heads, units, cache (default: what "
         "the targets need)",
     )  # fmt: skip
     parser.add_argument(
-        "--kinds", metavar="KIND,...", help="heads for a smaller cache, of which the cheapest is "
-        "taken: latent, unchanged (as they are, rounded), grouped-query, collab (a shared key); "
-        "default: latent,unchanged; with --for ct2: grouped-query",
+        "--kinds", metavar="KIND,...", help="kinds of heads to try for a smaller cache; the "
+        "cheapest is used: latent, unchanged (the heads as they are, with a rounded cache), "
+        "grouped-query, collab (shared keys); default: latent,unchanged; with --for ct2: "
+        "grouped-query",
     )  # fmt: skip
     parser.add_argument(
-        "--cache-bits", metavar="{auto,none,8,4}", help="bits of a number in a smaller cache: 8, "
-        "4, none for no rounding, auto (default) for the cheapest",
+        "--cache-bits", metavar="{auto,none,8,4}", help="bits per number in a smaller cache: 8, "
+        "4, none (no rounding), or auto (default, the cheapest)",
     )  # fmt: skip
     parser.add_argument(
         "--for", dest="engine", choices=("fairseq", "ct2"), default="fairseq",
-        help="engine that runs the model; ct2: what CTranslate2 keeps: equally many heads on each "
-        "side, feed-forward widths in multiples of 64, grouped-query heads for --cache",
+        help="engine that will run the model; ct2 makes only cuts that CTranslate2 supports: "
+        "equally many heads in all layers of a side, feed-forward widths in multiples of 64, and "
+        "grouped-query heads for --cache",
     )  # fmt: skip
-    clock = parser.add_argument_group("what --time is measured in, with beam 5")
+    clock = parser.add_argument_group("how --time is measured (beam 5)")
     clock.add_argument(
         "--engine", dest="timed", choices=("fairseq", "ct2-int8", "ct2-float32"),
-        help="fairseq with this plug-in (default), or CTranslate2 on a CPU, for which the model is",
+        help="engine that will run the model: fairseq with this plug-in (default), or CTranslate2 "
+        "on a CPU",
     )  # fmt: skip
     clock.add_argument(
         "--batch", type=positive, default=1, metavar="N",
-        help="sentences that are translated together (default: 1)",
+        help="number of sentences that are translated together (default: 1)",
     )  # fmt: skip
     clock.add_argument(
         "--length", type=positive, default=30, metavar="N",
-        help="tokens of a source and of a translation (default: 30)",
+        help="number of tokens of a source and of a translation (default: 30)",
     )  # fmt: skip
     parser.add_argument(
         "--with", dest="own", type=Path, metavar="FILE", help="cuts of your own in a file of "
@@ -116,15 +119,17 @@ def main(argv: Sequence[str]) -> int:
         parser.error("--time for CTranslate2 needs --engine ct2-int8 or ct2-float32")
     if args.out is None:
         return front(args)
-    options.reject(parser, args, ("figure",), "goes without --out")
+    options.reject(parser, args, ("figure",), "has no effect with --out")
     options.check_model_out(args)
-    model = source(args)
+    original = options.model(args)
     from tabulate import tabulate
 
+    from collab_lab.shrinking.gates import source_of
     from collab_lab.shrinking.shrink import allowed_cuts, shrink
     from collab_lab.trained.checkpoint import samples
-    from collab_lab.trained.configuration import fine_tuning, write_configuration
+    from collab_lab.trained.configuration import fine_tuning_lines, write_configuration
 
+    model = source_of(original)
     validation = options.validation(args, model)
     if args.lose is not None:  # a set that is missing fails before the pass
         samples(model, "valid")
@@ -159,20 +164,14 @@ def main(argv: Sequence[str]) -> int:
     titles = ["site", "stays", result.plan.size_name, "cache bits"]
     print(tabulate(result.plan.table(), titles, "plain"))
     checked.insert(0, size_line(model, result.model))
+    if result.lost is not None:
+        checked.insert(0, lost_line(result.lost, args.lose))
     asked = shares_of(args)
     print(*summary(result.plan, result.rise, result.shares, asked), *checked, sep="\n")
     if model.shrunk is not None:
         print(f"of the model that was shrunk first: {smaller.shrunk}")
-    print(f"{args.out}, to be fine-tuned:", fine_tuning(smaller, args.out), sep="\n")
+    print(*fine_tuning_lines(original, smaller, args.out), sep="\n")
     return 0
-
-
-def source(args: argparse.Namespace) -> Trained:
-    """The model with heads that plans are of."""
-    model = options.model(args)
-    from collab_lab.shrinking.gates import source_of
-
-    return source_of(model)
 
 
 def times_of(
@@ -271,12 +270,21 @@ def summary(
     ]
 
 
+def lost_line(lost: float, allowed: float) -> str:
+    """The loss that ``--lose`` limits; other numbers are losses on other sentences."""
+    return (
+        f"loss on the whole validation set, which --lose limits to {allowed:g}: "
+        f"{lost:+.4f} bits per target token"
+    )
+
+
 def front(args: argparse.Namespace) -> int:
-    """Plans of several sizes: costs and prices, with ``--check`` measured losses, too."""
+    """Print plans of several sizes with their prices; with ``--check`` also measured losses."""
     from tabulate import tabulate
 
     from collab_lab import validation_loss
     from collab_lab.shrinking.front import FRONT, series
+    from collab_lab.shrinking.gates import source_of
     from collab_lab.shrinking.plan import Allowed, propose
     from collab_lab.shrinking.shape import PARTS
     from collab_lab.shrinking.shrink import chosen_kinds, chosen_parts, made
@@ -286,7 +294,7 @@ def front(args: argparse.Namespace) -> int:
         check_figure(args)
     own = own_cuts(args)
     kinds = chosen_kinds(kinds_of(args).get("kinds"), PARTS, "fairseq", own)
-    model = source(args)
+    model = source_of(options.model(args))
     valid = samples(model, "valid") if args.check else []
     before = validation_loss(model, valid) if valid else 0.0
     evidence = options.evidence(args, model)
@@ -314,7 +322,7 @@ def front(args: argparse.Namespace) -> int:
 def check_figure(args: argparse.Namespace) -> None:
     """Raise UserError unless ``--figure`` can be written."""
     if args.figure.suffix not in (".svg", ".pdf"):
-        raise UserError("is no name of a figure", args.figure, "give one with .svg or .pdf")
+        raise UserError("the name of a figure must end in .svg or .pdf", args.figure)
     check_folder_of(args.figure)
     options.check_new(args, args.figure)
 

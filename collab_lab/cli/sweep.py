@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from collab_common.command import check_folder, check_splittable, positive
 from collab_common.errors import UserError, did_you_mean
 from collab_common.folder import MANIFEST, read_finished
+from collab_common.progress import say
 from collab_common.provenance import cores
 from collab_lab.cli import options
 from collab_lab.runs import config_folder
@@ -38,12 +39,17 @@ def build_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument("overrides", nargs="*", help="Hydra overrides, fixed or swept")
     parser.add_argument("--out", type=Path, help="folder for the runs (default: runs/CONFIG)")
-    parser.add_argument("--jobs", type=positive, default=1, metavar="N", help="parallel trainings")
-    parser.add_argument("--dry-run", action="store_true", help="print the runs, train none")
+    parser.add_argument(
+        "--jobs", type=positive, default=1, metavar="N", help="number of trainings at the same time"
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the runs without training them"
+    )
     parser.add_argument(
         "--print", metavar="RUN", dest="printed",
-        help="print the whole configuration of this run (a name of --dry-run) as YAML, train none; "
-        "sweep takes it, and fairseq-hydra-train --config-dir . --config-name FOLDER/NAME",
+        help="print the whole configuration of this run (a name that --dry-run prints) as YAML, "
+        "and train nothing; sweep reads such a file, and so does fairseq-hydra-train "
+        "--config-dir . --config-name FOLDER/NAME",
     )  # fmt: skip
     return parser
 
@@ -70,6 +76,11 @@ def main(argv: list[str]) -> int:
     for data in {folder for job in runs.values() for folder in data_of(job.config)}:
         if (data / MANIFEST).exists():
             read_finished(data)
+    if any(job.config.ema.store_ema for job in runs.values() if "ema" in job.config):
+        say(
+            "warning: ema.store_ema: runs are scored with their weights, without the moving "
+            "averages; score what `fairseq-collab average --ema` writes with score --run"
+        )
     if args.dry_run:
         for run, job in runs.items():
             print(f"{run.name}: {run.state()}:", *(f"{k}={v}" for k, v in job.overrides.items()))
@@ -103,6 +114,8 @@ def checked(jobs: Iterable[Job], out: Path) -> dict[Run, Job]:
         if not run.is_finished():
             sweep.check_data(job.config)
             sweep.check_kept(job.config)
+            sweep.check_alone(job.config)
+            sweep.check_files(job.config)
             if not run.resumes():
                 sweep.check_weights(job.config)
         runs[run] = job

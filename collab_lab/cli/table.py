@@ -1,6 +1,6 @@
-"""``fairseq-collab table``: runs as a table and a figure, from their ``score.json`` alone.
+"""``fairseq-collab table``: runs as a table and a figure, only from their ``score.json``.
 
-Unfinished runs are listed, never averaged. The order of the runs changes no byte.
+Unfinished runs are listed, and never averaged.  The order of the runs does not change the result.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--x",
-        help="field of score.json or choice of the sweep that varies, or none for one row per "
-        "method and setting, drawn by parameters (default: key_dim; none where kinds of heads "
-        "differ: one has no key width, or one of several)",
+        help="field of score.json, or option of the sweep, that differs from row to row; none: one "
+        "row per method and setting, drawn against the number of parameters (default: key_dim, or "
+        "none if some kind of heads has no key width, or more than one)",
     )  # fmt: skip
     parser.add_argument(
         "--columns", type=lambda text: tuple(text.split(",")), default=(), metavar="A,B,...",
-        help="fields of score.json (bleu,valid_bits,train_seconds) or choices of the sweep "
+        help="fields of score.json (bleu,valid_bits,train_seconds) or options of the sweep "
         "(default: scores and costs; in LaTeX as many of them as six columns hold)",
     )  # fmt: skip
     parser.add_argument(

@@ -12,7 +12,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = options.parser_of(
         "vote",
         "Elect one head per group. The frozen model reads one epoch, and in every batch each "
-        "group votes for the head with the largest cosine with its centre. Writes the votes for "
+        "group votes for the head with the largest cosine with its centre. Write the votes for "
         "fairseq-collab prune --votes.",
         "example: fairseq-collab vote checkpoints/average.pt data/multi30k --out votes.json",
     )

@@ -32,7 +32,7 @@ from scipy.optimize import isotonic_regression
 
 from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
-from collab_common.files import read_json, user_cache, write_json
+from collab_common.files import read_json, updated, user_cache, write_json
 from collab_common.progress import bar, say
 from collab_common.provenance import hardware, processor_name
 from collab_lab.bench import clock, turns
@@ -337,14 +337,14 @@ def time_parts(
     path = (folder or user_cache()) / f"times-{_machine(engine)}.json"
     content = read_json(path) if path.exists() else {**settings(), "tables": {}}
     key = shape_of(model, work, (*cuts, *kinds))
-    if key not in content["tables"]:
+    if key in content["tables"]:
+        table = content["tables"][key]
+        say(f"times of parts: {path}")
+    else:
         table = _measured(model, work, cuts, kinds)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        content["tables"][key] = table
-        write_json(path, content)
-    else:
-        say(f"times of parts: {path}")
-    table = content["tables"][key]
+        with updated(path, content, write_json) as content:  # another process may have added some
+            content["tables"][key] = table
     totals: dict[str, int] = {}
     for site in sites_of(model):
         part = part_of(site, engine)

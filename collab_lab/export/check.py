@@ -16,10 +16,10 @@ from collab_common.errors import UserError
 from collab_common.progress import bar
 from collab_lab.export import model
 from collab_lab.export.model import Vocabulary
+from collab_lab.metrics.limit import LIMIT
 from collab_lab.metrics.translate import BEAM
 from collab_lab.trained.checkpoint import (
     Trained,
-    check_direction,
     dataset_of,
     fitting,
     open_model,
@@ -37,15 +37,15 @@ def sources_to_check(trained: Trained, number: int) -> list[Tensor]:
     """The first sources of the validation set that the model can read, as indices with ``</s>``.
 
     Raises:
-        UserError: there is none.
+        UserError: there is none, or the languages cannot be told by :func:`.vocabulary`.
     """
-    check_direction(trained.task, trained.path, "leave --check out")
+    model.vocabulary(trained)
     try:
         indices = fitting(trained, "valid")
     except FileNotFoundError as error:
         problem = "has no validation set to check translations on"
         raise UserError(problem, trained.cfg.task.data, "give its data folder") from error
-    dataset = dataset_of(trained.task, "valid")
+    dataset = dataset_of(trained, "valid")
     return [dataset[index]["source"] for index in indices[:number]]
 
 
@@ -78,12 +78,36 @@ def compare(
             f"{name}: {words.target.string(torch.tensor(tokens))}"
             for name, tokens in zip(("first other, fairseq", format_), pair, strict=True)
         ]
-    if model.other_attention(trained, format_):  # as the export has said
-        return lines, same == len(pairs)
-    both = batch_attention(trained.model, words), attend
-    difference = largest_difference(*(attention(one, words, sources, ours) for one in both))
-    lines.append(f"check: attention of equal words differs by {difference:.1g} at most")
-    return lines, same == len(pairs) and difference < ATTENTION
+    if cut := at_limit(trained.model, sources, ours):
+        limit = "2 tokens for each of the source and 20, within the model's positions"
+        lines.append(
+            f"warning: {cut} of {len(pairs)} translations end at the limit of their length "
+            f"({limit}): behind it, nothing was compared"
+        )
+    are_equal = same == len(pairs)
+    if not model.other_attention(trained, format_):  # else the export has said so
+        both = batch_attention(trained.model, words), attend
+        difference = largest_difference(*(attention(one, words, sources, ours) for one in both))
+        lines.append(f"check: attention of equal words differs by {difference:.1g} at most")
+        are_equal = are_equal and difference < ATTENTION
+    if format_ == "hf":
+        is_kept = engine.survives_saving(folder)
+        found = "is the same model" if is_kept else "is another model"
+        lines.append(f"check: saved after {engine.SAVE_ALL} and loaded again, it {found}")
+        are_equal = are_equal and is_kept
+    return lines, are_equal
+
+
+def at_limit(
+    translator: Any, sources: Sequence[Tensor], translations: Sequence[Sequence[int]]
+) -> int:
+    """The number of translations that are as long as the search lets them be."""
+    number = 0
+    for start in range(0, len(sources), BATCH):
+        rows = slice(start, start + BATCH)
+        limit = model.longest_output(translator, max(map(len, sources[rows])))
+        number += sum(len(tokens) >= limit for tokens in translations[rows])
+    return number
 
 
 def largest_difference(expected: Sequence[Tensor], found: Sequence[Tensor]) -> float:
@@ -94,13 +118,14 @@ def largest_difference(expected: Sequence[Tensor], found: Sequence[Tensor]) -> f
 
 
 def by_fairseq(translator: Any, words: Vocabulary, sources: Sequence[Tensor]) -> list[list[int]]:
-    """Translations by ``fairseq-generate``'s search, as indices without ``</s>``."""
-    limits = {"beam_size": BEAM, "max_len_b": model.MAX_LENGTH}
-    search = SequenceGenerator([translator], words.target, **limits)
+    """Translations by fairseq's search within :data:`.LIMIT`, as indices without ``</s>``."""
+    prefix = [] if words.target_tag is None else [words.target.index(words.target_tag)]
+    search = SequenceGenerator([translator], words.target, beam_size=BEAM, **LIMIT)
     found = []
     for tokens in batches(sources, words.source.pad(), left_pad=True):
         batch = {"src_tokens": tokens, "src_lengths": tokens.ne(words.source.pad()).sum(1)}
-        best = search.generate([translator], {"net_input": batch})
+        tags = tokens.new_tensor(prefix).repeat(len(tokens), 1) if prefix else None
+        best = search.generate([translator], {"net_input": batch}, prefix_tokens=tags)
         found += [hypotheses[0]["tokens"][:-1].tolist() for hypotheses in best]
     return found
 

@@ -36,8 +36,10 @@ from collab_lab.export.model import (
     attending_heads,
     check_all_read,
     check_engine,
+    directions,
     inexact,
     longest_output,
+    most_tokens,
     vocabulary,
 )
 from collab_lab.export.standard_weights import (
@@ -48,6 +50,7 @@ from collab_lab.export.standard_weights import (
     smallest_size,
 )
 from collab_lab.metrics.cost import UNROUNDED, cached_bytes
+from collab_lab.metrics.limit import LIMIT
 from collab_lab.metrics.translate import BEAM
 from collab_lab.trained.attentions import Attention, attentions
 from collab_lab.trained.checkpoint import Trained
@@ -66,12 +69,18 @@ ACTIVATIONS = {
 def export(trained: Trained, folder: Path) -> None:
     """Fill a folder for ``ctranslate2.Translator``, and print the size of the KV cache there."""
     check_engine(trained, "CTranslate2", ACTIVATIONS)
-    write(trained, vocabulary(trained), folder)
+    words = vocabulary(directions(trained)[0])
+    write(trained, words, folder)
     for token, (ours, in_ct2) in cache_bytes(trained).items():
         line = f"KV cache per {token} token (16-bit numbers): {ours:,} bytes, in CTranslate2"
         print(f"{line} {in_ct2:,}")
-    search = ", ".join(f"{name}={value!r}" for name, value in search_options(trained.model).items())
-    print(f"translate as fairseq does: translate_batch(tokens, {search})")
+    print(f"translate as fairseq does, tokens without </s>: {call(trained.model, words)}")
+    if words.target_tag or words.source_tag:
+        direction = directions(trained)[0].cfg.task
+        print(
+            f"here from {direction.source_lang} to {direction.target_lang}: other languages have "
+            "their own symbols; a translation begins with that of its target_prefix"
+        )
     print(
         "attention (return_attention, replace_unknowns): with max_batch_size=1; in a larger batch, "
         "CTranslate2's beam search on a CPU gives first words that of another sentence"
@@ -92,7 +101,12 @@ def translate(
     """Translations by the exported folder, as indices without ``</s>``; sources have it."""
     engine, indices = Translator(str(folder)), words.target.indices
     tokens = [_words(words.source, source[:-1].tolist()) for source in sources]
-    results = engine.translate_batch(tokens, max_batch_size=BATCH, **search_options(model))
+    results = []
+    for start in range(0, len(tokens), BATCH):
+        batch = tokens[start : start + BATCH]
+        prefix = [[words.target_tag]] * len(batch) if words.target_tag else None
+        options = search_options(model, max(map(len, batch)))
+        results += engine.translate_batch(batch, target_prefix=prefix, **options)
     return [[indices[word] for word in result.hypotheses[0]] for result in results]
 
 
@@ -153,14 +167,34 @@ def specification(trained: Trained, words: Vocabulary) -> TransformerSpec:
     return spec
 
 
-def search_options(model: Any) -> dict[str, Any]:
-    """Arguments of ``translate_batch``: those of ``fairseq-generate``."""
+def search_options(model: Any, source: int) -> dict[str, Any]:
+    """Arguments of ``translate_batch``: those of a run.
+
+    No source is cut: CTranslate2 raises an error for one that is longer than the positions.
+
+    Args:
+        source: tokens of the longest source of the batch, without ``</s>``.
+    """
     return {
         "beam_size": BEAM,
-        "max_input_length": int(model.max_positions()[0]),
-        "max_decoding_length": longest_output(model),
+        "max_input_length": 0,
+        "max_decoding_length": longest_output(model, source + 1),
         "suppress_sequences": [[model.decoder.dictionary.pad_word]],
     }
+
+
+def call(model: Any, words: Vocabulary) -> str:
+    """``translate_batch`` with :func:`search_options` of any ``tokens``, as a line of Python."""
+    per_token, added = LIMIT["max_len_a"], 1 if words.source_tag is None else 2  # </s> and a tag
+    by_source = f"{per_token} * max(map(len, tokens)) + {per_token * added + LIMIT['max_len_b']}"
+    texts = {name: repr(value) for name, value in search_options(model, 0).items()}
+    texts["max_decoding_length"] = f"min({by_source}, {most_tokens(model)})"
+    sources = "tokens"
+    if words.source_tag is not None:
+        sources = f"[[{words.source_tag!r}, *line] for line in tokens]"
+    if words.target_tag is not None:
+        texts["target_prefix"] = f"[[{words.target_tag!r}]] * len(tokens)"
+    return f"translate_batch({sources}, {', '.join(f'{name}={texts[name]}' for name in texts)})"
 
 
 def _stack(kind: Any, trained: Trained, stack: Any, side: str) -> Any:

@@ -2,8 +2,8 @@
 
 Marian's model is fairseq's post-norm transformer with other positions: other wavelengths, counted
 from 0 (fairseq: from ``padding_idx + 1``).  transformers does not save the table of positions, but
-loads one from the file: fairseq's is written there.  (``save_pretrained`` on the loaded model omits
-it: export again instead.)
+loads one from the file: fairseq's is written there.  ``save_pretrained`` on the loaded model omits
+it unless :data:`SAVE_ALL` comes first; ``--check`` tries it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -28,9 +29,11 @@ from collab_lab.export.model import (
     check_engine,
     inexact,
     longest_output,
+    most_tokens,
     plain,
     vocabulary,
 )
+from collab_lab.metrics.limit import LIMIT
 from collab_lab.metrics.translate import BEAM
 from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.models.layers import is_copy
@@ -46,6 +49,9 @@ ACTIVATIONS = {
     "linear": "linear",
 }
 
+#: What :func:`save_all` does, as a line: tried with transformers 4.40, 4.57 and 5.23.
+SAVE_ALL = "model._keys_to_ignore_on_save = set()"
+
 
 def export(trained: Trained, folder: Path) -> None:
     """Fill a folder for ``MarianMTModel.from_pretrained`` and ``AutoTokenizer.from_pretrained``."""
@@ -55,6 +61,11 @@ def export(trained: Trained, folder: Path) -> None:
     if not words.source_lang:
         raise inexact(trained, "MarianMTModel has no symbols of languages", "give --format ct2")
     write(stock.model, words, folder)
+    print(f"translate as fairseq does: {call(stock.model)}")
+    print(
+        f"before save_pretrained, say after fine-tuning: {SAVE_ALL}; without it, transformers "
+        "leaves fairseq's positions out and loads Marian's in their place: other translations"
+    )
     if words.subwords is not None:
         print("texts that begin with >>...<<: MarianTokenizer takes that for a language, as <unk>")
 
@@ -73,15 +84,23 @@ def write(model: Any, words: Vocabulary, folder: Path) -> None:
     write_vocabulary(words, folder, config, int(model.max_positions()[0]))
 
 
+def call(model: Any) -> str:
+    """``generate`` with the limit of :func:`.longest_output` for any ``inputs``, as Python."""
+    limit = f'{LIMIT["max_len_a"]} * inputs["input_ids"].shape[1] + {LIMIT["max_len_b"] + 2}'
+    return f"generate(**inputs, max_length=min({limit}, {longest_sequence(model)}))"
+
+
 def translate(
-    _model: Any, words: Vocabulary, folder: Path, sources: Sequence[Tensor]
+    original: Any, words: Vocabulary, folder: Path, sources: Sequence[Tensor]
 ) -> list[list[int]]:
     """Translations by the exported folder, as indices without ``</s>``; sources have it."""
     model, pad, eos = MarianMTModel.from_pretrained(folder), words.source.pad(), words.target.eos()
     found = []
     for tokens in batches(sources, pad):
         inputs = {"input_ids": tokens, "attention_mask": tokens.ne(pad).long()}
-        for _, *output in model.generate(**inputs, num_beams=BEAM).tolist():
+        longest = longest_output(original, tokens.size(1)) + 2
+        outputs = model.generate(**inputs, num_beams=BEAM, max_length=longest)
+        for _, *output in outputs.tolist():
             found.append(output[: output.index(eos)])
     return found
 
@@ -96,6 +115,30 @@ def batch_attention(folder: Path, words: Vocabulary) -> BatchAttention:
         return output.cross_attentions[-1].mean(1)
 
     return mean
+
+
+def survives_saving(folder: Path) -> bool:
+    """Whether the loaded model, saved by :func:`save_all` and loaded again, is the same."""
+    model = MarianMTModel.from_pretrained(folder)
+    with tempfile.TemporaryDirectory() as copy:
+        save_all(model, copy)
+        again = MarianMTModel.from_pretrained(copy)
+    pairs = zip(weights_in(model), weights_in(again), strict=True)
+    return all(torch.equal(a, b) for a, b in pairs) and (
+        model.generation_config.to_diff_dict() == again.generation_config.to_diff_dict()
+    )
+
+
+def save_all(model: Any, folder: str) -> None:
+    """``save_pretrained`` with the table of positions, which transformers leaves out."""
+    model._keys_to_ignore_on_save = set()
+    model.save_pretrained(folder)
+
+
+def weights_in(model: Any) -> list[Tensor]:
+    """All tensors of a model by name; 0 for the NaN behind learned positions."""
+    state = model.state_dict()
+    return [state[name].nan_to_num() for name in sorted(state)]
 
 
 def configuration(model: Any, words: Vocabulary) -> MarianConfig:
@@ -135,15 +178,19 @@ def special_symbols(words: Vocabulary) -> dict[str, Any]:
 
 
 def longest_sequence(model: Any) -> int:
-    """The longest output, with the first token and ``</s>``, which fairseq does not count."""
-    return longest_output(model) + 2
+    """The longest output that there are positions for, with the first token and ``</s>``.
+
+    fairseq counts neither.
+    """
+    return most_tokens(model) + 2
 
 
 def generation(model: Any, words: Vocabulary) -> GenerationConfig:
     """The search of ``fairseq-generate`` with beam 5.
 
     A sentence ends with its fifth hypothesis.  Scores are means over tokens.  Padding and empty
-    translations are excluded.
+    translations are excluded.  A limit by the length of the source has no place here: the model's
+    positions are the limit, see :func:`call`.
     """
     return GenerationConfig(
         num_beams=5,

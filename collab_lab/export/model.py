@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from fairseq.data import Dictionary
 from fairseq.models.transformer import TransformerModelBase
+from fairseq.tasks import setup_task
 from fairseq.utils import split_paths
 from omegaconf import OmegaConf
 from torch import Tensor, nn
@@ -24,6 +25,7 @@ from torch.nn.functional import pad
 
 from collab_common.errors import UserError
 from collab_lab.export.standard_weights import NotExactError, plain_weights
+from collab_lab.metrics.limit import LIMIT
 from collab_lab.trained.attentions import attentions, by_type, check_known, of_one_model
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import FeedForward, feed_forwards
@@ -40,8 +42,6 @@ _ELSE = "--format ct2 takes heads of every size"
 _MULTILINGUAL = "translation_multi_simple_epoch"
 #: The subword model of a data folder.
 SUBWORDS = "spm.model"
-#: fairseq's ``--max-len-b``.
-MAX_LENGTH = 200
 #: The weights of an engine's transformer by fairseq's names, and state that is none.
 _OF_ENGINES = re.compile(
     r"(encoder|decoder)\.((embed_tokens|embed_positions)\.weight|version|"
@@ -236,8 +236,12 @@ def check_all_read(model: nn.Module, engine: str) -> None:
 
 
 def attending_heads(model: nn.Module) -> int:
-    """The heads of the last cross-attention: fairseq's attention of a word is their mean."""
-    return int(by_type(model)["cross"][-1].module.num_heads)
+    """The heads of the last cross-attention: fairseq's attention of a word is their mean.
+
+    0 without cross-attention.
+    """
+    layers = by_type(model)["cross"]
+    return int(layers[-1].module.num_heads) if layers else 0
 
 
 def other_attention(trained: Trained, format_: str) -> str | None:
@@ -247,16 +251,26 @@ def other_attention(trained: Trained, format_: str) -> str | None:
     """
     own = attending_heads(trained.model)
     if not own:
-        return "attention to words: none, as the last layer has no heads of cross-attention"
+        return "attention to words: none, as the last layer has no cross-attention"
     if format_ != "ct2" and (heads := stock_heads(trained, "decoder")) % own:
         filled = f"the last layer has {own} heads, here filled up to {heads} by even attention"
         return f"attention to words: flatter, in the same order ({filled}; ct2 keeps the mean)"
     return None
 
 
-def longest_output(model: Any) -> int:
-    """Tokens of the longest translation that ``fairseq-generate`` makes, without ``</s>``."""
-    return min(MAX_LENGTH, int(model.max_decoder_positions()) - 1)
+def longest_output(model: Any, source: int) -> int:
+    """Tokens of the longest translation, without ``</s>``.
+
+    Args:
+        source: tokens of the longest source of the batch, with ``</s>``.
+    """
+    by_source = LIMIT["max_len_a"] * source + LIMIT["max_len_b"]
+    return min(by_source, most_tokens(model))
+
+
+def most_tokens(model: Any) -> int:
+    """Tokens of a translation that the model has positions for, without ``</s>``."""
+    return int(model.max_decoder_positions()) - 1
 
 
 class Vocabulary(NamedTuple):
@@ -264,6 +278,8 @@ class Vocabulary(NamedTuple):
 
     Attributes:
         subwords: the sentencepiece model of both languages, if the data folder has one.
+        source_tag, target_tag: the symbols of languages with which a multilingual model begins
+            each source and each translation, for the languages that its task translates.
     """
 
     source_lang: str
@@ -271,6 +287,8 @@ class Vocabulary(NamedTuple):
     source: Dictionary
     target: Dictionary
     subwords: Path | None = None
+    source_tag: str | None = None
+    target_tag: str | None = None
 
 
 def vocabulary(trained: Trained) -> Vocabulary:
@@ -291,4 +309,41 @@ def vocabulary(trained: Trained) -> Vocabulary:
             raise UserError(f"has the symbol {twice[0]!r} twice: no exact export", path)
     subwords = folder / SUBWORDS
     found = subwords if subwords.is_file() and all(langs) else None
-    return Vocabulary(*langs, *sides, found)
+    tags = language_tags(trained) if name == _MULTILINGUAL else (None, None)
+    return Vocabulary(*langs, *sides, found, *tags)
+
+
+def language_tags(trained: Trained) -> tuple[str | None, str | None]:
+    """The symbols that begin sources and translations; None for none, or without a direction."""
+    options, manager = trained.task.args, trained.task.data_manager
+    if options.lang_tok_replacing_bos_eos:
+        problem = "its task has --lang-tok-replacing-bos-eos"
+        raise inexact(trained, problem, "--format fairseq without --check keeps it")
+    source, target = options.source_lang, options.target_lang
+    if not (source and target):
+        return None, None
+    of_source, of_target = options.langtoks["main"]
+    sources, targets = trained.task.source_dictionary, trained.task.target_dictionary
+    return (
+        sources[manager.get_encoder_langtok(source, target, of_source)] if of_source else None,
+        targets[manager.get_decoder_langtok(target, of_target)] if of_target else None,
+    )
+
+
+def directions(trained: Trained) -> list[Trained]:
+    """The model with a task for each pair of languages that it translates, in their order.
+
+    It is the model itself where its task has one direction.
+    """
+    pairs = getattr(trained.cfg.task, "lang_pairs", None)
+    if not pairs or (trained.cfg.task.source_lang and trained.cfg.task.target_lang):
+        return [trained]
+    found = []
+    for pair in pairs:
+        options = copy.deepcopy(trained.cfg.task)
+        options.source_lang, options.target_lang = pair.split("-")
+        content = {**plain_options(trained.cfg), "task": options}
+        cfg = OmegaConf.create(content, flags={"allow_objects": True})
+        state = {**trained.state, "cfg": cfg}
+        found.append(replace(trained, state=state, task=setup_task(cfg.task)))
+    return found

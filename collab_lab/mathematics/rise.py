@@ -100,7 +100,7 @@ def causes(changed: Trained, trained: Trained, batches: Sequence[Mapping[str, An
     """What may make a price too low: few words, activations of few words, a side without heads."""
     found = list[str]()
     decoder = trained.model.decoder
-    tokens = sum(int(predicted(decoder, batch["target"]).sum()) for batch in batches)
+    tokens = sum(int(predicted(decoder, batch).sum()) for batch in batches)
     width = max(a.module.embed_dim for a in attentions(trained.model))
     if tokens < FEW * width:
         found.append(f"{tokens} target tokens are few for a width of {width}, read more sentences")

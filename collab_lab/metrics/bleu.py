@@ -28,6 +28,8 @@ _BY_CHARACTER = re.compile("[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30f
 #: Traces of subwords or tokens in text: their name, and the advice of the error.
 _TRACES = {
     re.compile(r"@@( |$)|\u2581"): "subwords; translate with --remove-bpe",
+    re.compile(r"\uffed|\uff5f|(^| )##\w"): "subwords; join them as their tokeniser does",
+    re.compile(r"<0x[0-9A-F]{2}>"): "subwords; join the bytes of characters",
     re.compile(r"&(apos|quot|amp|lt|gt|#91|#93|#124);|(^| )@-@( |$)"): "Moses' tokens; detokenise",
 }
 _HYPHEN = re.compile(r"(\S)-(\S)")
@@ -45,8 +47,12 @@ class Score:
     sentences: int
 
 
-def score(hypotheses: list[str], references: list[str]) -> Score:
-    """Corpus BLEU (cased) and chrF."""
+def score(hypotheses: list[str], references: list[str], of_tokens: bool = False) -> Score:
+    """Corpus BLEU (cased) and chrF.
+
+    Args:
+        of_tokens: whether the text is in somebody's own tokens, which BLEU then counts as they are.
+    """
     if len(hypotheses) != len(references):
         raise UserError(
             f"{len(hypotheses)} hypotheses but {len(references)} references",
@@ -54,8 +60,8 @@ def score(hypotheses: list[str], references: list[str]) -> Score:
         )
     if not any(map(str.strip, references)):
         raise UserError("the reference has no words", todo="give the text of the test set")
-    check_ordinary(hypotheses, references)
-    bleu, chrf = BLEU(tokenize=tokenizer(references)), CHRF()
+    check_ordinary(hypotheses, references, of_tokens)
+    bleu, chrf = bleu_metric(references, of_tokens), CHRF()
     bleu_score = bleu.corpus_score(hypotheses, [references])
     chrf_score = chrf.corpus_score(hypotheses, [references])
     return Score(
@@ -66,6 +72,13 @@ def score(hypotheses: list[str], references: list[str]) -> Score:
         length_ratio=bleu_score.sys_len / bleu_score.ref_len,
         sentences=len(references),
     )
+
+
+def bleu_metric(text: Sequence[str], of_tokens: bool = False, **more: Any) -> BLEU:
+    """sacreBLEU's BLEU for a text, or for tokens joined by blanks."""
+    if of_tokens:
+        return BLEU(tokenize="none", force=True, **more)  # force: no warning of tokens
+    return BLEU(tokenize=tokenizer(text), **more)
 
 
 def summary(result: Score) -> str:
@@ -119,13 +132,20 @@ def tokenizer(references: Sequence[str]) -> str:
     return "zh" if han > 9 * by_character else "char"
 
 
-def check_ordinary(hypotheses: Sequence[str], references: Sequence[str]) -> None:
+def check_ordinary(
+    hypotheses: Sequence[str], references: Sequence[str], of_tokens: bool = False
+) -> None:
     """Check that both are ordinary text: subwords or tokens would get a meaningless score.
 
-    Text may have some of these marks, and Moses' escapes where the references have them, too.
+    Text may have some of these marks, and Moses' escapes where the references also have them.
+
+    Args:
+        of_tokens: whether tokens are wanted, so that only subwords are an error.
     """
     for trace, form in _TRACES.items():
         form, todo = form.split("; ")
+        if of_tokens and form != "subwords":
+            continue
         if _marked(references, trace) and form == "subwords":
             raise UserError("the reference is in subwords", todo="give the untouched text")
         number = _marked(hypotheses, trace)

@@ -42,6 +42,8 @@ from fairseq_collab.models.layers import is_copy
 UNROUNDED = 16
 #: Tokens on each side at which multiply-adds are stated, as in the paper above.
 LENGTH = 30
+#: Tokens on each side, and beams, at which the bytes of a search are stated.
+LONG, SEARCH_BEAM = 1000, 5
 _SOME_WORD = 4  # the first symbol after fairseq's four special ones
 
 
@@ -104,6 +106,29 @@ def totals(model: Any, *, rounded: bool = True) -> dict[str, int]:
         "cache": sum(sum(cached_bits(module, UNROUNDED, rounded)) for module in modules),
         "parameters": sum(parameter.numel() for parameter in used_parameters(model)),
     }
+
+
+def searched_bytes(model: Any, length: int = LONG, beam: int = SEARCH_BEAM) -> tuple[int, int]:
+    """Bytes of a sentence's cache when a search ends: at least, and with all slots of its beams.
+
+    A step of our translation models caches a slot of each beam, and keeps those that some beam
+    descends from.  At least, all beams descend from one hypothesis but for the last step; how many
+    more slots are live depends on the text, and ``fairseq-collab bench --lengths`` measures it.
+    Other models keep all, and fairseq's transformer keeps the source once per beam.
+
+    Args:
+        model: what ``open_model`` returns, or its module.
+        length: tokens on each side.
+        beam: hypotheses of the sentence.
+    """
+    found, module = cost(model), _module_of(model)
+    target = found.key_bytes_per_target_token + found.value_bytes_per_target_token
+    source = found.key_bytes_per_source_token + found.value_bytes_per_source_token
+    every = length * beam * target
+    if not any(isinstance(one, HeadAttention) for one in module.modules()):
+        return (every + length * beam * source,) * 2
+    live = (length - 1 + beam) * target if hasattr(module, "encoder") else every
+    return live + length * source, every + length * source
 
 
 def standard_cache(model: Any) -> int:

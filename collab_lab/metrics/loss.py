@@ -14,7 +14,7 @@ from torch.nn import functional
 from collab_common.errors import UserError
 from collab_common.progress import bar
 from collab_lab.trained.arguments import check_model, sentences_of
-from collab_lab.trained.checkpoint import Trained, in_evaluation, samples
+from collab_lab.trained.checkpoint import IGNORED, Trained, in_evaluation, samples
 
 logger = logging.getLogger(__name__)
 
@@ -25,19 +25,23 @@ def read_by_decoder(sample: Mapping[str, Any]) -> Tensor:
     return net_input.get("prev_output_tokens", net_input["src_tokens"])
 
 
-def predicted(decoder: Any, target: Tensor) -> Tensor:
-    """Mask of the targets that are predicted tokens: ``(B, T)``.
+def predicted(decoder: Any, sample: Mapping[str, Any]) -> Tensor:
+    """Mask of a batch's targets that count as predicted tokens: ``(B, T)``.
 
-    Padding is none.  Nor is the beginning of a block, a target under ``--add-bos-token``, which
-    ``fairseq-eval-lm`` leaves out, too.
+    Padding does not count.  Nor does the beginning of a block, a target under ``--add-bos-token``,
+    which ``fairseq-eval-lm`` also leaves out; nor the first targets that the training left out of
+    its loss (``--ignore-prefix-size``): nobody taught the model to predict them.
     """
-    return target.ne(decoder.padding_idx) & target.ne(decoder.dictionary.bos())
+    target = sample["target"]
+    mask = target.ne(decoder.padding_idx) & target.ne(decoder.dictionary.bos())
+    mask[:, : sample.get(IGNORED, 0)] = False
+    return mask
 
 
 def cross_entropy(model: Any, sample: Mapping[str, Any]) -> Tensor:
     """The loss of each target token in nats ``(B, T)``; 0 where no token is predicted."""
     decoder, target = model.decoder, sample["target"]
-    target = target.masked_fill(~predicted(decoder, target), decoder.padding_idx)
+    target = target.masked_fill(~predicted(decoder, sample), decoder.padding_idx)
     output = model(**sample["net_input"])
     # With adaptive softmax, fairseq computes what it needs for these targets alone.
     log_probabilities = model.get_normalized_probs(output, log_probs=True, sample=sample)
@@ -62,7 +66,7 @@ def summed_loss(
     if generator is not None:
         return sampled_loss(model, sample, generator)[0]
     output, target = model(**sample["net_input"]), sample["target"]
-    is_target = predicted(model.decoder, target)
+    is_target = predicted(model.decoder, sample)
     return _summed(model, output, is_target, target[is_target])
 
 
@@ -71,7 +75,7 @@ def sampled_loss(
 ) -> tuple[Tensor, float]:
     """:func:`summed_loss` of labels that are drawn, and that of the targets, as a number."""
     output, target = model(**sample["net_input"]), sample["target"]
-    is_target = predicted(model.decoder, target)
+    is_target = predicted(model.decoder, sample)
     with torch.no_grad():
         probabilities = model.get_normalized_probs(output, log_probs=False)[is_target]
         labels = torch.multinomial(probabilities, 1, generator=generator).squeeze(1)
@@ -121,7 +125,7 @@ def sentence_losses(model: Any, samples: Sequence[Mapping[str, Any]]) -> tuple[T
     with in_evaluation(model):
         for sample in bar("loss", samples):
             losses.append(cross_entropy(model, sample).double().sum(1).cpu())
-            tokens.append(predicted(model.decoder, sample["target"]).sum(1).cpu())
+            tokens.append(predicted(model.decoder, sample).sum(1).cpu())
     return torch.cat(losses), torch.cat(tokens)
 
 
@@ -138,7 +142,7 @@ def say_if_guessing(trained: Trained, batches: Sequence[Mapping[str, Any]]) -> N
     model, some = trained.model, batches[:: max(1, len(batches) // 4)]
     if is_signed(model):
         return
-    targets = [s["target"][predicted(model.decoder, s["target"])] for s in some]
+    targets = [s["target"][predicted(model.decoder, s)] for s in some]
     counts = torch.cat(targets).bincount().double()
     entropy = float(torch.special.entr(counts / counts.sum()).sum()) / math.log(2)
     bits = mean_bits(model, some)
@@ -169,13 +173,24 @@ def say_if_guessing_valid(trained: Trained) -> None:
 
 
 def mean_bits(model: Any, samples: Sequence[Mapping[str, Any]]) -> float:
-    """The mean loss in bits per target token."""
+    """The mean loss in bits per target token that is :func:`predicted`."""
     losses, tokens = sentence_losses(model, samples)
+    check_any(int(tokens.sum()))
     return float(losses.sum() / tokens.sum() / math.log(2))
+
+
+def check_any(number: int) -> None:
+    """Raise UserError where no target token is left to be predicted."""
+    if not number:
+        problem = "leaves out every target token of these sentences"
+        raise UserError(problem, "--ignore-prefix-size", "give longer sentences")
 
 
 def validation_loss(model: Trained, batches: Sequence[Mapping[str, Any]] | None = None) -> float:
     """The loss on the validation set, in bits per target token, without label smoothing.
+
+    Targets that the training left out (``--ignore-prefix-size``) count neither in the sum nor in
+    the number of tokens; ``fairseq-validate`` divides the same sum by the number of all targets.
 
     Args:
         batches: other sentences, as :func:`.checkpoint.samples` returns them.

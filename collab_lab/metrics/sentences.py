@@ -10,7 +10,8 @@ import numpy as np
 import torch
 
 from collab_common.errors import UserError
-from collab_lab.metrics.translate import BEAM
+from collab_lab.metrics.limit import LIMIT
+from collab_lab.metrics.translate import BEAM, say_how_many_are_cut
 from collab_lab.metrics.translate import translate as translated
 from collab_lab.trained.arguments import check_model, check_whole
 from collab_lab.trained.checkpoint import Trained, in_evaluation, to_device
@@ -59,7 +60,9 @@ def translate(model: Trained, sentences: Sequence[str], *, beam: int = BEAM) -> 
         for rows in np.array_split(lengths.argsort(kind="stable"), -(-len(lines) // 64))
     )
     with in_evaluation(model.model):
-        return translated(model.model, task, batches, {"beam": beam}, joined_by).hypotheses
+        found = translated(model.model, task, batches, {"beam": beam, **LIMIT}, joined_by)
+    say_how_many_are_cut(found)
+    return found.hypotheses
 
 
 def _subwords(data: Path) -> tuple[Callable[[str], list[str]], str]:

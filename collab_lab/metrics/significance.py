@@ -43,10 +43,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.metrics import CHRF
 from scipy import special
 
-from collab_lab.metrics.bleu import check_ordinary, tokenizer
+from collab_lab.metrics.bleu import bleu_metric, check_ordinary
 
 METRICS = ("BLEU", "chrF")
 #: Resamples of the bootstrap, as in sacreBLEU.
@@ -71,20 +71,25 @@ class Result:
     signature: str
 
 
-def paired(baseline: list[str], system: list[str], references: list[str]) -> list[Result]:
+def paired(
+    baseline: list[str], system: list[str], references: list[str], of_tokens: bool = False
+) -> list[Result]:
     """Test a system against the baseline: one result per metric.
+
+    Args:
+        of_tokens: see :func:`.bleu.score`.
 
     Raises:
         UserError: see :func:`.check_ordinary`.
     """
     for hypotheses in (baseline, system):
-        check_ordinary(hypotheses, references)
+        check_ordinary(hypotheses, references, of_tokens)
     seed = os.environ.get("SACREBLEU_SEED", "12345").lower()
     least, results = least_p(baseline, system), []
     metrics: list[Any] = [
         CHRF(references=[references])
         if name == "chrF"
-        else BLEU(tokenize=tokenizer(references), references=[references])
+        else bleu_metric(references, of_tokens, references=[references])
         for name in METRICS
     ]
     # What a score is computed of, to be summed: (sentences, counts) each.

@@ -13,6 +13,7 @@ from fairseq.data import Dictionary
 from omegaconf import OmegaConf
 from torch import Tensor
 
+from collab_common.progress import say
 from fairseq_collab.decoding.beam_search import max_len
 
 #: Hypotheses of a sentence, in this package.
@@ -71,6 +72,13 @@ def translate(
     ordered = [pairs[index] for index in sorted(pairs)]
     ours, theirs = (list(side) for side in zip(*ordered, strict=True))
     return Translations(ours, theirs, at_limit)
+
+
+def say_how_many_are_cut(translations: Translations) -> None:
+    """Warn of translations that end at the limit of their length, if any do."""
+    if translations.at_limit:
+        number = f"{translations.at_limit} of {len(translations.hypotheses)}"
+        say(f"warning: {number} translations end at the limit of their length, and may be cut")
 
 
 def longest(generator: Any, sample: Mapping[str, Any]) -> int:

@@ -65,7 +65,7 @@ def of_table(table: Table) -> Figure:
     for row in table.rows:
         at = fmean(row.values("parameters")) / 1e6 if table.x == NO_X else row.x
         series.setdefault(row.label, {})[at] = row.values(table.score)
-    x, y = noun(table) or "million parameters", heading(table.score)
+    x, y = noun(table) or "million parameters", heading(table, table.score)
     return draw({"": series}, x, y, title(table), log=table.x != NO_X)
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from tabulate import tabulate
 
@@ -24,6 +25,8 @@ COLUMNS = (
 )  # fmt: skip
 #: Those of a LaTeX table, as many as :data:`PAPER` columns hold.
 PAPER_COLUMNS = (SHARE, "parameters", "chrf")
+#: Bits by which two roundings of one loss differ: see :mod:`collab_lab.runs.training`.
+ROUNDED = 1e-4
 #: Columns that fit in one column of a paper.
 PAPER = 6
 #: What a table says of its runs at the end: scores, and fields in which they may differ.
@@ -47,7 +50,7 @@ HEADINGS = {
     SHARE: "KV cache",
     "cache_bytes_per_target_token": "KV cache, bytes per target token",
     "cache_bytes_per_source_token": "KV cache, bytes per source token",
-    "valid_loss": "validation loss (criterion, bits)",
+    "valid_loss": "smoothed validation loss (bits/token)",
     "valid_bits": "validation loss (bits/token)",
     "valid_nats": "validation loss (nats/token)",
     "train_seconds": "training, seconds",
@@ -60,7 +63,7 @@ HEADINGS = {
 #: Shorter ones for LaTeX.
 SHORT = {
     "key_dim": "K",
-    "valid_loss": "criterion (bits)",
+    "valid_loss": "smoothed loss (bits)",
     "valid_bits": "loss (bits)",
     "valid_nats": "loss (nats)",
     "compound_split_bleu": "split BLEU",
@@ -74,8 +77,8 @@ def markdown(table: Table) -> str:
     parts = [
         f"# {title(table)}",
         grid(*main_cells(table)),
-        "±: standard deviation over seeds (n - 1). BLEU, chrF: sacreBLEU on detokenised, cased "
-        f"text. Multiply-adds: one forward pass of {first['multiply_adds_length']} tokens{sides}. "
+        f"±: standard deviation over seeds (n - 1). BLEU, chrF: sacreBLEU on {scored_text(first)}. "
+        f"Multiply-adds: one forward pass of {first['multiply_adds_length']} tokens{sides}. "
         "KV cache: all decoder layers, as a share of the bytes of a 16-bit cache of standard heads "
         "with these layers and this width.",
         *listed("Warnings", table.warnings()),
@@ -97,6 +100,13 @@ def markdown(table: Table) -> str:
     for name, fields in SOURCES.items():
         sources += [f"{name}: {'; '.join(distinct(table.frame, *fields)) or 'unknown'}"]
     return "\n\n".join([*parts, *listed("Sources", sources)]) + "\n"
+
+
+def scored_text(run: Mapping[str, Any]) -> str:
+    """What the scores of a run are of."""
+    if "tok:none" in str(run.get("bleu_signature")):
+        return "your tokens, as they are"
+    return "detokenised, cased text"
 
 
 def listed(title: str, items: Sequence[str]) -> list[str]:
@@ -132,7 +142,7 @@ def latex(table: Table) -> str:
     half of its interval, and six columns, unless others were chosen.
     """
     tested = differences(table)
-    head = ["", *_x(table, noun(table) and _short(table.x)), _short(table.score)]
+    head = ["", *_x(table, noun(table) and _short(table, table.x)), _short(table, table.score)]
     head += ["difference", "p"] * any(tested)
     names = table.columns or [
         name
@@ -146,7 +156,7 @@ def latex(table: Table) -> str:
             gain = one and one.gain
             cells += [_difference(gain, table.score), num(one and one.p_holm, ".3f")]
         lines.append([*cells, *(_mean(row, name) for name in names)])
-    titles = [*head, *map(_short, names)]
+    titles = [*head, *(_short(table, name) for name in names)]
     sides = ["left", *["right"] * (len(titles) - 1)]
     text = tabulate(lines, titles, "latex_booktabs", colalign=sides, disable_numparse=True)
     text = re.sub(r"(?<![\w-])-(?=\d)", "$-$", text).replace("±", r"$\pm$")
@@ -160,9 +170,9 @@ def latex(table: Table) -> str:
     return "\n".join([*says, text]) + "\n"
 
 
-def _short(name: str) -> str:
+def _short(table: Table, name: str) -> str:
     """The heading of a column in LaTeX."""
-    return SHORT.get(name) or heading(name)
+    return SHORT.get(_plain(table, name)) or heading(table, name)
 
 
 def _mean(row: Row, name: str) -> str:
@@ -183,7 +193,7 @@ def _difference(gain: Gain | None, score: str) -> str:
 
 def noun(table: Table) -> str | None:
     """The name of what the table varies; None where it has no x."""
-    return None if table.x == NO_X else heading(table.x)
+    return None if table.x == NO_X else heading(table, table.x)
 
 
 def title(table: Table) -> str:
@@ -191,7 +201,7 @@ def title(table: Table) -> str:
     first = table.frame.iloc[0]
     sentences = "" if pd.isna(first["sentences"]) else f" ({first['sentences']:,} sentences)"
     data = f"{first['data']}, {first['subset']}{sentences}"
-    return f"{heading(table.score)} against {noun(table) or 'parameters'}: {data}"
+    return f"{heading(table, table.score)} against {noun(table) or 'parameters'}: {data}"
 
 
 def shown_columns(table: Table) -> tuple[str, ...]:
@@ -207,9 +217,19 @@ def shown_columns(table: Table) -> tuple[str, ...]:
     return table.columns
 
 
-def heading(name: str) -> str:
+def heading(table: Table, name: str) -> str:
     """The heading of a column."""
+    name = _plain(table, name)
     return HEADINGS.get(name) or name.replace("_", " ").replace(".", ", ")
+
+
+def _plain(table: Table, name: str) -> str:
+    """The loss under its plain name, where no criterion smooths it; else the name as it is."""
+    if name != "valid_loss" or not all(row.values("valid_bits") for row in table.rows):
+        return name
+    losses = ((row.values(name), row.values("valid_bits")) for row in table.rows)
+    same = all(np.allclose(*pair, rtol=0, atol=ROUNDED) for pair in losses)
+    return "valid_bits" if same else name
 
 
 def cell(table: Table, row: Row, name: str) -> str:
@@ -237,7 +257,8 @@ def _number(value: float, name: str, spec: str) -> str:
 
 def main_cells(table: Table) -> tuple[list[Any], list[list[Any]]]:
     """Headings and rows."""
-    head = ["method", *_x(table, noun(table)), "seeds", *map(heading, shown_columns(table))]
+    titles = (heading(table, name) for name in shown_columns(table))
+    head = ["method", *_x(table, noun(table)), "seeds", *titles]
     lines = []
     for row in table.rows:
         cells = [cell(table, row, name) or "-" for name in shown_columns(table)]
@@ -258,7 +279,7 @@ def differences_table(table: Table) -> str:
 
 def difference_heads(table: Table) -> list[str]:
     """Headings of :func:`difference_cells`."""
-    return [f"{heading(table.score)}, difference", "95% interval", "p (Holm)"]
+    return [f"{heading(table, table.score)}, difference", "95% interval", "p (Holm)"]
 
 
 def difference_cells(table: Table, one: Difference | None) -> list[str]:

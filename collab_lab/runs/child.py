@@ -66,6 +66,8 @@ def train(run: Run) -> None:
     config = run.config()
     sys.argv[:] = train_command(run, config)
     import_module("fairseq_cli.hydra_train").cli_main()
+    # Without a checkpoint to score, the run is not trained, and the next sweep trains it.
+    import_module("collab_lab.runs.training").choose_checkpoints(run.checkpoints, config)
     machine = hardware(config.common.cpu, num_gpus(config))
     training = Training(machine, import_module("torch").get_num_threads(), jobs())
     files.write_json(run.trained_file, asdict(training))

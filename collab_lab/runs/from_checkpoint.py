@@ -21,6 +21,7 @@ from collab_common import atomic
 from collab_common.errors import UserError
 from collab_common.progress import say
 from collab_common.provenance import commit
+from collab_lab.metrics.limit import LIMIT
 from collab_lab.runs import lengths
 from collab_lab.runs.inputs import check_inputs, inputs_of
 from collab_lab.runs.record import Record, Started
@@ -120,7 +121,7 @@ def configuration(checkpoint: Path, data: Path, chosen: Mapping[str, str], cpu: 
 
 def check_lengths(values: Mapping[str, Any]) -> None:
     """Raise UserError for a limit of lengths that cannot be, or that nothing reads."""
-    given = [f"generation.{name}" for name in lengths.LIMIT if f"generation.{name}" in values]
+    given = [f"generation.{name}" for name in LIMIT if f"generation.{name}" in values]
     for name in given:
         if values[name] < 0:
             raise UserError(f"must be 0 or more, not {values[name]}", f"--set {name}")

@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from collab_common.errors import UserError
 from collab_common.files import sha256
-from collab_lab.runs.run import Run, data_folder, started_from
+from collab_lab.runs.run import Run, data_folder, files_read, started_from
 from collab_lab.runs.translations import manifest
 
 
@@ -28,13 +28,14 @@ def manifest_hash(data: Path) -> str | None:
 
 
 def inputs_of(config: DictConfig) -> dict[str, str]:
-    """Hashes of the data folder and of the weights to start from, by option, if there are any."""
+    """Hashes of the data folder, of the weights to start from and of other files, by option."""
     is_given = OmegaConf.select(config, "task.data") is not None
     data = manifest_hash(data_folder(config)) if is_given else None
     found = {} if data is None else {"task.data": data}
-    for option, path in started_from(config).items():
+    weights = {f"checkpoint.{option}": path for option, path in started_from(config).items()}
+    for option, path in (weights | files_read(config)).items():
         if Path(path).is_file():
-            found[f"checkpoint.{option}"] = _hash_of(Path(path), Path(path).stat().st_mtime_ns)
+            found[option] = _hash_of(Path(path), Path(path).stat().st_mtime_ns)
     return found
 
 

@@ -1,8 +1,6 @@
-"""The longest translation that a run may write: by the length of its source.
+"""The longest translation that a run may write: that of :mod:`collab_lab.metrics.limit`.
 
-fairseq's limit is 200 tokens, whatever the source: a model that is hardly trained, and does not
-end its sentences, would be translated for minutes.  A limit that a configuration gives is obeyed,
-fairseq's own, too.
+A limit that a configuration gives is obeyed, also fairseq's own.
 
 This module imports nothing of fairseq, see :mod:`collab_lab.runs.child`.
 """
@@ -14,9 +12,9 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-#: Options of the section ``generation``, for ``a x + b`` tokens of a source of x; ours, and
-#: fairseq's defaults.
-LIMIT: dict[str, Any] = {"max_len_a": 2.0, "max_len_b": 20}
+from collab_lab.metrics.limit import LIMIT
+
+#: fairseq's defaults of these options of the section ``generation``.
 FAIRSEQ_LIMIT: dict[str, Any] = {"max_len_a": 0.0, "max_len_b": 200}
 #: Values that stand for a limit that no configuration gives.
 UNSET: dict[str, Any] = dict.fromkeys(LIMIT, -1)

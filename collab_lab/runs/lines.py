@@ -11,6 +11,7 @@ import html
 import math
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -110,7 +111,10 @@ TRACES: dict[str, Callable[[str], object]] = {
 
 
 def say_if_written_otherwise(
-    hypotheses: Sequence[str], references: Sequence[str], translations: Path, reference: Path
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    translations: Path | str,
+    reference: Path,
 ) -> None:
     """Say on standard error in what translations and references are written differently, or not.
 
@@ -127,6 +131,9 @@ def say_if_written_otherwise(
         return
     if list(hypotheses) == list(references):
         say(f"warning: {translations} equals {reference}, line for line: is it the reference?")
+    elif (begun := begun_with(hypotheses, references)) > 0.95:
+        known = f"{begun:.0%} of {translations} begin with the first words of their references"
+        say(f"warning: {known}: a translation that was given a start (--prefix-size) scores higher")
     for kinds, many, few in ((WRITTEN, 0.9, 0.1), (TRACES, 0.02, 0.0)):
         for name, has in kinds.items():
             ours, theirs = (
@@ -136,6 +143,25 @@ def say_if_written_otherwise(
             if most >= max(3, many * number) and least <= few * number:
                 counted = f"{theirs} of {number} lines of {reference} and {ours} of {translations}"
                 say(f"warning: {counted} have {name}: is the reference untouched text?")
+
+
+def begun_with(hypotheses: Sequence[str], references: Sequence[str]) -> float:
+    """The share of translations that begin with their references' two first words.
+
+    Openings that many references have are left out.  0 where nearly as many translations end with
+    the last two words: these are good ones.
+    """
+    pairs = [(ours.split(), theirs.split())
+             for ours, theirs in zip(hypotheses, references, strict=True)]  # fmt: skip
+    openings = Counter(tuple(theirs[:2]) for _, theirs in pairs)
+    rare = max(1, len(pairs) // 50)
+    long = [(ours, theirs) for ours, theirs in pairs
+            if len(theirs) >= 6 and openings[tuple(theirs[:2])] <= rare]  # fmt: skip
+    if len(long) < LEAST:
+        return 0.0
+    first = sum(ours[:2] == theirs[:2] for ours, theirs in long) / len(long)
+    last = sum(ours[-2:] == theirs[-2:] for ours, theirs in long) / len(long)
+    return first if last < 0.8 * first else 0.0
 
 
 def _better(own: Values, other: Values) -> tuple[int, int] | None:

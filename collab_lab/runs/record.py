@@ -47,6 +47,9 @@ class Record:
         beam, lenpen: of the search; ``generation``: all of fairseq's options of that section that
             are not at their defaults, and the limit of a translation's length, ``max_len_a`` and
             ``max_len_b`` (see :mod:`collab_lab.runs.lengths`).
+        breaks_wanted, breaks_missing, breaks_extra: of a set of documents, breaks between sentences
+            in the references, and how many translations lack or have too many; no score counts
+            them as words.
         at_length_limit: translations that ended at that limit, and perhaps by it.
         translate_seconds: wall-clock time of the search, data loading included, with
             ``translate_threads`` on ``translate_hardware``, while the sweep did ``translate_jobs``
@@ -60,13 +63,14 @@ class Record:
             standard heads, whose numbers have 16 bits.
         shrunk: what ``fairseq-collab shrink`` left of the model that it was given.
         multiply_adds: of one sentence (pair) of ``multiply_adds_length`` tokens (on each side).
-        train_seconds: wall-clock time of the training to the end of its last epoch, without what
-            killed attempts did in vain; with ``train_threads``, while the sweep did ``train_jobs``
-            runs at a time, on ``hardware``.
+        train_seconds: wall-clock time of all attempts at the training to its last checkpoint,
+            without what killed attempts did in vain; with ``train_threads``, while the sweep did
+            ``train_jobs`` runs at a time, on ``hardware``.
         averaged: files whose mean the model is; ``checkpoint_rule`` chose them.
-        valid_loss: of the scored model (the average) on the validation set, in bits, as fairseq
-            counts it, label smoothing and penalties included.
-        valid_nats: its negative log-likelihood per token, in nats.
+        valid_loss: smoothed loss of the scored model (the average) on the validation set, in bits
+            per token, as fairseq counts it: label smoothing and penalties are included.
+        valid_nats: its negative log-likelihood per token, in nats, without both, of the targets
+            that the criterion does not leave out (``ignore_prefix_size``).
     """
 
     task: Task = "translation"
@@ -100,6 +104,9 @@ class Record:
     lenpen: float | None = None
     generation: dict[str, Any] | None = None
     at_length_limit: int | None = None
+    breaks_wanted: int | None = None
+    breaks_missing: int | None = None
+    breaks_extra: int | None = None
     translate_seconds: float | None = None
     translate_threads: int | None = None
     translate_jobs: int | None = None

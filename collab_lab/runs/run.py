@@ -37,6 +37,13 @@ from collab_lab.runs.record import Failure, Record, Started, Training
 PLUGIN = Path(__file__).resolve().parents[2] / "fairseq_collab"
 #: Where fairseq looks for weights by default: in the run's own checkpoints.
 OWN_CHECKPOINT = "checkpoint_last.pt"
+#: Sections of options that may name files, which a training reads; names of those options; and
+#: those that are written.
+READING = ("model", "task", "criterion", "bpe", "tokenizer", "ema", "common", "scoring")
+NAMES_A_FILE = re.compile(
+    r"_(path|file|codes|vocab|json|bpe|checkpoint|dict|dicts)$|^(sentencepiece_model|ema_seed_model)$"
+)
+WRITTEN = ("common.log_file", "common.plasma_path", "task.plasma_path")
 #: Options whose default is fairseq's count of the machine's GPUs, and which change no training.
 OF_THE_MACHINE = re.compile(
     r"distributed_training\.(distributed_num_procs|nprocs_per_node)$|bmuf\.distributed_world_size$"
@@ -95,10 +102,12 @@ class Run:
         return self.score_file.exists()
 
     def state(self) -> str:
-        """How far the run is: finished, incomplete, failed or diverged, and why."""
+        """How far the run is: finished, incomplete, not started; failed or diverged, and why."""
         if failure := self.failure():
             return f"{failure.verdict} ({failure.reason})"
-        return "finished" if self.is_finished() else "incomplete"
+        if self.is_finished():
+            return "finished"
+        return "incomplete" if self.config_file.exists() else "not started"
 
     def fail(self, failure: Failure) -> None:
         """Record that an attempt failed."""
@@ -190,6 +199,25 @@ def started_from(config: DictConfig) -> dict[str, str]:
     options = ("restore_file", "finetune_from_model", "continue_once")
     weights = {option: OmegaConf.select(config, f"checkpoint.{option}") for option in options}
     return {option: path for option, path in weights.items() if path and path != OWN_CHECKPOINT}
+
+
+def files_read(config: DictConfig) -> dict[str, str]:
+    """The files, and folders, that a training reads besides its data and weights, by option.
+
+    Such as embeddings, a vocabulary or the codes of subwords: in the sections of :data:`READING`.
+    """
+    sections = {name: config.get(name) for name in READING}
+    named = {
+        f"{section}.{name}": value
+        for section, options in sections.items()
+        for name, value in (options or {}).items()
+        if NAMES_A_FILE.search(str(name)) and f"{section}.{name}" not in WRITTEN
+    }
+    return {
+        name: value
+        for name, value in named.items()
+        if value and isinstance(value, str) and "://" not in value
+    }
 
 
 def flat(config: Any, prefix: str = "") -> dict[str, Any]:

@@ -20,7 +20,6 @@ from typing import Any
 
 import torch
 from fairseq import utils
-from fairseq.data import data_utils
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq_cli.eval_lm import eval_lm
 from omegaconf import DictConfig, OmegaConf
@@ -32,15 +31,16 @@ from collab_common.provenance import circumstances, hardware
 from collab_lab.metrics import bleu
 from collab_lab.metrics.bleu import subword_marks
 from collab_lab.metrics.cost import LENGTH, cache_share, cached_numbers, cost, multiply_adds
+from collab_lab.metrics.limit import LIMIT
 from collab_lab.metrics.loss import say_if_guessing
 from collab_lab.metrics.translate import Translations, translate
 from collab_lab.runs.from_checkpoint import overrides_of_model
 from collab_lab.runs.inputs import manifest_hash
-from collab_lab.runs.lengths import LIMIT
+from collab_lab.runs.lines import say_if_written_otherwise
 from collab_lab.runs.record import Record, Task, jobs
 from collab_lab.runs.run import Run, data_folder, is_ours, num_gpus
 from collab_lab.runs.training import averaged_model, losses, training_numbers
-from collab_lab.runs.translations import check_reference, manifest, read_lines
+from collab_lab.runs.translations import check_reference, manifest, read_lines, without_breaks
 from collab_lab.trained.attentions import attentions
 from collab_lab.trained.checkpoint import (
     Trained,
@@ -50,6 +50,7 @@ from collab_lab.trained.checkpoint import (
     open_model,
     samples,
 )
+from fairseq_compat.option_fixes import check_joined
 
 logger = logging.getLogger(__name__)
 Facts = dict[str, Any]
@@ -91,7 +92,7 @@ def score_run(run: Run) -> Record:
     if training := run.training():  # scores may be computed on another machine
         now["hardware"] = training.hardware
     measured = perplexities if task == "language_modeling" else translation
-    numbers |= training_numbers(run) | losses(trained, run)
+    numbers |= training_numbers(run, trained.state["extra_state"]) | losses(trained, run)
     numbers |= measured(run, config, trained, subset)
     record = Record(
         task=task,
@@ -155,12 +156,8 @@ def check_generation(config: DictConfig) -> None:
         if OmegaConf.select(config, name, default=default) != default:
             todo = "translate with fairseq-generate, and score what it prints (--reference)"
             raise UserError("is not possible in a run", name, todo)
-    subwords = OmegaConf.select(config, "common_eval.post_process")
-    try:
-        data_utils.post_process("", subwords)
-    except NotImplementedError:  # fairseq's, which has no list of them
-        problem, todo = f"there is no {subwords!r}", "give sentencepiece or subword_nmt, say"
-        raise UserError(problem, "common_eval.post_process", todo) from None
+    option = "common_eval.post_process"
+    check_joined(OmegaConf.select(config, option), option)
     check_search(config.get("generation", {}))
 
 
@@ -316,18 +313,26 @@ def translation_scores(
         text = ordinary_text(text, form, language)
     reference = f"raw/{subset}.{language}"
     references = read_lines(data / reference)
-    facts: Facts = {"reference": reference, **asdict(bleu.score(text, references))}
+    say_if_written_otherwise(text, references, "the translations", data / reference)
+    plain, plain_references, breaks = without_breaks(text, references)
+    of_tokens = form is not None and not form["moses"]
+    scores = bleu.score(plain, plain_references, of_tokens)
+    facts: Facts = {"reference": reference, **asdict(scores)}
+    if breaks is not None:
+        logger.info("%s", breaks)
+        facts |= {f"breaks_{name}": number for name, number in breaks._asdict().items()}
     binarised, todo = data / f"{subset}.{language} in binary form", "prepare the data again"
     targets = dict(enumerate(translations.targets))
     check_reference(targets, references, binarised, data / reference, todo)
     if form is not None and form["moses"]:
-        facts |= bleu.tokenised(translations.hypotheses, translations.targets)
+        ours, theirs, _ = without_breaks(translations.hypotheses, translations.targets)
+        facts |= bleu.tokenised(ours, theirs)
     return facts, text
 
 
 def all_batches(trained: Trained, config: DictConfig, subset: str) -> Iterator[Any]:
     """A subset in the batches of fairseq-generate; UserError for a sentence that is too long."""
-    number = len(dataset_of(trained.task, subset))
+    number = len(dataset_of(trained, subset))
     if left_out := number - len(fitting(trained, subset)):
         problem = f"{left_out} sentences of {subset} are longer than the model's positions"
         raise UserError(problem, config.task.data, "shorten or split them")

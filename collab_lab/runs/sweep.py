@@ -40,12 +40,14 @@ from collab_common.errors import UserError, chain, did_you_mean
 from collab_common.progress import bar
 from collab_lab.runs import config_folder
 from collab_lab.runs.lengths import UNSET, limit_lengths
-from collab_lab.runs.run import started_from
+from collab_lab.runs.run import files_read, started_from
 from collab_lab.runs.score import check_generation, check_test_set, import_plugin, task_of
 from fairseq_compat.hydra_options import options_of
 
 #: Sections of a run's configuration that fairseq does not know.
 OURS = ("method",)
+#: Bytes of the name of a folder, in all usual file systems.
+LONGEST_NAME = 255
 #: The section of a sweep that lists kinds of runs; it is in no run's configuration.
 RUNS = "runs"
 #: The option that names folders with further configurations.
@@ -55,6 +57,23 @@ _FORCED: dict[str, dict[str, Any]] = {
     "common": {"log_format": "json"},
     "checkpoint": {"save_dir": "checkpoints"},
 }
+
+#: Options that put checkpoints under other names, or later than the end of the training, and their
+#: defaults.
+ELSEWHERE: dict[str, Any] = {
+    "checkpoint.checkpoint_suffix": "",
+    "checkpoint.write_checkpoints_asynchronously": False,
+    "common.model_parallel_size": 1,
+    "distributed_training.use_sharded_state": False,
+}
+#: Options of processes on several machines, and their defaults.
+OF_A_CLUSTER: dict[str, Any] = {
+    "distributed_training.distributed_init_method": None,
+    "distributed_training.distributed_port": -1,
+    "distributed_training.distributed_rank": 0,
+}
+#: Options that name what a training writes besides checkpoints.
+OUTPUTS = ("common.log_file", "common.tensorboard_logdir")
 
 #: Those of fairseq-generate that no run reads.
 UNREAD = ("common_eval.path", "common_eval.quiet", "common_eval.results_path")
@@ -111,8 +130,8 @@ def jobs(config_file: Path, overrides: list[str]) -> Generator[Job, None, None]:
         todo = None
         if root != config_dir and (config_dir / "experiment" / config_file.name).exists():
             todo = f"if it is of another checkout, install that one: this is {config_dir.parent}"
-        explained = _explained(said) or UserError(f"Hydra says: {said}", config_file, todo)
-        raise explained from error
+        unknown = UserError(f"Hydra says: {said}", config_file, todo)
+        raise (_hidden(error, root) or _explained(said) or unknown) from error
 
 
 def check_words(overrides: Iterable[str]) -> None:
@@ -135,13 +154,30 @@ def check_words(overrides: Iterable[str]) -> None:
 
 
 def check_kept(config: DictConfig) -> None:
-    """Raise UserError for a training that would keep no checkpoint to score."""
+    """Raise UserError for a training that would keep no checkpoint, under its name, to score."""
     checkpoint = config.checkpoint
+    for name, default in ELSEWHERE.items():
+        if OmegaConf.select(config, name, default=default) != default:
+            raise UserError("would leave checkpoints that no run finds", name, "leave it out")
     if checkpoint.no_save:
         raise UserError("would leave nothing to score", "checkpoint.no_save", "leave it out")
-    if checkpoint.no_last_checkpoints and checkpoint.keep_last_epochs <= 0:
+    epochs = checkpoint.keep_last_epochs > 0 and not checkpoint.no_epoch_checkpoints
+    if checkpoint.no_last_checkpoints and not epochs:
         todo = "leave it out, or give checkpoint.keep_last_epochs"
         raise UserError("would leave nothing to score", "checkpoint.no_last_checkpoints", todo)
+
+
+def check_alone(config: DictConfig) -> None:
+    """Raise UserError for options with which a run is not by itself on one machine."""
+    for name, default in OF_A_CLUSTER.items():
+        if OmegaConf.select(config, name, default=default) != default:
+            todo = "leave it out; for several machines, use fairseq-hydra-train"
+            raise UserError("has no effect in a sweep: a run is on one machine", name, todo)
+    for name in OUTPUTS:
+        path = OmegaConf.select(config, name)
+        if path and Path(path).is_absolute():
+            todo = "give a relative path, which is in the run's folder"
+            raise UserError(f"all runs would write into {path}", name, todo)
 
 
 def kinds_of_runs(listed: Any) -> list[list[str]]:
@@ -179,6 +215,17 @@ def _word(value: Any) -> str:
     if isinstance(value, (list, ListConfig)):
         return f"[{','.join(map(_word, value))}]"
     return str(value)
+
+
+def _hidden(error: Exception, root: Path) -> UserError | None:
+    """In one line, why a configuration includes itself: it has the name of one of this project."""
+    ours = config_folder()
+    hidden = [path for path in ours.rglob("*.yaml") if (root / path.relative_to(ours)).is_file()]
+    if not isinstance(error, RecursionError) or root == ours or not hidden:
+        return None
+    name = hidden[0].relative_to(ours)
+    problem = f"hides the configuration of this project that others include as /{name.stem}"
+    return UserError(problem, root / name, "give it another name")
 
 
 def _explained(said: str) -> UserError | None:
@@ -241,6 +288,7 @@ def check_options(config: DictConfig) -> None:
 
 def check_data(config: DictConfig) -> None:
     """Raise UserError unless the data has the languages and sets, as every run would find late."""
+    check_parts(config)
     folders = [Path(folder) for folder in str(config.task.data).split(os.pathsep)]
     languages = []
     if task_of(config) == "translation":
@@ -250,7 +298,10 @@ def check_data(config: DictConfig) -> None:
             if not (folders[0] / f"dict.{language}.txt").is_file():
                 known = sorted(path.name.split(".")[1] for path in folders[0].glob("dict.*.txt"))
                 problem = f"has no dictionary of {language}, but of {', '.join(known) or 'none'}"
-                raise UserError(problem, folders[0], f"give task.{side}")
+                todo = f"give task.{side}"
+                if language in ("False", "True"):  # what YAML makes of Norwegian, for example
+                    todo = f"quote task.{side} in the file: YAML reads no and yes as truth values"
+                raise UserError(problem, folders[0], todo)
             languages.append(language)
     check_test_set(config)
     valid = ["valid", *config.dataset.valid_subset.split(",")]
@@ -260,6 +311,36 @@ def check_data(config: DictConfig) -> None:
         files = {f"{name}.{pair}.{languages[0]}" for pair in pairs} if languages else {name}
         if not any((folder / file).exists() or any(folder.glob(f"{file}.*")) for file in files):
             raise UserError(f"there is no {min(files)}", folder, "prepare the data again")
+
+
+def check_parts(config: DictConfig) -> None:
+    """Raise UserError for parts of a set (``train1``, ``valid1``) at which the training fails."""
+    dataset, folders = config.dataset, str(config.task.data).split(os.pathsep)
+    train, valid = (
+        {path.name.partition(".")[0] for folder in folders for path in Path(folder).glob(pattern)}
+        for pattern in (f"{dataset.train_subset}1.*", "valid[0-9]*.*")
+    )
+    if task_of(config) == "language_modeling":  # fairseq looks for others by their files' names
+        valid -= {*dataset.valid_subset.split(",")}
+    combined = dataset.get("combine_valid_subsets")
+    options = ("ignore_unused_valid_subsets", "disable_validation")
+    if valid and not (combined or any(dataset.get(name) for name in options)):
+        todo = "give dataset.combine_valid_subsets=true or dataset.ignore_unused_valid_subsets=true"
+        raise UserError(f"has several validation sets ({min(valid)})", folders[0], todo)
+    if combined and dataset.valid_subset != "valid":
+        problem = "must be valid with dataset.combine_valid_subsets, which adds valid1, ... to it"
+        raise UserError(problem, "dataset.valid_subset", "leave it out")
+    once = config.task.get("upsample_primary", 1)
+    if once < 1 and (train or (combined and valid)):
+        problem = f"is {once}, with which fairseq fails at a set in several parts"
+        raise UserError(problem, "task.upsample_primary", "give 1")
+
+
+def check_files(config: DictConfig) -> None:
+    """Raise UserError for a file that every start of the training reads, and that is missing."""
+    for name, path in files_read(config).items():
+        if not Path(path).exists():
+            raise UserError("file not found", path, f"give {name}")
 
 
 def check_weights(config: DictConfig) -> None:
@@ -311,6 +392,9 @@ def _jobs(name: str, grid: Iterable[list[str]]) -> Iterator[Job]:
         check_generation(config)
         check_schedule(config)
         job = Job(run_name(varied), varied, complete(config))
+        if (length := len(os.fsencode(job.name))) > LONGEST_NAME:
+            problem = f"the name of a run has {length} bytes, of at most {LONGEST_NAME}"
+            raise UserError(problem, f"{job.name[:60]}...", "vary fewer options in one sweep")
         if job.name in names:
             raise UserError(f"two runs are called {job.name}", todo="vary fewer options")
         names.add(job.name)
@@ -378,4 +462,6 @@ def complete(config: DictConfig) -> DictConfig:
         for option, path in started_from(config).items():
             if "://" not in path:
                 config.checkpoint[option] = str(Path(path).absolute())
+        for name, path in files_read(config).items():
+            OmegaConf.update(config, name, str(Path(path).absolute()))
     return DictConfig(OmegaConf.to_container(config, resolve=True, enum_to_str=True))

@@ -6,11 +6,10 @@ With ``common.log_format=json`` the log has a line ``... | train | {...}`` per e
 from __future__ import annotations
 
 import contextlib
-import filecmp
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +18,16 @@ from fairseq.logging import metrics
 from omegaconf import DictConfig
 
 from collab_common.errors import UserError
+from collab_lab.metrics.loss import check_any, predicted
 from collab_lab.runs.record import CheckpointRule
-from collab_lab.runs.run import Run
-from collab_lab.trained.average import average_checkpoints, last_checkpoints
+from collab_lab.runs.run import Run, started_from
+from collab_lab.trained.average import average_checkpoints, checkpoints_of
 from collab_lab.trained.checkpoint import Trained, batches
+from fairseq_compat import checkpoints
 
 LAST = "checkpoint_last.pt"
+#: Where fairseq's checkpoints have the seconds of their training.
+TIME = "previous_training_time"
 #: An entry has no braces inside, so a kill that cuts one entry does not hide the next.
 _EPOCH = re.compile(r"\| train \| (\{[^{}]*\})$", re.MULTILINE)
 
@@ -33,8 +36,12 @@ class Diverged(UserError, FloatingPointError):
     """A training ended, and its model knows less than nothing."""
 
 
-def training_numbers(run: Run) -> dict[str, Any]:
-    """Length of the training; none of a checkpoint that was trained elsewhere."""
+def training_numbers(run: Run, extra_state: Mapping[str, Any]) -> dict[str, Any]:
+    """Length of the training; none of a checkpoint that was trained elsewhere.
+
+    Args:
+        extra_state: of the run's newest checkpoint.
+    """
     text = run.log.read_text(errors="replace") if run.log.exists() else ""
     epochs = []
     for entry in _EPOCH.findall(text):
@@ -43,14 +50,33 @@ def training_numbers(run: Run) -> dict[str, Any]:
     if run.started().checkpoint is None and not epochs:
         raise UserError("no finished epoch in it", where=run.log)
     last = epochs[-1] if epochs else {}
-    seconds, training = last.get("train_wall"), run.training()
+    training = run.training()
     return {
         "train_updates": int(last.get("train_num_updates", 0)),
         "epochs": int(last.get("epoch", 0)),
-        "train_seconds": None if seconds is None else float(seconds),
+        "train_seconds": train_seconds(run, extra_state),
         "train_threads": training and training.threads,
         "train_jobs": training and training.jobs,
     }
+
+
+def train_seconds(run: Run, extra_state: Mapping[str, Any]) -> float | None:
+    """Seconds of all attempts at a training, each up to the checkpoint from which the next resumed.
+
+    fairseq's checkpoints count them, and go on from those of the weights that a training starts
+    from.  None if the time of those is not known, and for a checkpoint that was trained elsewhere.
+    """
+    seconds = extra_state.get(TIME)
+    if seconds is None or run.started().checkpoint is not None:
+        return None
+    weights = started_from(run.config())
+    # In fairseq's order, where several are given.
+    options = ("restore_file", "continue_once", "finetune_from_model")
+    origin = next((weights[option] for option in options if option in weights), None)
+    if origin is not None and not Path(origin).is_file():
+        return None
+    before = checkpoints.read(origin)["extra_state"].get(TIME, 0.0) if origin else 0.0
+    return round(float(seconds) - before, 1)
 
 
 def losses(trained: Trained, run: Run) -> dict[str, float | None]:
@@ -81,10 +107,34 @@ def validate(trained: Trained) -> Mapping[str, Any]:
     task = trained.task
     criterion = task.build_criterion(trained.cfg.criterion).eval()
     step, model = task.valid_step, trained.model
-    logs = [step(batch, model, criterion)[2] for batch in batches(trained, "valid")]
-    with metrics.aggregate(new_root=True) as averages:
-        task.reduce_metrics(logs, criterion)
-    return {f"valid_{k}": meter.avg for k, meter in averages.items() if hasattr(meter, "avg")}
+    logs, targets, counted = [], 0, 0
+    with without_bleu(task):
+        for batch in batches(trained, "valid"):
+            logs.append(step(batch, model, criterion)[2])
+            targets += int(batch["ntokens"])
+            counted += int(predicted(model.decoder, batch).sum())
+        with metrics.aggregate(new_root=True) as averages:
+            task.reduce_metrics(logs, criterion)
+    found = {f"valid_{k}": meter.avg for k, meter in averages.items() if hasattr(meter, "avg")}
+    if trained.ignored_prefix and "valid_nll_loss" in found:
+        # fairseq divides the sum without these targets by the number of all.
+        check_any(counted)
+        found["valid_nll_loss"] *= targets / counted
+    return found
+
+
+@contextlib.contextmanager
+def without_bleu(task: Any) -> Iterator[None]:
+    """Within it, a task of ``--eval-bleu`` translates no validation set: the loss needs none."""
+    options = task.cfg
+    former = getattr(options, "eval_bleu", False)
+    if former:
+        options.eval_bleu = False
+    try:
+        yield
+    finally:
+        if former:
+            options.eval_bleu = former
 
 
 # ---- the averaged model --------------------------------------------------------------------------
@@ -112,20 +162,14 @@ def rule_of(names: Sequence[str]) -> CheckpointRule:
 
 
 def choose_checkpoints(folder: Path, config: DictConfig) -> list[str]:
-    """The last epochs, to be averaged; or, where no epochs are kept, the last checkpoint.
+    """The last epochs, as ``average --last`` takes them; where none are kept, the last checkpoint.
 
     Never the best: it would be chosen on the set whose loss the record has.
     Where ``max_update`` cuts an epoch short, only ``checkpoint_last.pt`` has its end.
     """
     number_kept, last = config.checkpoint.keep_last_epochs, folder / LAST
-    if number_kept > 0:
-        number = min(number_kept, len([*folder.glob("checkpoint[0-9]*.pt")]))
-        chosen = last_checkpoints(number, folder) if number else []
-        if last.exists() and not (chosen and filecmp.cmp(last, chosen[-1], shallow=False)):
-            chosen.append(str(last))
-        if not chosen:
-            raise UserError("has no checkpoints", where=folder, todo="train it first")
-        return chosen[-number_kept:]
+    if number_kept > 0 and any(folder.glob("checkpoint[0-9]*.pt")):
+        return checkpoints_of(folder)[-number_kept:]
     if not last.exists():
         todo = "train it first; to score another checkpoint, give it with --run"
         raise UserError(f"has no {last.name}", where=folder, todo=todo)

@@ -4,7 +4,8 @@ A file of translations is either plain text, one sentence per line in the order 
 what ``fairseq-generate --remove-bpe`` prints, of each sentence in any order:
 
     S-17<tab>source    T-17<tab>reference, in fairseq's tokens; and further lines
-    D-17<tab>-0.31<tab>hypothesis after --tokenizer and --bpe are undone; the first is the best
+    D-17<tab>-0.31<tab>hypothesis after --tokenizer and --bpe are undone; the best has the highest
+                       score
 """
 
 from __future__ import annotations
@@ -13,28 +14,39 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from collab_common.errors import UserError
 from collab_common.files import lines_of, read_json
 from collab_common.folder import MANIFEST
+from collab_common.progress import say
 from collab_lab.runs.lines import GIVE_REFERENCE, check_lines, letter_runs, say_if_written_otherwise
 from collab_lab.runs.record import Record
 from collab_lab.runs.run import Run, data_folder
+from data_prep.subwords import BREAK
 
 _PRINTED = re.compile(r"[STHDPAIE]-\d+\t")
 _TARGET = re.compile(r"T-(\d+)\t(.*)")
-_BEST = re.compile(r"D-(\d+)\t[^\t]*\t?(.*)")
+_BEST = re.compile(r"D-(\d+)\t([-+]?(?:[\d.]+(?:e-?\d+)?|inf|nan))\t?(.*)")
 
 
 @dataclass(frozen=True)
 class System:
-    """Translations of a set, with the record of their run (None if they are of no run)."""
+    """Translations of a set, with the record of their run (None if they are of no run).
+
+    Breaks between the sentences of documents are left out: they are no words.
+    """
 
     path: Path
     hypotheses: list[str]
     references: list[str]
     record: Record | None = None
+
+    @property
+    def of_tokens(self) -> bool:
+        """Whether the run's text is in somebody's own tokens, which BLEU counts as they are."""
+        signature = self.record.bleu_signature if self.record else None
+        return signature is not None and "tok:none" in signature
 
 
 def read_system(path: Path, reference: Path | None = None) -> System:
@@ -73,7 +85,41 @@ def _aligned(translations: Path, reference: Path) -> tuple[list[str], list[str]]
         check_reference(targets, references, translations, reference)
     else:  # plain text does not say of which references it is
         check_lines(hypotheses, references, translations, reference)
+    hypotheses, references, breaks = without_breaks(hypotheses, references)
+    if breaks is not None:
+        say(f"{translations}: {breaks}")
     return hypotheses, references
+
+
+class Breaks(NamedTuple):
+    """Breaks between the sentences of documents, by how many there are.
+
+    Attributes:
+        missing, extra: sums over documents that have fewer or more than their reference.
+    """
+
+    wanted: int
+    missing: int
+    extra: int
+
+    def __str__(self) -> str:
+        found = f"of {self.wanted} breaks between sentences, {self.missing} are missing"
+        return f"{found}; {self.extra} are too many; no score counts them as words"
+
+
+def without_breaks(
+    hypotheses: Sequence[str], references: Sequence[str]
+) -> tuple[list[str], list[str], Breaks | None]:
+    """Translations and references without the breaks of documents; None where there are none."""
+    counts = [(ours.count(BREAK), theirs.count(BREAK))
+              for ours, theirs in zip(hypotheses, references, strict=True)]  # fmt: skip
+    if not any(theirs for _, theirs in counts):
+        return [*hypotheses], [*references], None
+    missing = sum(max(0, theirs - ours) for ours, theirs in counts)
+    extra = sum(max(0, ours - theirs) for ours, theirs in counts)
+    plain = [[" ".join(line.replace(BREAK, " ").split()) for line in side]
+             for side in (hypotheses, references)]  # fmt: skip
+    return *plain, Breaks(sum(theirs for _, theirs in counts), missing, extra)  # type: ignore[return-value]
 
 
 def check_reference(
@@ -113,14 +159,15 @@ def read_hypotheses(path: Path) -> list[str]:
     lines = read_lines(path)
     if not any(map(_PRINTED.match, lines)):
         return lines
-    best: dict[int, str] = {}
+    best, scores = dict[int, str](), dict[int, float]()
     number = -1
     for match in filter(None, map(_BEST.fullmatch, lines)):
-        before, number = number, int(match[1])
+        before, number, score = number, int(match[1]), float(match[2])
         if number in best and number != before:
             todo = "give the output of one fairseq-generate"
             raise UserError(f"has sentence {number} in two places", path, todo)
-        best.setdefault(number, match[2])  # the first is the best
+        if number not in best or score > scores[number]:  # lines may have been sorted
+            best[number], scores[number] = match[3], score
     if not best:
         problem = "no hypotheses (lines that start with D-) in it"
         raise UserError(problem, path, "give the output of fairseq-generate, run without --quiet")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -31,6 +32,12 @@ from collab_lab.runs.sweep import Job
 
 #: Environment variable that limits CUDA to these GPUs.
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+#: Environment variables that give a process a place among the processes of a job (torchrun, Slurm,
+#: MPI), or a run of Weights & Biases to go on with.
+OF_ANOTHER_JOB = re.compile(
+    r"(MASTER_(ADDR|PORT)|(LOCAL_|GROUP_|ROLE_)?(WORLD_SIZE|RANK)|NODE_RANK|ROLE_NAME|TORCHELASTIC_\w+"
+    r"|SLURM_\w+|OMPI_\w+|PMI_\w+|PMIX_\w+|WANDB_(RUN_ID|RESUME|NAME))$"
+)
 _POLL = 0.2  # seconds between looks at the processes
 
 
@@ -148,10 +155,21 @@ def start_process(
             stdout=log,
             stderr=subprocess.STDOUT,
             cwd=run.folder,
-            env=os.environ | {JOBS: str(jobs)} | ({VISIBLE: ",".join(gpus)} if gpus else {}),
+            env=environment(run, gpus, jobs),
             pass_fds=[lock],
             start_new_session=True,
         )
+
+
+def environment(run: Run, gpus: Sequence[str], jobs: int) -> dict[str, str]:
+    """The environment of a run's process, which is by itself, with these GPUs.
+
+    It has no place in a job of several processes, for which fairseq would wait, and the run has its
+    own name in Weights & Biases.
+    """
+    own = {name: value for name, value in os.environ.items() if not OF_ANOTHER_JOB.match(name)}
+    named = {JOBS: str(jobs), "WANDB_NAME": f"{run.folder.parent.name}/{run.name}"}
+    return own | named | ({VISIBLE: ",".join(gpus)} if gpus else {})
 
 
 def child_command(run: Run) -> list[str]:

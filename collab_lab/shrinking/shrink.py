@@ -148,8 +148,9 @@ def smallest(
             impossible.append(error)
             low = share
             continue
-        if mean_bits(result.model.model, valid) - before <= lose:
-            best, high = result, share
+        lost = mean_bits(result.model.model, valid) - before
+        if lost <= lose:
+            best, high = result._replace(lost=lost), share
         else:
             low = share
     if best is None:

@@ -18,12 +18,15 @@ class Smaller(NamedTuple):
         rise: measured on the calibration sentences, in bits per target token.
         shares: of the given model's cache (16-bit numbers), layers' parameters and heads; of its
             time as predicted, where times were measured.
+        lost: measured on the validation set, in bits per target token; None without ``lose``,
+            which limits it.
     """
 
     model: Trained
     plan: Plan
     rise: float
     shares: dict[str, float]
+    lost: float | None = None
 
     @classmethod
     def of(cls, evidence: Evidence, plan: Plan, fit: bool = True) -> Smaller:

@@ -44,7 +44,13 @@ from torch.nn import functional
 
 from collab_common.errors import UserError
 from collab_common.progress import bar, say
-from collab_lab.metrics.loss import predicted, read_by_decoder, sampled_loss, say_if_guessing
+from collab_lab.metrics.loss import (
+    check_any,
+    predicted,
+    read_by_decoder,
+    sampled_loss,
+    say_if_guessing,
+)
 from collab_lab.statistics.metric import gram, ridged
 from collab_lab.statistics.units import UnitStatistics, UnitSums
 from collab_lab.trained.attentions import (
@@ -344,7 +350,8 @@ def collect_all(
             of_blocks = zip(unit_calls.items(), of_units, strict=True)
             for (block, (h, _)), gradient in of_blocks if "units" in cuts else ():
                 unit_sums.setdefault(block, UnitSums()).add(h, is_word[block.side], gradient)
-            num_targets += int(predicted(model.decoder, batch["target"]).sum())
+            num_targets += int(predicted(model.decoder, batch).sum())
+    check_any(num_targets)
     if num_targets < FEW * (widest := max((a.module.embed_dim for a in sums), default=0)):
         say(f"prices from {num_targets} tokens of a model of width {widest} are too low: read more")
     # One after the other: sums take as much memory as results.

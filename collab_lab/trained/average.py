@@ -15,6 +15,7 @@ from torch import Tensor
 from collab_common.errors import UserError
 from collab_common.files import sha256
 from collab_common.progress import say
+from collab_lab.trained.checkpoint import moving_averages, say_if_left_out
 from collab_lab.trained.configuration import known_defaults
 from fairseq_compat import checkpoints, fairseq_fixes
 
@@ -29,21 +30,26 @@ RELATED = 0.2
 
 
 def average_checkpoints(
-    paths: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str]
+    paths: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str], *, ema: bool = False
 ) -> None:
     """Write a checkpoint with the mean of the weights of ``paths``.
 
     Everything else (configuration, task state, ...) is that of the input with most updates,
     without the state of the optimizer.  Names and tied weights are those of the first.  Sums are in
     double precision; one sum and one model are in memory.  A line on standard error says where the
-    weights have nothing in common.
+    weights have nothing in common, or where moving averages are left out.
+
+    Args:
+        ema: take the moving averages of the weights (``--store-ema``) in place of the weights.
 
     Raises:
         UserError: an input cannot be read, does not match the others or is not finite, or
             the result cannot be written.
     """
     first, *others = [os.fspath(path) for path in paths]
-    newest, known = checkpoints.read(first), {sha256(Path(first)): first}
+    newest, known = _read(first, ema), {sha256(Path(first)): first}
+    if not ema:
+        say_if_left_out(newest, first)
     function, model = function_options(newest), newest.pop("model")
     names, kinds = checkpoints.first_names(model), {n: _kind(w) for n, w in model.items()}
     sums = {n: w.double() for n, w in _summed(model, names, first).items()}
@@ -52,7 +58,7 @@ def average_checkpoints(
     dtypes = {name: torch.promote_types(model[name].dtype, torch.float32) for name in sums}
     integers = {n: w for n, w in model.items() if not w.is_floating_point()}  # without a mean
     for path in others:
-        state, content = checkpoints.read(path), sha256(Path(path))
+        state, content = _read(path, ema), sha256(Path(path))
         if content in known:  # checkpoint_last.pt is that of an epoch, too
             raise UserError(f"is the same as {known[content]}", path, "give each checkpoint once")
         known[content] = path
@@ -76,6 +82,18 @@ def average_checkpoints(
     means = {name: (total / len(paths)).to(dtypes[name]) for name, total in sums.items()}
     mean = {name: integers[name] if name in integers else means[names[name]] for name in kinds}
     checkpoints.save(checkpoints.without_training(newest) | {"model": mean}, out)
+
+
+def _read(path: str, ema: bool) -> dict[str, Any]:
+    """A checkpoint, with its moving averages as its weights if they are asked for."""
+    state = checkpoints.read(path)
+    if ema:
+        averages = moving_averages(state)
+        if averages is None:
+            todo = "leave --ema out, or train with --store-ema"
+            raise UserError("holds no moving averages of its weights", path, todo)
+        return {**state, "model": dict(averages)}
+    return state
 
 
 def _summed(model: Mapping[str, Tensor], names: Mapping[str, str], path: str) -> dict[str, Tensor]:
@@ -124,6 +142,20 @@ def _updates(state: dict[str, Any]) -> int:
 def last_checkpoints(count: int, folder: str | os.PathLike[str]) -> list[str]:
     """The last ``count`` checkpoints of a folder by their numbers of updates, oldest first.
 
+    Raises:
+        UserError: the folder does not exist, or holds fewer: see :func:`checkpoints_of`.
+    """
+    paths = checkpoints_of(folder)
+    if len(paths) < count:
+        problem = f"holds {len(paths)} checkpoints of epochs or updates, not {count}"
+        todo = "give a smaller --last, or train with --keep-last-epochs or more"
+        raise UserError(problem, folder, todo)
+    return paths[-count:]
+
+
+def checkpoints_of(folder: str | os.PathLike[str]) -> list[str]:
+    """The checkpoints of a folder that can be averaged, by their numbers of updates, oldest first.
+
     These are checkpoints of epochs (``checkpoint3.pt``), or in a folder without any those of
     ``--save-interval-updates`` (``checkpoint_3_1000.pt``); and where the training went on after
     the last of them, its newest weights (``checkpoint_4_1500.pt``, ``checkpoint_last.pt``).
@@ -136,12 +168,8 @@ def last_checkpoints(count: int, folder: str | os.PathLike[str]) -> list[str]:
     )
     # A name does not have it: epochs count from 1 again with --reset-dataloader.
     number = {path: _updates(checkpoints.read(path)) for path in (*epochs, *updates, *last)}
-    paths = sorted(epochs or updates, key=number.__getitem__, reverse=True)
+    paths = sorted(epochs or updates, key=number.__getitem__)
     newest = max([*updates, *last], key=number.__getitem__, default=None)
-    if newest and not (paths and number[newest] <= number[paths[0]]):
-        paths.insert(0, newest)
-    if len(paths) < count:
-        problem = f"holds {len(paths)} checkpoints of epochs or updates, not {count}"
-        todo = "give a smaller --last, or train with --keep-last-epochs or more"
-        raise UserError(problem, folder, todo)
-    return paths[:count][::-1]
+    if newest and not (paths and number[newest] <= number[paths[-1]]):
+        paths.append(newest)
+    return paths

@@ -14,15 +14,17 @@ import numpy as np
 import torch
 from fairseq import utils
 from fairseq.checkpoint_utils import load_checkpoint_to_cpu, load_model_ensemble_and_task
-from fairseq.data import data_utils
+from fairseq.data import ConcatDataset, data_utils
 from fairseq.models import FairseqLanguageModel
 from fairseq.tasks import setup_task
+from fairseq.tasks.language_modeling import LanguageModelingTask
+from fairseq.tasks.translation import TranslationTask
 from omegaconf import DictConfig, OmegaConf, ValidationError
 from torch import Tensor, nn
 
 from collab_common import AttentionType
 from collab_common.errors import UserError, first_line
-from collab_common.progress import bar
+from collab_common.progress import bar, say
 from collab_lab.trained.attentions import Attention, attentions, by_type
 from fairseq_collab.models.options import plain_options
 from fairseq_compat import checkpoints
@@ -31,6 +33,8 @@ from fairseq_compat.fairseq_fixes import UNDEFINED, check_architecture
 from fairseq_compat.overrides import check_model_and_task
 
 GIVE_DATA = "give the data folder that fairseq-preprocess wrote"
+#: Key of a batch: the number of first targets that the training's criterion left out.
+IGNORED = "ignored_prefix"
 #: Precisions in which a checkpoint takes half of the bytes.
 HALF = {torch.float16, torch.bfloat16}
 #: Tokens per batch, where neither the command nor the training limits them.
@@ -99,6 +103,11 @@ class Trained:
     @property
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
+
+    @property
+    def ignored_prefix(self) -> int:
+        """How many targets of each sentence the training's criterion left out of its loss."""
+        return int(getattr(self.cfg.get("criterion"), "ignore_prefix_size", None) or 0)
 
     def with_model(self, model: Any, options: Any = None) -> Trained:
         """The checkpoint with another model, and with its options if given."""
@@ -215,6 +224,7 @@ def open_model(
         raise UserError("checkpoint not found", checkpoint, "give a file that a training wrote")
     check_device(device)
     state = read_checkpoint(checkpoint, data, **changed)
+    say_if_left_out(state, checkpoint)
     try:
         with naming(checkpoint), naming_options(checkpoint):
             task = setup_task(state["cfg"].task)
@@ -235,6 +245,21 @@ def open_model(
     return Trained(checkpoint, without_model, model.eval().to(device), task, precision)
 
 
+def moving_averages(state: Mapping[str, Any]) -> Mapping[str, Tensor] | None:
+    """The moving averages of its weights in a checkpoint of ``--store-ema``; None without them."""
+    averages: Mapping[str, Tensor] | None = (state.get("extra_state") or {}).get("ema")
+    return averages
+
+
+def say_if_left_out(state: Mapping[str, Any], path: str | Path) -> None:
+    """Say that the moving averages in a checkpoint are not what is read of it."""
+    if moving_averages(state) is not None:
+        say(
+            f"warning: {path} holds moving averages of its weights (--store-ema), which are left "
+            "out; to use them in place of the weights, give `fairseq-collab average --ema`"
+        )
+
+
 @contextmanager
 def naming_options(checkpoint: Path) -> Iterator[None]:
     """Within it, an option whose value is of another type is a UserError."""
@@ -247,14 +272,17 @@ def naming_options(checkpoint: Path) -> Iterator[None]:
 
 @contextmanager
 def without_checkpointing(options: Any) -> Iterator[None]:
-    """Within it, options build a model without activation checkpointing.
+    """Within it, options build a model without activation checkpointing, and read no embeddings.
 
-    Hooks would see every layer twice, and no gradient.  A model that is saved has its options.
+    Hooks would see every layer twice, and no gradient.  Embeddings that the training started from
+    may be gone, and the checkpoint's replace them.  A model that is saved has its options.
     """
     saving = ("checkpoint_activations", "offload_activations")  # the second implies the first
-    saved = {name: getattr(options, name) for name in saving if name in options}
+    without: dict[str, Any] = dict.fromkeys(saving, False)
+    without |= dict.fromkeys(("encoder_embed_path", "decoder_embed_path"))
+    saved = {name: getattr(options, name) for name in without if name in options}
     for name in saved:
-        setattr(options, name, False)
+        setattr(options, name, without[name])
     try:
         yield
     finally:
@@ -304,11 +332,56 @@ def to_device(sample: dict[str, Any], device: torch.device) -> dict[str, Any]:
     return utils.apply_to_sample(lambda tensor: tensor.to(device), sample)
 
 
-def dataset_of(task: Any, subset: str) -> Any:
-    """A subset, loaded once: fairseq's multilingual task fails at a second time."""
+def dataset_of(trained: Trained, subset: str) -> Any:
+    """A subset, loaded once: fairseq's multilingual task fails at a second time.
+
+    The training set is all that a training reads: ``train``, ``train1``, ... in one folder, the
+    first ``upsample_primary`` times, and every folder of several that are joined by colons.
+    With ``--combine-valid-subsets``, ``valid1``, ... belong to the validation set.
+    fairseq's default, -1 times, fails as soon as there is a second part: it counts as once.
+    """
+    task = trained.task
     if subset not in task.datasets:
-        task.load_dataset(subset)
+        options = trained.cfg.dataset
+        is_combined = subset == "valid" and options.get("combine_valid_subsets")
+        if subset == options.train_subset or is_combined:
+            with first_part_once(task.cfg):
+                load_all(trained, subset)
+        else:
+            task.load_dataset(subset)
     return task.dataset(subset)
+
+
+@contextmanager
+def first_part_once(options: Any) -> Iterator[None]:
+    """Within it, the first part of a training set counts once where ``upsample_primary`` is -1."""
+    former = getattr(options, "upsample_primary", 1)
+    if former < 1:
+        options.upsample_primary = 1
+    try:
+        yield
+    finally:
+        if former < 1:
+            options.upsample_primary = former
+
+
+def load_all(trained: Trained, subset: str) -> None:
+    """Load all parts of a set: an epoch of the training reads one of its data folders.
+
+    A line says so where a task has another rule for several folders.
+    """
+    task, folders = trained.task, utils.split_paths(str(trained.cfg.task.data))
+    task.load_dataset(subset, combine=True)
+    if len(folders) == 1 or subset != trained.cfg.dataset.train_subset:
+        return
+    if not isinstance(task, TranslationTask | LanguageModelingTask):
+        say(f"warning: of {subset}, only the part in {folders[0]} is read, not {folders[1:]}")
+        return
+    shards = [task.datasets[subset]]
+    for epoch in range(2, len(folders) + 1):
+        task.load_dataset(subset, epoch=epoch, combine=True)
+        shards.append(task.datasets[subset])
+    task.datasets[subset] = ConcatDataset(shards)
 
 
 def batches(
@@ -335,25 +408,42 @@ def batches(
         UserError: there is no sentence.
         FileNotFoundError: fairseq's, for a subset that does not exist.
     """
-    dataset, limits = dataset_of(trained.task, subset), trained.cfg.dataset
+    dataset, device = dataset_of(trained, subset), trained.device
+    batch_indices = batched(trained, subset, indices, max_tokens, max_sentences, multiple)
+    samples = (dataset.collater([dataset[int(index)] for index in rows]) for rows in batch_indices)
+    ignored = {IGNORED: trained.ignored_prefix}
+    return (
+        to_device({**sample, **ignored}, device)
+        for sample in bar(name, samples, total=len(batch_indices))
+    )
+
+
+def batched(
+    trained: Trained,
+    subset: str,
+    indices: Sequence[int] | None = None,
+    max_tokens: int | None = None,
+    max_sentences: int | None = None,
+    multiple: int = 1,
+) -> list[Any]:
+    """The indices of the sentences of each batch: see :func:`batches`."""
+    dataset, limits = dataset_of(trained, subset), trained.cfg.dataset
     if indices is None:
         with data_utils.numpy_seed(trained.cfg.common.seed):
             indices = fitting(trained, subset, dataset.ordered_indices())
     if max_tokens is max_sentences is None:
         max_tokens, max_sentences = limits.max_tokens, limits.batch_size
         max_tokens = max_tokens or (None if max_sentences else MAX_TOKENS)
-    order, device = np.array(indices), trained.device
+    order = np.array(indices)
     lengths = np.array([int(dataset.num_tokens(index)) for index in order])
     is_long = lengths > (max_tokens or np.inf)
-    batch_indices = dataset.batch_by_size(order[~is_long], max_tokens, max_sentences, multiple)
-    batch_indices = [*batch_indices, *order[is_long, None]]  # each by itself, at the end
-    samples = (dataset.collater([dataset[int(index)] for index in rows]) for rows in batch_indices)
-    return (to_device(sample, device) for sample in bar(name, samples, total=len(batch_indices)))
+    rows = dataset.batch_by_size(order[~is_long], max_tokens, max_sentences, multiple)
+    return [*rows, *order[is_long, None]]  # the long ones each by itself, at the end
 
 
 def fitting(trained: Trained, subset: str, indices: Any = None) -> list[int]:
     """The sentences, of those at ``indices`` or of all, that the model has positions for."""
-    dataset = dataset_of(trained.task, subset)
+    dataset = dataset_of(trained, subset)
     longest = utils.resolve_max_positions(
         trained.task.max_positions(), trained.model.max_positions()
     )
@@ -372,7 +462,7 @@ def samples(trained: Trained, subset: str, number: int | None = None) -> list[di
     """
     if number is not None and number < 1:
         raise UserError(f"must be a whole number above 0, not {number}", "`sentences`")
-    dataset, indices = dataset_of(trained.task, subset), fitting(trained, subset)
+    dataset, indices = dataset_of(trained, subset), fitting(trained, subset)
     number = len(indices) if number is None else min(number, len(indices))
     spread = [indices[i * len(indices) // number] for i in range(number)]
     order = sorted(spread, key=lambda index: int(dataset.num_tokens(index)))

@@ -12,6 +12,7 @@ MODELS in Hydra's search path, ``model=NAME`` fine-tunes the model:
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from argparse import Action, ArgumentParser
@@ -27,11 +28,12 @@ from fairseq.criterions import CRITERION_DATACLASS_REGISTRY, CRITERION_REGISTRY
 from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
+from fairseq.optim import OPTIMIZER_REGISTRY
 from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 from omegaconf import OmegaConf
 
 from collab_common.files import write_atomic
-from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.checkpoint import MAX_TOKENS, Trained, batched
 from fairseq_collab.models.base import Family
 from fairseq_collab.models.options import plain_options, preset
 from fairseq_collab.models.variants import family_of
@@ -43,11 +45,15 @@ _SECTIONS = ("common", "dataset", "distributed_training", "optimization")
 _OF_MACHINE = {"batch_size", "batch_size_valid", "data_buffer_size", "plasma_path", "seed", "tpu"}
 #: The criterion of configs/base.yaml.
 SMOOTHED = "label_smoothed_cross_entropy"
-#: How :func:`fine_tuning` trains.
-UPDATES = (
-    *("--optimizer", "adam", "--lr-scheduler", "polynomial_decay", "--lr", "3e-4"),
-    *("--max-update", "250", "--total-num-update", "250", "--max-tokens", "4096"),
-)
+#: Passes over the training set of :func:`fine_tuning`.
+PASSES = 4
+#: The largest share of its updates that warm the rate up.
+WARM_UP = 0.2
+#: Options of a training that a fine-tuning keeps, by section.
+_KEPT = {
+    "optimization": ("clip_norm",),
+    "dataset": ("train_subset", "valid_subset", "skip_invalid_size_inputs_valid_test"),
+}
 #: Options of how a model was trained or stored, which do not change its function.
 _OF_TRAINING = {
     *("encoder_embed_path", "decoder_embed_path", "encoder_layers_to_keep"),
@@ -80,10 +86,10 @@ def family_of_stock(arch: str) -> Family | None:
 
 
 class Section(NamedTuple):
-    """The task or the criterion of a checkpoint.
+    """The task, the criterion or the optimizer of a checkpoint.
 
     Attributes:
-        kind: ``task`` or ``criterion``.
+        kind: ``task``, ``criterion`` or ``optimizer``.
         name: under which it is registered.
         actions: its options, as fairseq's parsers have them.
         values: of these options, by name; without those that are None.
@@ -162,10 +168,48 @@ def str_of(value: Any) -> Any:
     return value.value if isinstance(value, Enum) else value
 
 
-def fine_tuning(result: Trained, checkpoint: Path) -> str:
-    """A command that trains the saved model on: a few updates, from a low rate to 0.
+def fine_tuning_lines(original: Trained, result: Trained, checkpoint: Path) -> list[str]:
+    """Commands that train the saved model on, and its original alike, each below a title.
 
-    The task and the criterion are those of the checkpoint.
+    Without the second, nothing says whether a gain is of the cut or of the training.
+    """
+    if result.cfg.get("optimizer") is None:
+        return [f"{original.path} does not say how it was trained: choose how to fine-tune"]
+    try:
+        updates = PASSES * updates_per_pass(original)
+    except FileNotFoundError:  # fairseq's, of a set
+        return [f"{original.cfg.task.data} has no training set to fine-tune on"]
+    return [
+        f"to fine-tune {checkpoint} ({PASSES} passes, at the rate of its training):",
+        fine_tuning(result, checkpoint, checkpoint.with_suffix(""), updates),
+        f"to train {original.path} as long, which is what to compare the result with:",
+        fine_tuning(original, original.path, original_folder(checkpoint), updates),
+    ]
+
+
+def original_folder(checkpoint: Path) -> Path:
+    """The folder where the original of a changed model is trained on."""
+    return checkpoint.with_name(f"{checkpoint.stem}-original")
+
+
+def updates_per_pass(trained: Trained) -> int:
+    """The updates that one pass over the training set takes, in the batches of the training."""
+    limits = trained.cfg.dataset
+    rows = batched(trained, limits.train_subset, multiple=limits.required_batch_size_multiple)
+    return -(-len(rows) // batches_per_update(trained))
+
+
+def batches_per_update(trained: Trained) -> int:
+    """The batches whose gradients an update of the training sums, over all its processes."""
+    cfg = trained.cfg
+    return int(cfg.optimization.update_freq[-1] * cfg.distributed_training.distributed_world_size)
+
+
+def fine_tuning(result: Trained, checkpoint: Path, save_dir: Path, updates: int) -> str:
+    """A command that trains a saved model on, in one process, with a rate that ends at 0.
+
+    Task, criterion, optimizer, batches and the highest rate are those of its training; so is the
+    warm-up, unless that is more than :data:`WARM_UP` of the updates, or none.
     """
     words = ["fairseq-train", result.cfg.task.data]
     for section in (task_of(result), criterion_of(result)):
@@ -179,15 +223,47 @@ def fine_tuning(result: Trained, checkpoint: Path) -> str:
     words += ["--finetune-from-model", str(checkpoint)]
     stock = family_of_stock(result.arch)
     # All options are compared with those of the architecture without a preset.
-    words += ["--arch", stock.prefix.rstrip("_") if stock else result.arch]
+    arch = stock.prefix.rstrip("_") if stock else result.arch
+    words += ["--arch", arch]
+    ARCH_MODEL_REGISTRY[arch].add_args(parser := ArgumentParser(add_help=False))
+    options = {action.dest for action in parser._actions}  # not those that fairseq derives
     for name, default in known_defaults(result.arch).items():
         value = result.options.get(name, default)
-        if value == default or value is None or value is False:
+        if value == default or value is None or value is False or name not in options:
             continue  # as it is without a flag; none can undo a preset's true
-        words.append(f"--{name.replace('_', '-')}")
-        if value is not True:
-            words.append(",".join(map(str, value)) if isinstance(value, list) else str(value))
-    return shlex.join([*words, "--save-dir", str(checkpoint.with_suffix("")), *UPDATES])
+        words += as_option(name, value)
+    words += training_words(result, updates)
+    return shlex.join([*words, "--save-dir", str(save_dir), "--no-epoch-checkpoints"])
+
+
+def training_words(trained: Trained, updates: int) -> list[str]:
+    """How a model is trained on: see :func:`fine_tuning`."""
+    cfg, name = trained.cfg, trained.cfg.optimizer._name
+    words = Section.of("optimizer", name, OPTIMIZER_REGISTRY[name], cfg.optimizer).words()
+    schedule, warm_up = cfg.lr_scheduler, math.ceil(WARM_UP * updates)
+    rate = schedule.get("max_lr") or max(cfg.optimization.lr)  # of cycles, which rise to it
+    warm_up = min(schedule.get("warmup_updates") or warm_up, warm_up)
+    words += ["--lr", f"{rate:g}", "--lr-scheduler", "polynomial_decay"]
+    words += ["--warmup-updates", str(warm_up)]
+    words += ["--max-update", str(updates), "--total-num-update", str(updates)]
+    max_tokens, sentences = cfg.dataset.max_tokens, cfg.dataset.batch_size
+    size = {"max_tokens": max_tokens or (None if sentences else MAX_TOKENS)}
+    for name, value in {**size, "batch_size": sentences}.items():
+        words += as_option(name, value) if value else []
+    if (number := batches_per_update(trained)) > 1:
+        words += ["--update-freq", str(number)]
+    for section, names in _KEPT.items():
+        defaults = getattr(FairseqConfig(), section)
+        for name in names:
+            if (value := getattr(cfg[section], name)) != getattr(defaults, name):
+                words += as_option(name, value)
+    return words
+
+
+def as_option(name: str, value: Any) -> list[str]:
+    """An option that is not at its default, as words of a command line."""
+    option = f"--{name.replace('_', '-')}"
+    return [option] if value is True else [option, as_word(value)]
 
 
 def write_configuration(result: Trained, checkpoint: Path) -> Path:

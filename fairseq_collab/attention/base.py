@@ -34,6 +34,7 @@ from fairseq_collab.attention.cache import (
     beam_history,
 )
 from fairseq_collab.attention.packed import can_stay_packed, packed_heads
+from fairseq_collab.attention.parts import ContextInParts, heads_in_parts
 from fairseq_collab.attention.rounding import cached_bits
 from fairseq_collab.attention.scores import (
     can_fuse,
@@ -44,6 +45,9 @@ from fairseq_collab.attention.scores import (
     weighted_values,
 )
 from fairseq_collab.attention.signature import Signature
+
+#: Where keys and values can be.
+AnyContext = Context | PackedContext | ContextInParts
 
 
 class HeadAttention(nn.Module):
@@ -205,12 +209,15 @@ class HeadAttention(nn.Module):
         return output, per_head if need_head_weights else per_head.mean(dim=0)
 
     def _attend(
-        self, q: Tensor, context: Context | PackedContext, attn_mask: Tensor | None, weigh: bool
+        self, q: Tensor, context: AnyContext, attn_mask: Tensor | None, weigh: bool
     ) -> tuple[Tensor, Tensor | None]:
         """Outputs of all heads, ``(B, H, T, h_v)``, and weights ``(B, H, T, S)``, if to ``weigh``.
 
-        Some ways to compute the outputs find weights, too, which are then returned in any case.
+        Some ways to compute the outputs find weights, too, which are then returned in any case;
+        over a context in parts there are none.
         """
+        if isinstance(context, ContextInParts):
+            return heads_in_parts(q, context), None
         dropout = self._dropout()
         if isinstance(context, PackedContext):
             if can_stay_packed(q, context, dropout):
@@ -238,7 +245,7 @@ class HeadAttention(nn.Module):
         mask: Tensor | None,
         incremental_state: IncrementalState | None,
         static_kv: bool,
-    ) -> Context | PackedContext:
+    ) -> AnyContext:
         """The keys and values of ``key (S, B, d_y)`` and of the cache, or the latent as both."""
         cache = self._cache(incremental_state)
         if static_kv and cache is not None:
@@ -255,17 +262,21 @@ class HeadAttention(nn.Module):
         else:
             k, v = self.project_both(key)
         if static_kv:
-            cache = Cache(k, v, mask, self.cache_bits)
-            incremental_state[self._state_key] = {"cache": cache}
+            cache = Cache(k, v, mask, self.cache_bits, is_source=True)
+            self.keep(incremental_state, cache)
             return cache.context(mask)
         if mask is not None:
             raise ValueError("padding of a step belongs into the decoder's beam history")
         if cache is None:
             cache = Cache(k, v, bits=self.cache_bits)
-            incremental_state[self._state_key] = {"cache": cache}
+            self.keep(incremental_state, cache)
         else:
             cache.append(k, v)
         return cache.context(beam_history(incremental_state).mask)
+
+    def keep(self, incremental_state: IncrementalState, cache: Any) -> None:
+        """Use ``cache``, a :class:`.Cache` or one with its methods, in the steps of decoding."""
+        incremental_state[self._state_key] = {"cache": cache}
 
     def _cache(self, incremental_state: IncrementalState | None) -> Cache | None:
         return self._get_input_buffer(incremental_state).get("cache")
@@ -280,11 +291,9 @@ class HeadAttention(nn.Module):
         """Follow the decoder's beam history, which ``new_order`` has reordered already.
 
         The beams of a sentence share its keys and values.  So these move only where sentences do,
-        as when one is finished and leaves the batch.
+        as when one is finished and leaves the batch, and where the history drops slots.
         """
         cache = self._cache(incremental_state)
         if cache is not None:
-            moved = beam_history(incremental_state).moved
-            if moved is not None:
-                cache.select(moved)
+            cache.follow(beam_history(incremental_state))
         return incremental_state

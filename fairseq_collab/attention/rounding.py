@@ -36,6 +36,20 @@ def rounded(x: Tensor, bits: int) -> Tensor:
 
 def pack(x: Tensor, bits: int) -> Tensor:
     """Round ``x (..., n)`` to bytes ``(..., 4 G + ceil(n b / 8))``."""
+    scales, codes = encode(x, bits)
+    return torch.cat([scales.view(torch.uint8), codes], dim=-1)
+
+
+def unpack(packed: Tensor, width: int, bits: int, dtype: torch.dtype) -> Tensor:
+    """Return the rounded numbers ``(..., n)``, with ``n`` given as ``width``, contiguous."""
+    end = 4 * group_sizes(width)[0]
+    # A copy: float16 is read at even addresses only.
+    scales = packed[..., :end].clone(memory_format=torch.contiguous_format)
+    return decode(scales.view(torch.float16), packed[..., end:], width, bits, dtype)
+
+
+def encode(x: Tensor, bits: int) -> tuple[Tensor, Tensor]:
+    """Round ``x (..., n)``: scales ``(..., 2 G)`` in float16, codes ``(..., ceil(n b / 8))``."""
     width, levels = x.size(-1), 2**bits - 1
     groups, _ = group_sizes(width)
     padding = -width % groups
@@ -46,28 +60,26 @@ def pack(x: Tensor, bits: int) -> Tensor:
     low, high = x.aminmax(dim=-1, keepdim=True)
     offset = low.half()
     scale = ((high - offset) / levels).clamp(min=_LEAST_SCALE).half()
-    codes = ((x - offset) / scale).round().clamp(0, levels).to(torch.uint8)
-    codes = codes.flatten(-2)[..., :width]
-    if bits == 4:
+    codes = ((x - offset) / scale).round().clamp(0, levels).flatten(-2)[..., :width]
+    if bits == 4:  # in floats: ONNX has no shift of bytes that every engine computes
         first, second = F.pad(codes, (0, width % 2)).chunk(2, dim=-1)
-        codes = first | second << 4
-    return torch.cat([torch.cat([scale, offset], -1).flatten(-2).view(torch.uint8), codes], dim=-1)
+        codes = first + 16 * second
+    return torch.cat([scale, offset], -1).flatten(-2), codes.to(torch.uint8)
 
 
-def unpack(packed: Tensor, width: int, bits: int, dtype: torch.dtype) -> Tensor:
-    """Return the rounded numbers ``(..., n)``, with ``n`` given as ``width``, contiguous."""
+def decode(scales: Tensor, codes: Tensor, width: int, bits: int, dtype: torch.dtype) -> Tensor:
+    """Return the rounded numbers ``(..., n)`` of :func:`encode`, contiguous."""
     groups, _ = group_sizes(width)
     precise = torch.promote_types(dtype, torch.float32)  # s_g c_n is exact in it
-    # A copy: float16 is read at even addresses only.
-    scales = packed[..., : 4 * groups].clone(memory_format=torch.contiguous_format)
-    scales = scales.view(torch.float16).unflatten(-1, (groups, 2)).to(precise)
-    scale, offset = scales.split(1, dim=-1)  # (..., G, 1)
-    codes = packed[..., 4 * groups :]
+    scale, offset = scales.unflatten(-1, (groups, 2)).to(precise).split(1, dim=-1)  # (..., G, 1)
     if bits == 4:
-        codes = torch.cat([codes & 15, codes >> 4], dim=-1)[..., :width]
+        high = (codes & 240).to(precise).div_(16)
+        numbers = torch.cat([(codes & 15).to(precise), high], dim=-1)[..., :width]
+    else:
+        numbers = codes.to(precise, memory_format=torch.contiguous_format)
     if padding := -width % groups:
-        codes = F.pad(codes, (0, padding))
-    values = codes.to(precise, memory_format=torch.contiguous_format).unflatten(-1, (groups, -1))
+        numbers = F.pad(numbers, (0, padding))
+    values = numbers.unflatten(-1, (groups, -1))
     return values.mul_(scale).add_(offset).flatten(-2)[..., :width].to(dtype).contiguous()
 
 

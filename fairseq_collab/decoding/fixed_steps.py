@@ -4,15 +4,17 @@ A small model's step waits for the launch of one kernel after the other.  A CUDA
 of them at once, with the shapes, addresses and plain numbers of the step that was captured.  So all
 that changes from step to step is in tensors of fixed shapes here:
 
-    caches   have room for P positions; a step writes keys and values to slot(t, j) = t * beam + j,
-             whose index is a tensor, and a mask hides the slots that are still free
+    caches   have room for P slots; a step writes keys and values to the first free ones, whose
+             index is a tensor, and a mask hides the slots that are still free
     source   cross-attention has room for S tokens; a mask hides the rest
     rows     N >= B sentences; places of those that are done stay idle, until three quarters are
-    inputs   the number of the step, the last tokens, and the order of the rows
+    inputs   the first free slot, the last tokens, their position, and the order of the rows
 
-P and S are multiples of :data:`BLOCK`, N is a power of two: one graph serves the steps of a block
-in all batches of its shape.  A batch's first step is an ordinary one, whose caches are copied.
+P and S are multiples of :data:`BLOCK` steps and tokens, N is a power of two: one graph serves all
+batches of its shape.  A batch's first step is an ordinary one, whose caches are copied.
 Then the same decoder and attentions run, with caches and a beam history that keep their shapes.
+Where caches are full, the slots that no beam sees are dropped; so most often, room of one shape
+serves on.  That waits for the GPU, as ordinary steps do where they drop slots.
 Scores equal those of ordinary steps up to rounding.
 
 **Off by default**: its speed on a GPU was not measured.  ``FAIRSEQ_COLLAB_FIXED_STEPS=1`` turns it
@@ -21,8 +23,9 @@ graphs and buffers (caches of the largest batch so far) until it goes or its wei
 
 Shapes:
     B  sentences that are not done    N  places for sentences    beam  hypotheses per sentence
-    rows  N * beam, by sentence    P  positions    S  source tokens    slots  P * beam, or S
+    rows  N * beam, by sentence    P  slots of beams    S  source tokens    slots  P, or S
     G  heads of keys or of values    e  their size    V  vocabulary    d  model size
+    k  live slots: those that a beam sees
 """
 
 from __future__ import annotations
@@ -41,11 +44,18 @@ import torch
 from torch import Tensor, nn
 
 from collab_common.errors import UserError
-from fairseq_collab.attention.cache import BeamHistory, Cache, IncrementalState, Slots, beam_history
+from fairseq_collab.attention.cache import (
+    BeamHistory,
+    Cache,
+    IncrementalState,
+    Slots,
+    beam_history,
+    live_slots,
+)
 
 #: The environment variable that switches fixed steps on.
 FIXED_STEPS_ENV = "FAIRSEQ_COLLAB_FIXED_STEPS"
-#: Buffers have room for a multiple of this number of positions, and of source tokens.
+#: Buffers have room for the slots of a multiple of this number of steps, and of source tokens.
 BLOCK = 64
 #: Where a step's graph is captured.
 GRAPHS_ON = ("cuda",)
@@ -63,7 +73,7 @@ class Shape(NamedTuple):
 
     places: int
     beam: int
-    positions: int
+    slots: int
     source: int
 
 
@@ -83,9 +93,9 @@ class FixedSlots(Slots):
 
 
 class FixedHistory(BeamHistory):
-    """A history with ``mask (N, beam, slots)``; inputs are ``step (1,)`` and ``order (rows,)``.
+    """A history with ``mask (N, beam, slots)``; inputs are ``free (1,)`` and ``order (rows,)``.
 
-    ``step`` counts from 0; row ``i`` continues row ``order[i]``, of the same sentence.
+    ``free`` is the first free slot; row ``i`` continues row ``order[i]``, of the same sentence.
     """
 
     def __init__(self, beam: int, mask: Tensor):
@@ -93,15 +103,23 @@ class FixedHistory(BeamHistory):
         self._mask = mask
         self._beams = torch.arange(beam, device=mask.device)
         self.where = self._beams.clone()
-        self.step = self._beams.new_zeros(1)
+        self.free = self._beams.new_zeros(1)
         self.order = torch.arange(len(mask) * beam, device=mask.device)
 
     def extend(self, padding: Tensor) -> None:
         """Follow the order, then show this step's slots."""
         rows = self._mask.flatten(0, 1)
         rows.copy_(rows.index_select(0, self.order))
-        self.where.copy_(self.step * self.beam + self._beams)
+        self.where.copy_(self.free + self._beams)
         self._mask.index_copy_(2, self.where, self._new_mask(padding))
+
+    def per_step(self, weights: Tensor) -> Tensor:
+        """Decoders ask for weights of cross-attention only.
+
+        Raises:
+            ValueError: always; the number of steps changes, and shapes do not.
+        """
+        raise ValueError(f"{FIXED_STEPS_ENV}=1 keeps no weights of self-attention by step")
 
 
 class FixedStep:
@@ -112,8 +130,8 @@ class FixedStep:
         self.state: IncrementalState = {}
         #: The last token of each row, ``(rows, 1)``.
         self.tokens = torch.zeros_like(history.order).unsqueeze(1)
-        #: Embeddings ``(P, d)``, if the decoder has any.
-        self.positions: Tensor | None = None
+        #: The embedding of the last token's position, ``(1, 1, d)``, if the decoder has any.
+        self.position: Tensor | None = None
         self._replay: Callable[[], None] | None = None
         self._output: Any = None
 
@@ -127,9 +145,8 @@ class FixedStep:
         return self._output
 
     def _run(self, decoding: Any) -> Output:
-        if self.positions is not None:
-            position = self.positions.index_select(0, self.history.step)  # (1, d)
-            self.state[POSITION] = {"embedding": position.unsqueeze(0)}
+        if self.position is not None:
+            self.state[POSITION] = {"embedding": self.position}
         return decoding.step(self.tokens)
 
     def _captured(self, decoding: Any, pool: Any) -> tuple[Callable[[], None], Output]:
@@ -159,22 +176,22 @@ class Buffers:
         self._steps: dict[Shape, FixedStep] = {}
         self.memory: dict[str, Tensor] = {}
 
-    def step(self, shape: Shape, decoding: Any, sentences: Tensor, slots: int) -> FixedStep:
+    def step(self, shape: Shape, decoding: Any, sentences: Tensor, slots: Tensor) -> FixedStep:
         """The step of a shape, with the caches of a decoding, which gets the step's state.
 
-        Its first places have the ``sentences (B,)`` of the decoding, with the first ``slots``.
+        Its first places have the ``sentences (B,)`` of the decoding, with their ``slots (B, k)``.
         """
         old, decoding.state = decoding.state.copy(), {}  # emptied below: memory is freed on the way
-        mask = beam_history(old).mask[:, 0, :, :slots].index_select(0, sentences)
-        places, beam, positions, _ = shape
-        mask = self._filled("history", (places, beam, positions * beam), mask, float("-inf"))
+        places, beam, room, _ = shape
+        mask = beam_history(old).mask[:, 0].index_select(0, sentences)
+        mask = mask.gather(2, slots.unsqueeze(1).expand(-1, beam, -1))
+        mask = self._filled("history", (places, beam, room), mask, float("-inf"))
         step = self._steps.get(shape) or FixedStep(FixedHistory(beam, mask))
         decoder = decoding.model.decoder
-        if decoder.embed_positions is not None:  # looked up again: weights may have changed
-            number = min(positions, decoder.max_positions())
-            words = sentences.new_full((1, number), decoder.padding_idx + 1)  # none is padding
-            table = decoder.embed_positions(words)[0]
-            step.positions = self._filled("positions", (positions, table.size(1)), table)
+        if decoder.embed_positions is not None:
+            words = sentences.new_full((1, 1), decoder.padding_idx + 1)  # which is no padding
+            first = decoder.embed_positions(words)
+            step.position = self._filled("position", (1, 1, first.size(2)), first)
         for name in [*old]:
             entry = old.pop(name)
             if "history" in entry:
@@ -187,21 +204,25 @@ class Buffers:
         return step
 
     def _fixed(
-        self, name: str, cache: Cache, sentences: Tensor, slots: int, shape: Shape, history: Any
+        self, name: str, cache: Cache, sentences: Tensor, slots: Tensor, shape: Shape, history: Any
     ) -> Cache:
         """A copy of a cache in buffers."""
-        fixed, room = copy.copy(cache), shape.positions * shape.beam
-        if cache.mask is not None:  # of cross-attention
-            slots = room = shape.source
+        fixed, room = copy.copy(cache), shape.source if cache.is_source else shape.slots
+        if cache.is_source:
+            assert cache.mask is not None, "fairseq's encoder gives one without padding, too"
             mask = cache.mask.index_select(0, sentences)
             fixed.mask = self._filled(f"{name} mask", (shape.places, 1, 1, room), mask, True)
             fixed.mask[len(mask) :] = False  # idle sentences attend to zeros
         parts: dict[Slots, FixedSlots] = {}  # one, where one tensor is both
         for part in (cache.keys, cache.values):
             if part not in parts:
-                kept = part.filled[:, :, :slots].index_select(0, sentences)
-                sizes = (shape.places, kept.size(1), room, kept.size(3))
-                buffer = self._filled(f"{name} {len(parts)}", sizes, kept)
+                kept = copy.copy(part)
+                kept.select(sentences)
+                if not cache.is_source:
+                    kept.keep(slots)
+                values = kept.filled
+                sizes = (shape.places, values.size(1), room, values.size(3))
+                buffer = self._filled(f"{name} {len(parts)}", sizes, values)
                 parts[part] = FixedSlots(part, buffer, history.where)
         fixed.keys, fixed.values = parts[cache.keys], parts[cache.values]
         return fixed
@@ -232,20 +253,28 @@ class FixedDecoding:
         self._places = self._beams = torch.arange(encoded.size(1), device=encoded.device)
         self._shape = Shape(0, 0, 0, 0)
         self._step: FixedStep | None = None
+        #: Slots in use; embeddings of positions, ``(t, d)``, if the decoder has any.
+        self._filled = 0
+        self._positions: Tensor | None = None
 
     def step(self, tokens: Tensor) -> Output:
         """As ``ModelDecoding.step``: ``tokens (B * beam, t)``."""
         steps = tokens.size(1)
         if steps == 1:
+            self._filled = len(tokens) // len(self._places)
             return self._decoding.step(tokens)
-        if steps > self._shape.positions or 4 * len(self._places) <= self._shape.places:
-            self._move(steps)
+        is_full = self._filled + self._beams.size(1) > self._shape.slots
+        if is_full or 4 * len(self._places) <= self._shape.places:
+            self._move(drop=is_full)
         assert self._step is not None
         step, beam, places = self._step, self._shape.beam, self._places
         order = places.unsqueeze(1) * beam + self._beams
         step.history.order.view(-1, beam).index_copy_(0, places, order)
         step.tokens.view(-1, beam).index_copy_(0, places, tokens[:, -1].view(-1, beam))
-        step.history.step.fill_(steps - 1)
+        step.history.free.fill_(self._filled)
+        self._filled += beam
+        if step.position is not None:
+            step.position.copy_(self._position(steps))
         # Copies of the rows of these sentences: the search changes and keeps what it gets.
         log_probs, attention = (
             None if x is None else x.unflatten(0, (-1, beam)).index_select(0, places).flatten(0, 1)
@@ -254,6 +283,15 @@ class FixedDecoding:
         assert log_probs is not None
         return log_probs, None if attention is None else attention[:, : self._source]
 
+    def _position(self, steps: int) -> Tensor:
+        """The embedding ``(d,)`` of the last of ``steps`` positions."""
+        if self._positions is None or len(self._positions) < steps:
+            decoder = self._decoding.model.decoder
+            number = min(-(-steps // BLOCK) * BLOCK, decoder.max_positions())
+            words = self._places.new_full((1, number), decoder.padding_idx + 1)  # none is padding
+            self._positions = decoder.embed_positions(words)[0]
+        return self._positions[steps - 1]
+
     def reorder(self, rows: Tensor, sentences: Tensor | None) -> None:
         """As ``ModelDecoding.reorder``; the next step follows the order."""
         if sentences is not None:
@@ -261,16 +299,33 @@ class FixedDecoding:
         beams = rows.unflatten(0, (len(self._places), -1))
         self._beams = beams % beams.size(1)
 
-    def _move(self, steps: int) -> None:
-        """Change to a step with room for ``steps``, and idle places for less than half of all."""
-        sentences, beam = self._beams.shape
-        rooms = (-(-number // BLOCK) * BLOCK for number in (steps, self._source))
-        self._shape = Shape(1 << (sentences - 1).bit_length(), beam, *rooms)
-        self._step, decoding, filled = None, self._decoding, (steps - 1) * beam  # may be freed
-        self._step = self._buffers.step(self._shape, decoding, self._places, filled)
+    def _move(self, drop: bool) -> None:
+        """Change to room for half a block of steps or more, and few idle places.
+
+        Idle places are fewer than half of all.
+
+        Args:
+            drop: drop the slots that no beam sees, which waits for a GPU.
+        """
+        (sentences, beam), decoding = self._beams.shape, self._decoding
+        slots = torch.arange(self._filled, device=self._places.device).expand(sentences, -1)
+        if drop and self._filled > beam > 1:
+            slots = live_slots(self._mask())
+        self._filled, block = slots.size(1), BLOCK * beam
+        room = -(-(self._filled + block // 2) // block) * block
+        source = -(-self._source // BLOCK) * BLOCK
+        self._shape = Shape(1 << (sentences - 1).bit_length(), beam, room, source)
+        self._step = None  # may be freed
+        self._step = self._buffers.step(self._shape, decoding, self._places, slots)
         # The caches have its padding.
         decoding.encoder_out = {**decoding.encoder_out, "encoder_padding_mask": []}
         self._places = torch.arange(sentences, device=self._places.device)
+
+    def _mask(self) -> Tensor:
+        """The slots that each beam will see in the next step: ``(B, beam, slots)``."""
+        mask = beam_history(self._decoding.state).mask[:, 0, :, : self._filled]
+        mask = mask.index_select(0, self._places)
+        return mask.gather(1, self._beams.unsqueeze(2).expand_as(mask))
 
 
 #: The buffers of models, between searches.

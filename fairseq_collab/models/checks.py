@@ -10,7 +10,8 @@ copied.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,8 +63,8 @@ def check_weights(model: Any, state: Mapping[str, Tensor], prefix: str) -> None:
         prefix: of the model's names in ``state``.
 
     Raises:
-        UserError: the first field that differs, with its values in both; or the weights are those
-            of stock fairseq.
+        UserError: all fields that differ, with their values in both; or the weights are those of
+            stock fairseq.
     """
     if not any(name.endswith("signature") for name in state):
         raise UserError(
@@ -72,9 +73,8 @@ def check_weights(model: Any, state: Mapping[str, Tensor], prefix: str) -> None:
         )
     problems = list(_differences(model, state, prefix))
     if problems:
-        more = f" (and {len(problems) - 1} more differences)" if len(problems) > 1 else ""
         raise UserError(
-            f"the checkpoint does not fit this model: {problems[0]}{more}",
+            f"the checkpoint does not fit this model: {'; '.join(_by_layer(problems))}",
             todo="give the options and the data folder that it was trained with",
         )
 
@@ -103,6 +103,16 @@ def _differences(model: Any, state: Mapping[str, Tensor], prefix: str) -> Iterat
     for name in state:
         if name.startswith(prefix) and name[len(prefix) :] not in weights:
             yield f"{name} is not in this model"
+
+
+def _by_layer(differences: Iterable[str]) -> Iterator[str]:
+    """Name each difference once, with the numbers of all layers that have it."""
+    layers: dict[tuple[str, ...], list[str]] = {}
+    for difference in differences:
+        before, *rest = re.split(r"(?<=\.layers\.)(\d+)", difference, maxsplit=1)
+        layers.setdefault((before, *rest[1:]), []).extend(rest[:1])
+    for (before, *after), numbers in layers.items():
+        yield before + ",".join(numbers) + "".join(after)
 
 
 def _dictionary_difference(name: str, saved: Tensor, expected: Tensor) -> str:

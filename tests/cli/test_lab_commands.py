@@ -284,9 +284,12 @@ def test_a_model_shrinks_translates_and_trains_on(
     small = open_model(out, data)
     assert small.arch == "transformer_latent"
     assert translations(out, data)
-    train = shlex.split(report.splitlines()[-1])
-    assert train[0] == "fairseq-train"
+    lines = [line for line in report.splitlines() if line.startswith("fairseq-train")]
+    train, of_original = map(shlex.split, lines)
     trains_resumes_and_averages(train, data, tmp_path)
+    succeed(*of_original, "--cpu", "--max-update=1", "--disable-validation")
+    assert main(["shrink", *read, *targets, "--force", "--out", str(out)]) == 1
+    assert "small-original" in capsys.readouterr().err
     assert main(["shrink", *read, "--prices", str(folder)]) == 0
     rows = capsys.readouterr().out.splitlines()
     assert len(rows) > 5

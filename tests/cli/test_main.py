@@ -164,6 +164,29 @@ def test_usage(command: str, capsys: pytest.CaptureFixture[str]) -> None:
         main(shlex.split(command))
 
 
+NEAREST = {
+    "shrnk a.pt": "shrink",
+    "data prepre": "prepare",
+    "shrink a.pt --cahce 0.5": "--cache",
+    "reparametrize a.pt --to latnt --out b.pt": "latent",
+    "data multi30k --out o --vocab-sze=9": "--vocab-size",
+    "table runs --format tsv": "csv",
+}
+
+
+@pytest.mark.parametrize("command", NEAREST)
+def test_a_mistyped_word_gets_one_line(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the word that was meant, and not the usage of all options."""
+    try:
+        status: object = main(shlex.split(command))
+    except SystemExit as end:
+        status = end.code
+    assert status == 2
+    said = capsys.readouterr().err
+    assert f"did you mean {NEAREST[command]}?" in said
+    assert said.count("\n") == 1
+
+
 def test_presets_of_the_bench() -> None:
     """The parser names them without their table, whose module imports torch."""
     assert {*bench.PRESETS} == {*PRESETS}
@@ -205,7 +228,7 @@ def test_what_exists_is_not_written_over(
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     assert main(command.split()) == 1
     said = capsys.readouterr().err
-    assert f"error: {written}: exists" in said
+    assert f"error: {written}: " in said
     assert "--out" in said
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import ctranslate2
 import pytest
@@ -13,10 +14,14 @@ from commands import USER_DIR, refuse, succeed
 from refusals import refusing
 from reliability.test_save import CONTENTS
 
+from collab_lab.cli import export
 from collab_lab.cli.score import main
+from collab_lab.export import check, ct2
+from collab_lab.export.model import directions, language_tags
 from collab_lab.runs.record import Record, read
 from collab_lab.runs.run import Run
 from collab_lab.runs.translations import read_hypotheses, read_lines
+from collab_lab.trained.checkpoint import open_model
 from fairseq_compat import checkpoints
 
 pytestmark = pytest.mark.slow
@@ -146,12 +151,13 @@ def multilingual(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
         "heads MODEL DATA --relevance-sentences 1 --cpu --out OUT",
         "export MODEL --format fairseq --out OUT",
         "export MODEL DATA --format ct2 --out OUT",
+        "export MODEL DATA --format fairseq --check 4 --out OUT",
         "score MODEL DATA --cpu --run OUT --set task.source_lang=en --set task.target_lang=de "
         "--set generation.max_len_b=10",
         "shrink MODEL DATA --parameters 0.9 --sentences 20 --cpu --out OUT.pt",
         "prices MODEL DATA --sentences 20 --cpu --out OUT",
     ],
-    ids=lambda words: words.split()[0],
+    ids=lambda words: re.sub(r"^(\w+).*?( --format \w+|$).*", r"\1\2", words),
 )
 def test_every_command(words: str, multilingual: Path, corpus: Path, tmp_path: Path) -> None:
     """As a user starts it; the variable has some start anew, where others are forks."""
@@ -176,10 +182,38 @@ def test_ctranslate2_translates_alike(multilingual: Path, corpus: Path, tmp_path
         int(number): text.split()
         for number, text in re.findall(r"^H-(\d+)\t\S+\t(.*)$", output, re.MULTILINE)
     }
-    succeed("fairseq-collab", "export", multilingual, corpus, "--format=ct2", "--out", out)
+    export = ("export", multilingual, corpus, "--format=ct2", "--out", out)
+    said = succeed("fairseq-collab", *export)
+    (call,) = re.findall(r"translate_batch\(.*\)$", said, re.MULTILINE)
+    engine = ctranslate2.Translator(str(out))
+
+    def limited(*args: Any, **options: Any) -> Any:
+        """As the call above; fairseq's limit counts the end of a translation, too."""
+        as_above = {"beam_size": 3, "max_decoding_length": 21}
+        return engine.translate_batch(*args, **options | as_above)
+
     lines = (corpus / "raw" / "test.en").read_text().splitlines()
-    results = ctranslate2.Translator(str(out)).translate_batch(
-        [["__de__", *line.split()] for line in lines],
-        target_prefix=[["__de__"]] * len(lines), beam_size=3, max_decoding_length=21,
-    )  # fmt: skip
+    names = {"tokens": [line.split() for line in lines], "translate_batch": limited}
+    results = eval(call, names)
     assert [result.hypotheses[0][1:] for result in results] == [found[n] for n in sorted(found)]
+
+
+def test_an_export_is_checked_in_every_direction(
+    multilingual: Path,
+    corpus: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Greedily: engines end beam searches by different rules, which shows before training."""
+    for module in (check, ct2):
+        monkeypatch.setattr(module, "BEAM", 1)
+    words = (str(multilingual), str(corpus), "--format=ct2", "--check=8", "--out")
+    assert export.main([*words, str(tmp_path / "out")]) == 0
+    said = capsys.readouterr().out
+    assert said.count("4 of 4 translations equal") == 2
+    assert re.findall("^from (..) to (..):", said, re.MULTILINE) == [("en", "de"), ("de", "en")]
+    one, other = directions(open_model(multilingual, corpus))
+    assert language_tags(one) == ("__de__", "__de__")
+    assert language_tags(other) == ("__en__", "__en__")
+    assert language_tags(open_model(multilingual, corpus)) == (None, None)

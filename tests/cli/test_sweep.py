@@ -16,6 +16,7 @@ import pytest
 from commands import SETTINGS, preprocess, refuse, run_command, succeed, warm, write_copy_task
 
 from collab_common.provenance import commit
+from fairseq_compat import checkpoints
 
 pytestmark = pytest.mark.slow
 
@@ -135,8 +136,10 @@ def test_patience_lasts_over_a_kill(config: Path, corpus: Path, tmp_path: Path) 
     command = sweep(config, corpus, tmp_path / "out", *options, "checkpoint.patience=3")
     third = tmp_path / "out" / "run" / "checkpoints" / "checkpoint3.pt"
     kill_all(start(command, until=third.exists), tmp_path / "out")
+    before = checkpoints.read(third)["extra_state"]["previous_training_time"]
     assert "run: resumes" in succeed(*command)
     score = json.loads((tmp_path / "out" / "run" / "score.json").read_text())
+    assert score["train_seconds"] > before > 0, "of both attempts"
     assert (score["epochs"], score["averaged"]) == (4, ["checkpoint3.pt", "checkpoint4.pt"])
 
 
@@ -169,7 +172,7 @@ def test_a_dry_run_prints_the_trainings(finished: Path, config: Path, corpus: Pa
     said = succeed(*sweep(config, corpus, finished, *options), PYTHONHASHSEED="1")  # cold
     first, second = said.splitlines()[-2:]
     assert first == "key_dim-8: finished: model.key_dim=8"
-    assert second == "key_dim-4: incomplete: model.key_dim=4"
+    assert second == "key_dim-4: not started: model.key_dim=4"
     assert not (finished / "key_dim-4").exists()
 
 

@@ -96,7 +96,7 @@ def test_cost_of_language_models(
     """Shares are of the first."""
     paths = [ordinary_lm, language_model]
     assert cli.main(["cost", *map(str, paths)]) == 0
-    *_, standard, row, _, of, _ = capsys.readouterr().out.splitlines()
+    *_, standard, row, _, _, of, _ = capsys.readouterr().out.splitlines()
     cells = [[cell.strip() for cell in line.split("|")[2:-1]] for line in (standard, row)]
     assert (cells[0][0], *cells[0][3:5]) == ("100.0%", "64 = 32 + 32", "-")
     assert (cells[1][0], *cells[1][3:5]) == ("68.8%", "44 = 12 + 32", "-")
@@ -140,7 +140,7 @@ def checkpoint(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_its_cost_is_counted(checkpoint: Path) -> None:
     """d = 32, one layer: 32 numbers of 2 bytes, which are keys and values."""
     report = succeed("fairseq-collab", "cost", *PLUG_IN, checkpoint)
-    row = [cell.strip() for cell in report.splitlines()[-3].split("|")]
+    row = [cell.strip() for cell in report.splitlines()[-4].split("|")]
     assert (row[2], *row[5:7]) == ("50.0%", *["64 = 64 + 0"] * 2)
 
 

@@ -19,21 +19,118 @@ import sacrebleu
 import torch
 import toy
 from commands import succeed
-from fairseq import checkpoint_utils, models, tasks, utils
+from fairseq import checkpoint_utils, models, optim, options, tasks, utils
 from fairseq.data import data_utils, language_pair_dataset, token_block_dataset
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.distributed import utils as distributed_utils
 from fairseq.models.transformer import transformer_decoder, transformer_encoder
 from fairseq.modules import dynamic_crf_layer, sinusoidal_positional_embedding
+from fairseq_cli import train
 from interpreters import PYTHON
 from omegaconf import OmegaConf
 from refusals import refusing
 from toy_checkpoints import COPY
 
-from fairseq_compat import fix_table
+from fairseq_compat import fix_table, option_fixes
 
 
 def unfixed(function):
     """Return what fixes have wrapped."""
     return inspect.unwrap(function)
+
+
+# Mistyped options and names
+
+
+PARSERS = {
+    "training": (options.get_training_parser, "data --arch transformer_tiny --lr 1,2 --cpu"),
+    "generation": (options.get_generation_parser, "data --path a.pt --remove-bpe --beam 3"),
+    "validation": (options.get_validation_parser, "data --path a.pt --task translation"),
+    "preprocessing": (options.get_preprocessing_parser, "-s en -t de --trainpref a"),
+}
+
+
+@pytest.mark.parametrize("command", PARSERS)
+def test_parsers_are_fairseqs_own_but_for_their_errors(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Equal help and equal values."""
+    make, words = PARSERS[command]
+    ours = make()
+    monkeypatch.setattr(options, "argparse", argparse)
+    stock = make()
+    assert type(stock) is argparse.ArgumentParser
+    assert ours.format_help() == stock.format_help()
+    if command == "preprocessing":  # which has no architectures
+        assert ours.parse_args(words.split()) == stock.parse_args(words.split())
+    else:
+        parse = unfixed(options.parse_args_and_arch)
+        assert parse(ours, words.split()) == parse(stock, words.split())
+
+
+MISTYPED = {
+    "data --arch transformer_tiny --optimzer adam": "--optimizer",
+    "data --arch transformer_wmt_en_df": "transformer_wmt_en_de",
+    "data --criterion cross_entropie": "cross_entropy",
+    "data --optimizer adan": "adam",
+    "data --lr-scheduler inverse_squirt": "inverse_sqrt",
+    "data --task translatoin": "translation",
+    "data --arch transformer_collab_n": "--user-dir",
+    "data --optimizer zzz": "nag",  # a short list is printed
+}
+
+
+@pytest.mark.parametrize("words", MISTYPED)
+def test_a_mistyped_option_gets_one_line(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        options.parse_args_and_arch(options.get_training_parser(), words.split())
+    assert end.value.code == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert MISTYPED[words] in said
+
+
+def test_stock_answers_a_mistyped_option_with_its_usage(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(options, "argparse", argparse)
+    words = ["data", "--arch", "transformer_tiny", "--optimzer", "adam"]
+    parser = options.get_training_parser()
+    with pytest.raises(SystemExit):
+        options.parse_args_and_arch(parser, words)
+    assert capsys.readouterr().err.count("\n") > 100
+
+
+def test_a_training_without_an_architecture_or_an_optimizer() -> None:
+    parser = options.get_training_parser()
+    with refusing("--arch"):
+        options.parse_args_and_arch(parser, ["data", "--optimizer=adam"])
+    with pytest.raises(RuntimeError):
+        unfixed(options.parse_args_and_arch)(parser, ["data", "--optimizer=adam"])
+    parser = options.get_training_parser()
+    args = options.parse_args_and_arch(parser, ["data", "--arch=transformer_tiny"])
+    with refusing("--optimizer", "adam"):
+        distributed_utils.call_main(convert_namespace_to_omegaconf(args), train.main)
+    with pytest.raises(ValueError, match="required"):
+        optim.build_optimizer(Namespace(optimizer=None), [])
+
+
+@pytest.mark.parametrize("option", ["--remove-bpe", "--eval-bleu-remove-bpe"])
+def test_subwords_that_are_joined_in_no_known_way(option: str) -> None:
+    """Before anything is read; what stock knows is joined as by stock."""
+    training = option.startswith("--eval")
+    make = options.get_training_parser if training else options.get_generation_parser
+    words = ["data", "--arch=transformer_tiny"] if training else ["data", "--path=a.pt"]
+    with refusing(option, "did you mean sentencepiece?"):
+        options.parse_args_and_arch(make(), [*words, f"{option}=sentencepiec"])
+    stock = unfixed(data_utils.post_process)
+    for symbol in (*option_fixes.JOINED, None):
+        text = "\u2581a b_ c_EOW d@@ e | <SIL> f"
+        assert data_utils.post_process(text, symbol) == stock(text, symbol)
+    with refusing("sentencepiec"):
+        data_utils.post_process("a", "sentencepiec")
+    with pytest.raises(NotImplementedError):
+        stock("a", "sentencepiec")
 
 
 # The table of fixes

@@ -85,7 +85,7 @@ def test_folder(kind: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     report = manifest(out)["sets"]
     assert report["valid"]["read"] == 19
-    assert report["train"]["kept"] == 300 - (3 if kind == SENTENCEPIECE else 2)
+    assert report["train"]["kept"] == 300 - 3
     raw = {lang: (out / f"raw/valid.{lang}").read_text().splitlines() for lang in ("en", "de")}
     sentences = (text / "valid.de").read_text().split("\n")[:20]
     between = f"{BREAK} " if kind == SENTENCEPIECE else f" {BREAK} "

@@ -192,7 +192,7 @@ def test_detokenise() -> None:
 
 
 def test_other_languages_are_rejected() -> None:
-    with pytest.raises(UserError, match="for fi"):
+    with pytest.raises(UserError, match="'fi'"):
         Tokeniser("fi")
 
 

@@ -220,3 +220,9 @@ def test_multi30k_from_a_folder(
     assert done.returncode == 0, done.stderr
     sets = manifest(tmp_path / "bin")["sets"]
     assert {split: sets[split]["kept"] for split in sets} == {**counts, "train": 2_900}
+
+
+def test_a_folder_of_text_that_does_not_exist(tmp_path: Path) -> None:
+    """Its name is what is wrong, and not the names of its files."""
+    with refusing("my-txt: folder not found"):
+        find_files(tmp_path / "my-txt", None, ("en", "de"))

@@ -211,8 +211,11 @@ def test_variant_google(tmp_path: Path, no_fairseq: None) -> None:
 def test_published_hashes_are_enforced(tmp_path: Path) -> None:
     source = filled(tmp_path / "from", numbered())
     done = run("wmt14", "--out", tmp_path / "out", "--from", source)
-    assert f"{source}/training-parallel-europarl-v7.tgz: sha256 " in error_line(done, "wmt14")
+    error = error_line(done, "wmt14")
+    assert f"{source}/training-parallel-europarl-v7.tgz: " in error
+    assert "sha256" in error
     ready = filled(tmp_path / "ready", google())
     done = run("wmt14", "--out", tmp_path / "o", "--variant", "google", "--from", ready)
-    assert "test-full.tgz: md5 " in (error := error_line(done, "wmt14"))
+    error = error_line(done, "wmt14")
+    assert "test-full.tgz: " in error
     assert "a8cd784e006feb32ac6f3d9ec7eb389a" in error

@@ -15,7 +15,13 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from toy import close
 
-from fairseq_collab.attention import CollaborativeAttention, HeadAttention, SeparateAttention, base
+from fairseq_collab.attention import (
+    CollaborativeAttention,
+    HeadAttention,
+    SeparateAttention,
+    base,
+    cache,
+)
 from fairseq_collab.attention.cache import (
     Slots,
     as_cached,
@@ -30,9 +36,15 @@ BITS = st.sampled_from([0, 8, 4])
 
 def cache_bytes(attention: HeadAttention, state: dict) -> tuple[int, int]:
     """Bytes of keys and values; a tensor that is both counts once, as keys."""
-    cache = state[attention._state_key]["cache"]
-    values = 0 if cache.values is cache.keys else cache.values.filled.nbytes
-    return cache.keys.filled.nbytes, values
+    keys, values = (getattr(state[attention._state_key]["cache"], x) for x in ("keys", "values"))
+    return keys.filled.nbytes, 0 if values is keys else values.filled.nbytes
+
+
+@contextmanager
+def dropping(every: int, share: float) -> Iterator[None]:
+    """Search for dead slots so often, and drop them where they are this share of the live ones."""
+    with mock.patch.multiple(cache, DROP_EVERY=every, DROP_SHARE=share):
+        yield
 
 
 def moved(sentences: int) -> Tensor:
@@ -51,13 +63,15 @@ def within_sentences(sentences: Tensor, beam: int) -> Tensor:
 @settings(deadline=None, max_examples=10, derandomize=True)
 @given(st.data())
 def test_self_attention_under_random_reorders(variant: str, data: Any) -> None:
-    """Keys and values stay where they are while beams descend from each other and sentences end."""
+    """Beams descend from each other, sentences end, and caches keep only what a beam still sees."""
     draw = data.draw
     torch.manual_seed(draw(st.integers(0, 99)))
     attention, _ = draw_case(draw, variant)
     attention.cache_bits = draw(BITS)
     sentences, beam = draw(SIZE), draw(st.integers(1, 4))
     steps = draw(st.integers(1, 40))  # more than the cache makes room for at once
+    every, share = draw(st.sampled_from([1, 2, 16])), draw(st.sampled_from([0, cache.DROP_SHARE]))
+    wrote = torch.empty(sentences * beam, 0, dtype=torch.long)  # the slots of each row's steps
     rows, d = sentences * beam, attention.embed_dim
     past, padding = torch.empty(0, rows, d).double(), torch.zeros(rows, 0, dtype=torch.bool)
     state: dict = {}
@@ -77,14 +91,20 @@ def test_self_attention_under_random_reorders(variant: str, data: Any) -> None:
         seen = ~pad[:, 0]  # a query that is padding may see nothing at all
         close(output[0, seen], whole[-1, seen])
         close(weights[seen], whole_weights[seen, -1])
-        bytes_per_token = [n // 8 * rows * (step + 1) for n in attention.cached_bits_per_token(64)]
-        assert cache_bytes(attention, state) == tuple(bytes_per_token)
+        slots = sentences * history.mask.size(3)
+        bytes_of_slots = [n // 8 * slots for n in attention.cached_bits_per_token(64)]
+        assert cache_bytes(attention, state) == tuple(bytes_of_slots)
+        wrote = torch.cat([wrote, step * beam + torch.arange(beam).repeat(sentences)[:, None]], 1)
         left = moved(sentences) if torch.rand(()) < 0.1 else torch.arange(sentences)
         order = within_sentences(left, beam)
-        history.reorder(order, history.moved_sentences(order))
+        with dropping(every, share):
+            history.reorder(order, history.moved_sentences(order))
         attention.reorder_incremental_state(state, order)
         sentences, rows = len(left), len(order)
-        past, padding = past[:, order], padding[order]
+        past, padding, wrote = past[:, order], padding[order], wrote[order]
+        if history.kept is not None:
+            seen_by = wrote.masked_fill(padding, -1).view(sentences, -1).tolist()
+            assert history.mask.size(3) == max(len({*slots} - {-1}) for slots in seen_by)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -157,6 +177,43 @@ def test_slots_grow_in_place(bits: int) -> None:
             slots.select(torch.tensor([1]))
             expected = expected[[1]]
             assert torch.equal(slots.numbers(), expected)
+
+
+@settings(deadline=None, max_examples=50, derandomize=True)
+@given(st.data())
+def test_live_slots_of_random_masks(data: Any) -> None:
+    """All that some beam sees, in their order; then what fills up to the longest sentence."""
+    torch.manual_seed(data.draw(st.integers(0, 99)))
+    sizes = [data.draw(x) for x in (SIZE, st.integers(1, 4), st.integers(0, 20))]
+    mask = torch.zeros(sizes).masked_fill(torch.rand(sizes) < 0.7, float("-inf"))
+    expected = [
+        [slot for slot in range(sizes[2]) if not mask[index, :, slot].isinf().all()]
+        for index in range(sizes[0])
+    ]
+    found = cache.live_slots(mask).tolist()
+    assert {len(row) for row in found} == {max(map(len, expected))}
+    for row, live in zip(found, expected, strict=True):
+        assert row[: len(live)] == live
+        assert len({*row}) == len(row), "no slot twice"
+
+
+@pytest.mark.parametrize("bits", [0, 8, 4])
+@pytest.mark.parametrize("is_latent", [True, False])
+def test_caches_keep_slots(bits: int, is_latent: bool) -> None:
+    """Each sentence others; the slots of a source stay."""
+    keys, values = torch.randn(2, 3, 2, 7, 4).unbind()
+    kept = torch.tensor([[0, 2, 6], [1, 3, 4], [0, 1, 2]])
+    history = start_beam_history({}, 3, 6, keys)
+    history.kept, history.moved = kept, torch.tensor([2, 0, 0])
+    for is_source in (True, False):
+        of = cache.Cache(keys, keys if is_latent else values, bits=bits, is_source=is_source)
+        before = {name: getattr(of, name).numbers() for name in ("keys", "values")}
+        of.follow(history)
+        for name, numbers in before.items():
+            expected = numbers[[2, 0, 0]]
+            if not is_source:
+                expected = torch.stack([x[:, i] for x, i in zip(expected, kept, strict=True)])
+            assert torch.equal(getattr(of, name).numbers(), expected)
 
 
 # ---- whole ---------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ round to the column "params" of Cordonnier et al. 2020 (60.9/61.0M, 56.2, 53.8, 
 from __future__ import annotations
 
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -16,13 +17,15 @@ from fairseq.models import MODEL_DATACLASS_REGISTRY
 from toy_language_models import language_model
 
 from collab_lab import open_model
-from collab_lab.metrics.cost import cache_share, cost, multiply_adds
-from fairseq_collab.attention import CollaborativeAttention
+from collab_lab.metrics.cost import cache_share, cost, multiply_adds, searched_bytes
+from fairseq_collab.attention import CollaborativeAttention, cache
 from fairseq_collab.attention.collaborative import QUERY_MIXINGS
+from fairseq_collab.decoding.beam_search import ModelDecoding
 
 WORDS = 32_768 - 4  # and fairseq's four special symbols
 D, H, LAYERS = 512, 8, 6
 ATTENTIONS = 3 * LAYERS
+STANDARD = "transformer_headsize_n"
 BODY = 44_138_496
 SHARED = 32_768 * D
 
@@ -145,6 +148,31 @@ def test_cached_bytes_of_two_layers(
     assert cache_share(model) == (sum(target) + sum(source)) / (2 * 2 * 2 * 2 * 16)
     assert (found.key_bytes_per_target_token, found.value_bytes_per_target_token) == target
     assert (found.key_bytes_per_source_token, found.value_bytes_per_source_token) == source
+
+
+@pytest.mark.parametrize("arch", ["headsize_n", "latent", "grouped_query"])
+def test_bytes_of_a_search(arch: str) -> None:
+    """All beams descend from one hypothesis, or slots are all kept; buffers are not counted."""
+    model = toy.model(f"transformer_{arch}").eval()
+    source = {"src_tokens": torch.full((1, 5), 6), "src_lengths": torch.tensor([5])}
+    for every, expected in zip((1, 2**62), searched_bytes(model, 5, 3), strict=True):
+        decoding = ModelDecoding(model, source, 1.0)
+        with torch.no_grad(), mock.patch.multiple(cache, DROP_EVERY=every, DROP_SHARE=0):
+            for step in range(1, 6):
+                if step > 1:
+                    decoding.reorder(torch.tensor([0, 0, 0]), None)
+                decoding.step(torch.full((3, step), 6))
+        caches = [of["cache"] for of in decoding.state.values() if "cache" in of]
+        parts = {part for one in caches for part in (one.keys, one.values)}
+        assert sum(part.filled.nbytes for part in parts) == 2 * expected, "here in float32"
+
+
+def test_bytes_of_a_search_that_drops_nothing() -> None:
+    """fairseq's transformer keeps the source of each beam; a language model has no beams."""
+    stock, ours = (searched_bytes(toy.model(name), 5, 3) for name in ("transformer", STANDARD))
+    assert stock == (stock[1],) * 2
+    assert stock[1] - ours[1] == 2 * 5 * 2 * 2 * 16 * 2, "two more copies of the source"
+    assert len({*searched_bytes(language_model("transformer_lm_headsize_n"), 5, 3)}) == 1
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import torch
 import toy_checkpoints
 from refusals import refusing
 
+from collab_lab import open_model
+from collab_lab.cli.main import main
 from collab_lab.trained.average import average_checkpoints, last_checkpoints
 from fairseq_compat import checkpoints
 
@@ -46,6 +49,43 @@ def test_the_rest_is_of_the_newest(tmp_path: Path) -> None:
     assert mean["task_state"] == {"updates": 3}
     assert mean["extra_state"] == {"train_iterator": {"epoch": 1}}
     assert "last_optimizer_state" not in mean
+
+
+def test_moving_averages_in_place_of_the_weights(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of one checkpoint, or the mean of several; without --ema, a line says that they are there."""
+    paths = [str(toy_checkpoints.write(tmp_path / f"{n}.pt")) for n in (1, 2)]
+    for number, path in enumerate(paths, 1):
+        state = torch.load(path, weights_only=False)
+        ema = {
+            name: torch.full_like(weight, number) if weight.is_floating_point() else weight
+            for name, weight in state["model"].items()
+        }
+        state["extra_state"]["ema"] = ema
+        torch.save(state, path)
+    out = tmp_path / "mean.pt"
+    for of, expected in ((paths[:1], 1.0), (paths, 1.5)):
+        assert main(["average", *of, "--ema", "--force", "--out", str(out)]) == 0
+        mean = open_model(out, toy_checkpoints.COPY)
+        assert all((weight == expected).all() for weight in mean.model.parameters())
+    assert "--ema" not in capsys.readouterr().err
+    average_checkpoints(paths[:1], out)
+    assert capsys.readouterr().err.count("average --ema") == 1
+    open_model(paths[0], toy_checkpoints.COPY)
+    assert capsys.readouterr().err.count("average --ema") == 1
+    with refusing(str(out), "--store-ema"):
+        average_checkpoints([out], tmp_path / "none.pt", ema=True)
+
+
+def test_threads_open_models(tmp_path: Path) -> None:
+    """What torch allows is known to the whole process."""
+    path = toy_checkpoints.write(tmp_path / "c.pt")
+    before = torch.serialization.get_safe_globals()
+    with ThreadPoolExecutor(4) as pool:
+        states = [*pool.map(checkpoints.read, [path] * 40)]
+    assert len(states) == 40
+    assert torch.serialization.get_safe_globals() == before
 
 
 @pytest.mark.parametrize(

@@ -96,10 +96,12 @@ def test_frozen_parts_are_like_others(tmp_path: Path) -> None:
             assert found.heads(one) == pytest.approx(expected.heads(other))
         assert prune(frozen, 3, statistics=found.statistics).price is not None
         relevance = [
-            stages.relevance(Relevance(one.model), one, "valid", 1) for one in (frozen, whole)
+            stages.relevance(Relevance(one.model), one, "valid", 1)["measures"]
+            for one in (frozen, whole)
         ]
-        assert relevance[0]["measures"] == relevance[1]["measures"]
-        assert stages.importance(frozen, "valid") == stages.importance(whole, "valid")
+        importance = [stages.importance(one, "valid")["measures"] for one in (frozen, whole)]
+        for measured in (relevance, importance):  # where tensors lie changes the last digits
+            torch.testing.assert_close(*measured, rtol=1e-6, atol=1e-6)
         assert [parameter.requires_grad for parameter in frozen.model.parameters()] == grads
         frozen.model.requires_grad_(False)
 

@@ -17,6 +17,7 @@ from collab_lab import bench
 from collab_lab.bench import CTRANSLATE2, TIMED
 from collab_lab.cli import bench as command
 from collab_lab.export.model import plain
+from fairseq_collab.attention import cache
 from fairseq_collab.decoding.fixed_steps import FIXED_STEPS_ENV
 
 CPU = torch.device("cpu")
@@ -104,6 +105,21 @@ def test_memory_is_of_one_model(monkeypatch: pytest.MonkeyPatch) -> None:
     records = [*bench.time_lengths("tiny", [4, 9], CPU)]
     assert [(r["kind"], r["length"]) for r in records] == [(k, n) for k in some for n in (4, 9)]
     assert all(0 < record["memory"] < 200 for record in records)
+
+
+def test_bytes_of_dropped_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is kept and what was dropped are the bytes of a search that keeps all."""
+    task = bench.random_task("tiny", 4)
+    (batch,) = bench.batches(task, CPU, max_sentences=4)
+    found = {}
+    for every in (cache.DROP_EVERY, 2**62):
+        monkeypatch.setattr(cache, "DROP_EVERY", every)
+        model = bench.random_model("transformer_headsize_n", "tiny", task).model
+        (found[every],) = bench.watch(model, task, batch, 5, [40], CPU, 0)
+    live, whole = found.values()
+    assert whole["all_slots"] == whole["cache"] > live["cache"]
+    # Buffers have some room for more steps.
+    assert live["all_slots"] == pytest.approx(whole["cache"], rel=0.25)
 
 
 @pytest.mark.slow

@@ -147,7 +147,7 @@ def test_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of a training; where it gives no limit, the whole subset would be one batch."""
     trained = checkpoint.open_model(toy_checkpoints.write(tmp_path / "c.pt"))
     limits = {"max_tokens": 40, "max_sentences": 3}
-    dataset = checkpoint.dataset_of(trained.task, "valid")
+    dataset = checkpoint.dataset_of(trained, "valid")
     epoch = trained.task.get_batch_iterator(dataset, **limits, seed=trained.cfg.common.seed)
     expected = [batch["id"].tolist() for batch in epoch.next_epoch_itr(shuffle=False)]
     found = checkpoint.batches(trained, "valid", **limits)

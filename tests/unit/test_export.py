@@ -25,7 +25,7 @@ from unit.test_checkpoint import edited
 
 from collab_lab.cli import export
 from collab_lab.export import check, ct2, hf
-from collab_lab.export.model import Vocabulary, check_engine, plain, vocabulary
+from collab_lab.export.model import Vocabulary, check_engine, language_tags, plain, vocabulary
 from collab_lab.trained.checkpoint import Trained
 
 CHANCE = random.Random(3)
@@ -263,6 +263,14 @@ def test_other_tasks_have_no_vocabulary() -> None:
         vocabulary(Trained(Path("c.pt"), state, None, None))
     with refusing("TransformerLanguageModel"):
         check_engine(opened(language_model("transformer_lm")), "Marian", ())
+
+
+def test_symbols_of_languages_that_an_engine_has_no_place_for() -> None:
+    """They would be the end of a source, and the beginning of a translation."""
+    state = {"cfg": OmegaConf.create({"model": {}})}
+    task = Namespace(args=Namespace(lang_tok_replacing_bos_eos=True), data_manager=None)
+    with refusing("c.pt", "--lang-tok-replacing-bos-eos"):
+        language_tags(Trained(Path("c.pt"), state, None, task))
 
 
 @pytest.mark.parametrize(

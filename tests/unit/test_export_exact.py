@@ -26,6 +26,7 @@ from collab_lab.cli import export
 from collab_lab.export import check, ct2, hf, model
 from collab_lab.export.check import compare, sources_to_check
 from collab_lab.export.model import Vocabulary, check_engine, vocabulary
+from collab_lab.runs import lengths
 from collab_lab.shrinking.cut import reject
 from collab_lab.shrinking.cuts.heads import Heads
 from collab_lab.shrinking.draft import pruned
@@ -176,10 +177,7 @@ def check_equal(checkpoint: Path, folder: Path, monkeypatch: pytest.MonkeyPatch)
     return expected
 
 
-@pytest.mark.parametrize(
-    ("source", "target"),
-    [(12, 6), pytest.param(10, 1024, marks=pytest.mark.slow)],
-)
+@pytest.mark.parametrize(("source", "target"), [(12, 6), (10, 1024)])
 def test_each_side_keeps_its_length(
     source: int,
     target: int,
@@ -191,24 +189,94 @@ def test_each_side_keeps_its_length(
     path = edited(tmp_path / "c.pt", lambda state: state["cfg"]["model"].update(limits))
     found = check_equal(path, tmp_path, monkeypatch)
     assert max(map(len, found)) == target - 1 or target > 10
-    longest = min(200, target - 1)
-    said = capsys.readouterr().out
-    assert f"max_input_length={source}, max_decoding_length={longest}," in said
-    assert "KV cache" in said
+    assert "KV cache" in capsys.readouterr().out
     read = hf.MarianMTModel.from_pretrained(tmp_path / "hf")
-    assert read.generation_config.max_length <= read.config.max_position_embeddings
+    assert read.generation_config.max_length == target + 1 <= read.config.max_position_embeddings
 
 
-def test_ctranslate2_takes_sources_of_every_position(tmp_path: Path) -> None:
-    """And the limit that is printed lets no longer one pass to where there are none."""
-    learned = {f"{side}_learned_pos": True for side in ("encoder", "decoder")}
-    source = toy.model("transformer", max_source_positions=6, **learned).eval()
+@pytest.mark.parametrize("learned", [False, True])
+def test_ctranslate2_takes_sources_of_every_position(learned: bool, tmp_path: Path) -> None:
+    """And cuts no longer one: an error says that there are no positions."""
+    positions = {f"{side}_learned_pos": learned for side in ("encoder", "decoder")}
+    source = toy.model("transformer", max_source_positions=6, **positions).eval()
     ct2.write(opened(source), WORDS, tmp_path)
     engine = ctranslate2.Translator(str(tmp_path))
-    options = {**ct2.search_options(source), "max_decoding_length": 3}
-    for length in (5, 9):
-        [result] = engine.translate_batch([["w1"] * length], **options)
-        assert len(result.hypotheses[0]) <= 3
+    assert engine.translate_batch([["w1"] * 5], **ct2.search_options(source, 5))
+    with pytest.raises(RuntimeError, match="position"):
+        engine.translate_batch([["w1"] * 9], **ct2.search_options(source, 9))
+
+
+def endless(path: Path) -> Path:
+    """A checkpoint of a model that never ends a translation by itself."""
+
+    def edit(state: dict[str, Any]) -> None:
+        weights = state["model"]
+        norm = "decoder.layers.0.final_layer_norm"
+        weights[f"{norm}.bias"] = weights[f"{norm}.bias"].clone().fill_(1.0)
+        for name in ("decoder.embed_tokens.weight", "decoder.output_projection.weight"):
+            weights[name][SYMBOLS.eos()] = -5.0
+
+    return edited(path, edit)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("format_", FORMATS)
+def test_no_engine_cuts_a_document(
+    format_: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond fairseq's 200 tokens; ``--check`` says that it compared nothing behind the limit."""
+    for module in (check, ct2, hf):
+        monkeypatch.setattr(module, "BEAM", 1)
+    path = endless(tmp_path / "c.pt")
+    run(path, STORED, f"--format={format_}", "--out", tmp_path / "out")
+    source = open_model(path)
+    words = vocabulary(source)
+    document = " ".join(SENTENCES[i % 40][0] for i in range(99))
+    sources = [words.source.encode_line(document, add_if_not_exist=False).long()]
+    found = check.by_fairseq(source.model, words, sources)
+    assert len(found[0]) == 2 * 100 + 20
+    lines, are_equal = compare(source, tmp_path / "out", format_, sources)
+    assert are_equal
+    assert "1 of 1 translations end at the limit" in "".join(lines)
+
+
+def test_the_limit_is_that_of_runs() -> None:
+    assert model.LIMIT == lengths.LIMIT
+    short = toy.model("transformer", max_target_positions=30)
+    assert [model.longest_output(short, source) for source in (3, 9)] == [26, 29]
+
+
+def printed(capsys: pytest.CaptureFixture[str], name: str) -> str:
+    """The call that an export prints."""
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if f"{name}(" in line]
+    return line[line.index(f"{name}(") :]
+
+
+@pytest.mark.parametrize("most", [25, 1024])
+def test_the_printed_calls_translate_alike(
+    most: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (check, ct2, hf):
+        monkeypatch.setattr(module, "BEAM", 1)
+    path = endless(tmp_path / "c.pt")
+    source = open_model(path, max_target_positions=most)
+    words = vocabulary(source)
+    sources = encoded(words)
+    (expected,) = {len(tokens) for tokens in check.by_fairseq(source.model, words, sources)}
+    source.save(path)
+    for format_ in ("ct2", "hf"):
+        run(path, STORED, f"--format={format_}", "--out", tmp_path / format_)
+        if format_ == "ct2":
+            engine: Any = ctranslate2.Translator(str(tmp_path / "ct2"))
+            names = {"tokens": SENTENCES[:15], "translate_batch": engine.translate_batch}
+            found = [r.hypotheses[0] for r in eval(printed(capsys, "translate_batch"), names)]
+        else:
+            engine = hf.MarianMTModel.from_pretrained(tmp_path / "hf")
+            (tokens,) = check.batches(sources, words.source.pad())
+            inputs = {"input_ids": tokens, "attention_mask": tokens.ne(words.source.pad()).long()}
+            names = {"inputs": inputs, "generate": partial(engine.generate, num_beams=1)}
+            found = [row[1:-1] for row in eval(printed(capsys, "generate"), names).tolist()]
+        assert {*map(len, found)} == {expected}
 
 
 KEPT = {
@@ -226,7 +294,6 @@ def test_pruned_models_are_padded_exactly(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(model, "MAX_LENGTH", 30)
     smaller = pruned(open_model(stock, STORED), KEPT[case])
     smaller.save(tmp_path / "pruned.pt")
     found = check_equal(tmp_path / "pruned.pt", tmp_path, monkeypatch)
@@ -269,7 +336,6 @@ def test_check_translates_in_both_engines(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(model, "MAX_LENGTH", 30)
     path, out = edited(tmp_path / "c.pt"), tmp_path / "out"
     options = [str(path), str(data), f"--format={format_}", "--out", str(out)]
     assert export.main([*options, "--check", "8"]) == 0
@@ -281,12 +347,40 @@ def test_check_translates_in_both_engines(
     assert "first other" in "".join(lines)
 
 
+@pytest.mark.parametrize("learned", [False, True])
+def test_positions_survive_a_save(
+    learned: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the line that the export prints: transformers would make a table anew."""
+    positions = {f"{side}_learned_pos": learned for side in ("encoder", "decoder")}
+    hf.write(toy.model("transformer", **positions), WORDS, tmp_path)
+    assert hf.survives_saving(tmp_path)
+    monkeypatch.setattr(hf, "save_all", saved_as_printed)
+    assert hf.survives_saving(tmp_path)
+    monkeypatch.setattr(hf, "save_all", hf.MarianMTModel.save_pretrained)
+    assert not hf.survives_saving(tmp_path)
+
+
+def saved_as_printed(model: Any, folder: str) -> None:
+    exec(hf.SAVE_ALL, {"model": model})
+    model.save_pretrained(folder)
+
+
+def test_check_tries_a_save(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = [str(edited(tmp_path / "c.pt")), str(data), "--format=hf", "--check=2", "--out"]
+    assert export.main([*options, str(tmp_path / "a")]) == 0
+    assert capsys.readouterr().out.count(hf.SAVE_ALL) == 2  # of the export, and of the check
+    monkeypatch.setattr(hf, "save_all", hf.MarianMTModel.save_pretrained)
+    assert export.main([*options, str(tmp_path / "b")]) == 1
+
+
 @pytest.mark.parametrize("format_", FORMATS)
 def test_check_compares_attention(
     format_: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Values of zero: the queries of the last cross-attention have no effect but on attention."""
-    monkeypatch.setattr(model, "MAX_LENGTH", 20)
     name = "decoder.layers.0.encoder_attn"
     weights = [f"{name}.v_proj.weight", f"{name}.v_proj.bias"]
     path = edited(tmp_path / "c.pt", lambda s: [s["model"][weight].zero_() for weight in weights])
@@ -298,6 +392,19 @@ def test_check_compares_attention(
     lines, are_equal = compare(source, tmp_path / "out", format_, sources)
     assert not are_equal
     assert "4 of 4" in lines[0]
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_model_without_cross_attention(
+    shared: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It has no attention to compare."""
+    options = {"no_cross_attention": True, "cross_self_attention": shared}
+    path = toy_checkpoints.write(tmp_path / "c.pt", "transformer", **options)
+    run(path, toy_checkpoints.COPY, "--format=fairseq", "--out", tmp_path / "out")
+    assert "attention to words: none" in capsys.readouterr().out
+    source = open_model(path)
+    assert compare(source, tmp_path / "out", "fairseq", encoded(vocabulary(source))[:4])[1]
 
 
 def test_check_needs_a_validation_set(tmp_path: Path) -> None:

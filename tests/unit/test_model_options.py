@@ -224,7 +224,7 @@ def kind(arch: str, symbols: Any = None, **options: Any) -> Any:
 @pytest.mark.parametrize(
     ("saved", "given", "message"),
     [
-        (ours, kind(COLLAB, encoder_attention_heads=2), "encoder.layers.0.self_attn: heads is 4"),
+        (ours, kind(COLLAB, encoder_attention_heads=2), "encoder.layers.0,1.self_attn: heads is 4"),
         (ours, kind(COLLAB, key_dim=4), "key width is 8 in the checkpoint, 4 in the model"),
         (ours, kind(COLLAB, attention_scale="key"), "scale is embed"),
         (ours, kind(COLLAB, key_dim_in_cross="0"), "kind of heads is shared keys"),
@@ -239,7 +239,7 @@ def kind(arch: str, symbols: Any = None, **options: Any) -> Any:
         (kind(LATENT), kind(LATENT, shared_latent_in_cross=8), "is latent heads in the checkpoint"),
         (kind(LATENT, shared_latent_in_cross=16), kind(LATENT, shared_latent_in_cross=8), "is 16"),
         (kind(QUERY, key_value_heads=2), kind(QUERY, encoder_attention_heads=2), "heads is 4"),
-        (kind(LM), kind(LM, decoder_attention_heads=2), "decoder.layers.0.self_attn: heads is 4"),
+        (kind(LM), kind(LM, decoder_attention_heads=2), "decoder.layers.0,1.self_attn: heads is 4"),
         (kind(GROUPED, head_groups=2), kind(GROUPED), "groups is 2"),
         (kind(GROUPED, group_feature="output"), kind(GROUPED), "group feature is output"),
         (kind(GATED, gate_speed=2), kind(GATED), "gate speed is 2"),
@@ -263,6 +263,14 @@ def kind(arch: str, symbols: Any = None, **options: Any) -> Any:
 def test_a_difference_is_named(saved: Any, given: Any, message: str) -> None:
     with refusing(message):
         load(saved(), given())
+
+
+def test_all_differences_are_named() -> None:
+    """Options that are wrong can be put right at once, and not one after the other."""
+    given = kind(COLLAB, attention_scale="key", activation_fn="gelu", decoder_ffn_embed_dim=7)
+    with refusing("scale is embed", "activation is relu", "decoder.layers.0,1.fc1.bias") as refusal:
+        load(ours(), given())
+    assert str(refusal.value).count("decoder.layers.0,1.self_attn: scale") == 1
 
 
 def probabilities(model: Any) -> torch.Tensor:

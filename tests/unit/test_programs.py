@@ -22,7 +22,7 @@ from run_folders import write_run
 from toy import close
 from toy_reparametrize import Conversions
 
-from collab_common import ATTENTION_TYPES
+from collab_common import ATTENTION_TYPES, provenance
 from collab_common.errors import UserError
 from collab_lab import bench, open_model
 from collab_lab.metrics.loss import mean_bits
@@ -115,6 +115,59 @@ def test_cuts(folder: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch, c
     assert "equal shares a layer" in table
     assert "1 d" in table, "the toy's F"
     assert "| cache " in TABLES["shrunk_together"]()
+
+
+@pytest.mark.slow
+def test_rows_of_other_code_or_inputs_are_measured_again(
+    folder: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a folder without git, too, where no commit equals no commit."""
+    monkeypatch.setattr(provenance, "commit", lambda root=None: None)
+    monkeypatch.setattr(cuts, "changes", lambda _: [cuts.Row("heads", "heads", 0.8)])
+    measures = list[int]()
+
+    def counted(work: measured.Work, wanted: measured.Wanted) -> dict[str, Any]:
+        measures.append(work.sentences)
+        return {"lost": 0.0}
+
+    monkeypatch.setattr(cuts, "measure", counted)
+    arguments = words(folder / "shrink.json", checkpoint)
+    for _ in range(2):
+        cuts.main(arguments)
+    assert measures == [20]
+    cuts.main([word.replace("=20", "=30") for word in arguments])
+    assert measures == [20, 30]
+    monkeypatch.setattr(measured, "_code", lambda: "changed")
+    cuts.main([word.replace("=20", "=30") for word in arguments])
+    assert measures == [20, 30, 30]
+    other = toy_checkpoints.write(folder / "other.pt")
+    cuts.main([word.replace("=20", "=30") for word in words(folder / "shrink.json", other)])
+    assert measures == [20, 30, 30, 30]
+    assert len(content(folder / "shrink.json")["rows"]) == 1
+
+
+def test_the_code_and_the_inputs_of_a_row(tmp_path: Path) -> None:
+    """Files by their content, folders by their text, several folders, options."""
+    file, other = tmp_path / "a", tmp_path / "b"
+    file.write_text("1")
+    other.write_text("1")
+    assert measured.digest(file, 3) == measured.digest(other, 3) != measured.digest(file, 4)
+    other.write_text("2")
+    assert measured.digest(file, 3) != measured.digest(other, 3)
+    data = tmp_path / "data"
+    shutil.copytree(COPY, data)
+    assert measured.digest(data) == measured.digest(COPY) != measured.digest(Path(f"{data}:{data}"))
+    shutil.copy(data / "test.en-de.de.idx", data / "train.en-de.de.idx")
+    assert measured.digest(data) != measured.digest(COPY)
+
+
+def test_two_programs_write_one_file(tmp_path: Path) -> None:
+    first, second = measured.File(tmp_path / "a.json"), measured.File(tmp_path / "a.json")
+    first.put("rows", {"name": "x"}, {"name": "x", "lost": 1})
+    second.put("rows", {"name": "y"}, {"name": "y", "lost": 2})
+    first.add("rows", {"name": "z", "lost": 3})
+    assert [row["name"] for row in content(tmp_path / "a.json")["rows"]] == ["x", "y", "z"]
+    assert {path.name for path in tmp_path.iterdir()} == {"a.json"}
 
 
 @pytest.mark.slow
@@ -512,7 +565,7 @@ def test_heads(
     known["syntax"] = {"relations": {"nsubj": directions}}
     (folder / "found.json").write_text(json.dumps(known))
     monkeypatch.setattr(heads, "SHARES", (1 / 2,))
-    reference.write_text("w1 w2 w3 w4 w5\n" * len(dataset_of(model.task, "test")))
+    reference.write_text("w1 w2 w3 w4 w5\n" * len(dataset_of(model, "test")))
     arguments = [str(file), "--heads", str(folder / "found.json"), "--data", str(COPY)]
     arguments += ["--model", str(checkpoint), "--reference", str(reference), "--beam", "1"]
     assert heads.main(arguments) == 0
@@ -587,7 +640,7 @@ def test_changed(folder: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
     whole = open_model(checkpoint, text)
     (text / "raw").mkdir()
     for side, words in (("en", whole.task.source_dictionary), ("de", whole.task.target_dictionary)):
-        lines = dataset_of(whole.task, "valid")
+        lines = dataset_of(whole, "valid")
         column = "source" if side == "en" else "target"
         sentences = [words.string(lines[i][column]) for i in range(len(lines))]
         (text / "raw" / f"valid.{side}").write_text("".join(f"{line}\n" for line in sentences))

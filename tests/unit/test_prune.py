@@ -195,11 +195,12 @@ def test_what_is_printed_builds_the_same_model(tmp_path: Path, change: str) -> N
     options = {name: value for name, (value, _) in OPTIONS.items()}
     source = open_model(toy_checkpoints.write(tmp_path / "c.pt", **options), toy_checkpoints.COPY)
     result = changed(source, change)
-    printed = configuration.fine_tuning(result, tmp_path / "small.pt")
+    small = tmp_path / "small.pt"
+    printed = configuration.fine_tuning(result, small, tmp_path / "small", updates=9)
     assert all(words in printed for _, words in OPTIONS.values())
     parser, (_, *words) = fairseq_options.get_training_parser(), shlex.split(printed)
     args = fairseq_options.parse_args_and_arch(parser, words)
-    assert args.finetune_from_model == str(tmp_path / "small.pt")
+    assert args.finetune_from_model == str(small)
     model: Any = source.task.build_model(convert_namespace_to_omegaconf(args).model).eval()
     assert toy.num_parameters(model) == toy.num_parameters(result.model)
     model.load_state_dict(result.model.state_dict())

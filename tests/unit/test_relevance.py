@@ -190,7 +190,7 @@ def test_the_beginning_of_a_block_is_not_predicted(options: dict[str, Any]) -> N
     model = language_model("transformer_lm_headsize_n", dropout=0.0, **options).eval()
     net_input = {"src_tokens": torch.tensor([[2, 0, 5, 6], [2, 0, 9, 1]])}
     target = torch.tensor([[0, 5, 6, 2], [0, 9, 2, 1]])
-    assert predicted(model.decoder, target).sum(1).tolist() == [3, 2]
+    assert predicted(model.decoder, {"target": target}).sum(1).tolist() == [3, 2]
     without = {"net_input": net_input, "target": target.masked_fill(target.eq(0), 1)}
     found, expected = (
         cross_entropy(model, batch)

@@ -43,7 +43,13 @@ from collab_lab.runs.score import (
     translation_scores,
 )
 from collab_lab.runs.sweep import Job, combinations, complete, plan
-from collab_lab.runs.training import choose_checkpoints, losses, rule_of, training_numbers
+from collab_lab.runs.training import (
+    choose_checkpoints,
+    losses,
+    rule_of,
+    train_seconds,
+    training_numbers,
+)
 from collab_lab.runs.worker import Worker
 
 
@@ -65,6 +71,7 @@ def begun(run: Run, **options: Any) -> Worker:
 
 
 def test_states(run: Run) -> None:
+    assert Run(run.folder / "other").state() == "not started"
     assert run.state() == "incomplete"
     run.fail(Failure("diverged", "loss is nan"))
     assert run.state() == "diverged (loss is nan)"
@@ -116,7 +123,7 @@ def test_a_stopped_worker_leaves_nothing_running(run: Run, monkeypatch: pytest.M
     assert wait_for(lambda: pids.exists() and pids.read_text().endswith("\n"))
     ours.stop()
     assert wait_for(lambda: not is_running(int(pids.read_text())), 5)
-    assert run.state() == "incomplete"
+    assert not run.is_finished()
     run.locked().__enter__()
 
 
@@ -333,11 +340,29 @@ def test_entries_that_a_kill_has_cut_do_not_count(run: Run) -> None:
     cut = train.format(2)[:25]
     run.log.write_text(train.format(1) + cut + train.format(2) + cut + "}\n")
     write_json(run.trained_file, {"hardware": "a processor", "threads": 2, "jobs": 3})
-    times = {"train_seconds": 29, "train_threads": 2, "train_jobs": 3}
-    assert training_numbers(run) == {"train_updates": 20, "epochs": 2, **times}
+    times = {"train_seconds": 29.5, "train_threads": 2, "train_jobs": 3}
+    write_json(run.config_file, {"checkpoint": {}})
+    time = {"previous_training_time": 29.51}
+    assert training_numbers(run, time) == {"train_updates": 20, "epochs": 2, **times}
     run.log.write_text(cut)
     with pytest.raises(UserError, match=r"train\.log"):
-        training_numbers(run)
+        training_numbers(run, time)
+
+
+def test_seconds_of_all_attempts(run: Run) -> None:
+    """fairseq adds them up in its checkpoints, from those of the weights that it starts from."""
+    now, start = {"previous_training_time": 100.0}, run.folder / "start.pt"
+    checkpoint: dict[str, str] = {}
+    for before, expected in ((None, 100.0), (60.0, 40.0), (0.0, 100.0)):
+        if before is not None:
+            state = {"model": {}, "cfg": {}, "optimizer_history": []}
+            torch.save({**state, "extra_state": {"previous_training_time": before}}, start)
+            checkpoint["finetune_from_model"] = str(start)
+        write_json(run.config_file, {"checkpoint": checkpoint})
+        assert train_seconds(run, now) == expected
+    start.unlink()
+    assert train_seconds(run, now) is None, "nothing says how long the first training was"
+    assert train_seconds(run, {}) is None, "another program's checkpoint"
 
 
 @pytest.mark.parametrize("loss", [8.01, 84.0, math.nan, math.inf])
@@ -507,6 +532,7 @@ def test_fine_tuning_by_a_configuration_of_ones_own(tmp_path: Path) -> None:
         ("345", "5", ["3", "4", "5"]),
         ("2345", "5", ["3", "4", "5"]),
         ("1", "1", ["1"]),
+        ("12", "part of 3", ["1", "2", "_last"]),
         # max_update ended the training within an epoch, which the last checkpoint alone has
         ("123", "part of 4", ["2", "3", "_last"]),
         ("", "part of 1", ["_last"]),

@@ -61,7 +61,7 @@ def test_votes_of_another_model(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 def test_sentences_of_prices_are_those_that_there_are(tmp_path: Path) -> None:
     model = open_model(toy_checkpoints.write(tmp_path / "c.pt"), toy_checkpoints.COPY)
-    number = len(dataset_of(model.task, "valid"))
+    number = len(dataset_of(model, "valid"))
     assert stages.price(model, "valid", 10 * number)["price"] == {"sentences": number}
 
 

@@ -251,8 +251,10 @@ def test_the_smallest_model_that_loses_little(model: Trained, found: Evidence) -
     before = validation_loss(model)
     result = shrink(model, lose=0.05, evidence=found)
     assert isinstance(result, Smaller)
-    assert validation_loss(result.model) - before <= 0.05
+    assert result.lost == pytest.approx(validation_loss(result.model) - before, abs=1e-6)
+    assert result.lost <= 0.05
     assert result.shares["parameters"] < 1
+    assert shrink(model, cache=0.3, evidence=found).lost is None
 
 
 def test_what_lose_accepts_is_the_loss_on_the_validation_set(
@@ -567,6 +569,19 @@ def test_the_model_of_the_caller_stays_as_it_is(model: Trained, found: Evidence)
     assert (model.options, model.state["extra_state"]) == (options, extra)
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.model.modules())
     model.model.eval()
+
+
+@pytest.mark.slow
+def test_lose_prints_the_loss_that_it_limits(tmp_path: Path, capsys: Any) -> None:
+    """That of the written model on the validation set, next to that of the calibration."""
+    checkpoint, out = toy_checkpoints.write(tmp_path / "c.pt"), tmp_path / "o.pt"
+    words = ["shrink", str(checkpoint), str(COPY), "--cpu", "--sentences=20", "--lose=0.05"]
+    assert main([*words, "--out", str(out)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (line,) = (line for line in lines if "--lose" in line)
+    lost = validation_loss(open_model(out, COPY)) - validation_loss(open_model(checkpoint, COPY))
+    assert f"{lost:+.4f}" in line
+    assert "validation" in line
 
 
 def test_a_command_names_its_option(tmp_path: Path, capsys: Any) -> None:

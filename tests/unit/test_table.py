@@ -24,7 +24,7 @@ from collab_lab.results.table import (
     differences,
     read_table,
 )
-from collab_lab.results.table_text import cell, latex, main_cells, markdown, shown_columns
+from collab_lab.results.table_text import cell, latex, main_cells, markdown, shown_columns, title
 
 
 def read(folder: Path, x: str = "key_dim") -> Table:
@@ -168,6 +168,19 @@ def test_losses_are_in_bits_too(tmp_path: Path) -> None:
     titles = main_cells(table)[0]
     assert len({*titles}) == len(titles)
     assert "valid_bits" not in shown_columns(read(tmp_path)), "where it is asked for"
+
+
+@pytest.mark.parametrize("smoothed", [True, False])
+def test_only_a_smoothed_loss_is_called_smoothed(smoothed: bool, tmp_path: Path) -> None:
+    """Two losses of one run have two names in every format; equal ones have one."""
+    loss = 2 / math.log(2) + smoothed
+    write_run(tmp_path, "collab", 64, valid_nats=2.0, valid_loss=round(loss, 5))
+    table = read_table([tmp_path], columns=("valid_loss", "valid_bits"))
+    for text in (markdown(table), latex(table)):
+        assert ("smoothed " in text) == smoothed
+        assert "criterion" not in text
+    smoothed_title = title(read_table([tmp_path], score="valid_loss"))
+    assert ("smoothed " in smoothed_title) == smoothed
 
 
 def test_the_baseline_is_chosen(tmp_path: Path) -> None:

@@ -180,6 +180,24 @@ def test_heads_that_share_are_timed_together(tmp_path: Path, counted: Path) -> N
     assert min(times.changes["decoder heads"])[0] == 1 / 2
 
 
+def test_two_processes_measure_times(
+    model: Trained, counted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What another one has written meanwhile stays."""
+    measure = parts._measured
+
+    def slower(trained: Trained, work: Any, *more: Any) -> Any:
+        table = measure(trained, work, *more)
+        if work.batch == 1:
+            time_parts(model, "fairseq", batch=2, folder=counted)
+        return table
+
+    monkeypatch.setattr(parts, "_measured", slower)
+    time_parts(model, "fairseq", folder=counted)
+    (path,) = counted.glob("times-*fairseq*.json")
+    assert len(json.loads(path.read_text())["tables"]) == 2
+
+
 def test_times_are_measured_once(
     model: Trained, counted: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,429 @@
+"""Translate lines with the model of this folder: ``python translate.py < text > translations``.
+
+It needs numpy, onnxruntime, and sentencepiece or subword-nmt; ``fairseq-collab export`` wrote it.
+
+    score(y_1 .. y_t) = sum_s log p(y_s | y_1 .. y_s-1, x),        reported: score / t^lenpen
+
+The search is fairseq's.  Each step ranks the 2 beam best continuations of a sentence.  Those of the
+best ``beam`` that end become hypotheses, the best ``beam`` that do not end continue; a sentence is
+done when ``beam`` hypotheses have ended, and leaves the batch.  The beams of a sentence share their
+caches: a mask says which slots a beam descends from.  Slots that no beam sees any more are dropped.
+
+Shapes: B sentences, beam hypotheses of each, S source tokens, N slots, c candidates.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+FORM = 1  # of the folder: config.json says the same
+STEPS = 8  # caches grow by the slots of so many steps
+MOST_LIVE = 0.75  # share of slots that some beam sees, above which none are dropped
+WINDOW = 32  # so many batches of lines are sorted by length together
+DTYPES = {"float32": np.float32, "float16": np.float16, "uint8": np.uint8}
+Array = np.ndarray[Any, Any]
+
+
+class InputError(Exception):
+    """A file, an option or a line that cannot be used: what is wrong, where, and what to do."""
+
+
+class Hypothesis(NamedTuple):
+    """A translation: its score, its tokens without ``</s>``, and its text."""
+
+    score: float
+    tokens: list[int]
+    text: str
+
+
+class Translator:
+    """The model of a folder, loaded.
+
+    Args:
+        threads: of onnxruntime; None: one for each core.
+
+    Raises:
+        InputError: a file is missing or foreign, or a package or an operator is missing.
+    """
+
+    def __init__(self, folder: str | Path, threads: int | None = None):
+        self.folder = Path(folder)
+        self.config = read_config(self.folder)
+        self.is_language_model = "encoder.onnx" not in self.config["files"]
+        self.symbols = self._symbols("target.txt")
+        self.index = {word: i for i, word in enumerate(self.symbols)}
+        self.sources = self.index
+        if not self.is_language_model:
+            self.sources = {word: i for i, word in enumerate(self._symbols("source.txt"))}
+            self.encoder = self._session("encoder.onnx", threads)
+        self.step = self._session("step.onnx", threads)
+        self.inputs = {value.name for value in self.step.get_inputs()}
+        self.pieces = self._subwords(self.config["subwords"])
+
+    def _symbols(self, name: str) -> list[str]:
+        return (self.folder / name).read_text("utf-8").split("\n")[:-1]
+
+    def _session(self, name: str, threads: int | None) -> Any:
+        try:
+            import onnxruntime
+        except ImportError as error:
+            raise InputError("onnxruntime is not installed; pip install onnxruntime") from error
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads, options.log_severity_level = threads or 0, 3
+        path, providers = str(self.folder / name), ["CPUExecutionProvider"]
+        try:
+            return onnxruntime.InferenceSession(path, options, providers)
+        except Exception as error:  # of the runtime, which has no common class
+            reason = " ".join(str(error).split())
+            todo = f"install onnxruntime {self.config['onnxruntime']} or newer, or export it again"
+            raise InputError(f"{path}: onnxruntime cannot load it ({reason}); {todo}") from error
+
+    def _subwords(self, kind: str | None) -> Any:
+        """From a line to its pieces."""
+        try:
+            if kind == "sentencepiece":
+                from sentencepiece import SentencePieceProcessor
+
+                model = SentencePieceProcessor(model_file=str(self.folder / "spm.model"))
+                return lambda line: model.encode(line, out_type=str)
+            if kind == "subword_nmt":
+                from subword_nmt.apply_bpe import BPE
+
+                with (self.folder / "code").open(encoding="utf-8") as codes:
+                    bpe = BPE(codes)
+                return lambda line: bpe.process_line(line).split()
+        except ImportError as error:
+            name = str(kind).replace("_", "-")
+            raise InputError(f"{name} is not installed; pip install {name}") from error
+        return str.split
+
+    # ---- text ------------------------------------------------------------------------------------
+
+    def encode(self, line: str) -> list[int]:
+        """The indices of a source's pieces, ``</s>`` at its end; InputError for a bad line."""
+        unknown, end = self.config["unk"], [self.config["eos"]]
+        tokens = [self.sources.get(piece, unknown) for piece in self.pieces(line)]
+        longest = self.config["source_positions"]
+        if not tokens:
+            raise InputError("is empty")
+        if len(tokens) >= longest:
+            raise InputError(f"has {len(tokens) + 1} tokens, and the model reads {longest}")
+        return tokens if self.is_language_model else tokens + end
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        """The text of a translation."""
+        words = ["<unk>" if t == self.config["unk"] else self.symbols[t] for t in tokens]
+        if self.config["subwords"] == "sentencepiece":
+            return "".join(words).replace("\u2581", " ").strip()
+        text = " ".join(words)
+        return f"{text} ".replace("@@ ", "").rstrip() if self.config["subwords"] else text
+
+    # ---- search ----------------------------------------------------------------------------------
+
+    def translate(
+        self,
+        lines: Sequence[str],
+        beam: int = 5,
+        batch: int = 32,
+        *,
+        prefixes: Sequence[str] | None = None,
+        report: Any = None,
+        **search: Any,
+    ) -> list[list[Hypothesis]]:
+        """Hypotheses of each line, best first; none of a line that cannot be read.
+
+        A language model continues the lines.
+
+        Args:
+            batch: sentences that are translated together.
+            prefixes: how the translation of each line has to start.
+            report: is called with the number of a line, from 1, and why it cannot be read.
+            search: further arguments of :meth:`search`.
+        """
+        sources: dict[int, list[int]] = {}
+        for number, line in enumerate(lines):
+            try:
+                sources[number] = self.encode(line)
+            except InputError as error:
+                if report is None:
+                    raise InputError(f"line {number + 1} {error}") from error
+                report(number + 1, str(error))
+        results: list[list[Hypothesis]] = [[] for _ in lines]
+        order = sorted(sources, key=lambda number: len(sources[number]))
+        starts: Any = [self._prefix(prefix) for prefix in prefixes or [""] * len(lines)]
+        if self.is_language_model:
+            starts = sources
+        for start in range(0, len(order), batch):
+            rows = order[start : start + batch]
+            given = [starts[row] for row in rows]
+            found = self.search([sources[row] for row in rows], beam, prefixes=given, **search)
+            for row, hypotheses in zip(rows, found, strict=True):
+                results[row] = hypotheses
+        return results
+
+    def _prefix(self, text: str) -> list[int]:
+        return [self.index.get(piece, self.config["unk"]) for piece in self.pieces(text)]
+
+    def search(
+        self,
+        sources: Sequence[Sequence[int]],
+        beam: int = 5,
+        *,
+        prefixes: Sequence[Sequence[int]] | None = None,
+        max_len_a: float | None = None,
+        max_len_b: int | None = None,
+        min_len: int = 1,
+        lenpen: float = 1.0,
+        unkpen: float = 0.0,
+    ) -> list[list[Hypothesis]]:
+        """Hypotheses of a batch of sources (indices, ``</s>`` at their ends), best first.
+
+        Args:
+            max_len_a, max_len_b: a translation of x source tokens has at most a x + b tokens.
+            min_len: least tokens of a translation, without ``</s>``.
+            lenpen: power of the length that a score is divided by; above 1 longer ones win.
+            unkpen: subtracted from the log-probability of ``<unk>``.
+        """
+        config = self.config
+        a = config["max_len_a"] if max_len_a is None else max_len_a
+        b = config["max_len_b"] if max_len_b is None else max_len_b
+        most = config["target_positions"] - 1
+        limits = np.array([min(int(a * len(source) + b), most) for source in sources])
+        if min_len > limits.min():
+            raise InputError(
+                f"the least length {min_len} is above a limit of {limits.min()} tokens"
+            )
+        if 2 * beam + 3 > len(self.symbols):
+            raise InputError(f"a beam of {beam} is too wide for {len(self.symbols)} symbols")
+        eos, unk = config["eos"], config["unk"]
+        special = [config["pad"], eos, unk]
+        state = State(self, sources, beam)
+        forced = np.full((len(sources), max(map(len, prefixes or [[]])) + 1), -1)
+        for row, prefix in zip(forced, prefixes or [], strict=False):
+            row[: len(prefix)] = prefix
+        words = np.full((len(sources), beam), config["start"])  # the last token of each hypothesis
+        tokens = np.zeros((len(sources), beam, 0), np.int64)
+        scores = np.full((len(sources), beam), -np.inf, np.float32)
+        scores[:, 0] = 0  # in the first step all beams are equal
+        places, ended = np.arange(len(sources)), [list[Hypothesis]() for _ in sources]
+        for t in range(limits.max() + 1):
+            start = forced[:, min(t, forced.shape[1] - 1)][:, None]  # -1: the search is free
+            asked = np.stack(np.broadcast_arrays(eos, unk, np.maximum(start, 0)), -1)
+            asked = np.broadcast_to(asked, (len(places), beam, 3))
+            best, best_words, own = state.run(words, t, asked)
+            best[np.isin(best_words, special)] = -np.inf
+            own[..., 1] -= unkpen
+            own[..., 2] = np.where(start >= 0, own[..., 2], -np.inf)
+            best[limits[places] <= t] = own[limits[places] <= t, :, 1:2] = -np.inf
+            if t < min_len:
+                own[..., 0] = -np.inf
+            best[start[:, 0] >= 0] = own[start[:, 0] >= 0, :, :2] = -np.inf
+            # Of all continuations, the 2 beam best.
+            candidates = np.concatenate([best, own], -1)  # (B, beam, c)
+            candidate_words = np.concatenate([best_words, asked], -1).reshape(len(places), -1)
+            totals = (scores[:, :, None] + candidates).reshape(len(places), -1)
+            ranked = np.argsort(-totals, 1, kind="stable")[:, : 2 * beam]
+            origins = ranked // candidates.shape[2]
+            totals = np.take_along_axis(totals, ranked, 1)
+            ranked_words = np.take_along_axis(candidate_words, ranked, 1)
+            if not (totals[:, 0] > -np.inf).all():
+                raise InputError("the model gives no word a probability: its output is no number")
+            is_end = (ranked_words == eos) & (totals > -np.inf)
+            for row, rank in np.argwhere(is_end[:, :beam]):
+                hypotheses = ended[places[row]]
+                if len(hypotheses) < beam:
+                    found = tokens[row, origins[row, rank]].tolist()
+                    score = float(totals[row, rank]) / (t + 1) ** lenpen
+                    hypotheses.append(Hypothesis(score, found, self.decode(found)))
+            order = np.argsort(is_end, 1, kind="stable")[:, :beam]
+            origins, words, scores = (
+                np.take_along_axis(x, order, 1) for x in (origins, ranked_words, totals)
+            )
+            stay = np.array([len(ended[p]) < beam and t < limits[p] for p in places])
+            if not stay.any():
+                break
+            state.advance(origins, None if stay.all() else stay)
+            tokens = np.take_along_axis(tokens, origins[:, :, None], 1)
+            tokens = np.concatenate([tokens, words[:, :, None]], 2)
+            if not stay.all():
+                places, forced = places[stay], forced[stay]
+                words, scores, tokens = words[stay], scores[stay], tokens[stay]
+        return [sorted(hypotheses, key=lambda h: -h.score) for hypotheses in ended]
+
+
+class State:
+    """The caches of a batch, and the mask ``(B, beam, N)`` of the slots that each beam sees."""
+
+    def __init__(self, model: Translator, sources: Sequence[Sequence[int]], beam: int):
+        self.model, self.beam, self.filled = model, beam, 0
+        self.cross: list[Array] = []
+        if not model.is_language_model:
+            padded = np.full((len(sources), max(map(len, sources))), model.config["pad"])
+            for row, source in zip(padded, sources, strict=True):
+                row[: len(source)] = source
+            self.cross = model.encoder.run(None, {"tokens": padded})
+        given = ["padding", *model.config["cross"]] if self.cross else []
+        self.names = [*given, *model.config["own"]]
+        self.past = [
+            np.zeros((len(sources), heads, 0, size), DTYPES[dtype])
+            for heads, size, dtype in model.config["own"].values()
+        ]
+        # The last slots are those of the step itself, of which a beam sees its own.
+        self.new = np.where(np.eye(beam, dtype=bool), np.float32(0), np.float32(-np.inf))
+        self.mask = np.zeros((len(sources), beam, 0), np.float32)
+        self._grow()
+
+    def run(self, words: Array, position: int, asked: Array) -> list[Array]:
+        """Scores ``(B, beam, k)`` and words of the best continuations, scores of asked words."""
+        inputs = {"words": words, "position": np.array(position), "mask": self.mask, "asked": asked}
+        inputs |= dict(zip(self.names, [*self.cross, *self.past], strict=True))
+        read = {name: value for name, value in inputs.items() if name in self.model.inputs}
+        found = self.model.step.run(None, read)
+        if self.filled + 2 * self.beam > self.mask.shape[2]:
+            self._grow()
+        slots = slice(self.filled, self.filled + self.beam)
+        for past, new in zip(self.past, found[3:], strict=True):
+            past[:, :, slots] = new
+        self.mask[:, :, slots], self.filled = self.new, self.filled + self.beam
+        return found[:3]
+
+    def advance(self, origins: Array, stay: Array | None) -> None:
+        """Let beam ``i`` descend from beam ``origins[i]``; keep the sentences that ``stay``."""
+        self.mask = np.take_along_axis(self.mask, origins[:, :, None], 1)
+        self.mask[:, :, -self.beam :] = self.new
+        if stay is not None:
+            self.mask = self.mask[stay]
+            self.cross, self.past = [x[stay] for x in self.cross], [x[stay] for x in self.past]
+
+    def _grow(self) -> None:
+        """Make room for more steps; slots that no beam sees go first."""
+        live = (self.mask[:, :, : self.filled] == 0).any(1)  # (B, filled)
+        number = int(live.sum(1).max(initial=0))
+        if number > MOST_LIVE * self.filled:
+            live[:], number = True, self.filled  # nothing moves
+        keep = np.argsort(~live, 1, kind="stable")[:, :number]
+        hidden = np.full((*self.mask.shape[:2], STEPS * self.beam), -np.inf, np.float32)
+        step = np.broadcast_to(self.new, (len(hidden), self.beam, self.beam))
+        seen = np.take_along_axis(self.mask, keep[:, None], 2)
+        self.mask, self.filled = np.concatenate([seen, hidden, step], 2), number
+        for index, past in enumerate(self.past):
+            sentences, heads, _, size = past.shape
+            grown = np.zeros((sentences, heads, number + STEPS * self.beam, size), past.dtype)
+            for row, slots in enumerate(keep):
+                grown[row, :, :number] = past[row].take(slots, 1)
+            self.past[index] = grown
+
+
+# ---- the folder, and the command -----------------------------------------------------------------
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """``config.json``; InputError for a file that is missing or is not the one it names."""
+    path = folder / "config.json"
+    try:
+        config: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        form, files = config["form"], config["files"]
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: file not found; give a folder that export wrote") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: not written by export; export the model again") from error
+    if form != FORM:
+        todo = "use the translate.py of its folder"
+        raise InputError(f"{path}: has form {form}, this program reads {FORM}; {todo}")
+    for name, size in files.items():
+        if not (folder / name).is_file():
+            raise InputError(f"{folder / name}: file not found; export the model again")
+        if (folder / name).stat().st_size != size:
+            raise InputError(f"{folder / name}: not the file of this model; export it again")
+    return config
+
+
+_HERE: list[Translator] = []
+
+
+def translate(lines: Sequence[str], beam: int = 5, batch: int = 32, **search: Any) -> list[str]:
+    """The best translation of each line, by the model of this file's folder."""
+    if not _HERE:
+        _HERE.append(Translator(Path(__file__).parent))
+    return [h[0].text for h in _HERE[0].translate(lines, beam, batch, **search)]
+
+
+def read_lines(stream: Any) -> Iterator[str | None]:
+    """Lines of bytes as text; None for one that is not UTF-8."""
+    for row in stream:
+        try:
+            yield row.decode("utf-8").rstrip("\r\n")
+        except UnicodeDecodeError:
+            yield None
+
+
+def show_progress(done: int, total: int) -> None:
+    """A bar on standard error, in a terminal."""
+    if sys.stderr.isatty() and total > WINDOW:
+        width = 40 * done // total
+        end = "\n" if done == total else ""
+        print(f"\r{'#' * width:40} {done} of {total} lines", end=end, file=sys.stderr, flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; its exit status is 1 if a line could not be translated."""
+    parser = argparse.ArgumentParser(description="translate standard input, line by line")
+    parser.add_argument("--beam", type=int, default=5, help="hypotheses of a line (default: 5)")
+    parser.add_argument("--batch", type=int, default=32, help="lines at once (default: 32)")
+    parser.add_argument("--threads", type=int, help="threads (default: one for each core)")
+    parser.add_argument("--nbest", type=int, default=1, help="print so many translations of a line")
+    parser.add_argument("--scores", action="store_true", help="print the score before each, a tab")
+    parser.add_argument("--max-len-a", type=float, metavar="A", help="at most A x + B tokens")
+    parser.add_argument("--max-len-b", type=int, metavar="B", help="for x tokens of a line")
+    parser.add_argument("--min-len", type=int, default=1, help="least tokens (default: 1)")
+    parser.add_argument(
+        "--lenpen", type=float, default=1.0, help="power of the length (default: 1)"
+    )
+    parser.add_argument("--unkpen", type=float, default=0.0, help="penalty of unknown words")
+    parser.add_argument("--prefixes", type=Path, help="file: how each translation has to start")
+    options = vars(parser.parse_args(arguments))
+    threads, nbest, scores = (options.pop(name) for name in ("threads", "nbest", "scores"))
+    beam, batch, file = (options.pop(name) for name in ("beam", "batch", "prefixes"))
+    if not 1 <= nbest <= beam or batch < 1:
+        parser.error("--nbest has to be from 1 to --beam, and --batch at least 1")
+    failed = 0
+    try:
+        model = Translator(Path(__file__).parent, threads)
+        lines = list(read_lines(sys.stdin.buffer))
+        prefixes = [""] * len(lines) if file is None else file.read_text("utf-8").split("\n")
+        if len(prefixes) < len(lines):
+            raise InputError(f"{file}: has fewer lines than the text; give one for each")
+        for start in range(0, len(lines), WINDOW * batch):
+            window = lines[start : start + WINDOW * batch]
+
+            def report(number: int, problem: str, start: int = start, window: Any = window) -> None:
+                nonlocal failed
+                failed += 1
+                problem = "is not UTF-8" if window[number - 1] is None else problem
+                print(f"translate: line {start + number} {problem}: left out", file=sys.stderr)
+
+            texts = [line or "" for line in window]
+            given = prefixes[start : start + len(window)]
+            found = model.translate(texts, beam, batch, prefixes=given, report=report, **options)
+            for hypotheses in found:
+                for hypothesis in hypotheses[:nbest]:
+                    score = f"{hypothesis.score:.4f}\t" if scores else ""
+                    print(f"{score}{hypothesis.text}")
+                if not hypotheses:
+                    print()
+            show_progress(start + len(window), len(lines))
+    except (InputError, OSError) as error:
+        print(f"translate: error: {error}", file=sys.stderr)
+        return 1
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

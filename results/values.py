@@ -1,0 +1,557 @@
+"""Values that stand in sentences of the pages, by group and name, as the data have them.
+
+A page has ``<!--=GROUP.NAME-->0.063<!--/-->``, and :mod:`.pages` fills in the number, so that prose
+never holds a second copy.  A group is a function here; a page may use numbers of several groups.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from itertools import product
+from statistics import fmean, median, stdev
+from typing import Any
+
+from collab_lab.metrics.significance import Gain, gain_of, holm
+from collab_lab.metrics.turns import times_as_fast
+from collab_lab.results.render import interval, num
+from results.data import (
+    BOTH,
+    CONVERTED_KINDS,
+    ENGINES,
+    LONG_TEXTS,
+    MANUALS,
+    NOISE,
+    PARTS,
+    PLAIN,
+    SEPARATE,
+    SHARED,
+    SIZES,
+    THIRD,
+    TRAINED_KINDS,
+    TWO,
+    WHOLE,
+    bought,
+    by,
+    by_feed_forward,
+    by_length,
+    changed,
+    decided,
+    ends,
+    gains,
+    load,
+    narrow_keys,
+    of_width,
+    signed,
+    speedups,
+)
+
+Values = Callable[[], Mapping[str, str]]
+#: The numbers of each group.
+VALUES: dict[str, Values] = {}
+
+
+def group(values: Values) -> Values:
+    """Make a function a group of numbers; it is called once."""
+
+    @functools.cache
+    def of_group() -> Mapping[str, str]:
+        return {name: signed(value) for name, value in values().items()}
+
+    VALUES[values.__name__] = of_group
+    return values
+
+
+def lost(size: str, name: str, share: float) -> list[float]:
+    """Rises of the validation loss: a change of the models of one size of at_size.json."""
+    rows = by(load("at_size")["rows"], "size", "name")[size, name]
+    return [row["lost"] for row in rows if math.isclose(row["share"], share)]
+
+
+def rises(d: int, name: str, share: float) -> str:
+    """``0.006 to 0.008``: those of the models of one width of cache.json."""
+    rows = by(load("cache")["rows"], "d", "name", "share")
+    return ends([row["lost"] for row in rows[d, name, share]], ".3f")
+
+
+def heads_lost(size: str) -> list[str]:
+    """Without a third and without half of the heads."""
+    return [ends(lost(size, "heads removed", share), ".3f") for share in (1 / 3, 1 / 2)]
+
+
+def shrunk_losses(name: str, size: str = "d = 128, F = 2 d", share: float = 0.66) -> list[float]:
+    """Rises at a share of the layers' parameters: what went by its name in shrink.json, and F."""
+    rows = by(by_feed_forward()[size], "name")[name]
+    return [row["lost"] for row in rows if math.isclose(row["share"], share)]
+
+
+def shrunk_lost(name: str, size: str = "d = 128, F = 2 d") -> str:
+    """``0.060 to 0.066``: the ends of :func:`shrunk_losses`."""
+    return ends(shrunk_losses(name, size), ".3f")
+
+
+def scratch_gain(name: str) -> Gain:
+    """How much more a kind at a quarter of the key width loses than standard heads."""
+    kinds = by(by(load("shared_keys")["runs"], "folder")["scratch"], "queries")
+    return gain_of(gains(kinds[name], kinds["standard heads"], "valid_bits"))
+
+
+def in_8_bits(*sizes: str) -> str:
+    """What a cache in 8 bits loses at most, in all measurements."""
+    again = by(load("changed")["rows"], "name")["standard heads, 8 bits"]
+    every = [x for size in sizes for x in lost(size, "8 bits alone", 0.53125)]
+    return below([*every, *(row["lost"] for row in again)])
+
+
+def more_on_manuals() -> str:
+    """``2.0 to 2.4``: losses on manuals in times of those on captions, before the refit."""
+    captions = by(load("prices")["tuned"], "name", "training")
+    found = []
+    for kind in ("grouped-2", "grouped-4", "heads-3", "heads-2"):
+        pairs = (captions[kind, False], captions["plain", False])
+        manuals = decided_gain(("converted", kind), ("scratch", "standard"))
+        found.append(manuals.mean / gain_of(gains(*pairs, "valid_bits")).mean)
+    return ends(found, ".1f")
+
+
+def below(numbers: Iterable[float]) -> str:
+    """The least power of ten that is above all, without their signs."""
+    return f"{10.0 ** math.ceil(math.log10(max(map(abs, numbers)))):.4f}".rstrip("0")
+
+
+def decided_gain(ours: tuple[str, str], theirs: tuple[str, str]) -> Gain:
+    """The difference in bits of two stages and kinds of decide.json."""
+    return gain_of(gains(decided(*ours), decided(*theirs), "valid_bits"))
+
+
+def less(ours: tuple[str, str], theirs: tuple[str, str]) -> str:
+    """``0.197 (0.130 to 0.264)``: how much lower the loss of ours is."""
+    return interval(decided_gain(theirs, ours), ".3f")
+
+
+FOUR = (("scratch", "standard, 4 heads"), ("scratch", "standard"))
+CONVERTED = (("converted", "latent-4"), ("scratch", "latent-4"))
+GROUPED = (("converted", "grouped-2"), ("scratch", "grouped-2"))
+GROUPED_TUNED = (("tuned", "grouped-2"), ("scratch", "grouped-2"))
+#: A rival's name in shrink.json.
+MASKS = "masks by Fisher"
+#: Names of rows, in cache.json and (plural) in at_size.json.
+BOTH_CUTS = "latent, widths and bits"
+CUTS = "latents, widths and bits"
+GROUPS, BITS = "grouped query, groups alone", "standard heads, bits alone"
+SMALL, MIDDLE, LARGE = "d = 128, 2+2 layers", "d = 256", "d = 512"
+
+
+def converted_captions() -> Gain:
+    """Latents trained from the start minus those converted, at a quarter, on captions."""
+    trained = by(load("at_size")["trained"], "kind", "d")
+    bases = trained["8 heads of 16", 128]
+    more = lost(SMALL, "latents, widths alone", 1 / 4)
+    converted = [
+        {**base, "valid_bits": base["valid_bits"] + rise}
+        for base, rise in zip(bases, more, strict=True)
+    ]
+    ours = trained["latent, normalised, standard encoder", 128]
+    return gain_of(gains(ours, converted, "valid_bits"))
+
+
+# ---- the KV cache --------------------------------------------------------------------------------
+
+
+@group
+def cache() -> dict[str, str]:
+    """Losses of smaller KV caches (cache.json, at_size.json, changed.json, prices.json)."""
+    eighth = by(load("cache")["rows"], "d", "name", "share")[128, BOTH_CUTS, 1 / 8]
+    pooled = [row["lost"] for row in load("cache")["pooled"] if row["share"] == 0.5]
+    trained_more, low, high, _ = converted_captions()
+    more, least, most, _ = _updates("plain")
+    nine_models = [x for size in SIZES for x in lost(size, "8 bits alone", 0.53125)]
+    return {
+        "eighth": rises(128, BOTH_CUTS, 1 / 8),
+        "eighth_mean": f"{fmean(row['lost'] for row in eighth):.3f}",
+        "sixteenth": rises(128, BOTH_CUTS, 1 / 16),
+        "grouped_half": rises(128, GROUPS, 1 / 2),
+        "eight_bits": in_8_bits(*SIZES),
+        "eight_bits_nine": below(nine_models),
+        "pooled": ends(pooled, ".2f"),
+        "svd": ends(by_svd(), ".1f"),
+        "trained_more": f"{trained_more:.3f} ({low:.3f} to {high:.3f})",
+        "updates": f"{more:.3f} ({least:.3f} to {most:.3f})",
+        "updates_captions": f"{more:+.3f}",
+        "updates_manuals": f"{decided_gain(('continued', 'standard'), FOUR[1]).mean:.3f}",
+        "manuals": more_on_manuals(),
+        **{f"factor_{d}": f"{too_low(size):.1f}"
+           for d, size in zip((128, 256, 512), SIZES[1:], strict=True)},
+    }  # fmt: skip
+
+
+def by_svd() -> list[float]:
+    """Test losses of latents by SVD in times of those by price, at equal widths."""
+    losses = by(load("at_size")["rows"], "model", "name", "share")
+    return [
+        row["lost_test"] / losses[model, "latents, widths alone", share][0]["lost_test"]
+        for (model, name, share), (row,) in losses.items()
+        if name == "latents by SVD"
+    ]
+
+
+def too_low(size: str) -> float:
+    """The median of test loss / price of the models of one size."""
+    return median(
+        row["lost_test"] / row["price"]
+        for row in by(load("at_size")["rows"], "size")[size]
+        if (row.get("price") or 0) > NOISE and row["lost_test"] > NOISE
+    )
+
+
+def _updates(kind: str) -> Gain:
+    """What 250 updates change in a kind of prices.json: with minus without, by seed."""
+    runs = by(load("prices")["tuned"], "name", "training")
+    return gain_of(gains(runs[kind, True], runs[kind, False], "valid_bits"))
+
+
+@group
+def rivals() -> dict[str, str]:
+    """An eighth of the cache in five models, by price and by the rival that loses least."""
+    documents = [row for row in load("long")["rows"] if row["calibrated"] == "documents"]
+    rows = by([*documents, *load("captions")["rows"]], "name")
+    names = {"ours": "latents, an eighth", "input": "the layer's input in 4 bits"}
+    found = {key: [row["lost"] for row in rows[name]] for key, name in names.items()}
+    most = {f"{key}_most": f"{max(losses):.3f}" for key, losses in found.items()}
+    return {"ours": ends(found["ours"]), **most}
+
+
+# ---- heads and units -----------------------------------------------------------------------------
+
+
+@group
+def shrink() -> dict[str, str]:
+    """Losses of fewer heads and feed-forward units (shrink.json, at_size.json)."""
+    tuned = by(load("shrink")["tuned"], "name")
+    [control], [ours], [theirs] = (tuned[name] for name in (PLAIN, "heads and units", MASKS))
+    model = by(load("shrink")["models"], "model")[control["model"]][0]
+    plan, masks = (one["valid_bits"] - control["valid_bits"] for one in (ours, theirs))
+    ct2 = [row["lost"] for row in by(load("shrink")["rows"], "what")["ct2"]]
+    third, half = heads_lost(SMALL)
+    of_large = {"4d": "d = 128, F = 4 d", "256": "d = 256, F = 2 d"}
+    return {
+        "third": shrunk_lost("heads and units"),
+        "third_mean": f"{fmean(shrunk_losses('heads and units')):.3f}",
+        "masks": shrunk_lost(MASKS),
+        "masks_mean": f"{fmean(shrunk_losses(MASKS)):.3f}",
+        "alone": shrunk_lost("heads alone"),
+        "alone_mean": f"{fmean(shrunk_losses('heads alone')):.3f}",
+        **{f"third_{key}": shrunk_lost("heads and units", size) for key, size in of_large.items()},
+        **{f"masks_{key}": shrunk_lost(MASKS, size) for key, size in of_large.items()},
+        "half_even": ends(shrunk_losses("equal shares a layer", share=0.49), ".3f"),
+        "ct2": ends(ct2, ".3f"),
+        "tuned": f"{plan:.3f}",
+        "tuned_masks": f"{masks:.3f}",
+        "tuned_lead": f"{masks - plan:+.3f}",
+        "control": f"{control['valid_bits'] - model['valid_bits']:+.3f}",
+        "third_of_heads": third,
+        "half_of_heads": half,
+        "third_of_heads_512": heads_lost(LARGE)[0],
+    }
+
+
+@group
+def translations() -> dict[str, str]:
+    """Percent of the translations that change (changed.json)."""
+    return {
+        "eighth": changed("cache, an eighth", ".1f"),
+        "seeds": changed("another seed", ".1f"),
+        "third_of_heads": changed("a third of the heads", ".1f"),
+    }
+
+
+@group
+def heads() -> dict[str, str]:
+    """Heads that are elected, or important, next to random ones (heads.json)."""
+    stay = by(load("heads")["groups"], "stay")
+    elected, important = (
+        gain_of(gains(stay[name], stay["random"], "valid_loss"))
+        for name in ("elected, one per group", "most important")
+    )
+    return {
+        "elected": interval(elected, "+.3f"),
+        "important": interval(important, "+.3f"),
+        "important_p": f"{important.p:.3f}",
+    }
+
+
+# ---- trainings from the start --------------------------------------------------------------------
+
+
+@group
+def keys() -> dict[str, str]:
+    """Shared and separate keys (shared_keys.json)."""
+    pairs = [
+        gain
+        for (d, folder), part in product(((128, "main"), (256, "large")), PARTS)
+        for gain in gains(
+            of_width(folder, SEPARATE, d * part), of_width(folder, SHARED, d * part), "valid_loss"
+        )
+    ]
+    shared, separate = map(scratch_gain, ("shared, diagonal", "separate keys"))
+    bleu, chrf = (gain_of(narrow_keys(score)) for score in ("bleu", "chrf"))
+    falls = gain_of(
+        [
+            gain
+            for d, folder in ((128, "main"), (256, "large"))
+            for gain in gains(of_width(folder, SHARED, d), of_width(folder, SHARED, d / 8), "bleu")
+        ]
+    )
+    machines = [by(load("shared_keys")["widths"], "folder")[name] for name in ("main", "intel")]
+    hours = (
+        sum(run["epochs"] * EPOCH / run["train_tokens_per_second"] for run in runs) / 3600
+        for runs in machines
+    )
+    return {
+        "pairs": ends(pairs, ".3f"),
+        "diagonal": interval(shared, "+.3f"),
+        "diagonal_plain": interval(shared, ".3f"),
+        "separate_mean": f"{separate.mean:.3f}",
+        "narrow_bleu": interval(bleu, "+.2f"),
+        "narrow_bleu_mean": f"{bleu.mean:.1f}",
+        "narrow_chrf": interval(chrf, "+.2f"),
+        "eighth_falls": interval(falls, ".2f"),
+        "hours": " or ".join(f"{x:.1f}" for x in hours),
+        "trainings": str(len(machines[0])),
+    }
+
+
+#: Target tokens of Multi30k's training set, in 4,000 subwords.
+EPOCH = 507_859
+
+
+def comparisons() -> list[Gain]:
+    """The differences in bits of decide.md's tables that have an interval."""
+    standard, four = FOUR[1], FOUR[0]
+    pairs = [(four, standard)]
+    for kind in TRAINED_KINDS:
+        pairs += [(("scratch", kind), theirs) for theirs in (standard, four)]
+    for kind in CONVERTED_KINDS:
+        pairs += [(("converted", kind), theirs) for theirs in (standard, ("scratch", kind))]
+        pairs += [(("tuned", kind), ("continued", "standard"))]
+    found = (gains(decided(*ours), decided(*theirs), "valid_bits") for ours, theirs in pairs)
+    return [gain_of(of_seeds) for of_seeds in found if len(of_seeds) > 2]
+
+
+@group
+def decide() -> dict[str, str]:
+    """Kinds of heads by one protocol (decide.json)."""
+    theirs, ours = (decided(*kind) for kind in reversed(CONVERTED))
+    compared, mean = comparisons(), decided_gain(*CONVERTED)
+    of_holm = dict(zip(compared, holm([gain.p for gain in compared]), strict=True))
+    alone, together = (
+        sum(p < 0.05 for p in of if p is not None)
+        for of in ([gain.p for gain in compared], of_holm.values())
+    )
+
+    def against(kind: str, other: tuple[str, str]) -> str:
+        return interval(decided_gain(("scratch", kind), other), "+.3f")
+
+    return {
+        "seeds": ends(gains(theirs, ours, "valid_bits"), ".3f"),
+        "converted": less(*CONVERTED),
+        "converted_mean": f"{-mean.mean:.3f}",
+        "p": f"{mean.p:.3f}",
+        "p_holm": f"{of_holm[mean]:.3f}",
+        "compared": str(len(compared)),
+        "significant": str(alone),
+        "significant_holm": str(together),
+        "grouped_tuned": interval(decided_gain(*GROUPED_TUNED), "+.3f"),
+        "grouped_mean": f"{decided_gain(*GROUPED).mean:.3f}",
+        "control": less(("continued", "standard"), FOUR[1]),
+        "both_tuned": interval(
+            decided_gain(("tuned", "latent-4"), ("continued", "latent-4")), "+.3f"
+        ),
+        "four_mean": f"{-decided_gain(*FOUR).mean:.3f}",
+        "diagonal": against("diagonal", FOUR[1]),
+        "grouped": against("grouped-2", FOUR[1]),
+        "own": against("own-4", FOUR[1]),
+        "own_of_four": against("own-4", FOUR[0]),
+        "by_price": against("shape-latent-4", ("scratch", "latent-4")),
+        "sd": f"{spread_of_seeds():.3f}",
+    }
+
+
+def spread_of_seeds() -> float:
+    """The standard deviation of differences by seed in decide.json's first table."""
+    kinds = by(by(load("decide")["runs"], "stage")["scratch"], "kind")
+    standard = kinds.pop("standard")
+    found = [gains(ours, standard, "valid_bits") for ours in kinds.values()]
+    return math.sqrt(fmean(stdev(one) ** 2 for one in found if len(one) > 2))
+
+
+# ---- long texts ----------------------------------------------------------------------------------
+
+
+def long_lost(
+    name: str, calibrated: str = "documents", text: str = "lost", model: str = MANUALS
+) -> float:
+    """A rise of long.json: of long texts, or of short ones."""
+    rows = by(load("long")["rows"], "model", "name", "calibrated")
+    return float(rows[model, name, calibrated][0][text])
+
+
+def slower_steps(name: str) -> list[float]:
+    """Seconds of a step of 1,000 tokens in times of float32's, for batches of 1 and 16."""
+    steps = {(row["name"], row["batch"]): row["seconds"] for row in load("long_steps")["rows"]}
+    return [steps[name, n] / steps["float32", n] for n in (1, 16)]
+
+
+def from_short_texts(name: str) -> list[float]:
+    """What long texts lose more if a change is calibrated on short ones, by model."""
+    return [long_lost(name, "sentences", model=m) - long_lost(name, model=m) for m in LONG_TEXTS]
+
+
+@group
+def long() -> dict[str, str]:
+    """Smaller caches in long texts (long.json); models in the order of LONG_TEXTS."""
+    eighth, sixteenth, models = "latents, an eighth", "latents, a sixteenth", LONG_TEXTS
+    short = [
+        long_lost(sixteenth, "documents", "lost_sentences", model)
+        - long_lost(sixteenth, "sentences", "lost_sentences", model)
+        for model in models
+    ]
+    input_4_bits, rotated = (
+        [long_lost(name, model=model) for model in models]
+        for name in ("the layer's input in 4 bits", "rotation, 2 bits")
+    )
+    found = {
+        "most": f"{max(long_lost(eighth, model=model) for model in models):.3f}",
+        "more": f"{max(from_short_texts(eighth)):.3f}",
+        "sixteenth_more": ends(from_short_texts(sixteenth), ".3f"),
+        "four_bits_more": ends(from_short_texts("4 bits"), ".3f"),
+        "short_more": f"{max(short):.3f}",
+        "input": ends(input_4_bits, ".3f"),
+        "rotation": ends(rotated, ".3f"),
+    }
+    for model, name in zip(models, ("manuals", "lists", "wikipedia"), strict=True):
+        row = by(load("long")["models"], "model")[model][0]
+        found |= {f"{name}_long": f"{row['documents_bits']:.2f}",
+                  f"{name}_short": f"{row['sentences_bits']:.2f}"}  # fmt: skip
+    for share, rises_ in (("eighth", from_short_texts(eighth)),
+                          ("sixteenth", from_short_texts(sixteenth))):  # fmt: skip
+        for name, rise in zip(("manuals", "lists", "wikipedia"), rises_, strict=True):
+            found[f"{share}_{name}"] = num(rise, ".3f")
+    return found
+
+
+# ---- seconds -------------------------------------------------------------------------------------
+
+
+def bought_times(name: str, engine: str, vocabulary: int = 32_000, length: int = 30) -> list[float]:
+    """How many times as fast a cut of what_cuts_buy.json is, by batch."""
+    return [
+        times_as_fast(r["turns"], f"{engine}: {name}", f"{engine}: {WHOLE}").mean
+        for r in bought(vocabulary, length)
+    ]
+
+
+def mispredicted(record: dict[str, Any]) -> list[float]:
+    """Predicted minus measured shares of the whole model's seconds."""
+    found = []
+    for name, predicted in record["predicted"].items():
+        whole = f"{name.partition(':')[0]}: {WHOLE}"
+        found.append(predicted - 1 / times_as_fast(record["turns"], name, whole).mean)
+    return found
+
+
+@group
+def seconds() -> dict[str, str]:
+    """What cuts buy, and what rounding takes (what_cuts_buy.json, rounded.json)."""
+
+    def times(name: str, **case: int) -> list[str]:
+        return [f"{x:.2f}" for x in bought_times(name, "ct2-int8", **case)]
+
+    def ranges(name: str) -> list[str]:
+        """With 95% intervals."""
+        return [interval_of_times(r, name) for r in bought(32_000, 30)]
+
+    int8 = [
+        times_as_fast(r["turns"], f"ct2-int8: {WHOLE}", f"ct2-float32: {WHOLE}").mean
+        for r in bought(32_000, 30)
+    ]
+    off = [f"{max(map(abs, mispredicted(r))):.2f}" for r in bought(32_000, 30)]
+    rounded = rounded_times()
+    slower = slower_steps("8 bits")
+    pairs = {
+        "plan": ranges("plan, 66%"),
+        "half": ranges("4 heads, F 1,024"),
+        "layers": ranges("3 decoder layers"),
+        "shortlist": times("shortlist of words"),
+        "few_words": times("4 heads, F 512", vocabulary=8_000),
+        "few_words_layers": times("3 decoder layers", vocabulary=8_000),
+        "int8": [f"{x:.1f}" for x in int8],
+        "off": off,
+    }
+    return {
+        **{f"{name}_{batch}": value
+           for name, pair in pairs.items() for batch, value in zip((1, 32), pair, strict=True)},
+        "rounded_standard": ends(rounded["standard heads"], ".2f"),
+        "rounded_grouped": ends(rounded["grouped query"], ".2f"),
+        "step_eighth": ends(slower_steps("latents, an eighth"), ".1f"),
+        "step_8_bits_1": f"{slower[0]:.1f}",
+        "step_8_bits_16": f"{slower[1]:.1f}",
+    }  # fmt: skip
+
+
+def interval_of_times(record: dict[str, Any], name: str) -> str:
+    """``1.23 (0.85 to 1.79)``: how many times as fast a cut is in CTranslate2's int8."""
+    times = times_as_fast(record["turns"], f"ct2-int8: {name}", f"ct2-int8: {WHOLE}")
+    return f"{times.mean:.2f} ({times.low:.2f} to {times.high:.2f})"
+
+
+def rounded_times() -> dict[str, list[float]]:
+    """Time of attention over a cache of 8 or 4 bits in times of float32's, by kind of heads."""
+    shares = defaultdict[str, list[float]](list)
+    for r in load("rounded")["records"]:
+        of_kind = shares[r["kind"].split(",")[0]]
+        of_kind += [1 / times_as_fast(r["turns"], bits, "0").mean for bits in ("8", "4")]
+    return shares
+
+
+@group
+def speed() -> dict[str, str]:
+    """Next to stock fairseq, and to CTranslate2 (speed.json)."""
+    cases = (("trained", "beam 5, batch 64"), ("multi30k", "training"))
+    standard, shared = (
+        [ends(speedups(TWO, *case, heads), ".2f") for case in cases] for heads in BOTH
+    )
+
+    def one(preset: str, case: str, engine: str) -> str:
+        return f"{speedups(THIRD, preset, case, BOTH[0], engine)[0]:.1f}"
+
+    found = {
+        "translation": standard[0],
+        "training": standard[1],
+        "training_shared": shared[1],
+        "third_run": ends(speedups(THIRD, *cases[0], BOTH[0]), ".2f"),
+        "long": ends([row["speedup"] for kind in (BOTH[0], "latent, a quarter")
+                      for row in by_length()[5, kind][2048]], ".1f"),
+    }  # fmt: skip
+    for engine, name in zip(ENGINES, ("ours", "float32", "int8"), strict=True):
+        found[f"{name}_16"] = one("wmt_en_de", "beam 5, batch 16", engine)
+        for beam in (5, 1):
+            found[f"{name}_beam_{beam}"] = one("trained", f"beam {beam}, batch 1", engine)
+    return found
+
+
+@group
+def tools() -> dict[str, str]:
+    """Seconds of this project's own commands (tools_time.json)."""
+    rows = load("tools_time")["rows"]
+    small = [row for row in rows if row["model"] == "d = 128"]
+    shrinks = [row for row in rows if row["name"].startswith("shrink")]
+    longest = max(row["seconds"] for row in shrinks if row["model"] == "d = 128")
+    return {
+        "longest": f"{longest:.0f}",
+        "parameters": f"{small[0]['parameters'] / 1e6:.1f}",
+        "least": f"{min(row['seconds'] for row in shrinks):.0f}",
+        "base": f"{max(row['seconds'] for row in shrinks) / 60:.0f}",
+    }

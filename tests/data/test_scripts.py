@@ -1,0 +1,144 @@
+"""Text of any script comes back from its subwords: a perfect translation scores 100."""
+
+from __future__ import annotations
+
+import io
+import random
+import unicodedata
+from pathlib import Path
+
+import pytest
+import sentencepiece
+from fairseq.data import Dictionary, indexed_dataset
+from refusals import refusing
+from text_tools import manifest, prepare_text
+
+from collab_lab.metrics.bleu import score
+from data_prep import subwords
+from data_prep.check import SetReport, check_set, report_lines
+from data_prep.parallel_text import write_lines
+
+#: Letters and marks of twelve scripts, with what sentencepiece's own rule would rewrite.
+SCRIPTS = {
+    "Latin": "aäeéiïoöuüsßzžxæœﬁﬂ",
+    "Vietnamese, NFD": unicodedata.normalize("NFD", "aăâbcdđeêghiknoôơ\u1ec7\u1ed9"),
+    "Greek": "αάβγδεέζηήθιίκλμνξ\u0387",
+    "Cyrillic": "абвгдеёжзийклмнопёѣ№",
+    "Hebrew": "אבגדהוזחטיכלמנסע\u05b0\u05b7\u200f",
+    "Persian": "ابپتثجچحخدذرز\u200c\u200f،؛؟۱۲۳",
+    "Hindi": "अआइईउऊएऐकखगघ\u094d\u200d\u093c।",
+    "Thai": "กขคงจฉชซญฎฏฐ\u0e33\u0e34\u0e48",
+    "Khmer": "កខគឃងចឆជ\u17d2\u200b\u17b6\u17c6",
+    "Chinese": "中文翻译学习\uff0c\uff1f\uff01\uff1a\uff1b\uff08\uff09\u3002\uff11\u3000",
+    "Japanese": "あいうえおアイウｶﾞｷﾞ㌔日本語「」",
+    "Korean": "가나다라마바사\u1112\u1161\u11ab\u3131",
+    "chemistry": "H₂Om²½µ№℃Å™ªº\u00a0\u2009\u202f±",
+}  # fmt: skip
+
+
+def words_of(letters: str, seed: int, number: int = 60) -> list[str]:
+    """Random lines of random words."""
+    chosen = random.Random(seed)
+    return [
+        " ".join(
+            "".join(chosen.choices(letters, k=chosen.randint(1, 6)))
+            for _ in range(chosen.randint(1, 8))
+        )
+        + f" {line}"
+        for line in range(number)
+    ]
+
+
+def translated(folder: Path, split: str, lang: str) -> list[str]:
+    """A perfect translation: the references in subwords, joined as fairseq does."""
+    words = Dictionary.load(str(folder / f"dict.{lang}.txt"))
+    data = indexed_dataset.make_dataset(str(folder / f"{split}.en-de.{lang}"), "mmap")
+    return [words.string(line, "sentencepiece") for line in data]
+
+
+@pytest.mark.slow
+def test_any_text_comes_back_from_its_subwords(tmp_path: Path) -> None:
+    text = tmp_path / "text"
+    text.mkdir()
+    lines = [line for seed, of in enumerate(SCRIPTS.values()) for line in words_of(of, seed)]
+    others = [f"{line} ." for line in reversed(lines)]
+    for split in ("train", "valid", "test"):
+        write_lines(text / f"{split}.en", others)
+        write_lines(text / f"{split}.de", lines)
+    done = prepare_text(text, tmp_path / "bin", vocab_size=700)
+    for split in ("valid", "test"):
+        found = translated(tmp_path / "bin", split, "de")
+        assert [" ".join(line.split()) for line in lines] == found
+        assert score(found, lines).bleu == pytest.approx(100)
+    report = manifest(tmp_path / "bin")["sets"]["test"]
+    assert report["altered"] == 0
+    apart = sum(not unicodedata.is_normalized("NFC", line) for line in (*lines, *others))
+    assert report["decomposed"] == apart > 0
+    assert done is not None
+
+
+@pytest.mark.parametrize(
+    ("line", "comes_back"), [("m\u00b2 \u00bd\u00a0\u00b5", True), ("a\u2581b", False)]
+)
+def test_lines_that_do_not_come_back_are_counted(
+    line: str, comes_back: bool, tmp_path: Path
+) -> None:
+    """White space of other kinds is a blank in all scores; sentencepiece's own sign is lost."""
+    texts, out = (tmp_path / "a", tmp_path / "b"), (tmp_path / "a.spm", tmp_path / "b.spm")
+    for path in texts:
+        write_lines(path, [line, "m2 1/2 the quick brown fox"] * 20)
+    subwords.train_pieces(texts, 40, tmp_path / "model")
+    report = SetReport(read=40, kept=40)
+    segment = subwords.pieces_of(tmp_path / "model")
+    subwords.write_subwords(segment, texts, out, report, drop=False)
+    assert report.altered == (0 if comes_back else 40)
+
+
+def test_a_model_with_another_rule_is_counted(tmp_path: Path) -> None:
+    """Models of other programs rewrite text: NFKC makes m2 of m\u00b2."""
+    texts, out = (tmp_path / "a", tmp_path / "b"), (tmp_path / "a.spm", tmp_path / "b.spm")
+    for path in texts:
+        write_lines(path, ["10 m\u00b2 of it", "10 m of it"])
+    report = SetReport(read=2, kept=2)
+
+    def segment(line: str) -> list[str]:
+        return [subwords.BLANK + word for word in unicodedata.normalize("NFKC", line).split()]
+
+    subwords.write_subwords(segment, texts, out, report, drop=False)
+    assert (report.altered, report.first_altered) == (2, "10 m\u00b2 of it")
+
+
+def test_a_model_that_writes_bytes_is_refused(tmp_path: Path) -> None:
+    """fairseq would show them as text: <0xD0><0xB6>."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["a b c d"] * 10), model_writer=model, vocab_size=270,
+        byte_fallback=True, hard_vocab_limit=False, minloglevel=2,
+    )  # fmt: skip
+    (tmp_path / "model").write_bytes(model.getvalue())
+    with refusing(str(tmp_path / "model"), "bytes"):
+        subwords.pieces_of(tmp_path / "model")
+
+
+def test_escapes_are_said(tmp_path: Path) -> None:
+    texts, out = (tmp_path / "a", tmp_path / "b"), (tmp_path / "c", tmp_path / "d")
+    write_lines(texts[0], ["it &apos;s a dog", "two dogs ."] * 10)
+    write_lines(texts[1], ["ein Hund", "zwei Hunde"] * 10)
+    report = check_set("train", texts, out, {})
+    assert report.escaped == 10
+    assert any("&apos;" in line for line in report_lines({"train": report}))
+
+
+def test_long_lines_are_learnt_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Thai has no blanks, and documents are long; what is left out is said."""
+    texts = tmp_path / "a", tmp_path / "b"
+    for path in texts:
+        write_lines(path, ["กขคงจฉช" * 400] * 5)  # 8,400 bytes each
+    subwords.train_pieces(texts, 20, tmp_path / "model")
+    assert not capsys.readouterr().out
+    write_lines(texts[0], ["ก" * 30_000])
+    subwords.train_pieces(texts, 20, tmp_path / "model")
+    assert "1 of 6 lines" in capsys.readouterr().out
+    write_lines(texts[1], ["ก" * 30_000])
+    with refusing(str(texts[0]), "all 2 lines"):
+        subwords.train_pieces(texts, 20, tmp_path / "model")

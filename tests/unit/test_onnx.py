@@ -1,0 +1,289 @@
+"""Folders for ONNX Runtime: exported graphs, the program that translates, and bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import toy_checkpoints
+from onnx import numpy_helper
+from onnx.external_data_helper import ExternalDataInfo
+from parity.test_onnx_parity import BEAM, LONGEST, by_fairseq, check_equal, opened, program, sources
+from refusals import refusing
+
+from collab_lab import open_model
+from collab_lab.cli import export as command
+from collab_lab.export import onnx as exporter
+from collab_lab.export.onnx_check import bits_of_folder
+from collab_lab.export.onnx_int8 import LARGEST, to_int8
+from collab_lab.export.translate import FORM, InputError, Translator
+from collab_lab.trained.checkpoint import Trained
+
+SHALLOW = {"encoder_layers": 1, "decoder_layers": 1}
+#: What a folder needs; torch and fairseq are not among it.
+PACKAGES = ("numpy", "numpy.libs", "onnxruntime", "sentencepiece", "subword_nmt")
+
+
+def folder_of(trained: Trained, folder: Path, int8: bool = False) -> Translator:
+    folder.mkdir()
+    exporter.write(trained, folder, int8)
+    return Translator(folder, 1)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Trained, Path]:
+    """A stock model of words that are ordinary text, and its folder, written by the command."""
+    home = tmp_path_factory.mktemp("onnx")
+    data = toy_checkpoints.words_as_text(home / "data")
+    path = toy_checkpoints.write(home / "c.pt", "transformer", share_all_embeddings=True, **SHALLOW)
+    given = [path, data, "--format=onnx", "--out", home / "out", "--check", 5]
+    assert command.main([*map(str, given)]) == 0
+    return open_model(path, data), home / "out"
+
+
+@pytest.fixture
+def damaged(whole: tuple[Trained, Path], tmp_path: Path) -> Path:
+    """A copy of the folder."""
+    return Path(shutil.copytree(whole[1], tmp_path / "copy"))
+
+
+def run(folder: Path, *options: str, text: bytes = b"", **more: Any) -> Any:
+    """The folder's program, with the packages of this environment."""
+    line = [sys.executable, str(folder / "translate.py"), "--threads=1", *options]
+    return subprocess.run(line, input=text, capture_output=True, check=False, **more)
+
+
+# ---- graphs --------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_the_graphs_translate_as_fairseq_does(whole: tuple[Trained, Path]) -> None:
+    """In batches of every size, with any beam: dimensions are not those of the export."""
+    trained, folder = whole
+    found = Translator(folder, 1)
+    for beam, number in ((BEAM, 9), (1, 1), (6, 2)):
+        ours = found.search(sources(number), beam, max_len_a=0, max_len_b=LONGEST)
+        check_equal(ours, by_fairseq(trained, sources(number), beam))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arch", "options"),
+    [
+        ("transformer_latent", {"latent_dim": 6, "shared_latent_in_cross": 5, "cache_bits": "4"}),
+        ("transformer_collab", {"key_dim": 6, "query_mixing": "full", "cache_bits": "8"}),
+    ],
+    ids=str,
+)
+def test_rounded_caches_are_exported(arch: str, options: Any, tmp_path: Path) -> None:
+    """Bytes and half floats, with operators that onnxruntime has."""
+    trained = opened(tmp_path, arch, **SHALLOW, **options)
+    found = folder_of(trained, tmp_path / "out")
+    ours = found.search(sources(), BEAM, max_len_a=0, max_len_b=LONGEST)
+    check_equal(ours, by_fairseq(trained, sources()), within=1e-4)
+    assert {dtype for *_, dtype in found.config["own"].values()} == {"uint8", "float16"}
+
+
+@pytest.mark.slow
+def test_a_language_model_is_exported(tmp_path: Path) -> None:
+    options = {"decoder_layers": 1, "adaptive_softmax_cutoff": "8,13"}
+    trained = opened(tmp_path, "transformer_lm_headsize_n", **options)
+    found = folder_of(trained, tmp_path / "out")
+    assert not (tmp_path / "out" / "encoder.onnx").exists()
+    lines = [line[:-1] for line in sources(4)]
+    limits = {"prefixes": lines, "max_len_a": 0, "max_len_b": LONGEST}
+    (tmp_path / "modules").mkdir()
+    modules = program(trained, tmp_path / "modules").search(lines, BEAM, **limits)
+    check_equal(found.search(lines, BEAM, **limits), modules)
+
+
+@pytest.mark.slow
+def test_the_folder_has_names_for_dimensions_and_no_path_of_this_machine(
+    whole: tuple[Trained, Path],
+) -> None:
+    for name in ("encoder.onnx", "step.onnx"):
+        content = (whole[1] / name).read_bytes()
+        assert str(Path.cwd()).encode() not in content
+        assert b"site-packages" not in content
+        inputs = onnx.load_from_string(content).graph.input
+        dims = {dim.dim_param for value in inputs for dim in value.type.tensor_type.shape.dim}
+        assert "sentences" in dims
+        assert all(not name or name.isidentifier() for name in dims)
+
+
+# ---- integers ------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_integers_have_seven_bits_and_stand_once(
+    whole: tuple[Trained, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The words' table of both graphs is the output layer, too: one place on the disk."""
+    trained, folder = whole
+    graphs = {name: onnx.load(folder / name) for name in ("encoder.onnx", "step.onnx")}
+    for model in graphs.values():
+        to_int8(model)
+        weights = {tensor.name for tensor in model.graph.initializer}
+        products = [node for node in model.graph.node if node.op_type == "MatMul"]
+        assert not [node for node in products if {*node.input} & weights]
+        assert "MatMulInteger" in {node.op_type for node in model.graph.node}
+    table = trained.model.encoder.embed_tokens.weight.detach().numpy()
+    scales = abs(table).max(1, keepdims=True) / LARGEST
+    monkeypatch.setattr(exporter, "SMALL", 1)
+    exporter.write_graphs(graphs, tmp_path)
+    places = []
+    for name in graphs:
+        for tensor in onnx.load(tmp_path / name, load_external_data=False).graph.initializer:
+            if tensor.data_type == onnx.TensorProto.INT8:
+                values = numpy_helper.to_array(tensor, str(tmp_path)).astype(int)
+                assert abs(values).max() <= LARGEST
+                if np.array_equal(values, np.rint(table / scales)):
+                    places.append(ExternalDataInfo(tensor).offset)
+    assert len(places) == 2
+    assert places[0] == places[1]
+
+
+@pytest.mark.slow
+def test_integers_change_the_bits_little(whole: tuple[Trained, Path], tmp_path: Path) -> None:
+    trained, folder = whole
+    targets = [line[:-1] for line in sources()]
+    exact = bits_of_folder(Translator(folder, 1), sources(), targets)
+    rounded = bits_of_folder(folder_of(trained, tmp_path / "out", int8=True), sources(), targets)
+    assert 0 < abs(rounded - exact) < 0.1 * exact
+
+
+# ---- the program ---------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_the_command_needs_neither_torch_nor_fairseq(
+    whole: tuple[Trained, Path], tmp_path: Path
+) -> None:
+    """With a path of these packages only, it prints what the function returns."""
+    home = Path(str(find_spec("numpy").origin)).parents[1]  # type: ignore[union-attr]
+    for name in PACKAGES:
+        if (home / name).exists():
+            (tmp_path / name).symlink_to(home / name)
+    lines = ["w1 w2 w3", "w4", "w5 unheard-of w1 w1"]
+    environment = {"PYTHONPATH": str(tmp_path), "PATH": os.environ["PATH"]}
+    check = "import importlib.util as u; assert not any(map(u.find_spec, ['torch', 'fairseq']))"
+    subprocess.run([sys.executable, "-S", "-c", check], env=environment, check=True)
+    program = [sys.executable, "-S", str(whole[1] / "translate.py")]
+    text = "".join(f"{line}\n" for line in lines)
+    done = subprocess.run(program, input=text, capture_output=True, text=True, env=environment)
+    expected = [h[0].text for h in Translator(whole[1]).translate(lines)]
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == expected
+
+
+@pytest.mark.slow
+def test_bad_lines_are_left_out_and_the_others_keep_their_places(
+    whole: tuple[Trained, Path],
+) -> None:
+    longest = Translator(whole[1], 1).config["source_positions"]
+    text = b"w1 w2\n\n\xff\xfe\n" + b"w3 " * longest + b"\nw4 w5\r\n"
+    done = run(whole[1], text=text)
+    expected = [h[0].text for h in Translator(whole[1], 1).translate(["w1 w2", "w4 w5"])]
+    assert done.returncode == 1
+    assert done.stdout.decode().splitlines() == [expected[0], "", "", "", expected[1]]
+    said = done.stderr.decode().splitlines()
+    assert [line.split(" is ")[0].split(" has ")[0] for line in said] == [
+        f"translate: line {number}" for number in (2, 3, 4)
+    ]
+    with pytest.raises(InputError, match="line 2 is empty"):
+        Translator(whole[1], 1).translate(["w1", " "])
+
+
+@pytest.mark.slow
+def test_options_of_the_command(whole: tuple[Trained, Path], tmp_path: Path) -> None:
+    (tmp_path / "starts").write_text("w2\n\n")
+    options = ["--nbest=2", "--scores", "--beam=3", "--min-len=2", f"--prefixes={tmp_path}/starts"]
+    done = run(whole[1], *options, text=b"w1 w2\nw4 w5\n")
+    expected = Translator(whole[1], 1).translate(
+        ["w1 w2", "w4 w5"], 3, prefixes=["w2", ""], min_len=2
+    )
+    lines = [f"{h.score:.4f}\t{h.text}" for of in expected for h in of[:2]]
+    assert done.stdout.decode().splitlines() == lines
+    assert lines[0].split("\t")[1].startswith("w2")
+    assert run(whole[1], "--nbest=9", text=b"w1\n").returncode == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["config.json", "step.onnx", "weights.bin", "target.txt", "code"])
+def test_a_missing_or_foreign_file_is_named(name: str, damaged: Path) -> None:
+    for change in (lambda path: path.write_bytes(b"{}"), lambda path: path.unlink()):
+        change(damaged / name)
+        done = run(damaged, text=b"w1\n")
+        assert done.returncode == 1
+        (line,) = done.stderr.decode().splitlines()
+        assert line.startswith(f"translate: error: {damaged / name}: ")
+
+
+@pytest.mark.slow
+def test_other_forms_and_operators_are_named(damaged: Path) -> None:
+    config = json.loads((damaged / "config.json").read_text())
+    graph = onnx.load(damaged / "step.onnx", load_external_data=False)
+    graph.graph.node[-1].op_type = "Unheard"
+    content = graph.SerializeToString()
+    (damaged / "step.onnx").write_bytes(content)
+    config["files"]["step.onnx"] = len(content)
+    (damaged / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match=r"step.onnx: onnxruntime cannot load it .*Unheard"):
+        Translator(damaged, 1)
+    (damaged / "config.json").write_text(json.dumps({**config, "form": FORM + 1}))
+    with pytest.raises(InputError, match=f"form {FORM + 1}"):
+        Translator(damaged, 1)
+
+
+@pytest.mark.slow
+def test_a_beam_wider_than_the_vocabulary_is_refused(whole: tuple[Trained, Path]) -> None:
+    with pytest.raises(InputError, match="beam"):
+        Translator(whole[1], 1).search(sources(1), len(np.arange(40)))
+
+
+def test_pieces_are_sentencepieces(tmp_path: Path) -> None:
+    from unit.test_export import subwords_in
+
+    pieces = subwords_in(tmp_path / "data")
+    trained = opened(tmp_path, "transformer_headsize_n")
+    trained.cfg.task.data = str(tmp_path / "data")
+    for side in ("source", "target"):
+        symbols = getattr(trained.task, f"{side}_dictionary")
+        for i in range(3, pieces.get_piece_size()):
+            symbols.add_symbol(pieces.id_to_piece(i))
+    (tmp_path / "out").mkdir()
+    found = program(trained, tmp_path / "out")
+    tokens = found.encode("w1 A dog runs.")
+    assert found.symbols[tokens[-1]] == "</s>"
+    assert found.decode(tokens[:-1]) == "w1 A dog runs."
+
+
+# ---- what cannot be exported ---------------------------------------------------------------------
+
+
+def test_all_reasons_are_said_at_once(tmp_path: Path) -> None:
+    """Before anything is written."""
+    options = {"adaptive_input": True, "adaptive_input_cutoff": "8", "adaptive_softmax_cutoff": "8"}
+    trained = opened(tmp_path, "transformer_lm_headsize_n", **options)
+    trained.cfg.task._name = "denoising"
+    (tmp_path / "out").mkdir()
+    with refusing("c.pt", "AdaptiveInput", "'denoising'"):
+        exporter.export(trained, tmp_path / "out")
+    assert not [*(tmp_path / "out").iterdir()]
+
+
+def test_heads_with_a_forward_of_their_own_are_refused(tmp_path: Path) -> None:
+    trained = opened(tmp_path, "transformer_collab", key_dim=6)
+    module = trained.attentions["cross"][1].module
+    module.__class__ = type("Other", (type(module),), {"forward": lambda self: None})
+    with refusing("cross 1", "Other", "forward"):
+        exporter.export(trained, tmp_path)

@@ -1,0 +1,134 @@
+"""What is no text counts in no score, and what makes a score too high or too low is said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import toy_checkpoints
+from refusals import refusing
+
+from collab_lab import open_model, translate
+from collab_lab.cli.main import main
+from collab_lab.metrics import sentences
+from collab_lab.metrics.bleu import score
+from collab_lab.metrics.translate import Translations
+from collab_lab.metrics.translate import translate as of_batches
+from collab_lab.runs.score import translation_scores
+from collab_lab.runs.translations import read_hypotheses, read_system, without_breaks
+
+SENTENCES = [f"Satz {i} hat viele Wörter und ist wahr ." for i in range(40)]
+
+
+def write(path: Path, lines: list[str]) -> Path:
+    path.parent.mkdir(exist_ok=True, parents=True)
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return path
+
+
+def documents(lines: list[str], between: str = " <break> ") -> list[str]:
+    return [between.join(lines[i : i + 4]) for i in range(0, len(lines), 4)]
+
+
+# ---- breaks of documents -------------------------------------------------------------------------
+
+
+def test_breaks_are_no_words_in_any_score(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file, a run and its folder agree with the score of the plain text."""
+    wrong = [line.replace("viele Wörter", "nur Tiere") for line in SENTENCES]
+    expected = score(documents(wrong, " "), documents(SENTENCES, " "))
+    ours, theirs = documents(wrong), documents(SENTENCES)
+    ours[0] = ours[0].replace(" <break> ", " ", 1)
+    ours[1] += " <break>"
+    reference = write(tmp_path / "data" / "raw" / "test.de", theirs)
+    system = read_system(write(tmp_path / "out", ours), reference)
+    assert score(system.hypotheses, system.references) == expected
+    assert (
+        "of 30 breaks between sentences, 1 are missing; 1 are too many" in capsys.readouterr().err
+    )
+    assert main(["score", str(tmp_path / "out"), "--reference", str(reference)]) == 0
+    assert f"BLEU {expected.bleu:.2f}" in capsys.readouterr().out
+    facts, _ = translation_scores(Translations(ours, theirs), tmp_path / "data", "test", "de")
+    assert (facts["bleu"], facts["chrf"]) == (expected.bleu, expected.chrf)
+    assert [facts[f"breaks_{name}"] for name in ("wanted", "missing", "extra")] == [30, 1, 1]
+
+
+def test_text_without_breaks_is_left_alone() -> None:
+    assert without_breaks(["a  b"], ["a  b"]) == (["a  b"], ["a  b"], None)
+
+
+# ---- tokens --------------------------------------------------------------------------------------
+
+
+def test_tokens_are_scored_as_they_are(tmp_path: Path) -> None:
+    """And so in a comparison: 13a would split them again."""
+    theirs = ["it &apos;s 5,6 % of a-b", "so it is ."] * 5
+    ours = [line.replace("of", "by") for line in theirs]
+    write(tmp_path / "raw" / "test.de", theirs)
+    form = {"moses": False, "hyphens": None, "lowercased": False, "subwords": "subword_nmt"}
+    (tmp_path / "manifest.json").write_text(json.dumps({"form": form}))
+    facts, text = translation_scores(Translations(ours, theirs), tmp_path, "test", "de")
+    assert text == ours
+    assert "tok:none" in facts["bleu_signature"]
+    assert facts["bleu"] == score(ours, theirs, of_tokens=True).bleu != score(ours, theirs).bleu
+
+
+@pytest.mark.parametrize(
+    "trace",
+    ["Wört \uffedchen", "\uff5fmrk_case_modifier_C\uff60 wort", "Wört ##chen", "<0xD0><0xB6>"],
+)
+def test_subwords_of_other_programs_are_named(trace: str) -> None:
+    with refusing("subwords"):
+        score([f"{trace} {i}" for i in range(40)], SENTENCES)
+
+
+def test_letters_apart_from_their_accents_are_said_of_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    apart = [line.replace("ö", "o\u0308") for line in SENTENCES]
+    write(tmp_path / "raw" / "test.de", SENTENCES)
+    translation_scores(Translations(apart, SENTENCES), tmp_path, "test", "de")
+    assert "letters apart from their accents" in capsys.readouterr().err
+
+
+# ---- what fairseq-generate was told --------------------------------------------------------------
+
+
+def test_a_start_that_was_given_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """--prefix-size; good translations also end as their references do."""
+    given = [f"Satz {i} hat nur Unsinn in sich drin , wie ?" for i in range(40)]
+    good = [line.replace("viele", "viel") for line in SENTENCES]
+    for name, lines, is_said in (("given", given, True), ("good", good, False)):
+        read_system(write(tmp_path / name, lines), write(tmp_path / "reference", SENTENCES))
+        assert ("--prefix-size" in capsys.readouterr().err) == is_said
+
+
+def test_the_best_has_the_highest_score(tmp_path: Path) -> None:
+    """Wherever it stands: `sort` puts -1.5 before -0.2."""
+    printed = ["D-0\t-1.5\tworse", "D-0\t-0.2\tbest", "D-1\t-2e-05\tbest", "D-1\t-inf\tworst"]
+    assert read_hypotheses(write(tmp_path / "out", printed)) == ["best", "best"]
+
+
+# ---- how long a translation may be ---------------------------------------------------------------
+
+
+def test_documents_are_not_cut_at_fairseqs_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """2 x + 20 tokens, as in runs; what ends there is counted."""
+    data = toy_checkpoints.words_as_text(tmp_path / "data")
+    model = open_model(toy_checkpoints.write(tmp_path / "c.pt"), data)
+    asked = []
+
+    def recording(*args: Any) -> Translations:
+        asked.append(args[3])
+        return of_batches(*args)._replace(at_limit=1)
+
+    monkeypatch.setattr(sentences, "translated", recording)
+    translate(model, [model.task.source_dictionary[10]], beam=1)
+    assert asked == [{"beam": 1, "max_len_a": 2, "max_len_b": 20}]
+    assert "1 of 1 translations end at the limit" in capsys.readouterr().err

@@ -1,0 +1,150 @@
+"""What a training's options say of its loss and its text counts wherever its model is measured."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import toy_checkpoints
+from refusals import refusing
+
+from collab_lab import open_model, prices, shrink, validation_loss
+from collab_lab.metrics.loss import cross_entropy, predicted
+from collab_lab.runs.run import Run
+from collab_lab.runs.training import losses, validate
+from collab_lab.statistics.attentions import collect_all
+from collab_lab.trained.arguments import sentences_of
+from collab_lab.trained.checkpoint import Trained, dataset_of, load_all, samples
+
+PREFIX = 2
+
+
+def trained_without_prefix(folder: Path, number: int = PREFIX) -> Trained:
+    """A model whose criterion left out the first targets of each sentence."""
+    state = torch.load(toy_checkpoints.write(folder / "whole.pt"), weights_only=False)
+    state["cfg"]["criterion"] = {
+        "_name": "label_smoothed_cross_entropy",
+        "label_smoothing": 0.0,
+        "ignore_prefix_size": number,
+        "report_accuracy": False,
+        "sentence_avg": False,
+    }
+    torch.save(state, folder / "prefix.pt")
+    return open_model(folder / "prefix.pt", toy_checkpoints.COPY)
+
+
+# ---- what a criterion leaves out -----------------------------------------------------------------
+
+
+def test_targets_that_the_criterion_leaves_out(tmp_path: Path) -> None:
+    """The loss is the sum of fairseq's criterion, per target that counts; a record has it, too."""
+    model = trained_without_prefix(tmp_path)
+    criterion = model.task.build_criterion(model.cfg.criterion).eval()
+    nats, every, counted = 0.0, 0, 0
+    for batch in samples(model, "valid"):
+        nats += float(criterion(model.model, batch)[2]["nll_loss"])
+        every += batch["ntokens"]
+        counted += batch["ntokens"] - PREFIX * len(batch["target"])
+        assert not cross_entropy(model.model, batch)[:, :PREFIX].any()
+        assert not predicted(model.model.decoder, batch)[:, :PREFIX].any()
+    found = validation_loss(model)
+    assert found == pytest.approx(nats / counted / math.log(2), rel=1e-5)
+    whole = open_model(tmp_path / "whole.pt", toy_checkpoints.COPY)
+    assert found != pytest.approx(validation_loss(whole), rel=1e-3)
+    record = losses(model, Run(tmp_path))
+    assert record["valid_nats"] == pytest.approx(nats / counted, rel=1e-4)
+    assert record["valid_loss"] == pytest.approx(nats / every / math.log(2), rel=1e-4)
+
+
+def test_statistics_without_these_targets(tmp_path: Path) -> None:
+    """Neither the labels that are drawn nor the number of tokens has them."""
+    model = trained_without_prefix(tmp_path)
+    batches = sentences_of(model, "train", 20)
+    found = collect_all(model, batches)
+    pad = model.task.target_dictionary.pad()
+    for batch in batches:
+        batch["target"][:, :PREFIX] = pad
+        batch.pop("ignored_prefix")
+    expected = collect_all(model, batches)
+    assert found.bits == expected.bits
+    for attention, of_it in found.attentions.items():
+        assert torch.equal(of_it.output_fisher, expected.attentions[attention].output_fisher)
+    small = shrink(model, heads=0.9, sentences=20).model
+    assert small.ignored_prefix == PREFIX
+    small.save(tmp_path / "small.pt")
+    assert open_model(tmp_path / "small.pt", toy_checkpoints.COPY).ignored_prefix == PREFIX
+
+
+def test_sentences_of_nothing_but_a_prefix(tmp_path: Path) -> None:
+    model = trained_without_prefix(tmp_path, 100)
+    for measure in (validation_loss, prices, validate):
+        with refusing("--ignore-prefix-size"):
+            measure(model)
+
+
+# ---- the text of a training ----------------------------------------------------------------------
+
+
+def with_second_part(folder: Path) -> Path:
+    """A data folder whose test set is a second part of its training set."""
+    shutil.copytree(toy_checkpoints.COPY, folder)
+    for path in folder.glob("test.*"):
+        shutil.copy(path, path.with_name(path.name.replace("test.", "train1.")))
+    return folder
+
+
+def targets(model: Trained, subset: str = "train") -> list[Any]:
+    """The targets of a subset, sorted."""
+    dataset = dataset_of(model, subset)
+    return sorted(dataset[i]["target"].tolist() for i in range(len(dataset)))
+
+
+def test_the_training_set_is_all_that_was_trained(tmp_path: Path) -> None:
+    """``train1`` next to ``train``, and further folders; a validation set is that of the first."""
+    path, copy = toy_checkpoints.write(tmp_path / "c.pt"), toy_checkpoints.COPY
+    alone = open_model(path, copy)
+    first, second = targets(alone), targets(alone, "test")
+    parts = open_model(path, with_second_part(tmp_path / "parts"))
+    assert targets(parts) == sorted(first + second)
+    often = open_model(path, tmp_path / "parts", upsample_primary=3)
+    assert targets(often) == sorted(3 * first + second)
+    shard = tmp_path / "shard"
+    shutil.copytree(copy, shard)
+    for test in copy.glob("test.*"):
+        shutil.copy(test, shard / test.name.replace("test.", "train."))
+    shards = open_model(path, f"{copy}:{shard}")
+    assert targets(shards) == sorted(first + second)
+    assert targets(shards, "valid") == targets(alone, "valid")
+    # Sentences are spread over all of it, and losses and prices come from them.
+    read = samples(shards, "train")
+    assert sum(len(batch["target"]) for batch in read) == len(first + second)
+    assert prices(shards, sentences=10).sentences == 10
+
+
+def test_folders_of_another_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its rule for several folders is not known: a line says which one is read."""
+    path, copy = toy_checkpoints.write(tmp_path / "c.pt"), toy_checkpoints.COPY
+    model = open_model(path, f"{copy}:{copy}")
+    task = SimpleNamespace(datasets={}, cfg=model.task.cfg, load_dataset=lambda *_, **__: None)
+    load_all(replace(model, task=task), "train")
+    assert str(copy) in capsys.readouterr().err
+
+
+def test_parts_of_a_language_models_text(tmp_path: Path) -> None:
+    path = toy_checkpoints.write(tmp_path / "c.pt", "transformer_lm")
+    data = tmp_path / "data"
+    shutil.copytree(toy_checkpoints.COPY, data)
+    for kind in ("bin", "idx"):
+        for name in ("train", "train1"):
+            shutil.copy(data / f"train.en-de.de.{kind}", data / f"{name}.{kind}")
+    whole = open_model(path, data)
+    both = sum(map(int, dataset_of(whole, "train").sizes))
+    assert both == 2 * sum(map(int, dataset_of(whole, "train1").sizes))
+    shards = open_model(path, f"{data}:{data}")
+    assert sum(map(int, dataset_of(shards, "train").sizes)) == 2 * both
