@@ -132,7 +132,7 @@ def problems(trained: Trained) -> Iterator[str]:
 
 def prepared(trained: Trained) -> Any:
     """A copy of the model to export: heads of this project, closed gates gone, nothing fused."""
-    heads = all_heads(trained.heads)
+    heads = all_heads(trained)
     if gated_attentions(trained.model):
         for type_, layers in trained.attentions.items():
             for kept, attention in zip(heads[type_], layers, strict=True):
