@@ -507,7 +507,7 @@ def undominated(
             best in all sites together.
     """
     kept: dict[tuple[Hashable, ...], list[Option]] = {}
-    for option in sorted(options, key=lambda o: (o.price, o.cache, o.parameters, o.heads, o.time)):
+    for option in sorted(options, key=cheapest_first):
         same = kept.setdefault(tuple(of(option.shape) for of in tied), [])
         if not any(
             other.cache <= option.cache
@@ -517,7 +517,12 @@ def undominated(
             for other in same
         ):
             same.append(option)
-    return [option for same in kept.values() for option in same]
+    return sorted((option for same in kept.values() for option in same), key=cheapest_first)
+
+
+def cheapest_first(option: Option) -> tuple[float, ...]:
+    """The order of options: by price, then by costs."""
+    return option.price, option.cache, option.parameters, option.heads, option.time
 
 
 def spelled(shares: Mapping[str, float]) -> str:
