@@ -25,27 +25,27 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collab_lab.clock.parts import time_parts
+    from collab_lab.hugging_face import swap_attention
     from collab_lab.metrics.cost import cost, multiply_adds
     from collab_lab.metrics.loss import validation_loss
     from collab_lab.metrics.sentences import translate
-    from collab_lab.shrinking.changes import convert, prune
-    from collab_lab.shrinking.hugging_face import swap_attention
+    from collab_lab.shrinking.by_hand import convert, prune
     from collab_lab.shrinking.prices import prices
-    from collab_lab.shrinking.shrunk import shrink
+    from collab_lab.shrinking.shrink import shrink
     from collab_lab.trained.average import average_checkpoints
     from collab_lab.trained.checkpoint import open_model
 
 #: No module of this package has the name of a function: importing it would replace the function.
 _MODULE_OF = {
     "average_checkpoints": "trained.average",
-    "convert": "shrinking.changes",
+    "convert": "shrinking.by_hand",
     "cost": "metrics.cost",
     "multiply_adds": "metrics.cost",
     "open_model": "trained.checkpoint",
     "prices": "shrinking.prices",
-    "prune": "shrinking.changes",
-    "shrink": "shrinking.shrunk",
-    "swap_attention": "shrinking.hugging_face",
+    "prune": "shrinking.by_hand",
+    "shrink": "shrinking.shrink",
+    "swap_attention": "hugging_face",
     "time_parts": "clock.parts",
     "translate": "metrics.sentences",
     "validation_loss": "metrics.loss",

@@ -108,8 +108,8 @@ for seed in ${SEEDS//,/ }; do
     convert latent-8 shrink --cache 0.125 --kinds latent --cache-bits none
     convert bytes-8 shrink --cache 0.125 --kinds latent
     convert bytes-16 shrink --cache 0.0625 --kinds latent
-    convert bits-8 reparametrize --to headsize --key-dim "$WIDTH" --cache-bits 8
-    convert bits-4 reparametrize --to headsize --key-dim "$WIDTH" --cache-bits 4
+    convert bits-8 reparametrize --to separate --key-dim "$WIDTH" --cache-bits 8
+    convert bits-4 reparametrize --to separate --key-dim "$WIDTH" --cache-bits 4
     convert even-4 reparametrize --to latent --latent-dim $((WIDTH / 2)) --latent-dim-in-encoder 0
     convert even-8 reparametrize --to latent --latent-dim $((WIDTH / 4)) --latent-dim-in-encoder 0
     convert own-4 shrink --cache 0.625 --kinds collab --cache-bits none

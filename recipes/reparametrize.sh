@@ -44,7 +44,7 @@ measure trained "$MODEL" "trained-$SEED"
 for dim in $DIMS; do
     for method in diagonal full own separate; do
         kind=(--query-mixing "$method") name=$method-$dim-$SEED
-        [ "$method" != separate ] || kind=(--to headsize)
+        [ "$method" != separate ] || kind=(--to separate)
         mkdir -p "$OUT/$name"
         [ -e "$OUT/$name/model.pt" ] ||
             fairseq-collab reparametrize "$MODEL" "$data" --key-dim "$dim" "${kind[@]}" \

@@ -36,9 +36,9 @@ from results.measured import Wanted, Work, run
 INT8, OTHER = "in CTranslate2's int8", "another seed"
 #: Smaller models, by their names in tables: arguments of ``shrink``.
 CHANGES: Mapping[str, Mapping[str, Any]] = {
-    "standard heads, 8 bits": {"cache": 0.53125, "kinds": ["headsize"]},
+    "standard heads, 8 bits": {"cache": 0.53125, "kinds": ["unchanged"]},
     "latents, exact": {"cache": 0.5},
-    "standard heads, 4 bits": {"cache": 0.28125, "kinds": ["headsize"]},
+    "standard heads, 4 bits": {"cache": 0.28125, "kinds": ["unchanged"]},
     "cache, a quarter": {"cache": 0.25},
     "cache, an eighth": {"cache": 0.125},
     "cache, a sixteenth": {"cache": 0.0625},
@@ -91,7 +91,7 @@ def changed(work: Work, name: str, others: Sequence[Path]) -> Trained:
         if other == work.model.path:
             raise UserError("needs a second --model")
         return open_model(other, work.model.cfg.task.data)
-    return shrink(work.model, calibration=work.found, **CHANGES[name]).model
+    return shrink(work.model, evidence=work.found, **CHANGES[name]).model
 
 
 def text_of(model: Trained, side: str) -> list[str]:

@@ -16,9 +16,15 @@ from typing import Any, NamedTuple
 
 from collab_common.errors import UserError
 from collab_lab import prune
-from collab_lab.shrinking.plan import Plan, Programme, costs, whole_costs
-from collab_lab.shrinking.shrunk import Shrunk, shrink
+from collab_lab.shrinking.by_hand import keeping
+from collab_lab.shrinking.draft import all_heads
+from collab_lab.shrinking.evidence import Evidence
+from collab_lab.shrinking.plan import Plan
+from collab_lab.shrinking.shape import model_costs, sites_of, whole_costs
+from collab_lab.shrinking.shrink import shrink
+from collab_lab.shrinking.smaller import Smaller
 from collab_lab.trained.attentions import Attention
+from collab_lab.trained.feed_forward import FeedForward
 from results.measured import Wanted, Work, run
 
 #: Shares of the layers' parameters, and cuts of both: what ``results/shrink.md`` compares.
@@ -55,7 +61,7 @@ def changes(file: str) -> Iterator[Row]:
         names = {0.53125: "8 bits alone", 0.28125: "4 bits alone"}
         for share in names if is_size else (0.53125, 0.5, 0.28125):
             name = names[share] if is_size else "standard heads, bits alone"
-            yield Row("headsize", name, share, "auto")
+            yield Row("unchanged", name, share, "auto")
         grouped = "groups and bits" if is_size else "widths and bits"
         for share in (0.25,) if is_size else (0.5, 0.25, 0.125):
             yield Row("grouped-query", f"grouped query, {grouped}", share, "auto")
@@ -107,11 +113,11 @@ def planned(work: Work, row: Row) -> dict[str, Any]:
         made = even(work, row.share)
     else:
         only = {"heads alone": ["heads"], "units alone": ["units"]}.get(row.name)
-        made = shrink(work.model, only=only, calibration=work.found, **options[row.what])
+        made = shrink(work.model, only=only, evidence=work.found, **options[row.what])
     return {"price": round(made.plan.price, 6), **listed(work, made)}
 
 
-def listed(work: Work, made: Shrunk) -> dict[str, Any]:
+def listed(work: Work, made: Smaller) -> dict[str, Any]:
     """What a plan keeps, and what it loses."""
     plan = made.plan.to_json()
     return {
@@ -124,38 +130,35 @@ def listed(work: Work, made: Shrunk) -> dict[str, Any]:
     }
 
 
-def even(work: Work, share: float) -> Shrunk:
+def even(work: Work, share: float) -> Smaller:
     """The largest model with equal shares of heads and units in all layers.
 
     Of each attention and block the cheapest go first; what a layer loses does not depend on
     its prices.
     """
     model, found = work.model, work.found
-    programme = Programme(model, found.attentions, found.units, "headsize", ("heads", "units"))
     whole = whole_costs(model)
-    layers = {type_: len(of) for type_, of in model.heads.items()}
 
     def at(step: int) -> Plan:
-        return even_plan(programme, layers, 1 - step / STEPS)
+        return even_plan(found, 1 - step / STEPS)
 
     def fits(step: int) -> bool:
-        smaller, _ = at(step).build(model, found.attentions)
-        return costs(smaller)["parameters"] <= share * whole["parameters"]
+        smaller, _ = at(step).build(found)
+        return model_costs(smaller).parameters <= share * whole.parameters
 
     step = bisect_left(range(STEPS), True, key=fits)
     if step == STEPS:
         raise UserError(f"even one head and unit a layer leave more than {share}")
-    plan = at(step)
-    result, plan, rise = plan.apply(model, found.attentions, found.batches, found.bits)
-    now = costs(result)
-    return Shrunk(result, plan, rise, {name: now[name] / whole[name] for name in whole})
+    return Smaller.of(found, at(step))
 
 
-def even_plan(programme: Programme, layers: dict[Any, int], left: float) -> Plan:
+def even_plan(found: Evidence, left: float) -> Plan:
     """A plan that keeps a share of each attention's heads and of each block's units."""
-    retained: Any = {type_: [[] for _ in range(number)] for type_, number in layers.items()}
-    units, prices = {}, {"heads": 0.0, "units": 0.0}
-    for site, removals in programme.removals.items():
+    model, prices = found.trained, {"heads": 0.0, "units": 0.0}
+    units = dict[FeedForward, list[int]]()
+    retained = all_heads(model)
+    for site in sites_of(model):
+        removals = found.removals(site)
         number = max(1, round(left * len(removals.order)))
         gone = removals.prices[len(removals.order) - number]
         if isinstance(site, Attention):
@@ -164,7 +167,7 @@ def even_plan(programme: Programme, layers: dict[Any, int], left: float) -> Plan
         elif number < len(removals.order):
             units[site] = removals.retained(number)
             prices["units"] += gone
-    return Plan("headsize", retained, units, {}, {}, prices)
+    return keeping(model, retained, units, prices)
 
 
 def by_name(work: Work, row: Row) -> dict[str, Any]:
@@ -173,12 +176,12 @@ def by_name(work: Work, row: Row) -> dict[str, Any]:
     if row.what == "heads":
         heads = sum(map(sum, work.model.heads.values()))
         pruned = prune(work.model, round(row.share * heads), **work.read)
-        more = {"retained": {t: [[*of] for of in layers] for t, layers in pruned.retained.items()}}
+        more = {"retained": pruned.plan.retained}
         price, model = pruned.price, pruned.model
     else:
         made = shrink(
             work.model, cache=row.share, kinds=[row.what], cache_bits=row.bits,
-            calibration=work.found,
+            evidence=work.found,
         )  # fmt: skip
         more = {"sizes": {str(a): size for a, size in made.plan.sizes.items()}}
         more["bits"] = {str(a): number for a, number in made.plan.bits.items()}

@@ -25,8 +25,7 @@ from collab_common.files import read_json
 from collab_lab import open_model
 from collab_lab.metrics.bleu import score, subword_marks
 from collab_lab.metrics.translate import translate
-from collab_lab.shrinking import head_choices as choices
-from collab_lab.shrinking import surgery
+from collab_lab.shrinking.draft import all_heads, pruned
 from collab_lab.trained.checkpoint import Trained, batches
 from results.measured import File, origin, write
 
@@ -72,12 +71,12 @@ def points(
         order = sorted(one for one in every if curve in (one[1], "all"))
         numbers = dict.fromkeys(round(share * len(order)) for share in SHARES)
         for number in numbers:
-            retained = choices.all_heads(model.heads)
+            retained = all_heads(model)
             for _, type_, layer, head in order[:number]:
                 retained[type_][layer].remove(head)
             if not any(retained["cross"]):
                 continue
-            changed = surgery.pruned(model, retained)
+            changed = pruned(model, retained)
             bleu = score(translations(changed, beam), references).bleu
             yield {"curve": curve, "removed": number, "of": len(order), "bleu": bleu}
 

@@ -31,10 +31,10 @@ from torch.nn import functional
 
 from collab_common.errors import UserError
 from collab_lab.heads.importance import importance
+from collab_lab.mathematics.head_prices import removal_order
 from collab_lab.metrics.loss import predicted, read_by_decoder, summed_loss
-from collab_lab.shrinking import head_choices, surgery
-from collab_lab.shrinking.head_prices import removal_order
-from collab_lab.shrinking.statistics import Statistics
+from collab_lab.shrinking.draft import all_heads, pruned
+from collab_lab.statistics.attentions import Statistics
 from collab_lab.trained.attentions import Attention, Retained, attentions, inputs_of
 from collab_lab.trained.checkpoint import Trained, in_evaluation
 
@@ -49,7 +49,7 @@ STEPS = {
     "with the residual": "and residual stream",
     "and fc2": "and `fc2`",
 }
-#: The ridge of :mod:`collab_lab.shrinking.refit`, in place of a share of the mean square of h.
+#: The ridge of :mod:`collab_lab.mathematics.refit`, in place of a share of the mean square of h.
 A_WORD = "mean |h|^2 (as in the code)"
 BIAS_RIDGE = 1e-3
 
@@ -119,7 +119,7 @@ class Ladder:
     """
 
     def __init__(self, trained: Trained, batches: Batches):
-        self.trained = surgery.pruned(trained, head_choices.all_heads(trained.heads))
+        self.trained = pruned(trained, all_heads(trained))
         self.batches, self.sites = batches, sites(self.trained.model)
         self.seen = record(self.trained, batches, self.sites)
 
@@ -263,7 +263,7 @@ def cheapest_first(products: Tensor) -> list[tuple[float, int]]:
 
 def without(trained: Trained, orders: Orders, number: int) -> Retained:
     """The heads that stay when a number of them goes, always the cheapest next one."""
-    retained, queues = head_choices.all_heads(trained.heads), {a: [*of] for a, of in orders.items()}
+    retained, queues = all_heads(trained), {a: [*of] for a, of in orders.items()}
     for _ in range(number):
         attention = min((a for a, of in queues.items() if of), key=lambda a: queues[a][0][0])
         _, head = queues[attention].pop(0)

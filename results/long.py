@@ -37,9 +37,13 @@ from collab_lab.metrics.bleu import score
 from collab_lab.metrics.cost import cache_share
 from collab_lab.metrics.loss import cross_entropy, mean_bits, predicted
 from collab_lab.metrics.translate import BEAM, translate
-from collab_lab.shrinking.rise import measured_rise
-from collab_lab.shrinking.shrunk import Calibration
-from collab_lab.trained.attentions import attentions
+from collab_lab.shrinking.cut import Cut, Offer
+from collab_lab.shrinking.draft import Draft
+from collab_lab.shrinking.evidence import Evidence
+from collab_lab.shrinking.plan import Plan
+from collab_lab.shrinking.shape import Shape, Site, as_it_is, sites_of
+from collab_lab.shrinking.smaller import Smaller
+from collab_lab.trained.attentions import Attention, attentions
 from collab_lab.trained.checkpoint import Trained, batches, dataset_of, in_evaluation, samples
 from data_prep.subwords import BREAK
 from fairseq_collab.attention.rounding import group_sizes
@@ -78,8 +82,8 @@ class Text:
         return float(getattr(dataset, "tgt_sizes", dataset.sizes).mean())
 
     @functools.cached_property
-    def found(self) -> Calibration:
-        return Calibration.of(self.model, sentences=self.number)
+    def found(self) -> Evidence:
+        return Evidence.of(self.model, sentences=self.number)
 
 
 # ---- changes -------------------------------------------------------------------------------------
@@ -95,11 +99,11 @@ def changes(texts: Collection[str]) -> Iterator[Change]:
 
 def rounded_alone(text: Text, share: float) -> Any:
     """Heads as they are; bits by price."""
-    return shrink(text.model, cache=share, kinds=("headsize",), calibration=text.found)
+    return shrink(text.model, cache=share, kinds=("unchanged",), evidence=text.found)
 
 
 def latents(text: Text, share: float) -> Any:
-    return shrink(text.model, cache=share, kinds=("latent",), calibration=text.found)
+    return shrink(text.model, cache=share, kinds=("latent",), evidence=text.found)
 
 
 def input_in_4_bits(text: Text) -> Any:
@@ -123,31 +127,38 @@ def known(text: Text) -> dict[str, Any]:
     return {"statistics": text.found.attentions, "sentences": text.number}
 
 
-class Made(NamedTuple):
-    """A model that no command makes."""
-
-    model: Trained
-    sizes: Mapping[Any, int]
-    bits: Mapping[Any, int]
-
-
-def svd_in_4_bits(text: Text) -> Made:
+def svd_in_4_bits(text: Text) -> Smaller:
     """4.5 bits a number, its share of the scales included: 0.444 of the numbers are an eighth."""
-    model, sizes = svd_latents(text.model, text.found, 0.125 * 16 / 4.5, 4)
-    return Made(model, sizes, dict.fromkeys(sizes, 4))
+    return svd_latents(text.found, 0.125 * 16 / 4.5, 4)
 
 
 def hooked(text: Text, keys: Callable[[Tensor], Tensor], values: Callable[[Tensor], Tensor]) -> Any:
     """The heads as they are, what is cached changed by functions, and a refit."""
-    width = int(text.model.options["decoder_embed_dim"])
-    changed = convert(text.model, "headsize", width, cache_bits=None, refit=False, **known(text))
-    for attention in attentions(changed.model.model):
-        if attention.type != "encoder":
-            for part, change in (("k_proj", keys), ("v_proj", values)):
-                module = getattr(attention.module, part)
-                module.register_forward_hook(lambda _, __, out, change=change: change(out))
-    measured_rise(changed.model, text.model, text.found.batches, before=text.found.bits)
-    return changed
+    return Smaller.of(text.found, simulated(text.model, Simulated(keys, values)))
+
+
+class Simulated(Cut):
+    """What is cached, changed by functions of keys and of values; the model cannot be saved."""
+
+    name, part = "simulated", "cache"
+
+    def __init__(self, keys: Callable[[Tensor], Tensor], values: Callable[[Tensor], Tensor]):
+        self.keys, self.values = keys, values
+
+    def offers(self, site: Site, evidence: Evidence) -> Sequence[Offer]:
+        return [Offer(as_it_is(site), math.nan)]  # no price is known
+
+    def apply(self, draft: Draft, site: Site, shape: Shape) -> None:
+        assert isinstance(site, Attention)
+        draft.simulate(site, "k_proj", self.keys)
+        draft.simulate(site, "v_proj", self.values)
+
+
+def simulated(model: Trained, cut: Cut) -> Plan:
+    """The plan that has a cut at every KV cache."""
+    cached = [a for a in attentions(model.model) if a.type != "encoder"]
+    shapes = {site: as_it_is(site) for site in sites_of(model)}
+    return Plan(cut.name, shapes, [(cut, cached)])
 
 
 def uniform(bits: int) -> Callable[[Tensor], Tensor]:
@@ -276,8 +287,7 @@ def measured(text: Mapping[str, Text], change: Change, before: Mapping[str, Any]
     rise, tokens = after.bits - before["documents"].bits, after.tokens
     parts = torch.cat([rise.sum(0), rise.sum().view(1)])
     parts = parts / torch.cat([tokens.sum(0), tokens.sum().view(1)])
-    plan = getattr(made, "plan", None)
-    sizes, bits = (plan or made).sizes, (plan or made).bits
+    sizes, bits = made.plan.sizes, made.plan.bits
     found = {
         "share": round(share_of(change.name, model), 5),
         "by_part": [round(float(x), 5) for x in parts[:-1]],

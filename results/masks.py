@@ -14,7 +14,7 @@ and without the gradient itself, which they take as 0, a mask raises the loss by
                  stays changes places with one that goes where this lowers the rise
 
 Their third step, a factor for each head and unit by least squares, is left to the refit
-(:mod:`collab_lab.shrinking.refit`), which fits all weights of the same maps.  Budgets are of
+(:mod:`collab_lab.mathematics.refit`), which fits all weights of the same maps.  Budgets are of
 parameters, where theirs are of multiply-adds or seconds; each feed-forward block keeps a unit.
 Where heads alone exceed the budget there is no mask: the released code counts units from the end
 then.
@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -32,8 +33,10 @@ from torch import Tensor
 from collab_common.errors import UserError
 from collab_lab.heads.attention_weights import head_outputs, per_head
 from collab_lab.metrics.loss import summed_loss
-from collab_lab.shrinking.choices import Site, costs_of
-from collab_lab.shrinking.plan import Plan, whole_costs
+from collab_lab.shrinking.by_hand import keeping
+from collab_lab.shrinking.plan import Plan
+from collab_lab.shrinking.shape import Site, as_it_is, whole_costs
+from collab_lab.shrinking.shape import costs as costs_of
 from collab_lab.trained.attentions import Attention
 from collab_lab.trained.checkpoint import Trained, in_evaluation
 from collab_lab.trained.feed_forward import FeedForward, recorded
@@ -76,12 +79,12 @@ def masked(trained: Trained, information: Fisher, share: float) -> Plan:
     stay = {site: rearranged(information[site], of) for site, of in stay.items()}
     units = {b: of for b, of in stay.items() if isinstance(b, FeedForward) and len(of) < b.width}
     retained: Any = {t: [stay[a] for a in layers] for t, layers in trained.attentions.items()}
-    return Plan("headsize", retained, units, {}, {})
+    return keeping(trained, retained, units)
 
 
 def costs(trained: Trained, sites: Iterable[Site], share: float) -> tuple[int, int, int]:
     """Parameters of a head, of a unit, and of all that may stay, with a share of the layers'."""
-    whole = whole_costs(trained)["parameters"]
+    whole = whole_costs(trained).parameters
     budget, of_heads, of_units = int(share * whole + 1e-6) - whole, set[int](), set[int]()
     for site in sites:
         if isinstance(site, FeedForward):
@@ -89,7 +92,8 @@ def costs(trained: Trained, sites: Iterable[Site], share: float) -> tuple[int, i
             of_units.add(one)
             budget += site.width * one
         else:
-            one = costs_of(site, 1, 0, 0, None)[1] - site.module.embed_dim  # the bias stays
+            single = replace(as_it_is(site), heads=(0,))
+            one = costs_of(site, single).parameters - site.module.embed_dim  # the bias stays
             of_heads.add(one)
             budget += site.module.num_heads * one
     if len(of_heads) > 1 or len(of_units) > 1:

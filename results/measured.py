@@ -23,7 +23,7 @@ from collab_common.files import read_json, sha256, updated, write_atomic
 from collab_common.provenance import circumstances
 from collab_lab import open_model
 from collab_lab.metrics.loss import mean_bits
-from collab_lab.shrinking.shrunk import Calibration
+from collab_lab.shrinking.evidence import Evidence
 from collab_lab.trained.checkpoint import Trained, samples
 from collab_lab.trained.configuration import write_configuration
 
@@ -49,7 +49,7 @@ class Work:
 
     def __init__(self, checkpoint: Path, data: Path, sentences: int = 1000):
         self.model, self.sentences = open_model(checkpoint, data), sentences
-        self.found = Calibration.of(self.model, sentences=sentences)
+        self.found = Evidence.of(self.model, sentences=sentences)
         self.sets = {name: samples(self.model, name) for name in ("valid", "test")}
         self.bits = {name: mean_bits(self.model.model, of) for name, of in self.sets.items()}
         self.changed = self.model

@@ -24,9 +24,13 @@ from collab_common.progress import bar, say
 from collab_lab.bench import PRESETS, random_model, random_task
 from collab_lab.metrics.cost import totals
 from collab_lab.metrics.translate import BEAM
-from collab_lab.shrinking.converter import Converter
-from collab_lab.shrinking.kinds import Latent
-from collab_lab.shrinking.plan import ANY_BITS, Programme, whole_costs
+from collab_lab.shrinking.by_hand import conversion
+from collab_lab.shrinking.cut import ANY_BITS, NewHeads
+from collab_lab.shrinking.cuts.bits import Bits
+from collab_lab.shrinking.cuts.latent import Latent
+from collab_lab.shrinking.cuts.one_copy import OneCopy
+from collab_lab.shrinking.plan import Programme
+from collab_lab.shrinking.shape import whole_costs
 from collab_lab.trained.attentions import Attention
 from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.decoding.beam_search import ModelDecoding
@@ -124,18 +128,21 @@ def changed(work: Work, keys: Mapping[str, Any]) -> tuple[Trained, float, dict[s
     """The changed model, its price, and what was chosen."""
     model, found, shared = work.model, work.found, keys["name"] == ONE
     if keys["share"] is None:
-        converter = Converter(model, Latent(), found.attentions)
-        sizes = {a: converter.kind.exact_size(a.module) for a in cached(converter.attentions)}
-        made, prices = converter.convert(sizes, dict.fromkeys(sizes, keys["bits"]), shared)
-        return made, sum(prices.values()), {}
-    work_of_kind = Programme(
-        model, found.attentions, found.units, "latent", ["cache"], known=found.known
-    )
-    for site, choices in work_of_kind.choices.items():
+        own, one = Latent(), OneCopy()
+        sizes = {a: own.exact_size(a.module) for a in cached(found.attentions)}
+        crossing = {a: size for a, size in sizes.items() if shared and a.type == "cross"}
+        rest = {a: size for a, size in sizes.items() if a not in crossing}
+        given: dict[NewHeads, dict[Attention, int]] = {own: rest}
+        given |= {one: crossing} if crossing else {}
+        plan = conversion(model, given, dict.fromkeys(sizes, keys["bits"]))
+        made, plan = plan.build(found)
+        return made, plan.price, {}
+    programme = Programme(found, "latent", [Bits(), Latent(), OneCopy()])
+    for site, options in programme.options.items():
         if isinstance(site, Attention) and site.type == "cross":
-            work_of_kind.choices[site] = [c for c in choices if c.shared == shared]
-    plan = work_of_kind.solve({"cache": keys["share"]})
-    made, plan, _ = plan.apply(model, found.attentions, found.batches, found.bits)
+            programme.options[site] = [o for o in options if bool(o.shape.shared) == shared]
+    plan = programme.solve({"cache": keys["share"]})
+    made, plan, _ = plan.apply(found)
     chosen = {"sizes": plan.sizes, "bits_of": plan.bits}
     named = {name: {str(a): n for a, n in of.items()} for name, of in chosen.items()}
     return made, plan.price, named
@@ -162,7 +169,7 @@ def measure_losses(
         except UserError as error:  # such as a share below the least: the table has a dash
             say(f"{keys}: {error}")
             continue
-        share = totals(model.model)["cache"] / whole_costs(work.model)["cache"]
+        share = totals(model.model)["cache"] / whole_costs(work.model).cache
         numbers = {"cache": round(share, 6), "price": round(price, 6), **work.lost(model)}
         file.put("losses", keys, {**keys, **numbers, **more, **made})
         say(f"{keys}: {numbers}")

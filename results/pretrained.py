@@ -32,11 +32,13 @@ from torch import nn
 
 from collab_common.files import sha256
 from collab_lab import swap_attention
-from collab_lab.shrinking.attention_price import Point, TrainedAttention, cheapest
-from collab_lab.shrinking.hugging_face import adapters
-from collab_lab.shrinking.hugging_face.statistics import collect, pretrained
-from collab_lab.shrinking.hugging_face.swap import collaborative_core, trained_heads
-from collab_lab.shrinking.kinds import shared_keys
+from collab_lab.hugging_face import adapters
+from collab_lab.hugging_face.statistics import collect, pretrained
+from collab_lab.hugging_face.swap import collaborative_core, trained_heads
+from collab_lab.mathematics.attention_price import TrainedAttention
+from collab_lab.mathematics.new_heads import shared_keys
+from collab_lab.shrinking.prices import Point
+from collab_lab.shrinking.solve import cheapest
 from results.measured import origin, write
 
 WIDTHS = (192, 96, 48)
@@ -154,7 +156,7 @@ def spread(trained: Mapping[str, TrainedAttention], mean: int, step: int) -> dic
     """The widths of least price with this mean."""
     curves = {
         name: [
-            Point(size, size, 0, shared_keys(one, size, "own", steps=0)[1])
+            Point(size, size, 0, shared_keys(one, size, "own", steps=0)[1], 0)
             for size in range(step, one.module.embed_dim + 1, step)
         ]
         for name, one in trained.items()

@@ -11,7 +11,7 @@ ladder of weightings with which narrow maps are chosen:
     inputs    of keys and values                     Cov y
     both      of scores and values                   E [x 1]^T [x 1]; Cov y (keys: in a sentence)
     read      the same, values as heads read them    Cov z_i
-    fisher    prices                                 collab_lab.shrinking.statistics
+    fisher    prices                                 collab_lab.statistics.attentions
 """  # noqa: E501
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import argparse
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -32,32 +33,31 @@ from collab_common.errors import UserError
 from collab_common.files import sha256
 from collab_lab import open_model
 from collab_lab.heads.importance import importance
+from collab_lab.mathematics.head_prices import head_prices
 from collab_lab.metrics.loss import mean_bits, read_by_decoder
-from collab_lab.shrinking import head_choices as choices
-from collab_lab.shrinking import surgery
-from collab_lab.shrinking.converter import Converter
-from collab_lab.shrinking.head_prices import head_prices
-from collab_lab.shrinking.kinds import (
-    Collaborative,
-    GroupedQuery,
-    HeadKind,
-    Latent,
-    Narrower,
-)
-from collab_lab.shrinking.plan import propose
-from collab_lab.shrinking.statistics import Statistics, collect
+from collab_lab.shrinking.by_hand import conversion, random_order
+from collab_lab.shrinking.cut import NewHeads
+from collab_lab.shrinking.cuts.bits import Bits
+from collab_lab.shrinking.cuts.grouped_query import GroupedQuery
+from collab_lab.shrinking.cuts.latent import Latent
+from collab_lab.shrinking.cuts.narrower_heads import NarrowerHeads
+from collab_lab.shrinking.cuts.shared_key import SharedKey
+from collab_lab.shrinking.draft import pruned
+from collab_lab.shrinking.evidence import Evidence
+from collab_lab.shrinking.plan import Allowed, Programme
+from collab_lab.statistics.attentions import Statistics, collect
 from collab_lab.trained.attentions import Attention, HeadMaps, hooked, inputs_of
 from collab_lab.trained.checkpoint import Trained, samples
 from results.ladder import Orders, by_price, without
 from results.measured import File, origin
 
 OWN = "shared key, own queries"
-KINDS: dict[str, HeadKind] = {
+KINDS: dict[str, NewHeads] = {
     "latent": Latent(),
-    OWN: Collaborative(),
-    "full": Collaborative("full"),
-    "diagonal": Collaborative("diagonal"),
-    "separate keys": Narrower(),
+    OWN: SharedKey(),
+    "full": SharedKey("full"),
+    "diagonal": SharedKey("diagonal"),
+    "separate keys": NarrowerHeads(),
     "grouped query": GroupedQuery(),
 }
 #: Shares of the KV cache of decoder and cross-attention, by kind: keys are half of it.
@@ -82,6 +82,7 @@ class Measured:
         self.trained = trained
         self.batches = samples(trained, "train", sentences)
         self.found = collect(trained, self.batches)
+        self.evidence = Evidence(trained, self.batches, self.found)
         self.valid = samples(trained, "valid")
         self.before = mean_bits(trained.model, self.valid)
 
@@ -92,17 +93,22 @@ class Measured:
         return {**row, "price": price, "lost": lost}
 
     def converted(
-        self, work: Converter, sizes: Mapping[Attention, int], **row: Any
+        self,
+        cut: NewHeads,
+        sizes: Mapping[Attention, int],
+        evidence: Evidence | None = None,
+        **row: Any,
     ) -> dict[str, Any]:
         """A conversion."""
-        changed, prices = work.convert(sizes)
+        plan = conversion(self.trained, {cut: sizes})
+        changed, plan = plan.build(evidence or self.evidence)
         listed = {str(one): size for one, size in sizes.items()}
-        return self.row(changed, sum(prices.values()), **row, sizes=listed)
+        return self.row(changed, plan.price, **row, sizes=listed)
 
-    def sizes(self, work: Converter, share: float) -> Mapping[Attention, int]:
+    def sizes(self, cut: NewHeads, share: float) -> Mapping[Attention, int]:
         """Widths of least price at a share of the KV cache, not rounded."""
-        how: dict[str, Any] = {"cuts": ("cache",), "kinds": (work.kind.to,), "bits": (0,)}
-        return propose(self.trained, self.found, {}, {"cache": share}, **how).sizes
+        programme = Programme(self.evidence, cut.name, [Bits(), cut], Allowed(bits=(0,)))
+        return programme.solve({"cache": share}).sizes
 
     def removed(self, orders: Orders, number: int, priced: bool, **row: Any) -> dict[str, Any]:
         """Heads removed, without a refit."""
@@ -110,19 +116,19 @@ class Measured:
         for one, order in orders.items():
             gone = one.module.num_heads - len(retained[one.type][one.layer])
             price += sum(rise for rise, _ in order[:gone])
-        changed = surgery.pruned(self.trained, retained)
+        changed = pruned(self.trained, retained)
         return self.row(changed, price if priced else None, **row)
 
 
 def alone(measured: Measured) -> Iterator[dict[str, Any]]:
     """Every attention by itself, at a half, a quarter and an eighth; every third head."""
-    trained, found = measured.trained, measured.found
+    found = measured.found
     for kind in ("latent", OWN, "grouped query"):
-        work = Converter(trained, KINDS[kind], found)
+        cut = KINDS[kind]
         for one in found:
             for divisor in (2, 4, 8):
-                size = max(1, work.kind.exact_size(one.module) // divisor)
-                yield measured.converted(work, {one: size}, what="alone", kind=kind, type=one.type)
+                size = max(1, cut.exact_size(one.module) // divisor)
+                yield measured.converted(cut, {one: size}, what="alone", kind=kind, type=one.type)
     for one, statistics in found.items():
         prices = head_prices(one.module, statistics)
         for head in range(0, one.module.num_heads, 3):
@@ -133,15 +139,15 @@ def alone(measured: Measured) -> Iterator[dict[str, Any]]:
 def spread(measured: Measured) -> Iterator[dict[str, Any]]:
     """Whole models with even widths and with widths spread, at shares of the KV cache."""
     for kind, shares in SHARES.items():
-        work = Converter(measured.trained, KINDS[kind], measured.found)
+        cut = KINDS[kind]
         cached = [one for one in measured.found if one.type != "encoder"]
         for share in shares:
-            row = {"kind": kind, "cache": share}
-            if not work.kind.one_size:  # which has one size in all layers, the encoder's, too
-                yield measured.converted(work, measured.sizes(work, share), what="spread", **row)
-            narrowed = [*measured.found] if work.kind.one_size else cached
+            row: dict[str, Any] = {"kind": kind, "cache": share}
+            if not cut.kind.one_size:  # which has one size in all layers, the encoder's, too
+                yield measured.converted(cut, measured.sizes(cut, share), what="spread", **row)
+            narrowed = [*measured.found] if cut.kind.one_size else cached
             even = {one: even_size(kind, one, share) for one in narrowed}
-            yield measured.converted(work, even, what="even", **row)
+            yield measured.converted(cut, even, what="even", **row)
 
 
 def even_size(kind: str, one: Attention, share: float) -> int:
@@ -164,10 +170,13 @@ def heads(measured: Measured) -> Iterator[dict[str, Any]]:
         of_heads = enumerate(values[one.type][one.layer])
         ways["importance"][one] = sorted((x, i) for i, x in of_heads)
     for seed in (1, 2, 3):
-        chance: Orders = {one: [] for one in measured.found}
-        for removal in choices.random_removals(trained, seed):
-            chance[removal.attention].append((removal.rise, removal.head))
-        ways[f"random {seed}"] = chance
+        evidence = Evidence(trained, attentions=measured.found)
+        random_order(evidence, seed)
+        removals = {one: evidence.removals(one) for one in measured.found}
+        ways[f"random {seed}"] = {
+            one: [(b - a, head) for head, (a, b) in zip(of.order, pairwise(of.prices), strict=True)]
+            for one, of in removals.items()
+        }
     every = sum(map(sum, trained.heads.values()))
     for share in REMOVED:
         for choice, orders in ways.items():
@@ -185,8 +194,8 @@ def heads(measured: Measured) -> Iterator[dict[str, Any]]:
 def ladder(measured: Measured) -> Iterator[dict[str, Any]]:
     """Even widths at a quarter and an eighth, with each weighting."""
     for name, weighting in weightings(measured).items():
+        evidence = Evidence(measured.trained, attentions=weighting)
         for kind in LADDER:
-            work = Converter(measured.trained, KINDS[kind], weighting)
             for divisor in DIVISORS:
                 sizes = {
                     one: (2 if kind == "latent" else 1) * one.module.embed_dim // divisor
@@ -194,7 +203,7 @@ def ladder(measured: Measured) -> Iterator[dict[str, Any]]:
                     if kind != "latent" or one.type != "encoder"
                 }
                 row = {"what": "ladder", "kind": kind, "weighting": name, "share": 1 / divisor}
-                yield measured.converted(work, sizes, **row)
+                yield measured.converted(KINDS[kind], sizes, evidence, **row)
 
 
 def weightings(measured: Measured) -> dict[str, dict[Attention, Statistics]]:

@@ -26,21 +26,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from collab_lab.mathematics.attention_price import TrainedAttention
+from collab_lab.mathematics.new_heads import PricedWeights, separate_queries
 from collab_lab.metrics.loss import read_by_decoder
-from collab_lab.shrinking.attention_price import TrainedAttention
-from collab_lab.shrinking.converter import Converter
-from collab_lab.shrinking.kinds import (
-    Collaborative,
-    GroupedQuery,
-    Latent,
-    PricedWeights,
-    separate_queries,
-)
-from collab_lab.shrinking.plan import costs, propose, whole_costs
-from collab_lab.shrinking.rise import measured_rise
-from collab_lab.shrinking.shrunk import Calibration, Shrunk
-from collab_lab.shrinking.surgery import pruned
-from collab_lab.shrinking.unit_statistics import ridged
+from collab_lab.shrinking.by_hand import conversion
+from collab_lab.shrinking.cuts.grouped_query import GroupedQuery
+from collab_lab.shrinking.cuts.latent import Latent
+from collab_lab.shrinking.cuts.shared_key import SharedKey
+from collab_lab.shrinking.evidence import Evidence
+from collab_lab.shrinking.plan import Allowed, propose
+from collab_lab.shrinking.smaller import Smaller
+from collab_lab.statistics.metric import ridged
 from collab_lab.trained.attentions import Attention, hooked, inputs_of
 from collab_lab.trained.checkpoint import Trained, samples
 from results.cuts import PARAMETERS, listed
@@ -63,7 +59,7 @@ CHOICES = {
     "pairs": "pairs instead of prices",
     "importance": "importance instead of prices",
 }
-KINDS = {"grouped-query": GroupedQuery, "latent": Latent, "own": Collaborative}
+KINDS = {"grouped-query": GroupedQuery, "latent": Latent, "own": SharedKey}
 #: Shares of the KV cache, by kind.
 CACHES = {"grouped-query": (1 / 2, 1 / 4), "latent": (1 / 4, 1 / 8), "own": (0.625, 0.5625)}
 CONVERTED = ("plain", "target of the trained model", "with the residual", "and fc2")
@@ -147,46 +143,38 @@ def covariances(trained: Trained, batches: Any) -> dict[Any, Tensor]:
     return {module: torch.cat(some).T.cov(correction=0) for module, some in rows.items()}
 
 
-def svd_latents(
-    model: Trained, found: Calibration, share: float, bits: int | None = None
-) -> tuple[Trained, dict[Attention, int]]:
+def svd_latents(found: Evidence, share: float, bits: int | None = None) -> Smaller:
     """Latents with a share of the numbers of the KV cache, rounded to ``bits``, and the refit."""
-    target = Svd(covariances(model, found.batches))
-    converter = Converter(model, target, found.attentions)
-    cached = {a: of for a, of in converter.attentions.items() if a.type != "encoder"}
-    values = [(float(v), a) for a, of in cached.items() for v in target.decomposed(of)[0]]
+    model = found.trained
+    cut = Svd(covariances(model, found.batches))
+    cached = {a: found.trained_attention(a) for a in found.attentions if a.type != "encoder"}
+    values = [(float(v), a) for a, of in cached.items() for v in cut.decomposed(of)[0]]
     number = int(share * sum(2 * a.module.embed_dim for a in cached))
     chosen = [a for _, a in sorted(values, key=lambda pair: -pair[0])[:number]]
     sizes = {a: max(1, chosen.count(a)) for a in cached}
-    changed, _ = converter.convert(sizes, dict.fromkeys(cached, bits) if bits else {})
-    measured_rise(changed, model, found.batches, before=found.bits)
-    return changed, sizes
+    rounded = dict.fromkeys(cached, bits) if bits else {}
+    return Smaller.of(found, conversion(model, {cut: sizes}, rounded))
 
 
 def by_svd(work: Work, share: float) -> dict[str, Any]:
     """What they lose, without rounding."""
-    changed, sizes = svd_latents(work.model, work.found, share)
-    listed = {str(a): size for a, size in sizes.items()}
-    return {"price": None, **work.lost(changed), "sizes": listed}
+    made = svd_latents(work.found, share)
+    listed = {str(a): size for a, size in made.plan.sizes.items()}
+    return {"price": None, **work.lost(made.model), "sizes": listed}
 
 
 def pooled(work: Work, share: float) -> dict[str, Any]:
     """Groups in the decoder and in cross-attention; the encoder has no KV cache."""
-    converter = Converter(work.model, Pooled(), work.found.attentions)
-    cached = [a for a in converter.attentions if a.type != "encoder"]
+    cached = [a for a in work.found.attentions if a.type != "encoder"]
     sizes = {a: max(1, round(share * a.module.num_heads)) for a in cached}
-    return work.lost(converter.convert(sizes)[0])
+    return work.lost(conversion(work.model, {Pooled(): sizes}).build(work.found)[0])
 
 
 def by_masks(work: Work, share: float) -> dict[str, Any]:
     """Masks of heads and units, with a share of the layers' parameters."""
     model, found = work.model, work.found
     plan = masked(model, fisher_of(work), share)
-    changed = pruned(model, plan.retained, plan.units)
-    rise = measured_rise(changed, model, found.batches, before=found.bits)
-    now, whole = costs(changed), whole_costs(model)
-    shares = {name: now[name] / whole[name] for name in whole}
-    return {"price": None, **listed(work, Shrunk(changed, plan, rise, shares))}
+    return {"price": None, **listed(work, Smaller.of(found, plan))}
 
 
 @functools.lru_cache(1)
@@ -251,13 +239,9 @@ def measure(work: Work, wanted: Wanted) -> dict[str, Any]:
         orders = orders_of(work, keys["choice"])
         changed, columns = ladder.masked(without(work.model, orders, number))
         return work.lost(ladder.climb(changed, keys["what"], keys["ridge"], columns))
-    converter = Converter(work.model, KINDS[keys["kind"]](), work.found.attentions)
-    kind = converter.kind.to
-    plan = propose(
-        work.model, work.found.attentions, work.found.units, {"cache": keys["share"]},
-        cuts=("cache",), kinds=(kind,), bits=(0,),
-    )  # fmt: skip
-    changed, _ = converter.convert(plan.sizes, shared=plan.shared)
+    allowed = Allowed(("cache",), (KINDS[keys["kind"]].name,), (0,))
+    plan = propose(work.found, {"cache": keys["share"]}, allowed)
+    changed, _ = plan.build(work.found)
     return work.lost(ladder.climb(changed, keys["what"], keys["ridge"]))
 
 

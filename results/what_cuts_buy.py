@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,9 +31,8 @@ from collab_common.progress import bar, say
 from collab_common.provenance import circumstances
 from collab_lab.bench import PRESETS, random_model, random_task, turns
 from collab_lab.clock.engines import ENGINES, PACKED, Program, pause, program, settings
-from collab_lab.clock.parts import sites_of, time_parts, width_of
-from collab_lab.shrinking.choices import uncut
-from collab_lab.shrinking.plan import layer_parameters
+from collab_lab.clock.parts import time_parts
+from collab_lab.shrinking.shape import Shape, Site, as_it_is, layer_parameters, sites_of, width_of
 from results.measured import digest
 
 HEADS, LATENT, GROUPED = (
@@ -192,11 +192,17 @@ def predict(content: dict[str, Any], case: Case, preset: str, out: Path) -> None
         for name, model in models.items():
             counts = {str(site): width_of(site) for site in sites_of(model)}
             changes = (
-                times.change(site, uncut(site)._replace(number=counts[str(site)]))
+                times.change(site, narrowed(site, counts[str(site)]))
                 for site in sites_of(models[WHOLE])
             )
             predicted[f"{engine}: {name}"] = round(times.uncut + sum(changes), 4)
         write_json(out, content)
+
+
+def narrowed(site: Site, number: int) -> Shape:
+    """The shape of a site that keeps some heads or units."""
+    stay, whole = tuple(range(number)), as_it_is(site)
+    return replace(whole, heads=stay) if whole.heads else replace(whole, units=stay)
 
 
 def sizes_of(preset: str) -> tuple[int, int, int, int]:

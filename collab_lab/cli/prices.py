@@ -13,26 +13,25 @@ from collab_common.errors import UserError
 from collab_common.files import sha256, write_atomic, write_json
 from collab_common.progress import bar
 from collab_lab.cli import options
-from collab_lab.shrinking import STATISTICS
+from collab_lab.statistics import STATISTICS
 
 if TYPE_CHECKING:
-    from collab_lab.shrinking.attention_price import Point
-    from collab_lab.shrinking.prices import Prices
+    from collab_lab.shrinking.prices import Point, Prices
     from collab_lab.trained.checkpoint import Trained
 
 NUMBERS, PAGE = "prices.json", "prices.md"
 #: What ``--check`` builds: a kind of heads, the share of a 16-bit KV cache, ``--cache-bits``.
 CHECKED = (
     *(("latent", 0.25, "none"), ("latent", 0.125, "none"), ("latent", 0.125, "auto")),
-    *(("own", 0.625, "none"), ("grouped-query", 0.5, "none")),
-    *(("headsize", 1.0, "8"), ("headsize", 1.0, "4")),
+    *(("collab", 0.625, "none"), ("grouped-query", 0.5, "none")),
+    *(("unchanged", 1.0, "8"), ("unchanged", 1.0, "4")),
 )
 #: Shares of a feed-forward block's units that have a price.
 NARROWER = (0.75, 0.5, 0.25)
 #: Kinds of heads in ``prices.json``, and the titles of their columns.
 KINDS = {
     "latent": "latent r/4",
-    "own": "shared key, own queries K/4",
+    "collab": "shared key, own queries K/4",
     "grouped-query": "grouped query G/4",
 }
 
@@ -60,7 +59,7 @@ def main(argv: Sequence[str]) -> int:
     options.check_new(args, args.out / NUMBERS, args.out / STATISTICS)
     model = options.model(args)
     from collab_lab import prices
-    from collab_lab.shrinking import stored
+    from collab_lab.statistics import stored
     from collab_lab.trained.checkpoint import samples
     from fairseq_collab.attention.rounding import BITS
 
@@ -131,22 +130,18 @@ def checks(
 ) -> dict[str, Any]:
     """Predicted and measured loss of some changes, fitted on the sentences of the pass."""
     from collab_lab import prune, shrink, validation_loss
-    from collab_lab.shrinking.prices import PRICED
-    from collab_lab.shrinking.shrunk import Calibration
 
-    found = (priced.statistics, priced.units)
-    calibration = Calibration.of(priced.model, **read, statistics=found)
     changes: dict[str, Callable[[], Any]] = {}
     for kind, share, bits in CHECKED:
-        if kind in priced.converters:
+        if kind in priced.kinds:
             left = f"{share:g} of the KV cache" if share < 1 else "all numbers"
             changes[f"{kind}, {left}, bits: {bits}"] = partial(
                 shrink,
                 model,
                 cache=share,
-                kinds=[PRICED[kind].to],
+                kinds=[kind],
                 cache_bits=bits,
-                calibration=calibration,
+                evidence=priced.evidence,
             )
     heads = sum(map(sum, model.heads.values()))
     for number in sorted({heads // 6, heads // 3} - {0}):
@@ -177,7 +172,7 @@ def summary(content: Mapping[str, Any]) -> str:
         [
             f"{TYPE_NAMES[one['type']]} {one['layer']}",
             *(num(price_at(one["sizes"].get(kind), 1 / 4), ".4f") for kind in kinds),
-            *(num(price_at(one.get(f"{bits} bits", {}).get("headsize")), ".4f") for bits in BITS),
+            *(num(price_at(one.get(f"{bits} bits", {}).get("unchanged")), ".4f") for bits in BITS),
             *(price_of_head(one, choose) for choose in (min, max)),
         ]
         for one in content["attentions"]

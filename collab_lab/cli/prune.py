@@ -80,7 +80,7 @@ def choice(args: argparse.Namespace, model: Trained) -> dict[str, Any]:
     """The arguments of :func:`collab_lab.prune`: which heads, or how many."""
     from collab_lab import open_model
     from collab_lab.heads import votes
-    from collab_lab.shrinking.head_choices import open_heads
+    from collab_lab.shrinking.gates import open_heads
 
     names = ("keep", "types", "random", "same_on_each_side")
     chosen: dict[str, Any] = {name: getattr(args, name) for name in names}
@@ -153,19 +153,22 @@ def main(argv: Sequence[str]) -> int:
     if args.remove_share is not None:
         raise moved(args, model.heads)
     from collab_lab import prune
-    from collab_lab.shrinking.surgery import check_heads
+    from collab_lab.shrinking.cut import reject
+    from collab_lab.shrinking.cuts.heads import Heads
     from collab_lab.trained.configuration import fine_tuning_lines, write_configuration
 
-    check_heads(model)
+    reject(model, [Heads()], "its heads cannot be removed")
     chosen, validation = choice(args, model), options.validation(args, model)
     chosen["statistics"] = options.statistics(args, model)
     read = {"subset": args.subset, "sentences": args.sentences, "refit": not args.no_refit}
-    result, retained, price, rise = prune(model, **chosen, **read)
+    smaller = prune(model, **chosen, **read)
+    result, price = smaller.model, smaller.price
     checked = validation(result, price)
     result.model.cpu()
     result.save(args.out)
     write_configuration(result, args.out)
     prices = [] if price is None else [f"price: {price:.4f} bits per target token"]
-    lines = [*report(model.heads, retained), *prices, options.rise_line(rise), *checked]
+    lines = [*report(model.heads, smaller.plan.retained), *prices]
+    lines += [options.rise_line(smaller.rise), *checked]
     print(*lines, *fine_tuning_lines(model, result, args.out), sep="\n")
     return 0

@@ -35,7 +35,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--to", choices=SIZES, default="collab",
         help="heads of the result: shared keys (collab, default), narrower separate keys "
-        "(headsize), grouped-query or latent",
+        "(separate), grouped-query or latent",
     )  # fmt: skip
     parser.add_argument(
         "--query-mixing", metavar="{own,full,diagonal}",
@@ -110,7 +110,7 @@ def main(argv: Sequence[str]) -> int:
 
     validation = options.validation(args, model)
     with options.spelled(size=of_kind, by_type=f"{of_kind}_in"):
-        result, sizes, prices, bits, rise = convert(
+        smaller = convert(
             model,
             args.to,
             getattr(args, of_kind),
@@ -122,17 +122,21 @@ def main(argv: Sequence[str]) -> int:
             subset=args.subset,
             sentences=args.sentences,
         )
-    price = sum(prices.values())
-    checked = validation(result, price)
+    result, plan = smaller.model, smaller.plan
+    checked = validation(result, plan.price)
     result.model.cpu()
     result.save(args.out)
     write_configuration(result, args.out)
-    rows: list[Any] = [(str(a), sizes.get(a, 0), bits.get(a), prices[a]) for a in prices]
+    rows: list[Any] = [
+        (str(a), plan.sizes.get(a, 0), plan.bits.get(a), price)
+        for a, price in plan.of_sites.items()
+        if a in plan.sizes or a in plan.bits
+    ]
     before, after = (totals(one.model)["parameters"] for one in (model, result))
     if after > before:  # a wide latent, whose numbers are rounded
         checked = [*checked, f"the layers have {after / before:.1%} of the source's parameters"]
     titles = ["attention", LETTERS[of_kind], "cache bits", "price (bits)"]
-    table = tabulate([*rows, ("sum", None, None, price)], titles, "plain", floatfmt=".4f")
+    table = tabulate([*rows, ("sum", None, None, plan.price)], titles, "plain", floatfmt=".4f")
     tuning = fine_tuning_lines(model, result, args.out)
-    print(table, options.rise_line(rise), *checked, *tuning, sep="\n")
+    print(table, options.rise_line(smaller.rise), *checked, *tuning, sep="\n")
     return 0

@@ -15,6 +15,7 @@ from collab_lab.cli import options
 if TYPE_CHECKING:
     from collab_lab.clock.engines import Work
     from collab_lab.clock.parts import PartTimes
+    from collab_lab.shrinking.cut import Cut
     from collab_lab.shrinking.plan import Plan
     from collab_lab.trained.checkpoint import Trained
 
@@ -64,8 +65,8 @@ def build_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--kinds", metavar="KIND,...", help="kinds of heads to try for a smaller cache; the "
-        "cheapest is used: latent, headsize (the heads as they are, with a rounded cache), "
-        "grouped-query, collab (shared keys); default: latent,headsize; with --for ct2: "
+        "cheapest is used: latent, unchanged (the heads as they are, with a rounded cache), "
+        "grouped-query, collab (shared keys); default: latent,unchanged; with --for ct2: "
         "grouped-query",
     )  # fmt: skip
     parser.add_argument(
@@ -91,6 +92,10 @@ def build_parser() -> argparse.ArgumentParser:
     clock.add_argument(
         "--length", type=positive, default=30, metavar="N",
         help="number of tokens of a source and of a translation (default: 30)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--with", dest="own", type=Path, metavar="FILE", help="cuts of your own in a file of "
+        "Python, in place of those of the same part: see docs/own_cuts.md",
     )  # fmt: skip
     options.add_pass(parser, check="measure the validation loss, and with --time the seconds, "
                      "before and after")  # fmt: skip
@@ -119,9 +124,8 @@ def main(argv: Sequence[str]) -> int:
     original = options.model(args)
     from tabulate import tabulate
 
-    from collab_lab.shrinking.head_choices import source_of
-    from collab_lab.shrinking.plan import KINDS
-    from collab_lab.shrinking.shrunk import chosen, shrink
+    from collab_lab.shrinking.gates import source_of
+    from collab_lab.shrinking.shrink import allowed_cuts, shrink
     from collab_lab.trained.checkpoint import samples
     from collab_lab.trained.configuration import fine_tuning_lines, write_configuration
 
@@ -133,7 +137,11 @@ def main(argv: Sequence[str]) -> int:
     # What is wrong with options fails before anything is timed or read.
     engine = "ct2" if (args.timed or "").startswith("ct2") else args.engine
     kinds = kinds_of(args).get("kinds")
-    chosen(shares_of(args), args.lose, only, kinds, args.cache_bits, engine)
+    own = own_cuts(args)
+    if any(cut.simulated for cut in own):
+        problem = "defines a cut that is simulated: its models cannot be saved"
+        raise UserError(problem, args.own, "leave --out and targets out, and give --check")
+    allowed_cuts(shares_of(args), args.lose, only, kinds, args.cache_bits, engine, own)
     times = times_of(args, model, only)
     result = shrink(
         model,
@@ -143,7 +151,8 @@ def main(argv: Sequence[str]) -> int:
         cache_bits=args.cache_bits,
         engine=args.engine,
         times=times,
-        calibration=options.calibration(args, model, cuts_of(args, only)),
+        with_cuts=own,
+        evidence=options.evidence(args, model, parts_of(args, only)),
     )
     checked = [*validation(result.model, result.plan.price)]
     if times is not None and args.check:
@@ -152,9 +161,8 @@ def main(argv: Sequence[str]) -> int:
     smaller.model.cpu()
     smaller.save(args.out)
     write_configuration(smaller, args.out)
-    kind = KINDS[result.plan.kind]
-    titles = ["site", "stays", kind.size_name if kind else "", "cache bits"]
-    print(tabulate(result.plan.table(model), titles, "plain"))
+    titles = ["site", "stays", result.plan.size_name, "cache bits"]
+    print(tabulate(result.plan.table(), titles, "plain"))
     checked.insert(0, size_line(model, result.model))
     if result.lost is not None:
         checked.insert(0, lost_line(result.lost, args.lose))
@@ -174,15 +182,15 @@ def times_of(
         return None
     from collab_lab import time_parts
 
-    how = {"batch": args.batch, "length": args.length, "cuts": cuts_of(args, only)}
+    how = {"batch": args.batch, "length": args.length, "cuts": parts_of(args, only)}
     return time_parts(model, args.timed or "fairseq", **how, **kinds_of(args))
 
 
-def cuts_of(args: argparse.Namespace, only: Sequence[str] | None) -> tuple[str, ...]:
+def parts_of(args: argparse.Namespace, only: Sequence[str] | None) -> tuple[str, ...]:
     """What may be cut."""
-    from collab_lab.shrinking.shrunk import chosen_cuts
+    from collab_lab.shrinking.shrink import chosen_parts
 
-    return chosen_cuts(shares_of(args), args.lose, only)
+    return chosen_parts(shares_of(args), args.lose, only)
 
 
 def shares_of(args: argparse.Namespace) -> dict[str, float]:
@@ -221,6 +229,13 @@ def seconds_line(
         todo = "nothing is written: ask for fewer seconds, on a machine that does nothing else"
         raise UserError(f"{line}, and {asked:.1%} were asked for", before.path, todo)
     return line
+
+
+def own_cuts(args: argparse.Namespace) -> tuple[Cut, ...]:
+    """The cuts of ``--with``."""
+    from collab_lab.shrinking.own import cuts_in
+
+    return () if args.own is None else cuts_in(args.own)
 
 
 def kinds_of(args: argparse.Namespace) -> dict[str, Any]:
@@ -268,30 +283,31 @@ def front(args: argparse.Namespace) -> int:
     from tabulate import tabulate
 
     from collab_lab import validation_loss
-    from collab_lab.shrinking.head_choices import source_of
-    from collab_lab.shrinking.plan import CUTS, propose
-    from collab_lab.shrinking.shrunk import FRONT, How, chosen_cuts, chosen_kinds, made, rivals
+    from collab_lab.shrinking.front import FRONT, series
+    from collab_lab.shrinking.gates import source_of
+    from collab_lab.shrinking.plan import Allowed, propose
+    from collab_lab.shrinking.shape import PARTS
+    from collab_lab.shrinking.shrink import chosen_kinds, chosen_parts, made
     from collab_lab.trained.checkpoint import samples
 
     if args.figure is not None:
         check_figure(args)
-    kinds = chosen_kinds(kinds_of(args).get("kinds"), CUTS, "fairseq")
+    own = own_cuts(args)
+    kinds = chosen_kinds(kinds_of(args).get("kinds"), PARTS, "fairseq", own)
     model = source_of(options.model(args))
     valid = samples(model, "valid") if args.check else []
     before = validation_loss(model, valid) if valid else 0.0
-    found = options.calibration(args, model)
+    evidence = options.evidence(args, model)
     rows = []
     for shares in FRONT:
         row = [shares.get("cache"), shares.get("parameters")]
-        how = How(chosen_cuts(shares, None, None), kinds)
+        allowed = Allowed(chosen_parts(shares, None, None), kinds, own=own)
         try:
             if valid:
-                result = made(model, found, shares, how)
+                result = made(evidence, shares, allowed)
                 plan, measured = result.plan, validation_loss(result.model, valid) - before
             else:
-                shared = {**how._asdict(), "known": found.known}
-                plan = propose(model, found.attentions, found.units, shares, **shared)
-                measured = None
+                plan, measured = propose(evidence, shares, allowed), None
         except UserError as error:
             print(f"{shares}: not possible ({error.todo or error.problem})")
             continue
@@ -299,7 +315,7 @@ def front(args: argparse.Namespace) -> int:
     titles = ["cache", "layers' parameters", "cache by", "price (bits)", "measured (bits)"]
     print(tabulate(rows, titles, "plain", floatfmt=("g", "g", "", ".4f", ".4f")))
     if args.figure is not None:
-        draw_rivals(args, rivals(model, found, kinds_of(args).get("kinds")))
+        draw_series(args, series(evidence, kinds))
     return 0
 
 
@@ -311,7 +327,7 @@ def check_figure(args: argparse.Namespace) -> None:
     options.check_new(args, args.figure)
 
 
-def draw_rivals(args: argparse.Namespace, prices: Mapping[str, Any]) -> None:
+def draw_series(args: argparse.Namespace, prices: Mapping[str, Any]) -> None:
     """Write the figure: a panel for parameters, and one for the cache."""
     from collab_lab.results.figure import draw, saved
 

@@ -37,19 +37,15 @@ from collab_common.progress import bar, say
 from collab_common.provenance import hardware, processor_name
 from collab_lab.bench import clock, turns
 from collab_lab.clock.engines import ENGINES, PACKED, Program, Work, check, pause, program, settings
-from collab_lab.shrinking.choices import Choice, Site
-from collab_lab.shrinking.converter import options_with, problems
-from collab_lab.shrinking.head_choices import all_heads
-from collab_lab.shrinking.head_parts import heads_together
-from collab_lab.shrinking.kinds import PlannedKind
-from collab_lab.shrinking.plan import CUTS, KINDS, with_bits
-from collab_lab.shrinking.shrunk import chosen_kinds
-from collab_lab.shrinking.statistics import own_bits
-from collab_lab.shrinking.surgery import pruned
+from collab_lab.shrinking.cut import NewHeads
+from collab_lab.shrinking.draft import Draft, all_heads, pruned
+from collab_lab.shrinking.plan import ENGINES as TARGETS
+from collab_lab.shrinking.plan import KINDS
+from collab_lab.shrinking.shape import PARTS, Kind, Shape, Site, sites_of, width_of
+from collab_lab.shrinking.shrink import chosen_kinds
 from collab_lab.trained.arguments import check_model, check_whole
-from collab_lab.trained.attentions import Attention, attentions
+from collab_lab.trained.attentions import Attention, attentions, heads_together, own_bits
 from collab_lab.trained.checkpoint import Trained, without_checkpointing
-from collab_lab.trained.feed_forward import feed_forwards
 from fairseq_collab.attention.rounding import BITS
 from fairseq_collab.models.variants import family_of
 
@@ -69,7 +65,7 @@ UNCUT = "uncut"
 
 @dataclass(frozen=True)
 class PartTimes:
-    """Seconds of a model and of narrower ones: the :class:`.choices.Times` of ``shrink``.
+    """Seconds of a model and of narrower ones: the :class:`.plan.Times` of ``shrink``.
 
     Attributes:
         work: what was timed.
@@ -100,34 +96,34 @@ class PartTimes:
         parts = ", ".join(f"{part} {change:+.1%}" for part, change in least.items())
         return f"times of parts, {what}: {self.seconds:.3f} s\nat their narrowest: {parts}"
 
-    def change(self, site: Site, choice: Choice, kind: PlannedKind | None = None) -> float:
-        """What a choice adds to the time of the uncut model."""
+    def change(self, site: Site, shape: Shape) -> float:
+        """What a shape adds to the time of the uncut model."""
         part = part_of(site, self.work.engine)
         if part not in self.totals:
             return 0.0
         width = width_of(site)
-        weight, share = width / self.totals[part], choice.number / width
+        weight, share = width / self.totals[part], shape.width / width
         added = 0.0
         if part in self.changes:
             added = weight * at(self.changes[part], share)
         elif share != 1:
             raise UserError(f"{part} are cut, and their times were not measured", "`times`")
         if isinstance(site, Attention) and site.type != "encoder":
-            weight = choice.number / self.totals[f"{site.type} cache"]
-            added += weight * self._of_cache(site, choice, kind)
+            weight = shape.width / self.totals[f"{site.type} cache"]
+            added += weight * self._of_cache(site, shape)
         return added
 
-    def _of_cache(self, site: Attention, choice: Choice, kind: PlannedKind | None) -> float:
+    def _of_cache(self, site: Attention, shape: Shape) -> float:
         """What a cache of all heads of all attentions of this type adds."""
-        is_changed = choice.bits != own_bits(site.module) and self.engine != "ct2"
-        if not choice.number or not (choice.size or is_changed):
+        is_changed = shape.bits != own_bits(site.module) and self.engine != "ct2"
+        if not shape.heads or not (shape.size or is_changed):
             return 0.0
-        if not choice.size or kind is None:
-            part, share = cache_part(None, site.type, choice.bits), 1.0
+        if shape.kind is None:
+            part, share = cache_part(None, site.type, shape.bits), 1.0
         else:
             # 8 bits are unpacked as fast as 4.
-            part = cache_part(kind, site.type, min(BITS) if choice.bits else 0)
-            share = choice.size / kind.full_size(site.module, choice.number)
+            part = cache_part(shape.kind, site.type, min(BITS) if shape.bits else 0)
+            share = shape.size / shape.kind.exact(site.module, len(shape.heads))
         if part not in self.caches:
             raise UserError(f"{part} is chosen, and its times were not measured", "`times`")
         return at(self.caches[part], share)
@@ -144,9 +140,9 @@ def engine_of(engine: str) -> str:
     return "ct2" if ENGINES[engine] else "fairseq"
 
 
-def cache_part(kind: PlannedKind | None, type_: str, bits: int) -> str:
+def cache_part(kind: Kind | None, type_: str, bits: int) -> str:
     """A KV cache in a table; kind None: of heads as they are."""
-    return f"cache of {kind.to if kind else 'headsize'} {type_} {bits}"
+    return f"cache of {kind.name if kind else 'unchanged'} {type_} {bits}"
 
 
 def part_of(site: Site, engine: str) -> str:
@@ -154,11 +150,6 @@ def part_of(site: Site, engine: str) -> str:
     if not isinstance(site, Attention):
         return f"{site.side} units"
     return "decoder heads" if ENGINES[engine] and site.type == "cross" else f"{site.type} heads"
-
-
-def width_of(site: Site) -> int:
-    """Heads, or units."""
-    return int(site.module.num_heads) if isinstance(site, Attention) else site.width
 
 
 # ---- narrower models -----------------------------------------------------------------------------
@@ -193,7 +184,7 @@ def narrower(
     """
     family = family_of(type(trained.model))
     if not ENGINES[engine] and family is not None and type(trained.model) in family.stock:
-        yield Narrower(UNCUT, 1.0, lambda: pruned(trained, all_heads(trained.heads)))
+        yield Narrower(UNCUT, 1.0, lambda: pruned(trained, all_heads(trained)))
     parts = parts_of(trained, engine)
     heads = {part: sites for part, sites in parts.items() if part.endswith("heads")}
     of_heads, of_units = (
@@ -214,11 +205,6 @@ def narrower(
             yield Narrower(part, 0.0, partial(_narrowed, trained, parts[part], none))
 
 
-def sites_of(trained: Trained) -> list[Site]:
-    """All attentions and feed-forward blocks."""
-    return [*attentions(trained.model), *feed_forwards(trained.model)]
-
-
 def parts_of(trained: Trained, engine: str) -> dict[str, list[Site]]:
     """The sites of each part."""
     parts: dict[str, list[Site]] = {}
@@ -237,7 +223,7 @@ def _counts(sites: Sequence[Site], share: float) -> list[int]:
 
 def _narrowed(trained: Trained, sites: Sequence[Site], counts: Sequence[int]) -> Trained:
     """The model with the first heads or units of some sites only."""
-    retained: Any = {type_: [*of] for type_, of in all_heads(trained.heads).items()}
+    retained: Any = {type_: [*of] for type_, of in all_heads(trained).items()}
     units = {}
     for site, number in zip(sites, counts, strict=True):
         if isinstance(site, Attention):
@@ -250,7 +236,7 @@ def _narrowed(trained: Trained, sites: Sequence[Site], counts: Sequence[int]) ->
 def _caches(trained: Trained, engine: str, kinds: Sequence[str]) -> Iterator[Narrower]:
     """Models with another KV cache of an attention type; CTranslate2 rounds none."""
     # A kind that a model has no counterpart in has no plan either, which then says why.
-    possible = [k for k in map(KINDS.get, kinds) if k and not any(problems(trained, k))]
+    possible = [cut for cut in _new_heads(kinds) if not any(cut.refuses(trained))]
     for type_ in ATTENTION_TYPES[1:]:
         layers = [a for a in trained.attentions[type_] if a.module.num_heads]
         if not layers:
@@ -259,20 +245,26 @@ def _caches(trained: Trained, engine: str, kinds: Sequence[str]) -> Iterator[Nar
             if any(own_bits(a.module) != number for a in layers):
                 build = partial(_rounded, trained, dict.fromkeys(layers, number))
                 yield Narrower(cache_part(None, type_, number), 1.0, build)
-        for kind in possible:
-            for share, sizes in _sizes(layers, kind).items():
+        for cut in possible:
+            for share, sizes in _sizes(layers, cut).items():
                 for number in (0,) if ENGINES[engine] else (0, min(BITS)):
                     bits = dict.fromkeys(layers, number)
-                    build = partial(_resized, trained, kind, sizes, bits)
-                    yield Narrower(cache_part(kind, type_, number), share, build)
+                    build = partial(_resized, trained, cut.kind, sizes, bits)
+                    yield Narrower(cache_part(cut.kind, type_, number), share, build)
 
 
-def _sizes(layers: Sequence[Attention], kind: PlannedKind) -> dict[float, dict[Attention, int]]:
+def _new_heads(kinds: Sequence[str]) -> list[NewHeads]:
+    """What gives heads of these kinds."""
+    cuts = (cut() for kind in kinds for cut in KINDS.get(kind, ())[:1])
+    return [cut for cut in cuts if isinstance(cut, NewHeads)]
+
+
+def _sizes(layers: Sequence[Attention], cut: NewHeads) -> dict[float, dict[Attention, int]]:
     """Sizes of attentions next to :data:`SIZES`, by their share of the exact ones."""
-    exact, found = {a: kind.exact_size(a.module) for a in layers}, {}
+    exact, found = {a: cut.exact_size(a.module) for a in layers}, {}
     for share in SIZES:
         wanted = {a: share * size for a, size in exact.items()}
-        sizes = {a: _next_to(size, kind.grid(a.module)) for a, size in wanted.items()}
+        sizes = {a: _next_to(size, cut.grid(a.module)) for a, size in wanted.items()}
         found[sum(sizes.values()) / sum(exact.values())] = sizes
     return found
 
@@ -282,19 +274,26 @@ def _next_to(wanted: float, sizes: Sequence[int]) -> int:
 
 
 def _rounded(trained: Trained, bits: Mapping[Attention, int]) -> Trained:
-    own = {a: own_bits(a.module) for a in attentions(trained.model) if a.type != "encoder"}
-    return with_bits(pruned(trained, all_heads(trained.heads)), {**own, **bits})
+    draft = Draft(trained)
+    draft.use_own_heads()
+    for attention, number in bits.items():
+        draft.round(attention, number)
+    return draft.build()
 
 
 def _resized(
     trained: Trained,
-    kind: PlannedKind,
+    kind: Kind,
     sizes: Mapping[Attention, int],
     bits: Mapping[Attention, int],
 ) -> Trained:
     """Random weights: their best values have no effect on the time."""
-    options = options_with(trained, kind, sizes, bits)
-    result = trained.with_model(trained.model, options)
+    draft = Draft(trained)
+    for attention, size in sizes.items():
+        draft.give(attention, kind, size, {})
+    for attention in draft.bits:
+        draft.round(attention, bits.get(attention, 0))
+    result = trained.with_model(trained.model, draft.options())
     with without_checkpointing(result.cfg.model):
         model = trained.task.build_model(result.cfg.model)
     return result.with_model(model.eval().to(trained.device))
@@ -330,9 +329,11 @@ def time_parts(
     check_whole(batch=batch, length=length)
     work = Work(engine, batch, length)
     check(model, work)
-    if unknown := sorted({*cuts} - {*CUTS}):
-        raise UserError(f"{unknown[0]!r} is none of {', '.join(CUTS)}", "`cuts`")
-    kinds = chosen_kinds(kinds, cuts, engine_of(engine)) if "cache" in cuts or kinds else ()
+    if unknown := sorted({*cuts} - {*PARTS}):
+        raise UserError(f"{unknown[0]!r} must be one of {', '.join(PARTS)}", "`cuts`")
+    kinds = chosen_kinds(kinds, cuts, engine_of(engine))
+    if kinds is None:
+        kinds = TARGETS[engine_of(engine)].kinds if "cache" in cuts else ()
     path = (folder or user_cache()) / f"times-{_machine(engine)}.json"
     content = read_json(path) if path.exists() else {**settings(), "tables": {}}
     key = shape_of(model, work, (*cuts, *kinds))
@@ -386,8 +387,9 @@ def _measured(
     seconds = [_seconds(whole, work)]
     every = [*narrower(trained, work.engine, cuts, kinds)]
     if not every:
-        listed = (f"{k.heads_name}: {'; '.join(problems(trained, k))}"
-                  for k in map(KINDS.get, kinds) if k)  # fmt: skip
+        listed = (
+            f"{cut.kind.heads_name}: {'; '.join(cut.refuses(trained))}" for cut in _new_heads(kinds)
+        )
         reasons = "; ".join(listed) or f"{work.engine} rounds no cache"
         raise UserError(
             f"nothing that may be cut ({', '.join(cuts)}) can be", trained.path, reasons

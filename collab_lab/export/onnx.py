@@ -34,8 +34,9 @@ from collab_lab.export.model import SUBWORDS
 from collab_lab.export.onnx_graphs import EncoderGraph, StepGraph, examples
 from collab_lab.export.onnx_int8 import to_int8
 from collab_lab.metrics.limit import LIMIT
-from collab_lab.shrinking.head_choices import all_heads, without_gates
-from collab_lab.shrinking.surgery import head_problems, pruned
+from collab_lab.shrinking.cuts.heads import head_problems
+from collab_lab.shrinking.draft import all_heads, pruned
+from collab_lab.shrinking.gates import without_gates
 from collab_lab.trained.attentions import attentions
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.rebuilt import reject
@@ -131,7 +132,7 @@ def problems(trained: Trained) -> Iterator[str]:
 
 def prepared(trained: Trained) -> Any:
     """A copy of the model to export: heads of this project, closed gates gone, nothing fused."""
-    heads = all_heads(trained.heads)
+    heads = all_heads(trained)
     if gated_attentions(trained.model):
         for type_, layers in trained.attentions.items():
             for kept, attention in zip(heads[type_], layers, strict=True):

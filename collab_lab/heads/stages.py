@@ -43,9 +43,9 @@ from collab_lab.heads.measures import SELF_TYPES, Measure
 from collab_lab.heads.relevance import Relevance
 from collab_lab.heads.syntax import SyntaxScores, as_sample, tree_batches
 from collab_lab.heads.trees import Tree
+from collab_lab.mathematics.head_prices import head_prices
 from collab_lab.metrics.cost import reads_source
-from collab_lab.shrinking.head_prices import head_prices
-from collab_lab.shrinking.statistics import collect
+from collab_lab.statistics.attentions import collect
 from collab_lab.trained.attentions import attentions
 from collab_lab.trained.checkpoint import MAX_TOKENS, Trained, batches, fitting, samples, to_device
 

@@ -28,9 +28,9 @@ from torch.nn import functional
 from collab_common import ATTENTION_TYPES, AttentionType
 from collab_common.errors import UserError
 from collab_common.files import read_versioned, write_atomic
-from collab_lab.shrinking.stored import hash_of
 from collab_lab.trained.attentions import Retained
 from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.identity import hash_of
 from fairseq_collab.attention.head_groups import HeadGroupAttention, head_group_attentions
 from fairseq_collab.criterions import clusters
 from fairseq_collab.criterions.constraint import equal_sizes, gram_matrices, padding_of, watched

@@ -1,23 +1,21 @@
-"""A trained model becomes a smaller one: one pass, prices, a plan, a model that is refitted.
+"""A trained model becomes a smaller one: evidence, cuts, a plan, a model that is refitted.
 
-statistics, unit_statistics, stored   one pass over sentences; its results in a file
-removal, head_prices, head_choices    prices of removed heads and units; which heads go
-attention_price                       price of a changed attention; the cheapest within budgets
-kinds, low_rank, shared_projection    kinds of heads that share, and their best weights
-prices                                what each part of a model is worth
-surgery, converter                    a model without some heads; a model with other heads
-refit, rise                           output maps that make up for it; the measured loss
-choices, plan, shrunk                 what may stay, the cheapest of it, the smaller model
-changes                               models with the heads that are stated, as papers make them
-hugging_face                          shared keys in models of Hugging Face
+shape              what stays of a site, and what that costs
+draft              the model to be: weights and options, edited in place, built once
+evidence           what a pass shows, and prices that plans share
+cut, cuts          something that can be taken from a model: one class, one file each
+solve, plan        the cheapest shape of every site within budgets
+shrink, front      plans that are found; several sizes of them
+by_hand, gates     plans that are written: heads removed or converted as stated; open gates
+smaller            a result
+prices             what each part of a model is worth
+own                cuts of the user in a file
 """
 
-#: The file of statistics in a folder of prices: importing its name imports nothing.
-STATISTICS = "statistics.pt"
 #: The size that each kind of heads has, by the values of ``--to``: importing it imports nothing.
 SIZES = {
     "collab": "key_dim",
-    "headsize": "key_dim",
+    "separate": "key_dim",
     "grouped-query": "key_value_heads",
     "latent": "latent_dim",
 }

@@ -1,99 +1,146 @@
-"""A plan: what stays of every site of a model, its price, its costs, and the smaller model.
+"""A plan: a shape for every site of a model, its price, its costs, and the smaller model.
 
-    plan = least price of one choice a site, under budgets of cache, parameters and heads
+    plan = least price of one shape a site, under budgets of cache, parameters, heads and time
 
-An integer programme (:func:`.attention_price.cheapest`) over the :class:`.Choice` of each site.
-:meth:`Plan.apply` removes heads and units, converts the heads that stay, computes the price of the
-conversion for them, and refits all blocks in the order of data (:mod:`.refit`).
+:func:`propose` finds one by an integer programme (:mod:`.solve`) over what cuts offer.
+:meth:`Plan.apply` has the cuts change a draft, builds it, and refits all blocks in the order of
+data (:mod:`collab_lab.mathematics.refit`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
-from typing import Any
-
-from torch import nn
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
 from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
 from collab_common.progress import bar
-from collab_lab.metrics.cost import standard_costs, totals
-from collab_lab.shrinking.attention_price import LIMIT, TrainedAttention, cheapest
-from collab_lab.shrinking.choices import (
-    MULTIPLE,
+from collab_lab.mathematics.rise import measured_rise
+from collab_lab.shrinking.cut import ANY_BITS, Cut, Offer, Tie, reject
+from collab_lab.shrinking.cuts.bits import Bits
+from collab_lab.shrinking.cuts.grouped_query import GroupedQuery
+from collab_lab.shrinking.cuts.heads import Heads
+from collab_lab.shrinking.cuts.latent import Latent
+from collab_lab.shrinking.cuts.one_copy import OneCopy
+from collab_lab.shrinking.cuts.shared_key import SharedKey
+from collab_lab.shrinking.cuts.units import Units
+from collab_lab.shrinking.draft import Draft
+from collab_lab.shrinking.evidence import Evidence
+from collab_lab.shrinking.shape import (
     PARTS,
-    Choice,
-    Removals,
+    Shape,
     Site,
-    Times,
-    attention_choices,
-    caches_of,
-    copy_of,
-    removals_of,
-    uncut,
-    unit_choices,
+    as_it_is,
+    costs,
+    model_costs,
+    sites_of,
+    whole_costs,
+    width_of,
 )
-from collab_lab.shrinking.converter import Converter
-from collab_lab.shrinking.head_choices import all_heads
-from collab_lab.shrinking.head_parts import heads_together
-from collab_lab.shrinking.kinds import Collaborative, GroupedQuery, Latent, PlannedKind
-from collab_lab.shrinking.rise import measured_rise
-from collab_lab.shrinking.statistics import Statistics, check_of_caches, matched, own_bits
-from collab_lab.shrinking.surgery import RetainedUnits, check_heads, joined, pruned, width_options
-from collab_lab.shrinking.unit_statistics import UnitStatistics
-from collab_lab.trained.attentions import Attention, Retained, attentions
+from collab_lab.shrinking.solve import Together, cheapest
+from collab_lab.trained.attentions import Attention, attentions
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import FeedForward, feed_forwards
-from collab_lab.trained.rebuilt import rebuilt, weights_of
-from fairseq_collab.attention.rounding import BITS
-from fairseq_collab.models.layers import is_copy
 
 #: What a budget can be of.
 RESOURCES = ("cache", "parameters", "heads", "time")
-#: What a plan may cut.
-CUTS = ("heads", "units", "cache")
-#: The engine that a model is for, and the multiples of its feed-forward widths.
-ENGINES = {"fairseq": MULTIPLE, "ct2": 64}
-#: Seconds of all searches with equally many heads on each side.
-EVEN = 300.0
-#: Bits of a number in a smaller cache; 0: no rounding.
-ANY_BITS = (0, *BITS)
-#: Kinds of heads for a smaller cache, whose sizes a plan chooses; headsize: heads as they are.
-KINDS: dict[str, PlannedKind | None] = {
-    "latent": Latent(),
-    "headsize": None,
-    "grouped-query": GroupedQuery(),
-    "collab": Collaborative(),
+#: Cuts of the cache by the names of ``--kinds``, next to rounding; unchanged: heads as they are.
+KINDS: dict[str, tuple[type[Cut], ...]] = {
+    "latent": (Latent, OneCopy),
+    "unchanged": (),
+    "grouped-query": (GroupedQuery,),
+    "collab": (SharedKey,),
 }
-#: Those that are tried unless others are given: of CTranslate2, what it keeps.
-USUAL_KINDS = {"fairseq": ("latent", "headsize"), "ct2": ("grouped-query",)}
+#: Parts of the whole in which times are counted.
+MILLION = 1_000_000
 
 
-def whole_costs(trained: Trained) -> dict[str, int]:
-    """The costs that budgets are shares of.
+class Engine(NamedTuple):
+    """An engine that runs models, and what it keeps of a smaller one.
 
-    ``cache``: bits per token of the standard cache in 16-bit numbers; ``parameters``: of all
-    layers, without embeddings; ``heads``.
+    Attributes:
+        multiple: of widths of feed-forward blocks.
+        even: whether attentions of the encoder have one number of heads, those of the decoder
+            another.
+        bits: of a number in the KV cache; 0: no rounding.
+        kinds: of heads for a smaller cache, that are tried unless others are given.
     """
-    return costs(trained) | {"cache": standard_costs(trained.model)["cache"]}
+
+    multiple: int = 16
+    even: bool = False
+    bits: tuple[int, ...] = ANY_BITS
+    kinds: tuple[str, ...] = ("latent", "unchanged")
 
 
-def costs(trained: Trained) -> dict[str, int]:
-    """The costs of a model: see :func:`whole_costs`; what it rounds counts in its bits."""
-    return {
-        "cache": totals(trained.model)["cache"],
-        "parameters": layer_parameters(trained.model),
-        "heads": sum(map(sum, trained.heads.values())),
-    }
+#: The engine that a model is for.
+ENGINES = {
+    "fairseq": Engine(),
+    "ct2": Engine(multiple=64, even=True, bits=(0,), kinds=("grouped-query",)),
+}
 
 
-def layer_parameters(model: nn.Module) -> int:
-    """Parameters of all layers of encoder and decoder; embeddings and final norms are left out."""
-    named = model.named_parameters()
-    return sum(p.numel() for name, p in named if ".layers." in name and not is_copy(name))
+class Times(Protocol):
+    """What shapes take in the engine where the model will run, as shares of the given model's.
+
+    Attributes:
+        engine: of :data:`ENGINES`.
+        uncut: time of the model in which nothing is cut; not 1 where fairseq's own attention
+            becomes this project's.
+    """
+
+    @property
+    def engine(self) -> str: ...
+
+    @property
+    def uncut(self) -> float: ...
+
+    def change(self, site: Site, shape: Shape) -> float:
+        """What a shape adds to the time of the uncut model; below 0 where it saves some."""
+
+
+class Allowed(NamedTuple):
+    """What a plan may cut.
+
+    Attributes:
+        parts: of sites: heads, units, cache.
+        kinds: of heads for a smaller cache, of :data:`KINDS` and of ``own``; None: the engine's.
+        bits: that a number of a smaller cache may have; 0: no rounding.
+        engine: of :data:`ENGINES`.
+        times: measured, where there is a share of the time.
+        own: cuts of the user, in place of this project's of the same part.
+    """
+
+    parts: tuple[str, ...] = PARTS
+    kinds: tuple[str, ...] | None = None
+    bits: tuple[int, ...] = ANY_BITS
+    engine: str = "fairseq"
+    times: Times | None = None
+    own: tuple[Cut, ...] = ()
+
+    def candidates(self) -> dict[str, list[Cut]]:
+        """By kind of heads for the cache, the cuts of a plan; without the cache a single one."""
+        engine, own = ENGINES[self.engine], {cut.name: cut for cut in self.own}
+        cuts: list[Cut] = [Heads(engine.even), Units(engine.multiple)]
+        replaced = {cut.part for cut in self.own} - {"cache"}
+        cuts = [cut for cut in cuts if cut.part in self.parts and cut.part not in replaced]
+        cuts += [cut for cut in self.own if cut.part in self.parts and cut.part != "cache"]
+        if "cache" not in self.parts:
+            return {"unchanged": cuts}
+        of_cache = tuple(cut.name for cut in self.own if cut.part == "cache")
+        kinds = self.kinds or of_cache or engine.kinds
+        return {
+            kind: [*cuts, Bits(), *([own[kind]] if kind in own else [c() for c in KINDS[kind]])]
+            for kind in kinds
+        }
+
+
+#: Whatever this project cuts.
+ANYTHING = Allowed()
+
+# ---- plans ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -101,40 +148,77 @@ class Plan:
     """What stays of a trained model.
 
     Attributes:
-        kind: of heads: ``headsize`` (as they are), or another one of :data:`KINDS`.
-        retained: heads that stay, by attention type and layer.
-        units: feed-forward units that stay, of the blocks that lose some.
-        sizes: of the attentions that get heads of this kind: latent widths, key/value heads, key
-            widths.
-        bits: of a number in the KV cache, where it is rounded.
-        shared: whether all cross-attentions with a size have one latent, cached once.
+        kind: of heads: ``unchanged``, or another one of :data:`KINDS`.
+        shapes: of all sites.
+        cuts: what gives sites their shapes; each with the sites whose shapes it offered.
         prices: predicted loss in bits per target token: of heads, units and caches.
         costs: of the smaller model, and ``whole``, that shares are of: cache (bits per token),
             parameters (of all layers), heads.
         time: predicted share of the given model's seconds, where times were measured.
+        of_sites: prices of caches by attention, as they are applied.
     """
 
     kind: str
-    retained: Retained
-    units: RetainedUnits
-    sizes: Mapping[Attention, int]
-    bits: Mapping[Attention, int]
+    shapes: Mapping[Site, Shape]
+    cuts: Sequence[tuple[Cut, Sequence[Site]]] = ()
     prices: Mapping[str, float] = field(default_factory=dict)
     costs: Mapping[str, int] = field(default_factory=dict)
     whole: Mapping[str, int] = field(default_factory=dict)
     time: float | None = None
-    shared: bool = False
+    of_sites: Mapping[Site, float] = field(default_factory=dict)
 
     @property
     def price(self) -> float:
         """The predicted loss in bits per target token."""
         return sum(self.prices.values())
 
+    @property
+    def attentions(self) -> dict[Attention, Shape]:
+        """The shapes of attentions."""
+        return {a: shape for a, shape in self.shapes.items() if isinstance(a, Attention)}
+
+    @property
+    def retained(self) -> dict[Any, list[list[int]]]:
+        """The heads that stay, by attention type and layer."""
+        result: dict[Any, list[list[int]]] = {type_: [] for type_ in ATTENTION_TYPES}
+        for attention, shape in self.attentions.items():
+            result[attention.type].append([*shape.heads])
+        return result
+
+    @property
+    def units(self) -> dict[FeedForward, list[int]]:
+        """The units that stay of the blocks that lose some."""
+        return {
+            block: [*shape.units]
+            for block, shape in self.shapes.items()
+            if isinstance(block, FeedForward) and len(shape.units) < block.width
+        }
+
+    @property
+    def sizes(self) -> dict[Attention, int]:
+        """The sizes of attentions with another kind of heads."""
+        return {a: shape.size for a, shape in self.attentions.items() if shape.size}
+
+    @property
+    def bits(self) -> dict[Attention, int]:
+        """The bits of the KV caches that are rounded."""
+        return {a: shape.bits for a, shape in self.attentions.items() if shape.bits}
+
+    @property
+    def shared(self) -> bool:
+        """Whether all cross-attentions get one latent, cached once."""
+        return any(shape.copy and shape.kind is not None for shape in self.shapes.values())
+
+    @property
+    def size_name(self) -> str:
+        """What a size is called: ``latent width``."""
+        kinds = (shape.kind for shape in self.shapes.values() if shape.kind is not None)
+        return next((kind.size_name for kind in kinds), "")
+
     def __repr__(self) -> str:
-        heads = sum(len(layer) for layers in self.retained.values() for layer in layers)
+        heads = sum(len(shape.heads) for shape in self.shapes.values())
         cut = [f"{heads} heads", *(f"{b}: {len(u)} units" for b, u in self.units.items())]
-        if (kind := KINDS[self.kind]) is not None:
-            cut += [f"{a}: {kind.size_name} {size}" for a, size in self.sizes.items()]
+        cut += [f"{a}: {self.size_name} {size}" for a, size in self.sizes.items()]
         few = f"{', '.join(cut[:4])}{', ...' * (len(cut) > 4)}"
         return f"plan, price: {self.price:.4f} bits per target token\n{few}"
 
@@ -142,10 +226,8 @@ class Plan:
         """Plain numbers and names, as the new checkpoint stores them."""
         return {
             "kind": self.kind,
-            "heads": {
-                type_: [list(of) for of in layers] for type_, layers in self.retained.items()
-            },
-            "units": {str(block): list(units) for block, units in self.units.items()},
+            "heads": self.retained,
+            "units": {str(block): units for block, units in self.units.items()},
             "sizes": {str(a): size for a, size in self.sizes.items()},
             "bits": {str(a): bits for a, bits in self.bits.items()},
             "prices": dict(self.prices),
@@ -155,91 +237,51 @@ class Plan:
             "shared": self.shared,
         }
 
-    def options(self, trained: Trained) -> dict[str, Any]:
-        """The options of the smaller model that say what was cut, as ``fairseq-train`` has them."""
-        kind, result = KINDS[self.kind], dict[str, Any]()
-        for type_, layers in trained.attentions.items():
-            heads = [*map(len, self.retained[type_])]
-            if heads != trained.heads[type_]:
-                result[f"heads_in_{type_}"] = joined(heads)
-            if shared := self._shared(type_):
-                result["shared_latent_in_cross"] = shared
-            elif kind is not None and any(a in self.sizes for a in layers):
-                usual = [kind.usual_size(number) for number in heads]
-                sizes = (self.sizes.get(a, size) for a, size in zip(layers, usual, strict=True))
-                result[f"{kind.size_option}_in_{type_}"] = joined(sizes)
-            if any(self.bits.get(a) for a in layers):
-                result[f"cache_bits_in_{type_}"] = joined(self.bits.get(a, 0) for a in layers)
-        return result | (width_options(trained, self.units) if self.units else {})
-
-    def _shared(self, type_: str) -> int:
-        """The width of the latent that attentions of a type share; 0 where each has its own."""
-        if not self.shared or type_ != "cross":
-            return 0
-        return next(size for a, size in self.sizes.items() if a.type == type_)
-
-    def table(self, trained: Trained) -> list[list[Any]]:
+    def table(self) -> list[list[Any]]:
         """A row per site that loses something: what stays of how much; its size; its bits."""
         rows: list[list[Any]] = []
-        for type_ in ATTENTION_TYPES:
-            for attention in trained.attentions[type_]:
-                stays = len(self.retained[type_][attention.layer])
-                size, bits = self.sizes.get(attention), self.bits.get(attention)
-                if stays < attention.module.num_heads or size or bits:
-                    heads = f"{stays} of {attention.module.num_heads} heads"
-                    of_all = f"{size}, shared" if self._shared(type_) else size
-                    rows.append([str(attention), heads, of_all, bits])
-        for block, units in self.units.items():
-            rows.append([str(block), f"{len(units)} of {block.width} units", None, None])
+        for site, shape in self.shapes.items():
+            width = width_of(site)
+            what = "heads" if isinstance(site, Attention) else "units"
+            if shape.width < width or shape.size or shape.bits:
+                size: Any = shape.size or None
+                size = f"{size}, shared" if size and shape.copy else size
+                row = [str(site), f"{shape.width} of {width} {what}", size, shape.bits or None]
+                rows.append(row)
         return rows
 
-    def build(
-        self, trained: Trained, statistics: Mapping[Attention, Statistics]
-    ) -> tuple[Trained, Plan]:
-        """The smaller model before the refit, and the plan with the price of its cache."""
-        smaller = trained
-        counts = {type_: [*map(len, of)] for type_, of in self.retained.items()}
-        if self.kind == "headsize" or self.units or counts != smaller.heads:
-            smaller = pruned(smaller, self.retained, self.units)
-        places = {attention: attention for attention in attentions(smaller.model)}
-        sizes = {places[a]: size for a, size in self.sizes.items()}
-        bits = {places[a]: number for a, number in self.bits.items()}
-        kind = KINDS[self.kind]
-        if kind is None:
-            return with_bits(smaller, bits), self
-        left = {
-            places[a]: of_it.of_heads(self.retained[a.type][a.layer])
-            for a, of_it in statistics.items()
-            if self.retained[a.type][a.layer]
-        }
-        model, prices = Converter(smaller, kind, left).convert(sizes, bits, self.shared)
-        return model, replace(self, prices={**self.prices, "cache": sum(prices.values())})
+    def draft(self, evidence: Evidence) -> tuple[Draft, dict[Site, float]]:
+        """The draft of the smaller model, and prices of sites where heads that stay change them."""
+        draft, prices = Draft(evidence.trained, evidence.attentions), dict[Site, float]()
+        for part in PARTS:
+            for cut, sites in self.cuts:
+                if cut.part == part:
+                    shapes = {site: self.shapes[site] for site in sites}
+                    found = cut.apply_all(draft, shapes) if shapes else {}
+                    prices |= found if part == "cache" else {}
+        return draft, prices
 
-    def apply(
-        self,
-        trained: Trained,
-        statistics: Mapping[Attention, Statistics],
-        batches: Sequence[Mapping[str, Any]],
-        before: float | None = None,
-    ) -> tuple[Trained, Plan, float]:
-        """The smaller model, refitted on ``batches``; the plan; the measured rise on ``batches``.
+    def build(self, evidence: Evidence) -> tuple[Trained, Plan]:
+        """The smaller model before the refit, and the plan with the price of its cache."""
+        draft, prices = self.draft(evidence)
+        plan = self
+        if prices:
+            total = {**self.prices, "cache": sum(prices.values())}
+            plan = replace(self, prices=total, of_sites=prices)
+        return draft.build(), plan
+
+    def apply(self, evidence: Evidence, fit: bool = True) -> tuple[Trained, Plan, float]:
+        """The smaller model, refitted; the plan; the measured rise on the calibration sentences.
 
         Args:
-            before: loss of ``trained`` on ``batches`` in bits, where it is known.
+            fit: whether to refit.
         """
-        model, plan = self.build(trained, statistics)
-        rise = measured_rise(model, trained, batches, plan.price, before=before)
+        model, plan = self.build(evidence)
+        price = plan.price if plan.prices else None
+        rise = measured_rise(
+            model, evidence.trained, evidence.batches, price, fit=fit, before=evidence.bits
+        )
         return model, plan, rise
-
-
-def with_bits(trained: Trained, bits: Mapping[Attention, int]) -> Trained:
-    """The model with these bits in its KV cache."""
-    options = dict(trained.options)
-    for type_, layers in trained.attentions.items():
-        if type_ != "encoder" and layers:
-            of_layers = [bits.get(a, 0) for a in layers]
-            options[f"cache_bits_in_{type_}"] = joined(of_layers) if any(of_layers) else None
-    return rebuilt(trained, {**options, "cache_bits": "0"}, weights_of(trained))
 
 
 # ---- the cheapest plan ---------------------------------------------------------------------------
@@ -277,241 +319,212 @@ class OutOfReachError(UserError):
         return error
 
 
-def propose(
-    trained: Trained,
-    statistics: Mapping[Attention, Statistics],
-    units: Mapping[FeedForward, UnitStatistics],
-    shares: Mapping[str, float],
-    *,
-    cuts: Iterable[str] = CUTS,
-    kinds: Iterable[str] | None = None,
-    bits: Sequence[int] = ANY_BITS,
-    engine: str = "fairseq",
-    times: Times | None = None,
-    known: Known | None = None,
-) -> Plan:
+def propose(evidence: Evidence, shares: Mapping[str, float], allowed: Allowed = ANYTHING) -> Plan:
     """The plan of least price that leaves at most these shares of the model's costs.
 
     Args:
-        shares: of cache, parameters, heads: see :func:`whole_costs`; of the model's time.
-        cuts: what may be cut: heads, units, cache.
-        kinds: of heads, for a smaller cache; default: :data:`USUAL_KINDS`.
-        bits: that a number of a smaller cache may have; 0: no rounding.
-        engine: of :data:`ENGINES`; CTranslate2 keeps no latents and no rounding, and one number of
-            heads for the encoder, another for the decoder.
-        times: measured, where there is a share of the time.
-        known: prices that plans of one model share.
+        shares: of cache, parameters, heads: see :func:`.shape.whole_costs`; of the model's time.
 
     Raises:
-        UserError: no plan is within the budgets.
+        OutOfReachError: no plan is within the budgets.
+        UserError: the model cannot be cut so.
     """
-    candidates, reasons, leasts = list[Plan](), list[str](), list[Mapping[str, float]]()
-    known = known or Known()
-    kinds = USUAL_KINDS[engine] if kinds is None else kinds
-    bits = (0,) if engine == "ct2" else bits
-    how: dict[str, Any] = {"multiple": ENGINES[engine], "bits": bits, "times": times}
-    for kind in kinds if "cache" in cuts else ("headsize",):
+    plans, reasons, leasts = list[Plan](), list[str](), list[Mapping[str, float]]()
+    for kind, cuts in allowed.candidates().items():
         try:
-            found = Programme(trained, statistics, units, kind, tuple(cuts), known=known, **how)
-            candidates.append(found.solve_even(shares) if engine == "ct2" else found.solve(shares))
+            plans.append(Programme(evidence, kind, cuts, allowed).solve(shares))
         except OutOfReachError as error:
             leasts.append(error.least)
         except UserError as error:
             reasons.append(f"{kind}: {'; '.join(filter(None, (error.problem, error.todo)))}")
-    if not candidates and leasts:
-        raise OutOfReachError.of(shares, leasts, trained.path, reasons)
-    if not candidates:
-        raise UserError(f"cannot have {spelled(shares)}", trained.path, "; ".join(reasons))
-    return min(candidates, key=lambda plan: plan.price)
+    if not plans and leasts:
+        raise OutOfReachError.of(shares, leasts, evidence.trained.path, reasons)
+    if not plans:
+        problem = f"cannot have {spelled(shares)}"
+        raise UserError(problem, evidence.trained.path, "; ".join(reasons))
+    return min(plans, key=lambda plan: plan.price)
 
 
-@dataclass
-class Known:
-    """Prices of one model that several of its plans share, filled in when a plan needs them."""
+class Choice(NamedTuple):
+    """What is chosen for a part of a site: an offer, and the cut that makes it, if any."""
 
-    removals: dict[Site, Removals] = field(default_factory=dict)
-    rounding: dict[Attention, dict[int, float]] = field(default_factory=dict)
-    converters: dict[str, Converter] = field(default_factory=dict)
+    part: str
+    cut: Cut | None
+    offer: Offer
 
-    def removals_of(self, site: Site, statistics: Statistics | UnitStatistics) -> Removals:
-        """The order of a site's heads or units."""
-        if site not in self.removals:
-            self.removals[site] = removals_of(site, statistics)
-        return self.removals[site]
 
-    def rounding_of(self, attention: Attention, statistics: Statistics) -> dict[int, float]:
-        """Prices of rounding what the heads cache as they are, by bits."""
-        if attention not in self.rounding:
-            of_heads = TrainedAttention(attention.module, statistics)
-            prices = of_heads.rounding_prices(None, ANY_BITS)
-            self.rounding[attention] = dict(zip(ANY_BITS, prices, strict=True))
-        return self.rounding[attention]
+class Option(NamedTuple):
+    """A shape of a site: its price, its costs, and what is chosen for each part.
+
+    Attributes:
+        time: what it adds to the seconds of the uncut model, in millionths of those of the given
+            model (below 0 where it saves some).
+    """
+
+    shape: Shape
+    price: float
+    cache: int
+    parameters: int
+    heads: int
+    time: int = 0
+    choices: tuple[Choice, ...] = ()
 
 
 class Programme:
-    """The choices of all sites of a model with one kind of heads."""
+    """The options of all sites of a model with some cuts."""
 
     def __init__(
-        self,
-        trained: Trained,
-        statistics: Mapping[Attention, Statistics],
-        units: Mapping[FeedForward, UnitStatistics],
-        kind: str,
-        cuts: Sequence[str] = CUTS,
-        multiple: int = MULTIPLE,
-        bits: Sequence[int] = ANY_BITS,
-        times: Times | None = None,
-        known: Known | None = None,
+        self, evidence: Evidence, kind: str, cuts: Sequence[Cut], allowed: Allowed = ANYTHING
     ):
-        known = known or Known()
-        self.trained, self.kind, self.times = trained, kind, times
-        statistics = matched(statistics, trained)
-        if {"heads", "units"} & {*cuts}:
-            check_heads(self.trained)
-        self.whole = whole_costs(self.trained)
-        unrounded = totals(self.trained.model, rounded=False)["cache"]
-        self.costs = costs(self.trained) | {"cache": unrounded}
-        if times is not None:
-            self.whole["time"], self.costs["time"] = PARTS, round(PARTS * times.uncut)
-        own = {a: a for a in attentions(self.trained.model) if a.module.num_heads}
-        self.removals: dict[Site, Removals] = {
-            a: known.removals_of(a, of_it) for a, of_it in statistics.items()
+        trained, self.times = evidence.trained, allowed.times
+        reject(trained, cuts, "cannot be cut so")
+        self.trained, self.kind, self.cuts = trained, kind, cuts
+        self.whole = whole_costs(trained)._asdict()
+        self.costs = model_costs(trained)._asdict()
+        every: list[Site] = [a for a in attentions(trained.model) if a.module.num_heads]
+        every += feed_forwards(trained.model) if any(c.part == "units" for c in cuts) else []
+        if self.times is not None:
+            self.whole["time"], self.costs["time"] = MILLION, round(MILLION * self.times.uncut)
+        self.ties = [tie for cut in cuts for tie in cut.ties(every)]
+        values = [tie.of for tie in self.ties]
+        self.options = {
+            site: undominated([*self._options(site, evidence, allowed)], values)
+            for site in bar("sizes", every)
         }
-        of_size, converter = KINDS[kind], None
-        if "cache" in cuts:
-            check_of_caches(statistics, trained)
-            if of_size is not None and kind not in known.converters:
-                like = next(iter(known.converters.values()), None)
-                known.converters[kind] = Converter(trained, of_size, statistics, like)
-            converter = known.converters.get(kind)
-        self.choices: dict[Site, list[Choice]] = {}
-        first = next((a for a in own if a.type == "cross"), None)
-        for a in bar("sizes", list(own)):
-            heads = a.module.num_heads
-            # Cross-attention without heads would leave a layer without the source.
-            step = heads_together(a.module)
-            least = step if a.type == "cross" else 0
-            counts = range(heads, least - 1, -step) if "heads" in cuts else [heads]
-            rounding, allowed = {own_bits(a.module): 0.0}, [own_bits(a.module)]
-            if "cache" in cuts and a.type != "encoder":
-                rounding, allowed = known.rounding_of(a, statistics[a]), [*bits]
-            caches = caches_of(a, rounding, converter, allowed)
-            self.choices[a] = attention_choices(
-                a, self.removals[a], counts, caches, of_size, times, has_copy=a == first
-            )
-        if "units" in cuts:
-            check_of_units(units, trained)
-            for block in bar("units", feed_forwards(self.trained.model)):
-                self.removals[block] = known.removals_of(block, units[block])
-                self.choices[block] = unit_choices(block, self.removals[block], multiple, times)
 
-    def solve_even(self, shares: Mapping[str, float]) -> Plan:
-        """The cheapest plan with one number of heads in the encoder, and one in the decoder."""
-        plans, every = list[Plan](), self.choices
-        leasts, problem = list[Mapping[str, float]](), UserError("no heads")
-        sides = [
-            {c.number for a, of in every.items() if is_side(a) for c in of}
-            for is_side in (_is_encoder, _is_decoder)
-        ]
-        pairs = list(product(*(sorted(side - {0}) or [0] for side in sides)))
-        for encoder, decoder in bar("plans", pairs):
-            self.choices = {
-                site: [
-                    choice
-                    for choice in of
-                    if isinstance(site, FeedForward)
-                    or choice.number == (encoder if _is_encoder(site) else decoder)
-                ]
-                for site, of in every.items()
-            }
-            try:
-                plans.append(self.solve(shares, max(1.0, EVEN / len(pairs))))
-            except OutOfReachError as error:
-                leasts.append(error.least)
-            except UserError as error:
-                problem = error
-        self.choices = every
-        if not plans:
-            raise OutOfReachError.of(shares, leasts) if leasts else problem
-        return min(plans, key=lambda plan: plan.price)
+    def _options(self, site: Site, evidence: Evidence, allowed: Allowed) -> Iterable[Option]:
+        """Every shape of a site: of each part one offer, or the site as it is."""
+        of_part = {part: [*self._offers(part, site, evidence, allowed)] for part in PARTS}
+        if isinstance(site, FeedForward):
+            for choice in of_part["units"]:
+                yield self._option(site, choice.offer.shape, [choice])
+            return
+        for fewer in of_part["heads"]:
+            heads = fewer.offer.shape.heads
+            if not heads:
+                yield self._option(site, Shape(), [fewer])
+                continue
+            for cached in of_part["cache"]:
+                shape = replace(cached.offer.shape, heads=heads)
+                if cached.cut is None or cached.cut.fits(site, shape):
+                    yield self._option(site, shape, [fewer, cached])
 
-    def solve(self, shares: Mapping[str, float], seconds: float = LIMIT) -> Plan:
-        """The cheapest plan within the budgets; UserError if there is none.
+    def _offers(
+        self, part: str, site: Site, evidence: Evidence, allowed: Allowed
+    ) -> Iterable[Choice]:
+        """The offers for a part of a site; without any, that it stays as it is."""
+        cuts = [cut for cut in self.cuts if cut.part == part]
+        if part == "cache" and (isinstance(site, FeedForward) or site.type == "encoder"):
+            cuts = []  # nothing is cached
+        found = [Choice(part, cut, offer) for cut in cuts for offer in cut.offers(site, evidence)]
+        if part == "cache":
+            bits = allowed.bits
+            found = [c for c in found if c.offer.shape.bits in bits or c.cut in allowed.own]
+        return found or [Choice(part, None, Offer(as_it_is(site), 0.0))]
+
+    def _option(self, site: Site, shape: Shape, choices: Sequence[Choice]) -> Option:
+        price = sum(choice.offer.price for choice in choices)
+        time = 0 if self.times is None else round(MILLION * self.times.change(site, shape))
+        return Option(shape, price, *costs(site, shape), time, tuple(choices))
+
+    def solve(self, shares: Mapping[str, float], exactly: Mapping[str, int] | None = None) -> Plan:
+        """The cheapest plan within the budgets; OutOfReachError if there is none.
 
         Args:
-            seconds: that the search takes at most.
+            exactly: costs that a plan has to have.
         """
         if unknown := sorted({*shares} - {*RESOURCES}):
-            raise UserError(f"{unknown[0]!r} is none of {', '.join(RESOURCES)}")
+            raise UserError(f"{unknown[0]!r} must be one of {', '.join(RESOURCES)}")
         budgets = {
             name: int(share * self.whole[name] + 1e-6) - self._fixed(name)
             for name, share in shares.items()
         }
-        chosen = cheapest(self.choices, budgets, seconds)
+        sums = {name: number - self._fixed(name) for name, number in (exactly or {}).items()}
+        chosen = cheapest(self.options, budgets, self._together(), exactly=sums)
         if chosen is None:
             raise OutOfReachError.of(shares, [{name: self._least(name) for name in shares}])
         return self._plan(chosen)
 
+    def _together(self) -> list[Together]:
+        """Sites whose shapes must agree."""
+        return [Together(tie.sites, partial(_tied, tie)) for tie in self.ties]
+
     def _fixed(self, name: str) -> int:
-        """The cost of what has no choices."""
-        return self.costs[name] - sum(getattr(uncut(site), name) for site in self.choices)
+        """The cost of what has no options."""
+        if name == "time":
+            return self.costs[name]
+        return self.costs[name] - sum(
+            getattr(costs(site, as_it_is(site)), name) for site in self.options
+        )
+
+    def fewest(self, name: str) -> int:
+        """The least that a plan can cost, whatever else it costs."""
+        alone = {
+            site: [option._replace(price=float(getattr(option, name))) for option in of]
+            for site, of in self.options.items()
+        }
+        least = cheapest(alone, {}, self._together())
+        assert least is not None
+        return self._fixed(name) + sum(getattr(option, name) for option in least.values())
 
     def _least(self, name: str) -> float:
-        """The least share, whichever copy the cross-attentions have in common."""
-        sums = list[int]()
-        for copy in {copy_of(choice) for of in self.choices.values() for choice in of}:
-            left = [
-                [c for c in of if copy_of(c) == copy or not any(c.shared for c in of)]
-                for of in self.choices.values()
-            ]
-            if all(left):
-                sums.append(sum(min(getattr(c, name) for c in of) for of in left))
-        return math.ceil(1000 * (self._fixed(name) + min(sums)) / self.whole[name]) / 1000
+        """The same as a share."""
+        return math.ceil(1000 * self.fewest(name) / self.whole[name]) / 1000
 
-    def _plan(self, chosen: Mapping[Site, Choice]) -> Plan:
-        retained, units = all_heads(self.trained.heads), dict[FeedForward, list[int]]()
-        sizes, bits = dict[Attention, int](), dict[Attention, int]()
+    def _plan(self, chosen: Mapping[Site, Option]) -> Plan:
+        shapes = {
+            site: chosen[site].shape if site in chosen else as_it_is(site)
+            for site in sites_of(self.trained)
+        }
         prices = {"heads": 0.0, "units": 0.0, "cache": 0.0}
-        for site, choice in chosen.items():
-            removals = self.removals[site]
-            gone = removals.prices[len(removals.order) - choice.number]
-            if isinstance(site, FeedForward):
-                prices["units"] += gone
-                if choice.number < site.width:
-                    units[site] = removals.retained(choice.number)
-                continue
-            prices["heads"] += gone
-            prices["cache"] += choice.price - gone
-            retained[site.type][site.layer] = removals.retained(choice.number)
-            if choice.size:
-                sizes[site] = choice.size
-            if choice.bits:
-                bits[site] = choice.bits
-        costs = {
-            name: self._fixed(name) + sum(getattr(c, name) for c in chosen.values())
+        sites: dict[Cut, list[Site]] = {cut: [] for cut in self.cuts}
+        for site, option in chosen.items():
+            for part, cut, offer in option.choices:
+                prices[part] += offer.price
+                if cut is not None:
+                    sites[cut].append(site)
+        total = {
+            name: self._fixed(name) + sum(getattr(option, name) for option in chosen.values())
             for name in self.whole
         }
         whole = dict(self.whole)
-        time = costs.pop("time") / whole.pop("time") if self.times is not None else None
-        shared = any(choice.shared and choice.size for choice in chosen.values())
-        return Plan(self.kind, retained, units, sizes, bits, prices, costs, whole, time, shared)
+        time = total.pop("time") / whole.pop("time") if self.times is not None else None
+        cuts = [(cut, sites[cut]) for cut in self.cuts]
+        return Plan(self.kind, shapes, cuts, prices, total, whole, time)
 
 
-def check_of_units(units: Mapping[FeedForward, UnitStatistics], trained: Trained) -> None:
-    """Raise UserError unless there are statistics of all feed-forward blocks."""
-    if missing := [block for block in feed_forwards(trained.model) if block not in units]:
-        problem = f"there are no statistics of {missing[0]}"
-        raise UserError(problem, trained.path, "collect them with units among what may be cut")
+def _tied(tie: Tie, option: Option) -> Hashable | None:
+    return tie.of(option.shape)
+
+
+def undominated(
+    options: Sequence[Option], tied: Sequence[Callable[[Shape], Hashable | None]] = ()
+) -> list[Option]:
+    """The options that no other one beats in price and all costs.
+
+    Args:
+        tied: values in which sites have to agree: the best of each value is left, as it may be the
+            best in all sites together.
+    """
+    kept: dict[tuple[Hashable, ...], list[Option]] = {}
+    for option in sorted(options, key=cheapest_first):
+        same = kept.setdefault(tuple(of(option.shape) for of in tied), [])
+        if not any(
+            other.cache <= option.cache
+            and other.parameters <= option.parameters
+            and other.heads <= option.heads
+            and other.time <= option.time
+            for other in same
+        ):
+            same.append(option)
+    return sorted((option for same in kept.values() for option in same), key=cheapest_first)
+
+
+def cheapest_first(option: Option) -> tuple[float, ...]:
+    """The order of options: by price, then by costs."""
+    return option.price, option.cache, option.parameters, option.heads, option.time
 
 
 def spelled(shares: Mapping[str, float]) -> str:
     """Shares of costs: ``cache=0.5 parameters=0.8``."""
     return " ".join(f"{resource}={share:g}" for resource, share in shares.items())
-
-
-def _is_encoder(site: Site) -> bool:
-    return isinstance(site, Attention) and site.type == "encoder"
-
-
-def _is_decoder(site: Site) -> bool:
-    return isinstance(site, Attention) and site.type != "encoder"

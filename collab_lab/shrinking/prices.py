@@ -2,58 +2,89 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from collab_common.errors import UserError
-from collab_lab.shrinking.attention_price import Point
-from collab_lab.shrinking.converter import Converter
-from collab_lab.shrinking.head_choices import source_of
-from collab_lab.shrinking.head_prices import head_noises, head_prices
-from collab_lab.shrinking.kinds import Collaborative, GroupedQuery, Latent, Narrower
-from collab_lab.shrinking.removal import removal_order
-from collab_lab.shrinking.statistics import Statistics, collect_all
-from collab_lab.shrinking.unit_statistics import UnitStatistics
-from collab_lab.trained.arguments import sentences_of
+from collab_lab.mathematics.head_prices import head_noises, head_prices
+from collab_lab.shrinking.cut import Cut
+from collab_lab.shrinking.cuts.bits import Bits
+from collab_lab.shrinking.cuts.grouped_query import GroupedQuery
+from collab_lab.shrinking.cuts.latent import Latent
+from collab_lab.shrinking.cuts.shared_key import SharedKey
+from collab_lab.shrinking.evidence import Evidence
+from collab_lab.shrinking.gates import source_of
+from collab_lab.shrinking.shape import costs
+from collab_lab.statistics.attentions import Statistics
+from collab_lab.statistics.units import UnitStatistics
 from collab_lab.trained.attentions import Attention
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import FeedForward
 from collab_lab.trained.rebuilt import model_problems
 
-#: Kinds of heads that :func:`prices` tells the prices of.
-PRICED = {
+#: Cuts of the cache that :func:`prices` tells the prices of, by the names of ``--kinds``.
+PRICED: dict[str, Cut] = {
     "latent": Latent(),
-    "own": Collaborative(),
+    "collab": SharedKey(),
     "grouped-query": GroupedQuery(),
-    "headsize": Narrower(),
+    "unchanged": Bits(),
 }
+
+
+class Point(NamedTuple):
+    """An attention in a shape.
+
+    Attributes:
+        cache: bits per token in its KV cache; numbers that are not rounded have 16.
+        parameters: of the attention.
+        price: in bits of loss.
+        bits: of a number in its KV cache; 0 if it is not rounded.
+    """
+
+    size: int
+    cache: int
+    parameters: int
+    price: float
+    bits: int
 
 
 class Prices(NamedTuple):
     """What the parts of a model are worth, in bits per target token.
 
     Attributes:
-        statistics: of each attention with heads; ``convert`` and ``prune`` take them,
-            and :mod:`.stored` writes and reads them.
-        units: statistics of each feed-forward block.
-        model: of which they are: the given one, with gates in its weights, and no groups.
-        converters: by kind of heads: latent, own (a shared key, own queries), grouped-query,
-            headsize (the same heads, for the bits of their cache).
+        evidence: statistics of each attention with heads and of each feed-forward block;
+            ``convert`` and ``prune`` take the first, :mod:`collab_lab.statistics.stored` writes and
+            reads both.
         impossible: by kind, why the model cannot have such heads.
         sentences: number that were read.
     """
 
-    statistics: dict[Attention, Statistics]
-    converters: dict[str, Converter]
+    evidence: Evidence
     impossible: dict[str, str]
     sentences: int
-    units: dict[FeedForward, UnitStatistics]
-    model: Trained
+
+    @property
+    def model(self) -> Trained:
+        """Of which they are: the given one, with gates in its weights, and no groups."""
+        return self.evidence.trained
+
+    @property
+    def statistics(self) -> dict[Attention, Statistics]:
+        """Of each attention with heads."""
+        return dict(self.evidence.attentions)
+
+    @property
+    def units(self) -> dict[FeedForward, UnitStatistics]:
+        """Statistics of each feed-forward block."""
+        return dict(self.evidence.units)
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds of :data:`PRICED` that the model can have."""
+        return [kind for kind in PRICED if kind not in self.impossible]
 
     def __repr__(self) -> str:
         heads = [(price, str(a)) for a in self.statistics for price in self.heads(a)]
-        kinds = ", ".join([*self.converters, *(f"no {kind}" for kind in self.impossible)])
+        kinds = ", ".join([*self.kinds, *(f"no {kind}" for kind in self.impossible)])
         read = f"from {self.sentences} sentences"
         return (
             f"prices of {len(self.statistics)} attentions, {read}: {kinds}\n"
@@ -62,7 +93,7 @@ class Prices(NamedTuple):
         )
 
     def heads(self, attention: Attention) -> list[float]:
-        """The price of removing each head alone."""
+        """The price of removing each head by itself."""
         return head_prices(attention.module, self.statistics[attention])
 
     def noises(self, attention: Attention) -> list[float]:
@@ -74,13 +105,8 @@ class Prices(NamedTuple):
 
     def narrower(self, block: FeedForward, shares: Sequence[float]) -> list[float]:
         """The prices of a feed-forward block that keeps shares of its units, the best of them."""
-        units = self.units[block]
-        weight, covariance = block.module.fc2.weight.detach().double(), units.ridged().covariance
-        order = removal_order(weight, covariance, units.output_fisher)
-        numbers = [block.width - round(share * block.width) for share in shares]
-        rises = (rise for rise, _ in itertools.islice(order, max(numbers)))
-        prices = [0.0, *itertools.accumulate(rises)]
-        return [prices[number] for number in numbers]
+        prices = self.evidence.removals(block).prices
+        return [prices[block.width - round(share * block.width)] for share in shares]
 
     def sizes(self, attention: Attention, bits: int = 0) -> dict[str, list[Point]]:
         """By kind of heads, costs and prices at up to 16 sizes, ascending to the exact one.
@@ -89,9 +115,13 @@ class Prices(NamedTuple):
             bits: of a number in the KV cache: 8, 4, or 0 without rounding.
         """
         return {
-            kind: [point for point in converter.curve(attention) if point.bits == bits]
-            for kind, converter in self.converters.items()
-            if bits or kind != "headsize"
+            kind: [
+                Point(shape.size, *costs(attention, shape)[:2], price, shape.bits)
+                for shape, price in PRICED[kind].offers(attention, self.evidence)
+                if shape.bits == bits
+            ]
+            for kind in self.kinds
+            if bits or kind != "unchanged"
         }
 
 
@@ -105,16 +135,10 @@ def prices(model: Trained, *, subset: str = "train", sentences: int = 1000) -> P
     Raises:
         UserError: the model has no heads, or no sentence is short enough.
     """
-    batches = sentences_of(model, subset, sentences)
     # Those of a class that cannot be built anew are of itself: nothing is made of it.
     model = model if any(model_problems(model)) else source_of(model)
-    statistics, units, _ = collect_all(model, batches)
-    converters, impossible = dict[str, Converter](), dict[str, str]()
-    for name, kind in PRICED.items():
-        try:
-            like = next(iter(converters.values()), None)
-            converters[name] = Converter(model, kind, statistics, like)
-        except UserError as error:
-            impossible[name] = error.problem
-    number = sum(len(batch["target"]) for batch in batches)
-    return Prices(statistics, converters, impossible, number, units, model)
+    evidence = Evidence.of(model, subset, sentences)
+    reasons = {kind: "; ".join(cut.refuses(model)) for kind, cut in PRICED.items()}
+    impossible = {kind: reason for kind, reason in reasons.items() if reason}
+    number = sum(len(batch["target"]) for batch in evidence.batches)
+    return Prices(evidence, impossible, number)

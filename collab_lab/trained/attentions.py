@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from collab_common import ATTENTION_TYPES, AttentionType
 from collab_common.errors import UserError
-from fairseq_collab.attention import HeadAttention
+from fairseq_collab.attention import CollaborativeAttention, HeadAttention
 from fairseq_collab.attention.building import split_heads
 from fairseq_collab.attention.scores import for_each_head
 
@@ -180,6 +180,39 @@ class HeadMaps(NamedTuple):
         out = project.weight.double().unflatten(1, (heads, -1)).transpose(0, 1)  # (H, d, h_v)
         bias = out.new_zeros(out.size(1)) if project.bias is None else project.bias.double()
         return cls(queries, keys[:, :-1], values, out.detach(), bias.detach())
+
+
+# ---- which weights belong to which heads ---------------------------------------------------------
+
+
+def parts_of_heads(module: Any) -> tuple[str, ...]:
+    """Names of the weights whose first dimension is that of heads, or of groups of them."""
+    if not isinstance(module, CollaborativeAttention):
+        return ("q_proj", "k_proj", "v_proj")  # of a latent: those that read it
+    return ("q_proj" if module.query_mixing == "own" else "mixing", "v_proj")
+
+
+def groups_of_heads(module: Any) -> int:
+    """The number of heads of keys or values that the heads of queries share."""
+    for name in ("key_value_heads", "value_heads"):
+        if hasattr(module, name):
+            return int(getattr(module, name))
+    return int(module.num_heads)
+
+
+def removed_together(module: Any) -> int:
+    """How many heads go together, so that equally many are left to each head of keys or values."""
+    return heads_together(module) if groups_of_heads(module) > 1 else 1
+
+
+def heads_together(module: Any) -> int:
+    """How many heads share a head of keys or values."""
+    return int(module.num_heads) // max(groups_of_heads(module), 1)
+
+
+def own_bits(module: Any) -> int:
+    """Bits of a cached number of an attention, fairseq's or ours; 0 without rounding."""
+    return int(getattr(module, "cache_bits", 0))
 
 
 # ---- hooks ---------------------------------------------------------------------------------------

@@ -50,6 +50,7 @@ class Trained:
         task: holds the dictionaries, and the sentences of the data folder.
         precision: of the weights in the checkpoint; the model computes in single precision.
         saved_in: half precision in which the model is saved; None: as it is.
+        is_simulated: whether the module computes what its weights do not have: it is not saved.
     """
 
     path: Path
@@ -58,6 +59,7 @@ class Trained:
     task: Any
     precision: torch.dtype = torch.float32
     saved_in: torch.dtype | None = None
+    is_simulated: bool = False
 
     def __repr__(self) -> str:
         number = sum(parameter.numel() for parameter in self.model.parameters())
@@ -133,6 +135,9 @@ class Trained:
 
     def content(self) -> dict[str, Any]:
         """The checkpoint to save: to translate, or to fine-tune."""
+        if self.is_simulated:
+            problem = "a cut of this model is simulated: its weights do not have it"
+            raise UserError(problem, self.path, "measure it, and save it without this cut")
         weights = self.model.state_dict()
         if self.saved_in is not None:
             weights = in_half(weights, self.saved_in)

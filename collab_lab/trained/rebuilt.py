@@ -14,7 +14,7 @@ from collab_common.errors import UserError, first_line
 from collab_lab.trained.attentions import of_one_model, weight_problems
 from collab_lab.trained.checkpoint import Trained, check_finite, without_checkpointing
 from collab_lab.trained.untrained import load_weights
-from fairseq_collab.models.base import UNSUPPORTED, HeadModel
+from fairseq_collab.models.base import UNSUPPORTED, HeadModel, Variant
 from fairseq_collab.models.layers import is_copy
 from fairseq_collab.models.variants import family_of
 
@@ -76,6 +76,13 @@ def ignored_options(trained: Trained) -> tuple[str, ...]:
     """The options that a model of fairseq's own has, and ignores; one of ours would not."""
     family = family_of(type(trained.model))
     return family.ignored if family and type(trained.model) in family.stock else ()
+
+
+def arch_of(trained: Trained, variant: Variant) -> str:
+    """The architecture with heads of a variant that goes with a model of a known family."""
+    family = family_of(type(trained.model))
+    assert family is not None
+    return f"{family.prefix}{variant.name}"
 
 
 def options_for(

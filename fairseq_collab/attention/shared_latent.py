@@ -44,21 +44,22 @@ class SharedLatentAttention(LatentAttention):
         super().__init__(embed_dim, num_heads, latent_dim, **options)
         if latent_dim == self.kdim:
             self.latent_proj = nn.Identity()
-        self._owns_cache = True
+        #: Whether the cache of all attentions that share is this one's.
+        self.keeps_cache = True
 
     def share(self, owner: SharedLatentAttention) -> None:
         """Read the latent of ``owner``, which has the same sizes, and its cache."""
         self.latent_proj, self.latent_norm = owner.latent_proj, owner.latent_norm
-        self._state_key, self._owns_cache = owner._state_key, self is owner
+        self._state_key, self.keeps_cache = owner._state_key, self is owner
 
     def cached_floats_per_token(self) -> tuple[int, int]:
         """The owner's numbers; the others cache none."""
-        return (self.latent_dim, 0) if self._owns_cache else (0, 0)
+        return (self.latent_dim, 0) if self.keeps_cache else (0, 0)
 
     def reorder_incremental_state(
         self, incremental_state: IncrementalState, new_order: Tensor
     ) -> IncrementalState:
         """As the owner does: it moves the cache once, for all."""
-        if not self._owns_cache:
+        if not self.keeps_cache:
             return incremental_state
         return super().reorder_incremental_state(incremental_state, new_order)

@@ -23,7 +23,7 @@ from transformers import (
 )
 
 from collab_common.errors import UserError
-from collab_lab.shrinking.hugging_face import adapters, statistics, swap, swap_attention
+from collab_lab.hugging_face import adapters, statistics, swap, swap_attention
 
 pytestmark = pytest.mark.usefixtures("float64")
 

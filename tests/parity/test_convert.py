@@ -9,15 +9,11 @@ from typing import Any
 import pytest
 import torch
 import toy
-from toy_reparametrize import batch, converted, inputs, target_of, trained
+from toy_reparametrize import Conversions, batch, converted, inputs, target_of, trained
 
-from collab_lab.metrics.cost import totals
-from collab_lab.shrinking.attention_price import TrainedAttention
-from collab_lab.shrinking.converter import Converter, chosen_sizes
-from collab_lab.shrinking.kinds import Latent
-from collab_lab.shrinking.low_rank import MIXED, separate
-from collab_lab.shrinking.plan import propose
-from collab_lab.shrinking.shared_projection import (
+from collab_lab.mathematics.attention_price import TrainedAttention
+from collab_lab.mathematics.low_rank import MIXED, separate
+from collab_lab.mathematics.shared_projection import (
     WeightedMaps,
     best_shared_key,
     first_projection,
@@ -25,7 +21,11 @@ from collab_lab.shrinking.shared_projection import (
     latents,
     shared_projection,
 )
-from collab_lab.shrinking.statistics import Sums, collect
+from collab_lab.metrics.cost import totals
+from collab_lab.shrinking.by_hand import chosen_sizes
+from collab_lab.shrinking.cuts.latent import Latent
+from collab_lab.shrinking.plan import Allowed, propose
+from collab_lab.statistics.attentions import Sums, collect
 from collab_lab.trained.attentions import attentions
 from fairseq_collab.attention import SeparateAttention
 from fairseq_collab.attention.latent import LatentAttention
@@ -57,7 +57,7 @@ NARROW = [
         (["--query-mixing=own"], [*MODELS, *NARROW]),
         (["--query-mixing=full"], [*MODELS, *NARROW]),
         (["--query-mixing=diagonal"], [*MODELS, *NARROW]),
-        (["--to=headsize"], [*MODELS, *NARROW]),
+        (["--to=separate"], [*MODELS, *NARROW]),
         (["--to=grouped-query"], MODELS),
         (["--to=latent"], [*MODELS, *NARROW]),
     ],
@@ -86,8 +86,8 @@ def test_latents_leave_other_attentions_alone(arch: str, given: dict[str, Any]) 
     """With the heads that these have, of any size: by a share of the cache, and by size 0."""
     found = trained(arch, None, **given)
     statistics = collect(found, [batch(found)])
-    work, choice = Converter(found, Latent(), statistics), {"cuts": ["cache"], "kinds": ["latent"]}
-    plan = propose(found, statistics, {}, {"cache": 0.25}, bits=(0,), **choice)
+    work = Conversions(found, Latent(), statistics)
+    plan = propose(work.evidence, {"cache": 0.25}, Allowed(("cache",), ("latent",), (0,)))
     chosen = {"encoder": 0, "decoder": "0,4", "cross": 4}
     by_hand = chosen_sizes(None, chosen, found, Latent())
     for narrowed, shared in ((plan.sizes, plan.shared), (by_hand, False)):

@@ -15,23 +15,20 @@ import toy
 from refusals import refusing
 from torch import Tensor
 from torch.nn import functional
-from toy_reparametrize import batch, inputs, target_of, trained
+from toy_reparametrize import Conversions, batch, inputs, target_of, trained
 
+from collab_lab.mathematics import shared_projection
+from collab_lab.mathematics.attention_price import TrainedAttention, products_of, queries_of
+from collab_lab.mathematics.head_prices import head_noises, head_prices, removal_order
 from collab_lab.metrics.cost import totals
 from collab_lab.metrics.loss import summed_loss
-from collab_lab.shrinking import shared_projection
-from collab_lab.shrinking.attention_price import (
-    Point,
-    TrainedAttention,
-    cheapest,
-    products_of,
-    queries_of,
-)
-from collab_lab.shrinking.converter import Converter
-from collab_lab.shrinking.head_prices import head_noises, head_prices, removal_order
-from collab_lab.shrinking.kinds import HEAD_KINDS, Latent
-from collab_lab.shrinking.plan import ANY_BITS, propose
-from collab_lab.shrinking.statistics import Statistics, Sums, collect, collect_all, matched
+from collab_lab.shrinking.by_hand import CONVERSIONS
+from collab_lab.shrinking.cut import ANY_BITS
+from collab_lab.shrinking.cuts.latent import Latent
+from collab_lab.shrinking.plan import Allowed, propose
+from collab_lab.shrinking.prices import Point
+from collab_lab.shrinking.solve import cheapest
+from collab_lab.statistics.attentions import Statistics, Sums, collect, collect_all, matched
 from collab_lab.trained.attentions import Attention, HeadMaps, attentions, projections
 from collab_lab.trained.feed_forward import FeedForward, feed_forwards
 from fairseq_collab.attention import SeparateAttention
@@ -252,7 +249,7 @@ def test_price_of_values(head: int) -> None:
 @pytest.mark.parametrize(
     ("option", "size", "bits"),
     [
-        ("--to=headsize", 16, 8),
+        ("--to=separate", 16, 8),
         *(
             pytest.param(*case, marks=pytest.mark.slow)
             for case in (
@@ -269,7 +266,7 @@ def test_price_of_a_rounding(option: str, size: int, bits: int) -> None:
     source, previous, target = torch.randint(4, 24, (3, 60, 6), generator=chance)
     given = {"src_tokens": source, "src_lengths": torch.full((60,), 6)}
     sentences = {"net_input": given | {"prev_output_tokens": previous}, "target": target}
-    work = Converter(found, target_of(option), collect(found, [sentences] * 4))
+    work = Conversions(found, target_of(option), collect(found, [sentences] * 4))
     sizes = dict.fromkeys(attentions(found.model), size)
     exact, free = work.convert(sizes)
     rounds = dict.fromkeys((a for a in sizes if a.type != "encoder"), bits)
@@ -344,8 +341,8 @@ def test_a_rounding_is_priced_whatever_the_source_rounds() -> None:
     rounds = {"cache_bits_in_decoder": "4", "cache_bits_in_cross": "4,8"}
     found = trained("transformer_headsize_n", None, **rounds)
     statistics = collect(found, [batch(found)])
-    for target in (Latent(), target_of("--to=grouped-query"), target_of("--to=headsize")):
-        work = Converter(found, target, statistics)
+    for target in (Latent(), target_of("--to=grouped-query"), target_of("--to=separate")):
+        work = Conversions(found, target, statistics)
         for one in (a for a in work.attentions if a.type != "encoder"):
             own = one.module.cache_bits
             curve = {(point.size, point.bits): point.price for point in work.curve(one)}
@@ -424,7 +421,7 @@ def test_the_basis_of_a_latent_loses_least_and_changes_nothing() -> None:
     found = trained("transformer")
     statistics = collect(found, [batch(found)] * 20)
     for size in (6, 16):
-        work = Converter(found, Latent(), statistics)
+        work = Conversions(found, Latent(), statistics)
         sizes = dict.fromkeys(attentions(found.model), size)
         models = [work.convert(sizes)[0].model for _ in range(2)]
         assert all(
@@ -432,7 +429,7 @@ def test_the_basis_of_a_latent_loses_least_and_changes_nothing() -> None:
         )
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(shared_projection, "rounding_basis", lambda s, _: [torch.eye(len(s))] * 2)
-            plain = Converter(found, Latent(), statistics)
+            plain = Conversions(found, Latent(), statistics)
             unrotated = plain.convert(sizes)[0].model
         toy.close(models[0](**inputs(found))[0], unrotated(**inputs(found))[0])
         prices = {"here": 0.0, "as it is": 0.0, "rotated": 0.0}
@@ -491,11 +488,11 @@ def test_the_cheapest_sizes(seed: int, scale: float) -> None:
 def test_a_plan_is_never_dearer_than_even_sizes(kind: str, shares: tuple[float, ...]) -> None:
     found = trained("transformer")
     statistics = collect(found, [batch(found)])
-    work = Converter(found, HEAD_KINDS[kind](), statistics)
+    work = Conversions(found, CONVERSIONS[kind](), statistics)
     narrowed = [*found.attentions["decoder"], *found.attentions["cross"]]
     for share, bits in itertools.product(shares, ((0,), (8,), (4,), ANY_BITS)):
-        choice = {"cuts": ["cache"], "kinds": [kind], "bits": bits}
-        plan = propose(found, statistics, {}, {"cache": share}, **choice)
+        allowed = Allowed(("cache",), (kind,), bits)
+        plan = propose(work.evidence, {"cache": share}, allowed)
         assert {one.type for one in (*plan.sizes, *plan.bits)} <= {"decoder", "cross"}
         budget = share * 32 * 16
         even = {
@@ -505,7 +502,7 @@ def test_a_plan_is_never_dearer_than_even_sizes(kind: str, shares: tuple[float, 
             )
             for one in narrowed
         }
-        result, _ = work.convert(plan.sizes, plan.bits, plan.shared)
+        result, _ = plan.build(work.evidence)
         assert totals(result.model)["cache"] <= budget * len(narrowed)
         assert plan.price <= sum(p.price for p in even.values()) + 1e-12
 

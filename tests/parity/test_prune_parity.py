@@ -6,6 +6,7 @@ In double precision.
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,12 @@ from omegaconf import OmegaConf
 from refusals import refusing
 from torch import Tensor, nn
 
-from collab_lab.shrinking.head_choices import all_heads
-from collab_lab.shrinking.surgery import RetainedUnits, check_heads, heads_by_attention, pruned
+from collab_lab.shrinking.cut import reject
+from collab_lab.shrinking.cuts.heads import Heads
+from collab_lab.shrinking.draft import all_heads, heads_by_attention, pruned
 from collab_lab.trained.attentions import Retained
 from collab_lab.trained.checkpoint import Trained
-from collab_lab.trained.feed_forward import feed_forwards
+from collab_lab.trained.feed_forward import FeedForward, feed_forwards
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -53,6 +55,11 @@ KEPT: Retained = {
     "decoder": [[1, 2, 3], [0, 3]],
     "cross": [[2], [3, 1, 0]],
 }
+
+
+def check_heads(found: Trained) -> None:
+    """Reject a model whose heads cannot be removed."""
+    reject(found, [Heads()], "its heads cannot be removed")
 
 
 def trained(arch: str, separate: bool = True, **options: Any) -> Trained:
@@ -141,7 +148,7 @@ def test_pruned_equals_masked(source: str, case: str) -> None:
     whole = trained(arch, **options)
     kept = {
         "some heads": KEPT,
-        "all heads": all_heads(whole.heads),
+        "all heads": all_heads(whole),
         "a layer without heads": {type_: [*layers[:-1], []] for type_, layers in KEPT.items()},
     }[case]
     kept = {type_: kept[type_] if heads else [] for type_, heads in whole.heads.items()}
@@ -153,7 +160,7 @@ def test_pruned_equals_masked(source: str, case: str) -> None:
     assert all(map(torch.equal, translations(smaller), translations(expected)))
 
 
-def without_units(source: Trained, kept: RetainedUnits) -> nn.Module:
+def without_units(source: Trained, kept: Mapping[FeedForward, Sequence[int]]) -> nn.Module:
     """The whole model; all other units have no effect."""
     for block in feed_forwards(source.model):
         for unit in {*range(block.width)} - {*kept.get(block, range(block.width))}:

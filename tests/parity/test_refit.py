@@ -20,15 +20,16 @@ from collab_common import ATTENTION_TYPES
 from collab_lab import convert, open_model, prune, validation_loss
 from collab_lab.cli.main import main
 from collab_lab.heads import votes
+from collab_lab.mathematics import rise
+from collab_lab.mathematics.refit import Block, refit
+from collab_lab.mathematics.refit import _refit_block as refit_block
+from collab_lab.mathematics.rise import largest_activations
 from collab_lab.metrics.loss import mean_bits
-from collab_lab.shrinking import rise, surgery
-from collab_lab.shrinking.head_choices import open_heads
-from collab_lab.shrinking.refit import Block, refit
-from collab_lab.shrinking.refit import _refit_block as refit_block
-from collab_lab.shrinking.rise import largest_activations
-from collab_lab.shrinking.stored import hash_of
+from collab_lab.shrinking.draft import pruned
+from collab_lab.shrinking.gates import open_heads
 from collab_lab.trained.attentions import hooked
 from collab_lab.trained.checkpoint import Trained, samples
+from collab_lab.trained.identity import hash_of
 
 Capture = pytest.CaptureFixture[str]
 PRE_NORM = {f"{side}_normalize_before": True for side in ("encoder", "decoder")}
@@ -52,7 +53,7 @@ def without_heads(source: Trained) -> Trained:
     """The model with fewer heads; the last layer's attentions have none."""
     kept = {type_: [layers[0], []] for type_, layers in KEPT.items()}
     heads = source.heads.items()
-    return surgery.pruned(source, {type_: kept[type_] if counts else [] for type_, counts in heads})
+    return pruned(source, {type_: kept[type_] if counts else [] for type_, counts in heads})
 
 
 @pytest.mark.usefixtures("float64")
@@ -268,7 +269,7 @@ def test_a_refit_that_raises_the_loss_is_taken_back(
 
     model = toy_massive.massive("pre")
     plain = prune(model, 4, sentences=50, refit=False)
-    monkeypatch.setattr("collab_lab.shrinking.rise.refit", ruin)
+    monkeypatch.setattr("collab_lab.mathematics.rise.refit", ruin)
     result = prune(model, 4, sentences=50)
     assert "taken back" in capfd.readouterr().err
     assert result.rise == plain.rise

@@ -11,15 +11,17 @@ import torch
 import toy
 from parity.test_convert import squared_error
 from toy import close
-from toy_reparametrize import batch, inputs, trained
+from toy_reparametrize import Conversions, batch, inputs, trained
 
 from collab_lab.bench import cache_bytes
+from collab_lab.mathematics.attention_price import TrainedAttention
+from collab_lab.mathematics.shared_projection import WeightedMaps
 from collab_lab.metrics.cost import cost, totals
-from collab_lab.shrinking.attention_price import Point, TrainedAttention, cheapest
-from collab_lab.shrinking.converter import Converter
-from collab_lab.shrinking.kinds import Latent
-from collab_lab.shrinking.shared_projection import WeightedMaps
-from collab_lab.shrinking.statistics import collect
+from collab_lab.shrinking.cuts.latent import Latent
+from collab_lab.shrinking.plan import Option
+from collab_lab.shrinking.shape import Shape
+from collab_lab.shrinking.solve import Together, cheapest
+from collab_lab.statistics.attentions import collect
 from collab_lab.trained.attentions import attentions
 from fairseq_collab.attention import SeparateAttention
 from fairseq_collab.attention.shared_latent import SharedLatentAttention
@@ -144,7 +146,7 @@ def test_a_normalised_latent_is_shared_with_its_norm() -> None:
 def test_at_full_width_nothing_is_lost(arch: str, options: dict[str, Any]) -> None:
     """The latent is the encoder's output itself; other attentions stay as they are."""
     source = trained(arch, None, **options)
-    work = Converter(source, Latent(), None)
+    work = Conversions(source, Latent(), None)
     width = work.crossing[0].module.kdim
     result, prices = work.convert(dict.fromkeys(work.crossing, width), shared=True)
     expected, found = (one.model(**inputs(source))[0] for one in (source, result))
@@ -160,7 +162,7 @@ def test_at_full_width_nothing_is_lost(arch: str, options: dict[str, Any]) -> No
 def test_one_projection_of_two_layers_loses_more_than_two() -> None:
     """The sum of the layers' prices; of all projections, it is next to the best."""
     source = trained("transformer", None)
-    work = Converter(source, Latent(), None)
+    work = Conversions(source, Latent(), None)
     size = 6
     sizes = dict.fromkeys(work.crossing, size)
     (own, prices), (one, shared) = work.convert(sizes), work.convert(sizes, shared=True)
@@ -181,7 +183,7 @@ def test_the_price_of_rounding_is_that_of_the_model(width: int) -> None:
     """Before it is built, and of the model itself, whose errors both layers see."""
     source = trained("transformer", None)
     statistics = collect(source, [batch(source)])
-    work = Converter(source, Latent(), statistics)
+    work = Conversions(source, Latent(), statistics)
     sizes = dict.fromkeys(work.crossing, width)
     (model, plain), (_, priced) = (
         work.convert(sizes, dict.fromkeys(sizes, bits), shared=True) for bits in (0, 4)
@@ -197,13 +199,21 @@ def test_the_price_of_rounding_is_that_of_the_model(width: int) -> None:
 def squares(curves: dict[Any, list[Any]]) -> list[tuple[Any, ...]]:
     """All choices in which one copy, or none, is shared."""
     every = itertools.product(*curves.values())
-    copies = [[(p.size, p.bits) for p in of if p.shared] for of in curves.values()]
+    copies = [[p for p in of if copy_of(p)] for of in curves.values()]
     sharing = [i for i, of in enumerate(copies) if of]
     return [
-        chosen
-        for chosen in every
-        if len({(p.size, p.bits) if p.shared else None for p in (chosen[i] for i in sharing)}) == 1
+        chosen for chosen in every if len({copy_of(p) for p in (chosen[i] for i in sharing)}) == 1
     ]
+
+
+def copy_of(option: Option) -> tuple[int, int] | None:
+    """The size and the bits of a copy."""
+    return option.shape.shared
+
+
+def choice(size: int, cache: int, price: float, bits: int = 0, copy: Any = "") -> Option:
+    """An option that costs nothing but cache."""
+    return Option(Shape((0,), size=size, bits=bits, copy=copy), price, cache, 0, 1)
 
 
 def test_the_cheapest_choice_with_one_copy() -> None:
@@ -214,19 +224,20 @@ def test_the_cheapest_choice_with_one_copy() -> None:
         return torch.rand(n, generator=chance).tolist()
 
     for _ in range(20):
-        curves = {"self": [Point(i, 9 - i, 0, p) for i, p in enumerate(sorted(numbers(4)))]}
+        curves = {"self": [choice(i, 9 - i, p) for i, p in enumerate(sorted(numbers(4)))]}
         for name, cache in (("first", 4), ("second", 0), ("third", 0)):
-            own = [Point(i, 6 - 2 * i, 0, p) for i, p in enumerate(sorted(numbers(3)))]
+            own = [choice(i, 6 - 2 * i, p) for i, p in enumerate(sorted(numbers(3)))]
             copies = [
-                Point(size, cache * size, 0, p, bits, shared=True)
+                choice(size, cache * size, p, bits, "kept" if cache else "read")
                 for (size, bits), p in zip(
                     itertools.product((1, 2), (0, 4)), numbers(4), strict=True
                 )
             ]
             curves[name] = [*own, *copies]
+        names = [*curves][1:]
         for budget in (6, 10, 14, 30):
             allowed = [c for c in squares(curves) if sum(p.cache for p in c) <= budget]
-            found = cheapest(curves, {"cache": budget})
+            found = cheapest(curves, {"cache": budget}, [Together(names, copy_of)])
             if found is None:
                 assert not allowed
                 continue

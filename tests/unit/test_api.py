@@ -37,9 +37,10 @@ from collab_lab import (
 from collab_lab.cli.main import main
 from collab_lab.heads import stages
 from collab_lab.heads.relevance import Relevance
-from collab_lab.shrinking import STATISTICS, changes, shrunk, stored
-from collab_lab.shrinking.head_prices import head_prices
-from collab_lab.shrinking.hugging_face import swap
+from collab_lab.hugging_face import swap
+from collab_lab.mathematics.head_prices import head_prices
+from collab_lab.shrinking import by_hand, evidence
+from collab_lab.statistics import STATISTICS, stored
 from collab_lab.trained.attentions import attentions
 from collab_lab.trained.checkpoint import Trained, samples
 from fairseq_collab.attention import collaborative
@@ -52,7 +53,7 @@ def test_a_model_is_priced_converted_pruned_and_saved(tmp_path: Path) -> None:
     assert found.sentences == 20
     for attention in attentions(model.model):
         assert all(price > 0 for price in found.heads(attention))
-        assert {*found.sizes(attention)} == {"latent", "own", "grouped-query"}
+        assert {*found.sizes(attention)} == {"latent", "collab", "grouped-query"}
     latent = convert(model, "latent", 8, statistics=found.statistics)
     pruned = prune(model, 2, statistics=found.statistics)
     assert latent.price > 0 < pruned.price
@@ -75,7 +76,7 @@ def test_prices_of_a_gated_model_serve_to_prune_it(tmp_path: Path) -> None:
     model = open_model(toy_checkpoints.write(tmp_path / "c.pt", "transformer_gated_heads"))
     statistics = prices(model, sentences=20).statistics
     given, own = prune(model, 2, statistics=statistics), prune(model, 2, sentences=20)
-    assert given.retained == own.retained
+    assert given.plan.retained == own.plan.retained
     assert given.price == pytest.approx(own.price)
 
 
@@ -135,8 +136,8 @@ def test_a_validation_set_that_is_missing_fails_at_once(
     toy_checkpoints.write(tmp_path / "C")
     shutil.copytree(toy_checkpoints.COPY, tmp_path / "D", ignore=shutil.ignore_patterns("valid*"))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(changes, "collect_all", None)
-    monkeypatch.setattr(shrunk, "collect_all", None)
+    monkeypatch.setattr(by_hand, "collect_all", None)
+    monkeypatch.setattr(evidence, "collect_all", None)
     name, *argv = command.split()
     with pytest.raises((FileNotFoundError, UserError), match="valid"):
         importlib.import_module(f"collab_lab.cli.{name}").main([*argv, "--cpu"])
@@ -191,8 +192,8 @@ CASES: dict[str, list[dict[str, Any]]] = {
         {"size": 8, "by_type": {"croos": 4}},
         {},
         {"to": "none", "size": 8},
-        *({"to": to, "size": 8, "query_mixing": "own"} for to in ("headsize", "latent")),
-        {"to": "headsize", "by_type": {"cross": 8}},
+        *({"to": to, "size": 8, "query_mixing": "own"} for to in ("separate", "latent")),
+        {"to": "separate", "by_type": {"cross": 8}},
         {"size": 8, "sentences": 0},
         {"size": "64"},
         {"size": 8.0},
@@ -326,8 +327,8 @@ def test_statistics_are_stored_with_prices(
         assert head_prices(attention.module, found[attention]) == pytest.approx(
             expected.heads(attention), rel=1e-4
         )
-    monkeypatch.setattr(changes, "collect_all", None)
-    monkeypatch.setattr(shrunk, "collect_all", None)
+    monkeypatch.setattr(by_hand, "collect_all", None)
+    monkeypatch.setattr(evidence, "collect_all", None)
     capsys.readouterr()
     for words in (
         "prune C --remove=3",
@@ -362,8 +363,8 @@ def test_statistics_are_stored_with_prices(
             "reparametrize --to=latent --latent-dim=8 --latent-dim-in-cross=4,x",
             ("--latent-dim-in-cross",),
         ),
-        ("reparametrize --to=headsize --key-dim=8 --query-mixing=own", ("--query-mixing", "--to")),
-        ("reparametrize --to=headsize --key-dim-in-cross=8", ("--key-dim-in-cross", "--key-dim")),
+        ("reparametrize --to=separate --key-dim=8 --query-mixing=own", ("--query-mixing", "--to")),
+        ("reparametrize --to=separate --key-dim-in-cross=8", ("--key-dim-in-cross", "--key-dim")),
         ("prune --keep=1 --same-on-each-side", ("--keep", "--same-on-each-side")),
         ("prune --remove=1 --subset=test7", ("--subset", "test7")),
     ],
@@ -399,7 +400,7 @@ def test_an_attention_may_lose_all_heads(model: Trained) -> None:
     retained: Any = {**HEADS, "cross": [[], [0, 1, 2, 3]]}
     assert prune(model, retained=retained, sentences=9).model.heads["cross"] == [0, 4]
     assert prune(model, 0, sentences=9).model.heads == model.heads
-    sizes = convert(model, size=8, by_type={"cross": "4,0"}, sentences=9).sizes
+    sizes = convert(model, size=8, by_type={"cross": "4,0"}, sentences=9).plan.sizes
     assert sorted(sizes.values()) == [4, 8, 8, 8, 8]
 
 

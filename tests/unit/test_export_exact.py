@@ -17,6 +17,7 @@ from parity.test_prune_parity import trained
 from refusals import refusing
 from torch import nn, ones, tensor
 from toy_reparametrize import TARGET, converted
+from toy_reparametrize import check as check_source
 from unit.test_checkpoint import STORED, edited
 from unit.test_export import SENTENCES, opened, run
 
@@ -26,8 +27,9 @@ from collab_lab.export import check, ct2, hf, model
 from collab_lab.export.check import compare, sources_to_check
 from collab_lab.export.model import Vocabulary, check_engine, vocabulary
 from collab_lab.runs import lengths
-from collab_lab.shrinking.converter import check as check_source
-from collab_lab.shrinking.surgery import check_heads, pruned
+from collab_lab.shrinking.cut import reject
+from collab_lab.shrinking.cuts.heads import Heads
+from collab_lab.shrinking.draft import pruned
 from collab_lab.trained.attentions import attentions
 from collab_lab.trained.checkpoint import Trained
 
@@ -79,7 +81,7 @@ def test_pruning_and_conversion_account_for_every_weight(place: str, name: str) 
     source = with_extra(place, name=name)
     nothing = {type_: [[]] * 2 for type_ in source.heads}
     with refusing(name):
-        check_heads(source)
+        reject(source, [Heads()], "its heads cannot be removed")
         pruned(source, {**nothing, "cross": [[1], [2]]})
     with refusing(name):
         check_source(source, TARGET)

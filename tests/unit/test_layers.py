@@ -31,7 +31,10 @@ ROOMS = {
     "collab_lab": (
         "trained",
         "metrics",
+        "statistics",
+        "mathematics",
         "shrinking",
+        "hugging_face",
         "heads",
         "export",
         "runs",

@@ -11,12 +11,12 @@ from refusals import refusing
 
 from collab_lab import open_model
 from collab_lab.metrics.loss import mean_bits
-from collab_lab.shrinking import plan
-from collab_lab.shrinking.converter import Converter
-from collab_lab.shrinking.kinds import Latent
-from collab_lab.shrinking.shrunk import Calibration, shrink
-from collab_lab.shrinking.statistics import collect_all
-from collab_lab.shrinking.unit_statistics import gram
+from collab_lab.shrinking.cuts.latent import Latent
+from collab_lab.shrinking.evidence import Evidence
+from collab_lab.shrinking.plan import propose
+from collab_lab.shrinking.shrink import shrink
+from collab_lab.statistics.attentions import collect_all
+from collab_lab.statistics.metric import gram
 from collab_lab.trained.arguments import sentences_of
 from collab_lab.trained.checkpoint import Trained
 
@@ -50,17 +50,15 @@ def test_a_pass_of_what_may_be_cut(model: Trained) -> None:
             assert torch.equal(getattr(found, name), getattr(same, name)), name
         assert not found.key_fisher.numel()
     with refusing("statistics"):
-        Converter(model, Latent(), heads.attentions)
+        Evidence(model, attentions=heads.attentions).check_caches()
 
 
 def test_plans_of_one_model_share_prices(
     model: Trained, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    found = Calibration.of(model, sentences=20)
-    first = shrink(model, parameters=0.8, cache=0.5, calibration=found)
-    monkeypatch.setattr(plan, "removals_of", lambda *_: pytest.fail("computed twice"))
-    monkeypatch.setattr(plan, "Converter", None)
-    again = plan.propose(
-        model, found.attentions, found.units, {"parameters": 0.8, "cache": 0.5}, known=found.known
-    )
+    found = Evidence.of(model, sentences=20)
+    first = shrink(model, parameters=0.8, cache=0.5, evidence=found)
+    monkeypatch.setattr(Evidence, "_removals", lambda *_: pytest.fail("computed twice"))
+    monkeypatch.setattr(Latent, "convert", lambda *_: pytest.fail("computed twice"))
+    again = propose(found, {"parameters": 0.8, "cache": 0.5})
     assert again.units == first.plan.units

@@ -20,14 +20,14 @@ from commands import REPOSITORY
 from parsers import parser_of
 from run_folders import write_run
 from toy import close
+from toy_reparametrize import Conversions
 
 from collab_common import ATTENTION_TYPES, provenance
 from collab_common.errors import UserError
 from collab_lab import bench, open_model
 from collab_lab.metrics.loss import mean_bits
 from collab_lab.runs.sweep import plan
-from collab_lab.shrinking import head_choices as choices
-from collab_lab.shrinking.converter import Converter
+from collab_lab.shrinking.draft import all_heads
 from collab_lab.trained.attentions import Attention
 from collab_lab.trained.checkpoint import Trained, dataset_of, samples
 from collab_lab.trained.feed_forward import FeedForward
@@ -405,12 +405,12 @@ def test_rivals_of_full_size_are_exact(model: Trained) -> None:
     before = mean_bits(model.model, valid)
     svd = rivals.Svd(rivals.covariances(model, batches))
     for target, size in ((svd, 16), (rivals.Pooled(), 4)):
-        converter = Converter(model, target, None)
-        changed, _ = converter.convert(dict.fromkeys(converter.attentions, size))
+        conversions = Conversions(model, target, None)
+        changed, _ = conversions.convert(dict.fromkeys(conversions.attentions, size))
         assert mean_bits(changed.model, valid) == pytest.approx(before, abs=1e-4)
     steps = ladder.Ladder(model, batches)
     for step in ladder.STEPS:
-        changed, columns = steps.masked(choices.all_heads(model.heads))
+        changed, columns = steps.masked(all_heads(model))
         steps.climb(changed, step, columns=columns)
         assert mean_bits(changed.model, valid) == pytest.approx(before, abs=1e-4)
 

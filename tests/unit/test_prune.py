@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import shlex
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,21 +21,16 @@ from refusals import refusing
 import collab_lab
 from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
-from collab_lab import prune
+from collab_lab import prune, shrink
 from collab_lab.cli.prune import build_parser, choice
 from collab_lab.heads import stages
-from collab_lab.shrinking import surgery
-from collab_lab.shrinking.head_choices import (
-    equal_on_each_side,
-    open_heads,
-    random_removals,
-    removals,
-    without,
-    without_gates,
-)
-from collab_lab.shrinking.head_prices import removal_order
-from collab_lab.shrinking.statistics import Statistics
-from collab_lab.shrinking.surgery import pruned
+from collab_lab.mathematics.head_prices import removal_order
+from collab_lab.shrinking.by_hand import fewer, random_order
+from collab_lab.shrinking.cuts.heads import Heads
+from collab_lab.shrinking.draft import pruned
+from collab_lab.shrinking.evidence import Evidence
+from collab_lab.shrinking.gates import open_heads, without_gates
+from collab_lab.statistics.attentions import Statistics
 from collab_lab.trained import configuration
 from collab_lab.trained.attentions import HeadMaps, attentions
 from collab_lab.trained.checkpoint import Trained, open_model
@@ -47,50 +41,58 @@ STORED = REPOSITORY / "tests" / "stored"
 # ---- by price ------------------------------------------------------------------------------------
 
 
-def test_removals_of_all_attentions_are_in_one_order() -> None:
-    """Each is the cheapest of those that come next in its attention."""
+@pytest.mark.parametrize("number", [0, 1, 5, 9])
+def test_the_heads_that_go_are_the_cheapest_of_all(number: int) -> None:
+    """Of all numbers for each attention, whose heads go in the order of their prices."""
     source = trained("transformer_headsize_n", heads_in_encoder="4,1", v_head_size=3, head_size=3)
+    evidence = Evidence(source, attentions=some_statistics(source))
+    rises = {
+        a: [rise for rise, _ in removal_order(a.module, of)]
+        for a, of in evidence.attentions.items()
+    }
+    plan = fewer(evidence, Heads(counted=True), number)
+    kept = {a: len(shape.heads) for a, shape in plan.attentions.items()}
+    assert sum(a.module.num_heads - heads for a, heads in kept.items()) == number
+    assert all(kept[a] for a in kept if a.type == "cross")
+    order = sorted(
+        rise for a, of in rises.items() for rise in (of[:-1] if a.type == "cross" else of)
+    )
+    assert plan.price <= sum(order[:number]) + 1e-9
+    for a, heads in kept.items():
+        gone = [head for _, head in removal_order(a.module, evidence.attentions[a])]
+        assert sorted(plan.shapes[a].heads) == sorted(gone[len(gone) - heads :])
+
+
+def some_statistics(source: Trained) -> dict[Any, Statistics]:
+    """Statistics whose heads have different prices."""
     found = {}
     for one in attentions(source.model):
         plain = Statistics.unweighted(HeadMaps.of(one.module))
         h = torch.randn(40, len(plain.head_covariance)).double()
         found[one] = replace(plain, head_covariance=h.T.cov() + h.T @ h / 400)
-    queues = {one: [*removal_order(one.module, of_it)] for one, of_it in found.items()}
-    order = removals(found)
-    for rise, attention, head, _ in order:
-        assert rise == min(queue[0][0] for queue in queues.values() if queue)
-        assert (rise, head) == queues[attention].pop(0)
-    assert not any(queues.values())
-    kept, price = without(source.heads, order[:5])
-    assert sum(sum(map(len, layers)) for layers in kept.values()) == len(order) - 5
-    assert price == pytest.approx(sum(removal.rise for removal in order[:5]))
+    return found
 
 
-@pytest.mark.parametrize("noise", [1e-4, 0.4])
-def test_a_choice_within_the_noise_of_prices_is_even(noise: float) -> None:
-    """Prices of attentions differ by up to a quarter: clearly, or not."""
-    source, found = trained("transformer"), {}
-    for i, one in enumerate(attentions(source.model)):
-        plain = Statistics.unweighted(HeadMaps.of(one.module))
-        fisher = (1 + i / 20) * plain.output_fisher
-        halves = torch.stack([(1 - noise) * fisher, (1 + noise) * fisher])
-        covariances = plain.head_covariance.expand(2, -1, -1)
-        found[one] = replace(
-            plain, output_fisher=fisher, half_fishers=halves, half_covariances=covariances
-        )
-    order = removals(found)
-    rises = [removal.rise for removal in order]
-    lost = Counter[Any]()
-    spreads = []
-    for removal in order:
-        lost[removal.attention] += 1
-        spreads.append(max(lost.values()) - min(lost[one] for one in found))
-    if noise < 0.1:
-        assert rises == sorted(rises)
-        assert max(spreads) > 1
-    else:
-        assert max(spreads) == 1
-    assert [removal.noise for removal in order] == pytest.approx([noise * x for x in rises])
+@pytest.mark.parametrize(
+    ("arch", "options", "number"),
+    [
+        ("transformer", {}, 7),
+        ("transformer_grouped_query", {"key_value_heads": 2}, 8),
+        ("transformer_latent", {"latent_dim": 6}, 5),
+    ],
+)
+def test_prune_and_shrink_remove_the_same_heads(
+    arch: str, options: dict[str, Any], number: int, tmp_path: Path
+) -> None:
+    """Those that share a key or a value go together."""
+    model = open_model(toy_checkpoints.write(tmp_path / "c.pt", arch, **options))
+    evidence = Evidence.of(model, sentences=20)
+    heads = sum(map(sum, model.heads.values()))
+    shrunk = shrink(model, heads=(heads - number) / heads, evidence=evidence)
+    pruned_ = prune(model, number, statistics=evidence.attentions, sentences=20)
+    assert pruned_.plan.retained == shrunk.plan.retained
+    assert pruned_.price == shrunk.price
+    assert sum(map(sum, pruned_.model.heads.values())) == heads - number
 
 
 def test_as_many_heads_as_another_model_has() -> None:
@@ -135,24 +137,26 @@ def test_equal_numbers_on_each_side_are_the_cheapest(arch: str, number: int) -> 
     """Of all pairs of numbers, with the cheapest heads of each attention."""
     source = trained(arch)
     number = number if arch == "transformer" else number // 2
-    order = random_removals(source, 3)
-    retained, price = without(source.heads, equal_on_each_side(order, number))
-    numbers = {type_: {*map(len, layers)} for type_, layers in retained.items() if layers}
+    evidence = Evidence(source)
+    random_order(evidence, 3)
+    plan = fewer(evidence, Heads(even=True, counted=True), number)
+    numbers = {t: {*map(len, layers)} for t, layers in plan.retained.items() if layers}
     kept = {len(numbers["decoder"] | numbers.get("cross", set())), len(numbers["decoder"])}
     assert kept == {1}
-    values = {a: [r.rise for r in order if r.attention is a] for a, *_ in (r[1:] for r in order)}
     costs = []
     for encoder, decoder in itertools.product(range(1, 5), repeat=2):
-        stay = {a: encoder if a.type == "encoder" else decoder for a in values}
+        stay = {a: encoder if a.type == "encoder" else decoder for a in attentions(source.model)}
         if sum(4 - heads for heads in stay.values()) >= number:
-            costs.append(sum(sum(values[a][: 4 - heads]) for a, heads in stay.items()))
-    assert price == pytest.approx(min(costs), abs=1e-6)
+            costs.append(sum(evidence.removals(a).prices[4 - n] for a, n in stay.items()))
+    assert plan.price == pytest.approx(min(costs), abs=1e-6)
 
 
 def test_equal_numbers_that_are_impossible_or_have_no_effect() -> None:
     source = trained("transformer")
+    evidence = Evidence(source)
+    random_order(evidence, 3)
     with refusing("20 heads", "18"):
-        equal_on_each_side(random_removals(source, 3), 20)
+        fewer(evidence, Heads(even=True, counted=True), 20)
     for given in ({"keep": 2}, {"number": 4, "types": ["decoder"]}):
         with refusing("same_on_each_side"):
             prune(source, **given, random=3, same_on_each_side=True)
@@ -172,7 +176,7 @@ OPTIONS = {
 def changed(source: Trained, change: str) -> Trained:
     """The pruned or converted model."""
     if change == "prune":
-        return surgery.pruned(source, {type_: [[0, 2], [3]] for type_ in ATTENTION_TYPES})
+        return pruned(source, {type_: [[0, 2], [3]] for type_ in ATTENTION_TYPES})
     by_type = dict.fromkeys(ATTENTION_TYPES, "8,6")
     return collab_lab.convert(source, "latent", by_type=by_type, sentences=9).model
 
@@ -212,4 +216,4 @@ def test_options_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     source.cfg.model.max_source_positions = "many"
     kept: Any = {type_: [[0]] * 2 for type_ in ATTENTION_TYPES}
     with refusing(str(tmp_path / "c.pt"), "max_source_positions"):
-        surgery.pruned(source, kept)
+        pruned(source, kept)

@@ -9,12 +9,12 @@ import pytest
 import toy
 import toy_checkpoints
 from refusals import refusing
-from toy_reparametrize import HERE, TARGET, target_of, trained
+from toy_reparametrize import HERE, TARGET, check, target_of, trained
 
 from collab_common import ATTENTION_TYPES, AttentionType
 from collab_lab.cli.main import main
 from collab_lab.cli.reparametrize import build_parser
-from collab_lab.shrinking import converter
+from collab_lab.shrinking.by_hand import chosen_sizes
 from collab_lab.trained.checkpoint import Trained
 
 
@@ -23,8 +23,8 @@ from collab_lab.trained.checkpoint import Trained
     [
         ("--to=collab", {"heads_in_encoder": "4,2", "v_head_size": 3}, "4 and 3, 8 and 3"),
         ("--to=grouped-query", {"heads_in_cross": "2", "v_head_size": 3}, "4 and 3, 8 and 3"),
-        ("--to=headsize", {"heads_in_encoder": "4,2"}, "encoder 1"),
-        ("--to=headsize", {"v_head_size": 3}, "values of size 3"),
+        ("--to=separate", {"heads_in_encoder": "4,2"}, "encoder 1"),
+        ("--to=separate", {"v_head_size": 3}, "values of size 3"),
     ],
 )
 def test_heads_of_other_sizes_or_numbers(target: str, options: dict[str, Any], place: str) -> None:
@@ -44,7 +44,7 @@ def test_heads_of_other_sizes_or_numbers(target: str, options: dict[str, Any], p
             "cross 1",
         ),
         (["--to=latent", "--latent-dim=17"], "encoder 0"),
-        (["--to=headsize", "--key-dim=6"], "encoder 0"),
+        (["--to=separate", "--key-dim=6"], "encoder 0"),
         (["--to=latent", "--latent-dim-in-cross=4"], "encoder 0"),
     ],
 )  # fmt: skip
@@ -52,13 +52,13 @@ def test_sizes_that_are_refused(options: list[str], place: str) -> None:
     target = target_of(*options)
     found = trained("transformer", target)
     with refusing(place):
-        converter.chosen_sizes(*sizes_of(*options), found, target)
+        chosen_sizes(*sizes_of(*options), found, target)
 
 
 def sizes_of(*options: str) -> tuple[int | None, dict[AttentionType, str | None]]:
     """The size of all attentions, and those by type, as the command's options give them."""
     args = build_parser().parse_args(["x", "--out=y", *options])
-    size = target_of(*options).size_option
+    size = target_of(*options).kind.size_option
     by_type = {type_: getattr(args, f"{size}_in_{type_}") for type_ in ATTENTION_TYPES}
     return getattr(args, size), by_type
 
@@ -68,7 +68,7 @@ def test_resized_heads_cannot_be_left_as_they_are() -> None:
     others = [f"--key-dim-in-{each}=0" for each in ("encoder", "decoder")]
     sizes = sizes_of("--key-dim-in-cross=16", *others)
     with refusing("encoder 0"):
-        converter.chosen_sizes(*sizes, found, TARGET)
+        chosen_sizes(*sizes, found, TARGET)
 
 
 def test_other_models_are_refused() -> None:
@@ -78,7 +78,7 @@ def test_other_models_are_refused() -> None:
     derived.__class__ = type("Changed", (type(derived),), {})
     for model in (shared, derived, toy.model("lstm", criterion="", **sizes)):
         with refusing(type(model).__name__):
-            converter.arch_with(Trained(HERE, {}, model, None), TARGET)
+            check(Trained(HERE, {}, model, None), TARGET)
 
 
 @pytest.mark.parametrize(("width", "grows"), [("16", True), ("4", False)])

@@ -17,16 +17,19 @@ from scipy.optimize import milp
 from torch import Tensor
 from toy_checkpoints import COPY
 
-from collab_common.errors import UserError
 from collab_lab import convert, open_model, prices, prune, time_parts, validation_loss
 from collab_lab.cli.main import main
 from collab_lab.cli.shrink import summary
 from collab_lab.heads.importance import importance
-from collab_lab.shrinking import attention_price, shrunk, statistics
-from collab_lab.shrinking.attention_price import Point, cheapest
-from collab_lab.shrinking.plan import OutOfReachError, Plan, Programme, costs, propose
-from collab_lab.shrinking.shrunk import Calibration, shrink
-from collab_lab.shrinking.statistics import memory_needed
+from collab_lab.shrinking import front, plan, solve
+from collab_lab.shrinking.evidence import Evidence
+from collab_lab.shrinking.plan import ENGINES, Allowed, OutOfReachError, Plan, propose
+from collab_lab.shrinking.prices import Point
+from collab_lab.shrinking.shape import model_costs
+from collab_lab.shrinking.shrink import CUT_BY, shrink
+from collab_lab.shrinking.solve import cheapest
+from collab_lab.statistics import attentions as statistics
+from collab_lab.statistics.attentions import Statistics, memory_needed
 from collab_lab.trained.attentions import attentions
 from collab_lab.trained.checkpoint import Trained, samples, without_checkpointing
 
@@ -39,8 +42,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 
 
 @pytest.fixture(scope="module")
-def found(model: Trained) -> Calibration:
-    return Calibration.of(model, sentences=20)
+def found(model: Trained) -> Evidence:
+    return Evidence.of(model, sentences=20)
 
 
 def opened(folder: Path, arch: str = "transformer", **options: Any) -> Trained:
@@ -52,7 +55,7 @@ def opened(folder: Path, arch: str = "transformer", **options: Any) -> Trained:
 #: What changes a model, with the least work.
 CHANGES = {
     "shrink": lambda model: shrink(model, heads=0.5, sentences=9),
-    "shrink the cache": lambda model: shrink(model, cache=0.5, kinds=["headsize"], sentences=9),
+    "shrink the cache": lambda model: shrink(model, cache=0.5, kinds=["unchanged"], sentences=9),
     "prune": lambda model: prune(model, 3, random=1, sentences=9),
     "convert": lambda model: convert(model, "latent", 8, sentences=9),
     "time": lambda model: time_parts(model, "fairseq", length=3),
@@ -100,7 +103,7 @@ def test_a_model_that_misses_a_target_is_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whatever the plan promised, and nothing is written."""
-    monkeypatch.setattr(Plan, "apply", lambda plan, trained, *_: (trained, plan, 0.0))
+    monkeypatch.setattr(Plan, "apply", lambda plan, evidence, *_: (evidence.trained, plan, 0.0))
     (name, share), out = *targets.items(), tmp_path / "o.pt"
     words = [str(model.path), str(COPY), f"--{name}={share}", "--cpu", "--sentences=9"]
     assert main(["shrink", *words, f"--out={out}"]) == 1
@@ -160,8 +163,8 @@ def test_a_weight_that_half_precision_cannot_hold_is_an_error(tmp_path: Path) ->
         prune(model, 3, random=1, sentences=9, refit=False)
 
 
-def test_single_precision_stays(model: Trained, found: Calibration, tmp_path: Path) -> None:
-    result = shrink(model, heads=0.5, calibration=found).model
+def test_single_precision_stays(model: Trained, found: Evidence, tmp_path: Path) -> None:
+    result = shrink(model, heads=0.5, evidence=found).model
     result.save(tmp_path / "o.pt")
     saved = torch.load(tmp_path / "o.pt", weights_only=True)["model"]
     assert saved["decoder.layers.0.fc1.weight"].dtype == torch.float32
@@ -173,38 +176,39 @@ def test_single_precision_stays(model: Trained, found: Calibration, tmp_path: Pa
 @pytest.mark.parametrize("engine", ["fairseq", "ct2"])
 @pytest.mark.parametrize("name", ["parameters", "cache", "heads"])
 def test_the_least_that_is_named_is_possible(
-    name: str, engine: str, model: Trained, found: Calibration
+    name: str, engine: str, model: Trained, found: Evidence
 ) -> None:
     """And a thousandth less is not: the error names the same."""
-    how: dict[str, Any] = {"cuts": shrunk.CUT_BY[name], "engine": engine, "known": found.known}
+    bits = ENGINES[engine].bits
+    allowed = Allowed(CUT_BY[name], engine=engine, bits=bits)
 
-    def plan(share: float) -> Plan:
-        return propose(model, found.attentions, found.units, {name: share}, **how)
+    def of_share(share: float) -> Plan:
+        return propose(found, {name: share}, allowed)
 
     with pytest.raises(OutOfReachError) as raised:
-        plan(0.0001)
+        of_share(0.0001)
     [(resource, share)] = raised.value.least.items()
     assert resource == name
     assert f"{name}={share:g}" in str(raised.value)
-    assert plan(share).costs[name] > 0
+    assert of_share(share).costs[name] > 0
     with refusing(f"{name}={share:g}"):
-        plan(share - 0.001)
+        of_share(share - 0.001)
 
 
-def test_the_least_of_each_target_is_one_of_each(model: Trained, found: Calibration) -> None:
+def test_the_least_of_each_target_is_one_of_each(model: Trained, found: Evidence) -> None:
     shares = {"cache": 0.0001, "parameters": 0.0001}
     with refusing("of each") as raised:
-        propose(model, found.attentions, found.units, shares)
+        propose(found, shares)
     assert str(raised.value).count("cannot have") == 1
 
 
-@pytest.mark.parametrize("kinds", [["collab"], ["grouped-query", "headsize"]])
+@pytest.mark.parametrize("kinds", [["collab"], ["grouped-query", "unchanged"]])
 def test_a_figure_has_the_kinds_that_were_asked_for(
-    kinds: list[str], model: Trained, found: Calibration, monkeypatch: pytest.MonkeyPatch
+    kinds: list[str], model: Trained, found: Evidence, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shrunk, "FRONT", ({"cache": 0.53125},))
-    assert [*shrunk.rivals(model, found, kinds)["cache"]] == kinds
-    assert {*shrunk.rivals(model, found)["cache"]} == {*shrunk.RIVALS["cache"]}
+    monkeypatch.setattr(front, "FRONT", ({"cache": 0.53125},))
+    assert [*front.series(found, kinds)["cache"]] == kinds
+    assert {*front.series(found)["cache"]} == {*front.SERIES["cache"]}
 
 
 # ---- dead ends -----------------------------------------------------------------------------------
@@ -220,10 +224,12 @@ def test_a_layer_without_heads_is_left_alone(to: str, tmp_path: Path) -> None:
     for how in ({"size": size}, {"by_type": listed}):
         result = convert(model, to, **how, cache_bits=8, sentences=9)
         assert result.model.heads == model.heads
-        assert len(result.sizes) == len([a for a in attentions(model.model) if a.module.num_heads])
-        assert len(result.bits) == 3
+        assert len(result.plan.sizes) == len(
+            [a for a in attentions(model.model) if a.module.num_heads]
+        )
+        assert len(result.plan.bits) == 3
     with refusing("encoder 0"):
-        convert(model, "headsize", 8, sentences=9)
+        convert(model, "separate", 8, sentences=9)
 
 
 @pytest.mark.parametrize("arch", ["transformer_gated_heads", "transformer_grouped_heads"])
@@ -257,17 +263,17 @@ def test_nothing_to_time_is_one_line(
 
 
 def test_a_calibration_of_other_cuts_is_one_line(model: Trained) -> None:
-    only_cache = Calibration.of(model, sentences=9, cuts=("cache",))
+    only_cache = Evidence.of(model, sentences=9, cuts=("cache",))
     with refusing("encoder 0 feed-forward"):
-        shrink(model, parameters=0.7, calibration=only_cache)
-    only_units = Calibration.of(model, sentences=9, cuts=("units",))
+        shrink(model, parameters=0.7, evidence=only_cache)
+    only_units = Evidence.of(model, sentences=9, cuts=("units",))
     with refusing("cache"):
-        shrink(model, cache=0.5, calibration=only_units)
+        shrink(model, cache=0.5, evidence=only_units)
 
 
 def test_advice_for_groups_can_be_followed(tmp_path: Path) -> None:
     model = opened(tmp_path, "transformer_grouped_query", key_value_heads=2)
-    with refusing("shrink --heads"):
+    with refusing("together"):
         prune(model, 1, sentences=9)
     assert shrink(model, heads=23 / 24, sentences=9).shares["heads"] < 1
 
@@ -292,15 +298,15 @@ def test_a_model_that_is_shrunk_twice_has_shares_of_the_first(
         assert main(["shrink", *words, f"--out={after}"]) == 0
     said = capsys.readouterr().out
     last = open_model(files[2], COPY)
-    share = costs(last)["parameters"] / costs(model)["parameters"]
+    share = model_costs(last).parameters / model_costs(model).parameters
     assert share < 0.65
     assert f"{share:.1%} of the layers' parameters" in str(last.shrunk)
     assert str(last.shrunk) in said
-    assert f"of {costs(model)['heads']} heads" in str(last.shrunk)
+    assert f"of {model_costs(model).heads} heads" in str(last.shrunk)
 
 
 def test_more_than_was_asked_for_is_said() -> None:
-    plan = Plan("headsize", {}, {}, {}, {}, {"cache": 0.0})
+    plan = Plan("unchanged", {}, prices={"cache": 0.0})
     left = {"cache": 0.375, "parameters": 1.048, "heads": 1.0}
     lines = summary(plan, 0.0, left, {"cache": 0.5})
     assert [line for line in lines if "50.0%" in line and "cache" in line]
@@ -337,50 +343,59 @@ def test_too_little_memory_is_an_error_before_the_work(
         prices(model, sentences=9)
     monkeypatch.undo()
     monkeypatch.setattr(statistics, "MUCH", 1e5)
-    Calibration.of(model, sentences=9)
+    Evidence.of(model, sentences=9)
     assert "GB of memory" in capfd.readouterr().err
 
 
-def test_kinds_of_heads_share_their_statistics(model: Trained) -> None:
+def test_kinds_of_heads_share_their_statistics(
+    model: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Copies with a ridge, several times the statistics, are made once."""
-    converters = [*prices(model, sentences=9).converters.values()]
-    assert len(converters) == 4
-    assert len({id(one.attentions) for one in converters}) == 1
+    found = prices(model, sentences=9)
+    ridged, made = Statistics.ridged, list[Statistics]()
+
+    def noted(statistics: Statistics) -> Statistics:
+        made.append(statistics)
+        return ridged(statistics)
+
+    monkeypatch.setattr(Statistics, "ridged", noted)
+    for attention in found.statistics:
+        assert len(found.sizes(attention, 8)) == 4
+    assert len(made) == len(found.statistics)
 
 
 def test_the_search_for_a_plan_ends(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """With the best so far, and a line; without one, an error that is not of targets."""
-    curves = {name: [Point(1, 8, 8, 0.5), Point(2, 16, 16, 0.25)] for name in "ab"}
+    curves = {name: [Point(1, 8, 8, 0.5, 0), Point(2, 16, 16, 0.25, 0)] for name in "ab"}
     assert cheapest(curves, {"cache": 24}, seconds=10)
     assert not capfd.readouterr().err
 
     def out_of_time(*args: Any, options: dict[str, Any], **more: Any) -> Any:
         assert options["time_limit"] == 3
         solution = milp(*args, options={**options, "time_limit": 60}, **more)
-        solution.status, solution.mip_gap = attention_price.OUT_OF_TIME, 0.25
+        solution.status, solution.mip_gap = solve.OUT_OF_TIME, 0.25
         return solution
 
-    monkeypatch.setattr(attention_price, "milp", out_of_time)
+    monkeypatch.setattr(solve, "milp", out_of_time)
     assert cheapest(curves, {"cache": 24}, seconds=3)
     assert "25.0%" in capfd.readouterr().err
     with refusing("3 seconds"):
         cheapest(curves, {"cache": 1}, seconds=3)
 
 
-def test_searches_for_an_engine_share_their_time(
-    model: Trained, found: Calibration, monkeypatch: pytest.MonkeyPatch
+def test_an_engine_with_equal_numbers_of_heads_is_one_search(
+    model: Trained, found: Evidence, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of each number of heads of the encoder with each of the decoder: 16 of them."""
-    work = Programme(model, found.attentions, found.units, "headsize", ["heads"])
-    given = list[float]()
+    """Not one for each number of the encoder with each of the decoder."""
+    calls = list[Any]()
 
-    def noted(shares: Any, seconds: float) -> Plan:
-        given.append(seconds)
-        raise UserError("none")
+    def noted(*given: Any, **more: Any) -> Any:
+        calls.append(given)
+        return cheapest(*given, **more)
 
-    monkeypatch.setattr(work, "solve", noted)
-    with pytest.raises(UserError, match="none"):
-        work.solve_even({"heads": 0.5})
-    assert given == [300 / 16] * 16
+    monkeypatch.setattr(plan, "cheapest", noted)
+    result = propose(found, {"heads": 0.5}, Allowed(("heads",), engine="ct2"))
+    assert len(calls) == 1
+    assert len({*map(len, result.retained["encoder"])}) == 1

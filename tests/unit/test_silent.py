@@ -18,17 +18,17 @@ from fairseq.data import Dictionary
 from parity.test_prune_parity import trained as in_memory
 from refusals import refusing
 from toy_heads import sample
+from toy_reparametrize import Conversions
 
 from collab_common.errors import UserError
 from collab_lab import convert, open_model, prices, prune, shrink, validation_loss
 from collab_lab.cli.options import import_models, loss_warnings
 from collab_lab.export import model as export
+from collab_lab.mathematics.head_prices import head_prices
 from collab_lab.metrics.loss import say_if_guessing, say_if_guessing_valid
-from collab_lab.shrinking.converter import Converter
-from collab_lab.shrinking.head_choices import without_gates
-from collab_lab.shrinking.head_prices import head_prices
-from collab_lab.shrinking.kinds import Collaborative
-from collab_lab.shrinking.statistics import collect
+from collab_lab.shrinking.cuts.shared_key import SharedKey
+from collab_lab.shrinking.gates import without_gates
+from collab_lab.statistics.attentions import collect
 from collab_lab.trained.attentions import attentions, linear_maps
 from collab_lab.trained.checkpoint import Trained, samples
 from fairseq_collab.attention.gates import gated_attentions, rounded
@@ -353,7 +353,7 @@ def test_blocks_that_no_refit_knows(option: str) -> None:
 
 def test_a_language_model_whose_option_fairseq_ignores() -> None:
     model = in_memory("transformer_lm", scale_heads=True, max_target_positions=40)
-    converter = Converter(model, Collaborative(), collect(model, [sample(lm=True)]))
+    converter = Conversions(model, SharedKey(), collect(model, [sample(lm=True)]))
     assert converter.convert(dict.fromkeys(attentions(model.model), 16))
 
 

@@ -16,11 +16,9 @@ from collab_lab.cli import shrink as command
 from collab_lab.clock import parts
 from collab_lab.clock.engines import Work, check
 from collab_lab.clock.parts import PartTimes, at
-from collab_lab.shrinking.choices import uncut
-from collab_lab.shrinking.head_parts import groups_of_heads
-from collab_lab.shrinking.kinds import GroupedQuery
-from collab_lab.shrinking.shrunk import Calibration
-from collab_lab.trained.attentions import attentions
+from collab_lab.shrinking.evidence import Evidence
+from collab_lab.shrinking.shape import GROUPS, Shape, as_it_is
+from collab_lab.trained.attentions import attentions, groups_of_heads
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import feed_forwards
 from fairseq_collab.attention import CollaborativeAttention
@@ -35,8 +33,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 
 
 @pytest.fixture(scope="module")
-def found(model: Trained) -> Calibration:
-    return Calibration.of(model, sentences=20)
+def found(model: Trained) -> Evidence:
+    return Evidence.of(model, sentences=20)
 
 
 def seconds(model: Trained, _: Any = None) -> float:
@@ -94,30 +92,29 @@ def test_changes_are_those_of_our_own_heads(
 
 def test_seconds_of_a_cache_of_some_heads(model: Trained) -> None:
     """By how many of all heads stay, and by their size as a share of what these need."""
-    kind = GroupedQuery()
-    part = parts.cache_part(kind, "cross", 0)
+    part = parts.cache_part(GROUPS, "cross", 0)
     totals = {"cross heads": 8, "cross cache": 8}
     of_sizes = [(0.25, -0.4), (0.5, -0.3), (1.0, 0.0)]
     times = PartTimes(
         Work("fairseq", 1, 30), 1.0, 1.0, totals, {"cross heads": [(1.0, 0.0)]}, {part: of_sizes}
     )
     cross = model.attentions["cross"][0]
-    choice = uncut(cross)._replace(number=2, size=1)  # one key for two heads: half of the full size
-    assert times.change(cross, choice, kind) == pytest.approx(2 / 8 * -0.3)
-    choice = uncut(cross)._replace(number=4, size=1)
-    assert times.change(cross, choice, kind) == pytest.approx(4 / 8 * -0.4)
+    shape = Shape((0, 1), kind=GROUPS, size=1)  # one key for two heads: half of the full size
+    assert times.change(cross, shape) == pytest.approx(2 / 8 * -0.3)
+    shape = Shape((0, 1, 2, 3), kind=GROUPS, size=1)
+    assert times.change(cross, shape) == pytest.approx(4 / 8 * -0.4)
 
 
 @pytest.mark.parametrize(("engine", "target"), [("fairseq", 0.85), ("ct2-int8", 0.93)])
 def test_a_plan_by_seconds(
-    engine: str, target: float, model: Trained, found: Calibration, counted: Path
+    engine: str, target: float, model: Trained, found: Evidence, counted: Path
 ) -> None:
     """It meets its target at the predicted time, which is that of the model that is built."""
     times = time_parts(model, engine, folder=counted)
     assert times.seconds == pytest.approx(seconds(model))
     assert times.uncut == 1
-    assert all(times.change(site, uncut(site)) == 0 for site in attentions(model.model))
-    result = shrink(model, time=target, times=times, calibration=found)
+    assert all(times.change(site, as_it_is(site)) == 0 for site in attentions(model.model))
+    result = shrink(model, time=target, times=times, evidence=found)
     share = seconds(result.model) / seconds(model)
     assert share <= target + 1e-4
     assert result.plan.time == pytest.approx(share, abs=1e-4)
@@ -126,20 +123,20 @@ def test_a_plan_by_seconds(
     if engine != "fairseq":
         assert all(len({*counts}) == 1 for counts in result.model.heads.values())
     with refusing("time=0.2"):
-        shrink(model, time=0.2, times=times, calibration=found)
+        shrink(model, time=0.2, times=times, evidence=found)
 
 
 @pytest.mark.slow
-def test_seconds_of_a_cache(model: Trained, found: Calibration, counted: Path) -> None:
+def test_seconds_of_a_cache(model: Trained, found: Evidence, counted: Path) -> None:
     """A cache may cost time that other cuts have to make up for."""
     cuts = ("heads", "units", "cache")
     times = time_parts(model, "fairseq", cuts=cuts, folder=counted)
-    result = shrink(model, time=0.9, cache=0.2, times=times, calibration=found)
+    result = shrink(model, time=0.9, cache=0.2, times=times, evidence=found)
     assert result.shares["cache"] <= 0.2
     assert seconds(result.model) / seconds(model) == pytest.approx(result.plan.time, abs=0.02)
     only_heads = time_parts(model, "fairseq", cuts=("heads",), folder=counted)
     with refusing("not measured"):
-        shrink(model, time=0.9, cache=0.2, times=only_heads, calibration=found)
+        shrink(model, time=0.9, cache=0.2, times=only_heads, evidence=found)
 
 
 @pytest.mark.slow
@@ -148,13 +145,13 @@ def test_seconds_of_a_cache(model: Trained, found: Calibration, counted: Path) -
     [("grouped-query", "ct2-int8"), ("grouped-query", "fairseq"), ("collab", "fairseq")],
 )
 def test_seconds_of_other_kinds_of_heads(
-    kind: str, engine: str, model: Trained, found: Calibration, counted: Path
+    kind: str, engine: str, model: Trained, found: Evidence, counted: Path
 ) -> None:
     """Those that are chosen for a smaller cache are those that are timed."""
     cuts = ("heads", "units", "cache")
     times = time_parts(model, engine, cuts=cuts, kinds=[kind], folder=counted)
     asked: dict[str, Any] = {"time": 0.93, "cache": 0.6, "only": cuts, "kinds": [kind]}
-    result = shrink(model, **asked, times=times, calibration=found)
+    result = shrink(model, **asked, times=times, evidence=found)
     assert result.shares["cache"] <= 0.6
     assert result.plan.sizes
     assert seconds(result.model) / seconds(model) == pytest.approx(result.plan.time, abs=0.02)
@@ -165,7 +162,7 @@ def test_seconds_of_other_kinds_of_heads(
                 model,
                 **{**asked, "kinds": ["latent"], "cache": 0.1},
                 times=times,
-                calibration=found,
+                evidence=found,
             )
     else:
         with refusing("kinds"):
@@ -267,12 +264,12 @@ def test_more_seconds_than_were_asked_for(model: Trained, monkeypatch: pytest.Mo
         command.seconds_line(model, model, work, 0.8, 0.8)
 
 
-def test_times_without_a_target(model: Trained, found: Calibration) -> None:
+def test_times_without_a_target(model: Trained, found: Evidence) -> None:
     with refusing("time_parts"):
-        shrink(model, time=0.5, calibration=found)
+        shrink(model, time=0.5, evidence=found)
     times = PartTimes(Work("fairseq", 1, 30), 1.0, 1.0, {}, {}, {})
     with refusing("times"):
-        shrink(model, heads=0.5, times=times, calibration=found)
+        shrink(model, heads=0.5, times=times, evidence=found)
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from refusals import refusing
 from collab_common import ATTENTION_TYPES
 from collab_lab.heads import votes as votes_file
 from collab_lab.heads.votes import Count, cast, count_votes, elected
-from collab_lab.shrinking.stored import hash_of
-from collab_lab.shrinking.surgery import pruned
+from collab_lab.shrinking.draft import pruned
 from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.identity import hash_of
 from fairseq_collab.attention.head_groups import head_group_attentions
 
 GROUPED = "transformer_grouped_heads"

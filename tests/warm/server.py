@@ -29,7 +29,7 @@ from typing import Any
 PRELOAD = ("fairseq_collab", "fairseq.quantization_utils", "fairseq.sequence_scorer")
 PRELOAD += ("fairseq.data.data_utils_fast", "fairseq.model_parallel.megatron_trainer")
 PRELOAD += ("sentencepiece", "torch._dynamo", "sacrebleu", "fairseq.libbleu", "pandas")
-PRELOAD += ("collab_lab.shrinking.changes", "collab_lab.runs.score", "collab_lab.runs.sweep")
+PRELOAD += ("collab_lab.shrinking.by_hand", "collab_lab.runs.score", "collab_lab.runs.sweep")
 PRELOAD += ("collab_lab.runs.worker", "collab_lab.results.table", "data_prep.prepare")
 
 

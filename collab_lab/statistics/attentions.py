@@ -51,12 +51,14 @@ from collab_lab.metrics.loss import (
     sampled_loss,
     say_if_guessing,
 )
-from collab_lab.shrinking.unit_statistics import UnitStatistics, UnitSums, gram, ridged
+from collab_lab.statistics.metric import gram, ridged
+from collab_lab.statistics.units import UnitStatistics, UnitSums
 from collab_lab.trained.attentions import (
     Attention,
     HeadMaps,
     attentions,
     hooked,
+    own_bits,
     projections,
 )
 from collab_lab.trained.checkpoint import Trained, in_evaluation
@@ -461,11 +463,6 @@ def _equal_weights(module: nn.Module, other: nn.Module) -> bool:
         and torch.allclose(a.double(), b.to(a.device).double(), 0.02, 1e-4)
         for name, a in weights.items()
     )
-
-
-def own_bits(module: Any) -> int:
-    """Bits of a cached number of an attention, fairseq's or ours; 0 without rounding."""
-    return int(getattr(module, "cache_bits", 0))
 
 
 def _record(calls: dict[Attention, tuple[Any, ...]], attention: Attention) -> Any:

@@ -3,7 +3,7 @@
     s (x Wq_i^T + bq_i)(y Wk_i^T + bk_i)^T  ~  s q_i(x) (y Wk~^T)^T + (equal for all keys)
 
 The queries ``q_i`` are diagonal, full or own (:mod:`fairseq_collab.attention.collaborative`); the
-closed forms are those of :mod:`collab_lab.shrinking.low_rank`.  With ``K = H h`` they are exact.
+closed forms are those of :mod:`collab_lab.mathematics.low_rank`.  With ``K = H h`` they are exact.
 
 Shapes: ``Wq_i, Wk_i (h, .)`` with ``h = d/H``.
 """
@@ -18,10 +18,12 @@ from torch import Tensor
 
 from collab_common.errors import UserError
 from collab_common.progress import bar
-from collab_lab.shrinking.attention_price import TrainedAttention
-from collab_lab.shrinking.hugging_face import adapters
-from collab_lab.shrinking.hugging_face.statistics import collect, pretrained
-from collab_lab.shrinking.kinds import Collaborative, Narrower, shared_keys
+from collab_lab.hugging_face import adapters
+from collab_lab.hugging_face.statistics import collect, pretrained
+from collab_lab.mathematics.attention_price import TrainedAttention
+from collab_lab.mathematics.new_heads import shared_keys
+from collab_lab.shrinking.cuts.narrower_heads import NarrowerHeads
+from collab_lab.shrinking.cuts.shared_key import SharedKey
 from collab_lab.trained.checkpoint import check_finite
 from fairseq_collab.attention import CollaborativeAttention, SeparateAttention
 from fairseq_collab.attention.building import check_choice
@@ -42,8 +44,8 @@ def swap_attention(
 
     Known are the attentions of Hugging Face's BERT (self-attention), DistilBERT, Marian (all
     three) and DeiT.  At the model's own dimension the result is exact; below, the
-    change of the output is the least: see :mod:`collab_lab.shrinking.shared_projection` for own
-    queries, :mod:`collab_lab.shrinking.low_rank` for others.
+    change of the output is the least: see :mod:`collab_lab.mathematics.shared_projection` for own
+    queries, :mod:`collab_lab.mathematics.low_rank` for others.
 
     The model can be used, trained and saved as before.  To load a saved model, make it from its
     configuration, call ``swap_attention`` with the returned widths, then load the state dict.
@@ -98,7 +100,7 @@ def swap_attention(
         problem = f"the {type(model).__name__} is an attention itself"
         raise UserError(problem, todo="give a model that holds it")
     heads = {name: trained_heads(name, **maps) for name, (*_, maps) in originals.items()}
-    target = Narrower() if query == "separate" else Collaborative(query)
+    target = NarrowerHeads() if query == "separate" else SharedKey(query)
     by_name = key_dim if isinstance(key_dim, Mapping) else dict.fromkeys(heads, key_dim)
     widths = {name: by_name[name] for name in heads}
     for name, attention in heads.items():

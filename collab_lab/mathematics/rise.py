@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from collab_common.progress import say
+from collab_lab.mathematics.refit import blocks, refit, sides
 from collab_lab.metrics.loss import mean_bits, predicted, read_by_decoder
-from collab_lab.shrinking.refit import blocks, refit, sides
-from collab_lab.shrinking.statistics import FEW
+from collab_lab.statistics.attentions import FEW
 from collab_lab.trained.attentions import attentions
 from collab_lab.trained.checkpoint import Trained, in_evaluation
 

@@ -6,21 +6,21 @@ checkpoint is: without its code.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from collab_common.errors import UserError
-from collab_lab.shrinking import STATISTICS
-from collab_lab.shrinking.statistics import Statistics, own_bits
-from collab_lab.shrinking.unit_statistics import UnitStatistics
+from collab_lab.statistics import STATISTICS
+from collab_lab.statistics.attentions import Statistics
+from collab_lab.statistics.units import UnitStatistics
 from collab_lab.trained.attentions import Attention, attentions
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import FeedForward, feed_forwards
+from collab_lab.trained.identity import hash_of
 from fairseq_compat import checkpoints
 
 
@@ -81,15 +81,3 @@ def read_all(
 
 def _double(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: value.double() for name, value in tensors.items()}
-
-
-def hash_of(model: nn.Module) -> str:
-    """A hash of all weights, of numbers of heads, and of bits of the KV cache."""
-    of_model = hashlib.sha256()
-    for name, weight in sorted(model.state_dict().items()):
-        of_model.update(f"{name} {tuple(weight.shape)} {weight.dtype}".encode())
-        of_model.update(weight.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
-    for attention in attentions(model):
-        module = attention.module
-        of_model.update(f"{attention} {module.num_heads} {own_bits(module)}".encode())
-    return of_model.hexdigest()

@@ -13,11 +13,10 @@ from typing import Any
 
 from torch import Tensor
 
-from collab_lab.shrinking import removal
-from collab_lab.shrinking.head_parts import heads_together
-from collab_lab.shrinking.statistics import Statistics
-from collab_lab.shrinking.unit_statistics import ridged
-from collab_lab.trained.attentions import HeadMaps
+from collab_lab.mathematics import removal
+from collab_lab.statistics.attentions import Statistics
+from collab_lab.statistics.metric import ridged
+from collab_lab.trained.attentions import HeadMaps, removed_together
 
 
 def removal_order(
@@ -32,9 +31,9 @@ def removal_order(
 
 
 def group_removal_order(module: Any, statistics: Statistics) -> Iterator[tuple[float, list[int]]]:
-    """Like :func:`removal_order`, of groups of heads that share keys and values."""
+    """Like :func:`removal_order`, of heads that go together."""
     weight, covariance, fisher, size = _of_heads(module, statistics)
-    together = heads_together(module)
+    together = removed_together(module)
     for rise, group in removal.removal_order(weight, covariance, fisher, size * together):
         yield rise, [*range(group * together, (group + 1) * together)]
 
@@ -50,12 +49,6 @@ def head_noises(module: Any, statistics: Statistics) -> list[float]:
     It is half of their difference; NaN of a single sentence.
     """
     return _noises([head_prices(module, half) for half in statistics.halves()], module.num_heads)
-
-
-def removal_noises(module: Any, statistics: Statistics, order: Sequence[int]) -> list[float]:
-    """The standard error of what each removal in this order raises the price by."""
-    halves = [removal_order(module, half, order) for half in statistics.halves()]
-    return _noises([[rise for rise, _ in half] for half in halves], len(order))
 
 
 def _noises(halves: list[list[float]], number: int) -> list[float]:

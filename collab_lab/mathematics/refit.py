@@ -46,7 +46,7 @@ from torch.nn import functional
 
 from collab_common.progress import bar, say
 from collab_lab.metrics.loss import read_by_decoder
-from collab_lab.shrinking.unit_statistics import gram
+from collab_lab.statistics.metric import gram
 from collab_lab.trained.checkpoint import Trained, in_evaluation
 
 #: The part of the ridge that holds the bias.

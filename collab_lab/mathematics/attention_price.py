@@ -10,39 +10,23 @@ quantiser is not assumed, at a width that no model has, either.  These are secon
 approximations; the statistics are those of :mod:`.statistics`, with the independence that K-FAC
 assumes (Martens and Grosse 2015).  Changes ``D_i``, ``F_i`` of several heads are taken as
 independent, too; removed heads are not.  Prices of several attentions add up.
-
-A budget is spread over attentions by an exact search (:func:`cheapest`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
 
-import numpy as np
 import torch
-from scipy.optimize import Bounds, LinearConstraint, milp
 from torch import Tensor
 from torch.nn import functional
 
-from collab_common.errors import UserError
-from collab_common.progress import say
-from collab_lab.metrics.cost import UNROUNDED
-from collab_lab.shrinking.statistics import Statistics, own_bits
-from collab_lab.trained.attentions import Attention, HeadMaps
-from fairseq_collab.attention.rounding import cached_bits, rounded
+from collab_lab.statistics.attentions import Statistics
+from collab_lab.trained.attentions import HeadMaps, own_bits
+from fairseq_collab.attention.rounding import rounded
 from fairseq_collab.attention.scores import for_each_head
-
-K = TypeVar("K")
-#: Something with a price, and costs.
-P = TypeVar("P", bound=Any)
-
-
-#: Seconds that the search for the cheapest choices takes at most.
-LIMIT = 60.0
-#: The solver's status where its time is over.
-OUT_OF_TIME = 1
 
 
 class TrainedAttention:
@@ -106,8 +90,7 @@ class TrainedAttention:
     ) -> list[float]:
         """Prices of rounding what a new attention with these weights caches to numbers of bits.
 
-        What it would cache of the statistics' inputs is rounded.  An error of a shared key (value)
-        is one of the keys of all heads that read it.  0 bits are no rounding.
+        What it would cache of the statistics' inputs is rounded.  0 bits are no rounding.
 
         Args:
             weights: None for the trained attention itself.  The rounding that it has already is
@@ -115,8 +98,23 @@ class TrainedAttention:
             scale: of the scores of new weights; default: ``(d/H)^-0.5``.
         """
         own = own_bits(self.module) if weights is None else 0
-        if not {*numbers} - {0, own}:
+        free = {0, own}
+        if not {*numbers} - free:
             return [0.0] * len(numbers)
+        price = self._price_of_errors(weights, scale)
+        return [0.0 if bits in free else price(partial(rounded, bits=bits)) for bits in numbers]
+
+    def error_price(self, change: Callable[[Tensor], Tensor]) -> float:
+        """Price of a change of what is cached, ``(n, numbers)``: of keys, and of values."""
+        return self._price_of_errors(None, None)(change)
+
+    def _price_of_errors(
+        self, weights: Mapping[str, Tensor] | None, scale: float | None
+    ) -> Callable[[Callable[[Tensor], Tensor]], float]:
+        """The price of a change of what an attention with these weights caches.
+
+        An error of a shared key (value) is one of the keys of all heads that read it.
+        """
         maps, found = self.maps, self.statistics
         scale = self.module.scaling if weights is None else scale or self.scale
         is_latent = weights is None and getattr(self.module, "has_latent", False)
@@ -142,15 +140,15 @@ class TrainedAttention:
             for name in products
         }  # (n, numbers)
 
-        def price(bits: int) -> float:
+        def price(change: Callable[[Tensor], Tensor]) -> float:
             errors = []
             for name, made in cached.items():
-                error, of_heads = rounded(made, bits) - made, products[name]
+                error, of_heads = change(made) - made, products[name]
                 errors.append(error if of_heads is None else at_trained_heads(error, of_heads))
             both = torch.cat(errors, 1)  # (n, r) or (n, H (e + h_v))
             return _bits(both @ fisher, both) / len(both)
 
-        return [0.0 if bits in (0, own) else price(bits) for bits in numbers]
+        return price
 
 
 def change_of(
@@ -206,94 +204,3 @@ def at_trained_heads(errors: Tensor, products: Tensor) -> Tensor:
     of_groups = errors.unflatten(1, (-1, products.size(2)))  # (n, G, e')
     of_heads = for_each_head(of_groups.transpose(0, 1).unsqueeze(0), len(products))[0]
     return (of_heads @ products.mT).transpose(0, 1).flatten(1)  # of (H, n, e')
-
-
-class Point(NamedTuple):
-    """An attention at one size.
-
-    Attributes:
-        cache: bits per token in its KV cache; numbers that are not rounded have 16.
-        parameters: of the attention.
-        price: in bits of loss.
-        bits: of a number in its KV cache; 0 if it is not rounded.
-        shared: whether the cache is one copy for all cross-attentions.
-    """
-
-    size: int
-    cache: int
-    parameters: int
-    price: float
-    bits: int = 0
-    shared: bool = False
-
-
-def point(
-    attention: Attention, size: int, weights: Mapping[str, Tensor], price: float, bits: int = 0
-) -> Point:
-    """An attention with these weights, and a cache of ``bits``: its costs, and its price."""
-    cached = ("latent_proj",) if "latent_proj.weight" in weights else ("k_proj", "v_proj")
-    widths = [len(weights[f"{name}.weight"]) for name in cached]
-    cache = sum(cached_bits(width, bits) if bits else UNROUNDED * width for width in widths)
-    parameters = sum(weight.numel() for name, weight in weights.items() if name != "signature")
-    return Point(size, 0 if attention.type == "encoder" else cache, parameters, price, bits)
-
-
-def cheapest(
-    curves: Mapping[K, Sequence[P]], budgets: Mapping[str, int], seconds: float = LIMIT
-) -> dict[K, P] | None:
-    """One point of each curve, of least total price, with all sums of costs within their budgets.
-
-    ``budgets`` are of cache or parameters.  None if no choice is within them.  A
-    multiple-choice knapsack, by branch and bound.
-
-    A copy that curves share has one size and one number of bits in all of them, if it is chosen.
-
-    Args:
-        seconds: after which the best choice so far is taken; a line says by how much of its price
-            a better one may be cheaper.
-
-    Raises:
-        UserError: no choice was found by then, and there may be one.
-    """
-    pairs = [(key, point) for key, curve in curves.items() for point in curve]
-    one_per_curve = [[key == curve for key, _ in pairs] for curve in curves]
-    limits = [LinearConstraint(one_per_curve, 1, 1), *_of_one_copy(pairs)]
-    for resource, budget in budgets.items():
-        costs = [int(getattr(point, resource)) for _, point in pairs]
-        unit = math.gcd(*costs) or 1  # small numbers: the solver's tolerance is absolute
-        limits.append(LinearConstraint([cost // unit for cost in costs], ub=budget // unit))
-    prices = [point.price for _, point in pairs]
-    # The solver takes sums as equal that differ by less than 1e-6.
-    scale = 1e6 / max(*prices, 1e-12)
-    solution = milp(
-        [scale * price for price in prices],
-        integrality=1,
-        bounds=Bounds(0, 1),
-        constraints=limits,
-        options={"mip_rel_gap": 0, "time_limit": seconds},
-    )
-    if solution.status == OUT_OF_TIME:
-        if solution.x is None:
-            raise UserError(f"no plan was found within {seconds:.0f} seconds", todo="leave more")
-        say(
-            f"the search for the cheapest plan ended after {seconds:.0f} seconds: a better one may "
-            f"be cheaper by {solution.mip_gap:.1%}"
-        )
-    if solution.x is None:
-        return None
-    return {key: point for (key, point), x in zip(pairs, solution.x, strict=True) if x > 0.5}
-
-
-def _of_one_copy(pairs: Sequence[tuple[Any, Any]]) -> Iterator[LinearConstraint]:
-    """That each curve with points of a shared copy takes one of a size and bits, or none does."""
-    copies: dict[Any, dict[Any, list[int]]] = {}  # places in ``pairs``, by copy and curve
-    for place, (key, point) in enumerate(pairs):
-        if point.shared:
-            copies.setdefault((point.size, point.bits), {}).setdefault(key, []).append(place)
-    curves = {key for curves in copies.values() for key in curves}
-    for places in copies.values():
-        taken = np.zeros((len(curves), len(pairs)))
-        for row, key in zip(taken, curves, strict=True):
-            row[places.get(key, [])] = 1
-        if len(taken) > 1:
-            yield LinearConstraint(taken[1:] - taken[0], 0, 0)

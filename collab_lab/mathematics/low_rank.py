@@ -1,6 +1,6 @@
 """Shared queries and keys, and separate narrow keys, in closed form or by least squares.
 
-With ``G`` the mean of all ``Gamma_i`` (:mod:`collab_lab.shrinking.statistics`) and
+With ``G`` the mean of all ``Gamma_i`` (:mod:`collab_lab.statistics.attentions`) and
 ``S_i = X^1/2 A_i B_i^T G^1/2``:
 
     full      U^T S_i V: shared query and key, mixed by a matrix per head.  Higher-order SVD with
@@ -22,14 +22,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from collab_lab.shrinking.shared_projection import (
+from collab_lab.mathematics.shared_projection import (
     Shared,
     WeightedMaps,
     balanced,
     root,
     top_eigenvectors,
 )
-from collab_lab.shrinking.statistics import Statistics
+from collab_lab.statistics.attentions import Statistics
 from collab_lab.trained.attentions import HeadMaps
 
 #: Alternating sweeps of full and of diagonal mixing.

@@ -1,0 +1,405 @@
+"""Plans written by hand: heads that are removed or converted as stated, as papers do.
+
+:func:`prune` and :func:`convert` write a shape for every site where :func:`.shrink` has them found,
+and apply the plan in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+from numbers import Integral
+from typing import Any
+
+import torch
+
+from collab_common import ATTENTION_TYPES, AttentionType
+from collab_common.errors import UserError, reject_unused
+from collab_lab.shrinking.cut import Cut, NewHeads, reject
+from collab_lab.shrinking.cuts.bits import Bits
+from collab_lab.shrinking.cuts.grouped_query import GroupedQuery
+from collab_lab.shrinking.cuts.heads import Heads
+from collab_lab.shrinking.cuts.latent import Latent
+from collab_lab.shrinking.cuts.narrower_heads import NarrowerHeads
+from collab_lab.shrinking.cuts.shared_key import SharedKey
+from collab_lab.shrinking.cuts.units import Units
+from collab_lab.shrinking.draft import (
+    check_left_alone,
+    check_retained,
+    check_units,
+    heads_by_attention,
+)
+from collab_lab.shrinking.evidence import Evidence, Removals, in_order
+from collab_lab.shrinking.gates import source_of
+from collab_lab.shrinking.plan import Plan, Programme
+from collab_lab.shrinking.shape import Shape, Site, as_it_is, sites_of
+from collab_lab.shrinking.smaller import Smaller
+from collab_lab.statistics.attentions import Statistics, collect_all
+from collab_lab.trained.arguments import check_model, check_whole, sentences_of
+from collab_lab.trained.attentions import Attention, Retained, attentions, removed_together
+from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.feed_forward import FeedForward, feed_forwards
+from fairseq_collab.attention.collaborative import QUERY_MIXINGS
+from fairseq_collab.attention.rounding import BITS
+from fairseq_collab.models.options import listed_values
+
+#: By the values of ``--to``.
+CONVERSIONS: dict[str, type[NewHeads]] = {
+    cut.name: cut for cut in (SharedKey, NarrowerHeads, GroupedQuery, Latent)
+}
+
+
+# ---- other heads ---------------------------------------------------------------------------------
+
+
+def convert(
+    model: Trained,
+    to: str = "collab",
+    size: int | None = None,
+    *,
+    by_type: Mapping[AttentionType, int | str | None] | None = None,
+    query_mixing: str | None = None,
+    cache_bits: str | int | None = "auto",
+    refit: bool = True,
+    statistics: Mapping[Attention, Statistics] | None = None,
+    subset: str = "train",
+    sentences: int = 1000,
+) -> Smaller:
+    """Convert a trained model's heads to others of given sizes, with the least predicted loss.
+
+    :func:`.shrink` chooses sizes and bits for a share of the KV cache.
+
+    Args:
+        to: ``collab`` (shared keys), ``separate`` (narrower separate keys), ``grouped-query`` or
+            ``latent``.
+        size: of all attentions: key width in all, number of key/value heads, or latent width.
+        by_type: sizes by attention type: a number, or one per layer (``"64,32"``); 0 leaves the
+            heads as they are.
+        query_mixing: of shared keys: ``own`` (default), ``full`` or ``diagonal``.
+        cache_bits: of a number in the KV cache: 8, 4, or None for no rounding; or a text with one
+            for each cache (``"4,8"``: decoder layers, then cross-attention; 0 for no rounding).
+            ``auto`` leaves them.
+        refit: whether to fit the new heads' outputs (:mod:`collab_lab.mathematics.refit`), where
+            that lowers the loss on the calibration sentences.
+        statistics: of :func:`prices` of this model, which may have been opened again; default: a
+            pass over the sentences.
+        subset, sentences: calibration sentences, for prices, the refit and the measured rise: set,
+            and number of them evenly spread over it.
+
+    Raises:
+        UserError: the model has no counterpart, a size or share is out of range, the statistics
+            are of another model, or an argument has no effect.
+    """
+    if to not in CONVERSIONS:
+        raise UserError(f"{to!r} must be one of {', '.join(CONVERSIONS)}", "`to`")
+    if query_mixing not in (None, *QUERY_MIXINGS):
+        problem = f"{query_mixing!r} must be one of {', '.join(QUERY_MIXINGS)}"
+        raise UserError(problem, "`query_mixing`")
+    if to != SharedKey.name:
+        reject_unused("needs `to` collab", query_mixing=query_mixing)
+    cut = SharedKey(query_mixing or "own") if to == SharedKey.name else CONVERSIONS[to]()
+    named = sizes_by_type(by_type)
+    if cut.kind.one_size:
+        given = {f"`by_type[{type_}]`": value for type_, value in named.items()}
+        reject_unused("does not go with `to` separate: give `size`", **given)
+    if size is None and not named:
+        raise UserError("give sizes: `size` or `by_type`")
+    check_whole(size=size)
+    check_model(model)
+    reject(model, [cut], f"cannot be converted to {cut.kind.heads_name}")
+    bits = None if cache_bits == "auto" else chosen_bits(cache_bits, model)
+    sizes = chosen_sizes(size, named, model, cut)
+    if not (sizes or bits):
+        todo = "every size is 0: give at least one"
+        raise UserError("no attention is left to convert", model.path, todo)
+    evidence = of_heads(model, statistics, subset, sentences, ("heads", "cache"))
+    evidence.check_caches()
+    return Smaller.of(evidence, conversion(model, {cut: sizes}, bits), fit=refit)
+
+
+def conversion(
+    model: Trained,
+    given: Mapping[NewHeads, Mapping[Attention, int]],
+    bits: Mapping[Attention, int] | None = None,
+) -> Plan:
+    """The plan that gives attentions heads of some sizes, and leaves the others as they are.
+
+    Args:
+        given: sizes, by the cut that gives the heads: all of one kind.
+        bits: of all KV caches that are to be rounded; default: as they are.
+    """
+    shapes, cuts = dict[Site, Shape](), list[tuple[Cut, list[Site]]]()
+    for site in sites_of(model):
+        shape = as_it_is(site)
+        if isinstance(site, Attention) and site.type != "encoder" and bits is not None:
+            shape = replace(shape, bits=bits.get(site, 0))
+        shapes[site] = shape
+    for cut, sizes in given.items():
+        own = [site for site in shapes if isinstance(site, Attention) and site in sizes]
+        new = {a: replace(shapes[a], kind=cut.kind, size=sizes[a], copy="") for a in own}
+        shapes |= dict[Site, Shape](cut.arranged(new).items())
+        cuts.append((cut, [*own]))
+    cached = [a for a in attentions(model.model) if a.type != "encoder"]
+    cuts.append((Bits(), [a for a in cached if not shapes[a].size]))
+    return Plan(next(iter(given)).name, shapes, cuts)
+
+
+def of_heads(
+    model: Trained,
+    statistics: Mapping[Attention, Statistics] | None,
+    subset: str,
+    sentences: int,
+    cuts: Sequence[str],
+) -> Evidence:
+    """The evidence of a model's attentions: these statistics, or those of a pass."""
+    batches = sentences_of(model, subset, sentences)
+    if statistics is not None:
+        return Evidence(model, batches, statistics)
+    found, _, bits = collect_all(model, batches, cuts=cuts)
+    return Evidence(model, batches, found, {}, bits)
+
+
+def chosen_sizes(
+    default: int | None,
+    by_type: Mapping[AttentionType, str | int | None],
+    trained: Trained,
+    cut: NewHeads,
+) -> dict[Attention, int]:
+    """The size of every attention with heads as options give it, without those left alone.
+
+    Args:
+        default: the size of all attentions that ``by_type`` does not name.
+        by_type: a number, or one for each layer: ``64,32``.
+    """
+    sizes, size_name = dict[Attention, int](), cut.kind.size_name
+    named = {type_ for type_, text in by_type.items() if text is not None}
+    if named >= {type_ for type_, layers in trained.attentions.items() if layers}:
+        reject_unused("has no effect where every attention type has sizes", size=default)
+    for type_, layers in trained.attentions.items():
+        of_type, listed = f"`by_type[{type_}]`", [default] * len(layers)
+        if type_ in named:
+            if not layers:
+                raise UserError("the model lacks this attention", of_type, "leave it out")
+            listed = _listed(of_type, by_type[type_], len(layers), 0)
+        for attention, size in zip(layers, listed, strict=True):
+            if size is None:
+                todo = f"give {of_type} or `size`"
+                raise UserError(f"no {size_name} for {attention}", trained.path, todo)
+            has_heads = attention.module.num_heads or cut.kind.one_size
+            if (type_ in named and size == 0) or not has_heads:
+                continue
+            if allowed := cut.out_of_range(attention.module, size):
+                problem = f"{attention}: {size_name} {size} is out of range"
+                raise UserError(problem, trained.path, allowed)
+            sizes[attention] = size
+    check_left_alone(trained, sizes, cut.kind)
+    return sizes
+
+
+def _listed(option: str, text: Any, number: int, allowed: int | tuple[str, ...]) -> list[Any]:
+    try:
+        return listed_values(option, str(text), number, allowed)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+
+
+def chosen_bits(cache_bits: str | int | None, trained: Trained) -> dict[Attention, int]:
+    """The attentions whose cache is rounded, and to how many bits.
+
+    Args:
+        cache_bits: a number for all, or one for each attention with a cache (``4,8,0``: 0 for no
+            rounding); None, or ``none``: no rounding.
+    """
+    cached = [attention for attention in attentions(trained.model) if attention.type != "encoder"]
+    allowed, text = ("0", *map(str, BITS)), "0" if cache_bits in (None, "none") else str(cache_bits)
+    numbers = _listed("`cache_bits`", text, len(cached), allowed)
+    return {
+        a: int(number)
+        for a, number in zip(cached, numbers, strict=True)
+        if int(number) and a.module.num_heads
+    }
+
+
+def sizes_by_type(given: Any) -> dict[AttentionType, int | str]:
+    """The sizes that are given by attention type; UserError for what is no size."""
+    if not isinstance(given, Mapping | None):
+        raise UserError(f'must be such as {{"cross": 64}}, not {given!r}', "`by_type`")
+    named = {type_: value for type_, value in (given or {}).items() if value is not None}
+    for type_, value in named.items():
+        if type_ not in ATTENTION_TYPES:
+            raise UserError(f"{type_!r} must be one of {', '.join(ATTENTION_TYPES)}", "`by_type`")
+        if isinstance(value, bool) or not isinstance(value, Integral | str):
+            problem = f'must be a number, or one per layer in a text ("64,32"), not {value!r}'
+            raise UserError(problem, f"`by_type[{type_}]`")
+    return named
+
+
+# ---- fewer heads ---------------------------------------------------------------------------------
+
+
+def prune(
+    model: Trained,
+    number: int | None = None,
+    *,
+    keep: int | None = None,
+    same_on_each_side: bool = False,
+    retained: Retained | None = None,
+    types: Sequence[AttentionType] | None = None,
+    random: int | None = None,
+    refit: bool = True,
+    statistics: Mapping[Attention, Statistics] | None = None,
+    subset: str = "train",
+    sentences: int = 1000,
+) -> Smaller:
+    """Remove heads from a trained model: those of least price, unless other arguments choose.
+
+    By price, they are the heads that :func:`.shrink` removes for this number.  Gates are multiplied
+    into the weights first.  In the end maps are fitted to what the heads that are left compute
+    (:mod:`collab_lab.mathematics.refit`), whatever chose them.
+
+    Args:
+        number: of heads to remove from the whole model; those that share a key or a value go
+            together, and each cross-attention keeps one.
+        keep: number of heads that each attention keeps instead.
+        same_on_each_side: remove at least ``number`` heads; the attentions of the encoder keep
+            equally many, and so do those of the decoder.
+        retained: the heads to keep instead, by attention type and layer.
+        types: attention types that lose heads; default: all.
+        random: seed of a random choice instead.
+        refit: whether to fit the maps, where that lowers the loss on the calibration sentences.
+        statistics: of :func:`prices` of this model, which may have been opened again; default: a
+            pass over the sentences.
+        subset, sentences: calibration sentences, for prices, the refit and the measured rise: set,
+            and number of them evenly spread over it.
+
+    Raises:
+        UserError: a group would keep a part of its heads, there are fewer heads, none would be left
+            in the model or in its cross-attention, the statistics are of another model, or an
+            argument has no effect.
+    """
+    if [number, keep, retained].count(None) != 2:
+        problem = "give one of: a number of heads to remove, a number to keep, the heads to keep"
+        raise UserError(problem)
+    same = same_on_each_side or None
+    if retained is not None:
+        reason = "has no effect where the heads are given"
+        reject_unused(reason, types=types, random=random, same_on_each_side=same)
+    if same:
+        reject_unused("contradicts `same_on_each_side`", keep=keep, types=types)
+    if retained is not None or random is not None:
+        reject_unused("is of the choice by price", statistics=statistics)
+    check_whole(number=number, keep=keep, random=random)
+    check_model(model)
+    reject(model, [Heads()], "its heads cannot be removed")
+    if retained is not None:
+        check_lists(retained)
+    named = named_types(model, types)
+    check_number(model, number, keep, named)
+    whole = source_of(model)
+    if retained is None and random is None:
+        evidence = of_heads(whole, statistics, subset, sentences, ("heads",))
+    else:
+        evidence = Evidence(whole, sentences_of(model, subset, sentences))
+    if retained is not None:
+        return Smaller.of(evidence, keeping(whole, retained), fit=refit)
+    if random is not None:
+        random_order(evidence, random)
+    plan = fewer(evidence, Heads(same_on_each_side, named, keep, counted=True), number)
+    return Smaller.of(evidence, plan if random is None else replace(plan, prices={}), fit=refit)
+
+
+def fewer(evidence: Evidence, cut: Heads, number: int | None) -> Plan:
+    """The cheapest plan that removes a number of heads, or what the cut keeps."""
+    programme = Programme(evidence, "unchanged", [cut])
+    heads = programme.whole["heads"]
+    if number is None:
+        return programme.solve({})
+    left = heads - number
+    try:
+        if cut.even:
+            return programme.solve({"heads": left / max(heads, 1)})
+        return programme.solve({}, exactly={"heads": left})
+    except UserError as error:
+        most = heads - programme.fewest("heads")
+        problem = f"cannot remove {number} heads"
+        todo = f"remove at most {most}; heads that share keys or values go together"
+        raise UserError(problem, evidence.trained.path, todo) from error
+
+
+def keeping(
+    model: Trained,
+    retained: Retained,
+    units: Mapping[FeedForward, Sequence[int]] | None = None,
+    prices: Mapping[str, float] | None = None,
+) -> Plan:
+    """The plan that keeps these heads and units, whatever they cost.
+
+    Args:
+        units: of the blocks that lose some.
+        prices: predicted loss, by part, where it is known.
+    """
+    check_retained(model, retained)
+    check_units(model, units or {})
+    heads: dict[Site, Shape] = {
+        a: replace(as_it_is(a), heads=tuple(of)) for a, of in heads_by_attention(model, retained)
+    }
+    blocks: dict[Site, Shape] = {site: as_it_is(site) for site in feed_forwards(model.model)}
+    narrower: dict[Site, Shape] = {b: Shape(units=tuple(of)) for b, of in (units or {}).items()}
+    cuts: list[tuple[Cut, list[Site]]] = [(Heads(), [*heads]), (Units(), [*narrower])]
+    return Plan("unchanged", {**heads, **blocks, **narrower}, cuts, prices or {})
+
+
+def random_order(evidence: Evidence, seed: int) -> None:
+    """Give heads a random order, which ``seed`` determines, by random numbers in place of prices.
+
+    Heads that go together have one number.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    every = attentions(evidence.trained.model)
+    drawn = torch.rand(sum(a.module.num_heads for a in every), generator=generator).tolist()
+    numbers = iter(drawn)
+    for attention in every:
+        together = removed_together(attention.module)
+        own = [next(numbers) for _ in range(attention.module.num_heads)]
+        groups = sorted(
+            (own[i], [*range(i, i + together)]) for i in range(0, len(own), together or 1)
+        )
+        removals = in_order(iter(groups))
+        evidence.once(("removals", attention), partial(Removals, *removals))
+
+
+def named_types(model: Trained, types: Sequence[AttentionType] | None) -> tuple[AttentionType, ...]:
+    """The attention types that lose heads; UserError for what is none, or none of the model."""
+    named = ATTENTION_TYPES if types is None else types
+    if isinstance(named, str) or not {*named} <= {*ATTENTION_TYPES}:
+        problem = f"must be a list of some of {', '.join(ATTENTION_TYPES)}, not {types!r}"
+        raise UserError(problem, "`types`")
+    for type_ in types or ():
+        if not model.heads[type_]:
+            raise UserError(f"the model has no {type_} attention", model.path, "change `types`")
+    return tuple(named)
+
+
+def check_number(
+    model: Trained, number: int | None, keep: int | None, types: Sequence[AttentionType]
+) -> None:
+    """Raise UserError for a number of heads that the model cannot lose or keep."""
+    heads = {type_: model.heads.get(type_, []) for type_ in types}
+    counts = [*chain.from_iterable(heads.values())]
+    few = keep is not None and not 1 <= keep <= min(counts, default=0)
+    if few or not 0 <= (number or 0) <= sum(counts):
+        asked = f"remove {number} heads" if keep is None else f"keep {keep} heads of each"
+        raise UserError(f"cannot {asked}: it has {heads} by layer", model.path)
+
+
+def check_lists(retained: Any) -> None:
+    """Raise UserError unless these are numbers by attention type and layer."""
+    try:
+        numbers = [head for layers in retained.values() for layer in layers for head in layer]
+    except (AttributeError, TypeError):
+        numbers = [None]
+    if not all(isinstance(number, Integral) for number in numbers):
+        wanted = 'numbers by type and layer, such as {"cross": [[0, 2], [1]]}'
+        raise UserError(f"must be {wanted}, not {retained!r}", "`retained`")

@@ -1,0 +1,1 @@
+"""The cuts of this project, one file each; importing the package imports none."""

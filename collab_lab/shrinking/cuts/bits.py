@@ -1,0 +1,48 @@
+"""A rounded KV cache: heads stay as they are, and their keys and values have fewer bits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from collab_lab.shrinking.cut import ANY_BITS, Cut, Offer, Tie
+from collab_lab.shrinking.draft import Draft
+from collab_lab.shrinking.evidence import Evidence
+from collab_lab.shrinking.shape import Shape, Site, as_it_is
+from collab_lab.trained.attentions import Attention
+from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.rebuilt import model_problems
+from fairseq_collab.attention.shared_latent import SharedLatentAttention
+
+
+class Bits(Cut):
+    """Numbers of a cache in 8 or 4 bits, or as they are."""
+
+    name = "bits"
+    part = "cache"
+    engines = ("fairseq", "ct2")  # which takes the number that is not rounded
+
+    def refuses(self, trained: Trained) -> Iterable[str]:
+        return model_problems(trained)
+
+    def offers(self, site: Site, evidence: Evidence) -> Sequence[Offer]:
+        if not isinstance(site, Attention) or site.type == "encoder" or not site.module.num_heads:
+            return ()
+        return evidence.once((type(self), site), lambda: self._offers(site, evidence))
+
+    def _offers(self, site: Attention, evidence: Evidence) -> list[Offer]:
+        prices = evidence.trained_attention(site).rounding_prices(None, ANY_BITS)
+        shapes = [replace(as_it_is(site), bits=bits) for bits in ANY_BITS]
+        return [*map(Offer, shapes, prices)]
+
+    def ties(self, sites: Sequence[Site]) -> Iterable[Tie]:
+        """Attentions that share a copy already have one number of bits."""
+        sharing = [s for s in sites if isinstance(s.module, SharedLatentAttention)]
+        return [Tie(sharing, lambda shape: shape.shared)] if sharing else []
+
+    def apply(self, draft: Draft, site: Site, shape: Shape) -> float | None:
+        assert isinstance(site, Attention)
+        draft.round(site, shape.bits)
+        if not shape.heads:
+            return None
+        return draft.trained_attention(site).rounding_price(None, shape.bits)

@@ -1,0 +1,19 @@
+"""Latent heads: keys and values of all heads are made from one cached vector."""
+
+from __future__ import annotations
+
+from collab_lab.mathematics.attention_price import TrainedAttention
+from collab_lab.mathematics.new_heads import PricedWeights, own_latent
+from collab_lab.mathematics.shared_projection import STEPS
+from collab_lab.shrinking.cut import NewHeads
+from collab_lab.shrinking.shape import LATENTS
+
+
+class Latent(NewHeads):
+    """A latent of each attention's own."""
+
+    name = "latent"
+    kind = LATENTS
+
+    def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> PricedWeights:
+        return own_latent(trained, size, steps)

@@ -1,0 +1,34 @@
+"""Separate keys of a smaller size: the best of each head by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from collab_lab.mathematics.attention_price import TrainedAttention
+from collab_lab.mathematics.new_heads import PricedWeights, narrower_keys
+from collab_lab.mathematics.shared_projection import STEPS
+from collab_lab.shrinking.cut import NewHeads
+from collab_lab.shrinking.shape import NARROWER_KEYS
+
+
+class NarrowerHeads(NewHeads):
+    """One smaller size of queries and keys for all heads of a model.
+
+    A plan offers only the size that they have: others would have to hold in all attentions.
+    """
+
+    name = "separate"
+    kind = NARROWER_KEYS
+    standard_sized = ("values",)
+    any_heads = False
+
+    def grid(self, module: Any) -> list[int]:
+        return [self.exact_size(module)]
+
+    def out_of_range(self, module: Any, size: int) -> str | None:
+        if size % module.num_heads:
+            return f"give a multiple of its {module.num_heads} heads"
+        return super().out_of_range(module, size)
+
+    def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> PricedWeights:
+        return narrower_keys(trained, size)

@@ -1,0 +1,30 @@
+"""Shared keys: all heads of an attention read one key, which is narrower than theirs."""
+
+from __future__ import annotations
+
+from collab_lab.mathematics.attention_price import TrainedAttention
+from collab_lab.mathematics.new_heads import PricedWeights, shared_keys
+from collab_lab.mathematics.shared_projection import STEPS
+from collab_lab.shrinking import shape as shapes
+from collab_lab.shrinking.cut import NewHeads
+from collab_lab.shrinking.shape import Shape, Site
+
+
+class SharedKey(NewHeads):
+    """A shared key.
+
+    Args:
+        query_mixing: ``own``, ``full`` or ``diagonal``.
+    """
+
+    name = "collab"
+
+    def __init__(self, query_mixing: str = "own"):
+        self.query_mixing, self.kind = query_mixing, shapes.shared_keys(query_mixing)
+
+    def fits(self, site: Site, shape: Shape) -> bool:
+        return shape.size < len(shape.heads) * shapes.sizes_of(site.module)[0]
+
+    def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> PricedWeights:
+        weights, price = shared_keys(trained, size, self.query_mixing, steps)
+        return weights | trained.copied("v_proj", "out_proj"), price

@@ -1,0 +1,53 @@
+"""Plans of several sizes: the front of costs and prices that ``shrink`` prints and draws."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from collab_common.errors import UserError
+from collab_lab.shrinking.cut import ANY_BITS
+from collab_lab.shrinking.evidence import Evidence
+from collab_lab.shrinking.plan import Allowed, propose
+
+#: Shares of the front: of the layers' parameters, of the KV cache, of both.
+FRONT: tuple[dict[str, float], ...] = (
+    *({"parameters": share} for share in (0.9, 0.8, 0.7, 0.6, 0.5)),
+    *({"cache": share} for share in (0.53125, 0.25, 0.125, 0.0625)),
+    {"cache": 0.125, "parameters": 0.7},
+)
+#: By resource, series of a figure: what a plan may cut, and how.
+SERIES: dict[str, dict[str, Allowed]] = {
+    "parameters": {
+        "heads and units": Allowed(("heads", "units")),
+        "only heads removed": Allowed(("heads",)),
+        "only units removed": Allowed(("units",)),
+    },
+    "cache": {
+        "latent, widths and bits": Allowed(("cache",), ("latent",), ANY_BITS),
+        "grouped query": Allowed(("cache",), ("grouped-query",), (0,)),
+        "standard heads, only bits": Allowed(("cache",), ("unchanged",), ANY_BITS),
+    },
+}
+
+
+def series(
+    evidence: Evidence, kinds: Sequence[str] | None = None
+) -> dict[str, dict[str, dict[float, list[float]]]]:
+    """By resource and series of :data:`SERIES`: prices at those shares of :data:`FRONT` that go.
+
+    Args:
+        kinds: of heads for a smaller cache, a series each, in place of those of :data:`SERIES`.
+    """
+    result: dict[str, dict[str, dict[float, list[float]]]] = {}
+    of_kinds = {kind: Allowed(("cache",), (kind,)) for kind in kinds or ()}
+    for resource, every in (SERIES | ({"cache": of_kinds} if of_kinds else {})).items():
+        shares = [one[resource] for one in FRONT if one.keys() == {resource}]
+        for name, allowed in every.items():
+            prices = dict[float, list[float]]()
+            for share in shares:
+                with suppress(UserError):  # no plan is so small
+                    prices[share] = [propose(evidence, {resource: share}, allowed).price]
+            if prices:
+                result.setdefault(resource, {})[name] = prices
+    return result

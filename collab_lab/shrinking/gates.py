@@ -1,0 +1,61 @@
+"""Gates of heads: which are open, and a model in whose weights they are.
+
+A gate (Voita et al. 2019, arXiv 1905.09418) multiplies a head's output, and so does a factor of the
+head's columns of ``out_proj``: a gate moves there without a change of the function.  A head whose
+gate is 0 then has columns of zeros, and can be removed.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+
+from collab_common.errors import UserError
+from collab_lab.shrinking.draft import all_heads, pruned
+from collab_lab.trained.attentions import Retained
+from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.rebuilt import model_problems, reject
+from fairseq_collab.attention.gates import OPEN, GatedAttention, gated_attentions, rounded
+from fairseq_collab.models.base import HeadModel
+from fairseq_collab.models.variants import GATED, HEAD_GROUPS
+
+
+def open_heads(trained: Trained) -> Retained:
+    """The heads with an open gate or none; a layer may have no head left."""
+    if not gated_attentions(trained.model):
+        todo = "give a transformer_gated_heads, or another choice of heads"
+        raise UserError("its heads have no gates", trained.path, todo)
+    retained = all_heads(trained)
+    for type_, layers in trained.attentions.items():
+        for attention in layers:
+            if isinstance(attention.module, GatedAttention):
+                [opened] = rounded(attention.module.log_alpha).nonzero(as_tuple=True)
+                retained[type_][attention.layer] = opened.tolist()
+    return retained
+
+
+@torch.no_grad()
+def without_gates(trained: Trained) -> Trained:
+    """The model with its gates multiplied into ``out_proj``, and open: a copy, if it has gates."""
+    if not gated_attentions(trained.model):
+        return trained
+    result = trained.with_model(copy.deepcopy(trained.model))
+    for attention in gated_attentions(result.model):
+        gates = rounded(attention.log_alpha).to(attention.out_proj.weight)
+        attention.out_proj.weight.mul_(gates.repeat_interleave(attention.v_head_size))  # (H h_v,)
+        attention.theta.fill_(OPEN / attention.gate_speed)
+    return result
+
+
+def source_of(trained: Trained) -> Trained:
+    """The model with heads that prices and plans are of: gates in its weights, and no groups.
+
+    Raises:
+        UserError: no model that is built anew would compute the same.
+    """
+    reject(trained, "cannot be changed", model_problems(trained))
+    model = trained.model
+    if isinstance(model, HeadModel) and model.variant in (GATED, HEAD_GROUPS):
+        return pruned(without_gates(trained), all_heads(trained))
+    return trained

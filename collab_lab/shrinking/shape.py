@@ -1,0 +1,323 @@
+"""What stays of a site of a model, and what that costs.
+
+A *site* is an attention or a feed-forward block; its :class:`Shape` says which heads or units stay,
+what kind of heads they become, and in how many bits their KV cache is.  Costs are counted on the
+module of that shape, built on torch's meta device, where it has sizes and no numbers: so nothing
+counts a cost a second way.
+
+Shapes: H heads of sizes h_qk and h_v, inputs of sizes d and d_y, F units.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import torch
+from fairseq.modules import MultiheadAttention
+from torch import nn
+
+from collab_lab.metrics.cost import UNROUNDED, cached_bits, standard_costs, totals
+from collab_lab.trained.attentions import Attention, attentions, heads_together, own_bits
+from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.feed_forward import FeedForward, feed_forwards
+from fairseq_collab.attention import CollaborativeAttention, HeadAttention, SeparateAttention
+from fairseq_collab.attention.collaborative import widest_key
+from fairseq_collab.attention.grouped_query import GroupedQueryAttention
+from fairseq_collab.attention.latent import LatentAttention
+from fairseq_collab.attention.shared_latent import SharedLatentAttention
+from fairseq_collab.models.base import Variant
+from fairseq_collab.models.layers import is_copy
+from fairseq_collab.models.variants import COLLABORATIVE, GROUPED_QUERY, LATENT, SEPARATE
+
+#: A place where something can be cut.
+Site = Attention | FeedForward
+#: The parts of a site that can be cut, in the order in which a draft loses them.
+PARTS = ("units", "heads", "cache")
+#: Whether a cache is one copy for all cross-attentions, and this attention keeps it or reads it.
+Copy = Literal["", "kept", "read"]
+
+
+class Blueprint(NamedTuple):
+    """An attention that can be built: its class, and the arguments that its costs depend on."""
+
+    attention: type[HeadAttention]
+    arguments: tuple[tuple[str, Any], ...]
+
+    @classmethod
+    def of(cls, attention: type[HeadAttention], **arguments: Any) -> Blueprint:
+        return cls(attention, tuple(arguments.items()))
+
+    def build(self) -> HeadAttention:
+        """The attention, with initial weights."""
+        return self.attention(**dict(self.arguments))
+
+
+@dataclass(frozen=True, eq=False)
+class Kind:
+    """A kind of heads that an attention can be given in place of its own.
+
+    Attributes:
+        name: as commands have it: ``--kinds``, ``--to``.
+        variant: of models that have it.
+        heads_name, size_name: what messages call the heads, and their size.
+        size_option: the option of its size: ``--key-dim``, ``--key-dim-in-TYPE``.
+        blueprint: of an attention with some number of the heads of a module, and a size.
+        exact: the size that is exact for some number of the heads of a module, whichever they are.
+        options: of the model, whatever its sizes.
+        inherited: options of the variant that are taken over from the trained model, if it has
+            them; the others describe heads that are gone.
+        unchanged: the size that options have for an attention that stays as it is, by its module
+            and number of heads.
+        has_sizes: whether options say the sizes of queries and keys, and of values, of all heads.
+        one_size: whether all attentions have one size, those of the encoder as well.
+    """
+
+    name: str
+    variant: Variant
+    heads_name: str
+    size_name: str
+    size_option: str
+    blueprint: Callable[[Any, int, int], Blueprint]
+    exact: Callable[[Any, int], int]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    inherited: tuple[str, ...] = ()
+    unchanged: Callable[[Any, int], int] = lambda module, heads: 0
+    has_sizes: bool = False
+    one_size: bool = False
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What stays of a site.
+
+    Attributes:
+        heads: those that stay of an attention, counted from 0.
+        units: those that stay of a feed-forward block.
+        kind: of heads that they become; None where they stay as they are.
+        size: of this kind: a width, or a number of key/value heads.
+        bits: of a number in the KV cache; 0 where it is not rounded.
+        copy: whether the cache is one copy for all cross-attentions.
+    """
+
+    heads: tuple[int, ...] = ()
+    units: tuple[int, ...] = ()
+    kind: Kind | None = None
+    size: int = 0
+    bits: int = 0
+    copy: Copy = ""
+
+    @property
+    def width(self) -> int:
+        """The number of heads, or of units."""
+        return len(self.heads) or len(self.units)
+
+    @property
+    def shared(self) -> tuple[int, int] | None:
+        """The size and the bits of a copy for all cross-attentions; None of a cache of its own."""
+        return (self.size, self.bits) if self.copy else None
+
+
+class Costs(NamedTuple):
+    """Costs of a site, or of a model.
+
+    Attributes:
+        cache: bits per token in the KV cache; a number that is not rounded has 16.
+        parameters: of the site; of a model, of all layers, without embeddings and final norms.
+        heads: number of heads.
+    """
+
+    cache: int
+    parameters: int
+    heads: int
+
+
+def sites_of(trained: Trained) -> list[Site]:
+    """All attentions and feed-forward blocks."""
+    return [*attentions(trained.model), *feed_forwards(trained.model)]
+
+
+def width_of(site: Site) -> int:
+    """The number of heads of an attention, or of units of a block."""
+    return int(site.module.num_heads) if isinstance(site, Attention) else site.width
+
+
+def as_it_is(site: Site) -> Shape:
+    """The shape of a site of which nothing is cut."""
+    every = tuple(range(width_of(site)))
+    if isinstance(site, FeedForward):
+        return Shape(units=every)
+    module, copy = site.module, Shape.copy
+    if isinstance(module, SharedLatentAttention):
+        copy = "kept" if module.keeps_cache else "read"
+    return Shape(every, bits=0 if site.type == "encoder" else own_bits(module), copy=copy)
+
+
+# ---- costs ---------------------------------------------------------------------------------------
+
+
+def costs(site: Site, shape: Shape) -> Costs:
+    """What a site costs in a shape."""
+    if isinstance(site, FeedForward):
+        d, d_out = site.module.fc1.in_features, site.module.fc2.out_features
+        return Costs(0, _of_block(d, len(shape.units), d_out), 0)
+    copy: Copy = shape.copy if shape.heads else ""
+    module, parameters = _counted(blueprint(site.module, shape), copy)
+    module.cache_bits = shape.bits
+    cache = 0 if site.type == "encoder" else sum(cached_bits(module, UNROUNDED))
+    return Costs(cache, parameters, len(shape.heads))
+
+
+def blueprint(module: Any, shape: Shape) -> Blueprint:
+    """The attention of a shape in place of a module."""
+    number = len(shape.heads)
+    if shape.kind is not None and shape.size and number:
+        return shape.kind.blueprint(module, number, shape.size)
+    return with_heads(module, number)
+
+
+@functools.lru_cache(1 << 14)
+def _counted(plan: Blueprint, copy: Copy) -> tuple[Any, int]:
+    """An attention without numbers, and how many parameters it has, but for those of a copy."""
+    with torch.device("meta"):
+        module: Any = plan.build()
+        others = set[nn.Parameter]()
+        if copy == "read":
+            owner = plan.build()
+            module.share(owner)
+            others = {*owner.parameters()}
+    return module, sum(p.numel() for p in {*module.parameters()} - others)
+
+
+@functools.lru_cache(1 << 14)
+def _of_block(d: int, units: int, d_out: int) -> int:
+    with torch.device("meta"):
+        maps = nn.Linear(d, units), nn.Linear(units, d_out)
+    return sum(p.numel() for one in maps for p in one.parameters())
+
+
+def with_heads(module: Any, number: int) -> Blueprint:
+    """An attention like a module, with a number of its heads: of separate projections, ours."""
+    sizes: dict[str, Any] = {"embed_dim": module.embed_dim, "num_heads": number}
+    sizes["kdim"] = module.kdim
+    if not number or isinstance(module, MultiheadAttention | SeparateAttention):
+        key, value = sizes_of(module)
+        return Blueprint.of(SeparateAttention, **sizes, qk_head_size=key, v_head_size=value)
+    sizes["v_head_size"] = module.v_head_size
+    if isinstance(module, CollaborativeAttention):
+        sizes |= {"key_dim": module.key_dim, "query_mixing": module.query_mixing}
+        sizes |= {"scale": module.scale, "value_heads": max(1, number // heads_together(module))}
+        return Blueprint.of(CollaborativeAttention, **sizes)
+    sizes["qk_head_size"] = module.qk_head_size
+    if isinstance(module, GroupedQueryAttention):
+        groups = max(1, number // heads_together(module))
+        return Blueprint.of(GroupedQueryAttention, **sizes, key_value_heads=groups)
+    kind = SharedLatentAttention if isinstance(module, SharedLatentAttention) else LatentAttention
+    return Blueprint.of(kind, **sizes, latent_dim=module.latent_dim, scale=module.scale)
+
+
+def sizes_of(module: Any) -> tuple[int, int]:
+    """``h_qk`` and ``h_v`` of heads with separate projections; 1 without heads."""
+    if not module.num_heads:
+        return 1, 1
+    maps = module.q_proj.out_features, module.out_proj.in_features
+    return maps[0] // module.num_heads, maps[1] // module.num_heads
+
+
+def model_costs(trained: Trained) -> Costs:
+    """The costs of a model: what it rounds counts in its bits."""
+    heads = sum(map(sum, trained.heads.values()))
+    return Costs(totals(trained.model)["cache"], layer_parameters(trained.model), heads)
+
+
+def whole_costs(trained: Trained) -> Costs:
+    """The costs that shares are of: as :func:`model_costs`, with the standard 16-bit cache."""
+    return model_costs(trained)._replace(cache=standard_costs(trained.model)["cache"])
+
+
+def shares_left(smaller: Trained, trained: Trained) -> dict[str, float]:
+    """What a smaller model has, as shares of the costs of a model."""
+    now, whole = model_costs(smaller)._asdict(), whole_costs(trained)._asdict()
+    return {name: now[name] / whole[name] for name in whole}
+
+
+def layer_parameters(model: nn.Module) -> int:
+    """Parameters of all layers of encoder and decoder; embeddings and final norms are left out."""
+    named = model.named_parameters()
+    return sum(p.numel() for name, p in named if ".layers." in name and not is_copy(name))
+
+
+# ---- kinds of heads ------------------------------------------------------------------------------
+
+
+def _sizes(module: Any, number: int) -> dict[str, Any]:
+    key, value = sizes_of(module)
+    sizes = {"embed_dim": module.embed_dim, "num_heads": number, "kdim": module.kdim}
+    return {**sizes, "qk_head_size": key, "v_head_size": value}
+
+
+def _all_keys(module: Any, heads: int) -> int:
+    return int(module.k_proj.out_features)
+
+
+def _whole_input(module: Any, heads: int) -> int:
+    return int(module.kdim)
+
+
+def _each_head(module: Any, heads: int) -> int:
+    return heads
+
+
+@functools.cache
+def shared_keys(query_mixing: str = "own") -> Kind:
+    """Shared keys, with this query mixing."""
+
+    def blueprint(module: Any, number: int, size: int) -> Blueprint:
+        sizes = {**_sizes(module, number), "key_dim": size, "query_mixing": query_mixing}
+        del sizes["qk_head_size"]
+        return Blueprint.of(CollaborativeAttention, **sizes)
+
+    def exact(module: Any, heads: int) -> int:
+        widest = widest_key(query_mixing, module.embed_dim, module.kdim)
+        return int(min(_all_keys(module, heads), widest))
+
+    return Kind(
+        "collab", COLLABORATIVE, "shared keys", "key width", "key_dim", blueprint, exact,
+        options={"attention_scale": "embed", "query_mixing": query_mixing}, has_sizes=True,
+    )  # fmt: skip
+
+
+def _narrower(module: Any, number: int, size: int) -> Blueprint:
+    sizes = {**_sizes(module, number), "qk_head_size": size // number, "scale": "embed"}
+    return Blueprint.of(SeparateAttention, **sizes)
+
+
+def _grouped(module: Any, number: int, size: int) -> Blueprint:
+    return Blueprint.of(GroupedQueryAttention, **_sizes(module, number), key_value_heads=size)
+
+
+def _latent(module: Any, number: int, size: int) -> Blueprint:
+    return Blueprint.of(LatentAttention, **_sizes(module, number), latent_dim=size)
+
+
+def _shared_latent(module: Any, number: int, size: int) -> Blueprint:
+    return Blueprint.of(SharedLatentAttention, **_sizes(module, number), latent_dim=size)
+
+
+SHARED_KEYS = shared_keys()
+NARROWER_KEYS = Kind(
+    "separate", SEPARATE, "separate keys", "key width", "key_dim", _narrower, _all_keys,
+    options={"attention_scale": "embed"}, inherited=("v_head_size",), one_size=True,
+    unchanged=lambda module, heads: int(heads * sizes_of(module)[0]),
+)  # fmt: skip
+GROUPS = Kind(
+    "grouped-query", GROUPED_QUERY, "grouped-query heads", "number of key/value heads",
+    "key_value_heads", _grouped, _each_head, has_sizes=True,
+    unchanged=lambda module, heads: max(1, heads),  # without heads, any number
+)  # fmt: skip
+_LATENT_HEADS = LATENT, "latent heads", "latent width", "latent_dim"
+_OF_LATENTS = ("head_size", "qk_head_size", "v_head_size", "key_dim", "attention_scale")
+LATENTS = Kind("latent", *_LATENT_HEADS, _latent, _whole_input, inherited=_OF_LATENTS)
+ONE_LATENT = Kind("latent", *_LATENT_HEADS, _shared_latent, _whole_input, inherited=_OF_LATENTS)

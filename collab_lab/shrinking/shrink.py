@@ -1,0 +1,278 @@
+"""A smaller model that meets targets, or that loses at most so much: what ``shrink`` does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from numbers import Real
+from typing import Any
+
+from collab_common.errors import UserError, reject_unused
+from collab_common.progress import bar
+from collab_lab.metrics.loss import mean_bits
+from collab_lab.shrinking.cut import ANY_BITS, Cut
+from collab_lab.shrinking.evidence import Evidence
+from collab_lab.shrinking.gates import source_of
+from collab_lab.shrinking.plan import ENGINES, KINDS, RESOURCES, Allowed, Times, propose
+from collab_lab.shrinking.shape import PARTS
+from collab_lab.shrinking.smaller import Smaller
+from collab_lab.trained.arguments import check_model, sentences_of
+from collab_lab.trained.checkpoint import Trained, plan_of
+from fairseq_collab.attention.rounding import BITS
+
+#: What a budget cuts, unless ``only`` says it.
+CUT_BY = {
+    "cache": ("cache",),
+    "parameters": ("heads", "units"),
+    "heads": ("heads",),
+    "time": ("heads", "units"),
+}
+#: Why an argument of a smaller cache has no effect.
+NOT_CUT = "is of a smaller cache, which is not cut here"
+#: Rounding errors of shares.
+EXACT = 1e-6
+#: Models that ``lose`` builds and measures.
+TRIES = 6
+
+
+def shrink(
+    model: Trained,
+    *,
+    cache: float | None = None,
+    parameters: float | None = None,
+    heads: float | None = None,
+    time: float | None = None,
+    lose: float | None = None,
+    only: Sequence[str] | None = None,
+    kinds: Sequence[str] | None = None,
+    cache_bits: str | int | None = None,
+    engine: str = "fairseq",
+    times: Times | None = None,
+    subset: str | None = None,
+    sentences: int | None = None,
+    with_cuts: Sequence[Cut] = (),
+    evidence: Evidence | None = None,
+) -> Smaller:
+    """Make a trained model smaller at the least predicted loss; nothing is trained.
+
+    Heads, feed-forward units, widths and bits of the KV cache have one price, in bits of loss per
+    target token.  The cheapest plan that meets all targets is applied, and all blocks are refitted.
+
+    Args:
+        cache: share to leave of the bytes of the KV cache in 16-bit numbers (0 to 1).
+        parameters: share to leave of the parameters of all layers, without embeddings.
+        heads: share to leave of the heads.
+        time: share to leave of the seconds of a translation, by ``times``.
+        lose: largest loss to accept, in bits per target token, as measured on the validation set:
+            the smallest of some models that lose no more.  It is smaller in ``parameters``, or in
+            ``cache`` if ``only`` that is cut.
+        only: what may be cut: heads, units, cache; default: heads and units for ``parameters``,
+            ``time`` and ``lose``, heads for ``heads``, the cache for ``cache``.
+        kinds: of heads for a smaller cache, of which the cheapest is taken: latent, unchanged (as
+            they are, rounded), grouped-query, collab (a shared key); default: the first two, for
+            CTranslate2 grouped-query.
+        cache_bits: of a number in a smaller cache: 8, 4, or none; default: the cheapest ones.
+        engine: that the model is for: fairseq, or ct2 for CTranslate2, where equally many heads
+            stay on each side, widths are multiples of 64, and no cache is rounded; with ``times``,
+            theirs.
+        times: what parts of the model take: :func:`collab_lab.time_parts` measures it.
+        subset, sentences: set, and number of sentences, for prices and the refit; default: 1,000
+            of the training set.
+        with_cuts: cuts of your own (see docs/own_cuts.md), in place of this project's of the same
+            part: heads, units, or kinds of heads for the cache.
+        evidence: of :func:`.gates.source_of` this model, in place of a pass.
+
+    Raises:
+        UserError: no plan meets the targets, or an argument is out of range or has no effect.
+    """
+    check_model(model)
+    given = {"cache": cache, "parameters": parameters, "heads": heads, "time": time}
+    if time is None:
+        reject_unused("goes with `time`", times=times)
+    elif times is None:
+        raise UserError("needs measured `times`", "`time`", "see collab_lab.time_parts")
+    else:
+        engine = times.engine
+    shares = {name: share for name, share in given.items() if share is not None}
+    allowed = allowed_cuts(shares, lose, only, kinds, cache_bits, engine, with_cuts)
+    allowed = allowed._replace(times=times)
+    if evidence is not None:
+        reject_unused("goes without `evidence`", subset=subset, sentences=sentences)
+    model = source_of(model)
+    # A missing set fails at once.
+    valid = None if lose is None else sentences_of(model, "valid", None)
+    sentences = 1000 if sentences is None else sentences
+    found = evidence or Evidence.of(model, subset or "train", sentences, cuts=allowed.parts)
+    if valid is None:
+        return made(found, shares, allowed)
+    return smallest(found, shares, smallest_in(allowed.parts), allowed, lose or 0.0, valid)
+
+
+def made(evidence: Evidence, shares: Mapping[str, float], allowed: Allowed) -> Smaller:
+    """The smaller model of the cheapest plan."""
+    smaller, model = Smaller.of(evidence, propose(evidence, shares, allowed)), evidence.trained
+    for name, share in shares.items():
+        if smaller.shares[name] > share + EXACT:
+            problem = f"the smaller model has {smaller.shares[name]:.1%} of the {name}"
+            todo = "this is a fault of shrink: please report it"
+            raise UserError(f"{problem}, not {share:.1%}", model.path, todo)
+    plan = smaller.plan.to_json()
+    plan["original"] = costs_of_original(model) or dict(smaller.plan.whole)
+    return smaller._replace(model=smaller.model.with_plan(plan))
+
+
+def costs_of_original(model: Trained) -> dict[str, int] | None:
+    """The costs of the model that was shrunk first, if this is what came of it."""
+    plan = plan_of(model.state)
+    return None if plan is None else dict(plan.get("original", plan["whole"]))
+
+
+def smallest(
+    evidence: Evidence,
+    shares: Mapping[str, float],
+    resource: str,
+    allowed: Allowed,
+    lose: float,
+    valid: Sequence[Mapping[str, Any]],
+) -> Smaller:
+    """The smallest of :data:`TRIES` models, by bisection, that loses at most ``lose`` bits."""
+    model = evidence.trained
+    before, low, high = mean_bits(model.model, valid), 0.0, 1.0
+    best: Smaller | None = None
+    impossible = list[UserError]()
+    for _ in bar("models", list(range(TRIES))):
+        share = (low + high) / 2
+        try:
+            result = made(evidence, {**shares, resource: share}, allowed)
+        except UserError as error:  # no plan is so small
+            impossible.append(error)
+            low = share
+            continue
+        lost = mean_bits(result.model.model, valid) - before
+        if lost <= lose:
+            best, high = result._replace(lost=lost), share
+        else:
+            low = share
+    if best is None:
+        if len(impossible) == TRIES:  # whatever the share: another target cannot be met
+            raise impossible[-1]
+        problem = f"every smaller model that was measured loses more than {lose:g} bits"
+        raise UserError(problem, model.path, "accept a larger loss")
+    return best
+
+
+# ---- arguments -----------------------------------------------------------------------------------
+
+
+def allowed_cuts(
+    shares: Mapping[str, float],
+    lose: float | None,
+    only: Sequence[str] | None,
+    kinds: Sequence[str] | None,
+    cache_bits: str | int | None,
+    engine: str,
+    own: Sequence[Cut] = (),
+) -> Allowed:
+    """What a plan may cut; UserError for arguments out of range, or without effect.
+
+    It reads no model, so that errors come before a pass over sentences.
+    """
+    parts = chosen_parts(shares, lose, only)
+    if engine not in ENGINES:
+        raise UserError(f"{engine!r} must be one of {', '.join(ENGINES)}", "`engine`")
+    check_own(own, parts, engine)
+    kinds = chosen_kinds(kinds, parts, engine, own)
+    if "cache" not in parts:
+        reject_unused(NOT_CUT, cache_bits=cache_bits)
+    if engine == "ct2":
+        reject_unused("CTranslate2 rounds no cache: leave it out", cache_bits=cache_bits)
+    check(shares, lose, parts)
+    if lose is not None and (resource := smallest_in(parts)) in shares:
+        raise UserError(f"is what lose makes smallest: leave `{resource}` out", f"`{resource}`")
+    bits = bits_of(cache_bits) if engine != "ct2" else ENGINES[engine].bits
+    return Allowed(parts, kinds, bits, engine, own=tuple(own))
+
+
+def smallest_in(parts: Sequence[str]) -> str:
+    """The resource that ``lose`` makes as small as it can."""
+    return "cache" if tuple(parts) == ("cache",) else "parameters"
+
+
+def chosen_parts(
+    shares: Mapping[str, float], lose: float | None, only: Sequence[str] | None
+) -> tuple[str, ...]:
+    """What may be cut, of :data:`.shape.PARTS`."""
+    asked = {part for name in shares for part in CUT_BY[name]}
+    if lose is not None:
+        asked |= {*CUT_BY["parameters"]}
+    if only is not None:
+        if unknown := sorted({*only} - {*PARTS}):
+            raise UserError(f"{unknown[0]!r} must be one of {', '.join(PARTS)}", "`only`")
+        asked = {*only}
+    return tuple(part for part in PARTS if part in asked)
+
+
+def bits_of(cache_bits: str | int | None) -> tuple[int, ...]:
+    """Bits that a number of a smaller cache may have; 0: no rounding."""
+    if cache_bits in (None, "auto"):
+        return ANY_BITS
+    allowed = {"none": 0, **{str(bits): bits for bits in BITS}}
+    if str(cache_bits) not in allowed:
+        problem = f"{cache_bits!r} must be one of auto, {', '.join(allowed)}"
+        raise UserError(problem, "`cache_bits`")
+    return (allowed[str(cache_bits)],)
+
+
+def chosen_kinds(
+    kinds: Sequence[str] | None, parts: Sequence[str], engine: str, own: Sequence[Cut] = ()
+) -> tuple[str, ...] | None:
+    """Kinds of heads for a smaller cache, of :data:`.plan.KINDS` and of cuts of the user."""
+    if "cache" not in parts:
+        reject_unused(NOT_CUT, kinds=kinds)
+        return None
+    known = {*KINDS, *(cut.name for cut in own if cut.part == "cache")}
+    if kinds is None:
+        return None
+    if unknown := sorted({*kinds} - known):
+        raise UserError(f"{unknown[0]!r} must be one of {', '.join(sorted(known))}", "`kinds`")
+    for kind in kinds:
+        if not all(engine in cut.engines for cut in KINDS.get(kind, ())):
+            usual = " or ".join(ENGINES[engine].kinds)
+            raise UserError(f"{engine} keeps nothing of {kind} heads: give {usual}", "`kinds`")
+    return tuple(kinds)
+
+
+def check_own(own: Sequence[Cut], parts: Sequence[str], engine: str) -> None:
+    """Raise UserError for cuts of the user that have no effect, or that an engine does not keep."""
+    for cut in own:
+        if cut.part not in parts:
+            problem = f"cuts {cut.part}, and only {', '.join(parts)} may be cut"
+            raise UserError(problem, f"`with_cuts` {cut.name}", "give another target, or `only`")
+        if cut.part == "cache" and cut.name in KINDS:
+            raise UserError("its name is one of this project's kinds", f"`with_cuts` {cut.name}")
+        if engine not in cut.engines:
+            raise UserError(f"{engine} keeps nothing of it", f"`with_cuts` {cut.name}")
+
+
+def check(shares: Mapping[str, float], lose: float | None, parts: Sequence[str]) -> None:
+    """Raise UserError for targets out of range, or that nothing that may be cut can meet."""
+    if not shares and lose is None:
+        raise UserError(f"no target: give one of {', '.join(RESOURCES)}, or lose")
+    for name, share in shares.items():
+        if isinstance(share, bool) or not isinstance(share, Real) or not 0 <= share <= 1:
+            raise UserError(f"must be a number from 0 to 1, not {share!r}", f"`{name}`")
+    is_number = isinstance(lose, Real) and not isinstance(lose, bool)
+    if lose is not None and not (is_number and 0 < lose < math.inf):
+        raise UserError(f"must be a number of bits above 0, not {lose!r}", "`lose`")
+    helps = {name: {*cut} for name, cut in CUT_BY.items()}
+    helps["cache"] |= {"heads"}
+    helps["time"] |= {"cache"}
+    for name in shares:
+        if not helps[name] & {*parts}:
+            problem = f"nothing that may be cut ({', '.join(parts)}) makes it smaller"
+            raise UserError(problem, f"`{name}`")
+    asked = {*shares} | ({smallest_in(parts)} if lose is not None else set())
+    useless = {*parts}.difference(*(helps[name] for name in asked))
+    for cut in sorted(useless):
+        problem = f"no target needs {cut} to be cut"
+        raise UserError(problem, "`only`", f"leave {cut} out, or give another target")

@@ -1,0 +1,107 @@
+"""The cheapest choice of one option at each place, within budgets: an integer programme.
+
+A multiple-choice knapsack, by branch and bound.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from scipy.optimize import Bounds, LinearConstraint, milp
+
+from collab_common.errors import UserError
+from collab_common.progress import say
+
+K = TypeVar("K")
+#: Something with a price, and costs.
+P = TypeVar("P", bound=Any)
+#: Seconds after which the best choice so far is taken.
+LIMIT = 60.0
+#: The solver's status where its time is over.
+OUT_OF_TIME = 1
+#: A gap that need not be said: the solver's tolerance.
+EXACT = 1e-6
+
+
+class Together(NamedTuple):
+    """Places whose options agree: all have one value of ``of``, or none has this value.
+
+    Attributes:
+        of: a value of an option; None where it is free.
+    """
+
+    places: Collection[Any]
+    of: Callable[[Any], Hashable | None]
+
+
+def cheapest(
+    options: Mapping[K, Sequence[P]],
+    budgets: Mapping[str, int],
+    together: Sequence[Together] = (),
+    *,
+    exactly: Mapping[str, int] | None = None,
+    seconds: float = LIMIT,
+) -> dict[K, P] | None:
+    """One option of each place, of least total price, with all sums of costs within their budgets.
+
+    None if no choice is within them.  If the time runs out, a line says how much cheaper another
+    choice may be.
+
+    Args:
+        budgets: of costs, which options have as attributes.
+        exactly: sums of costs that are met exactly.
+
+    Raises:
+        UserError: the time runs out before any choice is found.
+    """
+    pairs = [(key, option) for key, of in options.items() for option in of]
+    one_per_place = [[key == place for key, _ in pairs] for place in options]
+    limits = [LinearConstraint(one_per_place, 1, 1)]
+    for one in together:
+        limits += _agreeing(pairs, one)
+    for resource, budget in [*budgets.items(), *(exactly or {}).items()]:
+        costs = [int(getattr(option, resource)) for _, option in pairs]
+        unit = math.gcd(*costs) or 1  # small numbers: the solver's tolerance is absolute
+        least = budget / unit if resource in (exactly or {}) else -np.inf
+        limits.append(LinearConstraint([cost // unit for cost in costs], least, budget // unit))
+    prices = [option.price for _, option in pairs]
+    # The solver takes sums as equal that differ by less than 1e-6.
+    scale = 1e6 / max(*map(abs, prices), 1e-12)
+    solution = milp(
+        [scale * price for price in prices],
+        integrality=1,
+        bounds=Bounds(0, 1),
+        constraints=limits,
+        options={"mip_rel_gap": 0, "time_limit": seconds},
+    )
+    out_of_time = solution.status == OUT_OF_TIME
+    if solution.x is None:
+        if out_of_time:
+            problem = f"no choice is found within {seconds:g} seconds"
+            raise UserError(problem, todo="give a smaller model, or fewer kinds of cuts")
+        return None
+    if out_of_time and solution.mip_gap > EXACT:
+        say(
+            f"the plan is the best of {seconds:g} seconds: another one may be up to "
+            f"{solution.mip_gap:.1%} cheaper"
+        )
+    return {key: option for (key, option), x in zip(pairs, solution.x, strict=True) if x > 0.5}
+
+
+def _agreeing(pairs: Sequence[tuple[Any, Any]], together: Together) -> Iterator[LinearConstraint]:
+    """That each of these places takes an option of one value, or none does."""
+    values: dict[Any, dict[Any, list[int]]] = {}  # columns in ``pairs``, by value and place
+    known = {key for key, _ in pairs}
+    places = [place for place in together.places if place in known]
+    for column, (key, option) in enumerate(pairs):
+        if key in places and (value := together.of(option)) is not None:
+            values.setdefault(value, {}).setdefault(key, []).append(column)
+    for columns in values.values():
+        taken = np.zeros((len(places), len(pairs)))
+        for row, place in zip(taken, places, strict=True):
+            row[columns.get(place, [])] = 1
+        if len(taken) > 1:
+            yield LinearConstraint(taken[1:] - taken[0], 0, 0)

@@ -1,0 +1,110 @@
+"""Cuts of the user: examples of docs/own_cuts.md, and files that are no cuts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import toy_checkpoints
+from commands import REPOSITORY
+from refusals import refusing
+from toy_checkpoints import COPY
+
+from collab_lab import open_model, shrink, validation_loss
+from collab_lab.cli.main import main
+from collab_lab.shrinking.evidence import Evidence
+from collab_lab.shrinking.own import cuts_in
+from collab_lab.trained.checkpoint import Trained
+
+EXAMPLES = REPOSITORY / "tests" / "examples" / "own_cuts"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    return open_model(toy_checkpoints.write(tmp_path_factory.mktemp("own") / "c.pt"), COPY)
+
+
+@pytest.fixture(scope="module")
+def found(model: Trained) -> Evidence:
+    return Evidence.of(model, sentences=20)
+
+
+def test_a_kind_of_heads_of_the_user(model: Trained, found: Evidence, tmp_path: Path) -> None:
+    """It is in the plan, costs what its model costs, and loses more than the best groups."""
+    pooled = cuts_in(EXAMPLES / "pooled.py")
+    own = shrink(model, cache=0.5, cache_bits="none", with_cuts=pooled, evidence=found)
+    best = shrink(model, cache=0.5, cache_bits="none", kinds=["grouped-query"], evidence=found)
+    assert own.plan.kind == "pooled"
+    assert own.shares["cache"] == 0.5
+    assert any("2" in str(row) or "1" in str(row) for row in own.plan.table())
+    assert own.price > best.price > 0
+    own.model.save(tmp_path / "o.pt")
+    again = open_model(tmp_path / "o.pt", COPY)
+    assert validation_loss(again) == pytest.approx(validation_loss(own.model))
+    both = shrink(model, cache=0.4, heads=0.7, with_cuts=pooled, evidence=found)
+    assert both.shares["heads"] <= 0.7
+
+
+def test_a_simulated_cut(model: Trained, found: Evidence, tmp_path: Path) -> None:
+    """It is measured, counted in its bits, and never saved."""
+    two_bits = cuts_in(EXAMPLES / "two_bits.py")
+    made = shrink(model, cache=0.32, kinds=["two-bits"], with_cuts=two_bits, evidence=found)
+    assert {*made.plan.bits.values()} >= {2}
+    assert made.shares["cache"] <= 0.32
+    assert made.price > 0
+    assert validation_loss(made.model) != validation_loss(model)
+    with refusing("simulated"):
+        made.model.save(tmp_path / "o.pt")
+    assert not (tmp_path / "o.pt").exists()
+    for words in (["--out", str(tmp_path / "o.pt"), "--cache=0.5"], ["--out=o.pt", "--heads=0.5"]):
+        path = toy_checkpoints.write(tmp_path / "c.pt")
+        own = ["--with", str(EXAMPLES / "two_bits.py")]
+        assert main(["shrink", str(path), str(COPY), *own, *words, "--cpu", "--sentences=9"]) == 1
+
+
+@pytest.mark.slow
+def test_the_command_takes_a_file(tmp_path: Path, capsys: Any) -> None:
+    """With targets, and for the plans that it prints without."""
+    path = toy_checkpoints.write(tmp_path / "c.pt")
+    words = ["shrink", str(path), str(COPY), "--cpu", "--sentences=9", "--with"]
+    pooled, out = str(EXAMPLES / "pooled.py"), ["--cache=0.5", "--out", str(tmp_path / "o.pt")]
+    assert main([*words, pooled, *out, "--cache-bits=none", "--check"]) == 0
+    printed = capsys.readouterr().out
+    assert "number of key/value heads" in printed
+    assert "validation loss" in printed
+    assert main([*words, str(EXAMPLES / "two_bits.py"), "--check"]) == 0
+    assert "two-bits" in capsys.readouterr().out
+
+
+LACKING = {
+    "no class": ("x = 1", "Cut"),
+    "an error": ("1 / 0", "ZeroDivisionError"),
+    "no name": ("class A(Cut):\n    part = 'cache'", "name"),
+    "no method": ("class A(Cut):\n    name, part = 'a', 'cache'", "apply"),
+    "no part": (
+        "class A(Cut):\n    name, part = 'a', 'layers'\n"
+        "    def offers(self, *_): ...\n    def apply(self, *_): ...",
+        "layers",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LACKING)
+def test_files_that_define_no_cut(case: str, tmp_path: Path) -> None:
+    code, named = LACKING[case]
+    path = tmp_path / "own.py"
+    path.write_text(f"from collab_lab.shrinking.cut import Cut\n{code}\n")
+    with refusing("own.py", named):
+        cuts_in(path)
+    with refusing("not found"):
+        cuts_in(tmp_path / "none.py")
+
+
+def test_cuts_without_effect(model: Trained, found: Evidence) -> None:
+    pooled = cuts_in(EXAMPLES / "pooled.py")
+    with refusing("pooled", "cache"):
+        shrink(model, heads=0.5, with_cuts=pooled, evidence=found)
+    with refusing("ct2"):
+        cut = cuts_in(EXAMPLES / "two_bits.py")
+        shrink(model, cache=0.5, engine="ct2", with_cuts=cut, evidence=found)
