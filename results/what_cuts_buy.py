@@ -29,7 +29,7 @@ from collab_common.files import read_json, write_json
 from collab_common.progress import bar, say
 from collab_common.provenance import circumstances
 from collab_lab.bench import PRESETS, random_model, random_task, turns
-from collab_lab.clock.engines import ENGINES, PACKED, Program, pause, program, settings
+from collab_lab.clock.engines import PACKED, Program, pause, program, settings
 from collab_lab.clock.parts import sites_of, time_parts, width_of
 from collab_lab.shrinking.choices import uncut
 from collab_lab.shrinking.plan import layer_parameters
@@ -37,6 +37,8 @@ from collab_lab.shrinking.plan import layer_parameters
 HEADS, LATENT, GROUPED = (
     f"transformer_{kind}" for kind in ("headsize_n", "latent", "grouped_query")
 )
+#: The engines of the page, of those that can be timed.
+ENGINES = ("fairseq", "ct2-int8", "ct2-float32")
 #: Words of the target of which one word of the source lets CTranslate2 choose.
 SHORTLIST = 50
 WHOLE, SHORT, FEW_WORDS = "whole model", "shortlist of words", "vocabulary of 8,000"

@@ -69,14 +69,17 @@ def build_parser() -> argparse.ArgumentParser:
         "4, none for no rounding, auto (default) for the cheapest",
     )  # fmt: skip
     parser.add_argument(
-        "--for", dest="engine", choices=("fairseq", "ct2"), default="fairseq",
-        help="engine that runs the model; ct2: what CTranslate2 keeps: equally many heads on each "
+        "--for", dest="engine", choices=("fairseq", "ct2", "onnx"), default="fairseq",
+        help="engine that runs the model; ONNX Runtime (onnx) takes every plan, as fairseq does; "
+        "ct2: what CTranslate2 keeps: equally many heads on each "
         "side, feed-forward widths in multiples of 64, grouped-query heads for --cache",
     )  # fmt: skip
     clock = parser.add_argument_group("what --time is measured in, with beam 5")
     clock.add_argument(
-        "--engine", dest="timed", choices=("fairseq", "ct2-int8", "ct2-float32"),
-        help="fairseq with this plug-in (default), or CTranslate2 on a CPU, for which the model is",
+        "--engine", dest="timed",
+        choices=("fairseq", "ct2-int8", "ct2-float32", "onnx-int8", "onnx-float32"),
+        help="fairseq with this plug-in (default), or CTranslate2 or ONNX Runtime on a CPU; the "
+        "model is then for this engine",
     )  # fmt: skip
     clock.add_argument(
         "--batch", type=positive, default=1, metavar="N",
@@ -104,8 +107,11 @@ def main(argv: Sequence[str]) -> int:
         options.reject(parser, args, ("batch", "length"), "needs --time")
         if args.timed is not None:
             parser.error("--engine needs --time")
-    elif args.engine == "ct2" and args.timed in (None, "fairseq"):
-        parser.error("--time for CTranslate2 needs --engine ct2-int8 or ct2-float32")
+    elif args.engine not in ("fairseq", program_of(args.timed or "fairseq")):
+        parser.error(
+            f"--time with --for {args.engine} needs --engine {args.engine}-int8 or "
+            f"{args.engine}-float32"
+        )
     if args.out is None:
         return front(args)
     options.reject(parser, args, ("figure",), "goes without --out")
@@ -123,7 +129,7 @@ def main(argv: Sequence[str]) -> int:
         samples(model, "valid")
     only = None if args.only is None else args.only.split(",")
     # What is wrong with options fails before anything is timed or read.
-    engine = "ct2" if (args.timed or "").startswith("ct2") else args.engine
+    engine = program_of(args.timed) if args.timed else args.engine
     kinds = kinds_of(args).get("kinds")
     chosen(shares_of(args), args.lose, only, kinds, args.cache_bits, engine)
     times = times_of(args, model, only)
@@ -151,6 +157,11 @@ def main(argv: Sequence[str]) -> int:
     print(*summary(result.plan, result.rise, result.shares), *checked, sep="\n")
     print(f"{args.out}, to be fine-tuned:", fine_tuning(smaller, args.out), sep="\n")
     return 0
+
+
+def program_of(engine: str) -> str:
+    """The program of an engine that is timed, as ``--for`` names it."""
+    return engine.partition("-")[0]
 
 
 def source(args: argparse.Namespace) -> Trained:

@@ -56,7 +56,7 @@ RESOURCES = ("cache", "parameters", "heads", "time")
 #: What a plan may cut.
 CUTS = ("heads", "units", "cache")
 #: The engine that a model is for, and the multiples of its feed-forward widths.
-ENGINES = {"fairseq": MULTIPLE, "ct2": 64}
+ENGINES = {"fairseq": MULTIPLE, "ct2": 64, "onnx": MULTIPLE}
 #: Bits of a number in a smaller cache; 0: no rounding.
 ANY_BITS = (0, *BITS)
 #: Kinds of heads for a smaller cache, whose sizes a plan chooses; headsize: heads as they are.
@@ -67,7 +67,11 @@ KINDS: dict[str, PlannedKind | None] = {
     "collab": Collaborative(),
 }
 #: Those that are tried unless others are given: of CTranslate2, what it keeps.
-USUAL_KINDS = {"fairseq": ("latent", "headsize"), "ct2": ("grouped-query",)}
+USUAL_KINDS = {
+    "fairseq": ("latent", "headsize"),
+    "ct2": ("grouped-query",),
+    "onnx": ("latent", "headsize"),
+}
 
 
 def whole_costs(trained: Trained) -> dict[str, int]:

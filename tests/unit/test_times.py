@@ -70,7 +70,9 @@ def test_times_between_those_measured() -> None:
     assert changes == sorted(changes)
 
 
-@pytest.mark.parametrize(("engine", "target"), [("fairseq", 0.85), ("ct2-int8", 0.93)])
+@pytest.mark.parametrize(
+    ("engine", "target"), [("fairseq", 0.85), ("onnx-int8", 0.85), ("ct2-int8", 0.93)]
+)
 def test_a_plan_by_seconds(
     engine: str, target: float, model: Trained, found: Calibration, counted: Path
 ) -> None:
@@ -85,7 +87,7 @@ def test_a_plan_by_seconds(
     assert result.plan.time == pytest.approx(share, abs=1e-4)
     assert result.shares["time"] == result.plan.time
     assert result.plan.to_json()["time"] == result.plan.time
-    if engine != "fairseq":
+    if engine == "ct2-int8":
         assert all(len({*counts}) == 1 for counts in result.model.heads.values())
     with refusing("time=0.2"):
         shrink(model, time=0.2, times=times, calibration=found)
@@ -207,6 +209,7 @@ def test_times_without_a_target(model: Trained, found: Calibration) -> None:
         ["--out=o.pt", "--heads=0.5", "--batch=2"],
         ["--time=0.5"],
         ["--out=o.pt", "--time=0.5", "--for=ct2"],
+        ["--out=o.pt", "--time=0.5", "--for=onnx", "--engine=ct2-int8"],
     ],
 )
 def test_options_without_effect(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -215,12 +218,14 @@ def test_options_without_effect(words: list[str], capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["fairseq", "ct2-float32"])
+@pytest.mark.parametrize("engine", ["fairseq", "ct2-float32", "onnx-int8"])
 def test_the_command(
     engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Real engines: what it measures is not looked at."""
     pytest.importorskip("ctranslate2")
+    if engine == "onnx-int8":  # an export takes seconds
+        monkeypatch.setattr(parts, "WIDTHS", ())
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(parts, "BUDGET", 1)
     monkeypatch.setattr(parts, "TURNS", 0.1)
