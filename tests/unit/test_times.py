@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 import toy_checkpoints
 from refusals import refusing, wrong_usage
+from toy_checkpoints import COPY
 
 from collab_lab import open_model, shrink, time_parts
 from collab_lab.cli import shrink as command
 from collab_lab.clock import parts
-from collab_lab.clock.engines import Work, check
+from collab_lab.clock.engines import Work, check, program
 from collab_lab.clock.parts import PartTimes, at
 from collab_lab.shrinking.choices import uncut
 from collab_lab.shrinking.head_parts import groups_of_heads
@@ -218,14 +219,23 @@ def test_options_without_effect(words: list[str], capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["fairseq", "ct2-float32", "onnx-int8"])
+def test_onnx_runtime_translates_to_the_length(tmp_path: Path) -> None:
+    """The program that is timed; an export takes seconds."""
+    options = {"encoder_layers": 1, "decoder_layers": 1}
+    trained = open_model(toy_checkpoints.write(tmp_path / "c.pt", OURS, **options), COPY)
+    work = Work("onnx-int8", 3, 7)
+    check(trained, work)
+    found = program(trained, work.engine, work.length)(work.batch)
+    assert [len(hypotheses[0].tokens) for hypotheses in found] == [7] * 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["fairseq", "ct2-float32"])
 def test_the_command(
     engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Real engines: what it measures is not looked at."""
     pytest.importorskip("ctranslate2")
-    if engine == "onnx-int8":  # an export takes seconds
-        monkeypatch.setattr(parts, "WIDTHS", ())
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(parts, "BUDGET", 1)
     monkeypatch.setattr(parts, "TURNS", 0.1)
