@@ -30,7 +30,7 @@ from collab_common.files import read_json, write_json
 from collab_common.progress import bar, say
 from collab_common.provenance import circumstances
 from collab_lab.bench import PRESETS, random_model, random_task, turns
-from collab_lab.clock.engines import ENGINES, PACKED, Program, pause, program, settings
+from collab_lab.clock.engines import PACKED, Program, pause, program, settings
 from collab_lab.clock.parts import time_parts
 from collab_lab.shrinking.shape import Shape, Site, as_it_is, layer_parameters, sites_of, width_of
 from results.measured import digest
@@ -38,6 +38,8 @@ from results.measured import digest
 HEADS, LATENT, GROUPED = (
     f"transformer_{kind}" for kind in ("headsize_n", "latent", "grouped_query")
 )
+#: The engines of the page, of those that can be timed.
+ENGINES = ("fairseq", "ct2-int8", "ct2-float32")
 #: Words of the target of which one word of the source lets CTranslate2 choose.
 SHORTLIST = 50
 WHOLE, SHORT, FEW_WORDS = "whole model", "shortlist of words", "vocabulary of 8,000"
