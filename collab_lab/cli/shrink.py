@@ -81,7 +81,7 @@ def build_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     clock = parser.add_argument_group("how --time is measured (beam 5)")
     clock.add_argument(
-        "--engine", dest="timed", choices=("fairseq", "ct2-int8", "ct2-float32"),
+        "--time-in", choices=("fairseq", "ct2-int8", "ct2-float32"),
         help="engine that will run the model: fairseq with this plug-in (default), or CTranslate2 "
         "on a CPU",
     )  # fmt: skip
@@ -113,10 +113,10 @@ def main(argv: Sequence[str]) -> int:
         options.reject(parser, args, ours, "needs --out")
     if args.time is None:
         options.reject(parser, args, ("batch", "length"), "needs --time")
-        if args.timed is not None:
-            parser.error("--engine needs --time")
-    elif args.engine == "ct2" and args.timed in (None, "fairseq"):
-        parser.error("--time for CTranslate2 needs --engine ct2-int8 or ct2-float32")
+        if args.time_in is not None:
+            parser.error("--time-in needs --time")
+    elif args.engine == "ct2" and args.time_in in (None, "fairseq"):
+        parser.error("--time for CTranslate2 needs --time-in ct2-int8 or ct2-float32")
     if args.out is None:
         return front(args)
     options.reject(parser, args, ("figure",), "has no effect with --out")
@@ -126,8 +126,8 @@ def main(argv: Sequence[str]) -> int:
 
     from collab_lab.shrinking.gates import source_of
     from collab_lab.shrinking.shrink import allowed_cuts, shrink
-    from collab_lab.trained.checkpoint import samples
     from collab_lab.trained.configuration import fine_tuning_lines, write_configuration
+    from collab_lab.trained.sentences import samples
 
     model = source_of(original)
     validation = options.validation(args, model)
@@ -135,7 +135,7 @@ def main(argv: Sequence[str]) -> int:
         samples(model, "valid")
     only = None if args.only is None else args.only.split(",")
     # What is wrong with options fails before anything is timed or read.
-    engine = "ct2" if (args.timed or "").startswith("ct2") else args.engine
+    engine = "ct2" if (args.time_in or "").startswith("ct2") else args.engine
     kinds = kinds_of(args).get("kinds")
     own = own_cuts(args)
     if any(cut.simulated for cut in own):
@@ -183,7 +183,7 @@ def times_of(
     from collab_lab import time_parts
 
     how = {"batch": args.batch, "length": args.length, "cuts": parts_of(args, only)}
-    return time_parts(model, args.timed or "fairseq", **how, **kinds_of(args))
+    return time_parts(model, args.time_in or "fairseq", **how, **kinds_of(args))
 
 
 def parts_of(args: argparse.Namespace, only: Sequence[str] | None) -> tuple[str, ...]:
@@ -288,7 +288,7 @@ def front(args: argparse.Namespace) -> int:
     from collab_lab.shrinking.plan import Allowed, propose
     from collab_lab.shrinking.shape import PARTS
     from collab_lab.shrinking.shrink import chosen_kinds, chosen_parts, made
-    from collab_lab.trained.checkpoint import samples
+    from collab_lab.trained.sentences import samples
 
     if args.figure is not None:
         check_figure(args)

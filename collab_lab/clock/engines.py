@@ -25,10 +25,11 @@ from collab_common.provenance import PACKAGES, versions
 from collab_lab.bench import PAUSE, translator
 from collab_lab.export.model import Vocabulary, check_engine
 from collab_lab.metrics.translate import BEAM, words_of
-from collab_lab.trained.checkpoint import Trained, to_device
+from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.sentences import to_device
 
 #: The engines, and CTranslate2's types of numbers.
-ENGINES = {"fairseq": None, "ct2-int8": "int8", "ct2-float32": "float32"}
+TIMED = {"fairseq": None, "ct2-int8": "int8", "ct2-float32": "float32"}
 #: Environment variable with which CTranslate2 lays weights out for Intel's library.
 PACKED = "CT2_PACKED_GEMM"
 #: A model in its engine: it translates a number of sentences.
@@ -39,7 +40,7 @@ class Work(NamedTuple):
     """What a model does: translate a batch of sentences with beam search.
 
     Attributes:
-        engine: of :data:`ENGINES`.
+        engine: of :data:`TIMED`.
         batch: number of sentences.
         length: of sources and of translations, in tokens.
     """
@@ -51,9 +52,9 @@ class Work(NamedTuple):
 
 def check(trained: Trained, work: Work) -> None:
     """Raise UserError for an engine that is not installed, or a length that a model cannot have."""
-    if work.engine not in ENGINES:
-        raise UserError(f"{work.engine!r} is none of {', '.join(ENGINES)}", "`engine`")
-    if ENGINES[work.engine] and find_spec("ctranslate2") is None:
+    if work.engine not in TIMED:
+        raise UserError(f"{work.engine!r} is none of {', '.join(TIMED)}", "`engine`")
+    if TIMED[work.engine] and find_spec("ctranslate2") is None:
         raise UserError("CTranslate2 is not installed", "`engine`", "pip install ctranslate2")
     for name in ("batch", "length"):
         if (number := getattr(work, name)) < 1:
@@ -63,7 +64,7 @@ def check(trained: Trained, work: Work) -> None:
     longest = min(trained.model.max_positions()) - 2
     if work.length > longest:
         raise UserError(f"the model has positions for {longest} tokens", "`length`")
-    if ENGINES[work.engine]:
+    if TIMED[work.engine]:
         check_engine(trained, "CTranslate2", import_module("collab_lab.export.ct2").ACTIVATIONS)
 
 
@@ -73,7 +74,7 @@ def program(trained: Trained, engine: str, length: int, shortlist: Sequence[str]
     Args:
         shortlist: lines of CTranslate2's map of words to translations, of which it then chooses.
     """
-    if ENGINES[engine]:
+    if TIMED[engine]:
         return _ctranslate2(trained, engine, length, shortlist)
     model = copy.deepcopy(trained.model)  # which is prepared in place
     translate = translator(model, trained.task, BEAM, length=length)
@@ -102,7 +103,7 @@ def _ctranslate2(trained: Trained, engine: str, length: int, shortlist: Sequence
     words = Vocabulary("en", "de", trained.task.source_dictionary, trained.task.target_dictionary)
     options: dict[str, Any] = {"beam_size": BEAM, "use_vmap": bool(shortlist)}
     options |= dict.fromkeys(("min_decoding_length", "max_decoding_length"), length + 1)
-    kinds = {"compute_type": ENGINES[engine], "intra_threads": torch.get_num_threads()}
+    kinds = {"compute_type": TIMED[engine], "intra_threads": torch.get_num_threads()}
     with tempfile.TemporaryDirectory() as folder:
         write(trained, words, Path(folder))
         if shortlist:

@@ -36,11 +36,10 @@ from collab_common.files import read_json, updated, user_cache, write_json
 from collab_common.progress import bar, say
 from collab_common.provenance import hardware, processor_name
 from collab_lab.bench import clock, turns
-from collab_lab.clock.engines import ENGINES, PACKED, Program, Work, check, pause, program, settings
+from collab_lab.clock.engines import PACKED, TIMED, Program, Work, check, pause, program, settings
 from collab_lab.shrinking.cut import NewHeads
 from collab_lab.shrinking.draft import Draft, all_heads, pruned
-from collab_lab.shrinking.plan import ENGINES as TARGETS
-from collab_lab.shrinking.plan import KINDS
+from collab_lab.shrinking.plan import ENGINES, KINDS
 from collab_lab.shrinking.shape import PARTS, Kind, Shape, Site, sites_of, width_of
 from collab_lab.shrinking.shrink import chosen_kinds
 from collab_lab.trained.arguments import check_model, check_whole
@@ -136,8 +135,8 @@ def at(points: Sequence[tuple[float, float]], share: float) -> float:
 
 
 def engine_of(engine: str) -> str:
-    """One of :data:`.engines.ENGINES` as :data:`.plan.ENGINES` name it."""
-    return "ct2" if ENGINES[engine] else "fairseq"
+    """One of :data:`.engines.TIMED` as :data:`.plan.ENGINES` name it."""
+    return "ct2" if TIMED[engine] else "fairseq"
 
 
 def cache_part(kind: Kind | None, type_: str, bits: int) -> str:
@@ -149,7 +148,7 @@ def part_of(site: Site, engine: str) -> str:
     """The part that a site belongs to; a decoder of CTranslate2 has one number of heads."""
     if not isinstance(site, Attention):
         return f"{site.side} units"
-    return "decoder heads" if ENGINES[engine] and site.type == "cross" else f"{site.type} heads"
+    return "decoder heads" if TIMED[engine] and site.type == "cross" else f"{site.type} heads"
 
 
 # ---- narrower models -----------------------------------------------------------------------------
@@ -183,7 +182,7 @@ def narrower(
         kinds: of heads, for another cache.
     """
     family = family_of(type(trained.model))
-    if not ENGINES[engine] and family is not None and type(trained.model) in family.stock:
+    if not TIMED[engine] and family is not None and type(trained.model) in family.stock:
         yield Narrower(UNCUT, 1.0, lambda: pruned(trained, all_heads(trained)))
     parts = parts_of(trained, engine)
     heads = {part: sites for part, sites in parts.items() if part.endswith("heads")}
@@ -200,7 +199,7 @@ def narrower(
         yield from caches
         caches = []
     for part in of_heads:
-        if not ENGINES[engine] and part != "cross heads":
+        if not TIMED[engine] and part != "cross heads":
             none = [0] * len(parts[part])
             yield Narrower(part, 0.0, partial(_narrowed, trained, parts[part], none))
 
@@ -241,13 +240,13 @@ def _caches(trained: Trained, engine: str, kinds: Sequence[str]) -> Iterator[Nar
         layers = [a for a in trained.attentions[type_] if a.module.num_heads]
         if not layers:
             continue
-        for number in () if ENGINES[engine] else (0, *BITS):
+        for number in () if TIMED[engine] else (0, *BITS):
             if any(own_bits(a.module) != number for a in layers):
                 build = partial(_rounded, trained, dict.fromkeys(layers, number))
                 yield Narrower(cache_part(None, type_, number), 1.0, build)
         for cut in possible:
             for share, sizes in _sizes(layers, cut).items():
-                for number in (0,) if ENGINES[engine] else (0, min(BITS)):
+                for number in (0,) if TIMED[engine] else (0, min(BITS)):
                     bits = dict.fromkeys(layers, number)
                     build = partial(_resized, trained, cut.kind, sizes, bits)
                     yield Narrower(cache_part(cut.kind, type_, number), share, build)
@@ -315,7 +314,7 @@ def time_parts(
     """Seconds of a model and of its parts, measured once on a machine, in two minutes or so.
 
     Args:
-        engine: of :data:`.engines.ENGINES`.
+        engine: of :data:`.engines.TIMED`.
         batch: number of sentences that are translated together, with beam 5.
         length: tokens of a source and of a translation.
         cuts: what is to be cut: heads, units, cache.
@@ -333,7 +332,7 @@ def time_parts(
         raise UserError(f"{unknown[0]!r} must be one of {', '.join(PARTS)}", "`cuts`")
     kinds = chosen_kinds(kinds, cuts, engine_of(engine))
     if kinds is None:
-        kinds = TARGETS[engine_of(engine)].kinds if "cache" in cuts else ()
+        kinds = ENGINES[engine_of(engine)].kinds if "cache" in cuts else ()
     path = (folder or user_cache()) / f"times-{_machine(engine)}.json"
     content = read_json(path) if path.exists() else {**settings(), "tables": {}}
     key = shape_of(model, work, (*cuts, *kinds))
@@ -362,7 +361,7 @@ def time_parts(
 def _machine(engine: str) -> str:
     """The machine, its threads, the engine and its version, in a name of a file."""
     now = settings()
-    number = now["ctranslate2"] if ENGINES[engine] else now["versions"]["fairseq-collab"]
+    number = now["ctranslate2"] if TIMED[engine] else now["versions"]["fairseq-collab"]
     names = processor_name(), f"{now['threads']} threads", engine, number, now[PACKED] or ""
     return re.sub(r"[^\w.]+", "-", " ".join(names)).strip("-")
 

@@ -30,7 +30,8 @@ from collab_lab.shrinking.cuts.shared_key import SharedKey
 from collab_lab.shrinking.gates import without_gates
 from collab_lab.statistics.attentions import collect
 from collab_lab.trained.attentions import attentions, linear_maps
-from collab_lab.trained.checkpoint import Trained, samples
+from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.sentences import samples
 from fairseq_collab.attention.gates import gated_attentions, rounded
 from fairseq_collab.models.families import TRANSLATION
 from fairseq_compat import checkpoints
