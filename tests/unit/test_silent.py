@@ -231,7 +231,7 @@ def test_a_conversion_leaves_the_rounding(
     found.model.save(tmp_path / "out.pt")
     again = open_model(tmp_path / "out.pt", toy_checkpoints.COPY)
     assert [a.module.cache_bits for a in attentions(again.model)[2:]] == expected
-    assert [found.bits.get(a, 0) for a in attentions(again.model)[2:]] == expected
+    assert [found.plan.bits.get(a, 0) for a in attentions(again.model)[2:]] == expected
     with pytest.raises(UserError):  # nothing to convert
         convert(model, "collab", by_type=dict.fromkeys(("encoder", "decoder", "cross"), 0))
 
