@@ -24,12 +24,10 @@ class Parser(argparse.ArgumentParser):
     For a mistyped option or choice, the line has the nearest one.
     """
 
-    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:  # type: ignore[override]
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         return self._complete(*self.parse_known_args(args, namespace))
 
-    def parse_intermixed_args(  # type: ignore[override]
-        self, args: Any = None, namespace: Any = None
-    ) -> Any:
+    def parse_intermixed_args(self, args: Any = None, namespace: Any = None) -> Any:
         return self._complete(*self.parse_known_intermixed_args(args, namespace))
 
     def _complete(self, parsed: Any, unknown: list[str]) -> Any:

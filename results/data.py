@@ -122,17 +122,6 @@ def narrow_keys(score: str) -> list[float]:
     return found
 
 
-#: Kinds of the table of key widths; those of full width and separate keys are standard heads.
-KINDS_OF_KEYS = ("shared, diagonal", "shared, full", "separate keys")
-
-
-def of_key_width(kind: str, share: float, d: int = 128, heads: int = 4) -> Runs:
-    """Runs of the table of key widths: a kind whose key width is a share of d."""
-    runs = by(load("shared_keys").get("table", []), "model_dim", "heads", "queries", "key_dim")
-    kind = "standard heads" if kind == "separate keys" and share == 1 else kind
-    return runs.get((d, heads, kind, round(d * share)), [])
-
-
 #: What the trained model is called in shrink.json, after further updates.
 PLAIN = "nothing"
 

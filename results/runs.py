@@ -98,7 +98,7 @@ def decide(run: Run, record: Record, name: str) -> Iterator[tuple[str, Row, tupl
 
 
 def shared_keys(run: Run, record: Record, name: str) -> Iterator[tuple[str, Row, tuple[str, ...]]]:
-    """Shared or separate keys: runs of the table of key widths (``table``), or by folder."""
+    """Shared or separate keys, by folder and key width."""
     mixing = record.overrides.get("model.query_mixing")
     queries = QUERIES.get(str(mixing))
     if queries is None and record.arch == "transformer_collab":
@@ -107,12 +107,6 @@ def shared_keys(run: Run, record: Record, name: str) -> Iterator[tuple[str, Row,
         queries = "standard heads" if record.key_dim == record.model_dim else "separate keys"
     if record.overrides.get("model.mixing_init") == "xavier":
         queries += ", fairseq's start"
-    if (
-        name == "table"
-    ):  # the mission's own: one protocol for all sizes, with losses on the test set
-        names = {"queries": queries, "test_bits": test_bits(run)}
-        yield name, names, ("queries", "model_dim", "heads", "key_dim", "seed")
-        return
     names = {"folder": run.folder.parent.name, "queries": queries}
     yield name, names, ("folder", "method", "queries", "key_dim", "seed")
 

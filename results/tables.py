@@ -19,8 +19,6 @@ from results.data import (
     COMPARED,
     CONVERTED_KINDS,
     ITSELF,
-    KEY_WIDTHS,
-    KINDS_OF_KEYS,
     LONG_TEXTS,
     MANUALS,
     NOISE,
@@ -48,7 +46,6 @@ from results.data import (
     lead,
     load,
     long_rows,
-    of_key_width,
     of_width,
     signed,
     speedups,
@@ -279,51 +276,6 @@ def readme_key_widths() -> Rows:
         name = "d" if part == 1 else f"d/{round(1 / part)}"
         paper = (num(shared, ".1f"), num(separate, ".1f"), num(shared - separate, "+.2f"))
         yield [name, *cells, *paper]
-
-
-@table
-def key_widths() -> Rows:
-    """All scores by kind and width; differences are from standard heads, paired by seed."""
-    yield ["heads", "K", "n", "BLEU", "from standard (95%)", "chrF", "bits, validation",
-           "from standard (95%)", "bits, test", "length ratio"]  # fmt: skip
-    standard = of_key_width("separate keys", 1)
-    for kind, part in product(KINDS_OF_KEYS, PAPER):
-        ours = of_key_width(kind, part)
-        if not ours:
-            continue
-        changes = (
-            ["", ""] if ours is standard else differences(ours, standard, "bleu", "valid_bits")
-        )
-        name = "standard heads" if ours is standard else kind
-        yield [name, round(128 * part), len(ours), average(ours, "bleu", ".2f"), changes[0],
-               average(ours, "chrf", ".2f"), average(ours, "valid_bits"), changes[1],
-               average(ours, "test_bits"), average(ours, "length_ratio")]  # fmt: skip
-
-
-@table
-def key_widths_differ() -> Rows:
-    """Shared minus separate keys of one width, paired by seed."""
-    yield ["K", "heads", "BLEU (95%)", "chrF (95%)", "bits, validation (95%)",
-           "bits, test (95%)"]  # fmt: skip
-    for part, kind in product(PAPER, KINDS_OF_KEYS[:2]):
-        ours, separate = of_key_width(kind, part), of_key_width("separate keys", part)
-        if ours and separate:
-            scores = ("bleu", "chrf", "valid_bits", "test_bits")
-            yield [round(128 * part), kind, *differences(ours, separate, *scores)]
-
-
-@table
-def key_widths_cost() -> Rows:
-    yield ["heads", "K", "parameters", "KV cache, bytes a token", "multiply-adds of a sentence",
-           "training (s)", "translating 1,000 captions (s)"]  # fmt: skip
-    for kind, part in product(KINDS_OF_KEYS, PAPER):
-        ours = of_key_width(kind, part)
-        if ours:
-            name = "standard heads" if part == 1 and kind == "separate keys" else kind
-            costs = (num(ours[0]["parameters"]), num(cache_of(ours[0])))
-            seconds = (num(median(run[f"{what}_seconds"] for run in ours), ".0f")
-                       for what in ("train", "translate"))  # fmt: skip
-            yield [name, round(128 * part), *costs, num(ours[0]["multiply_adds"]), *seconds]
 
 
 @table

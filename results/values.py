@@ -219,8 +219,7 @@ def rivals() -> dict[str, str]:
     rows = by([*documents, *load("captions")["rows"]], "name")
     names = {"ours": "latents, an eighth", "input": "the layer's input in 4 bits"}
     found = {key: [row["lost"] for row in rows[name]] for key, name in names.items()}
-    most = {f"{key}_most": f"{max(losses):.3f}" for key, losses in found.items()}
-    return {"ours": ends(found["ours"]), **most}
+    return {"ours": ends(found["ours"]), "input_most": f"{max(found['input']):.3f}"}
 
 
 # ---- heads and units -----------------------------------------------------------------------------
@@ -247,8 +246,6 @@ def shrink() -> dict[str, str]:
         **{f"masks_{key}": shrunk_lost(MASKS, size) for key, size in of_large.items()},
         "half_even": ends(shrunk_losses("equal shares a layer", share=0.49), ".3f"),
         "ct2": ends(ct2, ".3f"),
-        "tuned": f"{plan:.3f}",
-        "tuned_masks": f"{masks:.3f}",
         "tuned_lead": f"{masks - plan:+.3f}",
         "control": f"{control['valid_bits'] - model['valid_bits']:+.3f}",
         "third_of_heads": third,
@@ -311,11 +308,9 @@ def keys() -> dict[str, str]:
     )
     return {
         "pairs": ends(pairs, ".3f"),
-        "diagonal": interval(shared, "+.3f"),
         "diagonal_plain": interval(shared, ".3f"),
         "separate_mean": f"{separate.mean:.3f}",
         "narrow_bleu": interval(bleu, "+.2f"),
-        "narrow_bleu_mean": f"{bleu.mean:.1f}",
         "narrow_chrf": interval(chrf, "+.2f"),
         "eighth_falls": interval(falls, ".2f"),
         "hours": " or ".join(f"{x:.1f}" for x in hours),
@@ -552,6 +547,5 @@ def tools() -> dict[str, str]:
     return {
         "longest": f"{longest:.0f}",
         "parameters": f"{small[0]['parameters'] / 1e6:.1f}",
-        "least": f"{min(row['seconds'] for row in shrinks):.0f}",
         "base": f"{max(row['seconds'] for row in shrinks) / 60:.0f}",
     }

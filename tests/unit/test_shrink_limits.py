@@ -18,7 +18,6 @@ from torch import Tensor
 from toy_checkpoints import COPY
 
 from collab_lab import convert, open_model, prices, prune, time_parts, validation_loss
-from collab_lab.cli import options as cli_options
 from collab_lab.cli.main import main
 from collab_lab.cli.shrink import summary
 from collab_lab.heads.importance import importance
@@ -320,13 +319,6 @@ def test_more_than_was_asked_for_is_said() -> None:
     assert [line for line in lines if "50.0%" in line and "cache" in line]
     assert [line for line in lines if "--parameters 1" in line]
     assert len(summary(plan, 0.0, {"cache": 0.498, "heads": 1.0}, {"cache": 0.5})) == 2
-
-
-def test_a_loss_that_does_not_matter_is_no_warning() -> None:
-    args = Namespace(subset="train")
-    for measured, is_named in ((0.0002, False), (0.005, False), (0.02, True)):
-        lines = cli_options.loss_warnings(args, [("the result", 0.00001, measured)])
-        assert bool(lines) == is_named
 
 
 # ---- memory and time -----------------------------------------------------------------------------

@@ -255,9 +255,10 @@ def test_losses_to_doubt() -> None:
     def said(subset: str, price: float | None, measured: float) -> int:
         return len(loss_warnings(SimpleNamespace(subset=subset), [("it", price, measured)]))  # type: ignore[arg-type]
 
-    for price, measured in ((0.031, 0.111), (0.0, 0.001), (0.001, 0.0021)):
+    for price, measured in ((0.031, 0.111), (0.0, 0.011), (0.01, 0.021)):
         assert said("train", price, measured) == 1
-    for price, measured in ((0.068, 0.021), (0.0, 1e-5), (0.05, 0.09), (None, 1.0)):
+    # A hundredth of a bit is a tenth of BLEU: less does not matter, whatever was predicted.
+    for price, measured in ((0.068, 0.021), (0.0, 1e-4), (0.0, 0.009), (0.05, 0.09), (None, 1.0)):
         assert said("train", price, measured) == 0
         assert said("valid", price, measured) == 1
 
