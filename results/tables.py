@@ -19,6 +19,7 @@ from results.data import (
     COMPARED,
     CONVERTED_KINDS,
     ITSELF,
+    KEY_WIDTHS,
     LONG_TEXTS,
     MANUALS,
     NOISE,
