@@ -38,7 +38,8 @@ from collab_common.progress import say
 from collab_lab.export.model import Vocabulary, plain
 from collab_lab.export.translate import Translator
 from collab_lab.metrics.translate import BEAM, words_of
-from collab_lab.trained.checkpoint import Trained, to_device
+from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.sentences import to_device
 from collab_lab.trained.untrained import placeholder
 from fairseq_collab.attention.cache import Cache, beam_history, has_beam_history
 from fairseq_collab.decoding.fixed_steps import FIXED_STEPS_ENV, is_requested

@@ -8,7 +8,7 @@ import logging
 import platform
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from collab_common.command import Parser
 from collab_common.errors import UserError
@@ -25,8 +25,12 @@ MODULES = ["torch", "fairseq", "fairseq.libbleu"]
 MODULES += ["fairseq.data.data_utils_fast", "fairseq.data.token_block_utils_fast"]
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Print versions, fixes and problems; return 1 if there is a problem."""
+def main(argv: list[str] | None = None, more: Mapping[str, Callable[[], str]] | None = None) -> int:
+    """Print versions, fixes and problems; return 1 if there is a problem.
+
+    Args:
+        more: what a package on top of this one says of itself, by name, where nothing is wrong.
+    """
     Parser(prog="fairseq-collab doctor", description="Check the installation.").parse_args(argv)
     logging.disable(logging.INFO)  # fairseq's advice to install tensorboardX
     found = [*problems()]
@@ -34,9 +38,8 @@ def main(argv: list[str] | None = None) -> int:
     for name in LIBRARIES:
         print(f"{name:<14} {installed_version(name) or 'not installed'}")
     print(f"{'device':<14} {hardware(cpu=False) if 'torch' in sys.modules else 'unknown'}")
-    if not found:  # by name: it needs fairseq, fixed
-        kernel = importlib.import_module("fairseq_collab.cpu_kernels.rounded")
-        print(f"{'rounded caches':<14} {kernel.in_use()}")
+    for name, say in (more or {}).items() if not found else ():  # it may need fairseq, fixed
+        print(f"{name:<14} {say()}")
     print("\nFaults of the installed libraries, fixed in memory when they are imported:")
     for fix in itertools.chain(*fix_table.FIXES.values()):
         state = "active" if fix in fix_table.applied else "not active"

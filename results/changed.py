@@ -29,7 +29,8 @@ from collab_lab import open_model, shrink, translate
 from collab_lab.export.model import vocabulary
 from collab_lab.metrics.bleu import score, subword_marks
 from collab_lab.metrics.translate import words_of
-from collab_lab.trained.checkpoint import Trained, dataset_of
+from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.sentences import dataset_of
 from results.data import ITSELF
 from results.measured import Wanted, Work, run
 

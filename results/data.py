@@ -95,7 +95,7 @@ def cache_of(run: dict[str, Any]) -> int:
 
 
 #: Key widths as shares of d.
-PARTS = {0.125: "an eighth", 0.25: "a quarter", 0.5: "half", 1.0: "full"}
+KEY_WIDTHS = {0.125: "an eighth", 0.25: "a quarter", 0.5: "half", 1.0: "full"}
 #: Methods: shared keys with a diagonal, and separate keys.
 SHARED, SEPARATE = "collab_diagonal", "concatenated"
 
@@ -144,7 +144,7 @@ SIZES = ("d = 128, 2+2 layers", "d = 128", "d = 256", "d = 512")
 BOTH = ("standard heads", "shared keys, d/4")
 #: Runs of ``bench``: two with our decoder and stock fairseq, and one with CTranslate2, too.
 TWO, THIRD = slice(2), slice(2, None)
-ENGINES = ("ours", "CTranslate2 float32", "CTranslate2 int8")
+COMPARED = ("ours", "CTranslate2 float32", "CTranslate2 int8")
 
 
 def speedups(runs: slice, preset: str, case: str, heads: str, engine: str = "ours") -> list[float]:
@@ -165,7 +165,7 @@ def speedups(runs: slice, preset: str, case: str, heads: str, engine: str = "our
 def lead(heads: str, beam: int, batch: int) -> float:
     """CTranslate2 (float32) divided by ours, trained models."""
     case = ("trained", f"beam {beam}, batch {batch}", heads)
-    [ours], [theirs] = (speedups(THIRD, *case, engine) for engine in ENGINES[:2])
+    [ours], [theirs] = (speedups(THIRD, *case, engine) for engine in COMPARED[:2])
     return theirs / ours
 
 

@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 
 from collab_lab.results.figure import draw
 from results.data import (
+    KEY_WIDTHS,
     MANUALS,
-    PARTS,
     SEPARATE,
     SHARED,
     Runs,
@@ -76,7 +76,7 @@ def shared_keys() -> Figure:
             part: gains(
                 of_width(folder, kind, d * part), of_width(folder, SEPARATE, d), "valid_loss"
             )
-            for part in PARTS
+            for part in KEY_WIDTHS
         }
         for name, kind in (("shared keys, diagonal", SHARED), ("separate keys", SEPARATE))
         for d, folder in ((128, "main"), (256, "large"))
@@ -84,7 +84,7 @@ def shared_keys() -> Figure:
     return draw(
         {"": series}, "key width, as a share of d", "smoothed loss (bits per token)",
         "Validation loss against key width, trained from scratch", zero="standard heads",
-        names=PARTS,
+        names=KEY_WIDTHS,
     )  # fmt: skip
 
 

@@ -26,7 +26,8 @@ from collab_lab import open_model
 from collab_lab.metrics.bleu import score, subword_marks
 from collab_lab.metrics.translate import translate
 from collab_lab.shrinking.draft import all_heads, pruned
-from collab_lab.trained.checkpoint import Trained, batches
+from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.sentences import batches
 from results.measured import File, origin, write
 
 #: Shares of the heads that go.

@@ -35,7 +35,8 @@ from collab_lab.bench import cache_bytes, clock, peak_memory, turns
 from collab_lab.export.model import plain
 from collab_lab.metrics.translate import BEAM
 from collab_lab.metrics.turns import times_as_fast
-from collab_lab.trained.checkpoint import Trained, batches, fitting, samples
+from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.sentences import batches, fitting, samples
 from fairseq_collab.attention import cache
 from fairseq_collab.attention.cache import beam_history, has_beam_history
 from fairseq_collab.models.decoder import Decoder

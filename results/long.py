@@ -44,7 +44,8 @@ from collab_lab.shrinking.plan import Plan
 from collab_lab.shrinking.shape import Shape, Site, as_it_is, sites_of
 from collab_lab.shrinking.smaller import Smaller
 from collab_lab.trained.attentions import Attention, attentions
-from collab_lab.trained.checkpoint import Trained, batches, dataset_of, in_evaluation, samples
+from collab_lab.trained.checkpoint import Trained, in_evaluation
+from collab_lab.trained.sentences import batches, dataset_of, samples
 from data_prep.subwords import BREAK
 from fairseq_collab.attention.rounding import group_sizes
 from results.measured import File, origin

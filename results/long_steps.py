@@ -22,7 +22,7 @@ import torch
 from collab_lab import open_model
 from collab_lab.bench import peak_memory, watch
 from collab_lab.metrics.translate import BEAM
-from collab_lab.trained.checkpoint import batches, dataset_of
+from collab_lab.trained.sentences import batches, dataset_of
 from results.long import MADE, Text
 from results.measured import File, origin
 

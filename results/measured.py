@@ -24,8 +24,9 @@ from collab_common.provenance import circumstances
 from collab_lab import open_model
 from collab_lab.metrics.loss import mean_bits
 from collab_lab.shrinking.evidence import Evidence
-from collab_lab.trained.checkpoint import Trained, samples
+from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.configuration import write_configuration
+from collab_lab.trained.sentences import samples
 
 Content = dict[str, Any]
 #: The folders of this project's code.

@@ -47,7 +47,8 @@ from collab_lab.shrinking.evidence import Evidence
 from collab_lab.shrinking.plan import Allowed, Programme
 from collab_lab.statistics.attentions import Statistics, collect
 from collab_lab.trained.attentions import Attention, HeadMaps, hooked, inputs_of
-from collab_lab.trained.checkpoint import Trained, samples
+from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.sentences import samples
 from results.ladder import Orders, by_price, without
 from results.measured import File, origin
 

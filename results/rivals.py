@@ -38,7 +38,8 @@ from collab_lab.shrinking.plan import Allowed, propose
 from collab_lab.shrinking.smaller import Smaller
 from collab_lab.statistics.metric import ridged
 from collab_lab.trained.attentions import Attention, hooked, inputs_of
-from collab_lab.trained.checkpoint import Trained, samples
+from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.sentences import samples
 from results.cuts import PARAMETERS, listed
 from results.ladder import (
     A_WORD,

@@ -30,7 +30,7 @@ from collab_lab import open_model
 from collab_lab.metrics.loss import mean_bits
 from collab_lab.runs.record import Record
 from collab_lab.runs.run import Run, data_folder, flat, runs_under
-from collab_lab.trained.checkpoint import samples
+from collab_lab.trained.sentences import samples
 from results.data import PLAIN
 from results.measured import File
 

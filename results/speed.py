@@ -32,7 +32,8 @@ from collab_common.provenance import cores
 from collab_lab import bench, open_model
 from collab_lab.export.model import Vocabulary, plain
 from collab_lab.metrics.translate import words_of
-from collab_lab.trained.checkpoint import Trained, dataset_of
+from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.sentences import dataset_of
 from results.measured import File, origin
 
 CASES = tuple(product((1, 5), (1, 16, 64)))

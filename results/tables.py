@@ -16,13 +16,13 @@ from collab_lab.metrics.turns import times_as_fast
 from collab_lab.results.render import grid, interval, num
 from results.data import (
     BOTH,
+    COMPARED,
     CONVERTED_KINDS,
-    ENGINES,
     ITSELF,
+    KEY_WIDTHS,
     LONG_TEXTS,
     MANUALS,
     NOISE,
-    PARTS,
     PLAIN,
     SEPARATE,
     SHARED,
@@ -162,7 +162,10 @@ def prices_weightings() -> Rows:
     groups = by(load("prices")["models"], "group")
     columns = [("Multi30k, d = 128", share) for share in (1 / 4, 1 / 8)]
     columns += [("Multi30k, d = 256", share) for share in (1 / 4, 1 / 8)]
-    yield ["widths", *(f"{group.rpartition(', ')[2]}, {PARTS[share]}" for group, share in columns)]
+    yield [
+        "widths",
+        *(f"{group.rpartition(', ')[2]}, {KEY_WIDTHS[share]}" for group, share in columns),
+    ]
     for name, (what, weighting) in LATENTS.items():
         cells = []
         for group, share in columns:
@@ -279,7 +282,7 @@ def readme_key_widths() -> Rows:
 @table
 def shared_keys_widths() -> Rows:
     yield ["d", "key width", "loss, shared", "loss, separate", *DIFFERENCES]
-    for (d, folder), (part, name) in product(((128, "main"), (256, "large")), PARTS.items()):
+    for (d, folder), (part, name) in product(((128, "main"), (256, "large")), KEY_WIDTHS.items()):
         shared, separate = (of_width(folder, kind, d * part) for kind in (SHARED, SEPARATE))
         losses = [average(side, "valid_loss") for side in (shared, separate)]
         yield [d, f"{name}: {int(d * part)}", *losses, *differences(shared, separate, *SCORES)]
@@ -475,9 +478,9 @@ def speed_stock() -> Rows:
 
 @table
 def speed_engines() -> Rows:
-    yield ["heads", "translation, beam 5", *ENGINES]
+    yield ["heads", "translation, beam 5", *COMPARED]
     for heads, (preset, case, name) in product(BOTH, ENGINE_ROWS):
-        found = (speedups(THIRD, preset, case, heads, engine) for engine in ENGINES)
+        found = (speedups(THIRD, preset, case, heads, engine) for engine in COMPARED)
         yield [heads, name, *(ends(ratios, ".2f") for ratios in found)]
 
 

@@ -19,12 +19,12 @@ from collab_lab.metrics.turns import times_as_fast
 from collab_lab.results.render import interval, num
 from results.data import (
     BOTH,
+    COMPARED,
     CONVERTED_KINDS,
-    ENGINES,
+    KEY_WIDTHS,
     LONG_TEXTS,
     MANUALS,
     NOISE,
-    PARTS,
     PLAIN,
     SEPARATE,
     SHARED,
@@ -287,7 +287,7 @@ def keys() -> dict[str, str]:
     """Shared and separate keys (shared_keys.json)."""
     pairs = [
         gain
-        for (d, folder), part in product(((128, "main"), (256, "large")), PARTS)
+        for (d, folder), part in product(((128, "main"), (256, "large")), KEY_WIDTHS)
         for gain in gains(
             of_width(folder, SEPARATE, d * part), of_width(folder, SHARED, d * part), "valid_loss"
         )
@@ -530,7 +530,7 @@ def speed() -> dict[str, str]:
         "long": ends([row["speedup"] for kind in (BOTH[0], "latent, a quarter")
                       for row in by_length()[5, kind][2048]], ".1f"),
     }  # fmt: skip
-    for engine, name in zip(ENGINES, ("ours", "float32", "int8"), strict=True):
+    for engine, name in zip(COMPARED, ("ours", "float32", "int8"), strict=True):
         found[f"{name}_16"] = one("wmt_en_de", "beam 5, batch 16", engine)
         for beam in (5, 1):
             found[f"{name}_beam_{beam}"] = one("trained", f"beam {beam}, batch 1", engine)

@@ -16,7 +16,8 @@ import toy_checkpoints
 
 from collab_lab import open_model
 from collab_lab.metrics.loss import cross_entropy
-from collab_lab.trained.checkpoint import Trained, samples
+from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.sentences import samples
 
 FOLDER = toy_checkpoints.STORED / "massive"
 PRE_NORM = {f"{side}_normalize_before": True for side in ("encoder", "decoder")}

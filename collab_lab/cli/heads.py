@@ -90,7 +90,7 @@ def planned(args: Namespace, model: Trained) -> Sequence[Callable[[], dict[str, 
     from collab_lab.heads import stages, trees
     from collab_lab.heads.relevance import Relevance
     from collab_lab.heads.trees import align, segmenter
-    from collab_lab.trained.checkpoint import dataset_of
+    from collab_lab.trained.sentences import dataset_of
 
     subset, number = args.subset, args.relevance_sentences
     dataset_of(model, subset)

@@ -85,7 +85,7 @@ def module_of(name: str) -> str:
     """The module of a command; it has ``main(argv) -> exit status``."""
     if name in DATA:
         return f"data_prep.{name.replace('-', '_')}"
-    return "fairseq_compat.doctor" if name == "doctor" else f"collab_lab.cli.{name}"
+    return f"collab_lab.cli.{name}"
 
 
 def usage(prog: str, commands: dict[str, str]) -> str:

@@ -194,7 +194,7 @@ def validation(
     if not args.check:
         return lambda after, price: ()
     from collab_lab import validation_loss
-    from collab_lab.trained.checkpoint import samples
+    from collab_lab.trained.sentences import samples
 
     batches = samples(before, "valid")
     bits = validation_loss(before, batches)

@@ -60,7 +60,7 @@ def main(argv: Sequence[str]) -> int:
     model = options.model(args)
     from collab_lab import prices
     from collab_lab.statistics import stored
-    from collab_lab.trained.checkpoint import samples
+    from collab_lab.trained.sentences import samples
     from fairseq_collab.attention.rounding import BITS
 
     valid = samples(model, "valid") if args.check else []

@@ -82,7 +82,7 @@ def build_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     clock = parser.add_argument_group("how --time is measured (beam 5)")
     clock.add_argument(
-        "--engine", dest="timed",
+        "--time-in",
         choices=("fairseq", "ct2-int8", "ct2-float32", "onnx-int8", "onnx-float32"),
         help="engine that will run the model: fairseq with this plug-in (default), or CTranslate2 "
         "or ONNX Runtime on a CPU",
@@ -115,11 +115,11 @@ def main(argv: Sequence[str]) -> int:
         options.reject(parser, args, ours, "needs --out")
     if args.time is None:
         options.reject(parser, args, ("batch", "length"), "needs --time")
-        if args.timed is not None:
-            parser.error("--engine needs --time")
-    elif args.engine not in ("fairseq", program_of(args.timed or "fairseq")):
+        if args.time_in is not None:
+            parser.error("--time-in needs --time")
+    elif args.engine not in ("fairseq", program_of(args.time_in or "fairseq")):
         parser.error(
-            f"--time with --for {args.engine} needs --engine {args.engine}-int8 or "
+            f"--time with --for {args.engine} needs --time-in {args.engine}-int8 or "
             f"{args.engine}-float32"
         )
     if args.out is None:
@@ -131,8 +131,8 @@ def main(argv: Sequence[str]) -> int:
 
     from collab_lab.shrinking.gates import source_of
     from collab_lab.shrinking.shrink import allowed_cuts, shrink
-    from collab_lab.trained.checkpoint import samples
     from collab_lab.trained.configuration import fine_tuning_lines, write_configuration
+    from collab_lab.trained.sentences import samples
 
     model = source_of(original)
     validation = options.validation(args, model)
@@ -140,7 +140,7 @@ def main(argv: Sequence[str]) -> int:
         samples(model, "valid")
     only = None if args.only is None else args.only.split(",")
     # What is wrong with options fails before anything is timed or read.
-    engine = program_of(args.timed) if args.timed else args.engine
+    engine = program_of(args.time_in) if args.time_in else args.engine
     kinds = kinds_of(args).get("kinds")
     own = own_cuts(args)
     if any(cut.simulated for cut in own):
@@ -193,7 +193,7 @@ def times_of(
     from collab_lab import time_parts
 
     how = {"batch": args.batch, "length": args.length, "cuts": parts_of(args, only)}
-    return time_parts(model, args.timed or "fairseq", **how, **kinds_of(args))
+    return time_parts(model, args.time_in or "fairseq", **how, **kinds_of(args))
 
 
 def parts_of(args: argparse.Namespace, only: Sequence[str] | None) -> tuple[str, ...]:
@@ -298,7 +298,7 @@ def front(args: argparse.Namespace) -> int:
     from collab_lab.shrinking.plan import Allowed, propose
     from collab_lab.shrinking.shape import PARTS
     from collab_lab.shrinking.shrink import chosen_kinds, chosen_parts, made
-    from collab_lab.trained.checkpoint import samples
+    from collab_lab.trained.sentences import samples
 
     if args.figure is not None:
         check_figure(args)

@@ -28,8 +28,8 @@ def main(argv: Sequence[str]) -> int:
     options.check_out(args)
     model = options.model(args)
     from collab_lab.heads import votes
-    from collab_lab.trained.checkpoint import batches
     from collab_lab.trained.identity import hash_of
+    from collab_lab.trained.sentences import batches
     from fairseq_collab.attention.head_groups import head_group_attentions
 
     count = votes.count_votes(model, batches(model, args.subset))

@@ -26,10 +26,11 @@ from collab_lab.bench import PAUSE, translator
 from collab_lab.export.model import Vocabulary, check_engine
 from collab_lab.export.translate import Translator
 from collab_lab.metrics.translate import BEAM, words_of
-from collab_lab.trained.checkpoint import Trained, to_device
+from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.sentences import to_device
 
 #: The engines: the program that runs the model, and the type of its numbers.
-ENGINES = {
+TIMED = {
     "fairseq": ("fairseq", ""),
     "ct2-int8": ("ct2", "int8"),
     "ct2-float32": ("ct2", "float32"),
@@ -48,7 +49,7 @@ class Work(NamedTuple):
     """What a model does: translate a batch of sentences with beam search.
 
     Attributes:
-        engine: of :data:`ENGINES`.
+        engine: of :data:`TIMED`.
         batch: number of sentences.
         length: of sources and of translations, in tokens.
     """
@@ -60,8 +61,8 @@ class Work(NamedTuple):
 
 def check(trained: Trained, work: Work) -> None:
     """Raise UserError for an engine that is not installed, or a length that a model cannot have."""
-    if work.engine not in ENGINES:
-        raise UserError(f"{work.engine!r} is none of {', '.join(ENGINES)}", "`engine`")
+    if work.engine not in TIMED:
+        raise UserError(f"{work.engine!r} is none of {', '.join(TIMED)}", "`engine`")
     for package in PACKAGES_OF.get(program_of(work.engine), ()):
         if find_spec(package) is None:
             raise UserError(f"{package} is not installed", "`engine`", f"pip install {package}")
@@ -81,7 +82,7 @@ def check(trained: Trained, work: Work) -> None:
 
 def program_of(engine: str) -> str:
     """The program of an engine, as :data:`.plan.ENGINES` names it."""
-    return ENGINES[engine][0]
+    return TIMED[engine][0]
 
 
 def program(trained: Trained, engine: str, length: int, shortlist: Sequence[str] = ()) -> Program:
@@ -121,7 +122,7 @@ def _ctranslate2(trained: Trained, engine: str, length: int, shortlist: Sequence
     words = Vocabulary("en", "de", trained.task.source_dictionary, trained.task.target_dictionary)
     options: dict[str, Any] = {"beam_size": BEAM, "use_vmap": bool(shortlist)}
     options |= dict.fromkeys(("min_decoding_length", "max_decoding_length"), length + 1)
-    kinds = {"compute_type": ENGINES[engine][1], "intra_threads": torch.get_num_threads()}
+    kinds = {"compute_type": TIMED[engine][1], "intra_threads": torch.get_num_threads()}
     with tempfile.TemporaryDirectory() as folder:
         write(trained, words, Path(folder))
         if shortlist:
@@ -140,7 +141,7 @@ def _onnx(trained: Trained, engine: str, length: int) -> Program:
     """ONNX Runtime with the program of an exported folder."""
     write = import_module("collab_lab.export.onnx").write  # it imports the optional packages
     with tempfile.TemporaryDirectory() as folder:
-        write(trained, Path(folder), int8=ENGINES[engine][1] == "int8")
+        write(trained, Path(folder), int8=TIMED[engine][1] == "int8")
         model = Translator(folder, torch.get_num_threads())
     limits: dict[str, Any] = {"max_len_a": 0, "max_len_b": length, "min_len": length}
 

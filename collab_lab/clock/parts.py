@@ -49,8 +49,7 @@ from collab_lab.clock.engines import (
 )
 from collab_lab.shrinking.cut import NewHeads
 from collab_lab.shrinking.draft import Draft, all_heads, pruned
-from collab_lab.shrinking.plan import ENGINES as TARGETS
-from collab_lab.shrinking.plan import KINDS
+from collab_lab.shrinking.plan import ENGINES, KINDS
 from collab_lab.shrinking.shape import PARTS, Kind, Shape, Site, sites_of, width_of
 from collab_lab.shrinking.shrink import chosen_kinds
 from collab_lab.trained.arguments import check_model, check_whole
@@ -322,7 +321,7 @@ def time_parts(
     """Seconds of a model and of its parts, measured once on a machine, in two minutes or so.
 
     Args:
-        engine: of :data:`.engines.ENGINES`.
+        engine: of :data:`.engines.TIMED`.
         batch: number of sentences that are translated together, with beam 5.
         length: tokens of a source and of a translation.
         cuts: what is to be cut: heads, units, cache.
@@ -340,7 +339,7 @@ def time_parts(
         raise UserError(f"{unknown[0]!r} must be one of {', '.join(PARTS)}", "`cuts`")
     kinds = chosen_kinds(kinds, cuts, program_of(engine))
     if kinds is None:
-        kinds = TARGETS[program_of(engine)].kinds if "cache" in cuts else ()
+        kinds = ENGINES[program_of(engine)].kinds if "cache" in cuts else ()
     path = (folder or user_cache()) / f"times-{_machine(engine)}.json"
     content = read_json(path) if path.exists() else {**settings(), "tables": {}}
     key = shape_of(model, work, (*cuts, *kinds))

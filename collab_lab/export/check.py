@@ -18,12 +18,8 @@ from collab_lab.export import model
 from collab_lab.export.model import Vocabulary
 from collab_lab.metrics.limit import LIMIT
 from collab_lab.metrics.translate import BEAM
-from collab_lab.trained.checkpoint import (
-    Trained,
-    dataset_of,
-    fitting,
-    open_model,
-)
+from collab_lab.trained.checkpoint import Trained, open_model
+from collab_lab.trained.sentences import dataset_of, fitting
 
 #: From sources ``(B, S)`` and previous target words ``(B, T)`` to attention ``(B, T, S)``.
 BatchAttention = Callable[[Tensor, Tensor], Tensor]

@@ -15,7 +15,8 @@ from collab_lab.export.translate import Translator
 from collab_lab.metrics.bleu import score
 from collab_lab.metrics.limit import LIMIT
 from collab_lab.metrics.translate import BEAM
-from collab_lab.trained.checkpoint import Trained, dataset_of, fitting
+from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.sentences import dataset_of, fitting
 
 Lines = list[list[int]]
 

@@ -47,7 +47,8 @@ from collab_lab.mathematics.head_prices import head_prices
 from collab_lab.metrics.cost import reads_source
 from collab_lab.statistics.attentions import collect
 from collab_lab.trained.attentions import attentions
-from collab_lab.trained.checkpoint import MAX_TOKENS, Trained, batches, fitting, samples, to_device
+from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.sentences import MAX_TOKENS, batches, fitting, samples, to_device
 
 
 def check(trained: Trained) -> None:

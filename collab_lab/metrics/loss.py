@@ -14,7 +14,8 @@ from torch.nn import functional
 from collab_common.errors import UserError
 from collab_common.progress import bar
 from collab_lab.trained.arguments import check_model, sentences_of
-from collab_lab.trained.checkpoint import IGNORED, Trained, in_evaluation, samples
+from collab_lab.trained.checkpoint import Trained, in_evaluation
+from collab_lab.trained.sentences import IGNORED, samples
 
 logger = logging.getLogger(__name__)
 
@@ -193,7 +194,7 @@ def validation_loss(model: Trained, batches: Sequence[Mapping[str, Any]] | None 
     the number of tokens; ``fairseq-validate`` divides the same sum by the number of all targets.
 
     Args:
-        batches: other sentences, as :func:`.checkpoint.samples` returns them.
+        batches: other sentences, as :func:`.sentences.samples` returns them.
 
     Raises:
         UserError: there are no sentences, or no validation set.

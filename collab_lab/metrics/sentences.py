@@ -14,7 +14,8 @@ from collab_lab.metrics.limit import LIMIT
 from collab_lab.metrics.translate import BEAM, say_how_many_are_cut
 from collab_lab.metrics.translate import translate as translated
 from collab_lab.trained.arguments import check_model, check_whole
-from collab_lab.trained.checkpoint import Trained, in_evaluation, to_device
+from collab_lab.trained.checkpoint import Trained, in_evaluation
+from collab_lab.trained.sentences import to_device
 from data_prep.subwords import CODES, MODEL, pieces_of, units_of
 
 

@@ -39,9 +39,10 @@ import fairseq_collab  # noqa: F401  (registers the models and criteria that are
 from collab_common.errors import UserError, chain, did_you_mean
 from collab_common.progress import bar
 from collab_lab.runs import config_folder
+from collab_lab.runs.checks import check_generation, check_test_set, task_of
 from collab_lab.runs.lengths import UNSET, limit_lengths
 from collab_lab.runs.run import files_read, started_from
-from collab_lab.runs.score import check_generation, check_test_set, import_plugin, task_of
+from collab_lab.runs.score import import_plugin
 from fairseq_compat.hydra_options import options_of
 
 #: Sections of a run's configuration that fairseq does not know.

@@ -22,7 +22,8 @@ from collab_lab.metrics.loss import check_any, predicted
 from collab_lab.runs.record import CheckpointRule
 from collab_lab.runs.run import Run, started_from
 from collab_lab.trained.average import average_checkpoints, checkpoints_of
-from collab_lab.trained.checkpoint import Trained, batches
+from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.sentences import batches
 from fairseq_compat import checkpoints
 
 LAST = "checkpoint_last.pt"

@@ -92,7 +92,7 @@ def convert(
         UserError: the model has no counterpart, a size or share is out of range, the statistics
             are of another model, or an argument has no effect.
     """
-    if to not in CONVERSIONS:
+    if to not in [*CONVERSIONS]:  # whatever is given
         raise UserError(f"{to!r} must be one of {', '.join(CONVERSIONS)}", "`to`")
     if query_mixing not in (None, *QUERY_MIXINGS):
         problem = f"{query_mixing!r} must be one of {', '.join(QUERY_MIXINGS)}"

@@ -17,7 +17,13 @@ from collab_lab.mathematics.attention_price import TrainedAttention
 from collab_lab.mathematics.removal import removal_order
 from collab_lab.metrics.loss import mean_bits
 from collab_lab.shrinking.shape import PARTS, Site
-from collab_lab.statistics.attentions import Statistics, check_of_caches, collect_all, matched
+from collab_lab.statistics.attentions import (
+    OfModel,
+    Statistics,
+    check_of_caches,
+    collect_all,
+    matched,
+)
 from collab_lab.statistics.units import UnitStatistics
 from collab_lab.trained.arguments import sentences_of
 from collab_lab.trained.attentions import Attention
@@ -64,7 +70,8 @@ class Evidence:
 
     def __post_init__(self) -> None:
         if self.attentions:
-            self.attentions = matched(self.attentions, self.trained)
+            own = matched(self.attentions, self.trained)
+            self.attentions = OfModel(own, self.trained.model)
 
     @classmethod
     def of(

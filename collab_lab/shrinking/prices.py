@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from collab_lab.mathematics.head_prices import head_noises, head_prices
@@ -16,6 +16,7 @@ from collab_lab.shrinking.gates import source_of
 from collab_lab.shrinking.shape import costs
 from collab_lab.statistics.attentions import Statistics
 from collab_lab.statistics.units import UnitStatistics
+from collab_lab.trained.arguments import check_model
 from collab_lab.trained.attentions import Attention
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import FeedForward
@@ -68,14 +69,14 @@ class Prices(NamedTuple):
         return self.evidence.trained
 
     @property
-    def statistics(self) -> dict[Attention, Statistics]:
+    def statistics(self) -> Mapping[Attention, Statistics]:
         """Of each attention with heads."""
-        return dict(self.evidence.attentions)
+        return self.evidence.attentions
 
     @property
-    def units(self) -> dict[FeedForward, UnitStatistics]:
+    def units(self) -> Mapping[FeedForward, UnitStatistics]:
         """Statistics of each feed-forward block."""
-        return dict(self.evidence.units)
+        return self.evidence.units
 
     @property
     def kinds(self) -> list[str]:
@@ -135,6 +136,7 @@ def prices(model: Trained, *, subset: str = "train", sentences: int = 1000) -> P
     Raises:
         UserError: the model has no heads, or no sentence is short enough.
     """
+    check_model(model)
     # Those of a class that cannot be built anew are of itself: nothing is made of it.
     model = model if any(model_problems(model)) else source_of(model)
     evidence = Evidence.of(model, subset, sentences)

@@ -81,7 +81,7 @@ def cheapest(
     if solution.x is None:
         if out_of_time:
             problem = f"no choice is found within {seconds:g} seconds"
-            raise UserError(problem, todo="give a smaller model, or fewer kinds of cuts")
+            raise UserError(problem, todo="leave more, or give fewer kinds of cuts")
         return None
     if out_of_time and solution.mip_gap > EXACT:
         say(

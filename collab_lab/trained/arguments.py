@@ -6,7 +6,8 @@ from numbers import Integral
 from typing import Any
 
 from collab_common.errors import UserError
-from collab_lab.trained.checkpoint import Trained, samples
+from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.sentences import samples
 
 
 def sentences_of(model: Trained, subset: str, sentences: int | None) -> list[dict[str, Any]]:

@@ -1,30 +1,26 @@
-"""Trained models: open a checkpoint with the checks of every command, read sentences, save."""
+"""Trained models: open a checkpoint with the checks of every command, and save."""
 
 from __future__ import annotations
 
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from fairseq import utils
 from fairseq.checkpoint_utils import load_checkpoint_to_cpu, load_model_ensemble_and_task
-from fairseq.data import ConcatDataset, data_utils
 from fairseq.models import FairseqLanguageModel
 from fairseq.tasks import setup_task
-from fairseq.tasks.language_modeling import LanguageModelingTask
-from fairseq.tasks.translation import TranslationTask
 from omegaconf import DictConfig, OmegaConf, ValidationError
 from torch import Tensor, nn
 
 from collab_common import AttentionType
 from collab_common.errors import UserError, first_line
-from collab_common.progress import bar, say
+from collab_common.progress import say
 from collab_lab.trained.attentions import Attention, attentions, by_type
 from collab_lab.trained.untrained import check_order_of_words
 from fairseq_collab.models.options import plain_options
@@ -34,12 +30,8 @@ from fairseq_compat.fairseq_fixes import UNDEFINED, check_architecture
 from fairseq_compat.overrides import check_model_and_task
 
 GIVE_DATA = "give the data folder that fairseq-preprocess wrote"
-#: Key of a batch: the number of first targets that the training's criterion left out.
-IGNORED = "ignored_prefix"
 #: Precisions in which a checkpoint takes half of the bytes.
 HALF = {torch.float16, torch.bfloat16}
-#: Tokens per batch, where neither the command nor the training limits them.
-MAX_TOKENS = 4096
 
 
 @dataclass(frozen=True)
@@ -324,151 +316,6 @@ def read_checkpoint(checkpoint: Path, data: str | Path | None, **changed: Any) -
     check_model_and_task(changed, state["cfg"], checkpoint)
     check_finite(state["model"], checkpoint)
     return state
-
-
-# ---- sentences -----------------------------------------------------------------------------------
-
-
-def to_device(sample: dict[str, Any], device: torch.device) -> dict[str, Any]:
-    """A batch with all its tensors on ``device``."""
-    return utils.apply_to_sample(lambda tensor: tensor.to(device), sample)
-
-
-def dataset_of(trained: Trained, subset: str) -> Any:
-    """A subset, loaded once: fairseq's multilingual task fails at a second time.
-
-    The training set is all that a training reads: ``train``, ``train1``, ... in one folder, the
-    first ``upsample_primary`` times, and every folder of several that are joined by colons.
-    With ``--combine-valid-subsets``, ``valid1``, ... belong to the validation set.
-    fairseq's default, -1 times, fails as soon as there is a second part: it counts as once.
-    """
-    task = trained.task
-    if subset not in task.datasets:
-        options = trained.cfg.dataset
-        is_combined = subset == "valid" and options.get("combine_valid_subsets")
-        if subset == options.train_subset or is_combined:
-            with first_part_once(task.cfg):
-                load_all(trained, subset)
-        else:
-            task.load_dataset(subset)
-    return task.dataset(subset)
-
-
-@contextmanager
-def first_part_once(options: Any) -> Iterator[None]:
-    """Within it, the first part of a training set counts once where ``upsample_primary`` is -1."""
-    former = getattr(options, "upsample_primary", 1)
-    if former < 1:
-        options.upsample_primary = 1
-    try:
-        yield
-    finally:
-        if former < 1:
-            options.upsample_primary = former
-
-
-def load_all(trained: Trained, subset: str) -> None:
-    """Load all parts of a set: an epoch of the training reads one of its data folders.
-
-    A line says so where a task has another rule for several folders.
-    """
-    task, folders = trained.task, utils.split_paths(str(trained.cfg.task.data))
-    task.load_dataset(subset, combine=True)
-    if len(folders) == 1 or subset != trained.cfg.dataset.train_subset:
-        return
-    if not isinstance(task, TranslationTask | LanguageModelingTask):
-        say(f"warning: of {subset}, only the part in {folders[0]} is read, not {folders[1:]}")
-        return
-    shards = [task.datasets[subset]]
-    for epoch in range(2, len(folders) + 1):
-        task.load_dataset(subset, epoch=epoch, combine=True)
-        shards.append(task.datasets[subset])
-    task.datasets[subset] = ConcatDataset(shards)
-
-
-def batches(
-    trained: Trained,
-    subset: str,
-    indices: Sequence[int] | None = None,
-    *,
-    max_tokens: int | None = None,
-    max_sentences: int | None = None,
-    multiple: int = 1,
-    name: str = "batches",
-) -> Iterator[dict[str, Any]]:
-    """The sentences of a subset in batches, on the model's device, with a progress bar.
-
-    Args:
-        indices: which sentences, in which order; default: all, as in an epoch of the training
-            without its shuffling of batches, but for those longer than the model's positions.
-        max_tokens, max_sentences: limits of a batch, padding included; default: those of the
-            training, else :data:`MAX_TOKENS`.  A longer sentence is a batch by itself.
-        multiple: of which larger batches have a number of sentences.
-        name: of the progress bar.
-
-    Raises:
-        UserError: there is no sentence.
-        FileNotFoundError: fairseq's, for a subset that does not exist.
-    """
-    dataset, device = dataset_of(trained, subset), trained.device
-    batch_indices = batched(trained, subset, indices, max_tokens, max_sentences, multiple)
-    samples = (dataset.collater([dataset[int(index)] for index in rows]) for rows in batch_indices)
-    ignored = {IGNORED: trained.ignored_prefix}
-    return (
-        to_device({**sample, **ignored}, device)
-        for sample in bar(name, samples, total=len(batch_indices))
-    )
-
-
-def batched(
-    trained: Trained,
-    subset: str,
-    indices: Sequence[int] | None = None,
-    max_tokens: int | None = None,
-    max_sentences: int | None = None,
-    multiple: int = 1,
-) -> list[Any]:
-    """The indices of the sentences of each batch: see :func:`batches`."""
-    dataset, limits = dataset_of(trained, subset), trained.cfg.dataset
-    if indices is None:
-        with data_utils.numpy_seed(trained.cfg.common.seed):
-            indices = fitting(trained, subset, dataset.ordered_indices())
-    if max_tokens is max_sentences is None:
-        max_tokens, max_sentences = limits.max_tokens, limits.batch_size
-        max_tokens = max_tokens or (None if max_sentences else MAX_TOKENS)
-    order = np.array(indices)
-    lengths = np.array([int(dataset.num_tokens(index)) for index in order])
-    is_long = lengths > (max_tokens or np.inf)
-    rows = dataset.batch_by_size(order[~is_long], max_tokens, max_sentences, multiple)
-    return [*rows, *order[is_long, None]]  # the long ones each by itself, at the end
-
-
-def fitting(trained: Trained, subset: str, indices: Any = None) -> list[int]:
-    """The sentences, of those at ``indices`` or of all, that the model has positions for."""
-    dataset = dataset_of(trained, subset)
-    longest = utils.resolve_max_positions(
-        trained.task.max_positions(), trained.model.max_positions()
-    )
-    indices = np.arange(len(dataset)) if indices is None else indices
-    short_enough, _ = dataset.filter_indices_by_size(indices, longest)
-    if not len(short_enough):
-        raise UserError(f"has no sentence within the model's {longest} positions", where=subset)
-    return [int(index) for index in short_enough]
-
-
-def samples(trained: Trained, subset: str, number: int | None = None) -> list[dict[str, Any]]:
-    """Batches of ``number`` sentences spread evenly over a subset, or of all.
-
-    Sentences of similar length share a batch.  Errors are those of :func:`batches`, and UserError
-    for a number below 1.
-    """
-    if number is not None and number < 1:
-        raise UserError(f"must be a whole number above 0, not {number}", "`sentences`")
-    dataset, indices = dataset_of(trained, subset), fitting(trained, subset)
-    number = len(indices) if number is None else min(number, len(indices))
-    spread = [indices[i * len(indices) // number] for i in range(number)]
-    order = sorted(spread, key=lambda index: int(dataset.num_tokens(index)))
-    return list(batches(trained, subset, order, max_tokens=MAX_TOKENS, name="sentences"))
 
 
 # ---- checks --------------------------------------------------------------------------------------

@@ -33,7 +33,8 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 from omegaconf import OmegaConf
 
 from collab_common.files import write_atomic
-from collab_lab.trained.checkpoint import MAX_TOKENS, Trained, batched
+from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.sentences import MAX_TOKENS, batched
 from fairseq_collab.models.base import Family
 from fairseq_collab.models.options import plain_options, preset
 from fairseq_collab.models.variants import family_of

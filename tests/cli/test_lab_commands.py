@@ -19,7 +19,8 @@ from collab_lab.cli import main as cli
 from collab_lab.cli.main import main
 from collab_lab.metrics.cost import totals
 from collab_lab.metrics.loss import mean_bits
-from collab_lab.trained.checkpoint import open_model, samples
+from collab_lab.trained.checkpoint import open_model
+from collab_lab.trained.sentences import samples
 
 pytestmark = pytest.mark.slow
 

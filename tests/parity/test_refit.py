@@ -28,8 +28,9 @@ from collab_lab.metrics.loss import mean_bits
 from collab_lab.shrinking.draft import pruned
 from collab_lab.shrinking.gates import open_heads
 from collab_lab.trained.attentions import hooked
-from collab_lab.trained.checkpoint import Trained, samples
+from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.identity import hash_of
+from collab_lab.trained.sentences import samples
 
 Capture = pytest.CaptureFixture[str]
 PRE_NORM = {f"{side}_normalize_before": True for side in ("encoder", "decoder")}

@@ -42,7 +42,8 @@ from collab_lab.mathematics.head_prices import head_prices
 from collab_lab.shrinking import by_hand, evidence
 from collab_lab.statistics import STATISTICS, stored
 from collab_lab.trained.attentions import attentions
-from collab_lab.trained.checkpoint import Trained, samples
+from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.sentences import samples
 from fairseq_collab.attention import collaborative
 
 

@@ -20,7 +20,7 @@ from refusals import refusing
 
 from collab_lab.heads.importance import importance
 from collab_lab.metrics.cost import load_architecture
-from collab_lab.trained import checkpoint
+from collab_lab.trained import checkpoint, sentences
 from collab_lab.trained.untrained import dictionary_sizes, untrained
 from fairseq_compat import checkpoints
 
@@ -162,20 +162,20 @@ def test_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of a training; where it gives no limit, the whole subset would be one batch."""
     trained = checkpoint.open_model(toy_checkpoints.write(tmp_path / "c.pt"))
     limits = {"max_tokens": 40, "max_sentences": 3}
-    dataset = checkpoint.dataset_of(trained, "valid")
+    dataset = sentences.dataset_of(trained, "valid")
     epoch = trained.task.get_batch_iterator(dataset, **limits, seed=trained.cfg.common.seed)
     expected = [batch["id"].tolist() for batch in epoch.next_epoch_itr(shuffle=False)]
-    found = checkpoint.batches(trained, "valid", **limits)
+    found = sentences.batches(trained, "valid", **limits)
     assert [batch["id"].tolist() for batch in found] == expected
     trained.cfg.dataset.batch_size = trained.cfg.dataset.max_tokens = None
     for limit in (50, 1):
         monkeypatch.setattr(checkpoint, "MAX_TOKENS", limit)
-        shapes = [x["net_input"]["src_tokens"].shape for x in checkpoint.batches(trained, "valid")]
+        shapes = [x["net_input"]["src_tokens"].shape for x in sentences.batches(trained, "valid")]
         assert len(shapes) > 1
         # A sentence that is longer than a batch may be is a batch by itself.
         assert all(rows * tokens <= limit or rows == 1 for rows, tokens in shapes)
     trained.task.max_positions = lambda: (2, 2)
-    for read in (checkpoint.batches, checkpoint.samples):
+    for read in (sentences.batches, sentences.samples):
         with refusing("valid", "(2, 2)"):
             read(trained, "valid")
 

@@ -63,6 +63,10 @@ def imported() -> dict[str, set[str]]:
             for node in ast.walk(tree):
                 if isinstance(node, ast.Import):
                     names |= {name.name for name in node.names}
+                elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(
+                    "import_module"
+                ):  # by a string
+                    names |= {one.value for one in node.args if isinstance(one, ast.Constant)}
                 elif isinstance(node, ast.ImportFrom):
                     home = node.module or ""
                     if node.level:  # in compat alone, which has no packages in it

@@ -29,8 +29,9 @@ from collab_lab.metrics.loss import mean_bits
 from collab_lab.runs.sweep import plan
 from collab_lab.shrinking.draft import all_heads
 from collab_lab.trained.attentions import Attention
-from collab_lab.trained.checkpoint import Trained, dataset_of, samples
+from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import FeedForward
+from collab_lab.trained.sentences import dataset_of, samples
 from results import (
     changed,
     cuts,

@@ -14,7 +14,8 @@ from refusals import refusing
 from collab_lab import open_model, translate
 from collab_lab.metrics.translate import BEAM
 from collab_lab.metrics.translate import translate as of_batches
-from collab_lab.trained.checkpoint import Trained, samples
+from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.sentences import samples
 
 
 @pytest.fixture(scope="module")

@@ -596,7 +596,7 @@ def test_a_command_names_its_option(tmp_path: Path, capsys: Any) -> None:
     ("options", "named"),
     [
         (["--kinds=lattent"], "lattent"),
-        (["--out=o.pt", "--time=0.8", "--engine=ct2-int8", "--only=cache", "--cache-bits=8"],
+        (["--out=o.pt", "--time=0.8", "--time-in=ct2-int8", "--only=cache", "--cache-bits=8"],
          "--cache-bits"),
         (["--out=o.pt", "--time=0.8", "--only=chache"], "chache"),
         (["--out=o.pt", "--lose=0.1", "--cache=0.5", "--only=cache"], "--cache"),

@@ -31,7 +31,8 @@ from collab_lab.shrinking.solve import cheapest
 from collab_lab.statistics import attentions as statistics
 from collab_lab.statistics.attentions import Statistics, memory_needed
 from collab_lab.trained.attentions import attentions
-from collab_lab.trained.checkpoint import Trained, samples, without_checkpointing
+from collab_lab.trained.checkpoint import Trained, without_checkpointing
+from collab_lab.trained.sentences import samples
 
 HALF = [torch.float16, torch.bfloat16]
 
@@ -258,7 +259,13 @@ def test_nothing_to_time_is_one_line(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     path = toy_checkpoints.write(tmp_path / "c.pt", "transformer_collab", key_dim=6)
     words = ["shrink", str(path), str(COPY), "--cache=0.5", "--time=0.9", "--only=cache"]
-    words += ["--for=ct2", "--engine=ct2-int8", "--length=3", f"--out={tmp_path / 'o.pt'}", "--cpu"]
+    words += [
+        "--for=ct2",
+        "--time-in=ct2-int8",
+        "--length=3",
+        f"--out={tmp_path / 'o.pt'}",
+        "--cpu",
+    ]
     assert main(words) == 1
     said = capsys.readouterr().err
     assert "grouped-query heads" in said

@@ -30,7 +30,8 @@ from collab_lab.shrinking.cuts.shared_key import SharedKey
 from collab_lab.shrinking.gates import without_gates
 from collab_lab.statistics.attentions import collect
 from collab_lab.trained.attentions import attentions, linear_maps
-from collab_lab.trained.checkpoint import Trained, samples
+from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.sentences import samples
 from fairseq_collab.attention.gates import gated_attentions, rounded
 from fairseq_collab.models.families import TRANSLATION
 from fairseq_compat import checkpoints
@@ -230,7 +231,7 @@ def test_a_conversion_leaves_the_rounding(
     found.model.save(tmp_path / "out.pt")
     again = open_model(tmp_path / "out.pt", toy_checkpoints.COPY)
     assert [a.module.cache_bits for a in attentions(again.model)[2:]] == expected
-    assert [found.bits.get(a, 0) for a in attentions(again.model)[2:]] == expected
+    assert [found.plan.bits.get(a, 0) for a in attentions(again.model)[2:]] == expected
     with pytest.raises(UserError):  # nothing to convert
         convert(model, "collab", by_type=dict.fromkeys(("encoder", "decoder", "cross"), 0))
 

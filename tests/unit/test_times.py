@@ -278,7 +278,7 @@ def test_times_without_a_target(model: Trained, found: Evidence) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ["--out=o.pt", "--heads=0.5", "--engine=ct2-int8"],
+        ["--out=o.pt", "--heads=0.5", "--time-in=ct2-int8"],
         ["--out=o.pt", "--heads=0.5", "--batch=2"],
         ["--time=0.5"],
         ["--out=o.pt", "--time=0.5", "--for=ct2"],
@@ -313,7 +313,7 @@ def test_the_command(
     monkeypatch.setattr(parts, "TURNS", 0.1)
     checkpoint = toy_checkpoints.write(tmp_path / "c.pt")
     words = [str(checkpoint), str(toy_checkpoints.COPY), "--cpu", "--sentences=20", "--check"]
-    words += ["--time=1", "--length=4", f"--engine={engine}", f"--out={tmp_path / 'o.pt'}"]
+    words += ["--time=1", "--length=4", f"--time-in={engine}", f"--out={tmp_path / 'o.pt'}"]
     assert command.main(words) == 0
     assert re.search(r"^seconds: \d", capsys.readouterr().out, re.M)
     tables = [*(tmp_path / "fairseq_collab").glob("times-*.json")]

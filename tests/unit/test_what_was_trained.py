@@ -20,7 +20,8 @@ from collab_lab.runs.run import Run
 from collab_lab.runs.training import losses, validate
 from collab_lab.statistics.attentions import collect_all
 from collab_lab.trained.arguments import sentences_of
-from collab_lab.trained.checkpoint import Trained, dataset_of, load_all, samples
+from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.sentences import dataset_of, load_all, samples
 
 PREFIX = 2
 
