@@ -27,8 +27,8 @@ def build_parser() -> argparse.ArgumentParser:
         "bench",
         "Time training and translation with random weights. Stock fairseq, this project and, if "
         "installed, CTranslate2 and ONNX Runtime (on a CPU) take turns with the same model and "
-        "sentences. Prints each speed as a multiple of fairseq's (median, 5th and 95th percentile). Close all other "
-        "programs first.",
+        "sentences. Prints each speed as a multiple of fairseq's (median, 5th and 95th "
+        "percentile). Close all other programs first.",
     )
     parser.add_argument(
         "--presets", nargs="+", choices=PRESETS, default=PRESETS[:2],
