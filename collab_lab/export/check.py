@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -20,6 +21,8 @@ from collab_lab.metrics.limit import LIMIT
 from collab_lab.metrics.translate import BEAM
 from collab_lab.trained.checkpoint import Trained, open_model
 from collab_lab.trained.sentences import dataset_of, fitting
+
+logger = logging.getLogger(__name__)
 
 #: From sources ``(B, S)`` and previous target words ``(B, T)`` to attention ``(B, T, S)``.
 BatchAttention = Callable[[Tensor, Tensor], Tensor]
@@ -42,6 +45,11 @@ def sources_to_check(trained: Trained, number: int) -> list[Tensor]:
         problem = "has no validation set to check translations on"
         raise UserError(problem, trained.cfg.task.data, "give its data folder") from error
     dataset = dataset_of(trained, "valid")
+    if left_out := len(dataset) - len(indices):
+        logger.warning(
+            "%d of %d sentences are longer than the model's positions: not checked",
+            *(left_out, len(dataset)),
+        )
     return [dataset[index]["source"] for index in indices[:number]]
 
 

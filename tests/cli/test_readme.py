@@ -58,6 +58,8 @@ def test_commands_parse(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
             words += ["--arch=transformer"] * (name == "fairseq-train" and "--arch" not in words)
             monkeypatch.setattr(sys, "argv", [name, *words])  # get_parser looks for --user-dir
             options.parse_args_and_arch(FAIRSEQS[name]())
+        elif name == "python" and words[0].endswith("/translate.py"):
+            pass  # of an exported folder: test_onnx.py runs it
         elif name in ("bash", "python"):
             assert Path(words[0]).exists()
 

@@ -414,6 +414,16 @@ def test_check_needs_a_validation_set(tmp_path: Path) -> None:
     assert not out.exists()
 
 
+def test_check_says_what_it_leaves_out(
+    data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    short = {"max_source_positions": 6}
+    path = edited(tmp_path / "c.pt", lambda state: state["cfg"]["model"].update(short))
+    kept = sum(len(sentence) < 6 for sentence in SENTENCES)
+    assert len(sources_to_check(open_model(path, data), 99)) == kept
+    assert f"{len(SENTENCES) - kept} of {len(SENTENCES)} sentences" in caplog.text
+
+
 def test_check_needs_a_translation_model(tmp_path: Path) -> None:
     path, out = toy_checkpoints.write(tmp_path / "c.pt", "transformer_lm"), tmp_path / "out"
     with refusing(str(path), "--check"):
