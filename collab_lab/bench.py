@@ -36,6 +36,7 @@ from torch import Tensor
 from collab_common.errors import UserError, did_you_mean
 from collab_common.progress import say
 from collab_lab.export.model import Vocabulary, plain
+from collab_lab.export.translate import Translator
 from collab_lab.metrics.translate import BEAM, words_of
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.sentences import to_device
@@ -51,6 +52,7 @@ TIMED = {"standard heads": "transformer_headsize_n", "shared keys, d/4": "transf
 #: Kinds that every model is timed next to, by length.
 STANDARD = ("stock fairseq", "standard heads")
 CTRANSLATE2 = {"CTranslate2 float32": "float32", "CTranslate2 int8": "int8"}  # and its formats
+ONNX = {"ONNX Runtime float32": False, "ONNX Runtime int8": True}  # and whether of integers
 LENGTH = 30  # tokens of each translation
 LEAST = (7, 8)  # turns of programs, and seconds of all turns
 BEAMS, SENTENCES = (1, 5), 64  # of decoding against length
@@ -207,13 +209,15 @@ def translator(model: Any, task: Any, beam: int = BEAM, *, length: int) -> Calla
 def time_translation(
     arch: str, preset: str, device: torch.device, threads: int
 ) -> Iterator[Record]:
-    """One record per engine: fairseq's model, ours, and CTranslate2 on a CPU."""
+    """One record per engine: fairseq's model, ours; CTranslate2 and ONNX Runtime on a CPU."""
     size = PRESETS[preset].batch
     task = random_task(preset, size)
     ours = random_model(arch, preset, task)
     stock = plain(ours)
     (batch,) = batches(task, device, max_sentences=size)
-    others = ctranslate2(stock, batch, threads) if device.type == "cpu" else {}
+    others = dict[str, Any]()
+    if device.type == "cpu":
+        others = ctranslate2(stock, batch, threads) | onnx_runtime(ours, batch, threads)
     models = {"fairseq": stock.model, "ours": ours.model}
     engines = {name: translator(x.to(device), task, length=LENGTH) for name, x in models.items()}
     count_ties(*(engine(batch) for engine in engines.values()))  # also the warm-up
@@ -251,6 +255,24 @@ def ctranslate2(stock: Trained, batch: Any, threads: int) -> dict[str, Any]:
         write(stock, Vocabulary("en", "de", source, target), Path(folder))
         loaded = {name: load(folder, compute_type=kind) for name, kind in CTRANSLATE2.items()}
     return {name: lambda _, x=x: x.translate_batch(words, **options) for name, x in loaded.items()}
+
+
+def onnx_runtime(ours: Trained, batch: Any, threads: int) -> dict[str, Any]:
+    """ONNX Runtime with the heads of our model; empty where its packages are not installed."""
+    for package in ("onnxruntime", "onnx", "onnxscript"):
+        if find_spec(package) is None:
+            say(f"{package} is not installed, and ONNX Runtime not timed; pip install {package}")
+            return {}
+    exporter = import_module("collab_lab.export.onnx")
+    graphs, pad = exporter.graphs_of(ours), ours.task.source_dictionary.pad()
+    sources = [row[row.ne(pad)].tolist() for row in batch["net_input"]["src_tokens"]]
+    options = {"max_len_a": 0, "max_len_b": LENGTH, "min_len": LENGTH}
+    loaded = {}
+    for name, int8 in ONNX.items():
+        with tempfile.TemporaryDirectory() as folder:
+            exporter.write(ours, Path(folder), int8, graphs)
+            loaded[name] = Translator(folder, threads)
+    return {name: lambda _, x=x: x.search(sources, BEAM, **options) for name, x in loaded.items()}
 
 
 OPTIONS = ["DATA", "--arch=transformer", "--optimizer=adam", "--adam-betas=(0.9, 0.98)"]

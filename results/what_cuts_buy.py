@@ -30,7 +30,7 @@ from collab_common.files import read_json, write_json
 from collab_common.progress import bar, say
 from collab_common.provenance import circumstances
 from collab_lab.bench import PRESETS, random_model, random_task, turns
-from collab_lab.clock.engines import PACKED, TIMED, Program, pause, program, settings
+from collab_lab.clock.engines import PACKED, Program, pause, program, settings
 from collab_lab.clock.parts import time_parts
 from collab_lab.shrinking.shape import Shape, Site, as_it_is, layer_parameters, sites_of, width_of
 from results.measured import digest
@@ -38,6 +38,8 @@ from results.measured import digest
 HEADS, LATENT, GROUPED = (
     f"transformer_{kind}" for kind in ("headsize_n", "latent", "grouped_query")
 )
+#: The engines of the page, of those that can be timed.
+ENGINES = ("fairseq", "ct2-int8", "ct2-float32")
 #: Words of the target of which one word of the source lets CTranslate2 choose.
 SHORTLIST = 50
 WHOLE, SHORT, FEW_WORDS = "whole model", "shortlist of words", "vocabulary of 8,000"
@@ -139,14 +141,14 @@ def programs_of(case: Case, preset: str) -> tuple[dict[str, Program], dict[str, 
         more = {"max_source_positions": length + 2, "max_target_positions": length + 3}
         model = random_model(cut.arch, preset, task, **cut.options, **more)
         parameters[name] = layer_parameters(model.model)
-        for engine in TIMED:
+        for engine in ENGINES:
             if engine == "fairseq" or (cut.arch != LATENT and "cache_bits" not in cut.options):
                 found[f"{engine}: {name}"] = program(model, engine, length)
             if name == WHOLE and engine != "fairseq" and not case.names:
                 found[f"{engine}: {SHORT}"] = program(model, engine, length, shortlist(task))
     if case.vocabulary > FEW:
         model = random_model(HEADS, preset, random_task(preset, 1, FEW))
-        for engine in TIMED:
+        for engine in ENGINES:
             found[f"{engine}: {FEW_WORDS}"] = program(model, engine, length)
     return found, parameters
 
@@ -181,7 +183,7 @@ def predict(content: dict[str, Any], case: Case, preset: str, out: Path) -> None
         for name, cut in every.items()
         if cut.arch == HEADS and not {*cut.options} & {"cache_bits", "decoder_layers"}
     }
-    for engine, batch in product(TIMED, case.batches):
+    for engine, batch in product(ENGINES, case.batches):
         record = record_of(content, case, batch)
         predicted = record.setdefault("predicted", {})
         if f"{engine}: {WHOLE}" in predicted:

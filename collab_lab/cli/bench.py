@@ -26,9 +26,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser = options.parser_of(
         "bench",
         "Time training and translation with random weights. Stock fairseq, this project and, if "
-        "installed, CTranslate2 (on a CPU) take turns with the same model and sentences. Print "
-        "each speed as a multiple of fairseq's (median, 5th and 95th percentile). Close all other "
-        "programs first.",
+        "installed, CTranslate2 and ONNX Runtime (on a CPU) take turns with the same model and "
+        "sentences. Print each speed as a multiple of fairseq's (median, 5th and 95th percentile). "
+        "Close all other programs first.",
     )
     parser.add_argument(
         "--presets", nargs="+", choices=PRESETS, default=PRESETS[:2],

@@ -74,16 +74,18 @@ def build_parser() -> argparse.ArgumentParser:
         "4, none (no rounding), or auto (default, the cheapest)",
     )  # fmt: skip
     parser.add_argument(
-        "--for", dest="engine", choices=("fairseq", "ct2"), default="fairseq",
-        help="engine that will run the model; ct2 makes only cuts that CTranslate2 supports: "
+        "--for", dest="engine", choices=("fairseq", "ct2", "onnx"), default="fairseq",
+        help="engine that will run the model; ONNX Runtime (onnx) supports all cuts, as fairseq "
+        "does; ct2 makes only cuts that CTranslate2 supports: "
         "equally many heads in all layers of a side, feed-forward widths in multiples of 64, and "
         "grouped-query heads for --cache",
     )  # fmt: skip
     clock = parser.add_argument_group("how --time is measured (beam 5)")
     clock.add_argument(
-        "--time-in", choices=("fairseq", "ct2-int8", "ct2-float32"),
+        "--time-in",
+        choices=("fairseq", "ct2-int8", "ct2-float32", "onnx-int8", "onnx-float32"),
         help="engine that will run the model: fairseq with this plug-in (default), or CTranslate2 "
-        "on a CPU",
+        "or ONNX Runtime on a CPU",
     )  # fmt: skip
     clock.add_argument(
         "--batch", type=positive, default=1, metavar="N",
@@ -115,8 +117,11 @@ def main(argv: Sequence[str]) -> int:
         options.reject(parser, args, ("batch", "length"), "needs --time")
         if args.time_in is not None:
             parser.error("--time-in needs --time")
-    elif args.engine == "ct2" and args.time_in in (None, "fairseq"):
-        parser.error("--time for CTranslate2 needs --time-in ct2-int8 or ct2-float32")
+    elif args.engine not in ("fairseq", program_of(args.time_in or "fairseq")):
+        parser.error(
+            f"--time with --for {args.engine} needs --time-in {args.engine}-int8 or "
+            f"{args.engine}-float32"
+        )
     if args.out is None:
         return front(args)
     options.reject(parser, args, ("figure",), "has no effect with --out")
@@ -135,7 +140,7 @@ def main(argv: Sequence[str]) -> int:
         samples(model, "valid")
     only = None if args.only is None else args.only.split(",")
     # What is wrong with options fails before anything is timed or read.
-    engine = "ct2" if (args.time_in or "").startswith("ct2") else args.engine
+    engine = program_of(args.time_in) if args.time_in else args.engine
     kinds = kinds_of(args).get("kinds")
     own = own_cuts(args)
     if any(cut.simulated for cut in own):
@@ -172,6 +177,11 @@ def main(argv: Sequence[str]) -> int:
         print(f"of the model that was shrunk first: {smaller.shrunk}")
     print(*fine_tuning_lines(original, smaller, args.out), sep="\n")
     return 0
+
+
+def program_of(engine: str) -> str:
+    """The program of an engine that is timed, as ``--for`` names it."""
+    return engine.partition("-")[0]
 
 
 def times_of(

@@ -1,4 +1,4 @@
-"""A model in the engine where it will run: fairseq with this plug-in, or CTranslate2 on a CPU.
+"""A model in the engine where it will run: fairseq, or CTranslate2 or ONNX Runtime on a CPU.
 
 Sentences are random, and all translations have one length, so that models of any weights do the
 same work.
@@ -24,12 +24,21 @@ from collab_common.errors import UserError
 from collab_common.provenance import PACKAGES, versions
 from collab_lab.bench import PAUSE, translator
 from collab_lab.export.model import Vocabulary, check_engine
+from collab_lab.export.translate import Translator
 from collab_lab.metrics.translate import BEAM, words_of
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.sentences import to_device
 
-#: The engines, and CTranslate2's types of numbers.
-TIMED = {"fairseq": None, "ct2-int8": "int8", "ct2-float32": "float32"}
+#: The engines: the program that runs the model, and the type of its numbers.
+TIMED = {
+    "fairseq": ("fairseq", ""),
+    "ct2-int8": ("ct2", "int8"),
+    "ct2-float32": ("ct2", "float32"),
+    "onnx-int8": ("onnx", "int8"),
+    "onnx-float32": ("onnx", "float32"),
+}
+#: Packages of a program, the runtime first.
+PACKAGES_OF = {"ct2": ("ctranslate2",), "onnx": ("onnxruntime", "onnx", "onnxscript")}
 #: Environment variable with which CTranslate2 lays weights out for Intel's library.
 PACKED = "CT2_PACKED_GEMM"
 #: A model in its engine: it translates a number of sentences.
@@ -54,8 +63,9 @@ def check(trained: Trained, work: Work) -> None:
     """Raise UserError for an engine that is not installed, or a length that a model cannot have."""
     if work.engine not in TIMED:
         raise UserError(f"{work.engine!r} is none of {', '.join(TIMED)}", "`engine`")
-    if TIMED[work.engine] and find_spec("ctranslate2") is None:
-        raise UserError("CTranslate2 is not installed", "`engine`", "pip install ctranslate2")
+    for package in PACKAGES_OF.get(program_of(work.engine), ()):
+        if find_spec(package) is None:
+            raise UserError(f"{package} is not installed", "`engine`", f"pip install {package}")
     for name in ("batch", "length"):
         if (number := getattr(work, name)) < 1:
             raise UserError(f"must be a whole number above 0, not {number}", f"`{name}`")
@@ -64,8 +74,15 @@ def check(trained: Trained, work: Work) -> None:
     longest = min(trained.model.max_positions()) - 2
     if work.length > longest:
         raise UserError(f"the model has positions for {longest} tokens", "`length`")
-    if TIMED[work.engine]:
+    if program_of(work.engine) == "ct2":
         check_engine(trained, "CTranslate2", import_module("collab_lab.export.ct2").ACTIVATIONS)
+    elif program_of(work.engine) == "onnx":
+        import_module("collab_lab.export.onnx").check(trained)
+
+
+def program_of(engine: str) -> str:
+    """The program of an engine, as :data:`.plan.ENGINES` names it."""
+    return TIMED[engine][0]
 
 
 def program(trained: Trained, engine: str, length: int, shortlist: Sequence[str] = ()) -> Program:
@@ -74,8 +91,10 @@ def program(trained: Trained, engine: str, length: int, shortlist: Sequence[str]
     Args:
         shortlist: lines of CTranslate2's map of words to translations, of which it then chooses.
     """
-    if TIMED[engine]:
+    if program_of(engine) == "ct2":
         return _ctranslate2(trained, engine, length, shortlist)
+    if program_of(engine) == "onnx":
+        return _onnx(trained, engine, length)
     model = copy.deepcopy(trained.model)  # which is prepared in place
     translate = translator(model, trained.task, BEAM, length=length)
 
@@ -103,7 +122,7 @@ def _ctranslate2(trained: Trained, engine: str, length: int, shortlist: Sequence
     words = Vocabulary("en", "de", trained.task.source_dictionary, trained.task.target_dictionary)
     options: dict[str, Any] = {"beam_size": BEAM, "use_vmap": bool(shortlist)}
     options |= dict.fromkeys(("min_decoding_length", "max_decoding_length"), length + 1)
-    kinds = {"compute_type": TIMED[engine], "intra_threads": torch.get_num_threads()}
+    kinds = {"compute_type": TIMED[engine][1], "intra_threads": torch.get_num_threads()}
     with tempfile.TemporaryDirectory() as folder:
         write(trained, words, Path(folder))
         if shortlist:
@@ -118,6 +137,20 @@ def _ctranslate2(trained: Trained, engine: str, length: int, shortlist: Sequence
     return run
 
 
+def _onnx(trained: Trained, engine: str, length: int) -> Program:
+    """ONNX Runtime with the program of an exported folder."""
+    write = import_module("collab_lab.export.onnx").write  # it imports the optional packages
+    with tempfile.TemporaryDirectory() as folder:
+        write(trained, Path(folder), int8=TIMED[engine][1] == "int8")
+        model = Translator(folder, torch.get_num_threads())
+    limits: dict[str, Any] = {"max_len_a": 0, "max_len_b": length, "min_len": length}
+
+    def run(number: int) -> Any:
+        return model.search(random_sources(trained, number, length).tolist(), BEAM, **limits)
+
+    return run
+
+
 def pause() -> float:
     """Seconds to wait before a program: see :data:`.bench.PAUSE`."""
     return PAUSE if torch.get_num_threads() > 1 else 0.0
@@ -128,6 +161,7 @@ def settings() -> dict[str, Any]:
     return {
         "versions": versions(*PACKAGES),
         "ctranslate2": version("ctranslate2") if find_spec("ctranslate2") else None,
+        "onnxruntime": version("onnxruntime") if find_spec("onnxruntime") else None,
         PACKED: os.environ.get(PACKED),
         "threads": torch.get_num_threads(),
     }

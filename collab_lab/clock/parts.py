@@ -36,7 +36,17 @@ from collab_common.files import read_json, updated, user_cache, write_json
 from collab_common.progress import bar, say
 from collab_common.provenance import hardware, processor_name
 from collab_lab.bench import clock, turns
-from collab_lab.clock.engines import PACKED, TIMED, Program, Work, check, pause, program, settings
+from collab_lab.clock.engines import (
+    PACKAGES_OF,
+    PACKED,
+    Program,
+    Work,
+    check,
+    pause,
+    program,
+    program_of,
+    settings,
+)
 from collab_lab.shrinking.cut import NewHeads
 from collab_lab.shrinking.draft import Draft, all_heads, pruned
 from collab_lab.shrinking.plan import ENGINES, KINDS
@@ -87,7 +97,7 @@ class PartTimes:
     @property
     def engine(self) -> str:
         """As :data:`.plan.ENGINES` name it."""
-        return engine_of(self.work.engine)
+        return program_of(self.work.engine)
 
     def __repr__(self) -> str:
         what = f"{self.work.engine}, batch of {self.work.batch}, {self.work.length} tokens"
@@ -134,11 +144,6 @@ def at(points: Sequence[tuple[float, float]], share: float) -> float:
     return float(np.interp(share, shares, isotonic_regression(changes).x))
 
 
-def engine_of(engine: str) -> str:
-    """One of :data:`.engines.TIMED` as :data:`.plan.ENGINES` name it."""
-    return "ct2" if TIMED[engine] else "fairseq"
-
-
 def cache_part(kind: Kind | None, type_: str, bits: int) -> str:
     """A KV cache in a table; kind None: of heads as they are."""
     return f"cache of {kind.name if kind else 'unchanged'} {type_} {bits}"
@@ -148,7 +153,8 @@ def part_of(site: Site, engine: str) -> str:
     """The part that a site belongs to; a decoder of CTranslate2 has one number of heads."""
     if not isinstance(site, Attention):
         return f"{site.side} units"
-    return "decoder heads" if TIMED[engine] and site.type == "cross" else f"{site.type} heads"
+    together = program_of(engine) == "ct2" and site.type == "cross"
+    return "decoder heads" if together else f"{site.type} heads"
 
 
 # ---- narrower models -----------------------------------------------------------------------------
@@ -182,7 +188,8 @@ def narrower(
         kinds: of heads, for another cache.
     """
     family = family_of(type(trained.model))
-    if not TIMED[engine] and family is not None and type(trained.model) in family.stock:
+    is_ours = program_of(engine) == "fairseq"
+    if is_ours and family is not None and type(trained.model) in family.stock:
         yield Narrower(UNCUT, 1.0, lambda: pruned(trained, all_heads(trained)))
     parts = parts_of(trained, engine)
     heads = {part: sites for part, sites in parts.items() if part.endswith("heads")}
@@ -199,7 +206,7 @@ def narrower(
         yield from caches
         caches = []
     for part in of_heads:
-        if not TIMED[engine] and part != "cross heads":
+        if program_of(engine) != "ct2" and part != "cross heads":
             none = [0] * len(parts[part])
             yield Narrower(part, 0.0, partial(_narrowed, trained, parts[part], none))
 
@@ -240,13 +247,13 @@ def _caches(trained: Trained, engine: str, kinds: Sequence[str]) -> Iterator[Nar
         layers = [a for a in trained.attentions[type_] if a.module.num_heads]
         if not layers:
             continue
-        for number in () if TIMED[engine] else (0, *BITS):
+        for number in () if program_of(engine) == "ct2" else (0, *BITS):
             if any(own_bits(a.module) != number for a in layers):
                 build = partial(_rounded, trained, dict.fromkeys(layers, number))
                 yield Narrower(cache_part(None, type_, number), 1.0, build)
         for cut in possible:
             for share, sizes in _sizes(layers, cut).items():
-                for number in (0,) if TIMED[engine] else (0, min(BITS)):
+                for number in (0,) if program_of(engine) == "ct2" else (0, min(BITS)):
                     bits = dict.fromkeys(layers, number)
                     build = partial(_resized, trained, cut.kind, sizes, bits)
                     yield Narrower(cache_part(cut.kind, type_, number), share, build)
@@ -330,9 +337,9 @@ def time_parts(
     check(model, work)
     if unknown := sorted({*cuts} - {*PARTS}):
         raise UserError(f"{unknown[0]!r} must be one of {', '.join(PARTS)}", "`cuts`")
-    kinds = chosen_kinds(kinds, cuts, engine_of(engine))
+    kinds = chosen_kinds(kinds, cuts, program_of(engine))
     if kinds is None:
-        kinds = ENGINES[engine_of(engine)].kinds if "cache" in cuts else ()
+        kinds = ENGINES[program_of(engine)].kinds if "cache" in cuts else ()
     path = (folder or user_cache()) / f"times-{_machine(engine)}.json"
     content = read_json(path) if path.exists() else {**settings(), "tables": {}}
     key = shape_of(model, work, (*cuts, *kinds))
@@ -361,7 +368,8 @@ def time_parts(
 def _machine(engine: str) -> str:
     """The machine, its threads, the engine and its version, in a name of a file."""
     now = settings()
-    number = now["ctranslate2"] if TIMED[engine] else now["versions"]["fairseq-collab"]
+    runtime = next(iter(PACKAGES_OF.get(program_of(engine), ())), "")
+    number = now[runtime] if runtime else now["versions"]["fairseq-collab"]
     names = processor_name(), f"{now['threads']} threads", engine, number, now[PACKED] or ""
     return re.sub(r"[^\w.]+", "-", " ".join(names)).strip("-")
 

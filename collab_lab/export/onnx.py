@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import onnx
 import torch
@@ -65,28 +65,53 @@ def export(trained: Trained, folder: Path, int8: bool = False) -> None:
     Raises:
         UserError: the model cannot be exported, with all reasons.
     """
-    reject(trained, "cannot be exported to onnx", problems(trained))
+    check(trained)
     for token, number in write(trained, folder, int8).items():
         print(f"KV cache per {token} token (32-bit numbers, or rounded): {number:,} bytes")
     size = sum(path.stat().st_size for path in folder.iterdir())
     print(f"{size / 1e6:,.1f} MB; translate: python translate.py < text, in the folder")
 
 
-def write(trained: Trained, folder: Path, int8: bool = False) -> dict[str, int]:
-    """Fill the folder with a model that can be exported; returns :func:`cache_bytes`."""
-    model, graphs = prepared(trained), {}
+class Graphs(NamedTuple):
+    """What is exported of a model.
+
+    Attributes:
+        caches: what ``config.json`` says of the caches: see :func:`cache_names`.
+        bytes: of the caches: see :func:`cache_bytes`.
+    """
+
+    models: dict[str, onnx.ModelProto]
+    caches: dict[str, Any]
+    bytes: dict[str, int]
+
+
+def graphs_of(trained: Trained) -> Graphs:
+    """Export a model that can be exported; it takes seconds for each layer."""
+    model, models = prepared(trained), {}
     if not trained.is_language_model:
-        graphs["encoder.onnx"] = encoder_graph(model)
-    graphs["step.onnx"] = step_graph(model)
-    for graph in graphs.values():
+        models["encoder.onnx"] = encoder_graph(model)
+    models["step.onnx"] = step_graph(model)
+    return Graphs(models, cache_names(model)[1], cache_bytes(model))
+
+
+def write(
+    trained: Trained, folder: Path, int8: bool = False, graphs: Graphs | None = None
+) -> dict[str, int]:
+    """Fill the folder with a model that can be exported; returns the bytes of its caches.
+
+    Args:
+        graphs: of this model, if they are there.
+    """
+    graphs = graphs or graphs_of(trained)
+    models = copy.deepcopy(graphs.models)
+    for model in models.values():
         if int8:
-            to_int8(graph)
-    write_graphs(graphs, folder)
+            to_int8(model)
+    write_graphs(models, folder)
     write_text(trained, folder)
     shutil.copy(program.__file__, folder / "translate.py")
-    caches = cache_names(model)[1]
-    write_json(folder / "config.json", configuration(trained, caches, folder, int8))
-    return cache_bytes(model)
+    write_json(folder / "config.json", configuration(trained, graphs.caches, folder, int8))
+    return graphs.bytes
 
 
 # ---- the model -----------------------------------------------------------------------------------
@@ -95,6 +120,11 @@ def write(trained: Trained, folder: Path, int8: bool = False) -> dict[str, int]:
 CONTRACT = ("forward", "keep", "_attend", "_context", "_cache", "_get_input_buffer")
 #: Tasks whose text a line can be, without further symbols.
 TASKS = ("translation", "language_modeling")
+
+
+def check(trained: Trained) -> None:
+    """Raise UserError, with all reasons, for a model that cannot be exported."""
+    reject(trained, "cannot be exported to onnx", problems(trained))
 
 
 def problems(trained: Trained) -> Iterator[str]:

@@ -79,6 +79,7 @@ class Engine(NamedTuple):
 ENGINES = {
     "fairseq": Engine(),
     "ct2": Engine(multiple=64, even=True, bits=(0,), kinds=("grouped-query",)),
+    "onnx": Engine(),
 }
 
 

@@ -14,7 +14,7 @@ from toy import close
 
 from collab_common.errors import UserError
 from collab_lab import bench
-from collab_lab.bench import CTRANSLATE2, TIMED
+from collab_lab.bench import CTRANSLATE2, ONNX, TIMED
 from collab_lab.cli import bench as command
 from collab_lab.export.model import plain
 from fairseq_collab.attention import cache
@@ -164,7 +164,8 @@ def test_a_run(
 ) -> None:
     """Translation by all engines; training by fairseq's model and ours."""
     pytest.importorskip("ctranslate2")
-    engines = ["fairseq", "ours", *CTRANSLATE2]
+    pytest.importorskip("onnxruntime")
+    engines = ["fairseq", "ours", *CTRANSLATE2, ONNX, *ONNX]
     monkeypatch.setattr(bench, "LEAST", (2, 0.1))
     out = tmp_path / "bench.json"
     options = ["--presets", "tiny", "--threads", "1", "--cpu", "--out", str(out)]

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 import toy_checkpoints
 from refusals import refusing, wrong_usage
+from toy_checkpoints import COPY
 
 from collab_lab import open_model, shrink, time_parts
 from collab_lab.cli import shrink as command
 from collab_lab.clock import parts
-from collab_lab.clock.engines import Work, check
+from collab_lab.clock.engines import Work, check, program
 from collab_lab.clock.parts import PartTimes, at
 from collab_lab.shrinking.evidence import Evidence
 from collab_lab.shrinking.shape import GROUPS, Shape, as_it_is
@@ -105,7 +106,9 @@ def test_seconds_of_a_cache_of_some_heads(model: Trained) -> None:
     assert times.change(cross, shape) == pytest.approx(4 / 8 * -0.4)
 
 
-@pytest.mark.parametrize(("engine", "target"), [("fairseq", 0.85), ("ct2-int8", 0.93)])
+@pytest.mark.parametrize(
+    ("engine", "target"), [("fairseq", 0.85), ("onnx-int8", 0.85), ("ct2-int8", 0.93)]
+)
 def test_a_plan_by_seconds(
     engine: str, target: float, model: Trained, found: Evidence, counted: Path
 ) -> None:
@@ -120,7 +123,7 @@ def test_a_plan_by_seconds(
     assert result.plan.time == pytest.approx(share, abs=1e-4)
     assert result.shares["time"] == result.plan.time
     assert result.plan.to_json()["time"] == result.plan.time
-    if engine != "fairseq":
+    if engine == "ct2-int8":
         assert all(len({*counts}) == 1 for counts in result.model.heads.values())
     with refusing("time=0.2"):
         shrink(model, time=0.2, times=times, evidence=found)
@@ -279,11 +282,23 @@ def test_times_without_a_target(model: Trained, found: Evidence) -> None:
         ["--out=o.pt", "--heads=0.5", "--batch=2"],
         ["--time=0.5"],
         ["--out=o.pt", "--time=0.5", "--for=ct2"],
+        ["--out=o.pt", "--time=0.5", "--for=onnx", "--time-in=ct2-int8"],
     ],
 )
 def test_options_without_effect(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with wrong_usage(capsys, "needs"):
         command.main(["c.pt", *words])
+
+
+@pytest.mark.slow
+def test_onnx_runtime_translates_to_the_length(tmp_path: Path) -> None:
+    """The program that is timed; an export takes seconds."""
+    options = {"encoder_layers": 1, "decoder_layers": 1}
+    trained = open_model(toy_checkpoints.write(tmp_path / "c.pt", OURS, **options), COPY)
+    work = Work("onnx-int8", 3, 7)
+    check(trained, work)
+    found = program(trained, work.engine, work.length)(work.batch)
+    assert [len(hypotheses[0].tokens) for hypotheses in found] == [7] * 3
 
 
 @pytest.mark.slow

@@ -12,7 +12,6 @@ from commands import warm
 from refusals import refusing
 
 from collab_lab.clock import parts
-from collab_lab.clock.engines import TIMED
 from collab_lab.metrics.turns import times_as_fast
 from results import tables, tools_time
 from results import what_cuts_buy as program
@@ -43,7 +42,7 @@ def test_the_program_makes_the_pages_data(tmp_path: Path, monkeypatch: pytest.Mo
     content = json.loads(out.read_text())
     cuts, caches = content["records"]
     assert cuts["predicted"]["ct2-int8: whole model"] == 1
-    assert {name.partition(":")[0] for name in cuts["predicted"]} == {*TIMED}
+    assert {name.partition(":")[0] for name in cuts["predicted"]} == {*program.ENGINES}
     assert "fairseq: 4 heads, F 512" in cuts["predicted"]
     assert len(cuts["turns"]) == len(caches["turns"]) == 2
     assert {"ct2-int8: F 512", "fairseq: plan, 50%", "ct2-float32: shortlist of words"} <= {
