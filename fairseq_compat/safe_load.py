@@ -86,6 +86,62 @@ def reconstruct(*ignored: object) -> PlainArray:
     return PlainArray()
 
 
+class Inert:
+    """A class of omegaconf, or the name of a type, while a checkpoint is read: nothing is called.
+
+    Checkpoints of late 2020 hold their options as omegaconf's objects: :func:`plain_options` takes
+    the values out of them.
+    """
+
+    def __new__(cls, *ignored: object) -> Inert:
+        return super().__new__(cls)
+
+
+#: What omegaconf 2.0 to 2.3 pickles of options without types of their own.
+OMEGACONF = (
+    "omegaconf.dictconfig.DictConfig", "omegaconf.listconfig.ListConfig",
+    "omegaconf.base.ContainerMetadata", "omegaconf.base.Metadata", "omegaconf.nodes.AnyNode",
+    "omegaconf.nodes.StringNode", "omegaconf.nodes.IntegerNode", "omegaconf.nodes.FloatNode",
+    "omegaconf.nodes.BooleanNode", "collections.defaultdict", "typing.Any", "builtins.dict",
+    "builtins.list", "builtins.int", "builtins.str", "builtins.float", "builtins.bool",
+)  # fmt: skip
+
+
+def plain_options(options: Any) -> Any:
+    """Options with omegaconf's objects replaced by their values.
+
+    Raises:
+        UnpicklingError: a value is no text, number, list, dictionary or namespace.
+    """
+    if isinstance(options, Inert):
+        parts = vars(options)
+        if "_content" not in parts and "_val" not in parts:
+            raise pickle.UnpicklingError("options without a value")
+        return plain_options(parts["_content"] if "_content" in parts else parts["_val"])
+    if isinstance(options, argparse.Namespace):
+        return argparse.Namespace(**plain_options(vars(options)))
+    if isinstance(options, dict):
+        return {key: plain_options(value) for key, value in options.items()}
+    if isinstance(options, list | tuple):
+        return type(options)(map(plain_options, options))
+    if options is None or isinstance(options, str | bool | int | float):
+        return options
+    raise pickle.UnpicklingError(f"options with a {type(options).__name__}")
+
+
+def _check_values(part: Any) -> None:
+    """Raise UnpicklingError for an object of omegaconf, or a type, that is no part of options."""
+    if isinstance(part, Inert) or part is Inert:
+        raise pickle.UnpicklingError("options within something else")
+    if isinstance(part, argparse.Namespace):
+        part = vars(part)
+    if isinstance(part, dict):
+        part = [*part.keys(), *part.values()]
+    if isinstance(part, list | tuple):
+        for value in part:
+            _check_values(value)
+
+
 def allowed() -> list[Any]:
     """List what a fairseq checkpoint holds beyond tensors, containers and plain values."""
     from fairseq.data import Dictionary  # only now: its import applies this package's fixes
@@ -97,6 +153,7 @@ def allowed() -> list[Any]:
         classes.append((reconstruct, f"numpy.{core}.multiarray._reconstruct"))
     for meter in (meters.AverageMeter, meters.TimeMeter, meters.StopwatchMeter):
         classes += [meter, (meter, f"fairseq.meters.{meter.__name__}")]  # up to fairseq 0.8
+    classes += [(Inert, name) for name in OMEGACONF]
     return [*classes, Dictionary]  # in the state of tasks of speech
 
 
@@ -121,6 +178,10 @@ def read(
     try:
         with _only_allowed():
             state = torch.load(path, map_location, weights_only=True, mmap=_can_be_mapped(path))
+        if isinstance(state, dict):
+            if isinstance(state.get("cfg"), Inert):
+                state["cfg"] = plain_options(state["cfg"])
+            _check_values(state)
     except pickle.UnpicklingError as error:
         raise UserError(_rejection(error), path, "none of it was run") from error
     except (OSError, MemoryError):  # the machine's fault, not the file's
@@ -130,6 +191,9 @@ def read(
     if missing := _missing_parts(state):
         problem = f"is not a fairseq checkpoint: it has no {', no '.join(missing)}"
         raise UserError(problem, path, "give a file that fairseq-train has written")
+    if absent := _missing_options(state):
+        problem = f"its options (cfg) have no {' and no '.join(absent)}: fairseq cannot build it"
+        raise UserError(problem, path, TODO)
     return state
 
 
@@ -164,7 +228,7 @@ def _only_allowed() -> Iterator[None]:
 
 def _rejection(error: pickle.UnpicklingError) -> str:
     """Pick what was rejected out of torch's message of many lines."""
-    match = re.search(r"GLOBAL ([\w.]+)|(a number of type \S+)", str(error))
+    match = re.search(r"GLOBAL ([\w.]+)|(a number of type \S+|options with.+)", str(error))
     requested = "something else" if match is None else match.group(1) or match.group(2)
     return f"rejected: a checkpoint may hold only data, but this one asks for {requested}"
 
@@ -178,6 +242,14 @@ def _missing_parts(state: Any) -> list[str]:
         for names in PARTS
         if all(state.get(name) is None for name in names)
     ]
+
+
+def _missing_options(state: dict[str, Any]) -> list[str]:
+    """Name the sections of options that fairseq needs and that are empty."""
+    cfg = state.get("cfg")
+    if not cfg or not isinstance(cfg, dict):
+        return []
+    return [section for section in ("model", "task") if cfg.get(section, section) is None]
 
 
 def damage(path: str) -> str | None:

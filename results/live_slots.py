@@ -15,6 +15,7 @@ largest number before any step.
 from __future__ import annotations
 
 import argparse
+import functools
 import multiprocessing
 import random
 import sys
@@ -28,6 +29,7 @@ from unittest import mock
 import torch
 from fairseq.sequence_generator import SequenceGenerator
 
+from collab_common.errors import UserError
 from collab_lab import open_model
 from collab_lab.bench import cache_bytes, clock, peak_memory, turns
 from collab_lab.export.model import plain
@@ -37,6 +39,7 @@ from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.sentences import batches, fitting, samples
 from fairseq_collab.attention import cache
 from fairseq_collab.attention.cache import beam_history, has_beam_history
+from fairseq_collab.models.decoder import Decoder
 from results.long import MADE, Text
 from results.measured import File, origin
 
@@ -242,6 +245,10 @@ def main(argv: Sequence[str]) -> int:
     file = File(args.file)
     now = origin("live_slots.py", argv, Path(checkpoint), args.data, *map(str, numbers))
 
+    if not isinstance(open_model(checkpoint, args.data).model.decoder, Decoder):
+        todo = "convert it first: fairseq-collab reparametrize"
+        raise UserError("is stock fairseq's, which keeps all slots", checkpoint, todo)
+
     def put(part: str, measure: Callable[[], Any], **more: Any) -> None:
         keys = {"model": name, **more}
         if not file.is_made(part, keys, now["made_from"]):
@@ -253,7 +260,10 @@ def main(argv: Sequence[str]) -> int:
         for kind in args.caches:
             path = made(Path(checkpoint), args.data, kind, Path(folder))
             if args.documents:
-                put("documents", lambda p=path: of_both(p, args.data, args.documents), name=kind)
+                put(
+                    "documents", functools.partial(of_both, path, args.data, args.documents),
+                    name=kind,
+                )  # fmt: skip
                 continue
             for length in args.lengths:
                 model = open_model(path, args.data, max_target_positions=max(1024, length + 2))
@@ -263,13 +273,13 @@ def main(argv: Sequence[str]) -> int:
                 programs = [ALL, LIVE]
                 if args.stock and kind == "float32":
                     programs = [STOCK, *programs]
-                given = (model, batch, length, args.turns, programs)
-                put("forced", lambda g=given: forced(*g), name=kind, length=length)
+                measure = functools.partial(forced, model, batch, length, args.turns, programs)
+                put("forced", measure, name=kind, length=length)
             for size in args.batches:
                 for is_sorted in (True, False):
                     model = open_model(path, args.data)
-                    given = (model, size, is_sorted, args.turns)
-                    put("text", lambda g=given: text(*g), name=kind, batch=size, sorted=is_sorted)
+                    measure = functools.partial(text, model, size, is_sorted, args.turns)
+                    put("text", measure, name=kind, batch=size, sorted=is_sorted)
     return 0
 
 

@@ -144,7 +144,7 @@ class EncoderGraph(nn.Module):
     def __init__(self, model: Any):
         super().__init__()
         self.encoder = model.encoder
-        self.cross = nn.ModuleList(owners(model, "cross"))
+        self.cross: Any = nn.ModuleList(owners(model, "cross"))
         self.positions = positions(model.encoder)
 
     def forward(self, tokens: Tensor) -> tuple[Tensor, ...]:

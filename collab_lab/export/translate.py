@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 FORM = 1  # of the folder: config.json says the same
-STEPS = 8  # caches grow by the slots of so many steps
+STEPS = 16  # caches grow by the slots of so many steps
 MOST_LIVE = 0.75  # share of slots that some beam sees, above which none are dropped
 WINDOW = 32  # so many batches of lines are sorted by length together
 DTYPES = {"float32": np.float32, "float16": np.float16, "uint8": np.uint8}

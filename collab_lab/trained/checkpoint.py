@@ -22,6 +22,7 @@ from collab_common import AttentionType
 from collab_common.errors import UserError, first_line
 from collab_common.progress import say
 from collab_lab.trained.attentions import Attention, attentions, by_type
+from collab_lab.trained.untrained import check_order_of_words
 from fairseq_collab.models.options import plain_options
 from fairseq_compat import checkpoints
 from fairseq_compat.checkpoints import naming, without_training
@@ -311,6 +312,7 @@ def read_checkpoint(checkpoint: Path, data: str | Path | None, **changed: Any) -
         check_data(getattr(state["cfg"].task, "data", ""), todo)
     with naming(checkpoint):
         check_architecture(state["cfg"].model)
+        check_order_of_words(state["cfg"].model)
     check_model_and_task(changed, state["cfg"], checkpoint)
     check_finite(state["model"], checkpoint)
     return state

@@ -10,6 +10,7 @@ from typing import Any
 
 from fairseq import models
 from fairseq.data import Dictionary
+from fairseq.models.nat import FairseqNATModel
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
@@ -29,7 +30,19 @@ def untrained(
     task = SimpleNamespace(source_dictionary=source, target_dictionary=target, cfg=cfg.task)
     task.dictionary = task.output_dictionary = target  # what tasks of language models call it
     with naming(path):
+        check_order_of_words(options)
         return models.build_model(options, task, from_checkpoint=True)
+
+
+def check_order_of_words(options: Any) -> None:
+    """Raise UserError for a non-autoregressive model, by its options.
+
+    It predicts no word from those before it, which every measure here takes for granted.
+    """
+    name = getattr(options, "_name", None) or getattr(options, "arch", None)
+    if issubclass(models.ARCH_MODEL_REGISTRY.get(name, object), FairseqNATModel):
+        todo = "give a model that predicts each word from those before it, as transformer does"
+        raise UserError(f"{name} is non-autoregressive", todo=todo)
 
 
 def load_weights(model: Any, weights: Mapping[str, Tensor], path: Path) -> None:

@@ -43,7 +43,7 @@ def unpacked_first(q: Tensor, context: PackedContext) -> Tensor:
 def history(sentences: int, beam: int, slots: int) -> Tensor:
     """The mask of a search whose beams descend from random ones."""
     found = BeamHistory(sentences, beam, torch.zeros(()))
-    for _ in range(slots // beam):
+    while found.mask.size(-1) < slots:  # it drops slots that no beam sees
         found.reorder(
             (
                 torch.arange(sentences).mul(beam)[:, None] + torch.randint(beam, (sentences, beam))
@@ -51,7 +51,7 @@ def history(sentences: int, beam: int, slots: int) -> Tensor:
             None,
         )
         found.extend(torch.zeros(sentences * beam, 1))
-    return found.mask
+    return found.mask[..., -slots:]
 
 
 def medians(programs: dict[str, Callable[[], object]]) -> dict[str, float]:

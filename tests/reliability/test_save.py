@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import errno
 import math
+import os
 import pickle
 import time
 import zipfile
 from argparse import Namespace
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,9 +19,11 @@ import numpy as np
 import pytest
 import torch
 import toy
+import toy_checkpoints
 from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 from fairseq.logging.meters import AverageMeter, StopwatchMeter, TimeMeter
+from omegaconf import DictConfig, Node, OmegaConf
 from refusals import refusing
 
 from collab_common import atomic
@@ -264,6 +267,63 @@ def test_anything_but_plain_numbers_is_refused(value: Any, tmp_path: Path) -> No
     path = checkpoint_with(value, tmp_path / "a.pt")
     with refusing(str(path)):
         checkpoints.read(path)
+
+
+def as_in_2020(cfg: dict[str, Any]) -> DictConfig:
+    """Options as fairseq pickled them in late 2020, with omegaconf 2.0."""
+    found = OmegaConf.create(cfg, flags={"allow_objects": True})
+    OmegaConf.set_struct(found, True)
+    found._metadata.resolver_cache = defaultdict(dict)
+    return found
+
+
+def test_pickled_options_are_read_as_data(tmp_path: Path) -> None:
+    state = torch.load(toy_checkpoints.write(tmp_path / "c.pt"), weights_only=False)
+    state["cfg"]["common"]["pair"] = [0.1, "${common.seed}", {"none": None}]
+    torch.save({**state, "cfg": as_in_2020(state["cfg"])}, tmp_path / "old.pt")
+    assert checkpoints.read(tmp_path / "old.pt")["cfg"] == state["cfg"]
+    old, new = (toy_checkpoints.log_probabilities(tmp_path / f"{n}.pt") for n in ("old", "c"))
+    assert old == new
+
+
+class Command:
+    def __reduce__(self) -> Any:
+        return os.mkdir, ("made",)
+
+
+@pytest.mark.parametrize("where", ["value", "metadata", "tensor", "nothing", "elsewhere", "type"])
+def test_pickled_options_are_only_data(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever their objects hold; nothing of it is run."""
+    monkeypatch.chdir(tmp_path)
+    state = torch.load(toy_checkpoints.write(tmp_path / "c.pt"), weights_only=False)
+    cfg = as_in_2020({**state["cfg"], "more": 1})
+    node = cfg._get_node("more")
+    assert isinstance(node, Node)
+    if where == "metadata":
+        cfg._metadata.object_type = Command()
+    elif where == "elsewhere":
+        state["extra_state"]["options"] = cfg
+    elif where == "type":
+        state["extra_state"]["options"] = [dict]
+    elif where == "nothing":
+        del vars(node)["_val"]
+    else:
+        vars(node)["_val"] = torch.ones(1) if where == "tensor" else Command()
+    torch.save({**state, "cfg": cfg}, tmp_path / "old.pt")
+    with refusing("old.pt", "only data"):
+        checkpoints.read(tmp_path / "old.pt")
+    assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize("section", ["model", "task"])
+def test_options_without_a_model(section: str, tmp_path: Path) -> None:
+    state = torch.load(toy_checkpoints.write(tmp_path / "c.pt"), weights_only=False)
+    state["cfg"][section] = None
+    torch.save(state, tmp_path / "c.pt")
+    with refusing("c.pt", section):
+        checkpoints.read(tmp_path / "c.pt")
 
 
 def test_what_others_allow_is_not_allowed_here(tmp_path: Path) -> None:

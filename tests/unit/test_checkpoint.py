@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from omegaconf import OmegaConf
 from refusals import refusing
 
 from collab_lab.heads.importance import importance
+from collab_lab.metrics.cost import load_architecture
 from collab_lab.trained import checkpoint, sentences
 from collab_lab.trained.untrained import dictionary_sizes, untrained
 from fairseq_compat import checkpoints
@@ -45,6 +47,19 @@ def test_a_checkpoint_is_saved_as_it_was_opened(tmp_path: Path) -> None:
     assert new["cfg"]["model"]["key_dim"] == old["cfg"]["model"]["key_dim"]
     assert new["model"].keys() == old["model"].keys()
     assert all(torch.equal(new["model"][name], weight) for name, weight in old["model"].items())
+
+
+@pytest.mark.parametrize("arch", ["cmlm_transformer", "levenshtein_transformer"])
+def test_models_that_predict_all_words_at_once(arch: str, tmp_path: Path) -> None:
+    """Before their task or their model is built, and so in every command that opens a model."""
+    path = toy_checkpoints.write(tmp_path / "c.pt")
+    state = torch.load(path, weights_only=False)
+    state["cfg"]["model"].arch = state["cfg"]["model"]._name = arch
+    torch.save(state, path)
+    read_checkpoint = partial(checkpoint.read_checkpoint, data=None)
+    for read in (checkpoint.open_model, read_checkpoint, load_architecture):
+        with refusing("c.pt", arch, "non-autoregressive"):
+            read(path)
 
 
 @pytest.mark.parametrize("option", ["checkpoint_activations", "offload_activations"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import re
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import sentencepiece
 import torch
 import toy
 import toy_checkpoints
+from commands import REPOSITORY
 from fairseq.models.transformer import TransformerModel
 from fairseq.utils import import_user_module
 from omegaconf import OmegaConf
@@ -75,15 +77,18 @@ def test_marian_computes_the_same_scores(options: dict[str, Any], tmp_path: Path
     torch.testing.assert_close(found, logits, rtol=0, atol=1e-5)
 
 
-def subwords_in(folder: Path) -> sentencepiece.SentencePieceProcessor:
+def subwords_in(
+    folder: Path, vocab_size: int = 32, **options: Any
+) -> sentencepiece.SentencePieceProcessor:
     """A subword model ``spm.model`` of a few words."""
     folder.mkdir(parents=True)
     text = "".join(f"{' '.join(words)} A dog runs.\n" for words in SENTENCES)
     text += "</s> <pad> <unk> s p a d u n k / < >\n"
     (folder / "text").write_text(text)
     sentencepiece.SentencePieceTrainer.train(
-        input=str(folder / "text"), model_prefix=str(folder / "spm"), vocab_size=32, minloglevel=2
-    )
+        input=str(folder / "text"), model_prefix=str(folder / "spm"), vocab_size=vocab_size,
+        minloglevel=2, **options,
+    )  # fmt: skip
     return sentencepiece.SentencePieceProcessor(str(folder / "spm.model"))
 
 
@@ -106,6 +111,65 @@ def test_the_tokeniser_is_the_subword_model(tmp_path: Path) -> None:
     expected = [symbols.index(p) for p in pieces.encode(sentence, out_type=str)] + [symbols.eos()]
     assert tokeniser(sentence)["input_ids"] == expected
     assert tokeniser.decode(expected, skip_special_tokens=True) == sentence
+
+
+def of_pieces(processor: sentencepiece.SentencePieceProcessor) -> tuple[Any, Any]:
+    """A random model, and its dictionary, of sentencepiece's pieces."""
+    symbols = toy.dictionary(0)
+    for i in range(3, processor.get_piece_size()):
+        symbols.add_symbol(processor.id_to_piece(i))
+    task = Namespace(source_dictionary=symbols, target_dictionary=symbols)
+    torch.manual_seed(1)
+    model = toy.randomised(toy.model("transformer", task, share_all_embeddings=True), std=1)
+    return model.eval(), symbols
+
+
+def test_the_lines_of_the_page_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """CTranslate2 called as the page says finds fairseq's translation; a shortlist is read."""
+    pieces = subwords_in(tmp_path / "my-data")
+    model, symbols = of_pieces(pieces)
+    words = Vocabulary("en", "de", symbols, symbols)
+    for name in ("ct2-model", "my-text"):
+        (tmp_path / name).mkdir()
+    ct2.write(opened(model), words, tmp_path / "ct2-model")
+    for language in ("en", "de"):
+        (tmp_path / "my-text" / f"train.{language}").write_text("A dog runs.\nw1 w2\n")
+    page = (REPOSITORY / "docs" / "trained_models.md").read_text()
+    call, shortlist = re.findall(r"```python\n(import (?:ctranslate2|coll).*?)```", page, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(call.replace("beam_size=5", "beam_size=1"), names)
+    monkeypatch.setattr(check, "BEAM", 1)
+    source = torch.tensor([*map(symbols.index, pieces.encode("A dog runs.", out_type=str)), 2])
+    (expected,) = check.by_fairseq(model, words, [source])
+    assert capsys.readouterr().out == f"{[pieces.decode([symbols[i] for i in expected])]}\n"
+    exec(shortlist, names)
+    listed = ctranslate2.Translator("ct2-model").translate_batch(
+        names["tokens"], use_vmap=True, max_decoding_length=20
+    )
+    seen = {*pieces.encode("A dog runs. w1 w2", out_type=str)}
+    assert {*listed[0].hypotheses[0]} <= seen | {"<unk>"}
+
+
+def test_bytes_are_joined_by_the_tokeniser(tmp_path: Path) -> None:
+    """Of a subword model with byte fallback; ``pieces.decode`` joins them for CTranslate2."""
+    pieces = subwords_in(tmp_path / "data", vocab_size=288, byte_fallback=True)
+    model, symbols = of_pieces(pieces)
+    (tmp_path / "hf").mkdir()
+    hf.write(
+        model,
+        Vocabulary("en", "de", symbols, symbols, tmp_path / "data" / "spm.model"),
+        tmp_path / "hf",
+    )
+    tokeniser, text = AutoTokenizer.from_pretrained(tmp_path / "hf"), "A ж dog"
+    found = pieces.encode(text, out_type=str)
+    assert "<0xD0>" in found
+    assert pieces.decode(found) == text
+    indices = tokeniser(text)["input_ids"]
+    assert indices == [*map(symbols.index, found), symbols.eos()]
+    assert tokeniser.decode(indices, skip_special_tokens=True) == text
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ from results import (
     data,
     heads,
     ladder,
+    live_slots,
     long,
     long_steps,
     long_text,
@@ -362,6 +363,29 @@ def test_long_blocks_of_a_language_model(folder: Path) -> None:
     assert "grouped query" in TABLES["long_blocks"]()
     with pytest.raises(SystemExit):
         long.main([*arguments, f"--sentences={blocks}"])
+
+
+@pytest.mark.slow
+def test_live_slots(checkpoint: Path, folder: Path) -> None:
+    """Equal translations, and fewer bytes; sentences, batches, and documents in their processes."""
+    file, data = folder / "live_slots.json", ["--data", str(COPY), "--caches=float32"]
+    with pytest.raises(UserError, match="stock"):
+        live_slots.main([str(file), "--model", f"toy={checkpoint}", *data])
+    ours = toy_checkpoints.write(folder / "ours.pt", "transformer_headsize_n", **SHALLOW)
+    words = [str(file), "--model", f"toy={ours}", *data]
+    some = ["--turns=2", "--sentences=3", "--lengths", "40", "--batches", "8"]
+    assert live_slots.main([*words, *some, "--stock"]) == 0
+    assert live_slots.main([*words, "--documents=3"]) == 0
+    found = content(file)
+    (forced,), texts, (documents,) = (found[part] for part in ("forced", "text", "documents"))
+    for row in (forced, *texts, documents):
+        assert has_origin(row)
+        assert row["equal"] == row["sentences"] > 0
+    assert forced["bytes"]["live slots"] < forced["bytes"]["all slots"]
+    assert [{*turn} for turn in forced["turns"]] == 2 * [{*forced["bytes"]}]
+    assert [row["sorted"] for row in texts] == [True, False]
+    assert all(row["shares"]["live"] <= row["shares"]["kept"] <= 1 for row in texts)
+    assert documents["live slots"]["state"] <= documents["all slots"]["state"]
 
 
 @pytest.mark.slow

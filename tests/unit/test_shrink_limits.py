@@ -215,6 +215,7 @@ def test_a_figure_has_the_kinds_that_were_asked_for(
 # ---- dead ends -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("to", ["latent", "grouped-query", "collab"])
 def test_a_layer_without_heads_is_left_alone(to: str, tmp_path: Path) -> None:
     """Whether its size and bits are those of all, or are listed."""
@@ -233,6 +234,7 @@ def test_a_layer_without_heads_is_left_alone(to: str, tmp_path: Path) -> None:
         convert(model, "separate", 8, sentences=9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", ["transformer_gated_heads", "transformer_grouped_heads"])
 def test_prices_of_gates_and_groups_serve_every_command(arch: str, tmp_path: Path) -> None:
     path = toy_checkpoints.write(tmp_path / "c.pt", arch)
@@ -248,6 +250,7 @@ def test_prices_of_gates_and_groups_serve_every_command(arch: str, tmp_path: Pat
     )
 
 
+@pytest.mark.slow
 def test_nothing_to_time_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -295,6 +298,7 @@ def test_options_come_back_after_an_error() -> None:
 # ---- what is said --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_model_that_is_shrunk_twice_has_shares_of_the_first(
     model: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
