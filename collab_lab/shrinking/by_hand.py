@@ -36,7 +36,7 @@ from collab_lab.shrinking.gates import source_of
 from collab_lab.shrinking.plan import Plan, Programme
 from collab_lab.shrinking.shape import Shape, Site, as_it_is, sites_of
 from collab_lab.shrinking.smaller import Smaller
-from collab_lab.statistics.attentions import Statistics, collect_all
+from collab_lab.statistics.attentions import Statistics, collect_all, matched
 from collab_lab.trained.arguments import check_model, check_whole, sentences_of
 from collab_lab.trained.attentions import Attention, Retained, attentions, removed_together
 from collab_lab.trained.checkpoint import Trained
@@ -156,7 +156,7 @@ def of_heads(
     """The evidence of a model's attentions: these statistics, or those of a pass."""
     batches = sentences_of(model, subset, sentences)
     if statistics is not None:
-        return Evidence(model, batches, statistics)
+        return Evidence(model, batches, matched(statistics, model))
     found, _, bits = collect_all(model, batches, cuts=cuts)
     return Evidence(model, batches, found, {}, bits)
 

@@ -108,6 +108,7 @@ class NewHeads(Cut):
     """
 
     part = "cache"
+    engines: ClassVar[tuple[str, ...]] = ("fairseq", "onnx")
     kind: Kind
     #: Parts of standard heads that must have the size d/H: keys, values.
     standard_sized: tuple[str, ...] = ()

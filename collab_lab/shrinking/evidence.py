@@ -91,7 +91,8 @@ class Evidence:
         batches = sentences_of(model, subset, sentences)
         if statistics is None:
             return cls(model, batches, *collect_all(model, batches, cuts=cuts))
-        return cls(model, batches, *statistics, mean_bits(model.model, batches))
+        of_attentions, of_units = matched(statistics[0], model), statistics[1]
+        return cls(model, batches, of_attentions, of_units, mean_bits(model.model, batches))
 
     def check_caches(self) -> None:
         """Raise UserError for statistics without what prices of other heads and caches need."""

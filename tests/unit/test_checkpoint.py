@@ -169,7 +169,7 @@ def test_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [batch["id"].tolist() for batch in found] == expected
     trained.cfg.dataset.batch_size = trained.cfg.dataset.max_tokens = None
     for limit in (50, 1):
-        monkeypatch.setattr(checkpoint, "MAX_TOKENS", limit)
+        monkeypatch.setattr(sentences, "MAX_TOKENS", limit)
         shapes = [x["net_input"]["src_tokens"].shape for x in sentences.batches(trained, "valid")]
         assert len(shapes) > 1
         # A sentence that is longer than a batch may be is a batch by itself.

@@ -282,7 +282,7 @@ def test_times_without_a_target(model: Trained, found: Evidence) -> None:
         ["--out=o.pt", "--heads=0.5", "--batch=2"],
         ["--time=0.5"],
         ["--out=o.pt", "--time=0.5", "--for=ct2"],
-        ["--out=o.pt", "--time=0.5", "--for=onnx", "--engine=ct2-int8"],
+        ["--out=o.pt", "--time=0.5", "--for=onnx", "--time-in=ct2-int8"],
     ],
 )
 def test_options_without_effect(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:

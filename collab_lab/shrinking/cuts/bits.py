@@ -20,7 +20,7 @@ class Bits(Cut):
 
     name = "bits"
     part = "cache"
-    engines = ("fairseq", "ct2")  # which takes the number that is not rounded
+    engines = ("fairseq", "ct2", "onnx")  # which takes the number that is not rounded
 
     def refuses(self, trained: Trained) -> Iterable[str]:
         return model_problems(trained)

@@ -16,7 +16,7 @@ class GroupedQuery(NewHeads):
 
     name = "grouped-query"
     kind = GROUPS
-    engines = ("fairseq", "ct2")
+    engines = ("fairseq", "ct2", "onnx")
 
     def out_of_range(self, module: Any, size: int) -> str | None:
         heads = module.num_heads

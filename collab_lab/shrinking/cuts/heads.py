@@ -40,7 +40,7 @@ class Heads(Cut):
     """
 
     name = part = "heads"
-    engines = ("fairseq", "ct2")
+    engines = ("fairseq", "ct2", "onnx")
 
     def __init__(
         self,

@@ -24,7 +24,7 @@ class Units(Cut):
     """
 
     name = part = "units"
-    engines = ("fairseq", "ct2")
+    engines = ("fairseq", "ct2", "onnx")
 
     def __init__(self, multiple: int = 16):
         self.multiple = multiple
