@@ -305,7 +305,10 @@ def write_text(trained: Trained, folder: Path) -> None:
 
 def subwords(trained: Trained) -> tuple[str | None, Path | None]:
     """How lines are cut into pieces, and the model that does so."""
-    data = Path(split_paths(trained.cfg.task.data)[0])
+    folder = getattr(trained.cfg.task, "data", None)  # a model of random weights has none
+    if folder is None:
+        return None, None
+    data = Path(split_paths(folder)[0])
     for kind, name in (("sentencepiece", SUBWORDS), ("subword_nmt", "code")):
         if (data / name).is_file():
             return kind, data / name

@@ -165,7 +165,7 @@ def test_a_run(
     """Translation by all engines; training by fairseq's model and ours."""
     pytest.importorskip("ctranslate2")
     pytest.importorskip("onnxruntime")
-    engines = ["fairseq", "ours", *CTRANSLATE2, ONNX, *ONNX]
+    engines = ["fairseq", "ours", *CTRANSLATE2, *ONNX]
     monkeypatch.setattr(bench, "LEAST", (2, 0.1))
     out = tmp_path / "bench.json"
     options = ["--presets", "tiny", "--threads", "1", "--cpu", "--out", str(out)]
