@@ -8,7 +8,7 @@ its output (:mod:`.statistics`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from torch import Tensor
@@ -19,15 +19,9 @@ from collab_lab.statistics.metric import ridged
 from collab_lab.trained.attentions import HeadMaps, removed_together
 
 
-def removal_order(
-    module: Any, statistics: Statistics, order: Sequence[int] | None = None
-) -> Iterator[tuple[float, int]]:
-    """All heads, always the cheapest of those left: by how much its removal raises the price.
-
-    Args:
-        order: of the heads, if they are not to be chosen.
-    """
-    return removal.removal_order(*_of_heads(module, statistics), order)
+def removal_order(module: Any, statistics: Statistics) -> Iterator[tuple[float, int]]:
+    """All heads, always the cheapest of those left: by how much its removal raises the price."""
+    return removal.removal_order(*_of_heads(module, statistics))
 
 
 def group_removal_order(module: Any, statistics: Statistics) -> Iterator[tuple[float, list[int]]]:

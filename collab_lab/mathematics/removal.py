@@ -26,7 +26,7 @@ Shapes: ``W (d, n)``, ``C, P, M (n, n)``, ``Delta (d, d)``, ``G (size, n)``; n i
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -82,23 +82,21 @@ def removal_order(
     covariance: Tensor,
     output_fisher: Tensor,
     size: int = 1,
-    order: Sequence[int] | None = None,
 ) -> Iterator[tuple[float, int]]:
     """All blocks, always the cheapest of those left: the rise of the price, and the block.
 
     Args:
         covariance: invertible.
         size: inputs of a block.
-        order: of the blocks, if they are not to be chosen.
     """
     p = _Changing(covariance.inverse(), size)
     m = _Changing(weight.T @ output_fisher @ weight, size)
     blocks = list(range(weight.size(1) // size))  # those in the matrices
     gone = torch.zeros(len(blocks), dtype=torch.bool, device=weight.device)
-    wanted, number = iter(order or ()), 0  # of those gone
+    number = 0  # of those gone
     while number < len(blocks):
         rises = _prices(m.blocks, p.blocks).masked_fill_(gone, math.inf)
-        index = int(rises.argmin()) if order is None else blocks.index(next(wanted))
+        index = int(rises.argmin())
         yield float(rises[index]), blocks[index]
         gone[index], number = True, number + 1
         rows = slice(index * size, (index + 1) * size)

@@ -306,7 +306,6 @@ def _shared_latent(module: Any, number: int, size: int) -> Blueprint:
     return Blueprint.of(SharedLatentAttention, **_sizes(module, number), latent_dim=size)
 
 
-SHARED_KEYS = shared_keys()
 NARROWER_KEYS = Kind(
     "separate", SEPARATE, "separate keys", "key width", "key_dim", _narrower, _all_keys,
     options={"attention_scale": "embed"}, inherited=("v_head_size",), one_size=True,

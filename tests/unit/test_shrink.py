@@ -24,6 +24,7 @@ from collab_lab.cli.main import main
 from collab_lab.clock import parts
 from collab_lab.mathematics import removal
 from collab_lab.runs.score import model_numbers
+from collab_lab.shrinking import draft
 from collab_lab.shrinking import shrink as shrinking
 from collab_lab.shrinking.cuts.bits import Bits
 from collab_lab.shrinking.cuts.latent import Latent
@@ -31,13 +32,26 @@ from collab_lab.shrinking.cuts.one_copy import OneCopy
 from collab_lab.shrinking.draft import pruned
 from collab_lab.shrinking.evidence import Evidence
 from collab_lab.shrinking.plan import Allowed, Option, Programme, propose, undominated
-from collab_lab.shrinking.shape import Shape, as_it_is, costs, model_costs, whole_costs
+from collab_lab.shrinking.shape import (
+    GROUPS,
+    LATENTS,
+    NARROWER_KEYS,
+    ONE_LATENT,
+    Kind,
+    Shape,
+    as_it_is,
+    costs,
+    model_costs,
+    shared_keys,
+    whole_costs,
+)
 from collab_lab.shrinking.shrink import shrink
 from collab_lab.shrinking.smaller import Smaller
 from collab_lab.statistics.attentions import Statistics
 from collab_lab.trained.attentions import Attention, attentions
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import feed_forwards
+from collab_lab.trained.rebuilt import rebuilt
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +110,16 @@ def test_costs_of_sites_are_those_of_the_weights(model: Trained) -> None:
         maps = (block.module.fc1, block.module.fc2)
         fixed = sum(w.numel() for m in maps for w in m.parameters())
         assert costs(block, as_it_is(block)).parameters == fixed
+
+
+@pytest.mark.parametrize("kind", [GROUPS, LATENTS, ONE_LATENT, NARROWER_KEYS, shared_keys("full")])
+def test_counting_draws_no_random_numbers(kind: Kind, model: Trained) -> None:
+    """Modules are built without numbers: seeds of a caller give what they gave."""
+    site = model.attentions["cross"][0]
+    before = torch.get_rng_state()
+    counted = costs(site, Shape((0, 1, 3, 2), kind=kind, size=4, bits=8))
+    assert counted.parameters > 0 < counted.cache
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_the_cheapest_heads_and_units_go(model: Trained, found: Evidence) -> None:
@@ -235,6 +259,24 @@ def test_pruned_then_converted_is_both_at_once(model: Trained, found: Evidence) 
         torch.testing.assert_close(weight, weights[name], msg=name)
     assert [len(at_once.attentions[t]) for t in ("encoder", "decoder", "cross")] == [2, 2, 2]
     assert at_once.heads == {t: [*map(len, of)] for t, of in both.retained.items()}
+
+
+def test_a_plan_builds_one_model(
+    model: Trained, found: Evidence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it cuts."""
+    plan = propose(found, {"cache": 0.2, "heads": 0.6, "parameters": 0.6})
+    assert plan.sizes
+    assert plan.units
+    models = list[Trained]()
+
+    def noted(*given: Any) -> Trained:
+        models.append(rebuilt(*given))
+        return models[-1]
+
+    monkeypatch.setattr(draft, "rebuilt", noted)
+    assert plan.build(found)[0].heads == models[0].heads
+    assert len(models) == 1
 
 
 @pytest.mark.slow
