@@ -324,7 +324,10 @@ def fewer(evidence: Evidence, cut: Heads, number: int | None) -> Plan:
     except UserError as error:
         most = heads - programme.fewest("heads")
         problem = f"cannot remove {number} heads"
-        todo = f"remove at most {most}; heads that share keys or values go together"
+        todo = (
+            f"remove at most {most}: every cross-attention keeps a head, and heads that share keys "
+            "or values go together"
+        )
         raise UserError(problem, evidence.trained.path, todo) from error
 
 

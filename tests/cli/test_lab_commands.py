@@ -43,7 +43,7 @@ def test_prices_of_a_stock_model(stock: Path, data: Path, tmp_path: Path) -> Non
         for bits in ("8 bits", "4 bits"):
             assert (bits in one) == (one["type"] != "encoder")
             assert all(0 < points[-1]["price"] < 0.1 for points in one.get(bits, {}).values())
-    assert {one["change"].split(",")[0] for one in content["checks"]} >= {"latent", "own"}
+    assert {one["change"].split(",")[0] for one in content["checks"]} >= {"latent", "collab"}
     assert {one["change"].split(": ")[-1] for one in content["checks"]} >= {"8", "4", "auto"}
     assert "4-bit KV cache" in output
     assert all(one["price"] > 0 for one in content["checks"])
