@@ -64,7 +64,10 @@ class SetReport:
         shortened: documents that end earlier for their subwords
         altered: lines of both sides that fairseq does not make again of their subwords
         first_altered: the first of them
-        escaped: lines of both sides with Moses' escapes, as &apos;
+        unknown: lines of both sides with a subword that the dictionary lacks, which models read and
+            write as <unk>
+        first_unknown: the first of these subwords
+        escaped: lines of both sides with Moses' escapes, such as &apos;; 0 for text as published
         decomposed: lines of both sides whose letters are apart from their accents (not in NFC)
     """
 
@@ -81,6 +84,8 @@ class SetReport:
     shortened: int = 0
     altered: int = 0
     first_altered: str = ""
+    unknown: int = 0
+    first_unknown: str = ""
     decomposed: int = 0
     escaped: int = 0
 
@@ -202,7 +207,8 @@ def check_set(
             report.kept += 1
             report.longest = max(report.longest, *(len(row.split()) for row in rows))
             report.decomposed += sum(not _is_composed(row) for row in (source, target))
-            report.escaped += sum(_ESCAPE.search(row) is not None for row in (source, target))
+            if out:  # text as published is in Moses' tokens, which scores undo
+                report.escaped += sum(_ESCAPE.search(row) is not None for row in (source, target))
             report.copies += source.strip() == target.strip() != b""
             pair = source.strip() + b"\n" + target.strip()
             if split == "train":
@@ -277,6 +283,13 @@ def report_lines(reports: Mapping[str, SetReport]) -> Iterator[str]:
                 f"warning: {report.altered:,} of {2 * report.kept:,} lines of the set {split} do "
                 "not come back from their subwords: a perfect translation of them scores less than "
                 f"100; the first is {report.first_altered[:60]!r}"
+            )
+        if report.unknown:
+            lines = 2 * (report.documents or report.kept)
+            yield (
+                f"warning: {report.unknown:,} of {lines:,} lines of the set {split} have subwords "
+                "that the dictionary lacks, which models read and write as <unk>: a perfect "
+                f"translation of them scores less than 100; the first is {report.first_unknown!r}"
             )
         if report.decomposed:
             yield (

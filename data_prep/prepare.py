@@ -126,6 +126,7 @@ def _build(
     for split in files:
         expected = reports[split].documents or reports[split].kept
         check_binarised(folder, split, corpus.languages, expected)
+        count_unknown(folder, split, corpus.languages, reports[split])
         for path in pair_in(folder, split, corpus.languages):
             path.unlink()  # made again from raw/ and the subword model at any time
     if corpus.archives:
@@ -225,6 +226,21 @@ def binarise(
         output = " | ".join(line.strip() for line in done.stdout.splitlines()[-5:])
         raise UserError(f"fairseq-preprocess failed with status {done.returncode}: {output}")
     (folder / "preprocess.log").unlink(missing_ok=True)  # it has the number of processes in it
+
+
+def count_unknown(folder: Path, split: str, languages: Languages, report: SetReport) -> None:
+    """Count the lines of a set with a subword that fairseq's dictionary of its side lacks.
+
+    For example characters that the training text does not have, or all those of another script with
+    the subwords of another folder.
+    """
+    for text, lang in zip(pair_in(folder, split, languages), languages, strict=True):
+        known = {row.split(" ")[0] for row in lines_of(folder / f"dict.{lang}.txt")}
+        known |= subwords.SYMBOLS  # text as published may have them, and they are counted there
+        for line in lines_of(text):
+            if unknown := [unit for unit in line.split() if unit not in known]:
+                report.unknown += 1
+                report.first_unknown = report.first_unknown or unknown[0]
 
 
 def check_binarised(folder: Path, split: str, languages: Languages, expected: int) -> None:

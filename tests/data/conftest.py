@@ -57,8 +57,12 @@ def no_fairseq(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stand-in for fairseq-preprocess, which takes seconds to start."""
 
     def binarise(folder: Path, splits: list[str], languages: tuple[str, str], *_: object) -> None:
-        for split in splits:
-            for lang in languages:
+        for lang in languages:
+            words = {
+                w for split in splits for w in (folder / f"{split}.{lang}").read_text().split()
+            }
+            (folder / f"dict.{lang}.txt").write_text("".join(f"{w} 1\n" for w in sorted(words)))
+            for split in splits:
                 lines = (folder / f"{split}.{lang}").read_bytes().count(b"\n")
                 stem = str(folder / f"{split}.{'-'.join(languages)}.{lang}")
                 builder = MMapIndexedDatasetBuilder(f"{stem}.bin", np.int32)

@@ -58,23 +58,29 @@ def translated(folder: Path, split: str, lang: str) -> list[str]:
 
 @pytest.mark.slow
 def test_any_text_comes_back_from_its_subwords(tmp_path: Path) -> None:
+    """Or the line is counted: one with sentencepiece's own sign, one with letters never seen."""
     text = tmp_path / "text"
     text.mkdir()
-    lines = [line for seed, of in enumerate(SCRIPTS.values()) for line in words_of(of, seed)]
-    others = [f"{line} ." for line in reversed(lines)]
+    by_script = [words_of(letters, seed) for seed, letters in enumerate(SCRIPTS.values())]
+    lines = [line for script in by_script for line in script]
+    sources = [f"{line} ." for line in reversed(lines)]
+    odd = ["a\u2581e 1", "a \u2d30\u2d31 2"]
     for split in ("train", "valid", "test"):
-        write_lines(text / f"{split}.en", others)
-        write_lines(text / f"{split}.de", lines)
-    done = prepare_text(text, tmp_path / "bin", vocab_size=700)
-    for split in ("valid", "test"):
+        more = odd if split == "test" else []
+        write_lines(text / f"{split}.en", sources + ["a e ."] * len(more))
+        write_lines(text / f"{split}.de", lines + more)
+    assert prepare_text(text, tmp_path / "bin", vocab_size=700) is not None
+    for split, more in (("valid", []), ("test", odd)):
         found = translated(tmp_path / "bin", split, "de")
-        assert [" ".join(line.split()) for line in lines] == found
-        assert score(found, lines).bleu == pytest.approx(100)
-    report = manifest(tmp_path / "bin")["sets"]["test"]
-    assert report["altered"] == 0
-    apart = sum(not unicodedata.is_normalized("NFC", line) for line in (*lines, *others))
+        assert [" ".join(line.split()) for line in lines] == found[: len(lines)]
+        for start, script in zip(range(0, len(lines), 60), by_script, strict=True):
+            assert score(found[start : start + 60], script).bleu == pytest.approx(100)
+        assert not set(found[len(lines) :]) & set(more)
+        report = manifest(tmp_path / "bin")["sets"][split]
+        assert report["altered"] + report["unknown"] == len(more)
+    assert (report["first_altered"], report["first_unknown"]) == (odd[0], "\u2d30\u2d31")
+    apart = sum(not unicodedata.is_normalized("NFC", line) for line in (*lines, *sources))
     assert report["decomposed"] == apart > 0
-    assert done is not None
 
 
 @pytest.mark.parametrize(
@@ -127,6 +133,7 @@ def test_escapes_are_said(tmp_path: Path) -> None:
     report = check_set("train", texts, out, {})
     assert report.escaped == 10
     assert any("&apos;" in line for line in report_lines({"train": report}))
+    assert not check_set("train", texts, None, {}).escaped  # as published, in Moses' tokens
 
 
 def test_long_lines_are_learnt_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
