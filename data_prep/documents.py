@@ -14,9 +14,9 @@ from contextlib import ExitStack
 from itertools import chain, repeat
 from typing import NamedTuple
 
+from collab_common import BREAK
 from data_prep.check import SetReport
 from data_prep.parallel_text import Pair, lines_of, zipped
-from data_prep.subwords import BREAK
 
 #: Of a document, on each side: with the end of the sentence, fairseq's 1,024 positions are full.
 MOST_SUBWORDS = 1_023

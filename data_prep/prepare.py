@@ -21,6 +21,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from collab_common import BREAK
 from collab_common.command import Parser, positive, run, share
 from collab_common.errors import UserError
 from collab_common.files import sha256, sha256_of_text
@@ -98,9 +99,9 @@ def _identity(corpus: Corpus, text: Path, files: Mapping[str, Pair]) -> Json:
 
 def _check_for_breaks(dictionary: Path) -> None:
     """Raise UserError for a dictionary that was made without documents."""
-    if not any(line.startswith(f"{subwords.BREAK} ") for line in lines_of(dictionary)):
+    if not any(line.startswith(f"{BREAK} ") for line in lines_of(dictionary)):
         todo = "leave --documents out, or give a folder that was made with it"
-        raise UserError(f"has no symbol {subwords.BREAK} to join sentences with", dictionary, todo)
+        raise UserError(f"has no symbol {BREAK} to join sentences with", dictionary, todo)
 
 
 def _build(
@@ -156,7 +157,7 @@ def _segment(
                 shutil.copyfile(source, target)
         return
     is_bpe = corpus.subwords == SUBWORD_NMT
-    breaks = [subwords.BREAK] if corpus.documents else []
+    breaks = [BREAK] if corpus.documents else []
     model = folder / corpus.model
     if corpus.like:
         shutil.copyfile(corpus.like / model.name, model)
@@ -197,7 +198,7 @@ def _join(
     if not corpus.documents:
         return
     # pieces of sentencepiece have the blank within them, so its texts have one on one side only
-    between = f" {subwords.BREAK} " if corpus.subwords == SUBWORD_NMT else f"{subwords.BREAK} "
+    between = f" {BREAK} " if corpus.subwords == SUBWORD_NMT else f"{BREAK} "
     for split, text in texts.items():
         sizes = corpus.documents if split == "train" else corpus.documents[-1:]
         segmented = pair_in(folder, split, corpus.languages)
@@ -329,7 +330,7 @@ def main(argv: list[str] | None = None) -> int:
     )  # fmt: skip
     parser.add_argument(
         "--documents", type=_sizes, default=(), metavar="N,N", help="join consecutive sentences by "
-        f"{subwords.BREAK}: the training text once for each number N of sentences, the other sets "
+        f"{BREAK}: the training text once for each number N of sentences, the other sets "
         "for the largest; a line that is blank on both sides ends a document",
     )  # fmt: skip
     add_prepare_options(parser, vocab_size=8000)

@@ -22,6 +22,7 @@ import sentencepiece
 from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
 
+from collab_common import BREAK
 from collab_common.errors import UserError
 from data_prep.check import MOST_CHARACTERS, SetReport
 from data_prep.parallel_text import Pair, lines_of
@@ -41,8 +42,6 @@ WHITE_SPACE = [
 ]
 #: Words that fairseq's dictionaries begin with: the same words in a text are read as these.
 SYMBOLS = frozenset({"<s>", "<pad>", "</s>", "<unk>"})
-#: Stands between two sentences of a document; one subword of models that are made for documents.
-BREAK = "<break>"
 
 
 # ---- sentencepiece -------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from collab_common import BREAK
 from collab_lab import convert, open_model, shrink
 from collab_lab.metrics.bleu import score
 from collab_lab.metrics.cost import cache_share
@@ -46,7 +47,6 @@ from collab_lab.shrinking.smaller import Smaller
 from collab_lab.trained.attentions import Attention, attentions
 from collab_lab.trained.checkpoint import Trained, in_evaluation
 from collab_lab.trained.sentences import batches, dataset_of, samples
-from data_prep.subwords import BREAK
 from fairseq_collab.attention.rounding import group_sizes
 from results.measured import File, origin
 from results.rivals import svd_latents

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from collab_common import BREAK
 from collab_common.errors import UserError
 from collab_common.files import lines_of, read_json
 from collab_common.folder import MANIFEST
@@ -23,7 +24,6 @@ from collab_common.progress import say
 from collab_lab.runs.lines import GIVE_REFERENCE, check_lines, letter_runs, say_if_written_otherwise
 from collab_lab.runs.record import Record
 from collab_lab.runs.run import Run, data_folder
-from data_prep.subwords import BREAK
 
 _PRINTED = re.compile(r"[STHDPAIE]-\d+\t")
 _TARGET = re.compile(r"T-(\d+)\t(.*)")

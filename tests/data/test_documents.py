@@ -10,11 +10,12 @@ from fairseq.data import Dictionary, indexed_dataset
 from refusals import refusing
 from text_tools import manifest, options, prepare_text, replace_line, run, write_corpus
 
+from collab_common import BREAK
 from data_prep import documents as documents_module
 from data_prep.check import SetReport
 from data_prep.corpus import SENTENCEPIECE, SUBWORD_NMT
 from data_prep.documents import Sentence, documents, join_documents
-from data_prep.subwords import BREAK, units_of
+from data_prep.subwords import units_of
 
 
 def joined(

@@ -243,12 +243,14 @@ def done(run: Run, monkeypatch: pytest.MonkeyPatch, *statements: str) -> Failure
 @pytest.mark.slow
 def test_how_a_training_ended(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the last attempt said; a trained run is scored, and not trained again."""
-    run.config_file.write_text("common: {cpu: true}\n")
+    run.config_file.write_text("common: {cpu: true}\ncheckpoint: {keep_last_epochs: -1}\n")
     run.fail(Failure("diverged", "the last attempt"))
     assert done(run, monkeypatch, "import os; os.kill(os.getpid(), 9)") == Failure(
         "failed", "status -9"
     )
     assert not run.is_trained()
+    run.checkpoints.mkdir()
+    (run.checkpoints / "checkpoint_last.pt").touch()
     failure = done(run, monkeypatch, "pass", "raise RuntimeError('no memory\\nof 8')")
     assert failure == Failure("failed", "RuntimeError: no memory")
     assert "Traceback" in run.log.read_text()
