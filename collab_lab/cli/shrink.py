@@ -325,7 +325,7 @@ def front(args: argparse.Namespace) -> int:
     titles = ["cache", "layers' parameters", "cache by", "price (bits)", "measured (bits)"]
     print(tabulate(rows, titles, "plain", floatfmt=("g", "g", "", ".4f", ".4f")))
     if args.figure is not None:
-        draw_series(args, series(evidence, kinds))
+        draw_series(args, series(evidence, kinds, own))
     return 0
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from collab_common.errors import UserError
-from collab_lab.shrinking.cut import ANY_BITS
+from collab_lab.shrinking.cut import ANY_BITS, Cut
 from collab_lab.shrinking.evidence import Evidence
 from collab_lab.shrinking.plan import Allowed, propose
 
@@ -32,18 +32,21 @@ SERIES: dict[str, dict[str, Allowed]] = {
 
 
 def series(
-    evidence: Evidence, kinds: Sequence[str] | None = None
+    evidence: Evidence, kinds: Sequence[str] | None = None, own: Sequence[Cut] = ()
 ) -> dict[str, dict[str, dict[float, list[float]]]]:
     """By resource and series of :data:`SERIES`: prices at those shares of :data:`FRONT` that go.
 
     Args:
         kinds: of heads for a smaller cache, a series each, in place of those of :data:`SERIES`.
+        own: cuts of the user; those of the cache are the kinds unless others are given.
     """
     result: dict[str, dict[str, dict[float, list[float]]]] = {}
-    of_kinds = {kind: Allowed(("cache",), (kind,)) for kind in kinds or ()}
+    kinds = kinds or [cut.name for cut in own if cut.part == "cache"]
+    of_kinds = {kind: Allowed(("cache",), (kind,)) for kind in kinds}
     for resource, every in (SERIES | ({"cache": of_kinds} if of_kinds else {})).items():
         shares = [one[resource] for one in FRONT if one.keys() == {resource}]
         for name, allowed in every.items():
+            allowed = allowed._replace(own=tuple(own))
             prices = dict[float, list[float]]()
             for share in shares:
                 with suppress(UserError):  # no plan is so small

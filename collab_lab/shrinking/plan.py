@@ -419,8 +419,8 @@ class Programme:
             cuts = []  # nothing is cached
         found = [Choice(part, cut, offer) for cut in cuts for offer in cut.offers(site, evidence)]
         if part == "cache":
-            bits = allowed.bits
-            found = [c for c in found if c.offer.shape.bits in bits or c.cut in allowed.own]
+            others = {*ANY_BITS} - {*allowed.bits}  # of a user's cut, other numbers stay
+            found = [c for c in found if c.offer.shape.bits not in others]
         return found or [Choice(part, None, Offer(as_it_is(site), 0.0))]
 
     def _option(self, site: Site, shape: Shape, choices: Sequence[Choice]) -> Option:

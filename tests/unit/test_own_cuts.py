@@ -14,6 +14,7 @@ from toy_checkpoints import COPY
 from collab_lab import open_model, shrink, validation_loss
 from collab_lab.cli.main import main
 from collab_lab.shrinking.evidence import Evidence
+from collab_lab.shrinking.front import series
 from collab_lab.shrinking.own import cuts_in
 from collab_lab.trained.checkpoint import Trained
 
@@ -37,6 +38,7 @@ def test_a_kind_of_heads_of_the_user(model: Trained, found: Evidence, tmp_path: 
     best = shrink(model, cache=0.5, cache_bits="none", kinds=["grouped-query"], evidence=found)
     assert own.plan.kind == "pooled"
     assert own.shares["cache"] == 0.5
+    assert not own.plan.bits  # cache_bits="none"
     assert any("2" in str(row) or "1" in str(row) for row in own.plan.table())
     assert own.price > best.price > 0
     own.model.save(tmp_path / "o.pt")
@@ -44,6 +46,12 @@ def test_a_kind_of_heads_of_the_user(model: Trained, found: Evidence, tmp_path: 
     assert validation_loss(again) == pytest.approx(validation_loss(own.model))
     both = shrink(model, cache=0.4, heads=0.7, with_cuts=pooled, evidence=found)
     assert both.shares["heads"] <= 0.7
+
+
+def test_a_figure_shows_them(found: Evidence) -> None:
+    pooled = cuts_in(EXAMPLES / "pooled.py")
+    assert series(found, own=pooled)["cache"].keys() == {"pooled"}
+    assert series(found, ["pooled", "latent"], pooled)["cache"].keys() == {"pooled", "latent"}
 
 
 def test_a_simulated_cut(model: Trained, found: Evidence, tmp_path: Path) -> None:
@@ -105,6 +113,8 @@ def test_cuts_without_effect(model: Trained, found: Evidence) -> None:
     pooled = cuts_in(EXAMPLES / "pooled.py")
     with refusing("pooled", "cache"):
         shrink(model, heads=0.5, with_cuts=pooled, evidence=found)
+    made = shrink(model, cache=0.5, engine="ct2", with_cuts=pooled, evidence=found)
+    assert not made.plan.bits  # CTranslate2 rounds no cache
     with refusing("ct2"):
         cut = cuts_in(EXAMPLES / "two_bits.py")
         shrink(model, cache=0.5, engine="ct2", with_cuts=cut, evidence=found)
