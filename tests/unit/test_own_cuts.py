@@ -48,6 +48,20 @@ def test_a_kind_of_heads_of_the_user(model: Trained, found: Evidence, tmp_path: 
     assert both.shares["heads"] <= 0.7
 
 
+def test_heads_that_share_a_value_only(model: Trained, found: Evidence, tmp_path: Path) -> None:
+    """Written from the page by somebody else: two and one values for all heads."""
+    cuts = cuts_in(EXAMPLES / "value_groups.py")
+    made = [
+        shrink(model, cache=share, cache_bits="none", kinds=[kind], with_cuts=cuts, evidence=found)
+        for share, kind in ((0.75, "values-of-2"), (0.625, "values-of-1"))
+    ]
+    assert [one.shares["cache"] for one in made] == [0.75, 0.625]
+    assert made[1].price > made[0].price > 0
+    made[0].model.save(tmp_path / "o.pt")
+    again = open_model(tmp_path / "o.pt", COPY)
+    assert validation_loss(again) == pytest.approx(validation_loss(made[0].model))
+
+
 def test_a_figure_shows_them(found: Evidence) -> None:
     pooled = cuts_in(EXAMPLES / "pooled.py")
     assert series(found, own=pooled)["cache"].keys() == {"pooled"}
