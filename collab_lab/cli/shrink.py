@@ -266,7 +266,8 @@ def summary(
     return [
         f"left: {left}",
         *(
-            f"{'fewer' if name == 'heads' else 'less'} {name} than the {share:.1%} that were asked for: no plan with more is cheaper"
+            f"{'fewer' if name == 'heads' else 'less'} {name} than the {share:.1%} that were asked "
+            "for: no plan with more is cheaper"
             for name, share in asked.items()
             if shares[name] < share - 0.005
         ),
