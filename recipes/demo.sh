@@ -39,7 +39,7 @@ fairseq-train "$OUT/data" --user-dir fairseq_collab --save-dir "$OUT/model" \
 
 say "Translating the held-out sentences"
 fairseq-generate "$OUT/data" --user-dir fairseq_collab --path "$OUT/model/checkpoint_last.pt" \
-    --beam 5 --max-tokens 4096 --remove-bpe sentencepiece >"$OUT/generation.txt"
+    --beam 5 --max-tokens 4096 --max-len-a 2 --max-len-b 20 --remove-bpe sentencepiece >"$OUT/generation.txt"
 
 say "Some translations, and the scores of all"
 # Of some sentences the source (S), the reference (T) and the translation (D).

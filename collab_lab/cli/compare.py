@@ -45,7 +45,8 @@ def main(argv: list[str]) -> int:
         problem = f"{args.baseline} and {args.system} were scored against different references"
         raise UserError(f"{problem} ({sizes})", todo="compare translations of one set")
     texts = baseline.hypotheses, system.hypotheses
-    results = significance.paired(*texts, baseline.references, baseline.of_tokens)
+    of_tokens = baseline.of_tokens or system.of_tokens
+    results = significance.paired(*texts, baseline.references, of_tokens)
     for one, bleu in ((baseline, results[0].baseline), (system, results[0].system)):
         scored = one.record.bleu if one.record and not args.reference else None
         if scored is not None and abs(scored - bleu) > SAME:

@@ -13,6 +13,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -134,6 +135,7 @@ def say_if_written_otherwise(
     elif (begun := begun_with(hypotheses, references)) > 0.95:
         known = f"{begun:.0%} of {translations} begin with the first words of their references"
         say(f"warning: {known}: a translation that was given a start (--prefix-size) scores higher")
+    is_known = True
     for kinds, many, few in ((WRITTEN, 0.9, 0.1), (TRACES, 0.02, 0.0)):
         for name, has in kinds.items():
             ours, theirs = (
@@ -143,6 +145,44 @@ def say_if_written_otherwise(
             if most >= max(3, many * number) and least <= few * number:
                 counted = f"{theirs} of {number} lines of {reference} and {ours} of {translations}"
                 say(f"warning: {counted} have {name}: is the reference untouched text?")
+                is_known = False
+    if is_known:  # otherwise its characters are said already
+        say_if_characters_differ(hypotheses, references, translations, reference)
+
+
+def say_if_characters_differ(
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    translations: Path | str,
+    reference: Path,
+) -> None:
+    """Say which characters a quarter of the lines of one text have, and hardly any of the other.
+
+    Such as marks of subwords, of languages and of ends of sentences; punctuation that a tokeniser
+    has rewritten, full-width marks for example; characters of no width.  Capital and small letters
+    count as one, and so do letters together with and apart from their accents: they have their own
+    warnings.
+    """
+    ours, theirs = (
+        Counter(chain.from_iterable(set(unicodedata.normalize("NFC", line)) for line in text))
+        for text in (hypotheses, references)
+    )
+    number = len(references)
+    sides = ((translations, ours, reference, theirs), (reference, theirs, translations, ours))
+    for path, counts, other, others in sides:
+        found = {
+            char: (count, hardly)
+            for char, count in counts.most_common()
+            if 4 * count >= number and not char.isspace()
+            if (hardly := max(others[char], others[char.lower()], others[char.upper()]))
+            <= number // 100
+        }
+        if found:
+            named = ", ".join(f"{char!r} ({a} and {b})" for char, (a, b) in [*found.items()][:5])
+            say(
+                f"warning: {path} has characters that {other} hardly ever has: {named} of {number} "
+                "lines: is one of the two not ordinary text?"
+            )
 
 
 def begun_with(hypotheses: Sequence[str], references: Sequence[str]) -> float:

@@ -212,8 +212,8 @@ def translation_scores(
         text = ordinary_text(text, form, language)
     reference = f"raw/{subset}.{language}"
     references = read_lines(data / reference)
-    say_if_written_otherwise(text, references, "the translations", data / reference)
     plain, plain_references, breaks = without_breaks(text, references)
+    say_if_written_otherwise(plain, plain_references, "the translations", data / reference)
     of_tokens = form is not None and not form["moses"]
     scores = bleu.score(plain, plain_references, of_tokens)
     facts: Facts = {"reference": reference, **asdict(scores)}

@@ -27,6 +27,7 @@ from collab_lab.runs.run import Run, data_folder
 
 _PRINTED = re.compile(r"[STHDPAIE]-\d+\t")
 _TARGET = re.compile(r"T-(\d+)\t(.*)")
+_STARTED = re.compile(r"'prefix_size': [1-9]|'score_reference': True")
 _BEST = re.compile(r"D-(\d+)\t([-+]?(?:[\d.]+(?:e-?\d+)?|inf|nan))\t?(.*)")
 
 
@@ -35,18 +36,16 @@ class System:
     """Translations of a set, with the record of their run (None if they are of no run).
 
     Breaks between the sentences of documents are left out: they are no words.
+
+    Attributes:
+        of_tokens: whether the text is in somebody's own tokens, which BLEU counts as they are.
     """
 
     path: Path
     hypotheses: list[str]
     references: list[str]
     record: Record | None = None
-
-    @property
-    def of_tokens(self) -> bool:
-        """Whether the run's text is in somebody's own tokens, which BLEU counts as they are."""
-        signature = self.record.bleu_signature if self.record else None
-        return signature is not None and "tok:none" in signature
+    of_tokens: bool = False
 
 
 def read_system(path: Path, reference: Path | None = None) -> System:
@@ -55,12 +54,20 @@ def read_system(path: Path, reference: Path | None = None) -> System:
         if reference is None:
             todo = "give its reference text (--reference)"
             raise UserError("is not a run", where=path, todo=todo)
-        return System(path, *_aligned(path, reference))
+        return System(path, *_aligned(path, reference), of_tokens=_is_of_tokens(reference))
     run = Run(path)
     record = _translated(run)
     hypotheses = path / (record.hypotheses or run.translations.name)
     reference = reference or data_folder(run.config()) / str(record.reference)
-    return System(path, *_aligned(hypotheses, reference), record)
+    of_tokens = "tok:none" in (record.bleu_signature or "")
+    return System(path, *_aligned(hypotheses, reference), record, of_tokens)
+
+
+def _is_of_tokens(reference: Path) -> bool:
+    """Whether a reference is the ``raw/`` text of a data folder in somebody's own tokens."""
+    folder = reference.resolve().parent
+    form = manifest(folder.parent).get("form") if folder.name == "raw" else None
+    return form is not None and not form["moses"]
 
 
 def _translated(run: Run) -> Record:
@@ -79,7 +86,6 @@ def _aligned(translations: Path, reference: Path) -> tuple[list[str], list[str]]
     if len(hypotheses) != len(references):
         problem = f"{len(hypotheses)} hypotheses, but {len(references)} sentences in {reference}"
         raise UserError(problem, translations, GIVE_REFERENCE)
-    say_if_written_otherwise(hypotheses, references, translations, reference)
     targets = {int(match[1]): match[2] for match in map(_TARGET.fullmatch, lines) if match}
     if targets:
         check_reference(targets, references, translations, reference)
@@ -88,6 +94,7 @@ def _aligned(translations: Path, reference: Path) -> tuple[list[str], list[str]]
     hypotheses, references, breaks = without_breaks(hypotheses, references)
     if breaks is not None:
         say(f"{translations}: {breaks}")
+    say_if_written_otherwise(hypotheses, references, translations, reference)
     return hypotheses, references
 
 
@@ -110,10 +117,10 @@ class Breaks(NamedTuple):
 def without_breaks(
     hypotheses: Sequence[str], references: Sequence[str]
 ) -> tuple[list[str], list[str], Breaks | None]:
-    """Translations and references without the breaks of documents; None where there are none."""
+    """Translations and references without the breaks of documents; None where neither has any."""
     counts = [(ours.count(BREAK), theirs.count(BREAK))
               for ours, theirs in zip(hypotheses, references, strict=True)]  # fmt: skip
-    if not any(theirs for _, theirs in counts):
+    if not any(map(any, counts)):
         return [*hypotheses], [*references], None
     missing = sum(max(0, theirs - ours) for ours, theirs in counts)
     extra = sum(max(0, ours - theirs) for ours, theirs in counts)
@@ -159,6 +166,9 @@ def read_hypotheses(path: Path) -> list[str]:
     lines = read_lines(path)
     if not any(map(_PRINTED.match, lines)):
         return lines
+    if any(map(_STARTED.search, lines)):  # the log of fairseq-generate, which has its options
+        known = "--prefix-size or --score-reference"
+        say(f"warning: {path} is of {known}: the model was given words of the reference")
     best, scores = dict[int, str](), dict[int, float]()
     number = -1
     for match in filter(None, map(_BEST.fullmatch, lines)):

@@ -16,6 +16,7 @@ from documents import PAGES, anchors, blocks, commands_of, links
 from fairseq import options
 from parsers import parser_of
 
+from collab_lab.metrics.limit import LIMIT
 from collab_lab.runs import sweep
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of Hydra, argparse and fairseq
@@ -62,6 +63,16 @@ def test_commands_parse(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
             pass  # of an exported folder: test_onnx.py runs it
         elif name in ("bash", "python"):
             assert Path(words[0]).exists()
+
+
+@pytest.mark.parametrize("where", PAGES)
+def test_translations_on_pages_may_be_as_long_as_ours(where: str) -> None:
+    """fairseq's own limit of 200 tokens cuts documents."""
+    for name, *words in commands_of(SCRIPTS[where]):
+        if name in ("fairseq-generate", "fairseq-interactive"):
+            limit = {option: float(words[words.index(f"--{option.replace('_', '-')}") + 1])
+                     for option in LIMIT}  # fmt: skip
+            assert limit == LIMIT
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -57,6 +57,13 @@ def test_breaks_are_no_words_in_any_score(
     assert [facts[f"breaks_{name}"] for name in ("wanted", "missing", "extra")] == [30, 1, 1]
 
 
+def test_breaks_that_only_translations_have_are_no_words() -> None:
+    """A model of documents may write them, whatever the reference."""
+    ours, theirs, breaks = without_breaks(documents(SENTENCES), documents(SENTENCES, " "))
+    assert ours == theirs == documents(SENTENCES, " ")
+    assert breaks == (0, 0, 30)
+
+
 def test_text_without_breaks_is_left_alone() -> None:
     assert without_breaks(["a  b"], ["a  b"]) == (["a  b"], ["a  b"], None)
 
@@ -77,6 +84,20 @@ def test_tokens_are_scored_as_they_are(tmp_path: Path) -> None:
     assert facts["bleu"] == score(ours, theirs, of_tokens=True).bleu != score(ours, theirs).bleu
 
 
+def test_files_are_scored_as_the_folder_of_their_reference(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`score FILE` and `compare` of files agree with runs on a folder of tokens."""
+    reference = write(tmp_path / "data" / "raw" / "test.de", [f"{s} 5,6 %" for s in SENTENCES])
+    form = {"moses": False, "hyphens": None, "lowercased": False, "subwords": "subword_nmt"}
+    (tmp_path / "data" / "manifest.json").write_text(json.dumps({"form": form}))
+    files = [write(tmp_path / name, [f"{s.replace(of, 'x')} 5,6 %" for s in SENTENCES])
+             for name, of in (("a", "Satz"), ("b", "viele"))]  # fmt: skip
+    assert main(["score", str(files[0]), "--reference", str(reference)]) == 0
+    assert main(["compare", *map(str, files), "--reference", str(reference)]) == 0
+    assert capsys.readouterr().out.count("tok:none") == 2
+
+
 @pytest.mark.parametrize(
     "trace",
     ["Wört \uffedchen", "\uff5fmrk_case_modifier_C\uff60 wort", "Wört ##chen", "<0xD0><0xB6>"],
@@ -84,6 +105,27 @@ def test_tokens_are_scored_as_they_are(tmp_path: Path) -> None:
 def test_subwords_of_other_programs_are_named(trace: str) -> None:
     with refusing("subwords"):
         score([f"{trace} {i}" for i in range(40)], SENTENCES)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "said"),
+    [
+        ("\u0120viele", "viele", "'\u0120'"),  # GPT-2's blank
+        ("__de__ viele", "viele", "'_'"),
+        ("\u0645\u06cc\u062e", "\u0645\u06cc\u200c\u062e", "'\\u200c'"),  # lost on its way
+        ("viele, ja", "viele\uff0c ja", "'\uff0c'"),
+        ("VIELE", "viele", ""),
+    ],
+)
+def test_characters_of_one_side_are_said(
+    ours: str, theirs: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Marks of any program, and what a normaliser took away."""
+    texts = [[line.replace("viele", word) for line in SENTENCES] for word in (ours, theirs)]
+    read_system(write(tmp_path / "out", texts[0]), write(tmp_path / "reference", texts[1]))
+    errors = capsys.readouterr().err
+    assert said in errors
+    assert ("hardly ever has" in errors) == bool(said)
 
 
 def test_letters_apart_from_their_accents_are_said_of_runs(
@@ -105,6 +147,16 @@ def test_a_start_that_was_given_is_said(tmp_path: Path, capsys: pytest.CaptureFi
     for name, lines, is_said in (("given", given, True), ("good", good, False)):
         read_system(write(tmp_path / name, lines), write(tmp_path / "reference", SENTENCES))
         assert ("--prefix-size" in capsys.readouterr().err) == is_said
+
+
+def test_the_log_of_fairseq_says_that_a_start_was_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A start of one subword changes few lines."""
+    for size in (0, 1):
+        log = [f"INFO | {{'beam': 5, 'prefix_size': {size}, 'score_reference': False}}"]
+        read_hypotheses(write(tmp_path / "out", [*log, "D-0\t-0.2\tein Satz"]))
+        assert ("--prefix-size" in capsys.readouterr().err) == bool(size)
 
 
 def test_the_best_has_the_highest_score(tmp_path: Path) -> None:
