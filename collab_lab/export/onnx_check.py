@@ -29,7 +29,7 @@ def compare(trained: Trained, folder: Path, number: int) -> tuple[list[str], boo
         with integers some differ, and the lines say how many, and what it costs.
     """
     program = Translator(folder, torch.get_num_threads())
-    dataset = dataset_of(trained.task, "valid")
+    dataset = dataset_of(trained, "valid")
     indices = sorted(fitting(trained, "valid")[:number], key=lambda i: dataset.num_tokens(i))
     samples = [dataset[index] for index in indices]
     sources: Lines = [sample["source"].tolist() for sample in samples]
@@ -86,7 +86,7 @@ def bits_of_folder(program: Translator, sources: Lines, targets: Lines) -> float
 @torch.no_grad()
 def bits_of_model(trained: Trained, samples: Sequence[dict[str, Any]]) -> float:
     """The same by the model itself."""
-    dataset, total, tokens = dataset_of(trained.task, "valid"), 0.0, 0
+    dataset, total, tokens = dataset_of(trained, "valid"), 0.0, 0
     for start in range(0, len(samples), BATCH):
         batch = dataset.collater(list(samples[start : start + BATCH]))
         output = trained.model(**batch["net_input"])

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from collab_common import BREAK
 from collab_common.errors import UserError
 from collab_lab.metrics.limit import LIMIT
 from collab_lab.metrics.translate import BEAM, say_how_many_are_cut
@@ -44,6 +45,9 @@ def translate(model: Trained, sentences: Sequence[str], *, beam: int = BEAM) -> 
     for number, text in enumerate(sentences):
         if len(text.splitlines()) > 1:
             raise UserError("has several lines: give one sentence each", f"`sentences[{number}]`")
+        if BREAK in text and BREAK not in words.indices:
+            problem = f"has {BREAK}, which is no symbol of this model: give one sentence each"
+            raise UserError(problem, f"`sentences[{number}]`")
         units = segment(text)
         if not 0 < len(units) < limit:
             problem = f"has {len(units)} subwords, of 1 to {limit - 1}"

@@ -11,6 +11,7 @@ what ``fairseq-generate --remove-bpe`` prints, of each sentence in any order:
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ from collab_lab.runs.record import Record
 from collab_lab.runs.run import Run, data_folder
 
 _PRINTED = re.compile(r"[STHDPAIE]-\d+\t")
+_SOURCE = re.compile(r"S-\d+\t")
 _TARGET = re.compile(r"T-(\d+)\t(.*)")
 _STARTED = re.compile(r"'prefix_size': [1-9]|'score_reference': True")
 _BEST = re.compile(r"D-(\d+)\t([-+]?(?:[\d.]+(?:e-?\d+)?|inf|nan))\t?(.*)")
@@ -169,6 +171,10 @@ def read_hypotheses(path: Path) -> list[str]:
     if any(map(_STARTED.search, lines)):  # the log of fairseq-generate, which has its options
         known = "--prefix-size or --score-reference"
         say(f"warning: {path} is of {known}: the model was given words of the reference")
+    sources = Counter(line.partition("\t")[0] for line in lines if _SOURCE.match(line))
+    if twice := next((name for name, number in sources.items() if number > 1), None):
+        todo = "give the output of one fairseq-generate"
+        raise UserError(f"has two outputs of sentence {twice.removeprefix('S-')}", path, todo)
     best, scores = dict[int, str](), dict[int, float]()
     number = -1
     for match in filter(None, map(_BEST.fullmatch, lines)):

@@ -92,6 +92,9 @@ def _read(path: str, ema: bool) -> dict[str, Any]:
         if averages is None:
             todo = "leave --ema out, or train with --store-ema"
             raise UserError("holds no moving averages of its weights", path, todo)
+        if missing := sorted({*state["model"]} - {*averages}):
+            problem = f"its moving averages lack {missing[0]} ({len(missing)} weights in all)"
+            raise UserError(problem, path, "leave --ema out")
         return {**state, "model": dict(averages)}
     return state
 

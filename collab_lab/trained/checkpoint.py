@@ -100,7 +100,8 @@ class Trained:
     @property
     def ignored_prefix(self) -> int:
         """How many targets of each sentence the training's criterion left out of its loss."""
-        return int(getattr(self.cfg.get("criterion"), "ignore_prefix_size", None) or 0)
+        number = int(getattr(self.cfg.get("criterion"), "ignore_prefix_size", None) or 0)
+        return max(0, number)  # fairseq's criterion leaves out none for a number below 0
 
     def with_model(self, model: Any, options: Any = None) -> Trained:
         """The checkpoint with another model, and with its options if given."""

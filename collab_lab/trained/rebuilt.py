@@ -11,7 +11,7 @@ from omegaconf import OmegaConf, ValidationError
 from torch import Tensor, nn
 
 from collab_common.errors import UserError, first_line
-from collab_lab.trained.attentions import of_one_model, weight_problems
+from collab_lab.trained.attentions import attentions, of_one_model, weight_problems
 from collab_lab.trained.checkpoint import Trained, check_finite, without_checkpointing
 from collab_lab.trained.untrained import load_weights
 from fairseq_collab.models.base import UNSUPPORTED, HeadModel, Variant
@@ -63,6 +63,11 @@ def _tied_layers(model: nn.Module) -> Iterator[str]:
             layers.setdefault(weight, set()).add(match[0])
     for names in sorted({tuple(sorted(names)) for names in layers.values() if len(names) > 1}):
         yield f"{' and '.join(names)} have weights in common"
+    for attention in attentions(model):
+        maps = (getattr(attention.module, name, None) for name in ("q_proj", "k_proj", "v_proj"))
+        found = [one.weight for one in maps if hasattr(one, "weight")]
+        if len({*map(id, found)}) < len(found):
+            yield f"projections of {attention.name} have weights in common"
 
 
 def option_problems(trained: Trained) -> Iterator[str]:

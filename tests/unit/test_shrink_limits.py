@@ -32,6 +32,7 @@ from collab_lab.statistics import attentions as statistics
 from collab_lab.statistics.attentions import Statistics, memory_needed
 from collab_lab.trained.attentions import attentions
 from collab_lab.trained.checkpoint import Trained, without_checkpointing
+from collab_lab.trained.rebuilt import model_problems
 from collab_lab.trained.sentences import samples
 
 HALF = [torch.float16, torch.bfloat16]
@@ -410,3 +411,11 @@ def test_an_engine_with_equal_numbers_of_heads_is_one_search(
     result = propose(found, {"heads": 0.5}, Allowed(("heads",), engine="ct2"))
     assert len(calls) == 1
     assert len({*map(len, result.retained["encoder"])}) == 1
+
+
+def test_projections_that_are_one_weight_are_refused(tmp_path: Path) -> None:
+    """A new model would have them twice."""
+    trained = open_model(toy_checkpoints.write(tmp_path / "c.pt"), COPY)
+    attention = trained.model.decoder.layers[0].self_attn
+    attention.v_proj.weight = attention.k_proj.weight
+    assert any("decoder.layers.0.self_attn" in reason for reason in model_problems(trained))

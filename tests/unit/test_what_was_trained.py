@@ -149,3 +149,17 @@ def test_parts_of_a_language_models_text(tmp_path: Path) -> None:
     assert both == 2 * sum(map(int, dataset_of(whole, "train1").sizes))
     shards = open_model(path, f"{data}:{data}")
     assert sum(map(int, dataset_of(shards, "train").sizes)) == 2 * both
+
+
+def test_a_number_below_0_leaves_out_no_target(tmp_path: Path) -> None:
+    """As in fairseq's criterion."""
+    assert trained_without_prefix(tmp_path, -1).ignored_prefix == 0
+
+
+def test_sentences_that_are_too_long_are_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The loss is of the others only."""
+    path = toy_checkpoints.write(tmp_path / "c.pt", max_target_positions=6)
+    validation_loss(open_model(path, toy_checkpoints.COPY))
+    assert "sentences of valid are longer than the model's positions" in capsys.readouterr().err
