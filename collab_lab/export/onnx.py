@@ -33,6 +33,7 @@ from collab_lab.export import translate as program
 from collab_lab.export.model import SUBWORDS
 from collab_lab.export.onnx_graphs import EncoderGraph, StepGraph, examples
 from collab_lab.export.onnx_int8 import to_int8
+from collab_lab.metrics.bleu import check_no_bytes
 from collab_lab.metrics.limit import LIMIT
 from collab_lab.shrinking.cuts.heads import head_problems
 from collab_lab.shrinking.draft import all_heads, pruned
@@ -66,6 +67,7 @@ def export(trained: Trained, folder: Path, int8: bool = False) -> None:
         UserError: the model cannot be exported, with all reasons.
     """
     check(trained)
+    check_no_bytes(trained.task.target_dictionary.symbols, trained.path)  # the folder prints text
     for token, number in write(trained, folder, int8).items():
         print(f"KV cache per {token} token (32-bit numbers, or rounded): {number:,} bytes")
     size = sum(path.stat().st_size for path in folder.iterdir())

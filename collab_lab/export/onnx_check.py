@@ -13,7 +13,6 @@ from collab_lab.export import model
 from collab_lab.export.check import BATCH, by_fairseq
 from collab_lab.export.translate import Translator
 from collab_lab.metrics.bleu import score
-from collab_lab.metrics.limit import LIMIT
 from collab_lab.metrics.translate import BEAM
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.sentences import dataset_of, fitting
@@ -35,7 +34,7 @@ def compare(trained: Trained, folder: Path, number: int) -> tuple[list[str], boo
     sources: Lines = [sample["source"].tolist() for sample in samples]
     words = model.vocabulary(trained)
     ours = by_fairseq(trained.model, words, [sample["source"] for sample in samples])
-    theirs = translations(program, sources)
+    theirs = translations(program, trained, sources)
     pairs = list(zip(ours, theirs, strict=True))
     same = sum(a == b for a, b in pairs)
     lines = [f"check: {same} of {len(pairs)} translations equal fairseq's, token for token"]
@@ -59,14 +58,19 @@ def compare(trained: Trained, folder: Path, number: int) -> tuple[list[str], boo
     return lines, True
 
 
-def translations(program: Translator, sources: Lines) -> Lines:
-    """The best translation of each source, as indices without ``</s>``."""
-    limits: dict[str, Any] = {**LIMIT}
-    return [
-        hypotheses[0].tokens
-        for start in range(0, len(sources), BATCH)
-        for hypotheses in program.search(sources[start : start + BATCH], BEAM, **limits)
-    ]
+def translations(program: Translator, trained: Trained, sources: Lines) -> Lines:
+    """The best translation of each source, as indices without ``</s>``.
+
+    fairseq's limit is that of the longest source of a batch, the program's that of each source: the
+    first is given here, so that a search that does not end is cut at the same word.
+    """
+    found: Lines = []
+    for start in range(0, len(sources), BATCH):
+        batch = sources[start : start + BATCH]
+        limit = model.longest_output(trained.model, max(map(len, batch)))
+        hypotheses = program.search(batch, BEAM, max_len_a=0, max_len_b=limit)
+        found += [best.tokens for best, *_ in hypotheses]
+    return found
 
 
 def bits_of_folder(program: Translator, sources: Lines, targets: Lines) -> float:

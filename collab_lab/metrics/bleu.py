@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from sacrebleu.metrics import BLEU, CHRF
@@ -25,11 +26,12 @@ from collab_common.errors import UserError
 #: Lao, Tibetan, Burmese, Khmer, kana).
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]")
 _BY_CHARACTER = re.compile("[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff]")
+_BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 #: Traces of subwords or tokens in text: their name, and the advice of the error.
 _TRACES = {
     re.compile(r"@@( |$)|\u2581"): "subwords; translate with --remove-bpe",
     re.compile(r"\uffed|\uff5f|(^| )##\w"): "subwords; join them as their tokeniser does",
-    re.compile(r"<0x[0-9A-F]{2}>"): "subwords; join the bytes of characters",
+    _BYTE: "subwords; join the bytes of characters",
     re.compile(r"&(apos|quot|amp|lt|gt|#91|#93|#124);|(^| )@-@( |$)"): "Moses' tokens; detokenise",
 }
 _HYPHEN = re.compile(r"(\S)-(\S)")
@@ -158,6 +160,13 @@ def _marked(lines: Sequence[str], trace: re.Pattern[str]) -> int:
     number = sum(trace.search(line) is not None for line in lines)
     many = number > max(2, len(lines) // 100) or 2 * number > len(lines)
     return number if many else 0
+
+
+def check_no_bytes(symbols: Iterable[str], where: Path) -> None:
+    """Raise UserError for subwords that are bytes of characters: fairseq does not join them."""
+    if byte := next(filter(_BYTE.match, symbols), None):
+        problem = f"has the subword {byte}, a byte of a character, which fairseq does not join"
+        raise UserError(problem, where, "learn subwords without byte fallback, and train again")
 
 
 def subword_marks(symbols: Iterable[str]) -> str | None:

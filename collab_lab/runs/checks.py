@@ -9,6 +9,8 @@ from fairseq.dataclass.configs import GenerationConfig
 from omegaconf import DictConfig, OmegaConf
 
 from collab_common.errors import UserError
+from collab_common.files import lines_of
+from collab_lab.metrics.bleu import check_no_bytes
 from collab_lab.runs.record import Task
 from collab_lab.runs.run import data_folder
 from fairseq_compat.option_fixes import check_joined
@@ -107,4 +109,7 @@ def check_test_set(config: DictConfig) -> str:
     if not any(any(data.glob(f"{subset}.{pair}.{source}*")) for pair in pairs):
         problem = f"{subset} is not binarised: there is no {subset}.{pairs[0]}.{source}"
         raise UserError(problem, data, "prepare the data again, with this test set")
+    dictionary = data / f"dict.{target}.txt"
+    if dictionary.is_file():  # without one, fairseq's own error follows
+        check_no_bytes(lines_of(dictionary), dictionary)
     return subset

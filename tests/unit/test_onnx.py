@@ -281,6 +281,15 @@ def test_all_reasons_are_said_at_once(tmp_path: Path) -> None:
     assert not [*(tmp_path / "out").iterdir()]
 
 
+def test_words_that_are_bytes_are_refused(
+    whole: tuple[Trained, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would be printed as they are: <0xD0><0xB6>."""
+    monkeypatch.setattr(whole[0].task.target_dictionary, "symbols", ["<s>", "<0xD0>"])
+    with refusing("<0xD0>", "c.pt"):
+        exporter.export(whole[0], tmp_path)
+
+
 def test_heads_with_a_forward_of_their_own_are_refused(tmp_path: Path) -> None:
     trained = opened(tmp_path, "transformer_collab", key_dim=6)
     module = trained.attentions["cross"][1].module

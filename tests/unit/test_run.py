@@ -309,6 +309,9 @@ def test_data_of_several_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert config.task.data == f"{tmp_path}/one:{tmp_path}/two"
     assert data_folder(config) == tmp_path / "one"
     assert check_test_set(config) == "test"
+    (tmp_path / "one" / "dict.de.txt").write_text("\u2581ein 9\n<0xD0> 2\n")  # of byte fallback
+    with refusing("dict.de.txt", "<0xD0>"):
+        check_test_set(config)
 
 
 def test_data_is_known_by_its_manifest(tmp_path: Path) -> None:
