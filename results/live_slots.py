@@ -33,6 +33,7 @@ from collab_common.errors import UserError
 from collab_lab import open_model
 from collab_lab.bench import cache_bytes, clock, peak_memory, turns
 from collab_lab.export.model import plain
+from collab_lab.metrics.limit import LIMIT
 from collab_lab.metrics.translate import BEAM
 from collab_lab.metrics.turns import times_as_fast
 from collab_lab.trained.checkpoint import Trained
@@ -63,7 +64,9 @@ class Search:
     def __init__(self, model: Trained, slots: str, **options: Any):
         self.model, self.slots = model.model.eval(), slots
         words = model.task.target_dictionary
-        self.generator = SequenceGenerator([self.model], words, beam_size=BEAM, **options)
+        self.generator = SequenceGenerator(
+            [self.model], words, beam_size=BEAM, **{**LIMIT, **options}
+        )
 
     def __call__(self, batch: Any) -> list[list[int]]:
         """The best hypothesis of each sentence."""

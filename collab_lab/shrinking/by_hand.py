@@ -6,6 +6,7 @@ and apply the plan in the same way.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -395,6 +396,11 @@ def check_number(
     if few or not 0 <= (number or 0) <= sum(counts):
         asked = f"remove {number} heads" if keep is None else f"keep {keep} heads of each"
         raise UserError(f"cannot {asked}: it has {heads} by layer", model.path)
+    of_types = (a for a in attentions(model.model) if a.type in types)
+    together = math.lcm(*(removed_together(a.module) for a in of_types if a.module.num_heads))
+    if keep is not None and keep % together:
+        todo = f"keep a multiple of {together}: heads that share keys or values go together"
+        raise UserError(f"cannot keep {keep} heads of each", model.path, todo)
 
 
 def check_lists(retained: Any) -> None:

@@ -64,7 +64,7 @@ def _tied_layers(model: nn.Module) -> Iterator[str]:
     for names in sorted({tuple(sorted(names)) for names in layers.values() if len(names) > 1}):
         yield f"{' and '.join(names)} have weights in common"
     for attention in attentions(model):
-        maps = (getattr(attention.module, name, None) for name in ("q_proj", "k_proj", "v_proj"))
+        maps = [getattr(attention.module, f"{name}_proj", attention) for name in "qkv"]
         found = [one.weight for one in maps if hasattr(one, "weight")]
         if len({*map(id, found)}) < len(found):
             yield f"projections of {attention.name} have weights in common"

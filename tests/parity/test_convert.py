@@ -13,12 +13,14 @@ from toy_reparametrize import Conversions, batch, converted, inputs, target_of, 
 
 from collab_lab.mathematics.attention_price import TrainedAttention
 from collab_lab.mathematics.low_rank import MIXED, separate
+from collab_lab.mathematics.new_heads import groups_of_neighbours, own_latent
 from collab_lab.mathematics.shared_projection import (
     WeightedMaps,
     best_shared_key,
     first_projection,
     grouped,
     latents,
+    rounding_basis,
     shared_projection,
 )
 from collab_lab.metrics.cost import totals
@@ -26,6 +28,7 @@ from collab_lab.shrinking.by_hand import chosen_sizes
 from collab_lab.shrinking.cuts.latent import Latent
 from collab_lab.shrinking.plan import Allowed, propose
 from collab_lab.statistics.attentions import Sums, collect
+from collab_lab.statistics.metric import ridged
 from collab_lab.trained.attentions import attentions
 from fairseq_collab.attention import SeparateAttention
 from fairseq_collab.attention.latent import LatentAttention
@@ -211,6 +214,30 @@ def test_the_error_of_a_shared_projection_is_its_price() -> None:
         for group, one in zip(values.groups(2), shared_values, strict=True)
     )
     assert found == pytest.approx(expected / bits)
+
+
+def test_the_price_of_new_heads_is_that_of_their_keys_and_values() -> None:
+    part = attention()
+    keys, values = (
+        kind(part.maps, part.statistics) for kind in (WeightedMaps.keys, WeightedMaps.values)
+    )
+    bits, expected = 2 * math.log(2), 0.0
+    for heads, others in ((keys, part.maps.queries), (values, part.maps.out)):
+        for group, one in zip(heads.groups(2), grouped(heads, others, 2)[1], strict=True):
+            expected += squared_error([group], one) / bits
+    assert groups_of_neighbours(part, 2)[1] == pytest.approx(expected)
+    down = latents(part.maps, part.statistics, 9)[0]
+    assert own_latent(part, 9)[1] == pytest.approx(squared_error([keys, values], down) / bits)
+
+
+def test_a_latent_is_rounded_in_a_balanced_basis() -> None:
+    """Its second moment and its Fisher information are equal there, but for a factor."""
+    torch.manual_seed(2)
+    moment, fisher = (x @ x.mT for x in torch.randn(2, 7, 20))
+    basis, inverse = rounding_basis(moment, fisher)
+    toy.close(basis @ inverse, torch.eye(7))
+    left, right = basis.mT @ ridged(moment) @ basis, inverse @ ridged(fisher) @ inverse.mT
+    toy.close(left / left.trace(), right / right.trace())
 
 
 def test_a_latent_starts_from_equal_shares_of_keys_and_values() -> None:

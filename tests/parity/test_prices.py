@@ -25,6 +25,7 @@ from collab_lab.metrics.loss import summed_loss
 from collab_lab.shrinking.by_hand import CONVERSIONS
 from collab_lab.shrinking.cut import ANY_BITS
 from collab_lab.shrinking.cuts.latent import Latent
+from collab_lab.shrinking.draft import rows
 from collab_lab.shrinking.plan import Allowed, propose
 from collab_lab.shrinking.prices import Point
 from collab_lab.shrinking.solve import cheapest
@@ -160,6 +161,25 @@ class Naive:
             yield torch.cat([x[t, sentence], torch.ones(1)]), torch.stack(gamma), z, h, of
         both = (grads.permute(1, 2, 0, 3).flatten(2) for grads in (of_keys, of_values))
         self.cached[attention] = torch.cat([*both], 2).flatten(0, 1)
+
+
+def test_statistics_of_some_heads_are_those_of_an_attention_that_has_no_others() -> None:
+    """With keys and values of two sizes, which lie side by side in what is cached."""
+    module, kept = toy.randomised(SeparateAttention(16, 4, qk_head_size=3, v_head_size=5)), [2, 0]
+    fewer = SeparateAttention(16, 2, qk_head_size=3, v_head_size=5)
+    for name in ("q_proj", "k_proj", "v_proj"):
+        for old, new in zip(*(getattr(m, name).parameters() for m in (module, fewer)), strict=True):
+            new.data = rows(4, kept, old.data)
+    fewer.out_proj.weight.data = rows(4, kept, module.out_proj.weight.data.T).T
+    fewer.out_proj.bias.data = module.out_proj.bias.data
+    x, y, gradient = torch.randn(3, 6, 8, 16)
+    found = []
+    for one in (module, fewer):
+        sums = Sums(one)
+        sums.add(x, y, torch.ones(6, 8, dtype=torch.bool), gradient)
+        found.append(sums.result(48))
+    for name, expected in vars(found[1]).items():
+        toy.close(getattr(found[0].of_heads(kept), name), expected)
 
 
 # ---- prices of small changes are second derivatives ----------------------------------------------

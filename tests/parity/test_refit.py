@@ -23,7 +23,7 @@ from collab_lab.heads import votes
 from collab_lab.mathematics import rise
 from collab_lab.mathematics.refit import Block, refit
 from collab_lab.mathematics.refit import _refit_block as refit_block
-from collab_lab.mathematics.rise import largest_activations
+from collab_lab.mathematics.rise import largest_activations, measured_rise
 from collab_lab.metrics.loss import mean_bits
 from collab_lab.shrinking.draft import pruned
 from collab_lab.shrinking.gates import open_heads
@@ -332,6 +332,21 @@ def test_a_rise_far_above_its_price_has_causes(capfd: Capture) -> None:
         said = capfd.readouterr().err
         for word in ("warning", cause, "times the activations"):
             assert word in said
+
+
+def test_a_rise_near_its_price_or_hardly_any_is_no_warning(capfd: Capture) -> None:
+    """Up to three times the price, or up to 0.01 bits."""
+    model = toy_massive.massive("post")
+    text = samples(model, "train", 9)
+    bits = mean_bits(model.model, text)
+    for price, rise_, is_told in (
+        (1e-6, 0.009, False),
+        (1e-6, 0.011, True),
+        (0.05, 0.14, False),
+        (0.05, 0.16, True),
+    ):
+        measured_rise(model, model, text, price, fit=False, before=bits - rise_)
+        assert ("warning" in capfd.readouterr().err) == is_told
 
 
 def test_padding_has_no_activations() -> None:

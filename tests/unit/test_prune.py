@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +29,7 @@ from collab_lab.mathematics.head_prices import removal_order
 from collab_lab.shrinking.by_hand import fewer, random_order
 from collab_lab.shrinking.cuts.heads import Heads
 from collab_lab.shrinking.draft import pruned
-from collab_lab.shrinking.evidence import Evidence
+from collab_lab.shrinking.evidence import Evidence, in_order
 from collab_lab.shrinking.gates import open_heads, without_gates
 from collab_lab.statistics.attentions import Statistics
 from collab_lab.trained import configuration
@@ -93,6 +94,24 @@ def test_prune_and_shrink_remove_the_same_heads(
     assert pruned_.plan.retained == shrunk.plan.retained
     assert pruned_.price == shrunk.price
     assert sum(map(sum, pruned_.model.heads.values())) == heads - number
+
+
+def test_a_part_of_a_group_has_no_price() -> None:
+    found = in_order(iter([(0.5, [2, 3]), (0.25, [0, 1])]))
+    assert found.order == [2, 3, 0, 1]
+    assert found.prices == [0, math.inf, 0.5, math.inf, 0.75]
+    assert found.retained(2) == [0, 1]
+
+
+@pytest.mark.parametrize("random", [None, 1])
+def test_a_number_to_keep_is_one_of_whole_groups(random: int | None, tmp_path: Path) -> None:
+    path = toy_checkpoints.write(tmp_path / "c.pt", "transformer_grouped_query", key_value_heads=2)
+    model = open_model(path)
+    for keep in (1, 3):
+        with refusing("c.pt", f"keep {keep} heads"):
+            prune(model, keep=keep, random=random, sentences=9)
+    kept = prune(model, keep=2, random=random, sentences=9, refit=False).model.heads
+    assert {number for layers in kept.values() for number in layers} == {2}
 
 
 def test_as_many_heads_as_another_model_has() -> None:

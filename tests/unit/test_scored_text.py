@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import toy_checkpoints
 from refusals import refusing
+from torch import Tensor
 
 from collab_lab import open_model, translate
 from collab_lab.cli.main import main
@@ -18,6 +20,7 @@ from collab_lab.metrics.translate import Translations
 from collab_lab.metrics.translate import translate as of_batches
 from collab_lab.runs.score import translation_scores
 from collab_lab.runs.translations import read_hypotheses, read_system, without_breaks
+from collab_lab.trained.checkpoint import samples
 
 SENTENCES = [f"Satz {i} hat viele Wörter und ist wahr ." for i in range(40)]
 
@@ -198,3 +201,22 @@ def test_two_outputs_that_were_sorted(tmp_path: Path) -> None:
     printed = ["S-0\ta", "S-0\ta", "D-0\t-0.2\tx", "D-0\t-0.3\ty"]
     with refusing("two outputs of sentence 0"):
         read_hypotheses(write(tmp_path / "out", printed))
+
+
+def test_translations_at_the_limit_are_those_without_room_for_a_word_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here 4 words: a translation of 3 words and its end has as many tokens, and is not cut."""
+    model = open_model(toy_checkpoints.write(tmp_path / "c.pt"), toy_checkpoints.COPY)
+    batches, end = samples(model, "valid", 9), model.task.target_dictionary.eos()
+
+    def found(generator: Any, models: Any, sample: Any) -> list[list[dict[str, Tensor]]]:
+        words = [3 + index % 2 for index in sample["id"].tolist()]
+        return [[{"tokens": torch.tensor([10] * number + [end])}] for number in words]
+
+    monkeypatch.setattr(model.task, "inference_step", found)
+    limit = {"max_len_a": 0, "max_len_b": 4}
+    ids = [index for batch in batches for index in batch["id"].tolist()]
+    assert of_batches(model.model, model.task, batches, limit, None).at_limit == sum(
+        index % 2 for index in ids
+    )

@@ -32,6 +32,7 @@ from collab_lab.shrinking.cuts.one_copy import OneCopy
 from collab_lab.shrinking.draft import pruned
 from collab_lab.shrinking.evidence import Evidence
 from collab_lab.shrinking.plan import Allowed, Option, Programme, propose, undominated
+from collab_lab.shrinking.prices import Prices
 from collab_lab.shrinking.shape import (
     GROUPS,
     LATENTS,
@@ -101,6 +102,16 @@ def test_a_choice_that_another_one_beats_is_left_out() -> None:
     assert undominated([dear, smaller, cheap]) == [cheap, smaller]
 
 
+@pytest.mark.parametrize("cost", ["cache", "parameters", "heads", "time"])
+def test_a_choice_that_has_the_least_of_a_single_cost_is_left(cost: str) -> None:
+    """A budget of this cost may need it, whatever else it takes."""
+    cheap = Option(Shape(heads=(0, 1)), 0.1, 8, 8, 2, 8)
+    dear = Option(Shape(heads=(0, 1, 2)), 0.2, 9, 9, 3, 9)
+    assert undominated([dear, cheap]) == [cheap]
+    dear = dear._replace(**{cost: 1})
+    assert undominated([dear, cheap]) == [cheap, dear]
+
+
 def test_costs_of_sites_are_those_of_the_weights(model: Trained) -> None:
     for attention in attentions(model.model):
         weights = attention.module.parameters()
@@ -139,6 +150,15 @@ def test_the_cheapest_heads_and_units_go(model: Trained, found: Evidence) -> Non
 
 
 # ---- plans ---------------------------------------------------------------------------------------
+
+
+def test_prices_of_narrower_blocks_are_by_what_stays(found: Evidence) -> None:
+    for block in found.units:
+        of_removed = found.removals(block).prices
+        assert of_removed == sorted(of_removed)
+        gone = [0, block.width // 4, block.width // 2]
+        prices = Prices(found, {}, 20).narrower(block, [1, 0.75, 0.5])
+        assert prices == [of_removed[number] for number in gone]
 
 
 def test_a_plan_without_cuts_is_the_identity(model: Trained, found: Evidence) -> None:
@@ -456,9 +476,12 @@ def test_a_cache_of_each_kind(kind: str, model: Trained, found: Evidence) -> Non
     assert 0.25 < result.shares["cache"] <= 0.6
 
 
-def test_a_share_of_heads_that_is_a_whole_number(model: Trained, found: Evidence) -> None:
-    """Whatever its rounding error: 0.29 of 100 is 28.999... in floating point."""
-    total = sum(map(sum, model.heads.values()))
+def test_a_share_of_heads_that_is_a_whole_number(model: Trained) -> None:
+    """Whatever its rounding error: 15/22 of 22 heads is 14.999... in floating point."""
+    retained: Any = {type_: [[0, 1, 2, 3]] * 2 for type_ in model.heads}
+    few = pruned(model, retained | {"encoder": [[0, 1], [0, 1, 2, 3]]})
+    found, total = Evidence.of(few, sentences=9, cuts=("heads",)), 22
+    assert int(15 / total * total) == 14
     for number in range(total // 2, total):
         plan = propose(found, {"heads": number / total}, Allowed(("heads",)))
         assert sum(len(of) for layers in plan.retained.values() for of in layers) == number

@@ -91,6 +91,17 @@ def test_changes_are_those_of_our_own_heads(
         assert narrowed == pytest.approx([0.9 - 1.2] * len(narrowed))
 
 
+def test_a_narrower_part_is_not_slower(
+    model: Trained, counted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What says so is noise, which no plan is to pay for."""
+    monkeypatch.setattr(parts, "_seconds", lambda model, _: 10 - seconds(model))
+    times = time_parts(model, "fairseq", folder=counted)
+    changes = [change for of_part in times.changes.values() for _, change in of_part]
+    assert changes == [0] * len(changes)
+    assert len(changes) > len(times.changes)
+
+
 def test_seconds_of_a_cache_of_some_heads(model: Trained) -> None:
     """By how many of all heads stay, and by their size as a share of what these need."""
     part = parts.cache_part(GROUPS, "cross", 0)
