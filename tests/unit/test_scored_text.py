@@ -20,7 +20,7 @@ from collab_lab.metrics.translate import Translations
 from collab_lab.metrics.translate import translate as of_batches
 from collab_lab.runs.score import translation_scores
 from collab_lab.runs.translations import read_hypotheses, read_system, without_breaks
-from collab_lab.trained.checkpoint import samples
+from collab_lab.trained.sentences import samples
 
 SENTENCES = [f"Satz {i} hat viele Wörter und ist wahr ." for i in range(40)]
 
