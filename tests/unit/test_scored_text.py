@@ -20,7 +20,7 @@ from collab_lab.metrics.translate import Translations
 from collab_lab.metrics.translate import translate as of_batches
 from collab_lab.runs.score import translation_scores
 from collab_lab.runs.translations import read_hypotheses, read_system, without_breaks
-from collab_lab.trained.checkpoint import samples
+from collab_lab.trained.arguments import sentences_of
 
 SENTENCES = [f"Satz {i} hat viele Wörter und ist wahr ." for i in range(40)]
 
@@ -142,7 +142,7 @@ def test_translations_at_the_limit_are_those_without_room_for_a_word_more(
 ) -> None:
     """Here 4 words: a translation of 3 words and its end has as many tokens, and is not cut."""
     model = open_model(toy_checkpoints.write(tmp_path / "c.pt"), toy_checkpoints.COPY)
-    batches, end = samples(model, "valid", 9), model.task.target_dictionary.eos()
+    batches, end = sentences_of(model, "valid", 9), model.task.target_dictionary.eos()
 
     def found(generator: Any, models: Any, sample: Any) -> list[list[dict[str, Tensor]]]:
         words = [3 + index % 2 for index in sample["id"].tolist()]
