@@ -23,7 +23,7 @@ SMALLER = {
     "max_update=250": "max_update=2",
     "'common.seed=choice(1)'": "'common.seed=choice(1)' size=tiny model.encoder_layers=1 "
     "model.encoder_embed_dim=32 generation.max_len_b=5 --jobs 1",
-    "--beam 5 --bpe": "--beam 5 --max-len-b 5 --bpe",
+    "--max-len-a 2 --max-len-b 20 --bpe": "--max-len-b 5 --bpe",
     "model=choice(fewer,quarter)'": "model=choice(fewer,quarter)' lr_scheduler.total_num_update=9",
     "fairseq-collab prices": "fairseq-collab prices --sentences 20",
     "fairseq-collab shrink": "fairseq-collab shrink --sentences 20",

@@ -34,6 +34,7 @@ from collab_lab.trained.attentions import Attention, HeadMaps, attentions, proje
 from collab_lab.trained.feed_forward import FeedForward, feed_forwards
 from fairseq_collab.attention import SeparateAttention
 from fairseq_collab.attention.rounding import rounded
+from fairseq_collab.attention.scores import over_keys
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -180,6 +181,15 @@ def test_statistics_of_some_heads_are_those_of_an_attention_that_has_no_others()
         found.append(sums.result(48))
     for name, expected in vars(found[1]).items():
         toy.close(getattr(found[0].of_heads(kept), name), expected)
+
+
+def test_inputs_that_are_kept_are_those_of_words() -> None:
+    """Padding, which no query reads, is in no cache whose rounding has a price."""
+    sums = Sums(toy.randomised(SeparateAttention(16, 4)))
+    x, gradient, y = *torch.randn(2, 6, 3, 16), torch.randn(5, 3, 16)
+    padding = torch.arange(5) >= torch.tensor([5, 3, 4])[:, None]  # (B, S)
+    sums.add(x, y, torch.ones(6, 3, dtype=torch.bool), gradient, over_keys(padding))
+    toy.close(sums.result(18).inputs, y.transpose(0, 1)[~padding])
 
 
 # ---- prices of small changes are second derivatives ----------------------------------------------

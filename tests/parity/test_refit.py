@@ -25,7 +25,7 @@ from collab_lab.mathematics.refit import Block, refit
 from collab_lab.mathematics.refit import _refit_block as refit_block
 from collab_lab.mathematics.rise import largest_activations, measured_rise
 from collab_lab.metrics.loss import mean_bits
-from collab_lab.shrinking.draft import pruned
+from collab_lab.shrinking.draft import all_heads, pruned
 from collab_lab.shrinking.gates import open_heads
 from collab_lab.trained.attentions import hooked
 from collab_lab.trained.checkpoint import Trained
@@ -283,6 +283,14 @@ def check_equal(one: Trained, other: Trained) -> None:
 
 
 # ---- without a refit; rises far above prices -----------------------------------------------------
+
+
+def test_a_refit_that_changes_nothing_is_no_loss(capfd: Capture) -> None:
+    """Losses of equal models differ in the last digits."""
+    model = toy_massive.massive("pre")
+    rise_ = measured_rise(pruned(model, all_heads(model)), model, samples(model, "train", 9))
+    assert rise_ == pytest.approx(0, abs=1e-4)
+    assert "taken back" not in capfd.readouterr().err
 
 
 #: Of one group in each of two layers, for four heads.

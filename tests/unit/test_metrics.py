@@ -21,7 +21,13 @@ from run_folders import (
 
 from collab_lab.cli.compare import main
 from collab_lab.metrics import significance
-from collab_lab.metrics.bleu import check_ordinary, score, subword_marks, tokenizer
+from collab_lab.metrics.bleu import (
+    check_ordinary,
+    score,
+    subword_marks,
+    tokenised,
+    tokenizer,
+)
 from collab_lab.metrics.significance import (
     Gain,
     bootstrap_p,
@@ -143,6 +149,14 @@ def test_what_is_no_ordinary_text_has_no_score(hypothesis: str, message: str) ->
 )
 def test_ordinary_text(hypotheses: list[str], references: list[str]) -> None:
     check_ordinary(hypotheses, references)
+
+
+def test_compound_split_scores_are_not_smoothed() -> None:
+    """As fairseq-score's, which are 0 where no four tokens are right."""
+    found = tokenised(["ein rot-blaues Haus ."], ["ein rotes Haus ."])
+    assert found["tokenised_bleu"] > 0
+    assert found["compound_split_bleu"] == 0
+    assert "smooth:none" in found["compound_split_signature"]
 
 
 def test_subwords_by_their_marks() -> None:

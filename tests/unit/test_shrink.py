@@ -528,6 +528,17 @@ def test_heads_that_share_are_removed_exactly(name: str, tmp_path: Path) -> None
             assert of_some.cache == 16 * sum(new.module.cached_floats_per_token())
 
 
+def test_groups_stay_whole_in_any_order_of_heads(tmp_path: Path) -> None:
+    model = open_model(
+        toy_checkpoints.write(tmp_path / "c.pt", "transformer_grouped_query", key_value_heads=2),
+        COPY,
+    )
+    given: dict[Any, Any] = {type_: [[3, 0], [0, 2, 1, 3]] for type_ in model.heads}
+    in_order = {type_: [sorted(heads) for heads in of] for type_, of in given.items()}
+    expected = validation_loss(pruned(model, in_order))
+    assert validation_loss(pruned(model, given)) == pytest.approx(expected, abs=1e-6)
+
+
 def test_a_group_is_not_torn(tmp_path: Path) -> None:
     checkpoint = toy_checkpoints.write(
         tmp_path / "c.pt", "transformer_grouped_query", key_value_heads=2

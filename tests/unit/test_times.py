@@ -301,6 +301,16 @@ def test_options_without_effect(words: list[str], capsys: pytest.CaptureFixture[
         command.main(["c.pt", *words])
 
 
+@pytest.mark.parametrize("engine", ["fairseq", "ct2-float32"])
+def test_programs_translate_to_the_length(engine: str, model: Trained) -> None:
+    """CTranslate2 has a word in place of the end, so that both make 7 words and one more token."""
+    found = program(model, engine, 7)(3)
+    tokens = [
+        one.hypotheses[0] if engine == "ct2-float32" else one[0]["tokens"].tolist() for one in found
+    ]
+    assert [*map(len, tokens)] == [8] * 3
+
+
 @pytest.mark.slow
 def test_onnx_runtime_translates_to_the_length(tmp_path: Path) -> None:
     """The program that is timed; an export takes seconds."""
