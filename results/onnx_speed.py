@@ -25,7 +25,7 @@ import torch
 
 import fairseq_collab  # noqa: F401 (registers all architectures)
 from collab_common.progress import bar, say
-from collab_lab.bench import clock, random_model, random_task, turns
+from collab_lab.bench import PRESETS, clock, random_model, random_task, turns
 from collab_lab.clock.engines import Program, load, pause, program, settings, write
 from collab_lab.export import onnx
 from collab_lab.export.model import plain
@@ -33,6 +33,7 @@ from results.measured import File, origin
 
 STANDARD, QUARTER, EIGHTH = "standard", "latents 1/4", "latents 1/8, 4 bits"
 STOCK, OURS = "stock fairseq", "fairseq"
+LATENTS = (QUARTER, EIGHTH)
 CT2, ONNX = ("ct2-int8", "ct2-float32"), ("onnx-int8", "onnx-float32")
 #: Sentences and tokens, with the number of turns.
 CASES = {(1, 30): 7, (32, 30): 3, (1, 512): 2}
@@ -85,14 +86,14 @@ class Models:
     def latents(self) -> dict[str, Engine]:
         """Latents in fairseq and in ONNX Runtime: no other engine has them."""
         found = dict[str, Engine]()
-        for heads in (QUARTER, EIGHTH):
+        for heads in LATENTS:
             model = self.model(heads)
             engines = {OURS: self.in_fairseq(model, {"heads": heads}), **self.in_onnx(model, heads)}
             found |= {f"{name}: {heads}": engine for name, engine in engines.items()}
         return found
 
     def model(self, heads: str) -> Any:
-        d = 16 if self.preset == "tiny" else 512
+        d = PRESETS[self.preset].options.get("decoder_embed_dim", 512)
         arch, options = heads_of(d)[heads]
         task = random_task(self.preset, 1, self.vocabulary)
         return random_model(arch, self.preset, task, **options)
