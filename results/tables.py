@@ -521,6 +521,37 @@ def speed_rounded() -> Rows:
         yield [kind, beam, num(slots), *map(str, ratios), *(num(one, ".1f") for one in read)]
 
 
+#: Engines of onnx_speed.json, and their names.
+ONNX_ENGINES = {
+    "ct2-int8": "CTranslate2 int8",
+    "ct2-float32": "CTranslate2 float32",
+    "onnx-int8": "ONNX int8",
+    "onnx-float32": "ONNX float32",
+    "fairseq": "ours in fairseq",
+    "stock fairseq": "stock fairseq",
+}
+
+
+@table
+def onnx_speed() -> Rows:
+    """Seconds of a batch in each engine, medians of turns, with MB and seconds of a start."""
+    cases = by(load("onnx_speed")["rows"], "vocabulary", "sentences", "tokens", "threads")
+    yield ["engine", "heads", *(f"{n} x {tokens}" for _, n, tokens, _ in cases), "MB",
+           "start, seconds", "cache, bytes a token"]  # fmt: skip
+    rows = [row for some in cases.values() for row in some]
+    for (heads, engine), found in by(rows, "heads", "engine").items():
+        cells = []
+        for case in cases.values():
+            turns = [row["seconds"] for row in case if (row["heads"], row["engine"]) ==
+                     (heads, engine)]  # fmt: skip
+            cells.append(num(median(turns[0]), ".3g") if turns else "-")
+        first = found[0]
+        cache = first.get("cache")
+        sizes = f"{num(cache['target'])} + {num(cache['source'])}" if cache else "-"
+        start = num(first.get("start"), ".1f")
+        yield [ONNX_ENGINES[engine], heads, *cells, num(first["mb"], ".0f"), start, sizes]
+
+
 # ---- seconds.md ---------------------------------------------------------------------------------
 
 #: Engines of what_cuts_buy.json, and their names: two types of CTranslate2, and this project.

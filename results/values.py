@@ -538,6 +538,34 @@ def speed() -> dict[str, str]:
 
 
 @group
+def onnx() -> dict[str, str]:
+    """Seconds in ONNX Runtime in times of other engines', and bytes (onnx_speed.json)."""
+    rows = by(load("onnx_speed")["rows"], "heads", "engine", "sentences", "tokens")
+    cases = {"1": (1, 30), "32": (32, 30), "long": (1, 512)}
+
+    def seconds(engine: str, case: str, heads: str = "standard") -> list[float]:
+        found: list[float] = rows[heads, engine, *cases[case]][0]["seconds"]
+        return found
+
+    def ratio(above: list[float], below: list[float]) -> str:
+        return f"{median(a / b for a, b in zip(above, below, strict=True)):.2f}"
+
+    found = {}
+    for case in cases:
+        for kind in ("int8", "float32"):
+            ours = seconds(f"onnx-{kind}", case)
+            found[f"{kind}_{case}"] = ratio(ours, seconds(f"ct2-{kind}", case))
+        found[f"ours_{case}"] = ratio(seconds("fairseq", case), seconds("onnx-float32", case))
+    for name, heads in (("quarter", "latents 1/4"), ("eighth", "latents 1/8, 4 bits")):
+        for kind in ("int8", "float32"):
+            engine = f"onnx-{kind}"
+            found[f"{name}_{kind}"] = ratio(seconds(engine, "long", heads), seconds(engine, "long"))
+        sizes = [rows[one, "onnx-float32", 1, 512][0]["cache"] for one in (heads, "standard")]
+        found[f"{name}_bytes"] = f"{sum(sizes[0].values()) / sum(sizes[1].values()):.3f}"
+    return found
+
+
+@group
 def tools() -> dict[str, str]:
     """Seconds of this project's own commands (tools_time.json)."""
     rows = load("tools_time")["rows"]

@@ -91,10 +91,34 @@ def program(trained: Trained, engine: str, length: int, shortlist: Sequence[str]
     Args:
         shortlist: lines of CTranslate2's map of words to translations, of which it then chooses.
     """
+    if program_of(engine) == "fairseq":
+        return _fairseq(trained, length)
+    with tempfile.TemporaryDirectory() as folder:
+        write(trained, engine, Path(folder))
+        if shortlist:
+            Path(folder, "vmap.txt").write_text("\n".join([*shortlist, ""]))
+        return load(trained, engine, Path(folder), length)
+
+
+def write(trained: Trained, engine: str, folder: Path, graphs: Any = None) -> None:
+    """Fill the folder of an engine that is not fairseq.
+
+    Args:
+        graphs: for ONNX Runtime, the model's graphs, if they are there.
+    """
+    module = import_module(f"collab_lab.export.{program_of(engine)}")  # with optional packages
     if program_of(engine) == "ct2":
-        return _ctranslate2(trained, engine, length, shortlist)
-    if program_of(engine) == "onnx":
-        return _onnx(trained, engine, length)
+        module.write(trained, _words(trained), folder)
+    else:
+        module.write(trained, folder, TIMED[engine][1] == "int8", graphs)
+
+
+def load(trained: Trained, engine: str, folder: Path, length: int) -> Program:
+    """The program of a folder that :func:`write` filled; the folder may go afterwards."""
+    return (_ctranslate2 if program_of(engine) == "ct2" else _onnx)(trained, engine, folder, length)
+
+
+def _fairseq(trained: Trained, length: int) -> Program:
     model = copy.deepcopy(trained.model)  # which is prepared in place
     translate = translator(model, trained.task, BEAM, length=length)
 
@@ -116,18 +140,17 @@ def random_sources(trained: Trained, number: int, length: int) -> Tensor:
     return torch.from_numpy(np.concatenate([words, ends], 1))
 
 
-def _ctranslate2(trained: Trained, engine: str, length: int, shortlist: Sequence[str]) -> Program:
+def _words(trained: Trained) -> Vocabulary:
+    return Vocabulary("en", "de", trained.task.source_dictionary, trained.task.target_dictionary)
+
+
+def _ctranslate2(trained: Trained, engine: str, folder: Path, length: int) -> Program:
     """CTranslate2 has a word where fairseq has the end of the sentence."""
-    write = import_module("collab_lab.export.ct2").write  # it imports the optional package
-    words = Vocabulary("en", "de", trained.task.source_dictionary, trained.task.target_dictionary)
-    options: dict[str, Any] = {"beam_size": BEAM, "use_vmap": bool(shortlist)}
+    words = _words(trained)
+    options: dict[str, Any] = {"beam_size": BEAM, "use_vmap": (folder / "vmap.txt").exists()}
     options |= dict.fromkeys(("min_decoding_length", "max_decoding_length"), length + 1)
     kinds = {"compute_type": TIMED[engine][1], "intra_threads": torch.get_num_threads()}
-    with tempfile.TemporaryDirectory() as folder:
-        write(trained, words, Path(folder))
-        if shortlist:
-            Path(folder, "vmap.txt").write_text("\n".join([*shortlist, ""]))
-        model = import_module("ctranslate2").Translator(folder, inter_threads=1, **kinds)
+    model = import_module("ctranslate2").Translator(str(folder), inter_threads=1, **kinds)
 
     def run(number: int) -> Any:
         sources = random_sources(trained, number, length)
@@ -137,12 +160,9 @@ def _ctranslate2(trained: Trained, engine: str, length: int, shortlist: Sequence
     return run
 
 
-def _onnx(trained: Trained, engine: str, length: int) -> Program:
+def _onnx(trained: Trained, engine: str, folder: Path, length: int) -> Program:
     """ONNX Runtime with the program of an exported folder."""
-    write = import_module("collab_lab.export.onnx").write  # it imports the optional packages
-    with tempfile.TemporaryDirectory() as folder:
-        write(trained, Path(folder), int8=TIMED[engine][1] == "int8")
-        model = Translator(folder, torch.get_num_threads())
+    model = Translator(folder, torch.get_num_threads())
     limits: dict[str, Any] = {"max_len_a": 0, "max_len_b": length, "min_len": length}
 
     def run(number: int) -> Any:

@@ -20,7 +20,8 @@ from fairseq.utils import import_user_module
 from toy_checkpoints import COPY
 
 from collab_lab import open_model
-from collab_lab.export import onnx
+from collab_lab.export import check, onnx, onnx_check
+from collab_lab.export.model import vocabulary
 from collab_lab.export.onnx_graphs import EncoderGraph, StepGraph
 from collab_lab.export.translate import Hypothesis, Translator
 from collab_lab.trained.checkpoint import Trained
@@ -182,6 +183,17 @@ def test_the_longest_translation_depends_on_the_source_alone(tmp_path: Path) -> 
     found = program(trained, tmp_path).search(sources(), BEAM, max_len_a=1.5, max_len_b=1)
     alone = [by_fairseq(trained, [line], max_len_a=1.5, max_len_b=1)[0] for line in sources()]
     check_equal(found, alone)
+
+
+def test_a_check_has_the_limit_of_fairseqs_batches(tmp_path: Path) -> None:
+    """Translations that never end stop where fairseq stops those of the batch."""
+    trained, lines = opened(tmp_path, SIZED), sources()
+    with torch.no_grad():
+        trained.model.decoder.output_projection.weight[2] = 0
+    words = vocabulary(trained)
+    theirs = check.by_fairseq(trained.model, words, [torch.tensor(line) for line in lines])
+    assert onnx_check.translations(program(trained, tmp_path), trained, lines) == theirs
+    assert len(theirs[0]) > 2 * len(lines[0]) + 20
 
 
 def test_translations_start_with_prefixes(tmp_path: Path) -> None:

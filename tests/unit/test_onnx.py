@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from argparse import Namespace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,19 @@ import numpy as np
 import onnx
 import pytest
 import toy_checkpoints
+from fairseq.utils import import_user_module
 from onnx import numpy_helper
 from onnx.external_data_helper import ExternalDataInfo
-from parity.test_onnx_parity import BEAM, LONGEST, by_fairseq, check_equal, opened, program, sources
+from parity.test_onnx_parity import (
+    BEAM,
+    LONGEST,
+    TIED,
+    by_fairseq,
+    check_equal,
+    opened,
+    program,
+    sources,
+)
 from refusals import refusing
 
 from collab_lab import open_model
@@ -91,6 +102,17 @@ def test_rounded_caches_are_exported(arch: str, options: Any, tmp_path: Path) ->
     ours = found.search(sources(), BEAM, max_len_a=0, max_len_b=LONGEST)
     check_equal(ours, by_fairseq(trained, sources()), within=1e-4)
     assert {dtype for *_, dtype in found.config["own"].values()} == {"uint8", "float16"}
+
+
+@pytest.mark.slow
+def test_heads_of_a_file_of_ones_own_are_exported(tmp_path: Path) -> None:
+    """The example of docs/own_heads.md: its tied keys and values are one cache in the graph."""
+    import_user_module(Namespace(user_dir=str(TIED)))
+    trained = opened(tmp_path, "transformer_tied_heads", **SHALLOW)
+    found = folder_of(trained, tmp_path / "out")
+    ours = found.search(sources(), BEAM, max_len_a=0, max_len_b=LONGEST)
+    check_equal(ours, by_fairseq(trained, sources()))
+    assert len(found.config["own"]) == len(found.config["cross"]) == 1
 
 
 @pytest.mark.slow

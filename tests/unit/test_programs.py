@@ -45,6 +45,7 @@ from results import (
     masks,
     measured,
     one_copy,
+    onnx_speed,
     pretrained,
     prices,
     rivals,
@@ -386,6 +387,33 @@ def test_live_slots(checkpoint: Path, folder: Path) -> None:
     assert [row["sorted"] for row in texts] == [True, False]
     assert all(row["shares"]["live"] <= row["shares"]["kept"] <= 1 for row in texts)
     assert documents["live slots"]["state"] <= documents["all slots"]["state"]
+
+
+@pytest.mark.slow
+def test_onnx_speed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each engine's rows, through the table; latents only in long sentences, with their bytes."""
+    monkeypatch.setattr(onnx_speed, "LATENTS", (onnx_speed.EIGHTH,))  # exports take seconds
+    file = folder / "onnx_speed.json"
+    arguments = [str(file), "--tiny", "--vocabularies=60"]
+    assert onnx_speed.main(arguments) == 0
+    found = content(file)
+    rows = {(row["heads"], row["engine"], row["sentences"], row["tokens"]): row
+            for row in found["rows"]}  # fmt: skip
+    engines = {onnx_speed.STOCK, onnx_speed.OURS, *onnx_speed.CT2, *onnx_speed.ONNX}
+    for sentences, tokens in onnx_speed.TINY:
+        assert {
+            e for h, e, *case in rows if h == "standard" and case == [sentences, tokens]
+        } == engines
+    assert {tuple(case) for heads, _, *case in rows if heads != onnx_speed.STANDARD} == {(1, 9)}
+    whole, eighth = (
+        sum(rows[heads, "onnx-int8", 1, 9]["cache"].values())
+        for heads in (onnx_speed.STANDARD, onnx_speed.EIGHTH)
+    )
+    assert eighth == whole / 8 / 4  # 8 numbers: 4 bytes, a scale and an offset
+    assert all(has_origin(row) and len(row["seconds"]) == 2 for row in found["rows"])
+    onnx_speed.main(arguments)
+    assert content(file) == found, "nothing is measured twice"
+    assert "| ONNX int8 " in TABLES["onnx_speed"]()
 
 
 @pytest.mark.slow
