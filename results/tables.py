@@ -738,6 +738,33 @@ def long_translations() -> Rows:
         ]  # fmt: skip
 
 
+@table
+def live_slots() -> Rows:
+    """Seconds and bytes of a search that keeps the slots that a beam sees, by cache and length."""
+    yield ["KV cache", "tokens", "time, live / all (95%)", "times as fast as stock fairseq",
+           "MB: stock fairseq", "all slots", "live slots", "equal"]  # fmt: skip
+    for row in load("live_slots")["forced"]:
+        turns, sizes = row["turns"], row["bytes"]
+        ratio = times_as_fast(turns, "all slots", "live slots")
+        is_timed = "stock fairseq" in sizes
+        stock = str(times_as_fast(turns, "live slots", "stock fairseq")) if is_timed else "-"
+        names = ("stock fairseq", "all slots", "live slots")
+        found = (num(sizes[name] / 1e6, ".1f") if name in sizes else "-" for name in names)
+        equal = f"{row['equal']} of {row['sentences']}"
+        yield [row["name"], num(row["length"]), str(ratio), stock, *found, equal]
+
+
+@table
+def live_documents() -> Rows:
+    """Documents of manuals, translated with all slots and with the live ones."""
+    yield ["slots", "seconds", "cache, MB", "decoding, MB of the process", "equal"]
+    (row,) = load("live_slots")["documents"]
+    for name in ("all slots", "live slots"):
+        found = row[name]
+        sizes = (num(found[size] / 1e6, ".0f") for size in ("state", "decoding"))
+        yield [name, num(found["seconds"], ".0f"), *sizes, f"{row['equal']} of {row['sentences']}"]
+
+
 # ---- one copy -----------------------------------------------------------------------------------
 
 

@@ -512,6 +512,20 @@ def rounded_times() -> dict[str, list[float]]:
 
 
 @group
+def live() -> dict[str, str]:
+    """A search that keeps only the slots that a beam sees (live_slots.json), float32."""
+    found = {}
+    for row in load("live_slots")["forced"]:
+        if row["name"] == "float32":
+            share = times_as_fast(row["turns"], "all slots", "live slots").mean
+            found[f"time_{row['length']}"] = f"{share:.2f}"
+            found[f"bytes_{row['length']}"] = (
+                f"{row['bytes']['live slots'] / row['bytes']['all slots']:.2f}"
+            )
+    return found
+
+
+@group
 def speed() -> dict[str, str]:
     """Next to stock fairseq, and to CTranslate2 (speed.json)."""
     cases = (("trained", "beam 5, batch 64"), ("multi30k", "training"))

@@ -91,7 +91,7 @@ def spoilt(wrong: int, start: int = 0) -> list[str]:
     """Translations of which ``wrong`` are not the reference's, those from ``start`` on."""
     bad = range(start, start + wrong)
     return [
-        text.replace("kurze Worte", "viele") if i in bad else text
+        text.replace("kurze Worte", "rote") if i in bad else text
         for i, text in enumerate(REFERENCES)
     ]
 

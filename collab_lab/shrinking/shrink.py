@@ -72,9 +72,9 @@ def shrink(
             they are, rounded), grouped-query, collab (a shared key); default: the first two, for
             CTranslate2 grouped-query.
         cache_bits: of a number in a smaller cache: 8, 4, or none; default: the cheapest ones.
-        engine: that the model is for: fairseq, or ct2 for CTranslate2, where equally many heads
-            stay on each side, widths are multiples of 64, and no cache is rounded; with ``times``,
-            theirs.
+        engine: that the model is for: fairseq, onnx for ONNX Runtime, where all cuts run as in
+            fairseq, or ct2 for CTranslate2, where equally many heads stay on each side, widths are
+            multiples of 64, and no cache is rounded; with ``times``, theirs.
         times: what parts of the model take: :func:`collab_lab.time_parts` measures it.
         subset, sentences: set, and number of sentences, for prices and the refit; default: 1,000
             of the training set.

@@ -124,7 +124,11 @@ class Trained:
         return what_was_cut(self.state)
 
     def save(self, out: str | Path) -> None:
-        """Write a checkpoint, atomically, without the state of the training."""
+        """Write a checkpoint, atomically, without the state of the training.
+
+        The YAML next to the files of commands is
+        :func:`~collab_lab.trained.configuration.write_configuration`'s.
+        """
         checkpoints.save(self.content(), out)
 
     def content(self) -> dict[str, Any]:

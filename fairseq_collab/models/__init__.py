@@ -4,7 +4,7 @@ A *variant* is a kind of heads, a *family* a kind of fairseq's models that can h
 :mod:`fairseq_collab.models.variants` is the table of variants and families.  A variant costs
 five files: its attention, its options and factory here, a row of the table, a file in
 ``configs/model``, and a test.  One that others may export or convert to has a row in
-``export/standard_weights.py`` and ``conversion/kinds.py``, too.
+``export/standard_weights.py`` and ``collab_lab/shrinking/shape.py``, too.
 """
 
 from fairseq_collab.models import variants
