@@ -1,4 +1,13 @@
-"""Runs: a folder for each training of a sweep, with its configuration, log and scores."""
+"""Runs: a folder for each training of a sweep, with its configuration, log and scores.
+
+sweep            the runs of a sweep, and all checks before one of them trains
+worker, child    do them, each in a process
+run              one training, or (``from_checkpoint``) one checkpoint that exists
+training         what a training left; ``progress``: how far it is
+score, record    from a trained run to ``score.json``; ``checks``: what its options say of a score
+translations     of a run or of another system; ``lines``: whether references stand next to them
+inputs, lengths  what a run reads, by hash, and how long its translations may be
+"""
 
 from __future__ import annotations
 
