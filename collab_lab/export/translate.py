@@ -378,7 +378,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--beam", type=int, default=5, help="hypotheses of a line (default: 5)")
     parser.add_argument("--batch", type=int, default=32, help="lines at once (default: 32)")
     parser.add_argument("--threads", type=int, help="threads (default: one for each core)")
-    parser.add_argument("--nbest", type=int, default=1, help="print so many translations of a line")
+    parser.add_argument("--nbest", type=int, default=1, help="translations of a line (default: 1)")
     parser.add_argument("--scores", action="store_true", help="print the score before each, a tab")
     parser.add_argument("--max-len-a", type=float, metavar="A", help="at most A x + B tokens")
     parser.add_argument("--max-len-b", type=int, metavar="B", help="for x tokens of a line")

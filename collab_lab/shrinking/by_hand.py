@@ -168,7 +168,7 @@ def chosen_sizes(
     trained: Trained,
     cut: NewHeads,
 ) -> dict[Attention, int]:
-    """The size of every attention with heads as options give it, without those left alone.
+    """The size of every attention with heads as options give it, but for unchanged ones.
 
     Args:
         default: the size of all attentions that ``by_type`` does not name.

@@ -145,7 +145,7 @@ class Draft:
         self.weights |= {f"{prefix}{name}": weight for name, weight in weights.items()}
 
     def round(self, attention: Attention, bits: int) -> None:
-        """Keep an attention's cache in so many bits a number."""
+        """Keep an attention's cache rounded to ``bits`` bits a number."""
         self.bits[attention], self._rounds = bits, True
 
     def simulate(self, attention: Attention, part: str, change: Callable[[Tensor], Tensor]) -> None:
