@@ -26,7 +26,9 @@ def build_parser() -> argparse.ArgumentParser:
         "score",
         "Compute BLEU and chrF (sacreBLEU, detokenised, cased). For runs without score.json, "
         "average the checkpoints, translate the test set and write score.json. With --run, make "
-        "a run from a checkpoint and score it. With --reference, score a file.",
+        "a run from a checkpoint and score it. With --reference, score a file. A warning says so "
+        "if the model was given the first words of the references (--prefix-size); without the log "
+        "of fairseq-generate, this takes 40 sentences with different first words.",
     )
     parser.add_argument(
         "inputs", type=Path, nargs="+", metavar="RUN|FILE|CHECKPOINT",

@@ -18,6 +18,7 @@ from collab_lab.metrics import sentences
 from collab_lab.metrics.bleu import score
 from collab_lab.metrics.translate import Translations
 from collab_lab.metrics.translate import translate as of_batches
+from collab_lab.runs.lines import begun_with
 from collab_lab.runs.score import translation_scores
 from collab_lab.runs.translations import read_hypotheses, read_system, without_breaks
 from collab_lab.trained.sentences import samples
@@ -143,13 +144,41 @@ def test_letters_apart_from_their_accents_are_said_of_runs(
 # ---- what fairseq-generate was told --------------------------------------------------------------
 
 
-def test_a_start_that_was_given_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """--prefix-size; good translations also end as their references do."""
-    given = [f"Satz {i} hat nur Unsinn in sich drin , wie ?" for i in range(40)]
-    good = [line.replace("viele", "viel") for line in SENTENCES]
-    for name, lines, is_said in (("given", given, True), ("good", good, False)):
-        read_system(write(tmp_path / name, lines), write(tmp_path / "reference", SENTENCES))
-        assert ("--prefix-size" in capsys.readouterr().err) == is_said
+#: References that begin with different words, and what translations share with them.
+OPENINGS = [f"{chr(65 + i % 26)}{i} geht heute in das Haus Nummer {i}." for i in range(60)]
+STARTS = {
+    "a letter of each": (lambda line, i: f"{line[0]}x sagt das Haus Nummer {i} geht an.", True),
+    "a word of each": (lambda line, i: f"{line.split()[0]} ist im Haus Nummer {i} daheim.", True),
+    "of 9 in 10": (lambda line, i: f"{line[0] if i % 10 else '?'}x sagt Nummer {i} an.", False),
+    "the ends also": (lambda line, i: line.replace("heute", "morgen"), False),
+}
+
+
+@pytest.mark.parametrize("name", STARTS)
+def test_a_start_that_was_given_is_said(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """--prefix-size, in output of fairseq-generate without its log, whatever its size.
+
+    Good translations begin and end as their references do.
+    """
+    change, is_said = STARTS[name]
+    printed = [f"D-{i}\t-0.3\t{change(line, i)}" for i, line in enumerate(OPENINGS)]
+    read_system(write(tmp_path / "out", printed[::-1]), write(tmp_path / "reference", OPENINGS))
+    assert ("--prefix-size" in capsys.readouterr().err) == is_said
+
+
+def test_a_start_that_was_given_is_said_of_text_without_blanks() -> None:
+    text = [f"{'我们今天去学校'[i % 7]}想了解{i}号房间的新情况好吗" for i in range(60)]
+    assert begun_with([f"{line[0]}不知道这是什么东西" for line in text], text) == 1
+    assert begun_with([f"{line[:4]}任何{line[5:]}" for line in text], text) == 0
+
+
+def test_openings_that_many_references_have_show_nothing() -> None:
+    """Captions begin with one of few words, which any model guesses."""
+    words = ["Ein", "Eine", "Zwei"]
+    theirs = [f"{words[i % 3]} Menschen sehen {i} Hunde im Gras" for i in range(99)]
+    assert begun_with([f"{line.split()[0]} Leute" for line in theirs], theirs) == 0
 
 
 def test_the_log_of_fairseq_says_that_a_start_was_given(
