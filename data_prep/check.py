@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 
 from tabulate import tabulate
 
+from collab_common.encodings import REPLACEMENT, is_misread
 from collab_common.errors import UserError
 from data_prep.parallel_text import Pair, rows_of, zipped
 
@@ -69,6 +70,9 @@ class SetReport:
         first_unknown: the first of these subwords
         escaped: lines of both sides with Moses' escapes, such as &apos;; 0 for text as published
         decomposed: lines of both sides whose letters are apart from their accents (not in NFC)
+        misread: lines of both sides with UTF-8 that was read as Latin-1 or Windows-1252
+        replaced: lines of both sides with the sign of an unreadable character, U+FFFD
+        first_misread, first_replaced: place of the first of them, FILE:LINE
     """
 
     read: int = 0
@@ -88,6 +92,10 @@ class SetReport:
     first_unknown: str = ""
     decomposed: int = 0
     escaped: int = 0
+    misread: int = 0
+    first_misread: str = ""
+    replaced: int = 0
+    first_replaced: str = ""
 
     def __post_init__(self) -> None:
         self._unread: list[int] = []  # numbers of the pairs that were dropped before segmentation
@@ -97,6 +105,15 @@ class SetReport:
         """Count a dropped pair."""
         self.dropped[reason] = self.dropped.get(reason, 0) + 1
         self.first.setdefault(reason, location)
+
+    def count_encodings(self, line: str, location: str) -> None:
+        """Count a line if its letters were lost, or changed, between two encodings."""
+        if is_misread(line):
+            self.misread += 1
+            self.first_misread = self.first_misread or location
+        if REPLACEMENT in line:
+            self.replaced += 1
+            self.first_replaced = self.first_replaced or location
 
     def mark_unread(self, number: int) -> None:
         """Note that a pair is missing from the text that is segmented."""
@@ -209,6 +226,8 @@ def check_set(
             report.decomposed += sum(not _is_composed(row) for row in (source, target))
             if out:  # text as published is in Moses' tokens, which scores undo
                 report.escaped += sum(_ESCAPE.search(row) is not None for row in (source, target))
+            for path, row in zip(text, (source, target), strict=True):
+                report.count_encodings(row.decode("utf-8"), f"{path}:{number}")
             report.copies += source.strip() == target.strip() != b""
             pair = source.strip() + b"\n" + target.strip()
             if split == "train":
@@ -302,6 +321,19 @@ def report_lines(reports: Mapping[str, SetReport]) -> Iterator[str]:
                 f"warning: {report.escaped:,} of {2 * report.kept:,} lines of the set {split} have "
                 "Moses' escapes (&apos;): translations will have them also, and scores are of such "
                 "tokens; give text that nobody has tokenised"
+            )
+        if report.misread:
+            yield (
+                f"warning: {report.misread:,} of {2 * report.kept:,} lines of the set {split} have "
+                "UTF-8 that was read in another encoding (Ã¤ for ä), first at "
+                f"{report.first_misread}: models learn to write them so; make the text again from "
+                "its source, or repair it (ftfy.fix_text of the package ftfy)"
+            )
+        if report.replaced:
+            yield (
+                f"warning: {report.replaced:,} of {2 * report.kept:,} lines of the set {split} "
+                f"have U+FFFD, the sign of an unreadable character, first at "
+                f"{report.first_replaced}: make the text again from its source, or remove the lines"
             )
         if report.symbols:
             yield (

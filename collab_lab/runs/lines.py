@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from collab_common.encodings import REPLACEMENT, is_misread
 from collab_common.errors import UserError
 from collab_common.progress import say
 from collab_lab.metrics.bleu import tokenizer
@@ -112,6 +113,8 @@ WRITTEN: dict[str, Callable[[str], object]] = {
 TRACES: dict[str, Callable[[str], object]] = {
     "Moses' escapes": re.compile(r"&(apos|quot|amp|lt|gt|#91|#93|#124);|(^| )@-@( |$)").search,
     "letters apart from their accents": lambda line: not unicodedata.is_normalized("NFC", line),
+    "UTF-8 that was read in another encoding (Ã¤ for ä)": is_misread,
+    "unreadable characters (U+FFFD)": lambda line: REPLACEMENT in line,
 }
 
 

@@ -13,6 +13,7 @@ from fairseq.data import Dictionary, indexed_dataset
 from refusals import refusing
 from text_tools import manifest, prepare_text
 
+from collab_common.encodings import is_misread
 from collab_lab.metrics.bleu import score
 from data_prep import subwords
 from data_prep.check import SetReport, check_set, report_lines
@@ -134,6 +135,35 @@ def test_escapes_are_said(tmp_path: Path) -> None:
     assert report.escaped == 10
     assert any("&apos;" in line for line in report_lines({"train": report}))
     assert not check_set("train", texts, None, {}).escaped  # as published, in Moses' tokens
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("für „dich“ … ja", None),  # as Windows-1252, and as Latin-1
+        ("für dich", "für dich".encode().decode("latin-1")),
+        ("привет «мир»", "привет «мир»".encode().decode("latin-1").replace("\x85", "…")),
+        ("中文“学习”", "中文â€œ学习â€\x9d"),  # only marks
+        ("ein Café", "ein Caf\ufffd"),
+    ],
+)
+def test_letters_of_another_encoding_are_said(
+    right: str, wrong: str | None, tmp_path: Path
+) -> None:
+    wrong = wrong or right.encode().decode("cp1252")
+    texts, out = (tmp_path / "a", tmp_path / "b"), (tmp_path / "c", tmp_path / "d")
+    write_lines(texts[0], ["a dog", "two dogs"] * 10)
+    write_lines(texts[1], [right, "zwei Hunde"] * 9 + [wrong, wrong])
+    report = check_set("train", texts, out, {})
+    assert report.misread + report.replaced == 2
+    assert report.first_misread + report.first_replaced == f"{texts[1]}:19"
+    assert any(f"{texts[1]}:19" in line for line in report_lines({"train": report}))
+    assert check_set("train", texts, None, {}).misread == report.misread
+
+
+@pytest.mark.parametrize("line", ["«CAFÉ»", "IRMÃO", "à « tous »", "„Ü“ Öl…", "½ m ÷ 3²", "Đ Ż ł"])
+def test_letters_that_only_look_like_another_encoding_are_not_said(line: str) -> None:
+    assert not is_misread(line)
 
 
 def test_long_lines_are_learnt_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

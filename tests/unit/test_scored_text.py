@@ -141,6 +141,16 @@ def test_letters_apart_from_their_accents_are_said_of_runs(
     assert "letters apart from their accents" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("wrong", ["WÃ¶rter", "W\ufffdrter"])
+def test_letters_of_another_encoding_are_said(
+    wrong: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a few lines of a reference or of translations."""
+    ours = [line.replace("Wörter", wrong) for line in SENTENCES[:3]] + SENTENCES[3:]
+    read_system(write(tmp_path / "out", ours), write(tmp_path / "reference", SENTENCES))
+    assert f"and 3 of {tmp_path / 'out'} have" in capsys.readouterr().err
+
+
 # ---- what fairseq-generate was told --------------------------------------------------------------
 
 
