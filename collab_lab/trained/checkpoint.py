@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +41,8 @@ class Trained:
     Attributes:
         state: the checkpoint without the weights; its ``cfg`` is a DictConfig.
         task: holds the dictionaries, and the sentences of the data folder.
-        precision: of the weights in the checkpoint; the model computes in single precision.
-        saved_in: half precision in which the model is saved; None: as it is.
+        precisions: of the weights in the checkpoint; the model computes in single precision.
+        saved_in: precision in which each weight is saved; None: as it is.
         is_simulated: whether the module computes what its weights do not have: it is not saved.
     """
 
@@ -50,8 +50,8 @@ class Trained:
     state: dict[str, Any]
     model: Any
     task: Any
-    precision: torch.dtype = torch.float32
-    saved_in: torch.dtype | None = None
+    precisions: Mapping[str, torch.dtype] = field(default_factory=dict)
+    saved_in: Mapping[str, torch.dtype] | None = None
     is_simulated: bool = False
 
     def __repr__(self) -> str:
@@ -138,43 +138,56 @@ class Trained:
             raise UserError(problem, self.path, "measure it, and save it without this cut")
         weights = self.model.state_dict()
         if self.saved_in is not None:
-            weights = in_half(weights, self.saved_in)
+            weights = in_precisions(weights, self.saved_in)
         content = {"args": None, "cfg": plain_options(self.cfg), "model": weights}
         return {**without_training(self.state), **content}
 
     def in_precision_of_source(self) -> Trained:
         """The checkpoint, saved in the precision of its source; its weights are rounded in place.
 
+        Training in half precision may keep some weights in single, those of norms, say.
+
         Raises:
             UserError: a weight is too large for half precision.
         """
-        if self.precision not in HALF:
+        if HALF.isdisjoint(self.precisions.values()):
             return self
-        for tensor in (*self.model.parameters(), *self.model.buffers()):
-            if tensor.is_floating_point():
-                tensor.data = tensor.data.to(self.precision).to(tensor.dtype)
-        check_finite(self.model.state_dict(), self.path)
-        return replace(self, saved_in=self.precision)
+        state = self.model.state_dict()
+        saved_in = {name: precision_of(name, self.precisions) for name in state}
+        for name, tensor in state.items():  # which are the model's own
+            if tensor.is_floating_point() and saved_in[name] in HALF:
+                tensor.copy_(tensor.to(saved_in[name]))
+        check_finite(state, self.path)
+        return replace(self, saved_in=saved_in)
 
 
-def in_half(weights: Mapping[str, Tensor], precision: torch.dtype) -> dict[str, Tensor]:
-    """Weights in half precision; those that are one tensor stay one."""
+def in_precisions(
+    weights: Mapping[str, Tensor], precisions: Mapping[str, torch.dtype]
+) -> dict[str, Tensor]:
+    """Weights, those of half precision in it; those that are one tensor stay one."""
     made: dict[Any, Tensor] = {}
-    return {
-        name: made.setdefault((weight.data_ptr(), weight.shape), weight.to(precision))
-        if weight.is_floating_point()
-        else weight
-        for name, weight in weights.items()
-    }
+
+    def saved(name: str, weight: Tensor) -> Tensor:
+        precision = precisions[name]
+        if not weight.is_floating_point() or precision not in HALF:
+            return weight
+        key = weight.data_ptr(), weight.shape, precision
+        return made.setdefault(key, weight.to(precision))
+
+    return {name: saved(name, weight) for name, weight in weights.items()}
 
 
-def precision_of(weights: Mapping[str, Tensor]) -> torch.dtype:
-    """The half precision that most numbers of a checkpoint are in, else single."""
-    numbers = Counter[torch.dtype]()
-    for weight in weights.values():
-        numbers[weight.dtype] += weight.numel()
-    [(most, _)] = numbers.most_common(1) or [(torch.float32, 0)]
-    return most if most in HALF else torch.float32
+def precision_of(name: str, precisions: Mapping[str, torch.dtype]) -> torch.dtype:
+    """The precision of a weight; of a new one, the widest in the nearest module around it."""
+    if name in precisions:
+        return precisions[name]
+    module = name
+    while module:
+        module = module.rpartition(".")[0]
+        inside = f"{module}." if module else ""
+        if found := [precision for n, precision in precisions.items() if n.startswith(inside)]:
+            return reduce(torch.promote_types, found)
+    return torch.float32
 
 
 def plan_of(state: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -235,12 +248,13 @@ def open_model(
         problem = "the names of its files do not contain the languages"
         raise UserError(problem, state["cfg"].task.data, GIVE_DATA) from error
     check_dictionaries(task, state, checkpoint)
-    precision = precision_of(state["model"])
+    weights = state["model"].items()
+    precisions = {name: w.dtype for name, w in weights if w.is_floating_point()}
     with without_checkpointing(state["cfg"].model), naming_options(checkpoint):
         (model,), _, task = load_model_ensemble_and_task([str(checkpoint)], task=task, state=state)
     check_transformer(model, checkpoint)
     without_model = {name: value for name, value in state.items() if name != "model"}
-    return Trained(checkpoint, without_model, model.eval().to(device), task, precision)
+    return Trained(checkpoint, without_model, model.eval().to(device), task, precisions)
 
 
 def moving_averages(state: Mapping[str, Any]) -> Mapping[str, Tensor] | None:

@@ -158,8 +158,38 @@ def test_half_precision_stays(change: str, dtype: torch.dtype, tmp_path: Path) -
     assert validation_loss(open_model(tmp_path / "o.pt", COPY)) == validation_loss(result)
 
 
+@pytest.mark.parametrize("change", ["shrink", "prune", "convert"])
+def test_each_weight_keeps_its_own_precision(change: str, tmp_path: Path) -> None:
+    """Norms in single precision, say; a new weight has the widest of its attention."""
+    path = toy_checkpoints.write(tmp_path / "c.pt", share_decoder_input_output_embed=True)
+    state = torch.load(path, weights_only=False)
+    in_single = ("layer_norm", "decoder.layers.1.encoder_attn.k_proj.weight")
+    state["model"] = {
+        name: weight if any(part in name for part in in_single) else weight.bfloat16()
+        for name, weight in state["model"].items()
+    }
+    torch.save(state, path)
+    result = CHANGES[change](open_model(path, COPY)).model
+    result.save(tmp_path / "o.pt")
+    saved = torch.load(tmp_path / "o.pt", weights_only=True)["model"]
+    for name, weight in saved.items():
+        if name in state["model"]:
+            assert weight.dtype == state["model"][name].dtype, name
+    norm = "encoder.layers.0.final_layer_norm.weight"
+    assert torch.equal(saved[norm], state["model"][norm])
+    new = {name: saved[name].dtype for name in saved.keys() - state["model"].keys()
+           if saved[name].is_floating_point()}  # fmt: skip
+    assert all(
+        dtype == (torch.float32 if "layers.1.encoder_attn" in name else torch.bfloat16)
+        for name, dtype in new.items()
+    ), new
+    assert new or change != "convert"
+    assert validation_loss(open_model(tmp_path / "o.pt", COPY)) == validation_loss(result)
+
+
 def test_a_weight_that_half_precision_cannot_hold_is_an_error(tmp_path: Path) -> None:
-    model = replace(opened(tmp_path), precision=torch.float16)
+    model = opened(tmp_path)
+    model = replace(model, precisions=dict.fromkeys(model.precisions, torch.float16))
     model.model.decoder.layers[0].fc1.bias.data[0] = 1e6
     with refusing("decoder.layers.0.fc1.bias"):
         prune(model, 3, random=1, sentences=9, refit=False)
