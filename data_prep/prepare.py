@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from collab_common import BREAK
+from collab_common.binarised import sentences_in
 from collab_common.command import Parser, positive, run, share
 from collab_common.errors import UserError
 from collab_common.files import sha256, sha256_of_text
@@ -36,8 +37,6 @@ from data_prep.parallel_text import Languages, Pair, find_files, lines_of, pair_
 from data_prep.plausible import suspicions
 
 PROG = "fairseq-collab data prepare"
-#: Bytes of a word's number by fairseq's code of the type: int32, int64, uint16, uint32.
-_ITEM_BYTES = {4: 4, 5: 8, 8: 2, 9: 4}
 #: The form of text in tokens that are somebody's own.
 TOKENS: Json = {"moses": False, "lowercased": False, "hyphens": None, "subwords": SUBWORD_NMT}
 
@@ -245,27 +244,11 @@ def count_unknown(folder: Path, split: str, languages: Languages, report: SetRep
 
 
 def check_binarised(folder: Path, split: str, languages: Languages, expected: int) -> None:
-    """Raise UserError unless both sides hold the sentences given to fairseq, to the last byte.
-
-    fairseq's index: magic number (9 bytes), version (8), type (1), sentences (8); then 4 bytes for
-    the size of each sentence, and 8 for its offset.
-    """
+    """Raise UserError unless both sides hold the sentences given to fairseq, to the last byte."""
     for lang in languages:
         index = folder / f"{split}.{'-'.join(languages)}.{lang}.idx"
-        with index.open("rb") as stream:
-            header = stream.read(26)
-            count = int.from_bytes(header[18:], "little")
-            if count != expected:
-                raise UserError(
-                    f"{index.name}: only {count} of {expected} sentences were binarised"
-                )
-            stream.seek(26 + 4 * (count - 1))
-            size = int.from_bytes(stream.read(4), "little")
-            stream.seek(26 + 12 * count - 8)
-            offset = int.from_bytes(stream.read(8), "little", signed=True)
-        end = offset + size * _ITEM_BYTES[header[17]]
-        if end != (held := index.with_suffix(".bin").stat().st_size):
-            raise UserError(f"{index.name}: ends at byte {end:,} of {held:,} bytes binarised")
+        if (number := sentences_in(index)) != expected:
+            raise UserError(f"{index.name}: only {number} of {expected} sentences were binarised")
 
 
 def add_output_options(parser: argparse.ArgumentParser) -> None:

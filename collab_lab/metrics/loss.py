@@ -32,8 +32,14 @@ def predicted(decoder: Any, sample: Mapping[str, Any]) -> Tensor:
     Padding does not count.  Nor does the beginning of a block, a target under ``--add-bos-token``,
     which ``fairseq-eval-lm`` also leaves out; nor the first targets that the training left out of
     its loss (``--ignore-prefix-size``): nobody taught the model to predict them.
+
+    Raises:
+        UserError: the batch has no targets.
     """
     target = sample["target"]
+    if target is None:
+        todo = "binarise both sides"
+        raise UserError("have no target side to predict", "the sentences", todo)
     mask = target.ne(decoder.padding_idx) & target.ne(decoder.dictionary.bos())
     mask[:, : sample.get(IGNORED, 0)] = False
     return mask
@@ -41,8 +47,8 @@ def predicted(decoder: Any, sample: Mapping[str, Any]) -> Tensor:
 
 def cross_entropy(model: Any, sample: Mapping[str, Any]) -> Tensor:
     """The loss of each target token in nats ``(B, T)``; 0 where no token is predicted."""
-    decoder, target = model.decoder, sample["target"]
-    target = target.masked_fill(~predicted(decoder, sample), decoder.padding_idx)
+    decoder, is_predicted = model.decoder, predicted(model.decoder, sample)
+    target = sample["target"].masked_fill(~is_predicted, decoder.padding_idx)
     output = model(**sample["net_input"])
     # With adaptive softmax, fairseq computes what it needs for these targets alone.
     log_probabilities = model.get_normalized_probs(output, log_probs=True, sample=sample)

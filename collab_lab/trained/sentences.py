@@ -15,6 +15,7 @@ from fairseq.tasks.translation import TranslationTask
 
 from collab_common.errors import UserError
 from collab_common.progress import bar, say
+from collab_lab.trained.binarised import check_files
 from collab_lab.trained.checkpoint import Trained
 
 #: Key of a batch: the number of first targets that the training's criterion left out.
@@ -39,8 +40,10 @@ def dataset_of(trained: Trained, subset: str) -> Any:
     task = trained.task
     if subset not in task.datasets:
         options = trained.cfg.dataset
-        is_combined = subset == "valid" and options.get("combine_valid_subsets")
-        if subset == options.train_subset or is_combined:
+        is_trained = subset == options.train_subset
+        is_combined = is_trained or (subset == "valid" and options.get("combine_valid_subsets"))
+        check_files(task, str(trained.cfg.task.data), subset, bool(is_combined), is_trained)
+        if is_combined:
             with first_part_once(task.cfg):
                 load_all(trained, subset)
         else:

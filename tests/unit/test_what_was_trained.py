@@ -128,6 +128,60 @@ def test_the_training_set_is_all_that_was_trained(tmp_path: Path) -> None:
     assert prices(shards, sentences=10).sentences == 10
 
 
+#: What happens to the files of a part or of the whole, and the file that is named.
+BROKEN = {
+    "one side": ("train1.en-de.de.*", None, "train1.en-de.de.idx"),
+    "no index": ("train1*.idx", None, "train1.en-de.en.idx"),
+    "no index of one side": ("train.en-de.en.idx", None, "train.en-de.en.idx"),
+    "no text": ("train1.en-de.de.bin", None, "train1.en-de.de.bin"),
+    "an index that is cut off": ("train1.en-de.de.idx", 60, "train1.en-de.de.idx"),
+    "an index of nothing": ("train1.en-de.de.idx", 0, "train1.en-de.de.idx"),
+    "a text that is cut off": ("train1.en-de.de.bin", 60, "train1.en-de.de.idx"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_part_that_is_not_whole(name: str, tmp_path: Path) -> None:
+    """fairseq fails at it, or trains without it."""
+    pattern, size, named = BROKEN[name]
+    data = with_second_part(tmp_path / "data")
+    for path in data.glob(pattern):
+        path.unlink() if size is None else path.write_bytes(path.read_bytes()[:size])
+    model = open_model(toy_checkpoints.write(tmp_path / "c.pt"), data)
+    for measure in (lambda: prices(model, sentences=9), lambda: shrink(model, heads=0.5)):
+        with refusing(named):
+            measure()
+    assert validation_loss(model) > 0  # another set
+
+
+def test_sides_of_unequal_numbers(tmp_path: Path) -> None:
+    data = with_second_part(tmp_path / "data")
+    for kind in ("bin", "idx"):
+        shutil.copy(data / f"train.en-de.de.{kind}", data / f"train1.en-de.de.{kind}")
+    model = open_model(toy_checkpoints.write(tmp_path / "c.pt"), data)
+    with refusing("train1.en-de", "translations"):
+        prices(model, sentences=9)
+
+
+def test_a_source_alone_is_translated_but_has_no_loss(tmp_path: Path) -> None:
+    data = shutil.copytree(toy_checkpoints.COPY, tmp_path / "data")
+    for path in data.glob("valid.en-de.de.*"):
+        path.unlink()
+    model = open_model(toy_checkpoints.write(tmp_path / "c.pt"), data)
+    assert dataset_of(model, "valid").tgt is None
+    with refusing("target side"):
+        validation_loss(model)
+
+
+def test_a_part_of_a_language_models_text_without_its_index(tmp_path: Path) -> None:
+    data = shutil.copytree(toy_checkpoints.COPY, tmp_path / "data")
+    for name in ("train.idx", "train.bin", "train1.bin"):
+        shutil.copy(data / f"train.en-de.de.{name[-3:]}", data / name)
+    model = open_model(toy_checkpoints.write(tmp_path / "c.pt", "transformer_lm"), data)
+    with refusing("train1.idx"):
+        dataset_of(model, "train")
+
+
 def test_folders_of_another_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its rule for several folders is not known: a line says which one is read."""
     path, copy = toy_checkpoints.write(tmp_path / "c.pt"), toy_checkpoints.COPY
