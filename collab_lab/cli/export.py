@@ -108,6 +108,8 @@ def main(argv: Sequence[str]) -> int:
         else:  # with packages that may be missing
             import_module(f"collab_lab.export.{args.format}").export(trained, folder)
     print(f"{args.out}: {args.checkpoint} for {args.format}")
+    if args.format == "fairseq" and (task := model.own_task(trained)):
+        print(f"its task is a plug-in's: give fairseq-generate --user-dir and --task {task}")
     if args.format == "onnx":
         return check_onnx(trained, args)
     if args.format != "ct2" and (line := model.filled_blocks(trained)):

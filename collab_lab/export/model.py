@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from fairseq.data import Dictionary
 from fairseq.models.transformer import TransformerModelBase
-from fairseq.tasks import setup_task
+from fairseq.tasks import TASK_REGISTRY, setup_task
 from fairseq.utils import split_paths
 from omegaconf import OmegaConf
 from torch import Tensor, nn
@@ -66,16 +66,29 @@ def build(trained: Trained, options: Any, weights: Mapping[str, Tensor]) -> nn.M
 
 
 def write(trained: Trained, folder: Path) -> None:
-    """``model.pt``, a checkpoint of fairseq's own model: no ``--user-dir`` is needed."""
+    """``model.pt``, a checkpoint of fairseq's own model.
+
+    No ``--user-dir`` is needed, unless a plug-in defines the task (:func:`own_task`).
+    """
     result = plain(trained)
     build(result, result.cfg.model, result.model.state_dict())  # fairseq takes all weights
     # A plan says what of the heads and the cache is left: here they are filled up again.
     left_out = ("train_iterator", "plan")
     extra = {k: v for k, v in result.state["extra_state"].items() if k not in left_out}
     cfg = copy.deepcopy(result.cfg)
-    cfg.common.user_dir = None
+    if own_task(trained) is None:
+        cfg.common.user_dir = None
     result = replace(result, state={**result.state, "extra_state": extra, "cfg": cfg})
     result.save(folder / "model.pt")
+
+
+def own_task(trained: Trained) -> str | None:
+    """The name of the model's task, if a plug-in defines it; None for a task of fairseq's own."""
+    task = trained.cfg.task
+    name = getattr(task, "_name", None) or getattr(task, "task", None)
+    kind = TASK_REGISTRY.get(name)
+    is_own = kind is not None and kind.__module__.partition(".")[0] != "fairseq"
+    return str(name) if is_own else None
 
 
 def plain(trained: Trained) -> Trained:
@@ -296,7 +309,7 @@ def vocabulary(trained: Trained) -> Vocabulary:
     task, name = trained.task, trained.cfg.task._name
     if name not in ("translation", _MULTILINGUAL):
         problem = f"its task is {name!r}, not translation"
-        raise inexact(trained, problem, "--format fairseq keeps it")
+        raise inexact(trained, problem, "--format fairseq without --check keeps it")
     folder = Path(split_paths(trained.cfg.task.data)[0])  # the first has the dictionaries
     langs = ("", "")
     if name != _MULTILINGUAL:

@@ -14,7 +14,7 @@ import torch
 from fairseq import utils
 from fairseq.checkpoint_utils import load_checkpoint_to_cpu, load_model_ensemble_and_task
 from fairseq.models import FairseqLanguageModel
-from fairseq.tasks import setup_task
+from fairseq.tasks import TASK_REGISTRY, setup_task
 from omegaconf import DictConfig, OmegaConf, ValidationError
 from torch import Tensor, nn
 
@@ -331,6 +331,7 @@ def read_checkpoint(checkpoint: Path, data: str | Path | None, **changed: Any) -
         check_data(getattr(state["cfg"].task, "data", ""), todo)
     with naming(checkpoint):
         check_architecture(state["cfg"].model)
+        check_task(state["cfg"].task)
         check_order_of_words(state["cfg"].model)
     check_model_and_task(changed, state["cfg"], checkpoint)
     check_finite(state["model"], checkpoint)
@@ -345,6 +346,14 @@ def check_data(data: str | Path, todo: str = GIVE_DATA) -> None:
     for folder in utils.split_paths(str(data)):
         if not Path(folder).is_dir():
             raise UserError("data folder not found", folder, todo)
+
+
+def check_task(options: Any) -> None:
+    """Raise UserError if no task of this name is registered."""
+    name = getattr(options, "_name", None) or getattr(options, "task", None)
+    if name and name not in TASK_REGISTRY:
+        todo = "name the folder of its plug-in with --user-dir"
+        raise UserError(f"there is no task {name}", todo=todo)
 
 
 def check_device(device: torch.device | str) -> None:

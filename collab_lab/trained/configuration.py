@@ -169,11 +169,25 @@ def str_of(value: Any) -> Any:
     return value.value if isinstance(value, Enum) else value
 
 
+def unregistered(trained: Trained) -> str | None:
+    """What a training on needs and no plug-in that is loaded has registered; None for nothing."""
+    known: dict[str, Mapping[str, Any]]
+    known = {"criterion": CRITERION_REGISTRY, "optimizer": OPTIMIZER_REGISTRY}
+    for section, names in known.items():
+        name = getattr(trained.cfg.get(section), "_name", None)
+        if name is not None and name not in names:
+            return f"{trained.path} was trained with the {section} {name!r}, which is not fairseq's"
+    return None
+
+
 def fine_tuning_lines(original: Trained, result: Trained, checkpoint: Path) -> list[str]:
     """Commands that train the saved model on, and its original alike, each below a title.
 
     Without the second, nothing says whether a gain is of the cut or of the training.
     """
+    if (missing := unregistered(result)) is not None:
+        todo = f"to have a command and {checkpoint.with_suffix('.yaml').name} to fine-tune it"
+        return [f"{missing}: give the folder of its plug-in (--user-dir) {todo}"]
     if result.cfg.get("optimizer") is None:
         return [f"{original.path} does not say how it was trained: choose how to fine-tune"]
     try:
@@ -267,8 +281,13 @@ def as_option(name: str, value: Any) -> list[str]:
     return [option] if value is True else [option, as_word(value)]
 
 
-def write_configuration(result: Trained, checkpoint: Path) -> Path:
-    """Write the Hydra configuration next to the checkpoint; returns its path."""
+def write_configuration(result: Trained, checkpoint: Path) -> Path | None:
+    """Write the Hydra configuration next to the checkpoint; returns its path.
+
+    There is none, and None is returned, where something is :func:`unregistered`.
+    """
+    if unregistered(result) is not None:
+        return None
     names = known_defaults(result.arch)
     options = {name: result.options[name] for name in names if result.options.get(name) is not None}
     task, criterion = task_of(result), criterion_of(result)

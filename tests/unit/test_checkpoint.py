@@ -49,6 +49,12 @@ def test_a_checkpoint_is_saved_as_it_was_opened(tmp_path: Path) -> None:
     assert all(torch.equal(new["model"][name], weight) for name, weight in old["model"].items())
 
 
+def test_a_task_whose_plug_in_is_not_loaded(tmp_path: Path) -> None:
+    path = edited(tmp_path / "c.pt", lambda state: state["cfg"]["task"].update(_name="of_nobody"))
+    with refusing("c.pt", "of_nobody", "--user-dir"):
+        checkpoint.open_model(path)
+
+
 @pytest.mark.parametrize("arch", ["cmlm_transformer", "levenshtein_transformer"])
 def test_models_that_predict_all_words_at_once(arch: str, tmp_path: Path) -> None:
     """Before their task or their model is built, and so in every command that opens a model."""

@@ -190,3 +190,15 @@ def test_a_sweep_has_the_task_and_the_criterion(
     if smoothing is None:
         assert job.config.distributed_training.ddp_backend == "legacy_ddp"
         assert "--seed" not in configuration.fine_tuning(source, tmp_path / "c.pt", tmp_path, 9)
+
+
+@pytest.mark.parametrize("section", ["criterion", "optimizer"])
+def test_what_a_plug_in_that_is_not_loaded_has_registered(section: str, tmp_path: Path) -> None:
+    """The model is saved; how to train it on is not known."""
+    source = open_model(toy_checkpoints.write(tmp_path / "c.pt"), toy_checkpoints.COPY)
+    source.cfg[section]._name = "of_nobody"
+    (line,) = configuration.fine_tuning_lines(source, source, tmp_path / "small.pt")
+    assert "of_nobody" in line
+    assert "--user-dir" in line
+    assert configuration.write_configuration(source, tmp_path / "small.pt") is None
+    assert not (tmp_path / "small.yaml").exists()

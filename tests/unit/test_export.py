@@ -17,7 +17,10 @@ import torch
 import toy
 import toy_checkpoints
 from commands import REPOSITORY
+from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from fairseq.models.transformer import TransformerModel
+from fairseq.tasks import register_task
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from fairseq.utils import import_user_module
 from omegaconf import OmegaConf
 from refusals import refusing
@@ -29,6 +32,7 @@ from collab_lab.cli import export
 from collab_lab.export import check, ct2, hf
 from collab_lab.export.model import Vocabulary, check_engine, language_tags, plain, vocabulary
 from collab_lab.trained.checkpoint import Trained
+from fairseq_compat import checkpoints
 
 CHANCE = random.Random(3)
 SENTENCES = [[f"w{CHANCE.randrange(12)}" for _ in range(CHANCE.randint(1, 9))] for _ in range(40)]
@@ -300,6 +304,38 @@ def test_own_heads_are_opened_with_their_plug_in(tmp_path: Path) -> None:
     path = toy_checkpoints.write(tmp_path / "c.pt", "transformer_tied_heads")
     options = ["--format=ct2", "--user-dir", plugin, "--out", tmp_path / "out"]
     fails("TiedAttention", path, *options)
+
+
+@register_task("translation_of_a_plug_in", dataclass=TranslationConfig)
+class OwnTask(TranslationTask):
+    """A task that is not fairseq's; it may translate in a way of its own."""
+
+
+@pytest.mark.parametrize("arch", ["transformer", "transformer_headsize_n"])
+def test_a_task_of_a_plug_in_stays_and_is_said(
+    arch: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """For other engines, and for a comparison, such a task is not known."""
+    state = toy_checkpoints.made(arch)
+    state["cfg"]["task"]["_name"] = "translation_of_a_plug_in"
+    state["cfg"]["common"]["user_dir"] = "mine"
+    torch.save(state, path := tmp_path / "c.pt")
+    run(path, "--format=fairseq", "--out", tmp_path / "out")
+    assert "--task translation_of_a_plug_in" in capsys.readouterr().out
+    cfg = checkpoints.read(tmp_path / "out" / "model.pt")["cfg"]
+    assert cfg["common"]["user_dir"] == "mine"
+    (model,), _, task = load_model_ensemble_and_task([str(tmp_path / "out" / "model.pt")])
+    assert (type(model), type(task)) == (TransformerModel, OwnTask)
+    fails("without --check", path, "--format=fairseq", "--check", "--out", tmp_path / "again")
+    for engine_ in ("ct2", "hf", "onnx"):
+        fails("translation_of_a_plug_in", path, f"--format={engine_}", "--out", tmp_path / engine_)
+
+
+def test_a_task_of_fairseq_needs_no_plug_in(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(edited(tmp_path / "c.pt"), "--format=fairseq", "--out", tmp_path / "out")
+    assert "--task" not in capsys.readouterr().out
 
 
 def test_models_that_cannot_be_exported() -> None:
