@@ -331,6 +331,23 @@ def test_a_task_of_a_plug_in_stays_and_is_said(
         fails("translation_of_a_plug_in", path, f"--format={engine_}", "--out", tmp_path / engine_)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_precision_that_does_not_stay_is_said(
+    dtype: torch.dtype, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The file is twice as large."""
+
+    def rounded(state: dict[str, Any]) -> None:
+        weights = state["model"].items()
+        state["model"] = {n: w.to(dtype) if w.is_floating_point() else w for n, w in weights}
+
+    run(edited(tmp_path / "c.pt", rounded), "--format=fairseq", "--out", tmp_path / "out")
+    is_said = "single precision" in capsys.readouterr().out
+    assert is_said == (dtype != torch.float32)
+    saved = checkpoints.read(tmp_path / "out" / "model.pt")["model"]
+    assert saved["encoder.embed_tokens.weight"].dtype == torch.float32
+
+
 def test_a_task_of_fairseq_needs_no_plug_in(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
