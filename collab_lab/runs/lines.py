@@ -128,13 +128,14 @@ def say_if_written_otherwise(
 
     Scores count case, marks and escapes: a reference that was lower-cased or tokenised has a lower
     score.  Nearly all lines of one must have what nearly none of the other has; of what no text has
-    that nobody touched, 2% and none.  Empty references are named, and so is a text that is its own
+    that nobody touched, 2% and none.  Empty lines are named, and so is a text that is its own
     reference.
     """
     number = len(references)
-    if empty := [i for i, line in enumerate(references, 1) if not line.strip()]:
-        first = f"line {empty[0]} of {reference} is empty ({len(empty)} of {number} are)"
-        say(f"warning: {first}: is a line missing?")
+    for path, lines in ((reference, references), (translations, hypotheses)):
+        if empty := [i for i, line in enumerate(lines, 1) if not line.strip()]:
+            first = f"line {empty[0]} of {path} is empty ({len(empty)} of {number} are)"
+            say(f"warning: {first}: is a line missing?")
     if number < LEAST:
         return
     if list(hypotheses) == list(references):

@@ -141,6 +141,18 @@ def test_letters_apart_from_their_accents_are_said_of_runs(
     assert "letters apart from their accents" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("empty", ["out", "reference"])
+def test_empty_lines_are_said(
+    empty: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Translations, too: where a search has failed, or lines of a file were lost."""
+    some = ["" if i % 3 == 1 else line for i, line in enumerate(SENTENCES)]
+    files = [write(tmp_path / name, some if name == empty else SENTENCES)
+             for name in ("out", "reference")]  # fmt: skip
+    read_system(*files)
+    assert f"line 2 of {tmp_path / empty} is empty (13 of 40 are)" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("wrong", ["WÃ¶rter", "W\ufffdrter"])
 def test_letters_of_another_encoding_are_said(
     wrong: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
