@@ -54,7 +54,7 @@ echo "== 1 translate the training text"
 parts=$OUT/parts
 mkdir -p "$parts"
 [ -e "$OUT/engine/config.json" ] ||
-    fairseq-collab export "$MODEL" "$DATA" --format onnx --int8 "${cpu[@]}" --out "$OUT/engine"
+    fairseq-collab export "$MODEL" "$DATA" --format onnx --int8 --out "$OUT/engine"
 [ -e "$parts/split" ] || { split -l 2000 -d -a 5 "$TEXT/train.$source_lang" "$parts/source-"; touch "$parts/split"; }
 number=0 all=$(find "$parts" -name 'source-*' | wc -l)
 for part in "$parts"/source-*; do
