@@ -19,8 +19,8 @@
 #
 # Stages: 1 translate the training text, in parts that are kept, with the model in ONNX Runtime (int8).
 # 2 prepare it with the model's subwords (OUT/data). 3 cut (OUT/models). 4 train and fine-tune
-# (OUT/text, OUT/distilled), measure the model and its cuts (OUT/measured). 5 the table of all (OUT/table):
-# distilled models are compared by BLEU and chrF, because their losses on references say little.
+# (OUT/text, OUT/distilled), measure the model, its cuts, and what was distilled (OUT/measured). 5 the table
+# of all (OUT/table): by BLEU and chrF, because losses of distilled models on references say little.
 #
 # Rerun it to resume it.
 set -euo pipefail
@@ -93,6 +93,12 @@ measure() {
 # train METHOD OVERRIDES...: on `folder`, a run of OUT/text or OUT/distilled
 train() {
     sweep decide "$folder" method="choice($1-$folder)" common.seed="choice($SEED)" "${size[@]}" "${@:2}"
+    [ "$folder" = distilled ] || return 0
+    # A table compares scores on one data folder: the trained model's.
+    local found
+    for found in "$OUT/distilled/method-$1-distilled_seed-$SEED"*/average.pt; do
+        [ ! -e "$found" ] || measure "$1-distilled" "$found"
+    done
 }
 # tune METHOD MODEL OVERRIDES...
 tune() {
@@ -115,6 +121,6 @@ for folder in text distilled; do
 done
 
 echo "== 5 table"
-fairseq-collab table "$OUT"/{measured,text,distilled} --x none --score bleu --against whole --out "$OUT/table" --force \
+fairseq-collab table "$OUT"/{measured,text} --x none --score bleu --against whole --out "$OUT/table" --force \
     --columns bleu,chrf,parameters || note $?
 exit "$failed"
