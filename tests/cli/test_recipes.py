@@ -226,6 +226,31 @@ def test_rates_and_another_size(data: Path, tmp_path: Path) -> None:
     assert widths == {64}
 
 
+def test_distil(grouped: tuple[Path, dict[str, str]], data: Path, tmp_path: Path) -> None:
+    """Small models learn from the model's translations of the training text, and a cut, too."""
+    out = tmp_path / "out"
+    settings = {
+        "MODEL": str(standard(grouped[0]) / "average.pt"), "DATA": str(data), "OUT": str(out),
+        "TEXT": str(data.parent / "text"), "CUT": "--parameters 0.8", "UPDATES": "2", "SEED": "7",
+        "SIZE": " ".join(NARROW), "SWEEP": " ".join(TINY),
+        "NARROW": "model.encoder_embed_dim=8", "SHALLOW": "model.decoder_layers=1",
+    }  # fmt: skip
+    [found] = tables(run_recipe("distil", **settings))
+    small = {f"{kind}-{of}" for kind in ("cut-onnx", "narrow", "shallow")
+             for of in ("text", "distilled")}  # fmt: skip
+    assert found == {"whole", "whole-text", "cut-onnx", *small}
+    translated = (out / "parts" / "target-00000").read_text().splitlines()
+    assert translated == (out / "translations" / "train.de").read_text().splitlines()
+    text = [(data.parent / "text" / f"train.{side}").read_text() for side in ("en", "de")]
+    assert len(translated) == text[0].count("\n")
+    assert "\n".join([*translated, ""]) != text[1]
+    untouched = {path: path.stat().st_mtime_ns for path in out.rglob("*.pt")}
+    (out / "parts" / "target-00000").unlink()  # an interruption: only this part is done again
+    run_recipe("distil", **settings)
+    assert (out / "parts" / "target-00000").read_text().splitlines() == translated
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*.pt")} == untouched
+
+
 def test_demo(tmp_path: Path) -> None:
     """Options go to fairseq-train."""
     sizes = [f"--{side}-{size}" for side in ("encoder", "decoder") for size in (
