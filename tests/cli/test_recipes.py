@@ -20,12 +20,14 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from omegaconf import DictConfig
 from parsers import parser_of
 
+from collab_common.files import read_json
 from collab_lab.cli.main import main
 from collab_lab.runs.record import Record
 from collab_lab.runs.run import Run, flat, runs_under
 from collab_lab.runs.sweep import plan
 from fairseq_collab.models.options import Site, plain_options
 from fairseq_compat import checkpoints
+from results import distil
 
 pytestmark = pytest.mark.slow
 
@@ -249,6 +251,16 @@ def test_distil(grouped: tuple[Path, dict[str, str]], data: Path, tmp_path: Path
     run_recipe("distil", **settings)
     assert (out / "parts" / "target-00000").read_text().splitlines() == translated
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*.pt")} == untouched
+    file = tmp_path / "distil.json"
+    assert distil.main([str(file), f"7={out}", "--data", str(data), "--turns", "2"]) == 0
+    rows = {(row["method"], row["engine"]): row for row in read_json(file)["rows"]}
+    assert {method for method, engine in rows if engine == "onnx-int8"} == found
+    assert {engine for method, engine in rows if method == "whole"} == {
+        "onnx-int8", "onnx-float32", "ct2-int8", "ct2-float32",
+    }  # fmt: skip
+    float32, exact = rows["whole", "onnx-float32"], records(out / "measured")["whole"]
+    assert float32["test_bleu"] == pytest.approx(exact.bleu, abs=1e-3)
+    assert all(len(row["seconds"]) == 2 for row in rows.values())
 
 
 def test_demo(tmp_path: Path) -> None:

@@ -1,0 +1,180 @@
+"""Quality against seconds of cut, distilled and small models: writes results/distil.json.
+
+    OMP_NUM_THREADS=1 python results/distil.py results/distil.json --data DATA 1=runs/distil-1
+
+Folders are those of recipes/distil.sh, with the seed of their trainings.  Each model translates
+the test sets with int8 in ONNX Runtime and, if its heads go there, in CTranslate2, the whole model
+with float32, too.  BLEU and chrF are those of these translations; a turn is the first set,
+translated by all models of a folder one after the other, in one process, with beam 5.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+import torch
+from ctranslate2 import Translator as CTranslate2
+from sentencepiece import SentencePieceProcessor
+
+import fairseq_collab  # noqa: F401 (registers all architectures)
+from collab_common.errors import UserError
+from collab_common.progress import bar, say
+from collab_lab import open_model
+from collab_lab.bench import turns
+from collab_lab.clock.engines import TIMED, pause, settings, write
+from collab_lab.export import ct2
+from collab_lab.export.translate import Translator
+from collab_lab.metrics.bleu import score
+from collab_lab.metrics.loss import mean_bits
+from collab_lab.runs.run import runs_under
+from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.sentences import samples
+from results.measured import File, origin
+
+#: Folders of recipes/distil.sh: what was distilled is in the first.
+PARTS = ("measured", "text")
+WHOLE = "whole"
+INT8 = ("onnx-int8", "ct2-int8")
+FLOAT32 = ("onnx-float32", "ct2-float32")
+BEAM = 5
+BATCH = 32
+#: From lines to their translations.
+Translate = Callable[[Sequence[str]], list[str]]
+
+
+class Engine(NamedTuple):
+    """A model in an engine: its method, the MB of its folder, and how it translates."""
+
+    method: str
+    name: str
+    mb: float
+    translate: Translate
+
+
+def in_onnx(folder: Path) -> Translate:
+    """With the program of an exported folder."""
+    model = Translator(folder, torch.get_num_threads())
+
+    def translate(lines: Sequence[str]) -> list[str]:
+        return [best.text for best, *_ in model.translate(lines, BEAM, BATCH)]
+
+    return translate
+
+
+def in_ctranslate2(trained: Trained, name: str, folder: Path, data: Path) -> Translate:
+    """With the subwords of the data folder; like lengths are translated together."""
+    threads = {"inter_threads": 1, "intra_threads": torch.get_num_threads()}
+    model = CTranslate2(str(folder), compute_type=TIMED[name][1], **threads)
+    subwords = SentencePieceProcessor(model_file=str(data / "spm.model"))
+
+    def translate(lines: Sequence[str]) -> list[str]:
+        pieces = subwords.encode(list(lines), out_type=str)
+        order = sorted(range(len(lines)), key=lambda line: len(pieces[line]))
+        found = dict[int, str]()
+        for start in range(0, len(order), BATCH):
+            rows = order[start : start + BATCH]
+            sources = [pieces[row] for row in rows]
+            options = ct2.search_options(trained.model, max(map(len, sources)))
+            for row, result in zip(rows, model.translate_batch(sources, **options), strict=True):
+                found[row] = subwords.decode(result.hypotheses[0])
+        return [found[line] for line in range(len(lines))]
+
+    return translate
+
+
+def engine(method: str, trained: Trained, name: str, data: Path) -> Engine:
+    """Write the folder and load it.
+
+    Raises:
+        UserError: the engine does not have such heads.
+    """
+    with tempfile.TemporaryDirectory() as path:
+        folder = Path(path)
+        write(trained, name, folder)
+        mb = sum(file.stat().st_size for file in folder.iterdir()) / 1e6
+        is_onnx = TIMED[name][0] == "onnx"
+        translate = in_onnx(folder) if is_onnx else in_ctranslate2(trained, name, folder, data)
+    return Engine(method, name, round(mb, 2), translate)
+
+
+def models_of(folder: Path, data: Path) -> Iterator[tuple[str, Trained]]:
+    """The models of a folder by method, the whole one first."""
+    runs = [run for part in PARTS for run in runs_under(folder / part)]
+    found = {record.method: run.average for run in runs if (record := run.score())}
+    if WHOLE not in found:
+        raise UserError("has no whole model", folder, "run recipes/distil.sh to its end")
+    for method in sorted(found, key=lambda method: (method != WHOLE, method)):
+        yield method, open_model(found[method], data)
+
+
+def engines_of(method: str, trained: Trained, data: Path) -> Iterator[Engine]:
+    """A model in each engine that has its heads."""
+    for name in INT8 + (FLOAT32 if method == WHOLE else ()):
+        try:
+            yield engine(method, trained, name, data)
+        except UserError as error:
+            if TIMED[name][0] == "onnx":  # which has all kinds
+                raise
+            say(f"{method}: not in CTranslate2: {error}")
+
+
+def text(data: Path, name: str, language: str) -> list[str]:
+    """The untouched text of a set."""
+    return (data / "raw" / f"{name}.{language}").read_text(encoding="utf-8").splitlines()
+
+
+def scores(translate: Translate, data: Path, sets: Sequence[str], languages: Sequence[str]) -> Any:
+    """BLEU and chrF of each set, and sacreBLEU's signatures."""
+    found: dict[str, Any] = {}
+    source, target = languages
+    for name in sets:
+        of = score(translate(text(data, name, source)), text(data, name, target))
+        found |= {f"{name}_bleu": round(of.bleu, 3), f"{name}_chrf": round(of.chrf, 3)}
+        found |= {"bleu_signature": of.bleu_signature, "chrf_signature": of.chrf_signature}
+    return found
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("file", type=Path, help="results/distil.json")
+    parser.add_argument("folders", nargs="+", metavar="SEED=FOLDER")
+    parser.add_argument("--data", type=Path, required=True, help="data folder of the whole model")
+    parser.add_argument("--sets", nargs="+", default=["test", "test1"], metavar="SET")
+    parser.add_argument("--turns", type=int, default=10, metavar="N")
+    args = parser.parse_args(argv)
+    file = File(args.file)
+    now = {**origin("distil.py", argv), **settings()}
+    for text_of in args.folders:
+        seed, _, folder = text_of.partition("=")
+        found, about = list[Engine](), dict[str, Any]()
+        for method, trained in models_of(Path(folder), args.data):
+            task = trained.cfg.task
+            languages = (task.source_lang, task.target_lang)
+            bits = {f"{name}_bits": round(mean_bits(trained.model, samples(trained, name)), 5)
+                    for name in ("valid", *args.sets)}  # fmt: skip
+            parameters = sum(one.numel() for one in trained.model.parameters())
+            about[method] = {"parameters": parameters, **bits}
+            found += engines_of(method, trained, args.data)
+        sources = text(args.data, args.sets[0], languages[0])
+        rows = [scores(one.translate, args.data, args.sets, languages) for one in found]
+        programs = {f"{one.method} {one.name}": one.translate for one in found}
+        timed = turns(programs, [sources], pause())
+        taken = [next(timed) for _ in bar(f"seed {seed}", range(args.turns))]
+        for one, row in zip(found, rows, strict=True):
+            seconds = [turn[f"{one.method} {one.name}"] / len(sources) for turn in taken]
+            keys = {"seed": int(seed), "method": one.method, "engine": one.name}
+            size = {"mb": one.mb, **about[one.method]}
+            file.put("rows", keys, {**keys, **size, **row, "batch": BATCH,
+                     "seconds": [round(of, 7) for of in seconds], **now})  # fmt: skip
+            say(f"{seed} {one.method} {one.name}: {1000 * median(seconds):.3f} ms a sentence")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
