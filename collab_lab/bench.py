@@ -37,7 +37,7 @@ from collab_common.errors import UserError, did_you_mean
 from collab_common.progress import say
 from collab_lab.export.model import Vocabulary, plain
 from collab_lab.export.translate import Translator
-from collab_lab.metrics.translate import BEAM, words_of
+from collab_lab.metrics.generate import BEAM, words_of
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.sentences import to_device
 from collab_lab.trained.untrained import placeholder

@@ -33,8 +33,8 @@ from collab_common.errors import UserError
 from collab_lab import open_model
 from collab_lab.bench import cache_bytes, clock, peak_memory, turns
 from collab_lab.export.model import plain
-from collab_lab.metrics.limit import LIMIT
-from collab_lab.metrics.translate import BEAM
+from collab_lab.metrics.generate import BEAM
+from collab_lab.metrics.longest import LIMIT
 from collab_lab.metrics.turns import times_as_fast
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.sentences import batches, fitting, samples

@@ -21,7 +21,7 @@ import torch
 
 from collab_lab import open_model
 from collab_lab.bench import peak_memory, watch
-from collab_lab.metrics.translate import BEAM
+from collab_lab.metrics.generate import BEAM
 from collab_lab.trained.sentences import batches, dataset_of
 from results.long import MADE, Text
 from results.measured import File, origin

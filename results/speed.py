@@ -31,7 +31,7 @@ from collab_common.files import read_json
 from collab_common.provenance import cores
 from collab_lab import bench, open_model
 from collab_lab.export.model import Vocabulary, plain
-from collab_lab.metrics.translate import words_of
+from collab_lab.metrics.generate import words_of
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.sentences import dataset_of
 from results.measured import File, origin

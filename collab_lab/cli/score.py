@@ -73,7 +73,7 @@ def main(argv: list[str]) -> int:
         parser.error("give one file of translations, or runs; a checkpoint needs --run")
     if not args.reference:
         parser.error("argument --reference: needed with a file of translations")
-    from collab_lab.metrics.bleu import score, summary
+    from collab_lab.metrics.translation_scores import score, summary
     from collab_lab.runs.translations import read_system
 
     system = read_system(args.inputs[0], args.reference)

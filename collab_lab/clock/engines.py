@@ -25,7 +25,7 @@ from collab_common.provenance import PACKAGES, versions
 from collab_lab.bench import PAUSE, translator
 from collab_lab.export.model import Vocabulary, check_engine
 from collab_lab.export.translate import Translator
-from collab_lab.metrics.translate import BEAM, words_of
+from collab_lab.metrics.generate import BEAM, words_of
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.sentences import to_device
 

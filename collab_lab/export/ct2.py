@@ -50,8 +50,8 @@ from collab_lab.export.standard_weights import (
     smallest_size,
 )
 from collab_lab.metrics.cost import UNROUNDED, cached_bytes
-from collab_lab.metrics.limit import LIMIT
-from collab_lab.metrics.translate import BEAM
+from collab_lab.metrics.generate import BEAM
+from collab_lab.metrics.longest import LIMIT
 from collab_lab.trained.attentions import Attention, attentions
 from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.attention import HeadAttention

@@ -10,7 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from collab_common.errors import UserError
 from collab_common.files import lines_of
-from collab_lab.metrics.bleu import check_no_bytes
+from collab_lab.metrics.translation_scores import check_no_bytes
 from collab_lab.runs.record import Task
 from collab_lab.runs.run import data_folder
 from fairseq_compat.option_fixes import check_joined

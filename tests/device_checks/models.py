@@ -28,7 +28,7 @@ from collab_lab.bench import (
     trainer,
     translator,
 )
-from collab_lab.metrics.translate import BEAM
+from collab_lab.metrics.generate import BEAM
 from fairseq_collab.decoding.fixed_steps import BUFFERS, FIXED_STEPS_ENV
 from fairseq_collab.models.families import TRANSLATION
 from fairseq_collab.models.variants import VARIANTS
