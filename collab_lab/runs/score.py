@@ -33,12 +33,12 @@ from collab_lab.metrics.generate import Translations, translate
 from collab_lab.metrics.longest import LIMIT
 from collab_lab.metrics.loss import say_if_guessing
 from collab_lab.metrics.translation_scores import score, subword_marks, tokenised
-from collab_lab.runs.checks import check_generation, check_test_set, task_of
 from collab_lab.runs.from_checkpoint import overrides_of_model
 from collab_lab.runs.inputs import manifest_hash
 from collab_lab.runs.lines import say_if_written_otherwise
 from collab_lab.runs.record import Record, jobs
 from collab_lab.runs.run import Run, data_folder, is_ours, num_gpus
+from collab_lab.runs.scorable import check_generation, check_test_set, task_of
 from collab_lab.runs.training import averaged_model, losses, training_numbers
 from collab_lab.runs.translations import check_reference, manifest, read_lines, without_breaks
 from collab_lab.trained.attentions import attentions

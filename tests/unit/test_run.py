@@ -29,11 +29,11 @@ from collab_common.files import write_json
 from collab_common.folder import build_folder
 from collab_lab.metrics.generate import Translations
 from collab_lab.runs import config_folder, training, worker
-from collab_lab.runs.checks import NO_TRANSLATION, check_generation, check_test_set, task_of
 from collab_lab.runs.child import failure_of
 from collab_lab.runs.inputs import manifest_hash
 from collab_lab.runs.record import Failure, Record, Started, read
 from collab_lab.runs.run import PLUGIN, Run, data_folder, is_ours, runs_under
+from collab_lab.runs.scorable import NO_TRANSLATION, check_generation, check_test_set, task_of
 from collab_lab.runs.score import method_of, score_translations, translation
 from collab_lab.runs.sweep import Job, combinations, complete, plan
 from collab_lab.runs.training import (
