@@ -38,6 +38,7 @@ from collab_common.progress import say
 from collab_lab.export.model import Vocabulary, plain
 from collab_lab.export.translate import Translator
 from collab_lab.metrics.generate import BEAM, words_of
+from collab_lab.shrinking.engine import ENGINES
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.sentences import to_device
 from collab_lab.trained.untrained import placeholder
@@ -259,7 +260,7 @@ def ctranslate2(stock: Trained, batch: Any, threads: int) -> dict[str, Any]:
 
 def onnx_runtime(ours: Trained, batch: Any, threads: int) -> dict[str, Any]:
     """ONNX Runtime with the heads of our model; empty where its packages are not installed."""
-    for package in ("onnxruntime", "onnx", "onnxscript"):
+    for package in ENGINES["onnx"].packages:
         if find_spec(package) is None:
             say(f"{package} is not installed, and ONNX Runtime not timed; pip install {package}")
             return {}

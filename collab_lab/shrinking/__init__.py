@@ -3,6 +3,7 @@
 shape              what stays of a site, and what that costs
 draft              the model to be: weights and options, edited in place, built once
 evidence           what a pass shows, and prices that plans share
+engine             what runs models, and what it keeps of a smaller one
 cut, cuts          something that can be taken from a model: one class, one file each
 solve, plan        the cheapest shape of every site within budgets
 shrink, front      plans that are found; several sizes of them

@@ -28,6 +28,7 @@ from collab_lab.shrinking.cuts.one_copy import OneCopy
 from collab_lab.shrinking.cuts.shared_key import SharedKey
 from collab_lab.shrinking.cuts.units import Units
 from collab_lab.shrinking.draft import Draft
+from collab_lab.shrinking.engine import ENGINES
 from collab_lab.shrinking.evidence import Evidence
 from collab_lab.shrinking.shape import (
     PARTS,
@@ -58,36 +59,11 @@ KINDS: dict[str, tuple[type[Cut], ...]] = {
 MILLION = 1_000_000
 
 
-class Engine(NamedTuple):
-    """An engine that runs models, and what it keeps of a smaller one.
-
-    Attributes:
-        multiple: of widths of feed-forward blocks.
-        even: whether attentions of the encoder have one number of heads, those of the decoder
-            another.
-        bits: of a number in the KV cache; 0: no rounding.
-        kinds: of heads for a smaller cache, that are tried unless others are given.
-    """
-
-    multiple: int = 16
-    even: bool = False
-    bits: tuple[int, ...] = ANY_BITS
-    kinds: tuple[str, ...] = ("latent", "unchanged")
-
-
-#: The engine that a model is for.
-ENGINES = {
-    "fairseq": Engine(),
-    "ct2": Engine(multiple=64, even=True, bits=(0,), kinds=("grouped-query",)),
-    "onnx": Engine(),
-}
-
-
 class Times(Protocol):
     """What shapes take in the engine where the model will run, as shares of the given model's.
 
     Attributes:
-        engine: of :data:`ENGINES`.
+        engine: of :data:`.engine.ENGINES`.
         uncut: time of the model in which nothing is cut; not 1 where fairseq's own attention
             becomes this project's.
     """
@@ -109,7 +85,7 @@ class Allowed(NamedTuple):
         parts: of sites: heads, units, cache.
         kinds: of heads for a smaller cache, of :data:`KINDS` and of ``own``; None: the engine's.
         bits: that a number of a smaller cache may have; 0: no rounding.
-        engine: of :data:`ENGINES`.
+        engine: of :data:`.engine.ENGINES`.
         times: measured, where there is a share of the time.
         own: cuts of the user, in place of this project's of the same part.
     """

@@ -22,8 +22,10 @@ from collab_lab.cli.main import main
 from collab_lab.cli.shrink import summary
 from collab_lab.heads.importance import importance
 from collab_lab.shrinking import front, plan, solve
+from collab_lab.shrinking.cut import ANY_BITS
+from collab_lab.shrinking.engine import ENGINES
 from collab_lab.shrinking.evidence import Evidence
-from collab_lab.shrinking.plan import ENGINES, Allowed, OutOfReachError, Plan, propose
+from collab_lab.shrinking.plan import Allowed, OutOfReachError, Plan, propose
 from collab_lab.shrinking.prices import Point
 from collab_lab.shrinking.shape import model_costs
 from collab_lab.shrinking.shrink import CUT_BY, shrink
@@ -181,7 +183,7 @@ def test_the_least_that_is_named_is_possible(
     name: str, engine: str, model: Trained, found: Evidence
 ) -> None:
     """And a thousandth less is not: the error names the same."""
-    bits = ENGINES[engine].bits
+    bits = ANY_BITS if ENGINES[engine].rounds else (0,)
     allowed = Allowed(CUT_BY[name], engine=engine, bits=bits)
 
     def of_share(share: float) -> Plan:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from collab_lab.shrinking.cut import ANY_BITS, Cut, Offer, Tie
 from collab_lab.shrinking.draft import Draft
+from collab_lab.shrinking.engine import ENGINES
 from collab_lab.shrinking.evidence import Evidence
 from collab_lab.shrinking.shape import Shape, Site, as_it_is
 from collab_lab.trained.attentions import Attention
@@ -20,7 +21,7 @@ class Bits(Cut):
 
     name = "bits"
     part = "cache"
-    engines = ("fairseq", "ct2", "onnx")  # which takes the number that is not rounded
+    engines = tuple(ENGINES)  # which takes the number that is not rounded
 
     def refuses(self, trained: Trained) -> Iterable[str]:
         return model_problems(trained)

@@ -11,6 +11,7 @@ from fairseq.modules import MultiheadAttention
 from collab_common import ATTENTION_TYPES, AttentionType
 from collab_lab.shrinking.cut import Cut, Offer, Tie
 from collab_lab.shrinking.draft import Draft, sizes_of_heads
+from collab_lab.shrinking.engine import ENGINES
 from collab_lab.shrinking.evidence import Evidence
 from collab_lab.shrinking.shape import Shape, Site, as_it_is
 from collab_lab.trained.attentions import Attention, attentions, removed_together
@@ -40,7 +41,7 @@ class Heads(Cut):
     """
 
     name = part = "heads"
-    engines = ("fairseq", "ct2", "onnx")
+    engines = tuple(ENGINES)
 
     def __init__(
         self,

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from collab_lab.shrinking.cut import Cut, Offer
 from collab_lab.shrinking.cuts.heads import head_problems
 from collab_lab.shrinking.draft import Draft
+from collab_lab.shrinking.engine import ENGINES
 from collab_lab.shrinking.evidence import Evidence
 from collab_lab.shrinking.shape import Shape, Site
 from collab_lab.trained.checkpoint import Trained
@@ -24,7 +25,7 @@ class Units(Cut):
     """
 
     name = part = "units"
-    engines = ("fairseq", "ct2", "onnx")
+    engines = tuple(ENGINES)
 
     def __init__(self, multiple: int = 16):
         self.multiple = multiple
