@@ -29,7 +29,7 @@ from collab_lab.shrinking.cut import ANY_BITS, NewHeads
 from collab_lab.shrinking.cuts.bits import Bits
 from collab_lab.shrinking.cuts.latent import Latent
 from collab_lab.shrinking.cuts.one_copy import OneCopy
-from collab_lab.shrinking.plan import Programme
+from collab_lab.shrinking.programme import Programme
 from collab_lab.shrinking.shape import whole_costs
 from collab_lab.trained.attentions import Attention
 from collab_lab.trained.checkpoint import Trained

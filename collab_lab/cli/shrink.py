@@ -292,7 +292,8 @@ def front(args: argparse.Namespace) -> int:
     from collab_lab import validation_loss
     from collab_lab.shrinking.front import FRONT, series
     from collab_lab.shrinking.gates import source_of
-    from collab_lab.shrinking.plan import Allowed, propose
+    from collab_lab.shrinking.plan import Allowed
+    from collab_lab.shrinking.programme import propose
     from collab_lab.shrinking.shape import PARTS
     from collab_lab.shrinking.shrink import chosen_kinds, chosen_parts, made
     from collab_lab.trained.sentences import samples

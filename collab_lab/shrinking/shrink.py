@@ -14,7 +14,8 @@ from collab_lab.shrinking.cut import ANY_BITS, Cut
 from collab_lab.shrinking.engine import ENGINES
 from collab_lab.shrinking.evidence import Evidence
 from collab_lab.shrinking.gates import source_of
-from collab_lab.shrinking.plan import KINDS, RESOURCES, Allowed, Times, propose
+from collab_lab.shrinking.plan import KINDS, RESOURCES, Allowed, Times
+from collab_lab.shrinking.programme import propose
 from collab_lab.shrinking.shape import PARTS
 from collab_lab.shrinking.smaller import Smaller
 from collab_lab.trained.arguments import check_model, sentences_of

@@ -26,8 +26,9 @@ from collab_lab.shrinking.by_hand import CONVERSIONS
 from collab_lab.shrinking.cut import ANY_BITS
 from collab_lab.shrinking.cuts.latent import Latent
 from collab_lab.shrinking.draft import rows
-from collab_lab.shrinking.plan import Allowed, propose
+from collab_lab.shrinking.plan import Allowed
 from collab_lab.shrinking.prices import Point
+from collab_lab.shrinking.programme import propose
 from collab_lab.shrinking.solve import cheapest
 from collab_lab.statistics.attentions import Statistics, Sums, collect, collect_all, matched
 from collab_lab.trained.attentions import Attention, HeadMaps, attentions, projections

@@ -18,7 +18,7 @@ from collab_lab.mathematics.attention_price import TrainedAttention
 from collab_lab.mathematics.shared_projection import WeightedMaps
 from collab_lab.metrics.cost import cost, totals
 from collab_lab.shrinking.cuts.latent import Latent
-from collab_lab.shrinking.plan import Option
+from collab_lab.shrinking.programme import Option
 from collab_lab.shrinking.shape import Shape
 from collab_lab.shrinking.solve import Together, cheapest
 from collab_lab.statistics.attentions import collect

@@ -13,7 +13,7 @@ from collab_lab import open_model
 from collab_lab.metrics.loss import mean_bits
 from collab_lab.shrinking.cuts.latent import Latent
 from collab_lab.shrinking.evidence import Evidence
-from collab_lab.shrinking.plan import propose
+from collab_lab.shrinking.programme import propose
 from collab_lab.shrinking.shrink import shrink
 from collab_lab.statistics.attentions import collect_all
 from collab_lab.statistics.metric import gram

@@ -31,8 +31,9 @@ from collab_lab.shrinking.cuts.latent import Latent
 from collab_lab.shrinking.cuts.one_copy import OneCopy
 from collab_lab.shrinking.draft import pruned
 from collab_lab.shrinking.evidence import Evidence
-from collab_lab.shrinking.plan import Allowed, Option, Programme, propose, undominated
+from collab_lab.shrinking.plan import Allowed
 from collab_lab.shrinking.prices import Prices
+from collab_lab.shrinking.programme import Option, Programme, propose, undominated
 from collab_lab.shrinking.shape import (
     GROUPS,
     LATENTS,
