@@ -81,7 +81,7 @@ def test_prices_of_removed_blocks_add_up_to_the_closed_form(inputs: int, size: i
     weight, c, fisher = torch.randn(8, inputs).double(), covariance(inputs), covariance(8)
     total, gone = 0.0, list[int]()
     alone = removal.prices(weight, c, fisher, size)
-    for step, (rise, block) in enumerate(removal.removal_order(weight, c, fisher, size)):
+    for step, (rise, block) in enumerate(removal.block_removals(weight, c, fisher, size)):
         if not step:
             assert (rise, block) == (pytest.approx(min(alone)), alone.index(min(alone)))
         total, gone = total + rise, [*gone, *range(block * size, (block + 1) * size)]
