@@ -21,7 +21,7 @@ import torch
 
 from collab_common.errors import UserError
 from collab_common.progress import bar, say
-from collab_lab.bench import PRESETS, random_model, random_task
+from collab_lab.clock.bench import PRESETS, random_model, random_task
 from collab_lab.metrics.cost import totals
 from collab_lab.metrics.generate import BEAM
 from collab_lab.shrinking.by_hand import conversion

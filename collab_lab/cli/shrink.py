@@ -222,7 +222,7 @@ def seconds_line(
         UserError: it is clearly above the share that was ``asked`` for.
     """
     from collab_lab.clock.parts import in_turns
-    from collab_lab.metrics.turns import times_as_fast
+    from collab_lab.clock.turns import times_as_fast
 
     turns = in_turns(before, after, work)
     ratio = times_as_fast(turns, "before", "after")

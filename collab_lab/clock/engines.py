@@ -22,7 +22,8 @@ from torch import Tensor
 
 from collab_common.errors import UserError
 from collab_common.provenance import PACKAGES, versions
-from collab_lab.bench import PAUSE, translator
+from collab_lab.clock.bench import translator
+from collab_lab.clock.turns import PAUSE
 from collab_lab.export.model import Vocabulary
 from collab_lab.export.translate import Translator
 from collab_lab.metrics.generate import BEAM, words_of
@@ -170,7 +171,7 @@ _LOAD = {"ct2": _load_ct2, "onnx": _load_onnx}
 
 
 def pause() -> float:
-    """Seconds to wait before a program: see :data:`.bench.PAUSE`."""
+    """Seconds to wait before a program: see :data:`.turns.PAUSE`."""
     return PAUSE if torch.get_num_threads() > 1 else 0.0
 
 

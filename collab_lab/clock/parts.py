@@ -35,7 +35,6 @@ from collab_common.errors import UserError
 from collab_common.files import read_json, updated, user_cache, write_json
 from collab_common.progress import bar, say
 from collab_common.provenance import hardware, processor_name
-from collab_lab.bench import clock, turns
 from collab_lab.clock.engines import (
     PACKED,
     Program,
@@ -45,6 +44,7 @@ from collab_lab.clock.engines import (
     program,
     settings,
 )
+from collab_lab.clock.turns import clock, turns
 from collab_lab.shrinking.cut import NewHeads
 from collab_lab.shrinking.draft import Draft, all_heads, pruned
 from collab_lab.shrinking.engine import engine_of
