@@ -24,6 +24,7 @@ from collab_lab.statistics.attentions import (
     collect_all,
     matched,
 )
+from collab_lab.statistics.metric import ridged
 from collab_lab.statistics.units import UnitStatistics
 from collab_lab.trained.arguments import sentences_of
 from collab_lab.trained.attentions import Attention
@@ -125,7 +126,7 @@ class Evidence:
                 raise UserError(f"there are no statistics of {site}", self.trained.path, todo)
             weight = site.module.fc2.weight.detach().double()  # (d, F)
             of_units = self.units[site]
-            covariance = of_units.ridged().covariance
+            covariance = ridged(of_units.covariance)
             units = block_removals(weight, covariance, of_units.output_fisher)
             return in_order((rise, [unit]) for rise, unit in units)
         statistics = self.attentions[site]

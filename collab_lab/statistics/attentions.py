@@ -51,7 +51,7 @@ from collab_lab.metrics.loss import (
     sampled_loss,
     say_if_guessing,
 )
-from collab_lab.statistics.metric import gram, ridged
+from collab_lab.statistics.metric import gram, ridged, size_of_upper
 from collab_lab.statistics.units import UnitStatistics, UnitSums
 from collab_lab.trained.attentions import (
     Attention,
@@ -389,7 +389,7 @@ def memory_needed(trained: Trained, cuts: Collection[str]) -> int:
             numbers += 2 * inputs + d**2 + h**2  # again with the ridge
     for block in feed_forwards(trained.model) if "units" in cuts else ():
         d, units = block.module.fc2.out_features, block.width
-        numbers, widest = numbers + d**2 + units**2, max(widest, units)
+        numbers, widest = numbers + d**2 + size_of_upper(units), max(widest, units)
     return 8 * (numbers + 4 * widest**2)  # an order of removal has two matrices, and their inverses
 
 
