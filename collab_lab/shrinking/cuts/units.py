@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from collab_lab.shrinking.cut import Cut, Offer
+from collab_lab.shrinking.cut import EVERY_ENGINE, Cut, Offer
 from collab_lab.shrinking.cuts.heads import head_problems
 from collab_lab.shrinking.draft import Draft
-from collab_lab.shrinking.engine import ENGINES
 from collab_lab.shrinking.evidence import Evidence
 from collab_lab.shrinking.shape import Shape, Site
 from collab_lab.trained.checkpoint import Trained
@@ -25,7 +24,7 @@ class Units(Cut):
     """
 
     name = part = "units"
-    engines = tuple(ENGINES)
+    engines = EVERY_ENGINE
 
     def __init__(self, multiple: int = 16):
         self.multiple = multiple
