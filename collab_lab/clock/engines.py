@@ -96,12 +96,12 @@ def write(trained: Trained, engine: str, folder: Path, graphs: Any = None) -> No
     Args:
         graphs: for ONNX Runtime, the model's graphs, if they are there.
     """
-    _WRITE[engine_of(engine).name](trained, engine, folder, graphs)
+    WRITERS[engine_of(engine).name](trained, engine, folder, graphs)
 
 
 def load(trained: Trained, engine: str, folder: Path, length: int) -> Program:
     """The program of a folder that :func:`write` filled; the folder may go afterwards."""
-    return _LOAD[engine_of(engine).name](trained, engine, folder, length)
+    return LOADERS[engine_of(engine).name](trained, engine, folder, length)
 
 
 def _fairseq(trained: Trained, length: int) -> Program:
@@ -166,8 +166,8 @@ def _load_onnx(trained: Trained, engine: str, folder: Path, length: int) -> Prog
 
 
 #: What fills the folder of an engine, and what loads it, by the engine's name.
-_WRITE = {"ct2": _write_ct2, "onnx": _write_onnx}
-_LOAD = {"ct2": _load_ct2, "onnx": _load_onnx}
+WRITERS = {"ct2": _write_ct2, "onnx": _write_onnx}
+LOADERS = {"ct2": _load_ct2, "onnx": _load_onnx}
 
 
 def pause() -> float:
