@@ -139,7 +139,7 @@ class Statistics:
         )
 
     def ridged(self) -> Statistics:
-        """With :data:`.unit_statistics.RIDGE` on every metric."""
+        """With :data:`.metric.RIDGE` on every metric."""
         others = ("value_mean", "inputs")
         metrics = {name: ridged(one) for name, one in vars(self).items() if name not in others}
         return replace(self, **metrics)
