@@ -27,8 +27,8 @@ from fairseq.data.data_utils import post_process
 from collab_common.errors import UserError
 from collab_lab import open_model, shrink, translate
 from collab_lab.export.model import vocabulary
-from collab_lab.metrics.bleu import score, subword_marks
-from collab_lab.metrics.translate import words_of
+from collab_lab.metrics.generate import words_of
+from collab_lab.metrics.translation_scores import score, subword_marks
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.sentences import dataset_of
 from results.data import ITSELF

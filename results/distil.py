@@ -26,13 +26,14 @@ import fairseq_collab  # noqa: F401 (registers all architectures)
 from collab_common.errors import UserError
 from collab_common.progress import bar, say
 from collab_lab import open_model
-from collab_lab.bench import turns
-from collab_lab.clock.engines import TIMED, pause, settings, write
+from collab_lab.clock.turns import turns
+from collab_lab.clock.engines import pause, settings, write
 from collab_lab.export import ct2
 from collab_lab.export.translate import Translator
-from collab_lab.metrics.bleu import score
+from collab_lab.metrics.translation_scores import score
 from collab_lab.metrics.loss import mean_bits
 from collab_lab.runs.run import runs_under
+from collab_lab.shrinking.engine import TIMED, engine_of
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.sentences import samples
 from results.measured import File, origin
@@ -98,7 +99,7 @@ def engine(method: str, trained: Trained, name: str, data: Path) -> Engine:
         folder = Path(path)
         write(trained, name, folder)
         mb = sum(file.stat().st_size for file in folder.iterdir()) / 1e6
-        is_onnx = TIMED[name][0] == "onnx"
+        is_onnx = engine_of(name).name == "onnx"
         translate = in_onnx(folder) if is_onnx else in_ctranslate2(trained, name, folder, data)
     return Engine(method, name, round(mb, 2), translate)
 
@@ -119,7 +120,7 @@ def engines_of(method: str, trained: Trained, data: Path) -> Iterator[Engine]:
         try:
             yield engine(method, trained, name, data)
         except UserError as error:
-            if TIMED[name][0] == "onnx":  # which has all kinds
+            if engine_of(name).name == "onnx":  # which has all kinds
                 raise
             say(f"{method}: not in CTranslate2: {error}")
 

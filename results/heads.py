@@ -23,8 +23,8 @@ from omegaconf import OmegaConf
 from collab_common import ATTENTION_TYPES
 from collab_common.files import read_json
 from collab_lab import open_model
-from collab_lab.metrics.bleu import score, subword_marks
-from collab_lab.metrics.translate import translate
+from collab_lab.metrics.generate import translate
+from collab_lab.metrics.translation_scores import score, subword_marks
 from collab_lab.shrinking.draft import all_heads, pruned
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.sentences import batches

@@ -31,7 +31,7 @@ from torch.nn import functional
 
 from collab_common.errors import UserError
 from collab_lab.heads.importance import importance
-from collab_lab.mathematics.head_prices import removal_order
+from collab_lab.mathematics.head_prices import head_removals
 from collab_lab.metrics.loss import predicted, read_by_decoder, summed_loss
 from collab_lab.shrinking.draft import all_heads, pruned
 from collab_lab.statistics.attentions import Statistics
@@ -199,7 +199,10 @@ Orders = dict[Attention, list[tuple[float, int]]]
 
 def by_price(found: Mapping[Attention, Statistics]) -> Orders:
     """By the price given the refit (optimal brain surgeon)."""
-    return {a: [*removal_order(a.module, statistics)] for a, statistics in found.items()}
+    return {
+        a: [(rise, head) for rise, [head] in head_removals(a.module, statistics)]
+        for a, statistics in found.items()
+    }
 
 
 def by_importance(trained: Trained, batches: Batches) -> Orders:

@@ -31,11 +31,11 @@ from fairseq.sequence_generator import SequenceGenerator
 
 from collab_common.errors import UserError
 from collab_lab import open_model
-from collab_lab.bench import cache_bytes, clock, peak_memory, turns
+from collab_lab.clock.bench import cache_bytes, peak_memory
+from collab_lab.clock.turns import clock, times_as_fast, turns
 from collab_lab.export.model import plain
-from collab_lab.metrics.limit import LIMIT
-from collab_lab.metrics.translate import BEAM
-from collab_lab.metrics.turns import times_as_fast
+from collab_lab.metrics.generate import BEAM
+from collab_lab.metrics.longest import LIMIT
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.sentences import batches, fitting, samples
 from fairseq_collab.attention import cache
@@ -196,7 +196,7 @@ def documents(of: Documents) -> dict[str, Any]:
 def of_both(path: Path, data: Path, number: int) -> dict[str, Any]:
     """Documents with all slots and with the live ones."""
     context = multiprocessing.get_context("forkserver")  # a peak of this process would count
-    context.set_forkserver_preload(["collab_lab.bench"])
+    context.set_forkserver_preload(["collab_lab.clock.bench"])
     rows: dict[str, Any] = {}
     for slots in (ALL, LIVE):
         with context.Pool(1, torch.set_num_threads, [torch.get_num_threads()]) as pool:

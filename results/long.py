@@ -34,10 +34,10 @@ from torch import Tensor
 
 from collab_common import BREAK
 from collab_lab import convert, open_model, shrink
-from collab_lab.metrics.bleu import score
 from collab_lab.metrics.cost import cache_share
+from collab_lab.metrics.generate import BEAM, translate
 from collab_lab.metrics.loss import cross_entropy, mean_bits, predicted
-from collab_lab.metrics.translate import BEAM, translate
+from collab_lab.metrics.translation_scores import score
 from collab_lab.shrinking.cut import Cut, Offer
 from collab_lab.shrinking.draft import Draft
 from collab_lab.shrinking.evidence import Evidence

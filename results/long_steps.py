@@ -20,8 +20,8 @@ import numpy as np
 import torch
 
 from collab_lab import open_model
-from collab_lab.bench import peak_memory, watch
-from collab_lab.metrics.translate import BEAM
+from collab_lab.clock.bench import peak_memory, watch
+from collab_lab.metrics.generate import BEAM
 from collab_lab.trained.sentences import batches, dataset_of
 from results.long import MADE, Text
 from results.measured import File, origin
@@ -61,7 +61,7 @@ def main(argv: Sequence[str]) -> int:
     inputs = (Path(checkpoint), args.documents, args.calibration, args.length)
     file, made = File(args.file), origin("long_steps.py", argv, *inputs)
     context = multiprocessing.get_context("forkserver")  # a peak of this process would count
-    context.set_forkserver_preload(["collab_lab.bench"])
+    context.set_forkserver_preload(["collab_lab.clock.bench"])
     with context.Pool(1):  # the server starts now
         pass
     text = Text(Path(checkpoint), args.documents, args.calibration)

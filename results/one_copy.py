@@ -21,15 +21,15 @@ import torch
 
 from collab_common.errors import UserError
 from collab_common.progress import bar, say
-from collab_lab.bench import PRESETS, random_model, random_task
+from collab_lab.clock.bench import PRESETS, random_model, random_task
 from collab_lab.metrics.cost import totals
-from collab_lab.metrics.translate import BEAM
+from collab_lab.metrics.generate import BEAM
 from collab_lab.shrinking.by_hand import conversion
 from collab_lab.shrinking.cut import ANY_BITS, NewHeads
 from collab_lab.shrinking.cuts.bits import Bits
 from collab_lab.shrinking.cuts.latent import Latent
 from collab_lab.shrinking.cuts.one_copy import OneCopy
-from collab_lab.shrinking.plan import Programme
+from collab_lab.shrinking.programme import Programme
 from collab_lab.shrinking.shape import whole_costs
 from collab_lab.trained.attentions import Attention
 from collab_lab.trained.checkpoint import Trained

@@ -25,8 +25,9 @@ import torch
 
 import fairseq_collab  # noqa: F401 (registers all architectures)
 from collab_common.progress import bar, say
-from collab_lab.bench import PRESETS, clock, random_model, random_task, turns
+from collab_lab.clock.bench import PRESETS, random_model, random_task
 from collab_lab.clock.engines import Program, load, pause, program, settings, write
+from collab_lab.clock.turns import clock, turns
 from collab_lab.export import onnx
 from collab_lab.export.model import plain
 from results.measured import File, origin

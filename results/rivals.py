@@ -34,7 +34,8 @@ from collab_lab.shrinking.cuts.grouped_query import GroupedQuery
 from collab_lab.shrinking.cuts.latent import Latent
 from collab_lab.shrinking.cuts.shared_key import SharedKey
 from collab_lab.shrinking.evidence import Evidence
-from collab_lab.shrinking.plan import Allowed, propose
+from collab_lab.shrinking.plan import Allowed
+from collab_lab.shrinking.programme import propose
 from collab_lab.shrinking.smaller import Smaller
 from collab_lab.statistics.metric import ridged
 from collab_lab.trained.attentions import Attention, hooked, inputs_of

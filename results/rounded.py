@@ -26,7 +26,7 @@ from torch import Tensor
 from collab_common.files import write_json
 from collab_common.progress import say
 from collab_common.provenance import circumstances
-from collab_lab.metrics.turns import times_as_fast
+from collab_lab.clock.turns import times_as_fast
 from fairseq_collab.attention.cache import BeamHistory, Cache, PackedContext
 from fairseq_collab.attention.separate import SeparateAttention
 from fairseq_collab.cpu_kernels.rounded import kernel

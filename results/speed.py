@@ -29,16 +29,17 @@ from omegaconf import OmegaConf
 
 from collab_common.files import read_json
 from collab_common.provenance import cores
-from collab_lab import bench, open_model
+from collab_lab import open_model
+from collab_lab.clock import bench
+from collab_lab.clock.turns import take_turns
 from collab_lab.export.model import Vocabulary, plain
-from collab_lab.metrics.translate import words_of
+from collab_lab.metrics.generate import words_of
+from collab_lab.metrics.longest import LIMIT
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.sentences import dataset_of
 from results.measured import File, origin
 
 CASES = tuple(product((1, 5), (1, 16, 64)))
-#: Tokens of a translation at most, for a source of x.
-LIMIT = {"max_len_a": 2, "max_len_b": 20}
 Record = dict[str, Any]
 
 
@@ -59,7 +60,7 @@ def time_trained(path: Path, data: Path, threads: int) -> Iterator[Record]:
         for name in [*engines][2:]:  # the others are warm
             engines[name](batches[0])
         case = f"natural lengths, beam {beam}, batch {size}"
-        for record in bench.take_turns(engines, batches):
+        for record in take_turns(engines, batches):
             yield {"task": "translation", "case": case, **record, "work": size, "unit": "sentences"}
 
 

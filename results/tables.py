@@ -11,8 +11,8 @@ from itertools import product
 from statistics import fmean, median
 from typing import Any
 
+from collab_lab.clock.turns import times_as_fast
 from collab_lab.metrics.significance import Gain, Spread, gain_of, pooled
-from collab_lab.metrics.turns import times_as_fast
 from collab_lab.results.render import grid, interval, num
 from results.data import (
     BOTH,

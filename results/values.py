@@ -14,8 +14,8 @@ from itertools import product
 from statistics import fmean, median, stdev
 from typing import Any
 
+from collab_lab.clock.turns import times_as_fast
 from collab_lab.metrics.significance import Gain, gain_of, holm
-from collab_lab.metrics.turns import times_as_fast
 from collab_lab.results.render import interval, num
 from results.data import (
     BOTH,

@@ -29,9 +29,10 @@ from collab_common.errors import UserError
 from collab_common.files import read_json, write_json
 from collab_common.progress import bar, say
 from collab_common.provenance import circumstances
-from collab_lab.bench import PRESETS, random_model, random_task, turns
+from collab_lab.clock.bench import PRESETS, random_model, random_task
 from collab_lab.clock.engines import PACKED, Program, pause, program, settings
 from collab_lab.clock.parts import time_parts
+from collab_lab.clock.turns import turns
 from collab_lab.shrinking.shape import Shape, Site, as_it_is, layer_parameters, sites_of, width_of
 from results.measured import digest
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from collab_lab.metrics.bleu import score
+from collab_lab.metrics.translation_scores import score
 from collab_lab.runs.record import Record
 
 MODEL_DIM = 128

@@ -62,7 +62,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     """Time each preset, architecture and task; return the content of the JSON file."""
     import torch
 
-    from collab_lab import bench
+    from collab_lab.clock import bench
     from fairseq_collab.cpu_kernels.onednn import matrix_library
 
     start, device = time.time(), options.device(args)

@@ -20,17 +20,14 @@ from collab_common.command import positive
 from collab_common.errors import UserError
 from collab_common.folder import whole_folder
 from collab_lab.cli import options
+from collab_lab.shrinking.engine import ENGINES
 
 if TYPE_CHECKING:
     from collab_lab.trained.checkpoint import Trained
 
 #: The formats and the packages that they need.
-PACKAGES_OF_FORMAT = {
-    "fairseq": (),
-    "ct2": ("ctranslate2",),
-    "hf": ("transformers", "safetensors"),
-    "onnx": ("onnx", "onnxscript", "onnxruntime"),
-}
+PACKAGES_OF_FORMAT = {name: engine.packages for name, engine in ENGINES.items()}
+PACKAGES_OF_FORMAT["hf"] = ("transformers", "safetensors")
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -114,7 +111,7 @@ def main(argv: Sequence[str]) -> int:
         print(f"its task is a plug-in's: give fairseq-generate --user-dir and --task {task}")
     if args.format == "onnx":
         return check_onnx(trained, args)
-    if args.format != "ct2" and (line := model.filled_blocks(trained)):
+    if args.format in model.FILLED and (line := model.filled_blocks(trained)):
         print(line)
     if not trained.is_language_model and (reason := model.other_attention(trained, args.format)):
         print(reason)

@@ -11,6 +11,7 @@ from collab_common.command import check_folder_of, positive, share
 from collab_common.errors import UserError
 from collab_common.files import write_atomic
 from collab_lab.cli import options
+from collab_lab.shrinking.engine import ENGINES, TIMED, engine_of
 
 if TYPE_CHECKING:
     from collab_lab.clock.engines import Work
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Share of the seconds by which a machine may drift.
 DRIFT = 0.05
+#: The engine that trains models.
+OURS = "fairseq"
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -74,7 +77,7 @@ def build_parser() -> argparse.ArgumentParser:
         "4, none (no rounding), or auto (default, the cheapest)",
     )  # fmt: skip
     parser.add_argument(
-        "--for", dest="engine", choices=("fairseq", "ct2", "onnx"), default="fairseq",
+        "--for", dest="engine", choices=tuple(ENGINES), default=OURS,
         help="engine that will run the model; ONNX Runtime (onnx) supports all cuts, as fairseq "
         "does; ct2 makes only cuts that CTranslate2 supports: "
         "equally many heads in all layers of a side, feed-forward widths in multiples of 64, and "
@@ -83,7 +86,7 @@ def build_parser() -> argparse.ArgumentParser:
     clock = parser.add_argument_group("how --time is measured (beam 5)")
     clock.add_argument(
         "--time-in",
-        choices=("fairseq", "ct2-int8", "ct2-float32", "onnx-int8", "onnx-float32"),
+        choices=tuple(TIMED),
         help="engine that will run the model: fairseq with this plug-in (default), or CTranslate2 "
         "or ONNX Runtime on a CPU",
     )  # fmt: skip
@@ -117,11 +120,9 @@ def main(argv: Sequence[str]) -> int:
         options.reject(parser, args, ("batch", "length"), "needs --time")
         if args.time_in is not None:
             parser.error("--time-in needs --time")
-    elif args.engine not in ("fairseq", program_of(args.time_in or "fairseq")):
-        parser.error(
-            f"--time with --for {args.engine} needs --time-in {args.engine}-int8 or "
-            f"{args.engine}-float32"
-        )
+    elif args.engine not in (OURS, engine_of(args.time_in or OURS).name):
+        possible = " or ".join(ENGINES[args.engine].timed)
+        parser.error(f"--time with --for {args.engine} needs --time-in {possible}")
     if args.out is None:
         return front(args)
     options.reject(parser, args, ("figure",), "has no effect with --out")
@@ -140,7 +141,7 @@ def main(argv: Sequence[str]) -> int:
         samples(model, "valid")
     only = None if args.only is None else args.only.split(",")
     # What is wrong with options fails before anything is timed or read.
-    engine = program_of(args.time_in) if args.time_in else args.engine
+    engine = engine_of(args.time_in).name if args.time_in else args.engine
     kinds = kinds_of(args).get("kinds")
     own = own_cuts(args)
     if any(cut.simulated for cut in own):
@@ -179,11 +180,6 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def program_of(engine: str) -> str:
-    """The program of an engine that is timed, as ``--for`` names it."""
-    return engine.partition("-")[0]
-
-
 def times_of(
     args: argparse.Namespace, model: Trained, only: Sequence[str] | None
 ) -> PartTimes | None:
@@ -193,7 +189,7 @@ def times_of(
     from collab_lab import time_parts
 
     how = {"batch": args.batch, "length": args.length, "cuts": parts_of(args, only)}
-    return time_parts(model, args.time_in or "fairseq", **how, **kinds_of(args))
+    return time_parts(model, args.time_in or OURS, **how, **kinds_of(args))
 
 
 def parts_of(args: argparse.Namespace, only: Sequence[str] | None) -> tuple[str, ...]:
@@ -226,7 +222,7 @@ def seconds_line(
         UserError: it is clearly above the share that was ``asked`` for.
     """
     from collab_lab.clock.parts import in_turns
-    from collab_lab.metrics.turns import times_as_fast
+    from collab_lab.clock.turns import times_as_fast
 
     turns = in_turns(before, after, work)
     ratio = times_as_fast(turns, "before", "after")
@@ -296,7 +292,8 @@ def front(args: argparse.Namespace) -> int:
     from collab_lab import validation_loss
     from collab_lab.shrinking.front import FRONT, series
     from collab_lab.shrinking.gates import source_of
-    from collab_lab.shrinking.plan import Allowed, propose
+    from collab_lab.shrinking.plan import Allowed
+    from collab_lab.shrinking.programme import propose
     from collab_lab.shrinking.shape import PARTS
     from collab_lab.shrinking.shrink import chosen_kinds, chosen_parts, made
     from collab_lab.trained.sentences import samples
@@ -304,7 +301,7 @@ def front(args: argparse.Namespace) -> int:
     if args.figure is not None:
         check_figure(args)
     own = own_cuts(args)
-    kinds = chosen_kinds(kinds_of(args).get("kinds"), PARTS, "fairseq", own)
+    kinds = chosen_kinds(kinds_of(args).get("kinds"), PARTS, OURS, own)
     model = source_of(options.model(args))
     valid = samples(model, "valid") if args.check else []
     before = validation_loss(model, valid) if valid else 0.0

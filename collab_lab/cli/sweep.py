@@ -100,7 +100,7 @@ def check_given(overrides: Sequence[str]) -> None:
 
 def checked(jobs: Iterable[Job], out: Path) -> dict[Run, Job]:
     """The runs of jobs, each checked before the next is composed: all of them take long."""
-    from collab_lab.runs import sweep
+    from collab_lab.runs import checks
     from collab_lab.runs.inputs import check_inputs
     from collab_lab.runs.run import Run
 
@@ -112,12 +112,12 @@ def checked(jobs: Iterable[Job], out: Path) -> dict[Run, Job]:
             check_folder(data, GIVE_DATA)
         check_inputs(run, job.config)
         if not run.is_finished():
-            sweep.check_data(job.config)
-            sweep.check_kept(job.config)
-            sweep.check_alone(job.config)
-            sweep.check_files(job.config)
+            checks.check_data(job.config)
+            checks.check_kept(job.config)
+            checks.check_alone(job.config)
+            checks.check_files(job.config)
             if not run.resumes():
-                sweep.check_weights(job.config)
+                checks.check_weights(job.config)
         runs[run] = job
     return runs
 

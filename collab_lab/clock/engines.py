@@ -22,23 +22,15 @@ from torch import Tensor
 
 from collab_common.errors import UserError
 from collab_common.provenance import PACKAGES, versions
-from collab_lab.bench import PAUSE, translator
-from collab_lab.export.model import Vocabulary, check_engine
+from collab_lab.clock.bench import translator
+from collab_lab.clock.turns import PAUSE
+from collab_lab.export.model import Vocabulary
 from collab_lab.export.translate import Translator
-from collab_lab.metrics.translate import BEAM, words_of
+from collab_lab.metrics.generate import BEAM, words_of
+from collab_lab.shrinking.engine import TIMED, engine_of
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.sentences import to_device
 
-#: The engines: the program that runs the model, and the type of its numbers.
-TIMED = {
-    "fairseq": ("fairseq", ""),
-    "ct2-int8": ("ct2", "int8"),
-    "ct2-float32": ("ct2", "float32"),
-    "onnx-int8": ("onnx", "int8"),
-    "onnx-float32": ("onnx", "float32"),
-}
-#: Packages of a program, the runtime first.
-PACKAGES_OF = {"ct2": ("ctranslate2",), "onnx": ("onnxruntime", "onnx", "onnxscript")}
 #: Environment variable with which CTranslate2 lays weights out for Intel's library.
 PACKED = "CT2_PACKED_GEMM"
 #: A model in its engine: it translates a number of sentences.
@@ -49,7 +41,7 @@ class Work(NamedTuple):
     """What a model does: translate a batch of sentences with beam search.
 
     Attributes:
-        engine: of :data:`TIMED`.
+        engine: of :data:`.engine.TIMED`.
         batch: number of sentences.
         length: of sources and of translations, in tokens.
     """
@@ -63,7 +55,7 @@ def check(trained: Trained, work: Work) -> None:
     """Raise UserError for an engine that is not installed, or a length that a model cannot have."""
     if work.engine not in TIMED:
         raise UserError(f"{work.engine!r} is none of {', '.join(TIMED)}", "`engine`")
-    for package in PACKAGES_OF.get(program_of(work.engine), ()):
+    for package in engine_of(work.engine).packages:
         if find_spec(package) is None:
             raise UserError(f"{package} is not installed", "`engine`", f"pip install {package}")
     for name in ("batch", "length"):
@@ -74,15 +66,13 @@ def check(trained: Trained, work: Work) -> None:
     longest = min(trained.model.max_positions()) - 2
     if work.length > longest:
         raise UserError(f"the model has positions for {longest} tokens", "`length`")
-    if program_of(work.engine) == "ct2":
-        check_engine(trained, "CTranslate2", import_module("collab_lab.export.ct2").ACTIVATIONS)
-    elif program_of(work.engine) == "onnx":
-        import_module("collab_lab.export.onnx").check(trained)
+    if engine_of(work.engine).is_exported:
+        exporter(work.engine).check(trained)
 
 
-def program_of(engine: str) -> str:
-    """The program of an engine, as :data:`.plan.ENGINES` names it."""
-    return TIMED[engine][0]
+def exporter(engine: str) -> Any:
+    """The module that exports to an engine, which imports the engine's packages."""
+    return import_module(f"collab_lab.export.{engine_of(engine).name}")
 
 
 def program(trained: Trained, engine: str, length: int, shortlist: Sequence[str] = ()) -> Program:
@@ -91,7 +81,7 @@ def program(trained: Trained, engine: str, length: int, shortlist: Sequence[str]
     Args:
         shortlist: lines of CTranslate2's map of words to translations, of which it then chooses.
     """
-    if program_of(engine) == "fairseq":
+    if not engine_of(engine).is_exported:
         return _fairseq(trained, length)
     with tempfile.TemporaryDirectory() as folder:
         write(trained, engine, Path(folder))
@@ -106,16 +96,12 @@ def write(trained: Trained, engine: str, folder: Path, graphs: Any = None) -> No
     Args:
         graphs: for ONNX Runtime, the model's graphs, if they are there.
     """
-    module = import_module(f"collab_lab.export.{program_of(engine)}")  # with optional packages
-    if program_of(engine) == "ct2":
-        module.write(trained, _words(trained), folder)
-    else:
-        module.write(trained, folder, TIMED[engine][1] == "int8", graphs)
+    WRITERS[engine_of(engine).name](trained, engine, folder, graphs)
 
 
 def load(trained: Trained, engine: str, folder: Path, length: int) -> Program:
     """The program of a folder that :func:`write` filled; the folder may go afterwards."""
-    return (_ctranslate2 if program_of(engine) == "ct2" else _onnx)(trained, engine, folder, length)
+    return LOADERS[engine_of(engine).name](trained, engine, folder, length)
 
 
 def _fairseq(trained: Trained, length: int) -> Program:
@@ -144,7 +130,15 @@ def _words(trained: Trained) -> Vocabulary:
     return Vocabulary("en", "de", trained.task.source_dictionary, trained.task.target_dictionary)
 
 
-def _ctranslate2(trained: Trained, engine: str, folder: Path, length: int) -> Program:
+def _write_ct2(trained: Trained, engine: str, folder: Path, graphs: Any) -> None:
+    exporter(engine).write(trained, _words(trained), folder)
+
+
+def _write_onnx(trained: Trained, engine: str, folder: Path, graphs: Any) -> None:
+    exporter(engine).write(trained, folder, TIMED[engine][1] == "int8", graphs)
+
+
+def _load_ct2(trained: Trained, engine: str, folder: Path, length: int) -> Program:
     """CTranslate2 has a word where fairseq has the end of the sentence."""
     words = _words(trained)
     options: dict[str, Any] = {"beam_size": BEAM, "use_vmap": (folder / "vmap.txt").exists()}
@@ -160,7 +154,7 @@ def _ctranslate2(trained: Trained, engine: str, folder: Path, length: int) -> Pr
     return run
 
 
-def _onnx(trained: Trained, engine: str, folder: Path, length: int) -> Program:
+def _load_onnx(trained: Trained, engine: str, folder: Path, length: int) -> Program:
     """ONNX Runtime with the program of an exported folder."""
     model = Translator(folder, torch.get_num_threads())
     limits: dict[str, Any] = {"max_len_a": 0, "max_len_b": length, "min_len": length}
@@ -171,8 +165,13 @@ def _onnx(trained: Trained, engine: str, folder: Path, length: int) -> Program:
     return run
 
 
+#: What fills the folder of an engine, and what loads it, by the engine's name.
+WRITERS = {"ct2": _write_ct2, "onnx": _write_onnx}
+LOADERS = {"ct2": _load_ct2, "onnx": _load_onnx}
+
+
 def pause() -> float:
-    """Seconds to wait before a program: see :data:`.bench.PAUSE`."""
+    """Seconds to wait before a program: see :data:`.turns.PAUSE`."""
     return PAUSE if torch.get_num_threads() > 1 else 0.0
 
 

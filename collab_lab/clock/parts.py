@@ -35,21 +35,20 @@ from collab_common.errors import UserError
 from collab_common.files import read_json, updated, user_cache, write_json
 from collab_common.progress import bar, say
 from collab_common.provenance import hardware, processor_name
-from collab_lab.bench import clock, turns
 from collab_lab.clock.engines import (
-    PACKAGES_OF,
     PACKED,
     Program,
     Work,
     check,
     pause,
     program,
-    program_of,
     settings,
 )
+from collab_lab.clock.turns import clock, turns
 from collab_lab.shrinking.cut import NewHeads
 from collab_lab.shrinking.draft import Draft, all_heads, pruned
-from collab_lab.shrinking.plan import ENGINES, KINDS
+from collab_lab.shrinking.engine import engine_of
+from collab_lab.shrinking.plan import KINDS
 from collab_lab.shrinking.shape import PARTS, Kind, Shape, Site, sites_of, width_of
 from collab_lab.shrinking.shrink import chosen_kinds
 from collab_lab.trained.arguments import check_model, check_whole
@@ -96,8 +95,8 @@ class PartTimes:
 
     @property
     def engine(self) -> str:
-        """As :data:`.plan.ENGINES` name it."""
-        return program_of(self.work.engine)
+        """As :data:`.engine.ENGINES` names it."""
+        return engine_of(self.work.engine).name
 
     def __repr__(self) -> str:
         what = f"{self.work.engine}, batch of {self.work.batch}, {self.work.length} tokens"
@@ -124,7 +123,8 @@ class PartTimes:
 
     def _of_cache(self, site: Attention, shape: Shape) -> float:
         """What a cache of all heads of all attentions of this type adds."""
-        is_changed = shape.bits != own_bits(site.module) and self.engine != "ct2"
+        rounds = engine_of(self.work.engine).rounds
+        is_changed = rounds and shape.bits != own_bits(site.module)
         if not shape.heads or not (shape.size or is_changed):
             return 0.0
         if shape.kind is None:
@@ -150,10 +150,10 @@ def cache_part(kind: Kind | None, type_: str, bits: int) -> str:
 
 
 def part_of(site: Site, engine: str) -> str:
-    """The part that a site belongs to; a decoder of CTranslate2 has one number of heads."""
+    """The part that a site belongs to; where heads are even, a decoder has one number of them."""
     if not isinstance(site, Attention):
         return f"{site.side} units"
-    together = program_of(engine) == "ct2" and site.type == "cross"
+    together = engine_of(engine).even and site.type == "cross"
     return "decoder heads" if together else f"{site.type} heads"
 
 
@@ -187,9 +187,9 @@ def narrower(
     Args:
         kinds: of heads, for another cache.
     """
-    family = family_of(type(trained.model))
-    is_ours = program_of(engine) == "fairseq"
-    if is_ours and family is not None and type(trained.model) in family.stock:
+    # An exported model is the same with fairseq's attention and with this project's.
+    family = None if engine_of(engine).is_exported else family_of(type(trained.model))
+    if family is not None and type(trained.model) in family.stock:
         yield Narrower(UNCUT, 1.0, lambda: pruned(trained, all_heads(trained)))
     parts = parts_of(trained, engine)
     heads = {part: sites for part, sites in parts.items() if part.endswith("heads")}
@@ -206,7 +206,7 @@ def narrower(
         yield from caches
         caches = []
     for part in of_heads:
-        if program_of(engine) != "ct2" and part != "cross heads":
+        if not engine_of(engine).even and part != "cross heads":
             none = [0] * len(parts[part])
             yield Narrower(part, 0.0, partial(_narrowed, trained, parts[part], none))
 
@@ -240,20 +240,21 @@ def _narrowed(trained: Trained, sites: Sequence[Site], counts: Sequence[int]) ->
 
 
 def _caches(trained: Trained, engine: str, kinds: Sequence[str]) -> Iterator[Narrower]:
-    """Models with another KV cache of an attention type; CTranslate2 rounds none."""
+    """Models with another KV cache of an attention type, rounded if the engine rounds any."""
+    numbers = BITS if engine_of(engine).rounds else ()
     # A kind that a model has no counterpart in has no plan either, which then says why.
     possible = [cut for cut in _new_heads(kinds) if not any(cut.refuses(trained))]
     for type_ in ATTENTION_TYPES[1:]:
         layers = [a for a in trained.attentions[type_] if a.module.num_heads]
         if not layers:
             continue
-        for number in () if program_of(engine) == "ct2" else (0, *BITS):
+        for number in (0, *numbers) if numbers else ():
             if any(own_bits(a.module) != number for a in layers):
                 build = partial(_rounded, trained, dict.fromkeys(layers, number))
                 yield Narrower(cache_part(None, type_, number), 1.0, build)
         for cut in possible:
             for share, sizes in _sizes(layers, cut).items():
-                for number in (0,) if program_of(engine) == "ct2" else (0, min(BITS)):
+                for number in (0, min(numbers)) if numbers else (0,):
                     bits = dict.fromkeys(layers, number)
                     build = partial(_resized, trained, cut.kind, sizes, bits)
                     yield Narrower(cache_part(cut.kind, type_, number), share, build)
@@ -321,7 +322,7 @@ def time_parts(
     """Seconds of a model and of its parts, measured once on a machine, in two minutes or so.
 
     Args:
-        engine: of :data:`.engines.TIMED`.
+        engine: of :data:`.engine.TIMED`.
         batch: number of sentences that are translated together, with beam 5.
         length: tokens of a source and of a translation.
         cuts: what is to be cut: heads, units, cache.
@@ -337,9 +338,9 @@ def time_parts(
     check(model, work)
     if unknown := sorted({*cuts} - {*PARTS}):
         raise UserError(f"{unknown[0]!r} must be one of {', '.join(PARTS)}", "`cuts`")
-    kinds = chosen_kinds(kinds, cuts, program_of(engine))
+    kinds = chosen_kinds(kinds, cuts, engine_of(engine).name)
     if kinds is None:
-        kinds = ENGINES[program_of(engine)].kinds if "cache" in cuts else ()
+        kinds = engine_of(engine).kinds if "cache" in cuts else ()
     path = (folder or user_cache()) / f"times-{_machine(engine)}.json"
     content = read_json(path) if path.exists() else {**settings(), "tables": {}}
     key = shape_of(model, work, (*cuts, *kinds))
@@ -368,7 +369,7 @@ def time_parts(
 def _machine(engine: str) -> str:
     """The machine, its threads, the engine and its version, in a name of a file."""
     now = settings()
-    runtime = next(iter(PACKAGES_OF.get(program_of(engine), ())), "")
+    runtime = next(iter(engine_of(engine).packages), "")
     number = now[runtime] if runtime else now["versions"]["fairseq-collab"]
     names = processor_name(), f"{now['threads']} threads", engine, number, now[PACKED] or ""
     return re.sub(r"[^\w.]+", "-", " ".join(names)).strip("-")

@@ -17,8 +17,8 @@ from collab_common.errors import UserError
 from collab_common.progress import bar
 from collab_lab.export import model
 from collab_lab.export.model import Vocabulary
-from collab_lab.metrics.limit import LIMIT
-from collab_lab.metrics.translate import BEAM
+from collab_lab.metrics.generate import BEAM
+from collab_lab.metrics.longest import LIMIT
 from collab_lab.trained.checkpoint import Trained, open_model
 from collab_lab.trained.sentences import dataset_of, fitting
 

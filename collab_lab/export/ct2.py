@@ -50,8 +50,8 @@ from collab_lab.export.standard_weights import (
     smallest_size,
 )
 from collab_lab.metrics.cost import UNROUNDED, cached_bytes
-from collab_lab.metrics.limit import LIMIT
-from collab_lab.metrics.translate import BEAM
+from collab_lab.metrics.generate import BEAM
+from collab_lab.metrics.longest import LIMIT
 from collab_lab.trained.attentions import Attention, attentions
 from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.attention import HeadAttention
@@ -66,9 +66,14 @@ ACTIVATIONS = {
 }
 
 
+def check(trained: Trained) -> None:
+    """Raise UserError for a model that CTranslate2 cannot compute."""
+    check_engine(trained, "CTranslate2", ACTIVATIONS)
+
+
 def export(trained: Trained, folder: Path) -> None:
     """Fill a folder for ``ctranslate2.Translator``, and print the size of the KV cache there."""
-    check_engine(trained, "CTranslate2", ACTIVATIONS)
+    check(trained)
     words = vocabulary(directions(trained)[0])
     write(trained, words, folder)
     for token, (ours, in_ct2) in cache_bytes(trained).items():
@@ -88,7 +93,7 @@ def export(trained: Trained, folder: Path) -> None:
 
 
 def write(trained: Trained, words: Vocabulary, folder: Path) -> None:
-    """Fill the folder with a model that :func:`.check_engine` accepts."""
+    """Fill the folder with a model that :func:`check` accepts."""
     spec = specification(trained, words)
     spec.validate()
     spec.optimize()

@@ -33,8 +33,8 @@ from collab_lab.export.model import (
     plain,
     vocabulary,
 )
-from collab_lab.metrics.limit import LIMIT
-from collab_lab.metrics.translate import BEAM
+from collab_lab.metrics.generate import BEAM
+from collab_lab.metrics.longest import LIMIT
 from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.models.layers import is_copy
 

@@ -25,7 +25,7 @@ from torch.nn.functional import pad
 
 from collab_common.errors import UserError
 from collab_lab.export.standard_weights import NotExactError, plain_weights
-from collab_lab.metrics.limit import LIMIT
+from collab_lab.metrics.longest import LIMIT
 from collab_lab.trained.attentions import attentions, by_type, check_known, of_one_model
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import FeedForward, feed_forwards
@@ -42,6 +42,8 @@ _ELSE = "--format ct2 takes heads of every size"
 _MULTILINGUAL = "translation_multi_simple_epoch"
 #: The subword model of a data folder.
 SUBWORDS = "spm.model"
+#: Formats with one size of everything, for which zeros fill up smaller models.
+FILLED = ("fairseq", "hf")
 #: The weights of an engine's transformer by fairseq's names, and state that is none.
 _OF_ENGINES = re.compile(
     r"(encoder|decoder)\.((embed_tokens|embed_positions)\.weight|version|"
@@ -265,7 +267,7 @@ def other_attention(trained: Trained, format_: str) -> str | None:
     own = attending_heads(trained.model)
     if not own:
         return "attention to words: none, as the last layer has no cross-attention"
-    if format_ != "ct2" and (heads := stock_heads(trained, "decoder")) % own:
+    if format_ in FILLED and (heads := stock_heads(trained, "decoder")) % own:
         filled = f"the last layer has {own} heads, here filled up to {heads} by even attention"
         return f"attention to words: flatter, in the same order ({filled}; ct2 keeps the mean)"
     return None

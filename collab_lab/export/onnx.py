@@ -33,8 +33,8 @@ from collab_lab.export import translate as program
 from collab_lab.export.model import SUBWORDS
 from collab_lab.export.onnx_graphs import EncoderGraph, StepGraph, examples
 from collab_lab.export.onnx_int8 import to_int8
-from collab_lab.metrics.bleu import check_no_bytes
-from collab_lab.metrics.limit import LIMIT
+from collab_lab.metrics.longest import LIMIT
+from collab_lab.metrics.translation_scores import check_no_bytes
 from collab_lab.shrinking.cuts.heads import head_problems
 from collab_lab.shrinking.draft import all_heads, pruned
 from collab_lab.shrinking.gates import without_gates

@@ -12,8 +12,8 @@ import torch
 from collab_lab.export import model
 from collab_lab.export.check import BATCH, by_fairseq
 from collab_lab.export.translate import Translator
-from collab_lab.metrics.bleu import score
-from collab_lab.metrics.translate import BEAM
+from collab_lab.metrics.generate import BEAM
+from collab_lab.metrics.translation_scores import score
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.sentences import dataset_of, fitting
 

@@ -19,16 +19,14 @@ from collab_lab.statistics.metric import ridged
 from collab_lab.trained.attentions import HeadMaps, removed_together
 
 
-def removal_order(module: Any, statistics: Statistics) -> Iterator[tuple[float, int]]:
-    """All heads, always the cheapest of those left: by how much its removal raises the price."""
-    return removal.removal_order(*_of_heads(module, statistics))
+def head_removals(module: Any, statistics: Statistics) -> Iterator[tuple[float, list[int]]]:
+    """All heads, always the cheapest of those left: the rise of the price, and those that go.
 
-
-def group_removal_order(module: Any, statistics: Statistics) -> Iterator[tuple[float, list[int]]]:
-    """Like :func:`removal_order`, of heads that go together."""
+    Heads that share a key or a value go together; of most attentions it is one at a time.
+    """
     weight, covariance, fisher, size = _of_heads(module, statistics)
     together = removed_together(module)
-    for rise, group in removal.removal_order(weight, covariance, fisher, size * together):
+    for rise, group in removal.block_removals(weight, covariance, fisher, size * together):
         yield rise, [*range(group * together, (group + 1) * together)]
 
 

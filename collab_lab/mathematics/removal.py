@@ -77,7 +77,7 @@ class _Changing:
         self.used = 0
 
 
-def removal_order(
+def block_removals(
     weight: Tensor,
     covariance: Tensor,
     output_fisher: Tensor,

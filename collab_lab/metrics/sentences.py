@@ -11,9 +11,9 @@ import torch
 
 from collab_common import BREAK
 from collab_common.errors import UserError
-from collab_lab.metrics.limit import LIMIT
-from collab_lab.metrics.translate import BEAM, say_how_many_are_cut
-from collab_lab.metrics.translate import translate as translated
+from collab_lab.metrics.generate import BEAM, say_how_many_are_cut
+from collab_lab.metrics.generate import translate as translated
+from collab_lab.metrics.longest import LIMIT
 from collab_lab.trained.arguments import check_model, check_whole
 from collab_lab.trained.checkpoint import Trained, in_evaluation
 from collab_lab.trained.sentences import to_device

@@ -46,7 +46,7 @@ from numpy.typing import NDArray
 from sacrebleu.metrics import CHRF
 from scipy import special
 
-from collab_lab.metrics.bleu import bleu_metric, check_ordinary
+from collab_lab.metrics.translation_scores import bleu_metric, check_ordinary
 
 METRICS = ("BLEU", "chrF")
 #: Resamples of the bootstrap, as in sacreBLEU.
@@ -77,7 +77,7 @@ def paired(
     """Test a system against the baseline: one result per metric.
 
     Args:
-        of_tokens: see :func:`.bleu.score`.
+        of_tokens: see :func:`.translation_scores.score`.
 
     Raises:
         UserError: see :func:`.check_ordinary`.

@@ -1,10 +1,11 @@
 """Runs: a folder for each training of a sweep, with its configuration, log and scores.
 
-sweep            the runs of a sweep, and all checks before one of them trains
+sweep            the runs of a sweep
+checks           what is wrong with a run, before any of them trains; ``scorable``: with its score
 worker, child    do them, each in a process
 run              one training, or (``from_checkpoint``) one checkpoint that exists
 training         what a training left; ``progress``: how far it is
-score, record    from a trained run to ``score.json``; ``checks``: what its options say of a score
+score, record    from a trained run to ``score.json``
 translations     of a run or of another system; ``lines``: whether references stand next to them
 inputs, lengths  what a run reads, by hash, and how long its translations may be
 """

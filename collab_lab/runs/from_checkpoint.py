@@ -21,7 +21,7 @@ from collab_common import atomic
 from collab_common.errors import UserError
 from collab_common.progress import say
 from collab_common.provenance import commit
-from collab_lab.metrics.limit import LIMIT
+from collab_lab.metrics.longest import LIMIT
 from collab_lab.runs import lengths
 from collab_lab.runs.inputs import check_inputs, inputs_of
 from collab_lab.runs.record import Record, Started

@@ -1,4 +1,4 @@
-"""The longest translation that a run may write: that of :mod:`collab_lab.metrics.limit`.
+"""The longest translation that a run may write: that of :mod:`collab_lab.metrics.longest`.
 
 A limit that a configuration gives is obeyed, also fairseq's own.
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from collab_lab.metrics.limit import LIMIT
+from collab_lab.metrics.longest import LIMIT
 
 #: fairseq's defaults of these options of the section ``generation``.
 FAIRSEQ_LIMIT: dict[str, Any] = {"max_len_a": 0.0, "max_len_b": 200}

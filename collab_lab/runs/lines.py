@@ -21,7 +21,7 @@ import numpy as np
 from collab_common.encodings import REPLACEMENT, is_misread
 from collab_common.errors import UserError
 from collab_common.progress import say
-from collab_lab.metrics.bleu import tokenizer
+from collab_lab.metrics.translation_scores import tokenizer
 
 Values = np.ndarray[tuple[int], np.dtype[np.float64]]  # one of each line, or each window of lines
 

@@ -28,18 +28,17 @@ from collab_common import files
 from collab_common.errors import UserError
 from collab_common.moses import ordinary_text
 from collab_common.provenance import circumstances, hardware
-from collab_lab.metrics import bleu
-from collab_lab.metrics.bleu import subword_marks
 from collab_lab.metrics.cost import LENGTH, cache_share, cached_numbers, cost, multiply_adds
-from collab_lab.metrics.limit import LIMIT
+from collab_lab.metrics.generate import Translations, translate
+from collab_lab.metrics.longest import LIMIT
 from collab_lab.metrics.loss import say_if_guessing
-from collab_lab.metrics.translate import Translations, translate
-from collab_lab.runs.checks import check_generation, check_test_set, task_of
+from collab_lab.metrics.translation_scores import score, subword_marks, tokenised
 from collab_lab.runs.from_checkpoint import overrides_of_model
 from collab_lab.runs.inputs import manifest_hash
 from collab_lab.runs.lines import say_if_written_otherwise
 from collab_lab.runs.record import Record, jobs
 from collab_lab.runs.run import Run, data_folder, is_ours, num_gpus
+from collab_lab.runs.scorable import check_generation, check_test_set, task_of
 from collab_lab.runs.training import averaged_model, losses, training_numbers
 from collab_lab.runs.translations import check_reference, manifest, read_lines, without_breaks
 from collab_lab.trained.attentions import attentions
@@ -165,7 +164,7 @@ def translation(run: Run, config: DictConfig, trained: Trained, subset: str) -> 
             "%d of %d translations end at the limit of their length (generation.max_len_a, _b)",
             *(translations.at_limit, len(translations.hypotheses)),
         )
-    facts, text = translation_scores(translations, data_folder(config), subset, task.target_lang)
+    facts, text = score_translations(translations, data_folder(config), subset, task.target_lang)
     files.write_atomic(run.translations, "".join(f"{line}\n" for line in text))
     return {
         **facts,
@@ -202,7 +201,7 @@ def chosen_options(generation: Mapping[str, Any]) -> Facts:
     }
 
 
-def translation_scores(
+def score_translations(
     translations: Translations, data: Path, subset: str, language: str
 ) -> tuple[Facts, list[str]]:
     """All scores, and the translations as ordinary text: Moses tokens are detokenised."""
@@ -215,7 +214,7 @@ def translation_scores(
     plain, plain_references, breaks = without_breaks(text, references)
     say_if_written_otherwise(plain, plain_references, "the translations", data / reference)
     of_tokens = form is not None and not form["moses"]
-    scores = bleu.score(plain, plain_references, of_tokens)
+    scores = score(plain, plain_references, of_tokens)
     facts: Facts = {"reference": reference, **asdict(scores)}
     if breaks is not None:
         logger.info("%s", breaks)
@@ -225,7 +224,7 @@ def translation_scores(
     check_reference(targets, references, binarised, data / reference, todo)
     if form is not None and form["moses"]:
         ours, theirs, _ = without_breaks(translations.hypotheses, translations.targets)
-        facts |= bleu.tokenised(ours, theirs)
+        facts |= tokenised(ours, theirs)
     return facts, text
 
 

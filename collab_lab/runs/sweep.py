@@ -15,17 +15,17 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fairseq.dataclass import initialize
 from fairseq.dataclass.configs import GenerationConfig
-from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
+from fairseq.models import MODEL_DATACLASS_REGISTRY
 from hydra import compose, initialize_config_dir
 from hydra.core.config_search_path import ConfigSearchPath
-from hydra.core.config_store import ConfigLoadError, ConfigStore
+from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
@@ -39,45 +39,25 @@ import fairseq_collab  # noqa: F401  (registers the models and criteria that are
 from collab_common.errors import UserError, chain, did_you_mean
 from collab_common.progress import bar
 from collab_lab.runs import config_folder
-from collab_lab.runs.checks import check_generation, check_test_set, task_of
+from collab_lab.runs.checks import (
+    FORCED,
+    OURS,
+    RUNS,
+    SEARCH,
+    check_names,
+    check_options,
+    check_schedule,
+    check_words,
+    known_names,
+    known_options,
+)
 from collab_lab.runs.lengths import UNSET, limit_lengths
 from collab_lab.runs.run import files_read, started_from
+from collab_lab.runs.scorable import check_generation
 from collab_lab.runs.score import import_plugin
-from fairseq_compat.hydra_options import options_of
 
-#: Sections of a run's configuration that fairseq does not know.
-OURS = ("method",)
 #: Bytes of the name of a folder, in all usual file systems.
 LONGEST_NAME = 255
-#: The section of a sweep that lists kinds of runs; it is in no run's configuration.
-RUNS = "runs"
-#: The option that names folders with further configurations.
-SEARCH = "hydra.searchpath"
-#: Options that every run needs to be followed and scored.
-_FORCED: dict[str, dict[str, Any]] = {
-    "common": {"log_format": "json"},
-    "checkpoint": {"save_dir": "checkpoints"},
-}
-
-#: Options that put checkpoints under other names, or later than the end of the training, and their
-#: defaults.
-ELSEWHERE: dict[str, Any] = {
-    "checkpoint.checkpoint_suffix": "",
-    "checkpoint.write_checkpoints_asynchronously": False,
-    "common.model_parallel_size": 1,
-    "distributed_training.use_sharded_state": False,
-}
-#: Options of processes on several machines, and their defaults.
-OF_A_CLUSTER: dict[str, Any] = {
-    "distributed_training.distributed_init_method": None,
-    "distributed_training.distributed_port": -1,
-    "distributed_training.distributed_rank": 0,
-}
-#: Options that name what a training writes besides checkpoints.
-OUTPUTS = ("common.log_file", "common.tensorboard_logdir")
-
-#: Those of fairseq-generate that no run reads.
-UNREAD = ("common_eval.path", "common_eval.quiet", "common_eval.results_path")
 
 
 @dataclass(frozen=True)
@@ -135,52 +115,6 @@ def jobs(config_file: Path, overrides: list[str]) -> Generator[Job, None, None]:
         raise (_hidden(error, root) or _explained(said) or unknown) from error
 
 
-def check_words(overrides: Iterable[str]) -> None:
-    """Raise UserError for an option that a sweep does not read, or sets itself.
-
-    Args:
-        overrides: of the command line; configurations have options of Hydra's own, such as
-            launchers, for fairseq-hydra-train.
-    """
-    forced = {f"{section}.{name}" for section, of in _FORCED.items() for name in of}
-    for word in overrides:
-        key = word.lstrip("+~").partition("=")[0]
-        if (re.match(r"hydra([./@]|$)", key) and key != SEARCH) or key in {*forced, *UNREAD}:
-            todo = "leave it out; sweep has --out and --jobs, fairseq-hydra-train -m has launchers"
-            raise UserError("has no effect in a sweep", key, todo)
-        if key == RUNS:
-            raise UserError("has no effect on the command line", key, "write it into the file")
-        if key.startswith(("interactive.", "eval_lm.")):
-            raise UserError("is of another command than a run's", key, "leave it out")
-
-
-def check_kept(config: DictConfig) -> None:
-    """Raise UserError for a training that would keep no checkpoint, under its name, to score."""
-    checkpoint = config.checkpoint
-    for name, default in ELSEWHERE.items():
-        if OmegaConf.select(config, name, default=default) != default:
-            raise UserError("would leave checkpoints that no run finds", name, "leave it out")
-    if checkpoint.no_save:
-        raise UserError("would leave nothing to score", "checkpoint.no_save", "leave it out")
-    epochs = checkpoint.keep_last_epochs > 0 and not checkpoint.no_epoch_checkpoints
-    if checkpoint.no_last_checkpoints and not epochs:
-        todo = "leave it out, or give checkpoint.keep_last_epochs"
-        raise UserError("would leave nothing to score", "checkpoint.no_last_checkpoints", todo)
-
-
-def check_alone(config: DictConfig) -> None:
-    """Raise UserError for options with which a run is not by itself on one machine."""
-    for name, default in OF_A_CLUSTER.items():
-        if OmegaConf.select(config, name, default=default) != default:
-            todo = "leave it out; for several machines, use fairseq-hydra-train"
-            raise UserError("has no effect in a sweep: a run is on one machine", name, todo)
-    for name in OUTPUTS:
-        path = OmegaConf.select(config, name)
-        if path and Path(path).is_absolute():
-            todo = "give a relative path, which is in the run's folder"
-            raise UserError(f"all runs would write into {path}", name, todo)
-
-
 def kinds_of_runs(listed: Any) -> list[list[str]]:
     """The overrides of each kind of runs, all of which count as varied; one without any for None.
 
@@ -232,9 +166,11 @@ def _hidden(error: Exception, root: Path) -> UserError | None:
 def _explained(said: str) -> UserError | None:
     """In one line, what Hydra says of an unknown name in many; None for anything else."""
     if match := re.search(r"Could not override '(\w+)'", said):
-        kinds = {name for kind in MODEL_DATACLASS_REGISTRY for name in _known("model", kind) or ()}
+        kinds = {
+            name for kind in MODEL_DATACLASS_REGISTRY for name in known_options("model", kind) or ()
+        }
         options = (f"model.{name}" for name in kinds)
-        todo = did_you_mean(match[1], _names()) or did_you_mean(match[1], options)
+        todo = did_you_mean(match[1], known_names()) or did_you_mean(match[1], options)
         return UserError("is no section, group or option", match[1], todo)
     missing = r"Could not find '([^']+)/([^'/]+)' Available options in '[^']*': ([\w ]+)"
     if match := re.search(missing, said):
@@ -242,138 +178,6 @@ def _explained(said: str) -> UserError | None:
         todo = did_you_mean(name, listed.partition(" Config search path")[0].split())
         return UserError(f"there is no {group} of this name", f"{group}={name}", todo)
     return None
-
-
-def _names() -> set[str]:
-    """Sections of a configuration, and groups of files."""
-    sections = {name.removesuffix(".yaml") for name in ConfigStore.instance().list("")}
-    groups = {path.name for path in config_folder().iterdir() if path.is_dir()}
-    return {*sections, *groups, *OURS, RUNS}
-
-
-def check_names(sources: Iterable[Any]) -> None:
-    """Raise UserError for a model in ``hydra.searchpath`` whose name an earlier folder has.
-
-    Hydra would read the latter, and train another model.
-
-    Args:
-        sources: of configurations, in Hydra's order.
-    """
-    folders = {Path(one.path): one.provider for one in sources if one.schema == "file"}
-    for folder in (folder for folder, of in folders.items() if of.startswith(SEARCH)):
-        for path in folder.glob("model/*.yaml"):
-            files = (one / "model" / path.name for one in folders)
-            first = next(file for file in files if file.is_file())
-            if not path.samefile(first):
-                raise UserError(f"Hydra would read {first}", path, "give the model another name")
-
-
-def check_options(config: DictConfig) -> None:
-    """Raise UserError for an unknown option, which training would ignore, or an unknown word."""
-    for section in (str(key) for key in config if key not in OURS):
-        options = config[section]
-        kind = options.get("_name") if isinstance(options, DictConfig) else None
-        known = _known(section, kind)
-        if known is None or not isinstance(options, DictConfig):
-            todo = did_you_mean(section, _names())
-            raise UserError("is no section of a configuration", section, todo)
-        for key in sorted({str(key) for key in options} - {*known}):
-            todo = did_you_mean(key, known)
-            raise UserError(f"no such option of {kind or 'fairseq'}", f"{section}.{key}", todo)
-        for name, words in known.items():
-            word = options.get(name) if words else None  # else unread: some refer to Hydra's folder
-            if words and word is not None and str(word) not in words:
-                problem = f"{word!r} is none of {', '.join(words)}"
-                raise UserError(problem, f"{section}.{name}", did_you_mean(str(word), words))
-
-
-def check_data(config: DictConfig) -> None:
-    """Raise UserError unless the data has the languages and sets, as every run would find late."""
-    check_parts(config)
-    folders = [Path(folder) for folder in str(config.task.data).split(os.pathsep)]
-    languages = []
-    if task_of(config) == "translation":
-        for side in ("source_lang", "target_lang"):
-            if not (language := config.task[side]):
-                raise UserError("is not given", f"task.{side}")
-            if not (folders[0] / f"dict.{language}.txt").is_file():
-                known = sorted(path.name.split(".")[1] for path in folders[0].glob("dict.*.txt"))
-                problem = f"has no dictionary of {language}, but of {', '.join(known) or 'none'}"
-                todo = f"give task.{side}"
-                if language in ("False", "True"):  # what YAML makes of Norwegian, for example
-                    todo = f"quote task.{side} in the file: YAML reads no and yes as truth values"
-                raise UserError(problem, folders[0], todo)
-            languages.append(language)
-    check_test_set(config)
-    valid = ["valid", *config.dataset.valid_subset.split(",")]
-    sets = [(folder, config.dataset.train_subset) for folder in folders]
-    for folder, name in [*sets, *((folders[0], name) for name in valid)]:
-        pairs = ("-".join(languages), "-".join(reversed(languages)))  # fairseq takes either
-        files = {f"{name}.{pair}.{languages[0]}" for pair in pairs} if languages else {name}
-        if not any((folder / file).exists() or any(folder.glob(f"{file}.*")) for file in files):
-            raise UserError(f"there is no {min(files)}", folder, "prepare the data again")
-
-
-def check_parts(config: DictConfig) -> None:
-    """Raise UserError for parts of a set (``train1``, ``valid1``) at which the training fails."""
-    dataset, folders = config.dataset, str(config.task.data).split(os.pathsep)
-    train, valid = (
-        {path.name.partition(".")[0] for folder in folders for path in Path(folder).glob(pattern)}
-        for pattern in (f"{dataset.train_subset}1.*", "valid[0-9]*.*")
-    )
-    if task_of(config) == "language_modeling":  # fairseq looks for others by their files' names
-        valid -= {*dataset.valid_subset.split(",")}
-    combined = dataset.get("combine_valid_subsets")
-    options = ("ignore_unused_valid_subsets", "disable_validation")
-    if valid and not (combined or any(dataset.get(name) for name in options)):
-        todo = "give dataset.combine_valid_subsets=true or dataset.ignore_unused_valid_subsets=true"
-        raise UserError(f"has several validation sets ({min(valid)})", folders[0], todo)
-    if combined and dataset.valid_subset != "valid":
-        problem = "must be valid with dataset.combine_valid_subsets, which adds valid1, ... to it"
-        raise UserError(problem, "dataset.valid_subset", "leave it out")
-    once = config.task.get("upsample_primary", 1)
-    if once < 1 and (train or (combined and valid)):
-        problem = f"is {once}, with which fairseq fails at a set in several parts"
-        raise UserError(problem, "task.upsample_primary", "give 1")
-
-
-def check_files(config: DictConfig) -> None:
-    """Raise UserError for a file that every start of the training reads, and that is missing."""
-    for name, path in files_read(config).items():
-        if not Path(path).exists():
-            raise UserError("file not found", path, f"give {name}")
-
-
-def check_weights(config: DictConfig) -> None:
-    """Raise UserError for a file of weights to start from that is missing."""
-    for option, path in started_from(config).items():
-        if "://" not in path and not Path(path).is_file():
-            raise UserError("checkpoint not found", path, f"give checkpoint.{option}")
-
-
-def check_schedule(config: DictConfig) -> None:
-    """Raise UserError for a rate that fairseq derives from a warm-up of no updates."""
-    schedule: Any = config.get("lr_scheduler") or {}
-    if schedule.get("_name") == "inverse_sqrt" and not schedule.warmup_updates:
-        todo = "give 1 or more, or a rate that falls to 0 (+schedule=falling)"
-        raise UserError("inverse_sqrt needs a warm-up", "lr_scheduler.warmup_updates", todo)
-
-
-def _known(section: str, kind: str | None) -> dict[str, Sequence[str]] | None:
-    """The options of a section, and the words that each may have, if there are only some.
-
-    None for what is no section, or has no such kind.
-    """
-    try:
-        path = f"{section}/{kind}.yaml" if kind else f"{section}.yaml"
-        structured: Any = ConfigStore.instance().load(path).node
-    except ConfigLoadError:
-        if section != "model" or kind is None or kind not in MODEL_REGISTRY:
-            return None
-        return dict.fromkeys(options_of(kind), ())  # such as fairseq's `transformer`
-    fields = getattr(OmegaConf.get_type(structured), "__dataclass_fields__", {})
-    words = {name: field.metadata.get("choices") or () for name, field in fields.items()}
-    return {str(name): words.get(name, ()) for name in structured}
 
 
 def _jobs(name: str, grid: Iterable[list[str]]) -> Iterator[Job]:
@@ -453,7 +257,7 @@ def run_name(varied: dict[str, str]) -> str:
 def complete(config: DictConfig) -> DictConfig:
     """The configuration as it is kept in the run's folder: nothing depends on where it is read."""
     with open_dict(config):
-        config.merge_with(_FORCED)
+        config.merge_with(FORCED)
         if data := config.task.get("data"):
             folders = (str(Path(folder).resolve()) for folder in data.split(os.pathsep))
             config.task.data = os.pathsep.join(folders)

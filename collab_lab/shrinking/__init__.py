@@ -3,8 +3,10 @@
 shape              what stays of a site, and what that costs
 draft              the model to be: weights and options, edited in place, built once
 evidence           what a pass shows, and prices that plans share
+engine             what runs models, and what it keeps of a smaller one
 cut, cuts          something that can be taken from a model: one class, one file each
-solve, plan        the cheapest shape of every site within budgets
+plan               what may be cut; a shape of every site, and the model that comes of it
+programme, solve   the cheapest plan within budgets; the solver
 shrink, front      plans that are found; several sizes of them
 by_hand, gates     plans that are written: heads removed or converted as stated; open gates
 smaller            a result

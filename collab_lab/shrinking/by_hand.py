@@ -34,7 +34,8 @@ from collab_lab.shrinking.draft import (
 )
 from collab_lab.shrinking.evidence import Evidence, Removals, in_order
 from collab_lab.shrinking.gates import source_of
-from collab_lab.shrinking.plan import Plan, Programme
+from collab_lab.shrinking.plan import Plan
+from collab_lab.shrinking.programme import Programme
 from collab_lab.shrinking.shape import Shape, Site, as_it_is, sites_of
 from collab_lab.shrinking.smaller import Smaller
 from collab_lab.statistics.attentions import Statistics, collect_all, matched

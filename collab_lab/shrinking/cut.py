@@ -17,6 +17,7 @@ from collab_lab.mathematics.attention_price import TrainedAttention
 from collab_lab.mathematics.new_heads import PricedWeights
 from collab_lab.mathematics.shared_projection import STEPS
 from collab_lab.shrinking.draft import Draft, head_sizes, is_standard
+from collab_lab.shrinking.engine import ENGINES
 from collab_lab.shrinking.evidence import Evidence
 from collab_lab.shrinking.shape import Kind, Shape, Site
 from collab_lab.trained import rebuilt
@@ -30,6 +31,8 @@ from fairseq_collab.models.variants import SEPARATE, family_of
 
 #: Sizes of each attention that a budget is spread over.
 GRID = 16
+#: Of cuts whose models run everywhere.
+EVERY_ENGINE = tuple(ENGINES)
 #: Bits of a cached number; 0: no rounding.
 ANY_BITS = (0, *BITS)
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from collab_common.errors import UserError
 from collab_lab.mathematics import head_prices
 from collab_lab.mathematics.attention_price import TrainedAttention
-from collab_lab.mathematics.removal import removal_order
+from collab_lab.mathematics.removal import block_removals
 from collab_lab.metrics.loss import mean_bits
 from collab_lab.shrinking.shape import PARTS, Site
 from collab_lab.statistics.attentions import (
@@ -24,6 +24,7 @@ from collab_lab.statistics.attentions import (
     collect_all,
     matched,
 )
+from collab_lab.statistics.metric import ridged
 from collab_lab.statistics.units import UnitStatistics
 from collab_lab.trained.arguments import sentences_of
 from collab_lab.trained.attentions import Attention
@@ -125,11 +126,11 @@ class Evidence:
                 raise UserError(f"there are no statistics of {site}", self.trained.path, todo)
             weight = site.module.fc2.weight.detach().double()  # (d, F)
             of_units = self.units[site]
-            covariance = of_units.ridged().covariance
-            units = removal_order(weight, covariance, of_units.output_fisher)
+            covariance = ridged(of_units.covariance)
+            units = block_removals(weight, covariance, of_units.output_fisher)
             return in_order((rise, [unit]) for rise, unit in units)
         statistics = self.attentions[site]
-        return in_order(head_prices.group_removal_order(site.module, statistics))
+        return in_order(head_prices.head_removals(site.module, statistics))
 
 
 def in_order(steps: Iterator[tuple[float, list[int]]]) -> Removals:

@@ -8,7 +8,8 @@ from contextlib import suppress
 from collab_common.errors import UserError
 from collab_lab.shrinking.cut import ANY_BITS, Cut
 from collab_lab.shrinking.evidence import Evidence
-from collab_lab.shrinking.plan import Allowed, propose
+from collab_lab.shrinking.plan import Allowed
+from collab_lab.shrinking.programme import propose
 
 #: Shares of the front: of the layers' parameters, of the KV cache, of both.
 FRONT: tuple[dict[str, float], ...] = (

@@ -1,25 +1,19 @@
 """A plan: a shape for every site of a model, its price, its costs, and the smaller model.
 
-    plan = least price of one shape a site, under budgets of cache, parameters, heads and time
-
-:func:`propose` finds one by an integer programme (:mod:`.solve`) over what cuts offer.
 :meth:`Plan.apply` has the cuts change a draft, builds it, and refits all blocks in the order of
-data (:mod:`collab_lab.mathematics.refit`).
+data (:mod:`collab_lab.mathematics.refit`).  :mod:`.programme` finds the cheapest plan of what is
+:class:`Allowed`.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from collab_common import ATTENTION_TYPES
-from collab_common.errors import UserError
-from collab_common.progress import bar
 from collab_lab.mathematics.rise import measured_rise
-from collab_lab.shrinking.cut import ANY_BITS, Cut, Offer, Tie, reject
+from collab_lab.shrinking.cut import ANY_BITS, Cut
 from collab_lab.shrinking.cuts.bits import Bits
 from collab_lab.shrinking.cuts.grouped_query import GroupedQuery
 from collab_lab.shrinking.cuts.heads import Heads
@@ -28,22 +22,12 @@ from collab_lab.shrinking.cuts.one_copy import OneCopy
 from collab_lab.shrinking.cuts.shared_key import SharedKey
 from collab_lab.shrinking.cuts.units import Units
 from collab_lab.shrinking.draft import Draft
+from collab_lab.shrinking.engine import ENGINES
 from collab_lab.shrinking.evidence import Evidence
-from collab_lab.shrinking.shape import (
-    PARTS,
-    Shape,
-    Site,
-    as_it_is,
-    costs,
-    model_costs,
-    sites_of,
-    whole_costs,
-    width_of,
-)
-from collab_lab.shrinking.solve import Together, cheapest
-from collab_lab.trained.attentions import Attention, attentions
+from collab_lab.shrinking.shape import PARTS, Shape, Site, width_of
+from collab_lab.trained.attentions import Attention
 from collab_lab.trained.checkpoint import Trained
-from collab_lab.trained.feed_forward import FeedForward, feed_forwards
+from collab_lab.trained.feed_forward import FeedForward
 
 #: What a budget can be of.
 RESOURCES = ("cache", "parameters", "heads", "time")
@@ -54,40 +38,13 @@ KINDS: dict[str, tuple[type[Cut], ...]] = {
     "grouped-query": (GroupedQuery,),
     "collab": (SharedKey,),
 }
-#: Parts of the whole in which times are counted.
-MILLION = 1_000_000
-
-
-class Engine(NamedTuple):
-    """An engine that runs models, and what it keeps of a smaller one.
-
-    Attributes:
-        multiple: of widths of feed-forward blocks.
-        even: whether attentions of the encoder have one number of heads, those of the decoder
-            another.
-        bits: of a number in the KV cache; 0: no rounding.
-        kinds: of heads for a smaller cache, that are tried unless others are given.
-    """
-
-    multiple: int = 16
-    even: bool = False
-    bits: tuple[int, ...] = ANY_BITS
-    kinds: tuple[str, ...] = ("latent", "unchanged")
-
-
-#: The engine that a model is for.
-ENGINES = {
-    "fairseq": Engine(),
-    "ct2": Engine(multiple=64, even=True, bits=(0,), kinds=("grouped-query",)),
-    "onnx": Engine(),
-}
 
 
 class Times(Protocol):
     """What shapes take in the engine where the model will run, as shares of the given model's.
 
     Attributes:
-        engine: of :data:`ENGINES`.
+        engine: of :data:`.engine.ENGINES`.
         uncut: time of the model in which nothing is cut; not 1 where fairseq's own attention
             becomes this project's.
     """
@@ -109,7 +66,7 @@ class Allowed(NamedTuple):
         parts: of sites: heads, units, cache.
         kinds: of heads for a smaller cache, of :data:`KINDS` and of ``own``; None: the engine's.
         bits: that a number of a smaller cache may have; 0: no rounding.
-        engine: of :data:`ENGINES`.
+        engine: of :data:`.engine.ENGINES`.
         times: measured, where there is a share of the time.
         own: cuts of the user, in place of this project's of the same part.
     """
@@ -283,249 +240,3 @@ class Plan:
             model, evidence.trained, evidence.batches, price, fit=fit, before=evidence.bits
         )
         return model, plan, rise
-
-
-# ---- the cheapest plan ---------------------------------------------------------------------------
-
-
-class OutOfReachError(UserError):
-    """No plan leaves so little.
-
-    Attributes:
-        least: share of each resource that some plan leaves, whatever it leaves of the others.
-    """
-
-    least: Mapping[str, float]
-
-    @classmethod
-    def of(
-        cls,
-        shares: Mapping[str, float],
-        leasts: Iterable[Mapping[str, float]],
-        where: Any = None,
-        reasons: Iterable[str] = (),
-    ) -> OutOfReachError:
-        """The error of these targets.
-
-        Args:
-            leasts: of several kinds of plans, each of which would do.
-            reasons: against other kinds.
-        """
-        listed = [*leasts]
-        least = {name: min(one[name] for one in listed) for name in shares}
-        each = " of each, whatever the others are," if len(shares) > 1 else ""
-        todo = "; ".join([f"the least{each} is {spelled(least)}", *reasons])
-        error = cls(f"cannot have {spelled(shares)}", where, todo)
-        error.least = least
-        return error
-
-
-def propose(evidence: Evidence, shares: Mapping[str, float], allowed: Allowed = ANYTHING) -> Plan:
-    """The plan of least price that leaves at most these shares of the model's costs.
-
-    Args:
-        shares: of cache, parameters, heads: see :func:`.shape.whole_costs`; of the model's time.
-
-    Raises:
-        OutOfReachError: no plan is within the budgets.
-        UserError: the model cannot be cut so.
-    """
-    plans, reasons, leasts = list[Plan](), list[str](), list[Mapping[str, float]]()
-    for kind, cuts in allowed.candidates().items():
-        try:
-            plans.append(Programme(evidence, kind, cuts, allowed).solve(shares))
-        except OutOfReachError as error:
-            leasts.append(error.least)
-        except UserError as error:
-            reasons.append(f"{kind}: {'; '.join(filter(None, (error.problem, error.todo)))}")
-    if not plans and leasts:
-        raise OutOfReachError.of(shares, leasts, evidence.trained.path, reasons)
-    if not plans:
-        problem = f"cannot have {spelled(shares)}"
-        raise UserError(problem, evidence.trained.path, "; ".join(reasons))
-    return min(plans, key=lambda plan: plan.price)
-
-
-class Choice(NamedTuple):
-    """What is chosen for a part of a site: an offer, and the cut that makes it, if any."""
-
-    part: str
-    cut: Cut | None
-    offer: Offer
-
-
-class Option(NamedTuple):
-    """A shape of a site: its price, its costs, and what is chosen for each part.
-
-    Attributes:
-        time: what it adds to the seconds of the uncut model, in millionths of those of the given
-            model (below 0 where it saves some).
-    """
-
-    shape: Shape
-    price: float
-    cache: int
-    parameters: int
-    heads: int
-    time: int = 0
-    choices: tuple[Choice, ...] = ()
-
-
-class Programme:
-    """The options of all sites of a model with some cuts."""
-
-    def __init__(
-        self, evidence: Evidence, kind: str, cuts: Sequence[Cut], allowed: Allowed = ANYTHING
-    ):
-        trained, self.times = evidence.trained, allowed.times
-        reject(trained, cuts, "cannot be cut so")
-        self.trained, self.kind, self.cuts = trained, kind, cuts
-        self.whole = whole_costs(trained)._asdict()
-        self.costs = model_costs(trained)._asdict()
-        every: list[Site] = [a for a in attentions(trained.model) if a.module.num_heads]
-        every += feed_forwards(trained.model) if any(c.part == "units" for c in cuts) else []
-        if self.times is not None:
-            self.whole["time"], self.costs["time"] = MILLION, round(MILLION * self.times.uncut)
-        self.ties = [tie for cut in cuts for tie in cut.ties(every)]
-        values = [tie.of for tie in self.ties]
-        self.options = {
-            site: undominated([*self._options(site, evidence, allowed)], values)
-            for site in bar("sizes", every)
-        }
-
-    def _options(self, site: Site, evidence: Evidence, allowed: Allowed) -> Iterable[Option]:
-        """Every shape of a site: of each part one offer, or the site as it is."""
-        of_part = {part: [*self._offers(part, site, evidence, allowed)] for part in PARTS}
-        if isinstance(site, FeedForward):
-            for choice in of_part["units"]:
-                yield self._option(site, choice.offer.shape, [choice])
-            return
-        for fewer in of_part["heads"]:
-            heads = fewer.offer.shape.heads
-            if not heads:
-                yield self._option(site, Shape(), [fewer])
-                continue
-            for cached in of_part["cache"]:
-                shape = replace(cached.offer.shape, heads=heads)
-                if cached.cut is None or cached.cut.fits(site, shape):
-                    yield self._option(site, shape, [fewer, cached])
-
-    def _offers(
-        self, part: str, site: Site, evidence: Evidence, allowed: Allowed
-    ) -> Iterable[Choice]:
-        """The offers for a part of a site; without any, that it stays as it is."""
-        cuts = [cut for cut in self.cuts if cut.part == part]
-        if part == "cache" and (isinstance(site, FeedForward) or site.type == "encoder"):
-            cuts = []  # nothing is cached
-        found = [Choice(part, cut, offer) for cut in cuts for offer in cut.offers(site, evidence)]
-        if part == "cache":
-            others = {*ANY_BITS} - {*allowed.bits}  # of a user's cut, other numbers stay
-            found = [c for c in found if c.offer.shape.bits not in others]
-        return found or [Choice(part, None, Offer(as_it_is(site), 0.0))]
-
-    def _option(self, site: Site, shape: Shape, choices: Sequence[Choice]) -> Option:
-        price = sum(choice.offer.price for choice in choices)
-        time = 0 if self.times is None else round(MILLION * self.times.change(site, shape))
-        return Option(shape, price, *costs(site, shape), time, tuple(choices))
-
-    def solve(self, shares: Mapping[str, float], exactly: Mapping[str, int] | None = None) -> Plan:
-        """The cheapest plan within the budgets; OutOfReachError if there is none.
-
-        Args:
-            exactly: costs that a plan has to have.
-        """
-        if unknown := sorted({*shares} - {*RESOURCES}):
-            raise UserError(f"{unknown[0]!r} must be one of {', '.join(RESOURCES)}")
-        budgets = {
-            name: int(share * self.whole[name] + 1e-6) - self._fixed(name)
-            for name, share in shares.items()
-        }
-        sums = {name: number - self._fixed(name) for name, number in (exactly or {}).items()}
-        chosen = cheapest(self.options, budgets, self._together(), exactly=sums)
-        if chosen is None:
-            raise OutOfReachError.of(shares, [{name: self._least(name) for name in shares}])
-        return self._plan(chosen)
-
-    def _together(self) -> list[Together]:
-        """Sites whose shapes must agree."""
-        return [Together(tie.sites, partial(_tied, tie)) for tie in self.ties]
-
-    def _fixed(self, name: str) -> int:
-        """The cost of what has no options."""
-        if name == "time":
-            return self.costs[name]
-        return self.costs[name] - sum(
-            getattr(costs(site, as_it_is(site)), name) for site in self.options
-        )
-
-    def fewest(self, name: str) -> int:
-        """The least that a plan can cost, whatever else it costs."""
-        alone = {
-            site: [option._replace(price=float(getattr(option, name))) for option in of]
-            for site, of in self.options.items()
-        }
-        least = cheapest(alone, {}, self._together())
-        assert least is not None
-        return self._fixed(name) + sum(getattr(option, name) for option in least.values())
-
-    def _least(self, name: str) -> float:
-        """The same as a share."""
-        return math.ceil(1000 * self.fewest(name) / self.whole[name]) / 1000
-
-    def _plan(self, chosen: Mapping[Site, Option]) -> Plan:
-        shapes = {
-            site: chosen[site].shape if site in chosen else as_it_is(site)
-            for site in sites_of(self.trained)
-        }
-        prices = {"heads": 0.0, "units": 0.0, "cache": 0.0}
-        sites: dict[Cut, list[Site]] = {cut: [] for cut in self.cuts}
-        for site, option in chosen.items():
-            for part, cut, offer in option.choices:
-                prices[part] += offer.price
-                if cut is not None:
-                    sites[cut].append(site)
-        total = {
-            name: self._fixed(name) + sum(getattr(option, name) for option in chosen.values())
-            for name in self.whole
-        }
-        whole = dict(self.whole)
-        time = total.pop("time") / whole.pop("time") if self.times is not None else None
-        cuts = [(cut, sites[cut]) for cut in self.cuts]
-        return Plan(self.kind, shapes, cuts, prices, total, whole, time)
-
-
-def _tied(tie: Tie, option: Option) -> Hashable | None:
-    return tie.of(option.shape)
-
-
-def undominated(
-    options: Sequence[Option], tied: Sequence[Callable[[Shape], Hashable | None]] = ()
-) -> list[Option]:
-    """The options that no other one beats in price and all costs.
-
-    Args:
-        tied: values in which sites have to agree: the best of each value is left, as it may be the
-            best in all sites together.
-    """
-    kept: dict[tuple[Hashable, ...], list[Option]] = {}
-    for option in sorted(options, key=cheapest_first):
-        same = kept.setdefault(tuple(of(option.shape) for of in tied), [])
-        if not any(
-            other.cache <= option.cache
-            and other.parameters <= option.parameters
-            and other.heads <= option.heads
-            and other.time <= option.time
-            for other in same
-        ):
-            same.append(option)
-    return sorted((option for same in kept.values() for option in same), key=cheapest_first)
-
-
-def cheapest_first(option: Option) -> tuple[float, ...]:
-    """The order of options: by price, then by costs."""
-    return option.price, option.cache, option.parameters, option.heads, option.time
-
-
-def spelled(shares: Mapping[str, float]) -> str:
-    """Shares of costs: ``cache=0.5 parameters=0.8``."""
-    return " ".join(f"{resource}={share:g}" for resource, share in shares.items())

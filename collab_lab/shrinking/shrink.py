@@ -11,9 +11,11 @@ from collab_common.errors import UserError, reject_unused
 from collab_common.progress import bar
 from collab_lab.metrics.loss import mean_bits
 from collab_lab.shrinking.cut import ANY_BITS, Cut
+from collab_lab.shrinking.engine import ENGINES
 from collab_lab.shrinking.evidence import Evidence
 from collab_lab.shrinking.gates import source_of
-from collab_lab.shrinking.plan import ENGINES, KINDS, RESOURCES, Allowed, Times, propose
+from collab_lab.shrinking.plan import KINDS, RESOURCES, Allowed, Times
+from collab_lab.shrinking.programme import propose
 from collab_lab.shrinking.shape import PARTS
 from collab_lab.shrinking.smaller import Smaller
 from collab_lab.trained.arguments import check_model, sentences_of
@@ -184,12 +186,14 @@ def allowed_cuts(
     kinds = chosen_kinds(kinds, parts, engine, own)
     if "cache" not in parts:
         reject_unused(NOT_CUT, cache_bits=cache_bits)
-    if engine == "ct2":
-        reject_unused("CTranslate2 rounds no cache: leave it out", cache_bits=cache_bits)
+    if not ENGINES[engine].rounds:
+        reject_unused(
+            f"{ENGINES[engine].title} rounds no cache: leave it out", cache_bits=cache_bits
+        )
     check(shares, lose, parts)
     if lose is not None and (resource := smallest_in(parts)) in shares:
         raise UserError(f"is what lose makes smallest: leave `{resource}` out", f"`{resource}`")
-    bits = bits_of(cache_bits) if engine != "ct2" else ENGINES[engine].bits
+    bits = bits_of(cache_bits) if ENGINES[engine].rounds else (0,)
     return Allowed(parts, kinds, bits, engine, own=tuple(own))
 
 

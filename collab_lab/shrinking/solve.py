@@ -19,7 +19,7 @@ K = TypeVar("K")
 #: Something with a price, and costs.
 P = TypeVar("P", bound=Any)
 #: Seconds after which the best choice so far is taken.
-LIMIT = 60.0
+SECONDS = 60.0
 #: The solver's status where its time is over.
 OUT_OF_TIME = 1
 #: A gap that need not be said: the solver's tolerance.
@@ -43,7 +43,7 @@ def cheapest(
     together: Sequence[Together] = (),
     *,
     exactly: Mapping[str, int] | None = None,
-    seconds: float = LIMIT,
+    seconds: float = SECONDS,
 ) -> dict[K, P] | None:
     """One option of each place, of least total price, with all sums of costs within their budgets.
 

@@ -51,7 +51,7 @@ from collab_lab.metrics.loss import (
     sampled_loss,
     say_if_guessing,
 )
-from collab_lab.statistics.metric import gram, ridged
+from collab_lab.statistics.metric import gram, ridged, size_of_upper
 from collab_lab.statistics.units import UnitStatistics, UnitSums
 from collab_lab.trained.attentions import (
     Attention,
@@ -139,7 +139,7 @@ class Statistics:
         )
 
     def ridged(self) -> Statistics:
-        """With :data:`.unit_statistics.RIDGE` on every metric."""
+        """With :data:`.metric.RIDGE` on every metric."""
         others = ("value_mean", "inputs")
         metrics = {name: ridged(one) for name, one in vars(self).items() if name not in others}
         return replace(self, **metrics)
@@ -389,7 +389,7 @@ def memory_needed(trained: Trained, cuts: Collection[str]) -> int:
             numbers += 2 * inputs + d**2 + h**2  # again with the ridge
     for block in feed_forwards(trained.model) if "units" in cuts else ():
         d, units = block.module.fc2.out_features, block.width
-        numbers, widest = numbers + d**2 + units**2, max(widest, units)
+        numbers, widest = numbers + d**2 + size_of_upper(units), max(widest, units)
     return 8 * (numbers + 4 * widest**2)  # an order of removal has two matrices, and their inverses
 
 

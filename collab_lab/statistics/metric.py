@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from itertools import count
+
 import torch
 from torch import Tensor
 
@@ -10,7 +13,7 @@ from torch import Tensor
 RIDGE = 1e-3
 
 
-#: Columns that :func:`gram` multiplies at once.
+#: Columns that :func:`gram` multiplies at once, and rows of :func:`upper`.
 BLOCK = 256
 
 
@@ -33,4 +36,32 @@ def gram(x: Tensor, weighted: Tensor | None = None) -> Tensor:
         rows = slice(start, start + BLOCK)
         result[..., rows, start:] = block = left[..., rows].mT @ x[..., start:]
         result[..., start:, rows] = block.mT
+    return result
+
+
+def upper(x: Tensor, y: Tensor) -> Tensor:
+    """The upper half of ``x^T y (n, n)``, of ``(N, n)`` both, where it is symmetric.
+
+    It has the numbers of :func:`gram` in :data:`BLOCK` rows after the other, each from its first
+    column in the diagonal block, in one vector: about half of the memory.
+    """
+    starts = range(0, x.size(1), BLOCK)
+    blocks = (x[:, start : start + BLOCK].mT @ y[:, start:] for start in starts)
+    return torch.cat([block.flatten() for block in blocks])
+
+
+def size_of_upper(n: int) -> int:
+    """The numbers of :func:`upper`."""
+    return sum(min(BLOCK, n - start) * (n - start) for start in range(0, n, BLOCK))
+
+
+def mirrored(half: Tensor) -> Tensor:
+    """The symmetric matrix ``(n, n)`` of which :func:`upper` is the half."""
+    n = next(n for n in count(math.isqrt(len(half))) if size_of_upper(n) == len(half))
+    result, begin = half.new_empty(n, n), 0
+    for start in range(0, n, BLOCK):
+        rows, shape = slice(start, start + BLOCK), (min(BLOCK, n - start), n - start)
+        result[rows, start:] = block = half[begin : begin + shape[0] * shape[1]].view(shape)
+        result[start:, rows] = block.mT
+        begin += block.numel()
     return result

@@ -77,7 +77,7 @@ class CollaborativeAttention(HeadAttention):
 
     Args:
         num_heads: ``H``; must divide ``d`` unless ``v_head_size`` is given.
-        key_dim: ``K``, width of the shared key.
+        key_dim: ``K``, the key width: outputs of ``k_proj``, as of heads with keys of their own.
         query_mixing: ``diagonal`` (the paper's), ``full`` or ``own``.
         value_heads: ``G``, which divides ``H``; ``H`` unless given.
         v_head_size: ``h_v``; ``d/H`` unless given.

@@ -41,11 +41,16 @@ class HeadOptions(FairseqDataclass):
 
 @dataclass
 class HeadSizeOptions(HeadOptions):
-    """Further options of heads with separate projections, or from a latent."""
+    """Further options of heads with separate projections, or from a latent.
+
+    ``key_dim`` is the paper's ``D_k``, as in ``transformer_collab``: the outputs of the projection
+    that makes an attention's keys, whether its heads share them or each has its own part.
+    """
 
     key_dim: Optional[int] = option(
         None,
-        "total width of the keys of all heads, instead of --qk-head-size",
+        "key width: numbers of a token's keys in an attention, here of all heads together; "
+        "instead of --qk-head-size",
     )
     attention_scale: str = option(
         "key",

@@ -47,8 +47,8 @@ class CollabOptions(FairseqDataclass):
 
     key_dim: Optional[int] = option(
         None,
-        "width of the key that all heads of an attention share; 0 for standard heads (default: a "
-        "quarter of the model width)",
+        "key width: numbers of a token's keys in an attention, here of the one that all heads "
+        "share; 0 for standard heads (default: a quarter of the model width)",
     )
     value_heads: Optional[int] = option(
         None,

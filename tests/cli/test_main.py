@@ -18,10 +18,10 @@ from run_folders import write_sweep
 
 from collab_common.command import run
 from collab_common.errors import UserError
-from collab_lab.bench import PRESETS
 from collab_lab.cli import bench
 from collab_lab.cli import main as cli
 from collab_lab.cli.main import main
+from collab_lab.clock.bench import PRESETS
 
 #: Neither fairseq nor torch can be imported.
 WITHOUT_TORCH = """

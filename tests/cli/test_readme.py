@@ -16,7 +16,7 @@ from documents import PAGES, anchors, blocks, commands_of, links
 from fairseq import options
 from parsers import parser_of
 
-from collab_lab.metrics.limit import LIMIT
+from collab_lab.metrics.longest import LIMIT
 from collab_lab.runs import sweep
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of Hydra, argparse and fairseq

@@ -14,7 +14,7 @@ from refusals import refusing
 from text_tools import manifest, prepare_text
 
 from collab_common.encodings import is_misread
-from collab_lab.metrics.bleu import score
+from collab_lab.metrics.translation_scores import score
 from data_prep import subwords
 from data_prep.check import SetReport, check_set, report_lines
 from data_prep.parallel_text import write_lines

@@ -18,17 +18,17 @@ from unittest import mock
 
 import torch
 
-from collab_lab.bench import (
+from collab_lab.clock.bench import (
     batches,
     count_ties,
     loss,
     random_model,
     random_task,
-    take_turns,
     trainer,
     translator,
 )
-from collab_lab.metrics.translate import BEAM
+from collab_lab.clock.turns import take_turns
+from collab_lab.metrics.generate import BEAM
 from fairseq_collab.decoding.fixed_steps import BUFFERS, FIXED_STEPS_ENV
 from fairseq_collab.models.families import TRANSLATION
 from fairseq_collab.models.variants import VARIANTS

@@ -26,7 +26,8 @@ from collab_lab.mathematics.shared_projection import (
 from collab_lab.metrics.cost import totals
 from collab_lab.shrinking.by_hand import chosen_sizes
 from collab_lab.shrinking.cuts.latent import Latent
-from collab_lab.shrinking.plan import Allowed, propose
+from collab_lab.shrinking.plan import Allowed
+from collab_lab.shrinking.programme import propose
 from collab_lab.statistics.attentions import Sums, collect
 from collab_lab.statistics.metric import ridged
 from collab_lab.trained.attentions import attentions

@@ -19,15 +19,16 @@ from toy_reparametrize import Conversions, batch, inputs, target_of, trained
 
 from collab_lab.mathematics import shared_projection
 from collab_lab.mathematics.attention_price import TrainedAttention, products_of, queries_of
-from collab_lab.mathematics.head_prices import head_noises, head_prices, removal_order
+from collab_lab.mathematics.head_prices import head_noises, head_prices, head_removals
 from collab_lab.metrics.cost import totals
 from collab_lab.metrics.loss import summed_loss
 from collab_lab.shrinking.by_hand import CONVERSIONS
 from collab_lab.shrinking.cut import ANY_BITS
 from collab_lab.shrinking.cuts.latent import Latent
 from collab_lab.shrinking.draft import rows
-from collab_lab.shrinking.plan import Allowed, propose
+from collab_lab.shrinking.plan import Allowed
 from collab_lab.shrinking.prices import Point
+from collab_lab.shrinking.programme import propose
 from collab_lab.shrinking.solve import cheapest
 from collab_lab.statistics.attentions import Statistics, Sums, collect, collect_all, matched
 from collab_lab.trained.attentions import Attention, HeadMaps, attentions, projections
@@ -601,7 +602,7 @@ def test_removed_heads_cost_what_no_refit_makes_up_for(seed: int) -> None:
     assert head_prices(module, statistics) == pytest.approx(alone)
     removed: set[int] = set()
     price = 0.0
-    for rise, head in removal_order(module, statistics):
+    for rise, [head] in head_removals(module, statistics):
         others = {*range(H)} - removed
         prices = {other: least_price(module, statistics, removed | {other}) for other in others}
         removed.add(head)

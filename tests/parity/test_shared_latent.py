@@ -13,12 +13,12 @@ from parity.test_convert import squared_error
 from toy import close
 from toy_reparametrize import Conversions, batch, inputs, trained
 
-from collab_lab.bench import cache_bytes
+from collab_lab.clock.bench import cache_bytes
 from collab_lab.mathematics.attention_price import TrainedAttention
 from collab_lab.mathematics.shared_projection import WeightedMaps
 from collab_lab.metrics.cost import cost, totals
 from collab_lab.shrinking.cuts.latent import Latent
-from collab_lab.shrinking.plan import Option
+from collab_lab.shrinking.programme import Option
 from collab_lab.shrinking.shape import Shape
 from collab_lab.shrinking.solve import Together, cheapest
 from collab_lab.statistics.attentions import collect

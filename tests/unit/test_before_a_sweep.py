@@ -19,10 +19,11 @@ from collab_common.folder import build_folder, read_finished
 from collab_lab import open_model, prune
 from collab_lab.cli.main import main
 from collab_lab.runs import child, config_folder, worker
+from collab_lab.runs.checks import check_alone, check_data, check_files, check_kept
 from collab_lab.runs.inputs import check_inputs, inputs_of
 from collab_lab.runs.record import Started
 from collab_lab.runs.run import Run
-from collab_lab.runs.sweep import Job, check_alone, check_data, check_files, check_kept, plan
+from collab_lab.runs.sweep import Job, plan
 from collab_lab.runs.training import validate
 from collab_lab.runs.worker import Worker
 

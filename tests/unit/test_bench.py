@@ -13,9 +13,9 @@ from refusals import refusing, wrong_usage
 from toy import close
 
 from collab_common.errors import UserError
-from collab_lab import bench
-from collab_lab.bench import CTRANSLATE2, ONNX, TIMED
 from collab_lab.cli import bench as command
+from collab_lab.clock import bench, turns
+from collab_lab.clock.bench import CTRANSLATE2, ONNX, TIMED
 from collab_lab.export.model import plain
 from fairseq_collab.attention import cache
 from fairseq_collab.decoding.fixed_steps import FIXED_STEPS_ENV
@@ -62,9 +62,9 @@ def test_ties_are_counted() -> None:
 def test_programs_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each batch once before any comes again; every other turn in reverse order."""
     calls: list[str] = []
-    monkeypatch.setattr(bench, "LEAST", (6, 0))
+    monkeypatch.setattr(turns, "LEAST", (6, 0))
     programs = {name: lambda item, name=name: calls.append(f"{name}{item}") for name in "AB"}
-    records = [*bench.take_turns(programs, [0, 1, 2], pause=0)]
+    records = [*turns.take_turns(programs, [0, 1, 2], pause=0)]
     assert [(r["engine"], r["turns"]) for r in records] == [("A", 6), ("B", 6)]
     pairs = [calls[i : i + 2] for i in range(0, 12, 2)]
     assert [first[0] for first, _ in pairs] == [*"ABA", *"BAB"]
@@ -74,14 +74,14 @@ def test_programs_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_ratios_are_of_the_same_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     now, seconds = [0.0], {"fairseq": iter([2.0, 3.0, 8.0]), "ours": iter([1.0, 1.0, 2.0])}
-    monkeypatch.setattr(bench, "clock", lambda: now[0])
+    monkeypatch.setattr(turns, "clock", lambda: now[0])
 
     def spend(name: str) -> None:
         now[0] += next(seconds[name])
 
-    monkeypatch.setattr(bench, "LEAST", (3, 0))
+    monkeypatch.setattr(turns, "LEAST", (3, 0))
     programs = {name: lambda _, name=name: spend(name) for name in seconds}
-    first, other = bench.take_turns(programs, [0], pause=0)
+    first, other = turns.take_turns(programs, [0], pause=0)
     assert (first["ratio"], first["seconds"]) == (1, 3)
     assert (other["ratio"], other["seconds"], other["turns"]) == (3, 1, 3)
     assert (other["low"], other["high"]) == pytest.approx((2.1, 3.9))
@@ -166,7 +166,7 @@ def test_a_run(
     pytest.importorskip("ctranslate2")
     pytest.importorskip("onnxruntime")
     engines = ["fairseq", "ours", *CTRANSLATE2, *ONNX]
-    monkeypatch.setattr(bench, "LEAST", (2, 0.1))
+    monkeypatch.setattr(turns, "LEAST", (2, 0.1))
     out = tmp_path / "bench.json"
     options = ["--presets", "tiny", "--threads", "1", "--cpu", "--out", str(out)]
     assert command.main(options) == 0

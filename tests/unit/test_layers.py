@@ -39,7 +39,6 @@ ROOMS = {
         "export",
         "runs",
         "results",
-        "bench",
         "clock",
         "cli",
     ),

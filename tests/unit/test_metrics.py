@@ -21,13 +21,6 @@ from run_folders import (
 
 from collab_lab.cli.compare import main
 from collab_lab.metrics import significance
-from collab_lab.metrics.bleu import (
-    check_ordinary,
-    score,
-    subword_marks,
-    tokenised,
-    tokenizer,
-)
 from collab_lab.metrics.significance import (
     Gain,
     bootstrap_p,
@@ -38,6 +31,13 @@ from collab_lab.metrics.significance import (
     pooled,
     resampled,
     resamples,
+)
+from collab_lab.metrics.translation_scores import (
+    check_ordinary,
+    score,
+    subword_marks,
+    tokenised,
+    tokenizer,
 )
 from collab_lab.runs.translations import read_hypotheses, read_system
 

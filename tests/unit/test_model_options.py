@@ -18,6 +18,7 @@ from torch import nn
 from toy_language_models import language_model, task
 
 from collab_common.errors import UserError
+from collab_lab.runs.score import key_width
 from collab_lab.trained.attentions import by_type
 from fairseq_collab.attention.separate import SeparateSignature
 from fairseq_collab.models.base import Family, register
@@ -111,6 +112,14 @@ def test_sizes_per_type_and_layer(
     assert expected == " ".join(
         "".join(str(getattr(one.module, name, "-")) for one in layers) for layers in types
     )
+
+
+@pytest.mark.parametrize("arch", [COLLAB, SIZED])
+def test_the_key_width_is_that_of_the_projection(arch: str) -> None:
+    """Whether heads share the key or have their own parts of it: ``--key-dim`` means one thing."""
+    for layers in by_type(build(arch, key_dim=8)).values():
+        for attention in layers:
+            assert (attention.module.k_proj.out_features, key_width(attention.module)) == (8, 8)
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from collab_lab import open_model
 from collab_lab.metrics.loss import mean_bits
 from collab_lab.shrinking.cuts.latent import Latent
 from collab_lab.shrinking.evidence import Evidence
-from collab_lab.shrinking.plan import propose
+from collab_lab.shrinking.programme import propose
 from collab_lab.shrinking.shrink import shrink
 from collab_lab.statistics.attentions import collect_all
-from collab_lab.statistics.metric import gram
+from collab_lab.statistics.metric import BLOCK, gram, mirrored, size_of_upper, upper
 from collab_lab.trained.arguments import sentences_of
 from collab_lab.trained.checkpoint import Trained
 
@@ -34,6 +34,16 @@ def test_products_by_blocks(shape: tuple[int, ...]) -> None:
     torch.testing.assert_close(gram(x), x.mT @ x)
     weights = torch.rand(*shape[:-1], 1).double()
     torch.testing.assert_close(gram(x, weights * x), (weights * x).mT @ x)
+
+
+@pytest.mark.parametrize("n", [3, 256, 600])
+def test_the_half_of_a_product_suffices(n: int) -> None:
+    """Bit for bit, and in fewer numbers than the whole has."""
+    x = torch.randn(7, n, generator=torch.Generator().manual_seed(1))
+    half = upper(x, x)
+    assert torch.equal(mirrored(half), gram(x))
+    assert len(half) == size_of_upper(n)
+    assert n <= BLOCK or len(half) < 0.75 * n**2
 
 
 def test_a_pass_of_what_may_be_cut(model: Trained) -> None:

@@ -24,7 +24,8 @@ from toy_reparametrize import Conversions
 
 from collab_common import ATTENTION_TYPES, provenance
 from collab_common.errors import UserError
-from collab_lab import bench, open_model
+from collab_lab import open_model
+from collab_lab.clock import turns
 from collab_lab.metrics.loss import mean_bits
 from collab_lab.runs.sweep import plan
 from collab_lab.shrinking.draft import all_heads
@@ -669,7 +670,7 @@ def test_pretrained(folder: Path, shared_data: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.slow
 def test_speed(folder: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A call adds a run; trained models are timed, and lengths are kept as they are."""
-    monkeypatch.setattr(bench, "LEAST", (2, 0))
+    monkeypatch.setattr(turns, "LEAST", (2, 0))
     monkeypatch.setattr(speed, "CASES", ((5, 64),))
     stored = json.loads((REPOSITORY / "results" / "speed.json").read_text())["lengths"][0]
     (folder / "lengths.json").write_text(json.dumps(stored))

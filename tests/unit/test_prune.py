@@ -25,7 +25,7 @@ from collab_common.errors import UserError
 from collab_lab import prune, shrink
 from collab_lab.cli.prune import build_parser, choice
 from collab_lab.heads import stages
-from collab_lab.mathematics.head_prices import removal_order
+from collab_lab.mathematics.head_prices import head_removals
 from collab_lab.shrinking.by_hand import fewer, random_order
 from collab_lab.shrinking.cuts.heads import Heads
 from collab_lab.shrinking.draft import pruned
@@ -48,7 +48,7 @@ def test_the_heads_that_go_are_the_cheapest_of_all(number: int) -> None:
     source = trained("transformer_headsize_n", heads_in_encoder="4,1", v_head_size=3, head_size=3)
     evidence = Evidence(source, attentions=some_statistics(source))
     rises = {
-        a: [rise for rise, _ in removal_order(a.module, of)]
+        a: [rise for rise, _ in head_removals(a.module, of)]
         for a, of in evidence.attentions.items()
     }
     plan = fewer(evidence, Heads(counted=True), number)
@@ -60,7 +60,7 @@ def test_the_heads_that_go_are_the_cheapest_of_all(number: int) -> None:
     )
     assert plan.price <= sum(order[:number]) + 1e-9
     for a, heads in kept.items():
-        gone = [head for _, head in removal_order(a.module, evidence.attentions[a])]
+        gone = [head for _, [head] in head_removals(a.module, evidence.attentions[a])]
         assert sorted(plan.shapes[a].heads) == sorted(gone[len(gone) - heads :])
 
 

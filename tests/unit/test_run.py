@@ -27,14 +27,14 @@ from collab_common import provenance
 from collab_common.errors import UserError
 from collab_common.files import write_json
 from collab_common.folder import build_folder
-from collab_lab.metrics.translate import Translations
+from collab_lab.metrics.generate import Translations
 from collab_lab.runs import config_folder, training, worker
-from collab_lab.runs.checks import NO_TRANSLATION, check_generation, check_test_set, task_of
 from collab_lab.runs.child import failure_of
 from collab_lab.runs.inputs import manifest_hash
 from collab_lab.runs.record import Failure, Record, Started, read
 from collab_lab.runs.run import PLUGIN, Run, data_folder, is_ours, runs_under
-from collab_lab.runs.score import method_of, translation, translation_scores
+from collab_lab.runs.scorable import NO_TRANSLATION, check_generation, check_test_set, task_of
+from collab_lab.runs.score import method_of, score_translations, translation
 from collab_lab.runs.sweep import Job, combinations, complete, plan
 from collab_lab.runs.training import (
     choose_checkpoints,
@@ -594,7 +594,7 @@ def test_moses_tokens_have_two_further_scores(
     (tmp_path / "raw" / "test.de").write_text(references + last)
     form = {"moses": True, "hyphens": None, "lowercased": False}
     (tmp_path / "manifest.json").write_text(json.dumps({"form": form}))
-    facts, text = translation_scores(Translations(ours, theirs), tmp_path, "test", "de")
+    facts, text = score_translations(Translations(ours, theirs), tmp_path, "test", "de")
     assert text[1] == 'Der E-Mail-Dienst des Hauses ist "neu".'
     for name, side in (("sys", ours), ("ref", theirs)):
         (tmp_path / "tokens").write_text("".join(f"{line}\n" for line in side))
@@ -608,7 +608,7 @@ def test_moses_tokens_have_two_further_scores(
     assert "tok:none" in facts["tokenised_signature"]
     (tmp_path / "raw" / "test.de").write_text("Ein Hund.\n" + references)
     with refusing("raw/test.de", "line 1"):
-        translation_scores(Translations(ours, theirs), tmp_path, "test", "de")
+        score_translations(Translations(ours, theirs), tmp_path, "test", "de")
 
 
 # ---- records -------------------------------------------------------------------------------------

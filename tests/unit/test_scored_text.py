@@ -15,11 +15,11 @@ from torch import Tensor
 from collab_lab import open_model, translate
 from collab_lab.cli.main import main
 from collab_lab.metrics import sentences
-from collab_lab.metrics.bleu import score
-from collab_lab.metrics.translate import Translations
-from collab_lab.metrics.translate import translate as of_batches
+from collab_lab.metrics.generate import Translations
+from collab_lab.metrics.generate import translate as of_batches
+from collab_lab.metrics.translation_scores import score
 from collab_lab.runs.lines import begun_with
-from collab_lab.runs.score import translation_scores
+from collab_lab.runs.score import score_translations
 from collab_lab.runs.translations import read_hypotheses, read_system, without_breaks
 from collab_lab.trained.sentences import samples
 
@@ -56,7 +56,7 @@ def test_breaks_are_no_words_in_any_score(
     )
     assert main(["score", str(tmp_path / "out"), "--reference", str(reference)]) == 0
     assert f"BLEU {expected.bleu:.2f}" in capsys.readouterr().out
-    facts, _ = translation_scores(Translations(ours, theirs), tmp_path / "data", "test", "de")
+    facts, _ = score_translations(Translations(ours, theirs), tmp_path / "data", "test", "de")
     assert (facts["bleu"], facts["chrf"]) == (expected.bleu, expected.chrf)
     assert [facts[f"breaks_{name}"] for name in ("wanted", "missing", "extra")] == [30, 1, 1]
 
@@ -82,7 +82,7 @@ def test_tokens_are_scored_as_they_are(tmp_path: Path) -> None:
     write(tmp_path / "raw" / "test.de", theirs)
     form = {"moses": False, "hyphens": None, "lowercased": False, "subwords": "subword_nmt"}
     (tmp_path / "manifest.json").write_text(json.dumps({"form": form}))
-    facts, text = translation_scores(Translations(ours, theirs), tmp_path, "test", "de")
+    facts, text = score_translations(Translations(ours, theirs), tmp_path, "test", "de")
     assert text == ours
     assert "tok:none" in facts["bleu_signature"]
     assert facts["bleu"] == score(ours, theirs, of_tokens=True).bleu != score(ours, theirs).bleu
@@ -137,7 +137,7 @@ def test_letters_apart_from_their_accents_are_said_of_runs(
 ) -> None:
     apart = [line.replace("ö", "o\u0308") for line in SENTENCES]
     write(tmp_path / "raw" / "test.de", SENTENCES)
-    translation_scores(Translations(apart, SENTENCES), tmp_path, "test", "de")
+    score_translations(Translations(apart, SENTENCES), tmp_path, "test", "de")
     assert "letters apart from their accents" in capsys.readouterr().err
 
 

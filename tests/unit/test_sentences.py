@@ -12,8 +12,8 @@ from commands import REPOSITORY
 from refusals import refusing
 
 from collab_lab import open_model, translate
-from collab_lab.metrics.translate import BEAM
-from collab_lab.metrics.translate import translate as of_batches
+from collab_lab.metrics.generate import BEAM
+from collab_lab.metrics.generate import translate as of_batches
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.sentences import samples
 

@@ -31,8 +31,9 @@ from collab_lab.shrinking.cuts.latent import Latent
 from collab_lab.shrinking.cuts.one_copy import OneCopy
 from collab_lab.shrinking.draft import pruned
 from collab_lab.shrinking.evidence import Evidence
-from collab_lab.shrinking.plan import Allowed, Option, Programme, propose, undominated
+from collab_lab.shrinking.plan import Allowed
 from collab_lab.shrinking.prices import Prices
+from collab_lab.shrinking.programme import Option, Programme, propose, undominated
 from collab_lab.shrinking.shape import (
     GROUPS,
     LATENTS,
@@ -80,7 +81,7 @@ def test_prices_of_removed_blocks_add_up_to_the_closed_form(inputs: int, size: i
     weight, c, fisher = torch.randn(8, inputs).double(), covariance(inputs), covariance(8)
     total, gone = 0.0, list[int]()
     alone = removal.prices(weight, c, fisher, size)
-    for step, (rise, block) in enumerate(removal.removal_order(weight, c, fisher, size)):
+    for step, (rise, block) in enumerate(removal.block_removals(weight, c, fisher, size)):
         if not step:
             assert (rise, block) == (pytest.approx(min(alone)), alone.index(min(alone)))
         total, gone = total + rise, [*gone, *range(block * size, (block + 1) * size)]

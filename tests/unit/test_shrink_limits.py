@@ -21,10 +21,13 @@ from collab_lab import convert, open_model, prices, prune, time_parts, validatio
 from collab_lab.cli.main import main
 from collab_lab.cli.shrink import summary
 from collab_lab.heads.importance import importance
-from collab_lab.shrinking import front, plan, solve
+from collab_lab.shrinking import front, programme, solve
+from collab_lab.shrinking.cut import ANY_BITS
+from collab_lab.shrinking.engine import ENGINES
 from collab_lab.shrinking.evidence import Evidence
-from collab_lab.shrinking.plan import ENGINES, Allowed, OutOfReachError, Plan, propose
+from collab_lab.shrinking.plan import Allowed, Plan
 from collab_lab.shrinking.prices import Point
+from collab_lab.shrinking.programme import OutOfReachError, propose
 from collab_lab.shrinking.shape import model_costs
 from collab_lab.shrinking.shrink import CUT_BY, shrink
 from collab_lab.shrinking.solve import cheapest
@@ -211,7 +214,7 @@ def test_the_least_that_is_named_is_possible(
     name: str, engine: str, model: Trained, found: Evidence
 ) -> None:
     """And a thousandth less is not: the error names the same."""
-    bits = ENGINES[engine].bits
+    bits = ANY_BITS if ENGINES[engine].rounds else (0,)
     allowed = Allowed(CUT_BY[name], engine=engine, bits=bits)
 
     def of_share(share: float) -> Plan:
@@ -437,7 +440,7 @@ def test_an_engine_with_equal_numbers_of_heads_is_one_search(
         calls.append(given)
         return cheapest(*given, **more)
 
-    monkeypatch.setattr(plan, "cheapest", noted)
+    monkeypatch.setattr(programme, "cheapest", noted)
     result = propose(found, {"heads": 0.5}, Allowed(("heads",), engine="ct2"))
     assert len(calls) == 1
     assert len({*map(len, result.retained["encoder"])}) == 1

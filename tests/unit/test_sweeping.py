@@ -17,16 +17,10 @@ from refusals import refusing
 from collab_lab.cli import sweep as command
 from collab_lab.runs import config_folder, progress, worker
 from collab_lab.runs import sweep as planning
+from collab_lab.runs.checks import check_data, check_weights
 from collab_lab.runs.progress import Progress, told
 from collab_lab.runs.run import Run
-from collab_lab.runs.sweep import (
-    Job,
-    check_data,
-    check_weights,
-    combinations,
-    kinds_of_runs,
-    plan,
-)
+from collab_lab.runs.sweep import Job, combinations, kinds_of_runs, plan
 from collab_lab.runs.worker import Worker
 
 MINE = "# @package _global_\ndefaults: [/base, {/data: multi30k}, {/model: collab}, _self_]\n"

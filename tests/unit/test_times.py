@@ -14,10 +14,15 @@ from toy_checkpoints import COPY
 
 from collab_lab import open_model, shrink, time_parts
 from collab_lab.cli import shrink as command
-from collab_lab.clock import parts
+from collab_lab.clock import engines, parts
 from collab_lab.clock.engines import Work, check, program
 from collab_lab.clock.parts import PartTimes, at
+from collab_lab.shrinking.cuts.bits import Bits
+from collab_lab.shrinking.cuts.heads import Heads
+from collab_lab.shrinking.cuts.units import Units
+from collab_lab.shrinking.engine import ENGINES, TIMED
 from collab_lab.shrinking.evidence import Evidence
+from collab_lab.shrinking.plan import KINDS
 from collab_lab.shrinking.shape import GROUPS, Shape, as_it_is
 from collab_lab.trained.attentions import attentions, groups_of_heads
 from collab_lab.trained.checkpoint import Trained
@@ -36,6 +41,19 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 @pytest.fixture(scope="module")
 def found(model: Trained) -> Evidence:
     return Evidence.of(model, sentences=20)
+
+
+def test_every_engine_can_be_asked_for_and_timed() -> None:
+    """One table has them: the choices of options, and what writes and loads their folders."""
+    choices = {action.dest: action.choices for action in command.build_parser()._actions}
+    assert choices["engine"] == tuple(ENGINES)
+    assert choices["time_in"] == tuple(TIMED)
+    exported = {name for name, engine in ENGINES.items() if engine.is_exported}
+    assert exported == {*engines.WRITERS} == {*engines.LOADERS}
+    known = [Heads, Units, Bits, *(cut for cuts in KINDS.values() for cut in cuts)]
+    assert all({*cut.engines} <= {*ENGINES} for cut in known)
+    for engine in ENGINES.values():
+        assert all(engine.name in cut.engines for kind in engine.kinds for cut in KINDS[kind])
 
 
 def seconds(model: Trained, _: Any = None) -> float:

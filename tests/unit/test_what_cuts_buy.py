@@ -12,7 +12,7 @@ from commands import warm
 from refusals import refusing
 
 from collab_lab.clock import parts
-from collab_lab.metrics.turns import times_as_fast
+from collab_lab.clock.turns import times_as_fast
 from results import tables, tools_time
 from results import what_cuts_buy as program
 

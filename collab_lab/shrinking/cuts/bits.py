@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from collab_lab.shrinking.cut import ANY_BITS, Cut, Offer, Tie
+from collab_lab.shrinking.cut import ANY_BITS, EVERY_ENGINE, Cut, Offer, Tie
 from collab_lab.shrinking.draft import Draft
 from collab_lab.shrinking.evidence import Evidence
 from collab_lab.shrinking.shape import Shape, Site, as_it_is
@@ -20,7 +20,7 @@ class Bits(Cut):
 
     name = "bits"
     part = "cache"
-    engines = ("fairseq", "ct2", "onnx")  # which takes the number that is not rounded
+    engines = EVERY_ENGINE  # which takes the number that is not rounded
 
     def refuses(self, trained: Trained) -> Iterable[str]:
         return model_problems(trained)

@@ -7,7 +7,7 @@ from typing import Any
 from collab_lab.mathematics.attention_price import TrainedAttention
 from collab_lab.mathematics.new_heads import PricedWeights, groups_of_neighbours, scale_of_groups
 from collab_lab.mathematics.shared_projection import STEPS
-from collab_lab.shrinking.cut import NewHeads
+from collab_lab.shrinking.cut import EVERY_ENGINE, NewHeads
 from collab_lab.shrinking.shape import GROUPS, Shape, Site
 
 
@@ -16,7 +16,7 @@ class GroupedQuery(NewHeads):
 
     name = "grouped-query"
     kind = GROUPS
-    engines = ("fairseq", "ct2", "onnx")
+    engines = EVERY_ENGINE
 
     def out_of_range(self, module: Any, size: int) -> str | None:
         heads = module.num_heads

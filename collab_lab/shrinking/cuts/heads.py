@@ -9,7 +9,7 @@ from dataclasses import replace
 from fairseq.modules import MultiheadAttention
 
 from collab_common import ATTENTION_TYPES, AttentionType
-from collab_lab.shrinking.cut import Cut, Offer, Tie
+from collab_lab.shrinking.cut import EVERY_ENGINE, Cut, Offer, Tie
 from collab_lab.shrinking.draft import Draft, sizes_of_heads
 from collab_lab.shrinking.evidence import Evidence
 from collab_lab.shrinking.shape import Shape, Site, as_it_is
@@ -40,7 +40,7 @@ class Heads(Cut):
     """
 
     name = part = "heads"
-    engines = ("fairseq", "ct2", "onnx")
+    engines = EVERY_ENGINE
 
     def __init__(
         self,

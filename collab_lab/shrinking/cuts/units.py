@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from collab_lab.shrinking.cut import Cut, Offer
+from collab_lab.shrinking.cut import EVERY_ENGINE, Cut, Offer
 from collab_lab.shrinking.cuts.heads import head_problems
 from collab_lab.shrinking.draft import Draft
 from collab_lab.shrinking.evidence import Evidence
@@ -24,7 +24,7 @@ class Units(Cut):
     """
 
     name = part = "units"
-    engines = ("fairseq", "ct2", "onnx")
+    engines = EVERY_ENGINE
 
     def __init__(self, multiple: int = 16):
         self.multiple = multiple

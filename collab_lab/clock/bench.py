@@ -7,13 +7,11 @@ nothing is timed before both have found the same translations or the same loss.
 from __future__ import annotations
 
 import multiprocessing
-import random
 import resource
 import sys
 import tempfile
-import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -35,9 +33,11 @@ from torch import Tensor
 
 from collab_common.errors import UserError, did_you_mean
 from collab_common.progress import say
+from collab_lab.clock.turns import Record, clock, take_turns
 from collab_lab.export.model import Vocabulary, plain
 from collab_lab.export.translate import Translator
-from collab_lab.metrics.translate import BEAM, words_of
+from collab_lab.metrics.generate import BEAM, words_of
+from collab_lab.shrinking.engine import ENGINES
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.sentences import to_device
 from collab_lab.trained.untrained import placeholder
@@ -46,7 +46,6 @@ from fairseq_collab.decoding.fixed_steps import FIXED_STEPS_ENV, is_requested
 from fairseq_collab.models.families import TRANSLATION
 from fairseq_collab.models.options import PRESET_SIZES
 
-Record = dict[str, Any]
 #: Architectures, by their names in tables.
 TIMED = {"standard heads": "transformer_headsize_n", "shared keys, d/4": "transformer_collab"}
 #: Kinds that every model is timed next to, by length.
@@ -54,10 +53,8 @@ STANDARD = ("stock fairseq", "standard heads")
 CTRANSLATE2 = {"CTranslate2 float32": "float32", "CTranslate2 int8": "int8"}  # and its formats
 ONNX = {"ONNX Runtime float32": False, "ONNX Runtime int8": True}  # and whether of integers
 LENGTH = 30  # tokens of each translation
-LEAST = (7, 8)  # turns of programs, and seconds of all turns
 BEAMS, SENTENCES = (1, 5), 64  # of decoding against length
 TOLERANCE = 1e-4  # relative difference of equal losses, and of scores of equally good translations
-PAUSE = 0.25  # seconds before a translation: OpenMP threads of the last one spin for 0.2
 
 
 class Preset(NamedTuple):
@@ -135,62 +132,6 @@ def check_arch(arch: str) -> None:
         raise UserError("must be a translation model of this project", f"--arch {arch}", todo)
 
 
-def clock() -> float:
-    """Seconds, after the GPU has finished its work."""
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-    return time.perf_counter()
-
-
-def turns(
-    programs: Mapping[str, Callable[[Any], Any]], batches: Sequence[Any], pause: float = PAUSE
-) -> Iterator[dict[str, float]]:
-    """Time programs, warmed up before, without an end: A, B, C run as A B C, then C B A, and so on.
-
-    Args:
-        batches: a turn takes one; shuffled, as they come sorted by length.
-
-    Yields:
-        Seconds of one turn, by program.
-    """
-    order = random.Random(1).sample(batches, len(batches))
-    for turn in count():
-        epoch, index = divmod(turn, len(order))
-        seconds = dict[str, float]()
-        # Alternates within an epoch, and for each batch from epoch to epoch.
-        for name in [*programs][:: -1 if (index + epoch) % 2 else 1]:
-            time.sleep(pause)
-            begin = clock()
-            programs[name](order[index])
-            seconds[name] = clock() - begin
-        yield seconds
-
-
-def take_turns(
-    programs: Mapping[str, Callable[[Any], Any]],
-    batches: Sequence[Any],
-    pause: float = PAUSE,
-) -> Iterator[Record]:
-    """Time programs in :func:`turns`, as often as :data:`LEAST` says.
-
-    Yields:
-        ``engine``: name of the program; ``ratio``: median of the first program's times over its
-        own, by turn; ``low``, ``high``: 5th and 95th percentile; ``turns``; ``seconds``: median.
-    """
-    times: dict[str, list[float]] = {name: [] for name in programs}
-    start, turn = clock(), 0
-    for turn, seconds in enumerate(turns(programs, batches, pause), 1):
-        for name, taken in seconds.items():
-            times[name].append(taken)
-        if turn >= LEAST[0] and clock() - start >= LEAST[1]:
-            break
-    first = next(iter(times.values()))
-    for name, own in times.items():
-        low, ratio, high = np.quantile(np.divide(first, own), (0.05, 0.5, 0.95)).tolist()
-        record = {"engine": name, "ratio": ratio, "low": low, "high": high, "turns": turn}
-        yield record | {"seconds": float(np.median(own))}
-
-
 def translator(model: Any, task: Any, beam: int = BEAM, *, length: int) -> Callable[[Any], Any]:
     """Translate batches as ``fairseq-generate`` does; the model is prepared in place.
 
@@ -259,7 +200,7 @@ def ctranslate2(stock: Trained, batch: Any, threads: int) -> dict[str, Any]:
 
 def onnx_runtime(ours: Trained, batch: Any, threads: int) -> dict[str, Any]:
     """ONNX Runtime with the heads of our model; empty where its packages are not installed."""
-    for package in ("onnxruntime", "onnx", "onnxscript"):
+    for package in ENGINES["onnx"].packages:
         if find_spec(package) is None:
             say(f"{package} is not installed, and ONNX Runtime not timed; pip install {package}")
             return {}

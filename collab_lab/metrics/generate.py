@@ -1,4 +1,4 @@
-"""Translations of a model in memory, by fairseq's generator, and their BLEU.
+"""Translations of a model in memory, by fairseq's generator: those of ``fairseq-generate``.
 
 Shapes: ``B`` sentences in a batch, ``T`` target tokens.
 """
