@@ -26,12 +26,12 @@ import fairseq_collab  # noqa: F401 (registers all architectures)
 from collab_common.errors import UserError
 from collab_common.progress import bar, say
 from collab_lab import open_model
-from collab_lab.clock.turns import turns
 from collab_lab.clock.engines import pause, settings, write
+from collab_lab.clock.turns import turns
 from collab_lab.export import ct2
 from collab_lab.export.translate import Translator
-from collab_lab.metrics.translation_scores import score
 from collab_lab.metrics.loss import mean_bits
+from collab_lab.metrics.translation_scores import score
 from collab_lab.runs.run import runs_under
 from collab_lab.shrinking.engine import TIMED, engine_of
 from collab_lab.trained.checkpoint import Trained
