@@ -13,7 +13,12 @@ from toy_reparametrize import Conversions, batch, converted, inputs, target_of, 
 
 from collab_lab.mathematics.attention_price import TrainedAttention
 from collab_lab.mathematics.low_rank import MIXED, separate
-from collab_lab.mathematics.new_heads import groups_of_neighbours, own_latent
+from collab_lab.mathematics.new_heads import (
+    groups_of_neighbours,
+    narrower_keys,
+    own_latent,
+    shared_keys,
+)
 from collab_lab.mathematics.shared_projection import (
     WeightedMaps,
     best_shared_key,
@@ -110,10 +115,10 @@ def test_latents_leave_other_attentions_alone(arch: str, given: dict[str, Any]) 
         assert totals(again) == totals(result.model)
 
 
-def attention(seed: int = 1) -> TrainedAttention:
+def attention(seed: int = 1, **sizes: int) -> TrainedAttention:
     """Trained heads; inputs and gradients that are correlated and have a mean."""
     torch.manual_seed(seed)
-    part = TrainedAttention(toy.randomised(SeparateAttention(D, H)), None)
+    part = TrainedAttention(toy.randomised(SeparateAttention(D, H, **sizes)), None)
     sums = Sums(part.module)
 
     def drawn() -> torch.Tensor:
@@ -228,6 +233,83 @@ def test_the_price_of_new_heads_is_that_of_their_keys_and_values() -> None:
     assert groups_of_neighbours(part, 2)[1] == pytest.approx(expected)
     down = latents(part.maps, part.statistics, 9)[0]
     assert own_latent(part, 9)[1] == pytest.approx(squared_error([keys, values], down) / bits)
+
+
+def bilinear_maps(
+    weights: dict[str, torch.Tensor], scale: float, heads: int, size: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """What weights compute, head by head: scores ``(H, d + 1, d_y)``, outputs ``(H, d_y, d)``.
+
+    The third is the constant that an output has beside ``sum_i z_i F_i``.
+    """
+    inputs = weights.get("latent_proj.weight", torch.eye(D))
+    q = torch.cat([weights["q_proj.weight"], weights["q_proj.bias"].unsqueeze(1)], 1)
+    out, h_v = weights["out_proj.weight"], weights["out_proj.weight"].size(1) // heads
+    keys, values = len(weights["k_proj.weight"]) // size, len(weights["v_proj.weight"]) // h_v
+    scores, outputs, constant = [], [], weights["out_proj.bias"].clone()
+    for head in range(heads):
+        if "mixing" in weights:
+            mixing = weights["mixing"][head]
+            query = (mixing.diag() if mixing.dim() == 1 else mixing).T @ q
+        else:
+            query = q[head * size : (head + 1) * size]
+        group = head * keys // heads
+        key = weights["k_proj.weight"][group * size : (group + 1) * size] @ inputs
+        scores.append(scale * query.T @ key)
+        group = head * values // heads
+        rows, mine = slice(group * h_v, (group + 1) * h_v), out[:, head * h_v : (head + 1) * h_v]
+        outputs.append((mine @ weights["v_proj.weight"][rows] @ inputs).T)
+        if "v_proj.bias" in weights:
+            constant += mine @ weights["v_proj.bias"][rows]
+    return torch.stack(scores), torch.stack(outputs), constant
+
+
+@pytest.mark.parametrize(
+    ("kind", "size"),
+    [("own", 7), ("full", 7), ("diagonal", 7), ("narrower", 8), ("groups", 2), ("latent", 9)],
+)
+def test_new_heads_cost_what_their_weights_change(kind: str, size: int) -> None:
+    """Number by number: ``tr(D^T X D Gamma)`` and ``tr(F^T Z F Delta)`` of what heads compute.
+
+    Queries and keys have six numbers and values five, so that no scale is another one; the mean of
+    what a head reads is made up for.
+    """
+    part = attention(qk_head_size=6, v_head_size=5)
+    new_scale, width = (D / H) ** -0.5, size
+    if kind == "groups":
+        weights, found = groups_of_neighbours(part, size)
+        new_scale, width = 6**-0.5, 6
+    elif kind == "latent":
+        weights, found = own_latent(part, size)
+        new_scale, width = 6**-0.5, 6  # those of the trained heads
+    elif kind == "narrower":
+        weights, found = narrower_keys(part, size)
+        width = size // H
+    else:
+        weights, found = shared_keys(part, size, kind)
+        weights = weights | part.copied("v_proj", "out_proj")
+    statistics, before = part.statistics, part.module.state_dict()
+    old = bilinear_maps(before, 6**-0.5, H, 6)
+    new = bilinear_maps(weights, new_scale, H, width)
+    expected = 0.0
+    for head in range(H):
+        change, gamma = old[0][head] - new[0][head], statistics.key_fisher[head]
+        expected += float((change.T @ statistics.query_moment @ change @ gamma).trace())
+        change, z = old[1][head] - new[1][head], statistics.value_covariance[head]
+        expected += float((change.T @ z @ change @ statistics.output_fisher).trace())
+    assert found == pytest.approx(expected / 2 / math.log(2))
+    assert found > 1e-3
+    means = torch.einsum("hy,hyd->d", statistics.value_mean, old[1] - new[1])
+    toy.close(new[2], old[2] + means)
+
+
+def test_maps_after_a_singular_projection_are_those_without_its_copies() -> None:
+    """A column twice, and one of zeros, give nothing that the others do not."""
+    part = attention()
+    heads = WeightedMaps.keys(part.maps, part.statistics)
+    common = torch.randn(D, 3)
+    twice = torch.cat([common, common[:, :1], torch.zeros(D, 1)], 1)
+    toy.close(twice @ heads.refitted(twice), common @ heads.refitted(common))
 
 
 def test_a_latent_is_rounded_in_a_balanced_basis() -> None:

@@ -19,7 +19,12 @@ from toy_reparametrize import Conversions, batch, inputs, target_of, trained
 
 from collab_lab.mathematics import shared_projection
 from collab_lab.mathematics.attention_price import TrainedAttention, products_of, queries_of
-from collab_lab.mathematics.head_prices import head_noises, head_prices, removal_order
+from collab_lab.mathematics.head_prices import (
+    group_removal_order,
+    head_noises,
+    head_prices,
+    removal_order,
+)
 from collab_lab.metrics.cost import totals
 from collab_lab.metrics.loss import summed_loss
 from collab_lab.shrinking.by_hand import CONVERSIONS
@@ -33,6 +38,7 @@ from collab_lab.statistics.attentions import Statistics, Sums, collect, collect_
 from collab_lab.trained.attentions import Attention, HeadMaps, attentions, projections
 from collab_lab.trained.feed_forward import FeedForward, feed_forwards
 from fairseq_collab.attention import SeparateAttention
+from fairseq_collab.attention.grouped_query import GroupedQueryAttention
 from fairseq_collab.attention.rounding import rounded
 from fairseq_collab.attention.scores import over_keys
 
@@ -566,6 +572,16 @@ def test_the_noise_of_a_price_is_that_of_two_halves_of_the_sentences() -> None:
     halves[0] = Sums(module)
     halves[0].add(*(part[:, :1] for part in (x, y, real, gradient)))
     assert all(map(math.isnan, head_noises(module, halves[0].result(9))))
+
+
+def test_heads_that_share_a_key_go_together() -> None:
+    """Neighbours, whatever their order."""
+    module = toy.randomised(GroupedQueryAttention(16, 8, 4))
+    steps = [*group_removal_order(module, Statistics.unweighted(HeadMaps.of(module)))]
+    assert sorted(heads for _, heads in steps) == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    module = toy.randomised(GroupedQueryAttention(16, 8, 1))  # one key for all: heads by themselves
+    steps = [*group_removal_order(module, Statistics.unweighted(HeadMaps.of(module)))]
+    assert sorted(heads for _, heads in steps) == [[head] for head in range(8)]
 
 
 D, H, SIZE = 6, 4, 3
