@@ -435,6 +435,45 @@ def test_products_of_maps_are_least_squares(mixing: str) -> None:
     torch.testing.assert_close(found, torch.stack(naive))
 
 
+def test_errors_are_at_the_heads_that_are_next_to_the_new_ones() -> None:
+    """By least squares in the metrics of queries and of outputs, where they are no products."""
+    torch.manual_seed(5)
+    heads, h_qk, h_v, width = 4, 5, 4, 3
+    module = toy.randomised(SeparateAttention(16, heads, qk_head_size=h_qk, v_head_size=h_v))
+    part = TrainedAttention(module, None)
+    roots = [torch.randn(n, n) for n in (heads * (h_qk + h_v), 17, 16)]
+    fisher, moment, output = (root.T @ root for root in roots)
+    inputs = torch.randn(70, 16)
+    part.statistics = replace(
+        part.statistics,
+        cache_fisher=fisher,
+        inputs=inputs,
+        query_moment=moment,
+        output_fisher=output,
+    )
+    queries, out = torch.randn(heads, 17, width), torch.randn(heads, 16, 2)
+    rows, scale = queries.mT.flatten(0, 1), 0.3  # of the new scores
+    weights = {"q_proj.weight": rows[:, :-1], "q_proj.bias": rows[:, -1]}
+    weights |= {"k_proj.weight": torch.randn(width, 16), "k_proj.bias": torch.randn(width)}
+    weights |= {"v_proj.weight": torch.randn(2 * heads, 16), "v_proj.bias": torch.randn(2 * heads)}
+    weights["out_proj.weight"] = out.transpose(0, 1).flatten(1)
+    keys, values = (
+        rounded(made, 4) - made
+        for name in ("k_proj", "v_proj")
+        for made in [inputs @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]]
+    )
+    errors = []
+    for head in range(heads):
+        turn = torch.linalg.lstsq(roots[1] @ part.maps.queries[head], roots[1] @ queries[head])
+        errors.append(keys @ (scale * turn.solution).T)
+    for head in range(heads):
+        turn = torch.linalg.lstsq(roots[2] @ part.maps.out[head], roots[2] @ out[head])
+        errors.append(values[:, 2 * head : 2 * head + 2] @ turn.solution.T)
+    both = torch.cat(errors, 1)
+    expected = sum(float(one @ fisher @ one) for one in both) / len(both) / 2 / math.log(2)
+    assert part.rounding_price(weights, 4, scale) == pytest.approx(expected, rel=1e-6)
+
+
 @pytest.mark.parametrize("bits", [8, 4])
 def test_price_of_rounding_trained_heads_is_that_of_their_errors(bits: int) -> None:
     """Of any size: their scores have their own scale, not ``(d/H)^-0.5``."""

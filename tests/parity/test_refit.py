@@ -245,11 +245,11 @@ def test_a_block_keeps_its_map_where_the_fit_is_worse(
 
 @pytest.mark.parametrize("norm_first", [True, False])
 def test_a_fit_is_accepted_by_what_the_next_block_reads(norm_first: bool) -> None:
-    """Which is normalised: eight words of size 1 get nearer, one of size 1,000 farther away."""
+    """Which is normalised: eight words of size 1 get nearer, one of size 10,000 farther away."""
     torch.manual_seed(4)
     x, signs = torch.randn(1, 9, 6), torch.tensor([1.0, -1.0] * 4)
-    x[:, 0] *= 1000
-    hidden = torch.cat([torch.tensor([30.0]), signs]).view(1, 9, 1)
+    x[:, 0] *= 10_000
+    hidden = torch.cat([torch.tensor([300.0]), signs]).view(1, 9, 1)
     outputs = torch.cat([torch.tensor([0.0]), signs]).view(1, 9, 1) * torch.randn(6)
     last, norm = torch.nn.Linear(1, 6), torch.nn.LayerNorm(6)
     torch.nn.init.zeros_(last.weight)

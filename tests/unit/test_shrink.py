@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 import torch
+import toy
 import toy_checkpoints
+import toy_heads
 from refusals import refusing
 from torch import Tensor, nn
 from toy_checkpoints import COPY
@@ -27,10 +29,12 @@ from collab_lab.runs.score import model_numbers
 from collab_lab.shrinking import draft
 from collab_lab.shrinking import plan as plan_module
 from collab_lab.shrinking import shrink as shrinking
+from collab_lab.shrinking.cut import NewHeads
 from collab_lab.shrinking.cuts.bits import Bits
 from collab_lab.shrinking.cuts.grouped_query import GroupedQuery
 from collab_lab.shrinking.cuts.heads import Heads
 from collab_lab.shrinking.cuts.latent import Latent
+from collab_lab.shrinking.cuts.narrower_heads import NarrowerHeads
 from collab_lab.shrinking.cuts.one_copy import OneCopy
 from collab_lab.shrinking.cuts.shared_key import SharedKey
 from collab_lab.shrinking.cuts.units import Units
@@ -57,6 +61,7 @@ from collab_lab.shrinking.shape import (
     costs,
     model_costs,
     shared_keys,
+    shares_left,
     sites_of,
     whole_costs,
     width_of,
@@ -68,6 +73,7 @@ from collab_lab.trained.attentions import Attention, attentions
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import FeedForward, feed_forwards
 from collab_lab.trained.rebuilt import rebuilt
+from fairseq_collab.attention import SeparateAttention
 
 
 @pytest.fixture(scope="module")
@@ -142,6 +148,27 @@ def test_costs_of_sites_are_those_of_the_weights(model: Trained) -> None:
         maps = (block.module.fc1, block.module.fc2)
         fixed = sum(w.numel() for m in maps for w in m.parameters())
         assert costs(block, as_it_is(block)).parameters == fixed
+
+
+@pytest.mark.parametrize("source", [16, 24])
+@pytest.mark.parametrize("kind", [*toy_heads.MODELS])
+def test_costs_of_all_kinds_of_heads_are_those_of_the_weights(kind: str, source: int) -> None:
+    """Whatever they share; a cache is one of numbers that are not rounded, and one that is."""
+    arch, options = toy_heads.MODELS[kind]
+    sizes = {"encoder_embed_dim": source, "encoder_attention_heads": 4}
+    whole = toy.model(arch, **{"heads_in_encoder": None} | options | sizes)
+    for attention in attentions(whole):
+        module = attention.module
+        parts_of = module.named_parameters()
+        known = sum(w.numel() for name, w in parts_of if name not in ("theta", "mixing_gate"))
+        shape = as_it_is(attention)
+        assert costs(attention, shape).parameters == known
+        assert costs(attention, shape).heads == module.num_heads
+        numbers = getattr(module, "cached_floats_per_token", lambda: (16, 16))()
+        cached = attention.type != "encoder"
+        assert costs(attention, shape).cache == 16 * sum(numbers) * cached
+        rounded = [32 * -(-n // 64) + 8 * -(-n * 4 // 8) for n in numbers]
+        assert costs(attention, replace(shape, bits=4)).cache == sum(rounded) * cached
 
 
 @pytest.mark.parametrize("kind", [GROUPS, LATENTS, ONE_LATENT, NARROWER_KEYS, shared_keys("full")])
@@ -221,6 +248,71 @@ def test_numbers_have_the_bits_that_are_allowed(bits: tuple[int, ...], found: Ev
     for name in ("cache", "parameters"):
         least = work.fewest(name)
         assert work.solve({}, exactly={name: least}).costs[name] == least
+
+
+@pytest.mark.parametrize(
+    ("cut", "exact"),
+    [
+        (Latent(), 16),
+        (GroupedQuery(), 4),
+        (SharedKey(), 17),  # the bias of a query is one more
+        (SharedKey("full"), 17),
+        (SharedKey("diagonal"), 24),
+        (NarrowerHeads(), 24),
+    ],
+)
+def test_sizes_that_are_tried(cut: NewHeads, exact: int) -> None:
+    """Sixteenths of the one that is exact for four heads of six numbers, and that one."""
+    module = SeparateAttention(16, 4, qk_head_size=6)
+    assert cut.exact_size(module) == exact
+    assert cut.out_of_range(module, exact) is None
+    assert cut.out_of_range(module, exact + 1)
+    assert cut.out_of_range(module, 0)
+    if isinstance(cut, GroupedQuery):
+        assert cut.grid(module) == [1, 2, 4]
+        assert cut.out_of_range(module, 3)
+    elif isinstance(cut, NarrowerHeads):
+        assert cut.grid(module) == [24]
+        assert cut.out_of_range(module, 23)
+    else:
+        assert cut.grid(module) == [*range(1, 17)] if exact == 16 else len(cut.grid(module)) == 16
+        assert cut.grid(module)[-1] == exact
+
+
+@pytest.mark.parametrize("bits", [0, 8, 4])
+def test_a_rounding_of_groups_is_priced_at_their_own_scale(bits: int, tmp_path: Path) -> None:
+    """``h_qk^-0.5``, next to ``(d/H)^-0.5`` of other new heads."""
+    options = {"qk_head_size": 9, "v_head_size": 3}
+    checkpoint = toy_checkpoints.write(tmp_path / "c.pt", "transformer_headsize_n", **options)
+    wide = open_model(checkpoint, COPY)
+    evidence, cut = Evidence.of(wide, sentences=9), GroupedQuery()
+    site = wide.attentions["cross"][0]
+    trained = evidence.trained_attention(site)
+    weights, price = cut.convert(trained, 2, 0)
+    expected = price + trained.rounding_price(weights, bits, 1 / 3)
+    if bits:
+        assert expected != pytest.approx(price + trained.rounding_price(weights, bits, 1 / 2))
+    shape = Shape((0, 1, 2, 3), kind=GROUPS, size=2, bits=bits)
+    offered = [o.price for o in cut.offers(site, evidence) if o.shape == shape]
+    assert offered == [pytest.approx(expected)]
+    draft_ = draft.Draft(wide, evidence.attentions)
+    draft_.use_own_heads()
+    assert cut.put(draft_, site, shape, trained, (weights, price)) == pytest.approx(expected)
+    assert draft_.bits[site] == bits
+
+
+def test_shares_are_of_the_standard_cache(tmp_path: Path) -> None:
+    """Of 16-bit numbers as wide as the model; a converted model may have more parameters."""
+    path = toy_checkpoints.write(tmp_path / "c.pt", "transformer_headsize_n", cache_bits=8)
+    rounded = open_model(path, COPY)
+    assert whole_costs(rounded).cache == 4 * 2 * 16 * 16  # four attentions, keys and values
+    assert model_costs(rounded).cache == 4 * 2 * (16 * 8 + 32)
+    smaller = prune(rounded, keep=2, sentences=9, refit=False).model
+    whole, now = whole_costs(smaller), model_costs(rounded)
+    assert shares_left(rounded, smaller) == {
+        name: getattr(now, name) / getattr(whole, name) for name in whole._fields
+    }
+    assert shares_left(rounded, smaller)["heads"] == 2
 
 
 def test_steps_of_widths() -> None:
