@@ -34,7 +34,14 @@ from collab_lab.shrinking.draft import rows
 from collab_lab.shrinking.plan import Allowed, propose
 from collab_lab.shrinking.prices import Point
 from collab_lab.shrinking.solve import cheapest
-from collab_lab.statistics.attentions import Statistics, Sums, collect, collect_all, matched
+from collab_lab.statistics.attentions import (
+    Statistics,
+    Sums,
+    collect,
+    collect_all,
+    matched,
+    memory_needed,
+)
 from collab_lab.trained.attentions import Attention, HeadMaps, attentions, projections
 from collab_lab.trained.feed_forward import FeedForward, feed_forwards
 from fairseq_collab.attention import SeparateAttention
@@ -199,6 +206,44 @@ def test_inputs_that_are_kept_are_those_of_words() -> None:
 
 
 # ---- prices of small changes are second derivatives ----------------------------------------------
+
+
+def test_inputs_that_are_kept_are_spread_evenly() -> None:
+    """Over all batches, however many there are."""
+    for tokens in (900, 5000, 20_000):
+        sums = Sums(toy.randomised(SeparateAttention(16, 4)))
+        for batch_ in torch.arange(float(tokens)).unsqueeze(1).split(100):
+            sums._keep(batch_)
+        kept = torch.cat(sums.inputs).flatten()
+        assert 1024 / 2 < len(kept) <= 1024
+        steps = kept.diff()
+        assert steps.min() > 0
+        assert steps.max() <= 2 * max(steps.median(), 1)
+        assert kept[-1] > 0.98 * tokens
+
+
+def test_memory_is_that_of_the_statistics() -> None:
+    """With what prices make of them: a ridge on most, and orders of removal."""
+    found = trained("transformer_headsize_n", None, qk_head_size=5, v_head_size=3)
+    of_all, none = attentions(found.model), ("value_mean",)
+    every = collect_all(found, [batch(found)], cuts=("heads", "units", "cache"))
+    numbers = 0
+    for attention_ in of_all:
+        sizes = {name: x.numel() for name, x in vars(every.attentions[attention_]).items()}
+        sizes["inputs"] = 1024 * attention_.module.kdim
+        numbers += sum(size for name, size in sizes.items() if name not in none)
+        again = (name for name in sizes if not name.startswith("half") and name not in none)
+        numbers += sum(sizes[name] for name in again)
+    for block in feed_forwards(found.model):
+        numbers += sum(x.numel() for x in vars(every.units[block]).values())
+    numbers += 4 * max(block.width for block in feed_forwards(found.model)) ** 2
+    assert memory_needed(found, ("heads", "units", "cache")) == 8 * numbers
+    fewer = sum(
+        x.numel()
+        for statistics in collect_all(found, [batch(found)], cuts=("heads",)).attentions.values()
+        for x in vars(statistics).values()
+    )
+    assert memory_needed(found, ("heads",)) == 8 * fewer
 
 
 class Small:

@@ -301,6 +301,13 @@ def test_a_rounding_of_groups_is_priced_at_their_own_scale(bits: int, tmp_path: 
     assert draft_.bits[site] == bits
 
 
+@pytest.mark.parametrize("arch", ["transformer_collab", "transformer_latent"])
+def test_heads_that_share_are_not_converted(arch: str, tmp_path: Path) -> None:
+    sharing = open_model(toy_checkpoints.write(tmp_path / "c.pt", arch), COPY)
+    for cut in (Latent(), SharedKey(), GroupedQuery(), NarrowerHeads()):
+        assert any("neither" in reason for reason in cut.refuses(sharing))
+
+
 def test_shares_are_of_the_standard_cache(tmp_path: Path) -> None:
     """Of 16-bit numbers as wide as the model; a converted model may have more parameters."""
     path = toy_checkpoints.write(tmp_path / "c.pt", "transformer_headsize_n", cache_bits=8)
@@ -458,6 +465,8 @@ def test_prices_in_a_line(model: Trained, found: Evidence) -> None:
 def test_prices_in_points(model: Trained, found: Evidence) -> None:
     """Bits a token, parameters, price: each of the shape that it is of."""
     made, site = Prices(found, {}, 20), model.attentions["cross"][1]
+    of_encoder = made.sizes(model.attentions["encoder"][0], 8)
+    assert not any(of_encoder.values())  # nothing is cached there
     assert "unchanged" not in made.sizes(site)
     for bits in (0, 8, 4):
         for kind, points in made.sizes(site, bits).items():
