@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -37,8 +39,10 @@ from collab_lab.shrinking.solve import cheapest
 from collab_lab.statistics.attentions import (
     Statistics,
     Sums,
+    at_least_float32,
     collect,
     collect_all,
+    free_memory,
     matched,
     memory_needed,
 )
@@ -244,6 +248,40 @@ def test_memory_is_that_of_the_statistics() -> None:
         for x in vars(statistics).values()
     )
     assert memory_needed(found, ("heads",)) == 8 * fewer
+
+
+def test_free_memory_is_in_bytes() -> None:
+    pages, size = (os.sysconf(f"SC_{name}") for name in ("PHYS_PAGES", "PAGE_SIZE"))
+    unused = os.sysconf("SC_AVPHYS_PAGES") * size
+    assert unused / 2 < free_memory(torch.device("cpu")) < pages * size
+
+
+@pytest.mark.parametrize("part", ["self_attn.k_proj", "fc1"])
+def test_statistics_are_of_a_model_with_these_weights(part: str) -> None:
+    """Of all its layers; what is stored in half precision is the same."""
+    one, other = (trained("transformer_headsize_n", None) for _ in range(2))
+    other.model.load_state_dict(one.model.state_dict())
+    found = collect(one, [batch(one)])
+    weight = other.model.get_submodule(f"encoder.layers.1.{part}").weight.data
+    weight.copy_(weight.half())
+    assert matched(found, other).keys() == found.keys()
+    weight.mul_(1.04)
+    with refusing("of another model"):
+        matched(found, other)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_comes_back(dtype: torch.dtype) -> None:
+    """Also after an error; other numbers are not touched."""
+    module = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3)).to(dtype)
+    module.append(torch.nn.Linear(3, 3).double())
+    before = {name: x.clone() for name, x in module.state_dict().items()}
+    with suppress(KeyError), at_least_float32(module):
+        now = {x.dtype for x in module.state_dict().values()}
+        assert now == {torch.float32, torch.float64, torch.int64}
+        raise KeyError
+    after = module.state_dict()
+    assert all(x.dtype == after[n].dtype and x.equal(after[n]) for n, x in before.items())
 
 
 class Small:
