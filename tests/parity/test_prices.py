@@ -28,11 +28,12 @@ from collab_lab.mathematics.head_prices import (
     removal_order,
 )
 from collab_lab.metrics.cost import totals
-from collab_lab.metrics.loss import summed_loss
+from collab_lab.metrics.loss import mean_bits, summed_loss
 from collab_lab.shrinking.by_hand import CONVERSIONS
 from collab_lab.shrinking.cut import ANY_BITS
 from collab_lab.shrinking.cuts.latent import Latent
 from collab_lab.shrinking.draft import rows
+from collab_lab.shrinking.evidence import Evidence
 from collab_lab.shrinking.plan import Allowed, propose
 from collab_lab.shrinking.prices import Point
 from collab_lab.shrinking.solve import cheapest
@@ -248,6 +249,32 @@ def test_memory_is_that_of_the_statistics() -> None:
         for x in vars(statistics).values()
     )
     assert memory_needed(found, ("heads",)) == 8 * fewer
+
+
+@pytest.mark.parametrize(("arch", "options"), MODELS)
+def test_the_loss_of_a_pass_is_that_of_the_targets(arch: str, options: dict[str, Any]) -> None:
+    """Next to labels that are drawn from the model."""
+    found = trained(arch, None, **options)
+    sentences = [batch(found)]
+    bits = collect_all(found, sentences, cuts=("heads",)).bits
+    assert bits == pytest.approx(mean_bits(found.model, sentences))
+
+
+def test_a_unit_alone_costs_what_the_others_do_not_predict() -> None:
+    """``1/2 w^T Delta w / (C^-1)_uu / ln 2`` of the cheapest, C with its ridge."""
+    found = trained("transformer_headsize_n", None)
+    evidence = Evidence(found, [], *collect_all(found, [batch(found)]))
+    for block, of_it in evidence.units.items():
+        c, size = of_it.covariance, block.width
+        inverse = (c + 1e-3 * c.trace() / size * torch.eye(size)).inverse()
+        weight = block.module.fc2.weight.detach()
+        losses = torch.einsum("du,de,eu->u", weight, of_it.output_fisher, weight)
+        expected = losses / inverse.diagonal() / 2 / math.log(2)
+        removals = evidence.removals(block)
+        assert removals.prices[:2] == [0, pytest.approx(float(expected.min()))]
+        assert removals.order[0] == int(expected.argmin())
+        assert removals.prices == sorted(removals.prices)
+        assert removals.retained(2) == sorted(removals.order[-2:])
 
 
 def test_free_memory_is_in_bytes() -> None:
