@@ -37,6 +37,7 @@ from collab_lab.statistics.attentions import Statistics
 from collab_lab.trained import configuration
 from collab_lab.trained.attentions import HeadMaps, attentions
 from collab_lab.trained.checkpoint import Trained, open_model
+from fairseq_collab.attention import gates
 
 STORED = REPOSITORY / "tests" / "stored"
 
@@ -317,3 +318,16 @@ def test_as_many_heads_as_the_smallest_layer_has(tmp_path: Path) -> None:
             prune(model, keep=keep, sentences=9)
     with refusing("23 heads"):
         prune(model, 23, sentences=9)
+
+
+@pytest.mark.parametrize("speed", [1, 10])
+def test_gates_in_the_weights_are_open(speed: int) -> None:
+    """As those of a new model are, at every speed."""
+    source = trained("transformer_gated_heads", gate_speed=speed)
+    for attention in attentions(source.model):
+        attention.module.theta.data[1] = -3
+    result = without_gates(source)
+    for before, after in zip(attentions(source.model), attentions(result.model), strict=True):
+        assert after.module.log_alpha.tolist() == [gates.OPEN] * 4
+        factors = torch.tensor([1.0, 0.0, 1.0, 1.0]).repeat_interleave(4)
+        assert torch.equal(after.module.out_proj.weight, before.module.out_proj.weight * factors)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -666,6 +667,60 @@ def test_what_lose_accepts_is_the_loss_on_the_validation_set(
     allowed = Allowed(("heads", "units"))
     result = shrinking.smallest(found, {}, "parameters", allowed, 0.3, valid)
     assert result.shares == {"parameters": 0.703125}  # of halvings, the first above 0.7
+
+
+@pytest.mark.parametrize("possible", [True, False])
+def test_no_model_loses_so_little(
+    possible: bool, model: Trained, found: Evidence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One reason where none can be built, another where some can, and each loses more."""
+
+    def invented(_: Evidence, shares: dict[str, float], __: Any) -> Smaller:
+        if not possible or shares["parameters"] < 0.8:
+            raise UserError("cannot have so little")
+        return Smaller(model, Plan("unchanged", {}), 0.0, shares)
+
+    lost = iter([3.0, *[3.2] * 9])
+    monkeypatch.setattr(shrinking, "made", invented)
+    monkeypatch.setattr(shrinking, "mean_bits", lambda *_: next(lost))
+    with refusing("loses more than 0.1" if possible else "cannot have"):
+        shrinking.smallest(found, {}, "parameters", Allowed(("heads",)), 0.1, [])
+
+
+def test_a_target_that_is_missed_is_an_error(
+    model: Trained, found: Evidence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for left, is_missed in ((0.5, False), (0.501, True)):
+        made = Smaller(model, Plan("unchanged", {}), 0.0, {"heads": left})
+        monkeypatch.setattr(Smaller, "of", lambda *_, made=made: made)
+        with refusing("50.1%", "not 50.0%") if is_missed else nullcontext():
+            shrinking.made(found, {"heads": 0.5}, Allowed(("heads",)))
+
+
+def test_shares_are_of_the_model_that_was_shrunk_first(model: Trained) -> None:
+    assert shrinking.costs_of_original(model) is None
+    once = model.with_plan({"whole": {"cache": 8}})
+    assert shrinking.costs_of_original(once) == {"cache": 8}
+    twice = model.with_plan({"whole": {"cache": 6}, "original": {"cache": 8}})
+    assert shrinking.costs_of_original(twice) == {"cache": 8}
+
+
+def test_what_a_cut_makes_smaller() -> None:
+    """Heads have a cache; a cache takes time; units have none, and take no heads."""
+    for target, useful in {
+        "cache": {"heads", "cache"},
+        "heads": {"heads"},
+        "parameters": {"heads", "units"},
+        "time": {"heads", "units", "cache"},
+    }.items():
+        for part in ("heads", "units", "cache"):
+            with nullcontext() if part in useful else refusing(f"`{target}`"):
+                shrinking.check({target: 0.5}, None, [part])
+    assert shrinking.smallest_in(["cache"]) == "cache"
+    assert shrinking.smallest_in(["heads", "cache"]) == "parameters"
+    own: Any = SimpleNamespace(part="cache", name="latent", engines=("fairseq",))
+    with refusing("latent", "name"):
+        shrinking.check_own([own], ["cache"], "fairseq")
 
 
 @pytest.mark.parametrize(
