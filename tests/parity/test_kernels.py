@@ -22,7 +22,7 @@ from fairseq_collab.attention.cache import PackedContext, Slots
 from fairseq_collab.attention.head_groups import HeadGroupAttention
 from fairseq_collab.attention.packed import packed_heads
 from fairseq_collab.attention.parts import ContextInParts, heads_in_parts
-from fairseq_collab.attention.scores import F, fused_heads, over_keys
+from fairseq_collab.attention.scores import F, can_fuse, fused_heads, over_keys
 from fairseq_collab.cpu_kernels.dropout import LEVELS, Dropout
 
 D, H, MANY = 64, 4, 256
@@ -57,8 +57,11 @@ def test_where_it_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not fuses(plain, keys=MANY - 1)
     assert not fuses(shared(D // 2)), "training with padded values: slower"
     assert fuses(shared(D // 2), keys=2 * MANY)
-    assert not fuses(shared(D)), "padding would make values four times as wide"
+    assert not fuses(shared(D), keys=2 * MANY), "padding would make values four times as wide"
     assert not fuses(HeadGroupAttention(D, H, groups=1, feature="attention"))
+    q = torch.randn(1, 1, MANY, 8)
+    assert can_fuse(q, q, q, dropout=0.0)
+    assert not can_fuse(q, q, q, dropout=0.5), "which torch's kernel for CPUs has not"
     dropping = SeparateAttention(D, H, dropout=0.5)
     assert not fuses(dropping)
     assert fuses(dropping.eval())
