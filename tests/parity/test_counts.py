@@ -18,6 +18,7 @@ from toy_language_models import language_model
 
 from collab_lab import open_model
 from collab_lab.metrics.cost import cache_share, cost, multiply_adds, searched_bytes, totals
+from collab_lab.shrinking.shape import layer_parameters
 from fairseq_collab.attention import CollaborativeAttention, HeadAttention, cache
 from fairseq_collab.attention.collaborative import QUERY_MIXINGS
 from fairseq_collab.cpu_kernels.onednn import OneDnnLinear
@@ -239,3 +240,15 @@ def test_products_of_another_library_are_counted() -> None:
         if type(module) is torch.nn.Linear:
             module.__class__ = OneDnnLinear
     assert multiply_adds(model, 7) == expected
+
+
+@pytest.mark.parametrize("arch", ["transformer", STANDARD])
+def test_parameters_are_those_that_learn(arch: str) -> None:
+    """Not the copies of its maps that an encoder layer of fairseq's has."""
+    model = toy.model(arch)
+    output = model(**toy.batch())[0]
+    output.float().logsumexp(-1).sum().backward()
+    learns = {name: w.numel() for name, w in model.named_parameters() if w.grad is not None}
+    assert cost(model).parameters == totals(model)["parameters"] == sum(learns.values())
+    of_layers = sum(number for name, number in learns.items() if ".layers." in name)
+    assert layer_parameters(model) == of_layers
