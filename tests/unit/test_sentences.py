@@ -79,6 +79,13 @@ def test_a_symbol_of_fairseqs_is_an_unknown_word(model: Trained) -> None:
     assert translate(model, [f"{word} </s> {word}"]) == translate(model, [f"{word} <unk> {word}"])
 
 
+def test_an_unknown_word_of_a_reference_matches_none(model: Trained) -> None:
+    batch = samples(model, "valid", 1)[0]
+    batch["target"][0, 0] = model.task.target_dictionary.unk()
+    found = of_batches(model.model, model.task, [batch], {"beam": 1}, "subword_nmt")
+    assert found.targets[0].split()[0] == "<<unk>>"
+
+
 def test_what_cannot_be_translated(model: Trained, tmp_path: Path) -> None:
     word = model.task.source_dictionary[10]
     with refusing("sentences[1]", " 0 "):
