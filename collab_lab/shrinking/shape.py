@@ -290,7 +290,7 @@ def shared_keys(query_mixing: str = "own") -> Kind:
 
 
 def _narrower(module: Any, number: int, size: int) -> Blueprint:
-    sizes = {**_sizes(module, number), "qk_head_size": size // number, "scale": "embed"}
+    sizes = {**_sizes(module, number), "qk_head_size": size // number}
     return Blueprint.of(SeparateAttention, **sizes)
 
 

@@ -11,15 +11,25 @@ import torch
 import toy
 from toy_reparametrize import Conversions, batch, converted, inputs, target_of, trained
 
+from collab_lab.mathematics import low_rank
 from collab_lab.mathematics.attention_price import TrainedAttention
 from collab_lab.mathematics.low_rank import MIXED, separate
-from collab_lab.mathematics.new_heads import groups_of_neighbours, own_latent
+from collab_lab.mathematics.new_heads import (
+    groups_of_neighbours,
+    narrower_keys,
+    own_latent,
+    shared_keys,
+)
 from collab_lab.mathematics.shared_projection import (
+    Shared,
     WeightedMaps,
+    all_directions,
+    balanced,
     best_shared_key,
     first_projection,
     grouped,
     latents,
+    one_latent,
     rounding_basis,
     shared_projection,
 )
@@ -111,10 +121,10 @@ def test_latents_leave_other_attentions_alone(arch: str, given: dict[str, Any]) 
         assert totals(again) == totals(result.model)
 
 
-def attention(seed: int = 1) -> TrainedAttention:
+def attention(seed: int = 1, **sizes: int) -> TrainedAttention:
     """Trained heads; inputs and gradients that are correlated and have a mean."""
     torch.manual_seed(seed)
-    part = TrainedAttention(toy.randomised(SeparateAttention(D, H)), None)
+    part = TrainedAttention(toy.randomised(SeparateAttention(D, H, **sizes)), None)
     sums = Sums(part.module)
 
     def drawn() -> torch.Tensor:
@@ -231,6 +241,135 @@ def test_the_price_of_new_heads_is_that_of_their_keys_and_values() -> None:
     assert own_latent(part, 9)[1] == pytest.approx(squared_error([keys, values], down) / bits)
 
 
+def bilinear_maps(
+    weights: dict[str, torch.Tensor], scale: float, heads: int, size: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """What weights compute, head by head: scores ``(H, d + 1, d_y)``, outputs ``(H, d_y, d)``.
+
+    The third is the constant that an output has beside ``sum_i z_i F_i``.
+    """
+    inputs = weights.get("latent_proj.weight", torch.eye(D))
+    q = torch.cat([weights["q_proj.weight"], weights["q_proj.bias"].unsqueeze(1)], 1)
+    out, h_v = weights["out_proj.weight"], weights["out_proj.weight"].size(1) // heads
+    keys, values = len(weights["k_proj.weight"]) // size, len(weights["v_proj.weight"]) // h_v
+    scores, outputs, constant = [], [], weights["out_proj.bias"].clone()
+    for head in range(heads):
+        if "mixing" in weights:
+            mixing = weights["mixing"][head]
+            query = (mixing.diag() if mixing.dim() == 1 else mixing).T @ q
+        else:
+            query = q[head * size : (head + 1) * size]
+        group = head * keys // heads
+        key = weights["k_proj.weight"][group * size : (group + 1) * size] @ inputs
+        scores.append(scale * query.T @ key)
+        group = head * values // heads
+        rows, mine = slice(group * h_v, (group + 1) * h_v), out[:, head * h_v : (head + 1) * h_v]
+        outputs.append((mine @ weights["v_proj.weight"][rows] @ inputs).T)
+        if "v_proj.bias" in weights:
+            constant += mine @ weights["v_proj.bias"][rows]
+    return torch.stack(scores), torch.stack(outputs), constant
+
+
+@pytest.mark.parametrize(
+    ("kind", "size"),
+    [("own", 7), ("full", 7), ("diagonal", 7), ("narrower", 8), ("groups", 2), ("latent", 9)],
+)
+def test_new_heads_cost_what_their_weights_change(kind: str, size: int) -> None:
+    """Number by number: ``tr(D^T X D Gamma)`` and ``tr(F^T Z F Delta)`` of what heads compute.
+
+    Queries and keys have six numbers and values five, so that no scale is another one; the mean of
+    what a head reads is made up for.
+    """
+    part = attention(qk_head_size=6, v_head_size=5)
+    new_scale, width = (D / H) ** -0.5, size
+    if kind == "groups":
+        weights, found = groups_of_neighbours(part, size)
+        new_scale, width = 6**-0.5, 6
+    elif kind == "latent":
+        weights, found = own_latent(part, size)
+        new_scale, width = 6**-0.5, 6  # those of the trained heads
+    elif kind == "narrower":
+        weights, found = narrower_keys(part, size)
+        width = size // H
+    else:
+        weights, found = shared_keys(part, size, kind)
+        weights = weights | part.copied("v_proj", "out_proj")
+    statistics, before = part.statistics, part.module.state_dict()
+    old = bilinear_maps(before, 6**-0.5, H, 6)
+    new = bilinear_maps(weights, new_scale, H, width)
+    expected = 0.0
+    for head in range(H):
+        change, gamma = old[0][head] - new[0][head], statistics.key_fisher[head]
+        expected += float((change.T @ statistics.query_moment @ change @ gamma).trace())
+        change, z = old[1][head] - new[1][head], statistics.value_covariance[head]
+        expected += float((change.T @ z @ change @ statistics.output_fisher).trace())
+    assert found == pytest.approx(expected / 2 / math.log(2))
+    assert found > 1e-3
+    means = torch.einsum("hy,hyd->d", statistics.value_mean, old[1] - new[1])
+    toy.close(new[2], old[2] + means)
+
+
+def test_narrower_keys_lose_the_least_singular_values() -> None:
+    """``1/2 sum sigma^2 / ln 2`` of ``X^1/2 A_i B_i^T Gamma_i^1/2``: none is lower."""
+    part, lost = attention(qk_head_size=6), 0.0
+    x = torch.linalg.cholesky(part.statistics.query_moment)  # any root will do
+    for head in range(H):
+        gamma = torch.linalg.cholesky(part.statistics.key_fisher[head])
+        scores = part.maps.queries[head] @ part.maps.keys[head].T
+        lost += float(torch.linalg.svdvals(x.T @ scores @ gamma)[2:].square().sum())
+    assert narrower_keys(part, 2 * H)[1] == pytest.approx(lost / 2 / math.log(2))
+
+
+def test_heads_that_are_wider_than_the_model() -> None:
+    """They have no more directions than it: what is beyond them is zeros, and loses nothing."""
+    part = attention(qk_head_size=20)
+    queries, keys = separate(part.maps, part.statistics, 18)
+    assert (queries.shape, keys.shape) == ((H, D + 1, 18), (H, D, 18))
+    assert part.key_price(queries, keys) == pytest.approx(0, abs=1e-9)
+    made = MIXED["diagonal"](part.maps, part.statistics, 4 * 20 - 1)
+    assert made.key.shape == (D, 79)
+    assert made.mixing.shape == (H, 79)
+    assert price(part, (made.queries(), made.key)) < 1
+
+
+@pytest.mark.parametrize("mixing", ["full", "diagonal"])
+def test_sweeps_lose_less_than_a_single_one(mixing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a metric that all heads have in common, which is that of the sweeps."""
+    part, prices = attention(), []
+    gamma = part.statistics.key_fisher.mean(0).expand(H, -1, -1)
+    part.statistics = replace(part.statistics, key_fisher=gamma)
+    for full, diagonal in ((1, 1), (2, 5), (4, 30)):
+        monkeypatch.setattr(low_rank, "SWEEPS", full)
+        monkeypatch.setattr(low_rank, "DIAGONAL_SWEEPS", diagonal)
+        prices.append(price(part, shared(part, mixing, 6)))
+    assert prices[0] > prices[1] > prices[2]
+
+
+def test_a_projection_improves_on_its_start() -> None:
+    """By steps, to where no small change of it loses less."""
+    part = attention()
+    heads = WeightedMaps.keys(part.maps, part.statistics)
+    start, best = (shared_projection([heads], 6, steps) for steps in (0, 60))
+    torch.manual_seed(3)
+    least = squared_error([heads], best)
+    assert least < squared_error([heads], start)
+    for _ in range(20):
+        near = best + 1e-2 * best.norm() / best.numel() ** 0.5 * torch.randn_like(best)
+        assert least < squared_error([heads], near) * (1 + 1e-7)
+
+
+def test_maps_after_a_singular_projection_are_those_without_its_copies() -> None:
+    """A column twice, and one of zeros, give nothing that the others do not."""
+    part = attention()
+    heads = WeightedMaps.keys(part.maps, part.statistics)
+    common = torch.randn(D, 3)
+    twice = torch.cat([common, common[:, :1], torch.zeros(D, 1)], 1)
+    nearly = torch.cat([common, common[:, :1] + 1e-8 * torch.randn(D, 1)], 1)
+    for more, tolerance in ((twice, 1e-9), (nearly, 1e-5)):
+        found, expected = more @ heads.refitted(more), common @ heads.refitted(common)
+        torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+
+
 def test_a_latent_is_rounded_in_a_balanced_basis() -> None:
     """Its second moment and its Fisher information are equal there, but for a factor."""
     torch.manual_seed(2)
@@ -239,6 +378,63 @@ def test_a_latent_is_rounded_in_a_balanced_basis() -> None:
     toy.close(basis @ inverse, torch.eye(7))
     left, right = basis.mT @ ridged(moment) @ basis, inverse @ ridged(fisher) @ inverse.mT
     toy.close(left / left.trace(), right / right.trace())
+
+
+def test_numbers_of_a_latent_have_equal_shares() -> None:
+    """Of what is cached, and of what an error costs: they get one scale."""
+    torch.manual_seed(2)
+    sides = [torch.linalg.qr(torch.randn(12, 12)).Q for _ in range(2)]
+    moment, fisher = (side @ torch.logspace(0, 4, 12).diag() @ side.T for side in sides)
+    basis, inverse = rounding_basis(moment, fisher)
+    toy.close(basis.norm(), inverse.norm())
+    for made in (basis.T @ moment @ basis, inverse @ fisher @ inverse.T):
+        shares = made.diagonal() / made.trace() * len(made)
+        assert shares.max() < 2
+        assert shares.min() > 0.1
+
+
+def test_the_basis_of_a_common_latent_is_of_all_that_read_it() -> None:
+    """The errors of one are those of both: their Fisher informations add up."""
+    parts = [attention(seed) for seed in (1, 2)]
+    down, ups = one_latent([(part.maps, part.statistics) for part in parts], 7, steps=0)
+    made = parts[0].statistics.inputs @ down
+    moment, fisher = made.T @ made / len(made), torch.zeros(7, 7)
+    for part, pair in zip(parts, ups, strict=True):
+        up = torch.cat([u.transpose(0, 1).flatten(1) for u in pair], 1)
+        fisher += up @ part.statistics.cache_fisher @ up.T
+    shares = [x / x.trace() for x in (moment, fisher)]
+    torch.testing.assert_close(*shares, rtol=0.05, atol=2e-3)
+
+
+def test_directions_are_those_of_what_heads_use_in_a_common_metric() -> None:
+    """``N P c = lambda c``: N sums what heads write along c, P what inputs there weigh."""
+    part = attention()
+    both = [kind(part.maps, part.statistics) for kind in (WeightedMaps.keys, WeightedMaps.values)]
+    for kinds in (both[:1], both[1:], both):
+        p = sum(one.metric.mean(0) / one.metric.mean(0).trace() for one in kinds)
+        used = torch.zeros(D, D)
+        for one in kinds:
+            of_kind = torch.einsum("hne,hef,hmf->nm", one.maps, one.output_metric, one.maps)
+            used += of_kind / (of_kind @ p).trace()
+        directions = all_directions(kinds)
+        turned = used @ p @ directions
+        factors = (turned * directions).sum(0) / directions.square().sum(0)
+        torch.testing.assert_close(turned, factors * directions, rtol=1e-6, atol=1e-8)
+        assert torch.equal(factors, factors.sort(descending=True).values)
+
+
+@pytest.mark.parametrize("dims", [1, 2])
+def test_balancing_changes_no_score(dims: int) -> None:
+    """Both sides get an equal share of what is taken from the mixing."""
+    torch.manual_seed(dims)
+    mixing = 9 * torch.randn(H, *[5] * dims)
+    before = Shared(torch.randn(D + 1, 5), mixing, torch.randn(D, 5))
+    after = balanced(before)
+    toy.close(after.queries() @ after.key.T, before.queries() @ before.key.T)
+    grown = [(new / old).mean(0) for new, old in zip(after[::2], before[::2], strict=True)]
+    toy.close(*grown)
+    size = after.mixing.square().sum(0) / H if dims == 1 else after.mixing.square().sum() / 5
+    toy.close(size, torch.ones_like(size))
 
 
 def test_a_latent_starts_from_equal_shares_of_keys_and_values() -> None:

@@ -17,9 +17,11 @@ from fairseq.models import MODEL_DATACLASS_REGISTRY
 from toy_language_models import language_model
 
 from collab_lab import open_model
-from collab_lab.metrics.cost import cache_share, cost, multiply_adds, searched_bytes
-from fairseq_collab.attention import CollaborativeAttention, cache
+from collab_lab.metrics.cost import cache_share, cost, multiply_adds, searched_bytes, totals
+from collab_lab.shrinking.shape import layer_parameters
+from fairseq_collab.attention import CollaborativeAttention, HeadAttention, cache
 from fairseq_collab.attention.collaborative import QUERY_MIXINGS
+from fairseq_collab.cpu_kernels.onednn import OneDnnLinear
 from fairseq_collab.decoding.beam_search import ModelDecoding
 
 WORDS = 32_768 - 4  # and fairseq's four special symbols
@@ -208,3 +210,45 @@ def test_parameters_of_query_mixings(mixing: str) -> None:
     values, output = d * 5 + 5, d * heads * 5 + d
     assert toy.num_parameters(ours) == 2 * (d + 1) * k + of_keys[mixing] + values + output
     assert ours.cached_floats_per_token() == (k, 5)
+
+
+def test_what_attentions_share_counts_once() -> None:
+    """One latent of the encoder's output, and the bytes of keys and of values by themselves."""
+    model = toy.model("transformer_latent", latent_dim=6, shared_latent_in_cross="6")
+    attentions = [m for m in model.modules() if isinstance(m, HeadAttention)]
+    weights = {id(w): w.numel() for module in attentions for w in module.parameters()}
+    assert cost(model).attention_parameters == sum(weights.values())
+    assert sum(weights.values()) < sum(w.numel() for a in attentions for w in a.parameters())
+    found = cost(toy.model(STANDARD, qk_head_size=3, v_head_size=5))
+    assert found.key_bytes_per_target_token == 2 * 2 * 4 * 3  # two layers, bytes, heads, numbers
+    assert found.value_bytes_per_target_token == 2 * 2 * 4 * 5
+    assert found.key_bytes_per_source_token == 2 * 2 * 4 * 3
+    assert found.value_bytes_per_source_token == 2 * 2 * 4 * 5
+
+
+def test_the_cache_as_if_it_were_not_rounded() -> None:
+    model = toy.model(STANDARD, cache_bits=4)
+    assert totals(model)["cache"] == 4 * 2 * (16 * 4 + 32)
+    assert totals(model, rounded=False)["cache"] == 4 * 2 * 16 * 16
+    assert cache_share(model) == (16 * 4 + 32) / (16 * 16)
+
+
+def test_products_of_another_library_are_counted() -> None:
+    model = toy.model(STANDARD)
+    expected = multiply_adds(model, 7)
+    for module in model.modules():
+        if type(module) is torch.nn.Linear:
+            module.__class__ = OneDnnLinear
+    assert multiply_adds(model, 7) == expected
+
+
+@pytest.mark.parametrize("arch", ["transformer", STANDARD])
+def test_parameters_are_those_that_learn(arch: str) -> None:
+    """Not the copies of its maps that an encoder layer of fairseq's has."""
+    model = toy.model(arch)
+    output = model(**toy.batch())[0]
+    output.float().logsumexp(-1).sum().backward()
+    learns = {name: w.numel() for name, w in model.named_parameters() if w.grad is not None}
+    assert cost(model).parameters == totals(model)["parameters"] == sum(learns.values())
+    of_layers = sum(number for name, number in learns.items() if ".layers." in name)
+    assert layer_parameters(model) == of_layers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from unittest import mock
 
 import pytest
 import torch
@@ -11,9 +12,17 @@ from fairseq.modules.fairseq_dropout import FairseqDropout
 from operators import Operators, aten
 from toy_language_models import FAMILIES
 
-from fairseq_collab.attention import CollaborativeAttention, HeadAttention, SeparateAttention
+from fairseq_collab.attention import (
+    CollaborativeAttention,
+    HeadAttention,
+    SeparateAttention,
+    packed,
+)
+from fairseq_collab.attention.cache import PackedContext, Slots
 from fairseq_collab.attention.head_groups import HeadGroupAttention
-from fairseq_collab.attention.scores import F, fused_heads
+from fairseq_collab.attention.packed import packed_heads
+from fairseq_collab.attention.parts import ContextInParts, heads_in_parts
+from fairseq_collab.attention.scores import F, can_fuse, fused_heads, over_keys
 from fairseq_collab.cpu_kernels.dropout import LEVELS, Dropout
 
 D, H, MANY = 64, 4, 256
@@ -48,8 +57,11 @@ def test_where_it_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not fuses(plain, keys=MANY - 1)
     assert not fuses(shared(D // 2)), "training with padded values: slower"
     assert fuses(shared(D // 2), keys=2 * MANY)
-    assert not fuses(shared(D)), "padding would make values four times as wide"
+    assert not fuses(shared(D), keys=2 * MANY), "padding would make values four times as wide"
     assert not fuses(HeadGroupAttention(D, H, groups=1, feature="attention"))
+    q = torch.randn(1, 1, MANY, 8)
+    assert can_fuse(q, q, q, dropout=0.0)
+    assert not can_fuse(q, q, q, dropout=0.5), "which torch's kernel for CPUs has not"
     dropping = SeparateAttention(D, H, dropout=0.5)
     assert not fuses(dropping)
     assert fuses(dropping.eval())
@@ -126,6 +138,58 @@ def test_masks_have_the_type_of_queries(
     masks = [forbidden if t == "bool" else forbidden.to(getattr(torch, t)) * -9 for t in types]
     heads = fused_heads(q, q, q, *masks)
     assert (given, heads.dtype) == ([dtype], dtype)
+
+
+def by_hand(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Outputs of heads ``(B, H, T, h_v)`` one by one, with an additive mask of their scores."""
+    heads = []
+    for head in range(q.size(1)):
+        key, value = (x[:, head * x.size(1) // q.size(1)] for x in (k, v))
+        scores = torch.einsum("bte,bse->bts", q[:, head], key) + mask[:, 0]
+        heads.append(scores.softmax(-1) @ value)
+    return torch.stack(heads, 1)
+
+
+@pytest.mark.parametrize("sizes", [(3, 5), (5, 3), (4, 4)])
+@pytest.mark.parametrize("groups", [(1, 4), (2, 1), (2, 2)])
+def test_ways_to_attend_are_one_function(sizes: tuple[int, int], groups: tuple[int, int]) -> None:
+    """Fused, in blocks of slots that are rounded, and in parts that are not joined."""
+    torch.manual_seed(1)
+    q = torch.randn(2, 4, 6, sizes[0]).double()
+    k, v = (torch.randn(2, g, 11, size).double() for g, size in zip(groups, sizes, strict=True))
+    bias = torch.randn(2, 1, 6, 11).double()
+    hidden = torch.rand(2, 1, 6, 11) < 0.3
+    hidden[..., 0] = False
+    mask = bias.masked_fill(hidden, float("-inf"))
+    torch.testing.assert_close(fused_heads(q, k, v, bias, hidden), by_hand(q, k, v, mask))
+    parts = [x.split([4, 1, 6], 2) for x in (k, v)]
+    context = ContextInParts(*parts, mask)
+    torch.testing.assert_close(heads_in_parts(q, context), by_hand(q, k, v, mask))
+    for block in (1, 200, 10**6):
+        with mock.patch.object(packed, "BLOCK", block):
+            slots = PackedContext(Slots(k, 8), Slots(v, 8), hidden)
+            rounded = slots.unpacked()
+            heads, weights = packed_heads(q, slots, bias, True)
+            expected = by_hand(q, rounded.keys, rounded.values, mask)
+            torch.testing.assert_close(heads, expected)
+            assert weights is not None
+            torch.testing.assert_close(weights.sum(-1), torch.ones(2, 4, 6).double())
+            latent = Slots(k, 4)
+            both = PackedContext(latent, latent, hidden)
+            found, _ = packed_heads(q, both, bias, False)
+            numbers = both.unpacked().keys
+            torch.testing.assert_close(found, by_hand(q, numbers, numbers, mask))
+
+
+def test_only_infinite_numbers_of_a_mask_forbid() -> None:
+    """A bias of scores is none: padding stays hidden, but from queries that see nothing else."""
+    padding = torch.tensor([[True, True, False], [False, False, False]])
+    bias = torch.tensor([[-3.0, 0.5, 2.0], [-3.0, 0.5, float("-inf")]])
+    expected = padding[:, None, None].expand(-1, 1, 2, -1).clone()
+    expected[0, 0, 1] = False  # whose only other key is forbidden
+    assert torch.equal(over_keys(padding, bias).expand(2, 1, 2, 3), expected)
+    assert torch.equal(over_keys(padding, bias == float("-inf")).expand(2, 1, 2, 3), expected)
+    assert torch.equal(over_keys(padding), padding[:, None, None])
 
 
 # ---- dropout -------------------------------------------------------------------------------------

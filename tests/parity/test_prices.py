@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -21,19 +23,30 @@ from collab_lab.mathematics import shared_projection
 from collab_lab.mathematics.attention_price import TrainedAttention, products_of, queries_of
 from collab_lab.mathematics.head_prices import head_noises, head_prices, head_removals
 from collab_lab.metrics.cost import totals
-from collab_lab.metrics.loss import summed_loss
+from collab_lab.metrics.loss import mean_bits, summed_loss
 from collab_lab.shrinking.by_hand import CONVERSIONS
 from collab_lab.shrinking.cut import ANY_BITS
 from collab_lab.shrinking.cuts.latent import Latent
 from collab_lab.shrinking.draft import rows
+from collab_lab.shrinking.evidence import Evidence
 from collab_lab.shrinking.plan import Allowed
 from collab_lab.shrinking.prices import Point
 from collab_lab.shrinking.programme import propose
 from collab_lab.shrinking.solve import cheapest
-from collab_lab.statistics.attentions import Statistics, Sums, collect, collect_all, matched
+from collab_lab.statistics.attentions import (
+    Statistics,
+    Sums,
+    at_least_float32,
+    collect,
+    collect_all,
+    free_memory,
+    matched,
+    memory_needed,
+)
 from collab_lab.trained.attentions import Attention, HeadMaps, attentions, projections
 from collab_lab.trained.feed_forward import FeedForward, feed_forwards
 from fairseq_collab.attention import SeparateAttention
+from fairseq_collab.attention.grouped_query import GroupedQueryAttention
 from fairseq_collab.attention.rounding import rounded
 from fairseq_collab.attention.scores import over_keys
 
@@ -194,6 +207,104 @@ def test_inputs_that_are_kept_are_those_of_words() -> None:
 
 
 # ---- prices of small changes are second derivatives ----------------------------------------------
+
+
+def test_inputs_that_are_kept_are_spread_evenly() -> None:
+    """Over all batches, however many there are."""
+    for tokens in (900, 5000, 20_000):
+        sums = Sums(toy.randomised(SeparateAttention(16, 4)))
+        for batch_ in torch.arange(float(tokens)).unsqueeze(1).split(100):
+            sums._keep(batch_)
+        kept = torch.cat(sums.inputs).flatten()
+        assert 1024 / 2 < len(kept) <= 1024
+        steps = kept.diff()
+        assert steps.min() > 0
+        assert steps.max() <= 2 * max(steps.median(), 1)
+        assert kept[-1] > 0.98 * tokens
+
+
+def test_memory_is_that_of_the_statistics() -> None:
+    """With what prices make of them: a ridge on most, and orders of removal."""
+    found = trained("transformer_headsize_n", None, qk_head_size=5, v_head_size=3)
+    of_all, none = attentions(found.model), ("value_mean",)
+    every = collect_all(found, [batch(found)], cuts=("heads", "units", "cache"))
+    numbers = 0
+    for attention_ in of_all:
+        sizes = {name: x.numel() for name, x in vars(every.attentions[attention_]).items()}
+        sizes["inputs"] = 1024 * attention_.module.kdim
+        numbers += sum(size for name, size in sizes.items() if name not in none)
+        again = (name for name in sizes if not name.startswith("half") and name not in none)
+        numbers += sum(sizes[name] for name in again)
+    for block in feed_forwards(found.model):
+        numbers += sum(x.numel() for x in vars(every.units[block]).values())
+    numbers += 4 * max(block.width for block in feed_forwards(found.model)) ** 2
+    assert memory_needed(found, ("heads", "units", "cache")) == 8 * numbers
+    fewer = sum(
+        x.numel()
+        for statistics in collect_all(found, [batch(found)], cuts=("heads",)).attentions.values()
+        for x in vars(statistics).values()
+    )
+    assert memory_needed(found, ("heads",)) == 8 * fewer
+
+
+@pytest.mark.parametrize(("arch", "options"), MODELS)
+def test_the_loss_of_a_pass_is_that_of_the_targets(arch: str, options: dict[str, Any]) -> None:
+    """Next to labels that are drawn from the model."""
+    found = trained(arch, None, **options)
+    sentences = [batch(found)]
+    bits = collect_all(found, sentences, cuts=("heads",)).bits
+    assert bits == pytest.approx(mean_bits(found.model, sentences))
+
+
+def test_a_unit_alone_costs_what_the_others_do_not_predict() -> None:
+    """``1/2 w^T Delta w / (C^-1)_uu / ln 2`` of the cheapest, C with its ridge."""
+    found = trained("transformer_headsize_n", None)
+    evidence = Evidence(found, [], *collect_all(found, [batch(found)]))
+    for block, of_it in evidence.units.items():
+        c, size = of_it.covariance, block.width
+        inverse = (c + 1e-3 * c.trace() / size * torch.eye(size)).inverse()
+        weight = block.module.fc2.weight.detach()
+        losses = torch.einsum("du,de,eu->u", weight, of_it.output_fisher, weight)
+        expected = losses / inverse.diagonal() / 2 / math.log(2)
+        removals = evidence.removals(block)
+        assert removals.prices[:2] == [0, pytest.approx(float(expected.min()))]
+        assert removals.order[0] == int(expected.argmin())
+        assert removals.prices == sorted(removals.prices)
+        assert removals.retained(2) == sorted(removals.order[-2:])
+
+
+def test_free_memory_is_in_bytes() -> None:
+    pages, size = (os.sysconf(f"SC_{name}") for name in ("PHYS_PAGES", "PAGE_SIZE"))
+    unused = os.sysconf("SC_AVPHYS_PAGES") * size
+    assert unused / 2 < free_memory(torch.device("cpu")) < pages * size
+
+
+@pytest.mark.parametrize("part", ["self_attn.k_proj", "fc1"])
+def test_statistics_are_of_a_model_with_these_weights(part: str) -> None:
+    """Of all its layers; what is stored in half precision is the same."""
+    one, other = (trained("transformer_headsize_n", None) for _ in range(2))
+    other.model.load_state_dict(one.model.state_dict())
+    found = collect(one, [batch(one)])
+    weight = other.model.get_submodule(f"encoder.layers.1.{part}").weight.data
+    weight.copy_(weight.half())
+    assert matched(found, other).keys() == found.keys()
+    weight.mul_(1.04)
+    with refusing("of another model"):
+        matched(found, other)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_comes_back(dtype: torch.dtype) -> None:
+    """Also after an error; other numbers are not touched."""
+    module = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3)).to(dtype)
+    module.append(torch.nn.Linear(3, 3).double())
+    before = {name: x.clone() for name, x in module.state_dict().items()}
+    with suppress(KeyError), at_least_float32(module):
+        now = {x.dtype for x in module.state_dict().values()}
+        assert now == {torch.float32, torch.float64, torch.int64}
+        raise KeyError
+    after = module.state_dict()
+    assert all(x.dtype == after[n].dtype and x.equal(after[n]) for n, x in before.items())
 
 
 class Small:
@@ -430,6 +541,45 @@ def test_products_of_maps_are_least_squares(mixing: str) -> None:
     torch.testing.assert_close(found, torch.stack(naive))
 
 
+def test_errors_are_at_the_heads_that_are_next_to_the_new_ones() -> None:
+    """By least squares in the metrics of queries and of outputs, where they are no products."""
+    torch.manual_seed(5)
+    heads, h_qk, h_v, width = 4, 5, 4, 3
+    module = toy.randomised(SeparateAttention(16, heads, qk_head_size=h_qk, v_head_size=h_v))
+    part = TrainedAttention(module, None)
+    roots = [torch.randn(n, n) for n in (heads * (h_qk + h_v), 17, 16)]
+    fisher, moment, output = (root.T @ root for root in roots)
+    inputs = torch.randn(70, 16)
+    part.statistics = replace(
+        part.statistics,
+        cache_fisher=fisher,
+        inputs=inputs,
+        query_moment=moment,
+        output_fisher=output,
+    )
+    queries, out = torch.randn(heads, 17, width), torch.randn(heads, 16, 2)
+    rows, scale = queries.mT.flatten(0, 1), 0.3  # of the new scores
+    weights = {"q_proj.weight": rows[:, :-1], "q_proj.bias": rows[:, -1]}
+    weights |= {"k_proj.weight": torch.randn(width, 16), "k_proj.bias": torch.randn(width)}
+    weights |= {"v_proj.weight": torch.randn(2 * heads, 16), "v_proj.bias": torch.randn(2 * heads)}
+    weights["out_proj.weight"] = out.transpose(0, 1).flatten(1)
+    keys, values = (
+        rounded(made, 4) - made
+        for name in ("k_proj", "v_proj")
+        for made in [inputs @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]]
+    )
+    errors = []
+    for head in range(heads):
+        turn = torch.linalg.lstsq(roots[1] @ part.maps.queries[head], roots[1] @ queries[head])
+        errors.append(keys @ (scale * turn.solution).T)
+    for head in range(heads):
+        turn = torch.linalg.lstsq(roots[2] @ part.maps.out[head], roots[2] @ out[head])
+        errors.append(values[:, 2 * head : 2 * head + 2] @ turn.solution.T)
+    both = torch.cat(errors, 1)
+    expected = sum(float(one @ fisher @ one) for one in both) / len(both) / 2 / math.log(2)
+    assert part.rounding_price(weights, 4, scale) == pytest.approx(expected, rel=1e-6)
+
+
 @pytest.mark.parametrize("bits", [8, 4])
 def test_price_of_rounding_trained_heads_is_that_of_their_errors(bits: int) -> None:
     """Of any size: their scores have their own scale, not ``(d/H)^-0.5``."""
@@ -567,6 +717,16 @@ def test_the_noise_of_a_price_is_that_of_two_halves_of_the_sentences() -> None:
     halves[0] = Sums(module)
     halves[0].add(*(part[:, :1] for part in (x, y, real, gradient)))
     assert all(map(math.isnan, head_noises(module, halves[0].result(9))))
+
+
+def test_heads_that_share_a_key_go_together() -> None:
+    """Neighbours, whatever their order."""
+    module = toy.randomised(GroupedQueryAttention(16, 8, 4))
+    steps = [*head_removals(module, Statistics.unweighted(HeadMaps.of(module)))]
+    assert sorted(heads for _, heads in steps) == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    module = toy.randomised(GroupedQueryAttention(16, 8, 1))  # one key for all: heads by themselves
+    steps = [*head_removals(module, Statistics.unweighted(HeadMaps.of(module)))]
+    assert sorted(heads for _, heads in steps) == [[head] for head in range(8)]
 
 
 D, H, SIZE = 6, 4, 3

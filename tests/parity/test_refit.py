@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import re
 import shutil
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 import toy_checkpoints
+import toy_heads
 import toy_massive
 from parity.test_prune_parity import HEADSIZE, KEPT, LM, inputs, trained
 from torch import Tensor
@@ -243,11 +245,11 @@ def test_a_block_keeps_its_map_where_the_fit_is_worse(
 
 @pytest.mark.parametrize("norm_first", [True, False])
 def test_a_fit_is_accepted_by_what_the_next_block_reads(norm_first: bool) -> None:
-    """Which is normalised: eight words of size 1 get nearer, one of size 1,000 farther away."""
+    """Which is normalised: eight words of size 1 get nearer, one of size 10,000 farther away."""
     torch.manual_seed(4)
     x, signs = torch.randn(1, 9, 6), torch.tensor([1.0, -1.0] * 4)
-    x[:, 0] *= 1000
-    hidden = torch.cat([torch.tensor([30.0]), signs]).view(1, 9, 1)
+    x[:, 0] *= 10_000
+    hidden = torch.cat([torch.tensor([300.0]), signs]).view(1, 9, 1)
     outputs = torch.cat([torch.tensor([0.0]), signs]).view(1, 9, 1) * torch.randn(6)
     last, norm = torch.nn.Linear(1, 6), torch.nn.LayerNorm(6)
     torch.nn.init.zeros_(last.weight)
@@ -353,8 +355,54 @@ def test_a_rise_near_its_price_or_hardly_any_is_no_warning(capfd: Capture) -> No
         (0.05, 0.14, False),
         (0.05, 0.16, True),
     ):
-        measured_rise(model, model, text, price, fit=False, before=bits - rise_)
+        found = measured_rise(model, model, text, price, fit=False, before=bits - rise_)
+        assert found == pytest.approx(rise_)
         assert ("warning" in capfd.readouterr().err) == is_told
+    assert math.isnan(measured_rise(model, model, text, 9.0, fit=False, before=math.nan))
+    assert "warning" in capfd.readouterr().err  # no number is above no number
+
+
+@pytest.mark.parametrize("sentences", [9, 20, 50])
+def test_words_are_few_for_a_width(sentences: int) -> None:
+    """Below ten for each number of the model's width."""
+    model = toy_massive.massive("post")
+    text = samples(model, "train", sentences)
+    padding, width = model.task.target_dictionary.pad(), model.model.decoder.embed_dim
+    tokens = sum(int(batch["target"].ne(padding).sum()) for batch in text)
+    said = [cause for cause in rise.causes(model, model, text) if "are few" in cause]
+    assert len(said) == (tokens < 10 * width)
+
+
+def test_a_model_without_an_encoder_has_lost_no_heads_of_it() -> None:
+    model = trained(LM)
+    causes = rise.causes(model, model, [toy_heads.sample(lm=True)])
+    assert not any("no head" in cause for cause in causes)
+
+
+def test_activations_are_root_mean_squares_of_words() -> None:
+    """The largest by the median one, at the norm where that is most."""
+    model = toy_massive.massive("pre")
+    text, padding = samples(model, "train", 20), model.task.source_dictionary.pad()
+    norms: dict[Any, list[Tensor]] = {}
+    sides = {"encoder": "src_tokens", "decoder": "prev_output_tokens"}
+    for batch in text:
+        for side, tokens in sides.items():
+            words = batch["net_input"][tokens].ne(padding).T
+            layers = getattr(model.model, side).layers
+            every = [m for m in layers.modules() if isinstance(m, torch.nn.LayerNorm)]
+            read = dict[Any, Tensor]()
+            handles = [
+                norm.register_forward_pre_hook(lambda m, args, read=read: read.update({m: args[0]}))
+                for norm in every
+            ]
+            with torch.no_grad():
+                model.model.eval()(**batch["net_input"])
+            for handle in handles:
+                handle.remove()
+            for norm, x in read.items():
+                norms.setdefault(norm, []).append((x**2).mean(-1)[words] ** 0.5)
+    ratios = [torch.cat(of).max() / torch.cat(of).median() for of in norms.values()]
+    assert largest_activations(model, text) == pytest.approx(float(max(ratios)), rel=1e-4)
 
 
 def test_padding_has_no_activations() -> None:
@@ -368,12 +416,13 @@ def test_padding_has_no_activations() -> None:
     assert largest_activations(model, text) == before
 
 
-def test_a_large_rise_is_named(monkeypatch: pytest.MonkeyPatch, capfd: Capture) -> None:
+def test_a_large_rise_is_named(capfd: Capture) -> None:
     """Whatever its price: nobody has to know how much a bit is."""
     model = toy_massive.massive("post")
-    for limit, is_named in ((1e-6, True), (99, False)):
-        monkeypatch.setattr(rise, "RUIN", limit)
-        prune(model, 8, sentences=50, refit=False)
+    text = samples(model, "train", 9)
+    bits = mean_bits(model.model, text)
+    for price, large, is_named in ((None, 0.31, True), (None, 0.29, False), (9.0, 0.31, True)):
+        measured_rise(model, model, text, price, fit=False, before=bits - large)
         assert ("BLEU" in capfd.readouterr().err) == is_named
 
 

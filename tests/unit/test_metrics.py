@@ -5,7 +5,9 @@ from __future__ import annotations
 import tracemalloc
 import unicodedata
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from run_folders import (
     write_run,
     write_translations,
 )
+from sacrebleu.metrics import BLEU, CHRF
 
 from collab_lab.cli.compare import main
 from collab_lab.metrics import significance
@@ -33,6 +36,7 @@ from collab_lab.metrics.significance import (
     resamples,
 )
 from collab_lab.metrics.translation_scores import (
+    check_no_bytes,
     check_ordinary,
     score,
     subword_marks,
@@ -108,6 +112,54 @@ CLOSE = ["我们 2021 年在北京见面。", "两个人在公园里打足球,�
 )
 def test_the_tokenizer_is_that_of_the_script(references: list[str], expected: str) -> None:
     assert tokenizer(references) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("abcd" + "猫犬", "13a"),
+        ("ab" + "猫犬", "13a"),  # most letters are more than half of them
+        ("ab" + "猫犬鳥", "zh"),
+        ("猫" * 18 + "の" * 2, "char"),
+        ("猫" * 19 + "の" * 2, "zh"),  # a kana in a Chinese text
+    ],
+)
+def test_a_script_is_that_of_most_letters(text: str, expected: str) -> None:
+    assert tokenizer([*text]) == expected
+
+
+@pytest.mark.parametrize(
+    ("lines", "marked", "is_refused"),
+    [(3, 1, False), (3, 2, True), (4, 2, False), (5, 3, True), (600, 6, False), (600, 7, True)],
+)
+def test_marks_of_subwords_in_ordinary_text(lines: int, marked: int, is_refused: bool) -> None:
+    """Up to one in a hundred lines, or two in few lines, but not most of them."""
+    text = ["a d@@ og"] * marked + ["a dog"] * (lines - marked)
+    with refusing(f"{marked} of {lines}") if is_refused else nullcontext():
+        check_ordinary(text, ["a dog"] * lines)
+
+
+def test_tokens_may_have_marks_of_tokens() -> None:
+    tokens = ["it &apos;s a dog"] * 4
+    check_ordinary(tokens, ["its a dog"] * 4, of_tokens=True)
+    assert paired(tokens, tokens, ["its a dog"] * 4, of_tokens=True)[0].difference == 0
+    with refusing("Moses"):
+        paired(tokens, tokens, ["its a dog"] * 4)
+    with refusing("subwords"):
+        check_ordinary(["a d@@ og"] * 4, ["its a dog"] * 4, of_tokens=True)
+
+
+def test_lengths_and_numbers_of_lines() -> None:
+    assert score(["a dog and a cat ."], ["a dog ."]).length_ratio == 2
+    for ours, theirs in ((2, 3), (3, 2)):
+        with refusing(f"{ours} hypotheses but {theirs}"):
+            score(["a dog"] * ours, ["a dog"] * theirs)
+
+
+def test_bytes_of_characters_are_named() -> None:
+    check_no_bytes(["a", "<0xZZ>", "x<0x41>"], Path("dict.txt"))
+    with refusing("<0xD0>", "dict.txt"):
+        check_no_bytes(["a", "<0xD0>"], Path("dict.txt"))
 
 
 def test_all_scores_count_chinese_alike() -> None:
@@ -383,6 +435,35 @@ def test_p_and_interval_under_the_null() -> None:
     assert np.mean(left_out) == pytest.approx(0.05, abs=0.015)
 
 
+def test_a_pair_is_tested_as_defined(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each resample scored by sacreBLEU as a set of its own, with the seed that is asked for."""
+    monkeypatch.setenv("SACREBLEU_SEED", "77")
+    monkeypatch.setattr(significance, "SAMPLES", 59)
+    ours, theirs = spoilt(14), spoilt(8, 20)
+    drawn = np.random.default_rng(77)
+    picks = [drawn.choice(ALL, ALL) for _ in range(59)]
+    for result, metric in zip(paired(theirs, ours, REFERENCES), (BLEU(), CHRF()), strict=True):
+
+        def scores(text: list[str], metric: Any = metric) -> tuple[float, Any]:
+            def of(rows: Any) -> float:
+                chosen = [[lines[i] for i in rows] for lines in (text, REFERENCES)]
+                return metric.corpus_score(chosen[0], [chosen[1]]).score
+
+            return of(range(ALL)), np.array([of(rows) for rows in picks])
+
+        (base, of_base), (system, of_system) = scores(theirs), scores(ours)
+        assert (result.baseline, result.system) == pytest.approx((base, system))
+        difference, sampled = system - base, of_system - of_base
+        assert result.difference == pytest.approx(difference)
+        far = np.abs(sampled - sampled.mean())
+        assert result.p == pytest.approx((1 + (far >= abs(difference)).sum()) / 60)
+        half = np.sort(far)[-3]  # p is 4 of 60 there, and 3 of 60 beyond it
+        assert (result.low, result.high) == pytest.approx((difference - half, difference + half))
+        for found, values in ((result.baseline_ci, of_base), (result.system_ci, of_system)):
+            assert found == pytest.approx(np.diff(np.quantile(values, [0.025, 0.975]))[0] / 2)
+        assert "bs:59|seed:77" in result.signature
+
+
 def test_resamples_one_by_one_are_those_of_one_draw() -> None:
     drawn = np.random.default_rng(7).choice(50, (1000, 50))
     whole = np.array([np.bincount(row, minlength=50) for row in drawn])
@@ -454,6 +535,7 @@ def test_student() -> None:
     assert found == pytest.approx((2, 2 - half, 2 + half, 0.0742), abs=1e-4)
     assert not found.significant
     assert gain_of([2.0, 2.1, 2.2]).significant
+    assert not Gain(1.0, 0.0, 2.0, 0.05).significant  # which 0 is in
 
 
 #: Standard deviations of losses over seeds of decide.json: standard heads, and other kinds.

@@ -13,9 +13,13 @@ from toy_checkpoints import COPY
 
 from collab_lab import open_model, shrink, validation_loss
 from collab_lab.cli.main import main
+from collab_lab.shrinking.cuts.heads import Heads
+from collab_lab.shrinking.draft import Draft
 from collab_lab.shrinking.evidence import Evidence
 from collab_lab.shrinking.front import series
 from collab_lab.shrinking.own import cuts_in
+from collab_lab.shrinking.plan import Allowed
+from collab_lab.shrinking.shape import Shape, Site
 from collab_lab.trained.checkpoint import Trained
 
 EXAMPLES = REPOSITORY / "tests" / "examples" / "own_cuts"
@@ -83,6 +87,27 @@ def test_a_simulated_cut(model: Trained, found: Evidence, tmp_path: Path) -> Non
         path = toy_checkpoints.write(tmp_path / "c.pt")
         own = ["--with", str(EXAMPLES / "two_bits.py")]
         assert main(["shrink", str(path), str(COPY), *own, *words, "--cpu", "--sentences=9"]) == 1
+
+
+class Mine(Heads):
+    """Heads of the user, with a price of their own as they are applied."""
+
+    name = "mine"
+
+    def apply(self, draft: Draft, site: Site, shape: Shape) -> float:
+        super().apply(draft, site, shape)
+        return 5.0
+
+
+def test_own_heads_are_in_place_of_this_projects(model: Trained, found: Evidence) -> None:
+    """And what they cost is not counted as a price of caches."""
+    cuts = Allowed(own=(Mine(),)).candidates()["latent"]
+    assert [cut.name for cut in cuts if cut.part == "heads"] == ["mine"]
+    assert [cut.name for cut in cuts if cut.part == "units"] == ["units"]
+    made = shrink(model, heads=0.5, with_cuts=[Mine()], evidence=found)
+    same = shrink(model, heads=0.5, evidence=found)
+    assert made.plan.prices == same.plan.prices
+    assert made.model.heads == same.model.heads
 
 
 @pytest.mark.slow

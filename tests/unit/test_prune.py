@@ -18,23 +18,26 @@ from fairseq import options as fairseq_options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from parity.test_prune_parity import trained
 from refusals import refusing
+from toy_checkpoints import COPY
 
 import collab_lab
 from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
-from collab_lab import prune, shrink
+from collab_lab import convert, prune, shrink
 from collab_lab.cli.prune import build_parser, choice
 from collab_lab.heads import stages
 from collab_lab.mathematics.head_prices import head_removals
-from collab_lab.shrinking.by_hand import fewer, random_order
+from collab_lab.shrinking.by_hand import chosen_bits, chosen_sizes, fewer, random_order
 from collab_lab.shrinking.cuts.heads import Heads
-from collab_lab.shrinking.draft import pruned
+from collab_lab.shrinking.cuts.latent import Latent
+from collab_lab.shrinking.draft import all_heads, pruned
 from collab_lab.shrinking.evidence import Evidence, in_order
 from collab_lab.shrinking.gates import open_heads, without_gates
 from collab_lab.statistics.attentions import Statistics
 from collab_lab.trained import configuration
 from collab_lab.trained.attentions import HeadMaps, attentions
 from collab_lab.trained.checkpoint import Trained, open_model
+from fairseq_collab.attention import gates
 
 STORED = REPOSITORY / "tests" / "stored"
 
@@ -236,3 +239,95 @@ def test_options_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     kept: Any = {type_: [[0]] * 2 for type_ in ATTENTION_TYPES}
     with refusing(str(tmp_path / "c.pt"), "max_source_positions"):
         pruned(source, kept)
+
+
+# ---- what is written by hand ---------------------------------------------------------------------
+
+
+def test_bits_that_are_given_are_those_of_all_caches(tmp_path: Path) -> None:
+    """Of converted attentions and of others, whatever the source rounds; 0 is no rounding."""
+    path = toy_checkpoints.write(tmp_path / "c.pt", "transformer_headsize_n", cache_bits=8)
+    model = open_model(path, COPY)
+    sizes = {"encoder": 0, "decoder": 0, "cross": "4,0"}
+    given: dict[str, Any] = {"to": "latent", "by_type": sizes, "sentences": 9}
+    for bits, expected in (
+        ("0,4,8,0", [0, 4, 8, 0]),
+        ("none", [0, 0, 0, 0]),
+        ("auto", [8, 8, 8, 8]),
+    ):
+        made = convert(model, **given, cache_bits=bits, refit=False).model
+        cached = made.attentions["decoder"] + made.attentions["cross"]
+        assert [attention.module.cache_bits for attention in cached] == expected
+        assert [getattr(a.module, "latent_dim", 0) for a in cached] == [0, 0, 4, 0]
+
+
+def test_a_cache_of_no_heads_is_not_rounded(tmp_path: Path) -> None:
+    model = open_model(toy_checkpoints.write(tmp_path / "c.pt"), COPY)
+    heads = all_heads(model)
+    heads["decoder"][1] = []
+    fewer = pruned(model, heads)
+    assert [str(a) for a in chosen_bits(8, fewer)] == ["decoder 0", "cross 0", "cross 1"]
+    assert chosen_bits("none", fewer) == chosen_bits(None, fewer) == {}
+
+
+def test_sizes_of_attentions_that_are_not_named() -> None:
+    """A default of 0 is no size; one for none is an argument without effect."""
+    model, lm = trained("transformer", separate=False), trained("transformer_lm", separate=False)
+    sizes = chosen_sizes(5, {"cross": "0,7"}, model, Latent())
+    assert {str(a): size for a, size in sizes.items()} == {
+        **{f"{type_} {layer}": 5 for type_ in ("encoder", "decoder") for layer in (0, 1)},
+        "cross 1": 7,
+    }
+    with refusing("out of range"):
+        chosen_sizes(0, {"cross": 7}, model, Latent())
+    with refusing("encoder", "size"):
+        chosen_sizes(None, {"cross": 7}, model, Latent())
+    with refusing("size", "no effect"):
+        chosen_sizes(5, {"decoder": 7}, lm, Latent())
+    with refusing("lacks"):
+        chosen_sizes(5, {"cross": 7}, lm, Latent())
+    assert len(chosen_sizes(None, {"decoder": 7}, lm, Latent())) == 2
+
+
+def test_a_random_choice_is_that_of_its_seed(tmp_path: Path) -> None:
+    """Its price is not predicted; heads that share go together."""
+    model = open_model(toy_checkpoints.write(tmp_path / "c.pt"), COPY)
+    made = [prune(model, 8, random=seed, sentences=9, refit=False) for seed in (1, 1, 2, 3)]
+    kept = [one.plan.retained for one in made]
+    assert kept[0] == kept[1]
+    assert kept[1] != kept[2] != kept[3]
+    assert all(one.price is None for one in made)
+    path = toy_checkpoints.write(tmp_path / "g.pt", "transformer_grouped_query", key_value_heads=2)
+    evidence = Evidence(open_model(path, COPY))
+    random_order(evidence, 5)
+    for attention in attentions(evidence.trained.model):
+        removals = evidence.removals(attention)
+        pairs = [{*removals.order[:2]}, {*removals.order[2:]}]
+        assert sorted(map(sorted, pairs)) == [[0, 1], [2, 3]]
+        assert [math.isfinite(price) for price in removals.prices] == [True, False] * 2 + [True]
+
+
+def test_as_many_heads_as_the_smallest_layer_has(tmp_path: Path) -> None:
+    sizes = {"heads_in_encoder": "4,2", "head_size": 4}
+    path = toy_checkpoints.write(tmp_path / "c.pt", "transformer_headsize_n", **sizes)
+    model = open_model(path, COPY)
+    made = prune(model, keep=2, sentences=9, refit=False)
+    assert made.model.heads == {type_: [2, 2] for type_ in model.heads}
+    for keep in (0, 3):
+        with refusing(f"keep {keep}"):
+            prune(model, keep=keep, sentences=9)
+    with refusing("23 heads"):
+        prune(model, 23, sentences=9)
+
+
+@pytest.mark.parametrize("speed", [1, 10])
+def test_gates_in_the_weights_are_open(speed: int) -> None:
+    """As those of a new model are, at every speed."""
+    source = trained("transformer_gated_heads", gate_speed=speed)
+    for attention in attentions(source.model):
+        attention.module.theta.data[1] = -3
+    result = without_gates(source)
+    for before, after in zip(attentions(source.model), attentions(result.model), strict=True):
+        assert after.module.log_alpha.tolist() == [gates.OPEN] * 4
+        factors = torch.tensor([1.0, 0.0, 1.0, 1.0]).repeat_interleave(4)
+        assert torch.equal(after.module.out_proj.weight, before.module.out_proj.weight * factors)

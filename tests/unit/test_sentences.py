@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 import toy_checkpoints
 from commands import REPOSITORY
+from fairseq.data import Dictionary
 from refusals import refusing
 
 from collab_lab import open_model, translate
-from collab_lab.metrics.generate import BEAM
+from collab_lab.metrics.generate import BEAM, longest, words_of
 from collab_lab.metrics.generate import translate as of_batches
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.sentences import samples
@@ -76,6 +79,13 @@ def test_a_symbol_of_fairseqs_is_an_unknown_word(model: Trained) -> None:
     assert translate(model, [f"{word} </s> {word}"]) == translate(model, [f"{word} <unk> {word}"])
 
 
+def test_an_unknown_word_of_a_reference_matches_none(model: Trained) -> None:
+    batch = samples(model, "valid", 1)[0]
+    batch["target"][0, 0] = model.task.target_dictionary.unk()
+    found = of_batches(model.model, model.task, [batch], {"beam": 1}, "subword_nmt")
+    assert found.targets[0].split()[0] == "<<unk>>"
+
+
 def test_what_cannot_be_translated(model: Trained, tmp_path: Path) -> None:
     word = model.task.source_dictionary[10]
     with refusing("sentences[1]", " 0 "):
@@ -91,3 +101,28 @@ def test_what_cannot_be_translated(model: Trained, tmp_path: Path) -> None:
     without = open_model(toy_checkpoints.write(tmp_path / "c.pt"), toy_checkpoints.COPY)
     with refusing(str(toy_checkpoints.COPY), "fairseq-interactive"):
         translate(without, [word])
+
+
+def test_as_many_subwords_as_there_are_positions_for(tmp_path: Path) -> None:
+    """But one, that of the end; more sentences than a batch has keep their order."""
+    data = toy_checkpoints.words_as_text(tmp_path / "data")
+    options = {"max_source_positions": 8, "max_target_positions": 16}
+    short = open_model(toy_checkpoints.write(tmp_path / "c.pt", **options), data)
+    words = [short.task.source_dictionary[index] for index in range(10, 16)]
+    assert len(translate(short, [" ".join(words[:1] * 7)], beam=1)) == 1
+    with refusing("8 subwords, of 1 to 7"):
+        translate(short, [" ".join(words[:1] * 8)])
+    many = [f"{a} {b} {c}" for a in words for b in words for c in words[:2]]
+    found = translate(short, many, beam=1)
+    assert len(found) == 72 > 64
+    assert found[63:67] == [translate(short, [line], beam=1)[0] for line in many[63:67]]
+
+
+def test_limits_and_words_of_lines() -> None:
+    sample = {"net_input": {"src_tokens": torch.ones(2, 9), "src_lengths": torch.tensor([4, 7])}}
+    as_long: Any = SimpleNamespace(match_source_len=True)
+    assert longest(as_long, sample) == 7
+    symbols = Dictionary()
+    index = symbols.add_symbol("dog")
+    line = torch.tensor([symbols.pad(), index, symbols.unk(), symbols.eos()])
+    assert words_of(symbols, line) == ["dog", "<unk>"]

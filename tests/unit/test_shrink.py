@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,9 +13,11 @@ from typing import Any
 
 import pytest
 import torch
+import toy
 import toy_checkpoints
+import toy_heads
 from refusals import refusing
-from torch import Tensor
+from torch import Tensor, nn
 from toy_checkpoints import COPY
 from toy_reparametrize import Conversions
 
@@ -25,15 +28,22 @@ from collab_lab.clock import parts
 from collab_lab.mathematics import removal
 from collab_lab.runs.score import model_numbers
 from collab_lab.shrinking import draft
+from collab_lab.shrinking import plan as plan_module
 from collab_lab.shrinking import shrink as shrinking
+from collab_lab.shrinking.cut import NewHeads
 from collab_lab.shrinking.cuts.bits import Bits
+from collab_lab.shrinking.cuts.grouped_query import GroupedQuery
+from collab_lab.shrinking.cuts.heads import Heads
 from collab_lab.shrinking.cuts.latent import Latent
+from collab_lab.shrinking.cuts.narrower_heads import NarrowerHeads
 from collab_lab.shrinking.cuts.one_copy import OneCopy
+from collab_lab.shrinking.cuts.shared_key import SharedKey
+from collab_lab.shrinking.cuts.units import Units
 from collab_lab.shrinking.draft import pruned
-from collab_lab.shrinking.evidence import Evidence
-from collab_lab.shrinking.plan import Allowed
+from collab_lab.shrinking.evidence import Evidence, Removals
+from collab_lab.shrinking.plan import Allowed, Plan
 from collab_lab.shrinking.prices import Prices
-from collab_lab.shrinking.programme import Option, Programme, propose, undominated
+from collab_lab.shrinking.programme import Option, OutOfReachError, Programme, propose, undominated
 from collab_lab.shrinking.shape import (
     GROUPS,
     LATENTS,
@@ -45,15 +55,19 @@ from collab_lab.shrinking.shape import (
     costs,
     model_costs,
     shared_keys,
+    shares_left,
+    sites_of,
     whole_costs,
+    width_of,
 )
 from collab_lab.shrinking.shrink import shrink
 from collab_lab.shrinking.smaller import Smaller
 from collab_lab.statistics.attentions import Statistics
 from collab_lab.trained.attentions import Attention, attentions
 from collab_lab.trained.checkpoint import Trained
-from collab_lab.trained.feed_forward import feed_forwards
+from collab_lab.trained.feed_forward import FeedForward, feed_forwards
 from collab_lab.trained.rebuilt import rebuilt
+from fairseq_collab.attention import SeparateAttention
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +88,7 @@ def covariance(n: int) -> Tensor:
     return torch.randn(3 * n, n).double().T.cov() + 0.1 * torch.eye(n).double()
 
 
-@pytest.mark.parametrize(("inputs", "size"), [(12, 1), (12, 3), (12, 4), (100, 1)])
+@pytest.mark.parametrize(("inputs", "size"), [(12, 1), (12, 3), (12, 4), (180, 1), (150, 5)])
 def test_prices_of_removed_blocks_add_up_to_the_closed_form(inputs: int, size: int) -> None:
     """``tr(W_R (C_RR - C_RK C_KK^-1 C_KR) W_R^T Delta) / 2``, in bits; the cheapest goes first."""
     torch.manual_seed(3)
@@ -101,6 +115,12 @@ def test_a_choice_that_another_one_beats_is_left_out() -> None:
     cheap, dear = Option(two, 0.1, 8, 8, 2), Option(two, 0.2, 8, 9, 2)
     smaller = Option(one, 0.3, 4, 4, 1)
     assert undominated([dear, smaller, cheap]) == [cheap, smaller]
+    equal = cheap._replace(parameters=9)  # which costs more, at the same price
+    assert undominated([equal, cheap]) == [cheap]
+    # Where sites have to agree in something, the best of each value is left.
+    worse = Option(one, 0.4, 9, 9, 2)
+    assert undominated([worse, cheap], [lambda shape: len(shape.heads)]) == [cheap, worse]
+    assert undominated([dear, cheap], [lambda shape: len(shape.heads)]) == [cheap]
 
 
 @pytest.mark.parametrize("cost", ["cache", "parameters", "heads", "time"])
@@ -122,6 +142,27 @@ def test_costs_of_sites_are_those_of_the_weights(model: Trained) -> None:
         maps = (block.module.fc1, block.module.fc2)
         fixed = sum(w.numel() for m in maps for w in m.parameters())
         assert costs(block, as_it_is(block)).parameters == fixed
+
+
+@pytest.mark.parametrize("source", [16, 24])
+@pytest.mark.parametrize("kind", [*toy_heads.MODELS])
+def test_costs_of_all_kinds_of_heads_are_those_of_the_weights(kind: str, source: int) -> None:
+    """Whatever they share; a cache is one of numbers that are not rounded, and one that is."""
+    arch, options = toy_heads.MODELS[kind]
+    sizes = {"encoder_embed_dim": source, "encoder_attention_heads": 4}
+    whole = toy.model(arch, **{"heads_in_encoder": None} | options | sizes)
+    for attention in attentions(whole):
+        module = attention.module
+        parts_of = module.named_parameters()
+        known = sum(w.numel() for name, w in parts_of if name not in ("theta", "mixing_gate"))
+        shape = as_it_is(attention)
+        assert costs(attention, shape).parameters == known
+        assert costs(attention, shape).heads == module.num_heads
+        numbers = getattr(module, "cached_floats_per_token", lambda: (16, 16))()
+        cached = attention.type != "encoder"
+        assert costs(attention, shape).cache == 16 * sum(numbers) * cached
+        rounded = [32 * -(-n // 64) + 8 * -(-n * 4 // 8) for n in numbers]
+        assert costs(attention, replace(shape, bits=4)).cache == sum(rounded) * cached
 
 
 @pytest.mark.parametrize("kind", [GROUPS, LATENTS, ONE_LATENT, NARROWER_KEYS, shared_keys("full")])
@@ -150,7 +191,287 @@ def test_the_cheapest_heads_and_units_go(model: Trained, found: Evidence) -> Non
     assert plan.price == pytest.approx(sum(chosen))
 
 
+@pytest.mark.parametrize(
+    ("engine", "even", "multiple", "kinds"),
+    [
+        ("fairseq", False, 16, ["latent", "unchanged"]),
+        ("onnx", False, 16, ["latent", "unchanged"]),
+        ("ct2", True, 64, ["grouped-query"]),
+    ],
+)
+def test_what_is_tried_is_what_the_engine_keeps(
+    engine: str, even: bool, multiple: int, kinds: list[str]
+) -> None:
+    for which in (("heads", "units", "cache"), ("heads",), ("units", "cache")):
+        cuts = Allowed(which, engine=engine).candidates()
+        assert [*cuts] == (kinds if "cache" in which else ["unchanged"])
+        for of_kind in cuts.values():
+            assert {cut.part for cut in of_kind} == {*which}
+            assert all(cut.even == even for cut in of_kind if isinstance(cut, Heads))
+            assert all(cut.multiple == multiple for cut in of_kind if isinstance(cut, Units))
+
+
+def test_new_heads_fit_those_that_stay(model: Trained, found: Evidence) -> None:
+    """Groups divide them; and all new heads are smaller than what is there."""
+    site = model.attentions["cross"][0]  # four heads of four numbers
+    expected = {4: ([1, 2], range(1, 16)), 3: ([1], range(1, 12)), 2: ([1], range(1, 8))}
+    for heads, of_kinds in expected.items():
+        for cut, sizes in zip((GroupedQuery(), SharedKey()), of_kinds, strict=True):
+            every = [Shape((*range(heads),), kind=cut.kind, size=size) for size in range(1, 20)]
+            assert [shape.size for shape in every if cut.fits(site, shape)] == [*sizes]
+    work = Programme(found, "grouped-query", [Heads(), GroupedQuery()])
+    shapes = [one.shape for site, of in work.options.items() for one in of]
+    grouped = [shape for shape in shapes if shape.kind is not None]
+    assert {len(shape.heads) for shape in grouped} > {2, 4}
+    assert all(len(s.heads) % s.size == 0 and s.size < len(s.heads) for s in grouped)
+
+
+@pytest.mark.parametrize("bits", [(0,), (8,), (8, 4)])
+def test_numbers_have_the_bits_that_are_allowed(bits: tuple[int, ...], found: Evidence) -> None:
+    allowed = Allowed(("cache",), ("latent",), bits)
+    work = Programme(found, "latent", allowed.candidates()["latent"], allowed)
+    of_caches = {
+        one.shape.bits
+        for site, of in work.options.items()
+        if isinstance(site, Attention) and site.type != "encoder"
+        for one in of
+    }
+    assert of_caches == {*bits}
+    encoders = (of for site, of in work.options.items() if site.name.startswith("encoder"))
+    assert all(one.shape.kind is None for of in encoders for one in of)  # nothing is cached there
+    for name in ("cache", "parameters"):
+        least = work.fewest(name)
+        assert work.solve({}, exactly={name: least}).costs[name] == least
+
+
+@pytest.mark.parametrize(
+    ("cut", "exact"),
+    [
+        (Latent(), 16),
+        (GroupedQuery(), 4),
+        (SharedKey(), 17),  # the bias of a query is one more
+        (SharedKey("full"), 17),
+        (SharedKey("diagonal"), 24),
+        (NarrowerHeads(), 24),
+    ],
+)
+def test_sizes_that_are_tried(cut: NewHeads, exact: int) -> None:
+    """Sixteenths of the one that is exact for four heads of six numbers, and that one."""
+    module = SeparateAttention(16, 4, qk_head_size=6)
+    assert cut.exact_size(module) == exact
+    assert cut.out_of_range(module, exact) is None
+    assert cut.out_of_range(module, exact + 1)
+    assert cut.out_of_range(module, 0)
+    if isinstance(cut, GroupedQuery):
+        assert cut.grid(module) == [1, 2, 4]
+        assert cut.out_of_range(module, 3)
+    elif isinstance(cut, NarrowerHeads):
+        assert cut.grid(module) == [24]
+        assert cut.out_of_range(module, 23)
+    else:
+        assert cut.grid(module) == [*range(1, 17)] if exact == 16 else len(cut.grid(module)) == 16
+        assert cut.grid(module)[-1] == exact
+
+
+@pytest.mark.parametrize("bits", [0, 8, 4])
+def test_a_rounding_of_groups_is_priced_at_their_own_scale(bits: int, tmp_path: Path) -> None:
+    """``h_qk^-0.5``, next to ``(d/H)^-0.5`` of other new heads."""
+    options = {"qk_head_size": 9, "v_head_size": 3}
+    checkpoint = toy_checkpoints.write(tmp_path / "c.pt", "transformer_headsize_n", **options)
+    wide = open_model(checkpoint, COPY)
+    evidence, cut = Evidence.of(wide, sentences=9), GroupedQuery()
+    site = wide.attentions["cross"][0]
+    trained = evidence.trained_attention(site)
+    weights, price = cut.convert(trained, 2, 0)
+    expected = price + trained.rounding_price(weights, bits, 1 / 3)
+    if bits:
+        assert expected != pytest.approx(price + trained.rounding_price(weights, bits, 1 / 2))
+    shape = Shape((0, 1, 2, 3), kind=GROUPS, size=2, bits=bits)
+    offered = [o.price for o in cut.offers(site, evidence) if o.shape == shape]
+    assert offered == [pytest.approx(expected)]
+    draft_ = draft.Draft(wide, evidence.attentions)
+    draft_.use_own_heads()
+    assert cut.put(draft_, site, shape, trained, (weights, price)) == pytest.approx(expected)
+    assert draft_.bits[site] == bits
+
+
+@pytest.mark.parametrize("arch", ["transformer_collab", "transformer_latent"])
+def test_heads_that_share_are_not_converted(arch: str, tmp_path: Path) -> None:
+    sharing = open_model(toy_checkpoints.write(tmp_path / "c.pt", arch), COPY)
+    for cut in (Latent(), SharedKey(), GroupedQuery(), NarrowerHeads()):
+        assert any("neither" in reason for reason in cut.refuses(sharing))
+
+
+def test_shares_are_of_the_standard_cache(tmp_path: Path) -> None:
+    """Of 16-bit numbers as wide as the model; a converted model may have more parameters."""
+    path = toy_checkpoints.write(tmp_path / "c.pt", "transformer_headsize_n", cache_bits=8)
+    rounded = open_model(path, COPY)
+    assert whole_costs(rounded).cache == 4 * 2 * 16 * 16  # four attentions, keys and values
+    assert model_costs(rounded).cache == 4 * 2 * (16 * 8 + 32)
+    smaller = prune(rounded, keep=2, sentences=9, refit=False).model
+    whole, now = whole_costs(smaller), model_costs(rounded)
+    assert shares_left(rounded, smaller) == {
+        name: getattr(now, name) / getattr(whole, name) for name in whole._fields
+    }
+    assert shares_left(rounded, smaller)["heads"] == 2
+
+
+def test_steps_of_widths() -> None:
+    """Multiples below the width, and at most 32 of them or so; prices are of what goes."""
+    for width, multiple, step in ((100, 16, 16), (128, 16, 16), (1000, 16, 32), (4096, 64, 128)):
+        removals = Removals([*range(width)], [*map(float, range(width + 1))])
+        work: Any = SimpleNamespace(removals=lambda _, found=removals: found)
+        block = FeedForward("encoder", 0, SimpleNamespace(fc1=nn.Linear(1, width)), "")
+        offers = Units(multiple).offers(block, work)
+        numbers = [len(offer.shape.units) for offer in offers]
+        assert numbers[0] == width
+        assert sorted(numbers[1:]) == [n for n in range(1, width) if n % step == 0]
+        assert [offer.price for offer in offers] == [width - n for n in numbers]
+        assert all([*o.shape.units] == [*range(width)][-len(o.shape.units) :] for o in offers)
+
+
 # ---- plans ---------------------------------------------------------------------------------------
+
+
+def test_what_a_plan_says(model: Trained) -> None:
+    """Only of sites that lose something."""
+    shapes: dict[Any, Shape] = {site: as_it_is(site) for site in sites_of(model)}
+    encoder, decoder = model.attentions["encoder"][0], model.attentions["decoder"][0]
+    first, second = model.attentions["cross"]
+    block = feed_forwards(model.model)[0]
+    assert Plan("unchanged", shapes).table() == []
+    shapes[encoder] = replace(shapes[encoder], heads=(0, 3))
+    shapes[decoder] = replace(shapes[decoder], bits=8)
+    shapes[block] = Shape(units=(1, 2, 5))
+    prices = {"heads": 0.1, "units": 0.2, "cache": 0.4}
+    plan = Plan("latent", shapes, prices=prices, costs={"heads": 22}, whole={"heads": 24})
+    assert plan.units == {block: [1, 2, 5]}
+    assert plan.bits == {decoder: 8}
+    assert plan.price == pytest.approx(0.7)
+    rows = {
+        str(encoder): ["2 of 4 heads", None, None],
+        str(decoder): ["4 of 4 heads", None, 8],
+        str(block): [f"3 of {block.width} units", None, None],
+    }
+    assert plan.table() == [[str(s), *rows[str(s)]] for s in shapes if str(s) in rows]
+    # A copy that is there already is no new one.
+    shapes[first], shapes[second] = (
+        replace(shapes[site], copy=copy) for site, copy in ((first, "kept"), (second, "read"))
+    )
+    assert not Plan("unchanged", shapes).shared
+    for site in (first, second):
+        shapes[site] = replace(shapes[site], kind=ONE_LATENT, size=6, bits=4)
+    assert Plan("latent", shapes).shared
+    rows |= {str(site): ["4 of 4 heads", "6, shared", 4] for site in (first, second)}
+    assert plan.table() == [[str(s), *rows[str(s)]] for s in shapes if str(s) in rows]
+    assert plan.sizes == {first: 6, second: 6}
+    assert plan.to_json() == {
+        "kind": "latent",
+        "heads": {t: [[*shapes[a].heads] for a in of] for t, of in model.attentions.items()},
+        "units": {str(block): [1, 2, 5]},
+        "sizes": {str(first): 6, str(second): 6},
+        "bits": {str(decoder): 8, str(first): 4, str(second): 4},
+        "prices": prices,
+        "costs": {"heads": 22},
+        "whole": {"heads": 24},
+        "time": None,
+        "shared": True,
+    }
+
+
+def test_the_cheapest_kind_is_taken(found: Evidence) -> None:
+    shares, kinds = {"cache": 0.3}, ("grouped-query", "latent")
+    alone = {kind: propose(found, shares, Allowed(kinds=(kind,))).price for kind in kinds}
+    assert alone["latent"] < alone["grouped-query"]
+    for order in (kinds, kinds[::-1]):
+        assert propose(found, shares, Allowed(kinds=order)).price == alone["latent"]
+
+
+def test_a_rise_is_compared_with_the_price_of_the_model_that_is_built(
+    found: Evidence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which is not that of the plan, where some heads go and others are converted."""
+    compared = []
+
+    def measured(_: Any, __: Any, ___: Any, price: float, **____: Any) -> float:
+        compared.append(price)
+        return 0.0
+
+    monkeypatch.setattr(plan_module, "measured_rise", measured)
+    plan = propose(found, {"cache": 0.2, "heads": 0.6})
+    _, applied, _ = plan.apply(found)
+    assert compared == [applied.price]
+    assert applied.price != pytest.approx(plan.price)
+    parts = {name: applied.prices[name] for name in ("heads", "units")}
+    assert parts == {name: plan.prices[name] for name in parts}
+    assert applied.prices["cache"] == pytest.approx(sum(applied.of_sites.values()))
+
+
+def test_the_least_of_several_kinds_is_the_least_of_any() -> None:
+    leasts = [{"cache": 0.3, "heads": 0.1}, {"cache": 0.2, "heads": 0.4}]
+    error = OutOfReachError.of({"cache": 0.01, "heads": 0.01}, leasts)
+    assert error.least == {"cache": 0.2, "heads": 0.1}
+
+
+def test_the_time_of_a_plan_is_that_of_the_uncut_model_and_what_it_changes(
+    found: Evidence,
+) -> None:
+    """Of the given model, which fairseq's own attention makes faster or slower than the uncut."""
+
+    class Times:
+        engine, uncut = "fairseq", 1.2
+
+        def change(self, site: Any, shape: Shape) -> float:
+            gone = width_of(site) - shape.width
+            return -0.0223 * gone if isinstance(site, Attention) else -0.00345 * gone
+
+    times = Times()
+    plan = propose(found, {"time": 0.8}, Allowed(("heads", "units"), times=times))
+    added = sum(times.change(site, shape) for site, shape in plan.shapes.items())
+    assert plan.time == pytest.approx(1.2 + added, abs=1e-4)
+    assert plan.time <= 0.8 + 1e-6
+    with pytest.raises(OutOfReachError) as caught:
+        propose(found, {"time": 0.0}, Allowed(("heads",), times=times))
+    gone = sum(width_of(a) - (a.type == "cross") for a in plan.attentions)
+    assert caught.value.least["time"] == pytest.approx(1.2 - 0.0223 * gone, abs=1e-3)
+
+
+def test_statistics_that_are_given_are_those_of_a_pass(model: Trained, found: Evidence) -> None:
+    again = Evidence.of(model, sentences=20, statistics=(found.attentions, found.units))
+    assert again.bits == pytest.approx(found.bits)
+    shares = {"parameters": 0.7, "cache": 0.3}
+    assert propose(again, shares).to_json() == propose(found, shares).to_json()
+
+
+def test_prices_in_a_line(model: Trained, found: Evidence) -> None:
+    """The cheapest and the dearest head of all, and where they are."""
+    made = Prices(found, {"collab": "no"}, 20)
+    every = {(a, h): price for a in found.attentions for h, price in enumerate(made.heads(a))}
+    ordered = sorted(every, key=lambda one: every[one])
+    (least, _), (most, _) = ordered[0], ordered[-1]
+    line = repr(made).splitlines()[1]
+    assert f"{every[ordered[0]]:.2g} bits ({least}) to {every[ordered[-1]]:.2g} ({most})" in line
+    assert made.model is model
+    for attention in found.attentions:
+        assert min(made.heads(attention)) == pytest.approx(found.removals(attention).prices[1])
+
+
+def test_prices_in_points(model: Trained, found: Evidence) -> None:
+    """Bits a token, parameters, price: each of the shape that it is of."""
+    made, site = Prices(found, {}, 20), model.attentions["cross"][1]
+    of_encoder = made.sizes(model.attentions["encoder"][0], 8)
+    assert not any(of_encoder.values())  # nothing is cached there
+    assert "unchanged" not in made.sizes(site)
+    for bits in (0, 8, 4):
+        for kind, points in made.sizes(site, bits).items():
+            assert [p.size for p in points] == sorted(p.size for p in points)
+            assert {p.bits for p in points} == {bits}
+            numbers = {"latent": 1, "collab": 1, "grouped-query": 8}.get(kind)
+            values = 16 if kind == "collab" else 0
+            if not bits and numbers:  # of 16 bits each
+                cached = [16 * (numbers * point.size + values) for point in points]
+                assert [point.cache for point in points] == cached
+            assert points[-1].price == pytest.approx(0, abs=1e-6) or bits
 
 
 def test_prices_of_narrower_blocks_are_by_what_stays(found: Evidence) -> None:
@@ -339,6 +660,60 @@ def test_what_lose_accepts_is_the_loss_on_the_validation_set(
     allowed = Allowed(("heads", "units"))
     result = shrinking.smallest(found, {}, "parameters", allowed, 0.3, valid)
     assert result.shares == {"parameters": 0.703125}  # of halvings, the first above 0.7
+
+
+@pytest.mark.parametrize("possible", [True, False])
+def test_no_model_loses_so_little(
+    possible: bool, model: Trained, found: Evidence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One reason where none can be built, another where some can, and each loses more."""
+
+    def invented(_: Evidence, shares: dict[str, float], __: Any) -> Smaller:
+        if not possible or shares["parameters"] < 0.8:
+            raise UserError("cannot have so little")
+        return Smaller(model, Plan("unchanged", {}), 0.0, shares)
+
+    lost = iter([3.0, *[3.2] * 9])
+    monkeypatch.setattr(shrinking, "made", invented)
+    monkeypatch.setattr(shrinking, "mean_bits", lambda *_: next(lost))
+    with refusing("loses more than 0.1" if possible else "cannot have"):
+        shrinking.smallest(found, {}, "parameters", Allowed(("heads",)), 0.1, [])
+
+
+def test_a_target_that_is_missed_is_an_error(
+    model: Trained, found: Evidence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for left, is_missed in ((0.5, False), (0.501, True)):
+        made = Smaller(model, Plan("unchanged", {}), 0.0, {"heads": left})
+        monkeypatch.setattr(Smaller, "of", lambda *_, made=made: made)
+        with refusing("50.1%", "not 50.0%") if is_missed else nullcontext():
+            shrinking.made(found, {"heads": 0.5}, Allowed(("heads",)))
+
+
+def test_shares_are_of_the_model_that_was_shrunk_first(model: Trained) -> None:
+    assert shrinking.costs_of_original(model) is None
+    once = model.with_plan({"whole": {"cache": 8}})
+    assert shrinking.costs_of_original(once) == {"cache": 8}
+    twice = model.with_plan({"whole": {"cache": 6}, "original": {"cache": 8}})
+    assert shrinking.costs_of_original(twice) == {"cache": 8}
+
+
+def test_what_a_cut_makes_smaller() -> None:
+    """Heads have a cache; a cache takes time; units have none, and take no heads."""
+    for target, useful in {
+        "cache": {"heads", "cache"},
+        "heads": {"heads"},
+        "parameters": {"heads", "units"},
+        "time": {"heads", "units", "cache"},
+    }.items():
+        for part in ("heads", "units", "cache"):
+            with nullcontext() if part in useful else refusing(f"`{target}`"):
+                shrinking.check({target: 0.5}, None, [part])
+    assert shrinking.smallest_in(["cache"]) == "cache"
+    assert shrinking.smallest_in(["heads", "cache"]) == "parameters"
+    own: Any = SimpleNamespace(part="cache", name="latent", engines=("fairseq",))
+    with refusing("latent", "name"):
+        shrinking.check_own([own], ["cache"], "fairseq")
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from toy_checkpoints import COPY
 from collab_lab import open_model, shrink, time_parts
 from collab_lab.cli import shrink as command
 from collab_lab.clock import engines, parts
-from collab_lab.clock.engines import Work, check, program
+from collab_lab.clock.engines import Work, check, program, random_sources
 from collab_lab.clock.parts import PartTimes, at
 from collab_lab.shrinking.cuts.bits import Bits
 from collab_lab.shrinking.cuts.heads import Heads
@@ -133,6 +134,180 @@ def test_seconds_of_a_cache_of_some_heads(model: Trained) -> None:
     assert times.change(cross, shape) == pytest.approx(2 / 8 * -0.3)
     shape = Shape((0, 1, 2, 3), kind=GROUPS, size=1)
     assert times.change(cross, shape) == pytest.approx(4 / 8 * -0.4)
+
+
+def test_seconds_of_a_part_are_those_of_its_sites(model: Trained) -> None:
+    """By their widths; what was not measured has no seconds, and is told."""
+    block = feed_forwards(model.model)[0]
+    totals = {"encoder units": 3 * block.width, "cross heads": 8, "cross cache": 8}
+    eight, kept = (parts.cache_part(None, "cross", bits) for bits in (8, 0))
+    changes = {
+        "encoder units": [(1.0, 0.0), (0.5, -0.3)],
+        "cross heads": [(1.0, 0.0), (0.25, -0.4)],
+    }
+    caches = {eight: [(1.0, 0.05)], kept: [(1.0, 9.0)]}
+    times = PartTimes(Work("fairseq", 1, 30), 1.0, 1.0, totals, changes, caches)
+    half = Shape(units=tuple(range(block.width // 2)))
+    assert times.change(block, half) == pytest.approx(-0.3 / 3)
+    encoder, cross = model.attentions["encoder"][0], model.attentions["cross"][0]
+    assert times.change(encoder, Shape(heads=(0,))) == 0  # not of what is timed
+    assert times.change(cross, Shape(heads=(2,))) == pytest.approx(4 / 8 * -0.4)
+    rounded = Shape(heads=(2,), bits=8)  # a cache of one of eight heads
+    assert times.change(cross, rounded) == pytest.approx(4 / 8 * -0.4 + 1 / 8 * 0.05)
+    none = times.change(cross, Shape(bits=8))  # without heads nothing is cached
+    assert none == pytest.approx(4 / 8 * -0.4)
+    with refusing("not measured"):
+        times.change(cross, Shape(heads=(2,), bits=4))
+    with refusing("not measured"):
+        lacking = PartTimes(times.work, 1.0, 1.0, totals, {}, caches)
+        lacking.change(cross, Shape(heads=(0, 1)))
+    in_ct2 = PartTimes(Work("ct2-int8", 1, 30), 1.0, 1.0, {"decoder heads": 16, "cross cache": 8},
+                       {"decoder heads": [(1.0, 0.0), (0.25, -0.4)]}, {})  # fmt: skip
+    assert in_ct2.change(cross, rounded) == pytest.approx(4 / 16 * -0.4)  # it rounds no cache
+
+
+def test_what_is_timed(model: Trained) -> None:
+    """An eighth and a half of each part, no heads at all, and other caches."""
+    widths = {"encoder units": 0, "decoder units": 0}
+    for block in feed_forwards(model.model):
+        widths[f"{block.side} units"] += block.width
+    heads = ["encoder heads", "decoder heads", "cross heads"]
+    expected = {(part, share) for part in heads for share in (0.25, 0.5)}  # of four in each layer
+    units = {
+        (part, 2 * round(share * width / 2) / width)
+        for part, width in widths.items()
+        for share in (1 / 8, 1 / 2)
+    }
+    for engine in ("fairseq", "onnx-int8"):
+        found = [*parts.narrower(model, engine, ("heads", "units"))]
+        none = {("encoder heads", 0), ("decoder heads", 0)}  # not of what reads the source
+        assert {(one.part, one.share) for one in found} == expected | units | none
+        assert len(found) == len(expected | units | none)
+        for one in found:
+            built, part = one.build(), one.part.split()
+            if part[1] == "heads":
+                assert sum(built.heads[part[0]]) == 8 * one.share
+                assert sum(map(sum, built.heads.values())) == 16 + 8 * one.share
+            else:
+                of_side = [b.width for b in feed_forwards(built.model) if b.side == part[0]]
+                assert sum(of_side) == widths[one.part] * one.share
+    found = [*parts.narrower(model, "ct2-int8", ("heads",))]
+    both = {("encoder heads", 0.25), ("encoder heads", 0.5), ("decoder heads", 0.25)}
+    assert {(one.part, one.share) for one in found} == both | {("decoder heads", 0.5)}
+    last = found[-1].build().heads  # all attentions of the decoder, half of them
+    assert last == {"encoder": [4, 4], "decoder": [2, 2], "cross": [2, 2]}
+
+
+def test_which_caches_are_timed(tmp_path: Path) -> None:
+    """Of each type by itself: other bits than it has, and other heads in two sizes."""
+    path = toy_checkpoints.write(tmp_path / "c.pt", OURS, cache_bits_in_cross="8,8")
+    model = open_model(path, toy_checkpoints.COPY)
+    found = [*parts.narrower(model, "fairseq", ("cache",), ["latent"])]
+    expected = {("unchanged decoder 8", 1), ("unchanged decoder 4", 1)}
+    expected |= {("unchanged cross 0", 1), ("unchanged cross 4", 1)}
+    for type_ in ("decoder", "cross"):
+        for bits in (0, 4):
+            expected |= {(f"latent {type_} {bits}", share) for share in (0.25, 1)}
+    assert {(one.part, one.share) for one in found} == {(f"cache of {p}", s) for p, s in expected}
+    for one in found:
+        _, _, kind, type_, bits = one.part.split()
+        for attention in attentions(one.build().model):
+            if attention.type == type_:
+                assert attention.module.cache_bits == int(bits)
+            if kind == "latent":
+                width = getattr(attention.module, "latent_dim", 0)
+                assert width == (16 * one.share if attention.type == type_ else 0)
+    found = [*parts.narrower(model, "ct2-int8", ("cache",), ["grouped-query"])]
+    assert {one.part for one in found} == {
+        f"cache of grouped-query {t} 0" for t in ("decoder", "cross")
+    }
+
+
+def test_a_machine_that_gets_slower_changes_nothing(
+    model: Trained, counted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By half a per cent with every program: each is compared with those before and after it."""
+    calls, wholes = [0], list[float]()
+
+    def slower(one: Trained, _: Any) -> float:
+        calls[0] += 1
+        took = seconds(one) * 1.005 ** calls[0]
+        if one is model:
+            wholes.append(took)
+        return took
+
+    monkeypatch.setattr(parts, "_seconds", slower)
+    times = time_parts(model, "fairseq", folder=counted)
+    assert calls[0] > 50
+    assert times.seconds == statistics.median(wholes[1:])  # the first allocates
+    for changed in parts.narrower(model, "fairseq", ("heads", "units")):
+        [found] = {c for share, c in times.changes[changed.part] if share == changed.share}
+        ratio = seconds(changed.build()) / seconds(model)
+        assert found == pytest.approx(ratio - 1, abs=0.003)
+    heads = {f"{type_} {what}": 8 for type_ in ("decoder", "cross") for what in ("heads", "cache")}
+    widths = {f"{b.side} units": 0 for b in feed_forwards(model.model)}
+    for block in feed_forwards(model.model):
+        widths[f"{block.side} units"] += block.width
+    assert times.totals == {"encoder heads": 8, **heads, **widths}
+
+
+@pytest.mark.parametrize("loading", [0.01, 1.0, 9.0])
+@pytest.mark.parametrize("took", [0.05, 0.3, 1.5, 2.5, 20.0])
+def test_as_many_turns_as_the_time_allows(loading: float, took: float, model: Trained) -> None:
+    """Two translations a turn; where one is quick, one more to warm up."""
+    models = [*parts.narrower(model, "fairseq", ("heads", "units"))]
+    few, turns = parts._affordable(models, loading, took)
+    before = loading + took * (took < parts.LONG)
+
+    def all_of_them(number: int, each: int) -> float:
+        return number * (before + 2 * each * took)
+
+    least = len({one.part for one in models})
+    assert all_of_them(len(few), turns) <= parts.BUDGET or (len(few), turns) == (least, 1)
+    assert turns == parts.MOST_TURNS or all_of_them(len(few), turns + 1) > parts.BUDGET
+    assert len(few) == len(models) or all_of_them(len(few) + 1, 1) > parts.BUDGET
+    assert turns <= parts.MOST_TURNS
+
+
+def test_two_models_take_turns(model: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three at least, fifty at most."""
+    asked = list[int]()
+    monkeypatch.setattr(parts, "program", lambda *_: asked.append)
+    work = Work("fairseq", 7, 30)
+    for least, number in ((0.0, 3), (1e6, 50)):
+        found = parts.in_turns(model, model, work, least)
+        assert len(found) == number
+        assert all({*turn} == {"before", "after"} for turn in found)
+    assert {*asked} == {7}
+
+
+def test_sources_are_words(tmp_path: Path) -> None:
+    """Not symbols of fairseq's; as many as there are positions for, next to two more tokens."""
+    path = toy_checkpoints.write(
+        tmp_path / "c.pt", OURS, max_source_positions=40, max_target_positions=50
+    )
+    model = open_model(path, toy_checkpoints.COPY)
+    symbols = model.task.source_dictionary
+    made = random_sources(model, 9, 30)
+    assert made.shape == (9, 31)
+    assert made[:, :-1].min() >= symbols.nspecial
+    assert made[:, -1].eq(symbols.eos()).all()
+    check(model, Work("fairseq", 1, 38))
+    with refusing("length"):
+        check(model, Work("fairseq", 1, 39))
+
+
+def test_seconds_are_of_what_was_asked(model: Trained) -> None:
+    """Whatever the order; the given model is not prepared for its engine."""
+    work = Work("fairseq", 1, 30)
+    key = parts.shape_of(model, work, ("heads", "units"))
+    assert key == parts.shape_of(model, work, ("units", "heads"))
+    others = {parts.shape_of(model, work, cuts) for cuts in ((), ("heads",), ("heads", "cache"))}
+    others |= {parts.shape_of(model, w, ("heads", "units")) for w in (Work("fairseq", 2, 30),)}
+    assert len(others - {key}) == 4
+    modules = [type(module) for module in model.model.modules()]
+    program(model, "fairseq", 7)(1)
+    assert [type(module) for module in model.model.modules()] == modules
 
 
 @pytest.mark.parametrize(

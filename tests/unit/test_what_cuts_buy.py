@@ -12,7 +12,7 @@ from commands import warm
 from refusals import refusing
 
 from collab_lab.clock import parts
-from collab_lab.clock.turns import times_as_fast
+from collab_lab.clock.turns import Ratio, times_as_fast
 from results import tables, tools_time
 from results import what_cuts_buy as program
 
@@ -25,6 +25,8 @@ def test_ratios_are_of_one_turn() -> None:
     assert ratio.low is not None
     assert ratio.high is not None
     assert ratio.low < ratio.mean < 2 < ratio.high
+    assert str(Ratio(1.5)) == "1.50"
+    assert str(Ratio(1.5, 1.25, 1.75)) == "1.50 ± 0.25"
 
 
 def test_the_size_of_the_whole_model() -> None:
