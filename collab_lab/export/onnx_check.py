@@ -70,14 +70,15 @@ def compare(trained: Trained, folder: Path, number: int) -> tuple[list[str], boo
             lines.append(BORDER)
         return lines, same == len(pairs)
     lines.append(f"check: {1 - same / len(pairs):.1%} of the {what} change with int8")
-    if sentences.targets is None:
+    targets = sentences.targets
+    if targets is None:
         return lines, True
     if not trained.is_language_model:
-        references = [program.decode(line) for line in sentences.targets]
+        references = [program.decode(line) for line in targets]
         texts = ([program.decode(line) for line in of] for of in (ours, theirs))
         bleu = [score(text, references).bleu for text in texts]
         lines.append(f"check: BLEU {bleu[0]:.2f} in fairseq, {bleu[1]:.2f} here")
-    bits = bits_of_model(trained, sentences), bits_of_folder(program, *sentences)
+    bits = bits_of_model(trained, sentences), bits_of_folder(program, sentences.sources, targets)
     lines.append(f"check: bits per target token {bits[0]:.4f} in fairseq, {bits[1]:.4f} here")
     return lines, True
 
