@@ -240,18 +240,20 @@ def test_a_check_reads_the_validation_set_as_fairseq_does(
 
 
 @pytest.mark.parametrize("bits", ["0", "4"])
-def test_a_difference_fails_the_check_which_says_if_the_cache_is_rounded(
+def test_another_translation_fails_the_check_unless_the_cache_is_rounded(
     bits: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Then equal bits pass: a code next to a border may be another in another engine."""
     trained = opened(tmp_path, SIZED, cache_bits=bits)
     eager, translations = program(trained, tmp_path), onnx_check.translations
     monkeypatch.setattr(onnx_check, "Translator", lambda *_: eager)
     assert onnx_check.compare(trained, tmp_path, 3)[1]
     monkeypatch.setattr(onnx_check, "translations", lambda *given: [[7], *translations(*given)[1:]])
     lines, passes = onnx_check.compare(trained, tmp_path, 3)
-    assert not passes
     assert lines[0].startswith("check: 2 of 3 ")
-    assert (lines[-1] == onnx_check.BORDER) == (bits != "0")
+    assert passes == (onnx_check.BORDER in lines) == (bits != "0")
+    monkeypatch.setattr(onnx_check, "bits_of_folder", lambda *_: 99.0)
+    assert not onnx_check.compare(trained, tmp_path, 3)[1]
 
 
 def test_translations_start_with_prefixes(tmp_path: Path) -> None:
