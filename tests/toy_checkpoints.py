@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 from argparse import Namespace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,15 @@ def words_as_text(folder: Path) -> Path:
     text.write_text(f"{' '.join(words)}\n" * 3)
     learn_merges((text, text), 1000, folder / "code")
     (folder / "manifest.json").write_text(json.dumps({"form": {"moses": False}}))
+    return folder
+
+
+def blocks(folder: Path) -> Path:
+    """The sources of :data:`COPY` as the data folder of a language model."""
+    folder.mkdir()
+    shutil.copy(COPY / "dict.en.txt", folder / "dict.txt")
+    for split, kind in product(("train", "valid", "test"), ("bin", "idx")):
+        shutil.copy(COPY / f"{split}.en-de.en.{kind}", folder / f"{split}.{kind}")
     return folder
 
 

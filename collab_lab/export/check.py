@@ -38,7 +38,8 @@ def sources_to_check(trained: Trained, number: int) -> list[Tensor]:
     Raises:
         UserError: there is none, or the languages cannot be told by :func:`.vocabulary`.
     """
-    model.vocabulary(trained)
+    if not trained.is_language_model:
+        model.vocabulary(trained)
     try:
         indices = fitting(trained, "valid")
     except FileNotFoundError as error:

@@ -38,7 +38,7 @@ from collab_lab.metrics.translation_scores import check_no_bytes
 from collab_lab.shrinking.cuts.heads import head_problems
 from collab_lab.shrinking.draft import all_heads, pruned
 from collab_lab.shrinking.gates import without_gates
-from collab_lab.trained.attentions import attentions
+from collab_lab.trained.attentions import attentions, by_type
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.rebuilt import reject
 from fairseq_collab.attention import HeadAttention
@@ -78,7 +78,7 @@ class Graphs(NamedTuple):
     """What is exported of a model.
 
     Attributes:
-        caches: what ``config.json`` says of the caches: see :func:`cache_names`.
+        caches: what ``config.json`` says of the caches and heads: see :func:`cache_names`.
         bytes: of the caches: see :func:`cache_bytes`.
     """
 
@@ -192,7 +192,7 @@ def encoder_graph(model: Any) -> onnx.ModelProto:
 
 
 def cache_names(model: Any) -> tuple[list[str], dict[str, Any]]:
-    """The names of a step's caches, and what ``config.json`` says of them."""
+    """The names of a step's caches, and what ``config.json`` says of them and of the heads."""
     cross, own = examples(model, "cross", 1), examples(model, "decoder", 1)
     of_cross = [f"cross_{index}" for index, _ in enumerate(cross)]
     of_own = {
@@ -200,7 +200,12 @@ def cache_names(model: Any) -> tuple[list[str], dict[str, Any]]:
         for index, x in enumerate(own)
     }
     padding = ["padding"] if cross else []
-    return [*padding, *of_cross, *of_own], {"cross": of_cross, "own": of_own}
+    heads = {
+        type_: [layer.module.num_heads for layer in layers]
+        for type_, layers in by_type(model).items()
+        if layers
+    }
+    return [*padding, *of_cross, *of_own], {"heads": heads, "cross": of_cross, "own": of_own}
 
 
 def cache_bytes(model: Any) -> dict[str, int]:
@@ -328,7 +333,6 @@ def configuration(
     return {
         "form": program.FORM,
         "architecture": trained.arch,
-        "heads": {type_: heads for type_, heads in trained.heads.items() if heads},
         "plan": trained.state.get("extra_state", {}).get("plan"),
         "languages": [getattr(task, f"{side}_lang", None) for side in ("source", "target")],
         "weights": "int8" if int8 else "float32",

@@ -24,8 +24,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 FORM = 1  # of the folder: config.json says the same
-STEPS = 16  # caches grow by the slots of so many steps
+STEPS = 8  # caches grow by the slots of at least so many steps, and by a part of what they hold
+PART = 1 / 16
 MOST_LIVE = 0.75  # share of slots that some beam sees, above which none are dropped
+#: Fusions that make a step slower: the operator takes seven times as long as the two it stands for.
+SLOWER = ["SkipLayerNormFusion"]
 WINDOW = 32  # so many batches of lines are sorted by length together
 DTYPES = {"float32": np.float32, "float16": np.float16, "uint8": np.uint8}
 Array = np.ndarray[Any, Any]
@@ -79,7 +82,8 @@ class Translator:
         options.intra_op_num_threads, options.log_severity_level = threads or 0, 3
         path, providers = str(self.folder / name), ["CPUExecutionProvider"]
         try:
-            return onnxruntime.InferenceSession(path, options, providers)
+            session = onnxruntime.InferenceSession
+            return session(path, options, providers, disabled_optimizers=SLOWER)
         except Exception as error:  # of the runtime, which has no common class
             reason = " ".join(str(error).split())
             todo = f"install onnxruntime {self.config['onnxruntime']} or newer, or export it again"
@@ -306,18 +310,23 @@ class State:
         """Make room for more steps; slots that no beam sees go first."""
         live = (self.mask[:, :, : self.filled] == 0).any(1)  # (B, filled)
         number = int(live.sum(1).max(initial=0))
-        if number > MOST_LIVE * self.filled:
-            live[:], number = True, self.filled  # nothing moves
-        keep = np.argsort(~live, 1, kind="stable")[:, :number]
-        hidden = np.full((*self.mask.shape[:2], STEPS * self.beam), -np.inf, np.float32)
+        if moves := number <= MOST_LIVE * self.filled:
+            keep = np.argsort(~live, 1, kind="stable")[:, :number]
+            seen = np.take_along_axis(self.mask, keep[:, None], 2)
+        else:
+            number, seen = self.filled, self.mask[:, :, : self.filled]
+        room = self.beam * max(STEPS, int(PART * number / self.beam))
+        hidden = np.full((*self.mask.shape[:2], room), -np.inf, np.float32)
         step = np.broadcast_to(self.new, (len(hidden), self.beam, self.beam))
-        seen = np.take_along_axis(self.mask, keep[:, None], 2)
         self.mask, self.filled = np.concatenate([seen, hidden, step], 2), number
         for index, past in enumerate(self.past):
             sentences, heads, _, size = past.shape
-            grown = np.zeros((sentences, heads, number + STEPS * self.beam, size), past.dtype)
-            for row, slots in enumerate(keep):
-                grown[row, :, :number] = past[row].take(slots, 1)
+            grown = np.zeros((sentences, heads, number + room, size), past.dtype)
+            if moves:
+                for row, slots in enumerate(keep):
+                    grown[row, :, :number] = past[row].take(slots, 1)
+            else:
+                grown[:, :, :number] = past[:, :, :number]
             self.past[index] = grown
 
 

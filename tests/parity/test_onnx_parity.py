@@ -153,6 +153,21 @@ def test_heads_of_a_file_of_ones_own(tmp_path: Path) -> None:
     assert len(found.config["own"]) == len(found.config["cross"]) == 2  # one for each layer
 
 
+def test_closed_gates_are_gone(tmp_path: Path) -> None:
+    """Those of a whole layer, too; the folder counts the heads that it has."""
+    trained = opened(tmp_path, "transformer_gated_heads")
+    gates = {"cross": ([1, -1, -1, 1], [1, 1, 1, -1]), "encoder": ([1, 1, 1, 1], [-1, -1, -1, -1])}
+    with torch.no_grad():
+        for type_, layers in gates.items():
+            for attention, signs in zip(trained.attentions[type_], layers, strict=True):
+                attention.module.theta.copy_(torch.tensor(signs))
+    found = program(trained, tmp_path)
+    ours = found.search(sources(), BEAM, max_len_a=0, max_len_b=LONGEST)
+    check_equal(ours, by_fairseq(trained, sources()))
+    heads = found.config["heads"]
+    assert (heads["cross"], heads["encoder"]) == ([2, 3], [4, 0])
+
+
 @pytest.mark.parametrize(
     ("ours", "theirs"),
     [
@@ -194,6 +209,51 @@ def test_a_check_has_the_limit_of_fairseqs_batches(tmp_path: Path) -> None:
     theirs = check.by_fairseq(trained.model, words, [torch.tensor(line) for line in lines])
     assert onnx_check.translations(program(trained, tmp_path), trained, lines) == theirs
     assert len(theirs[0]) > 2 * len(lines[0]) + 20
+
+
+@pytest.mark.parametrize(
+    ("arch", "options"),
+    [
+        (SIZED, {}),
+        ("transformer_lm_headsize_n", {}),
+        ("transformer_lm_headsize_n", {"add_bos_token": True}),
+    ],
+    ids=str,
+)
+def test_a_check_reads_the_validation_set_as_fairseq_does(
+    arch: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    """Equal translations, or continuations of first halves, and equal bits of what is there."""
+    data = toy_checkpoints.blocks(tmp_path / "data") if "_lm" in arch else COPY
+    (tmp_path / "out").mkdir()
+    trained = open_model(toy_checkpoints.write(tmp_path / "c.pt", arch, **options), str(data))
+    trained.cfg.task.add_bos_token = options.get("add_bos_token", False)
+    found, sentences = program(trained, tmp_path / "out"), onnx_check.sentences_of(trained, 5)
+    assert sentences.targets is not None
+    theirs = onnx_check.continued(trained, sentences.sources)
+    assert onnx_check.translations(found, trained, sentences.sources) == theirs
+    if "_lm" in arch:
+        for half, *lines in zip(sentences.sources, sentences.targets, theirs, strict=True):
+            assert [line[: len(half)] for line in lines] == [half, half]
+    bits = onnx_check.bits_of_folder(found, *sentences)
+    assert bits == pytest.approx(onnx_check.bits_of_model(trained, sentences), abs=1e-4)
+
+
+@pytest.mark.parametrize("bits", ["0", "4"])
+def test_another_translation_fails_the_check_unless_the_cache_is_rounded(
+    bits: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then equal bits pass: a code next to a border may be another in another engine."""
+    trained = opened(tmp_path, SIZED, cache_bits=bits)
+    eager, translations = program(trained, tmp_path), onnx_check.translations
+    monkeypatch.setattr(onnx_check, "Translator", lambda *_: eager)
+    assert onnx_check.compare(trained, tmp_path, 3)[1]
+    monkeypatch.setattr(onnx_check, "translations", lambda *given: [[7], *translations(*given)[1:]])
+    lines, passes = onnx_check.compare(trained, tmp_path, 3)
+    assert lines[0].startswith("check: 2 of 3 ")
+    assert passes == (onnx_check.BORDER in lines) == (bits != "0")
+    monkeypatch.setattr(onnx_check, "bits_of_folder", lambda *_: 99.0)
+    assert not onnx_check.compare(trained, tmp_path, 3)[1]
 
 
 def test_translations_start_with_prefixes(tmp_path: Path) -> None:

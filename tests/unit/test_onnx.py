@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 import toy_checkpoints
 from fairseq.utils import import_user_module
@@ -117,15 +118,14 @@ def test_heads_of_a_file_of_ones_own_are_exported(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_language_model_is_exported(tmp_path: Path) -> None:
+    """By the command, which checks that it continues lines as fairseq does."""
     options = {"decoder_layers": 1, "adaptive_softmax_cutoff": "8,13"}
-    trained = opened(tmp_path, "transformer_lm_headsize_n", **options)
-    found = folder_of(trained, tmp_path / "out")
-    assert not (tmp_path / "out" / "encoder.onnx").exists()
-    lines = [line[:-1] for line in sources(4)]
-    limits = {"prefixes": lines, "max_len_a": 0, "max_len_b": LONGEST}
-    (tmp_path / "modules").mkdir()
-    modules = program(trained, tmp_path / "modules").search(lines, BEAM, **limits)
-    check_equal(found.search(lines, BEAM, **limits), modules)
+    path = toy_checkpoints.write(tmp_path / "c.pt", "transformer_lm_headsize_n", **options)
+    data, out = toy_checkpoints.blocks(tmp_path / "data"), tmp_path / "out"
+    given = [path, data, "--format=onnx", "--out", out, "--check", 5]
+    assert command.main([*map(str, given)]) == 0
+    assert not (out / "encoder.onnx").exists()
+    assert Translator(out, 1).translate(["w1 w2"], BEAM)[0][0].text.startswith("w1 w2")
 
 
 @pytest.mark.slow
@@ -205,6 +205,21 @@ def test_the_command_needs_neither_torch_nor_fairseq(
     expected = [h[0].text for h in Translator(whole[1]).translate(lines)]
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == expected
+
+
+@pytest.mark.slow
+def test_layer_norms_stay_as_fast_as_they_are(
+    whole: tuple[Trained, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """onnxruntime would put a sum and its norm into one operator that takes longer."""
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "run.onnx")
+    monkeypatch.setattr(onnxruntime, "SessionOptions", lambda: options)
+    Translator(whole[1], 1)
+    graph = onnx.load(tmp_path / "run.onnx", load_external_data=False).graph
+    kinds = {node.op_type for node in graph.node}
+    assert "LayerNormalization" in kinds
+    assert "SkipLayerNormalization" not in kinds
 
 
 @pytest.mark.slow

@@ -344,11 +344,7 @@ def test_long(folder: Path, checkpoint: Path) -> None:
 @pytest.mark.usefixtures("tiny_long")
 def test_long_blocks_of_a_language_model(folder: Path) -> None:
     """All changes of its one cache; short blocks are of the same text."""
-    blocks = folder / "blocks"
-    blocks.mkdir()
-    shutil.copy(COPY / "dict.en.txt", blocks / "dict.txt")
-    for split, kind in product(("train", "valid", "test"), ("bin", "idx")):
-        shutil.copy(COPY / f"{split}.en-de.en.{kind}", blocks / f"{split}.{kind}")
+    blocks = toy_checkpoints.blocks(folder / "blocks")
     checkpoint = toy_checkpoints.write(folder / "lm.pt", "transformer_lm")
     arguments = [str(folder / "long.json"), "--model", f"wikitext-1={checkpoint}"]
     arguments += [f"--documents={blocks}", "--block=4", "--calibration=32"]
