@@ -48,8 +48,7 @@ def average_checkpoints(
     """
     first, *others = [os.fspath(path) for path in paths]
     newest, known = _read(first, ema), {sha256(Path(first)): first}
-    if not ema:
-        say_if_left_out(newest, first)
+    is_said = not ema and say_if_left_out(newest, first)
     function, model = function_options(newest), newest.pop("model")
     names, kinds = checkpoints.first_names(model), {n: _kind(w) for n, w in model.items()}
     sums = {n: w.double() for n, w in _summed(model, names, first).items()}
@@ -62,6 +61,7 @@ def average_checkpoints(
         if content in known:  # checkpoint_last.pt is that of an epoch, too
             raise UserError(f"is the same as {known[content]}", path, "give each checkpoint once")
         known[content] = path
+        is_said = is_said or (not ema and say_if_left_out(state, path))
         model, options = state.pop("model"), function_options(state)
         found = {name: _kind(weight) for name, weight in model.items()}
         for expected, actual in ((function, options), (kinds, found)):

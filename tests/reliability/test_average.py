@@ -70,8 +70,10 @@ def test_moving_averages_in_place_of_the_weights(
         mean = open_model(out, toy_checkpoints.COPY)
         assert all((weight == expected).all() for weight in mean.model.parameters())
     assert "--ema" not in capsys.readouterr().err
-    average_checkpoints(paths[:1], out)
-    assert capsys.readouterr().err.count("average --ema") == 1
+    without = str(toy_checkpoints.write(tmp_path / "without.pt"))
+    for of in (paths[:1], paths, [without, *paths]):  # once, wherever they are
+        average_checkpoints(of, out)
+        assert capsys.readouterr().err.count("average --ema") == 1
     open_model(paths[0], toy_checkpoints.COPY)
     assert capsys.readouterr().err.count("average --ema") == 1
     with refusing(str(out), "--store-ema"):
