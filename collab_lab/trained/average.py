@@ -161,7 +161,9 @@ def checkpoints_of(folder: str | os.PathLike[str]) -> list[str]:
 
     These are checkpoints of epochs (``checkpoint3.pt``), or in a folder without any those of
     ``--save-interval-updates`` (``checkpoint_3_1000.pt``); and where the training went on after
-    the last of them, its newest weights (``checkpoint_4_1500.pt``, ``checkpoint_last.pt``).
+    the last of them, its newest weights (``checkpoint_4_1500.pt``, ``checkpoint_last.pt``).  A line
+    on standard error says where one has more updates than ``checkpoint_last.pt``: a training that
+    starts again in a folder leaves those of longer ones.
     """
     if not os.path.isdir(folder):
         raise UserError("folder not found", folder, "give the --save-dir of the training")
@@ -172,6 +174,11 @@ def checkpoints_of(folder: str | os.PathLike[str]) -> list[str]:
     # A name does not have it: epochs count from 1 again with --reset-dataloader.
     number = {path: _updates(checkpoints.read(path)) for path in (*epochs, *updates, *last)}
     paths = sorted(epochs or updates, key=number.__getitem__)
+    if last and (later := [path for path in paths if number[path] > number[last[0]]]):
+        say(
+            f"warning: {later[0]} has {number[later[0]]} updates, more than {last[0]} with "
+            f"{number[last[0]]}: is it of an earlier training?"
+        )
     newest = max([*updates, *last], key=number.__getitem__, default=None)
     if newest and not (paths and number[newest] <= number[paths[-1]]):
         paths.append(newest)

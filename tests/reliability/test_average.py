@@ -162,6 +162,21 @@ def test_rejected(second: dict[str, Any], tmp_path: Path) -> None:
     assert not (tmp_path / "mean.pt").exists()
 
 
+def test_checkpoints_of_an_earlier_training_are_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a longer one in the same folder, whose files the training has not overwritten yet."""
+    for name, updates in (("1", 10), ("2", 20), ("_last", 20)):
+        make(tmp_path / f"checkpoint{name}.pt", updates)
+    last_checkpoints(2, tmp_path)
+    assert not capsys.readouterr().err
+    stale = make(tmp_path / "checkpoint3.pt", 300)
+    last_checkpoints(2, tmp_path)
+    said = capsys.readouterr().err
+    assert str(stale) in said
+    assert "300" in said
+
+
 @pytest.mark.parametrize(
     ("files", "last"),
     [
