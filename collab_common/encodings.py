@@ -1,4 +1,4 @@
-"""Text whose letters were lost or changed between two encodings."""
+"""Text whose characters were lost, changed or escaped between two programs."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ _AS_LATIN_1 = {
 _NOT_ASCII = re.compile("[\x80-\xff]+")
 #: What a program writes for bytes that it could not read.
 REPLACEMENT = "\ufffd"
+#: Escapes of Moses' tokenizer (&apos;) and of HTML (&#39;, &nbsp;), and Moses' split hyphens.
+ESCAPE = re.compile(r"&(?:[A-Za-z]{2,}|#[0-9]+|#[xX][0-9A-Fa-f]+);|(?:^| )@-@(?: |$)")
 
 
 def is_misread(line: str) -> bool:

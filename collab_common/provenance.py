@@ -53,14 +53,17 @@ def commit(root: Path | None = None) -> str | None:
     # An installed copy may lie in somebody else's repository.
     if _git(root, "rev-parse", "--show-toplevel") != str(root):
         return None
-    return _git(root, "describe", "--always", "--dirty", "--abbrev=12")
+    # Without tags, which may be moved, and are no commits.
+    return _git(root, "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
 
 
 def _git(folder: Path, *command: str) -> str | None:
     """Return the output of git; None if it fails, or is not installed."""
+    # GIT_DIR, which hooks of git have, would name another repository.
+    environment = {name: os.environ[name] for name in os.environ if not name.startswith("GIT_")}
     try:
         return subprocess.check_output(
-            ["git", *command], cwd=folder, stderr=subprocess.DEVNULL, text=True
+            ["git", *command], cwd=folder, env=environment, stderr=subprocess.DEVNULL, text=True
         ).strip()
     except (FileNotFoundError, subprocess.CalledProcessError):
         return None

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from tabulate import tabulate
 
-from collab_common.encodings import REPLACEMENT, is_misread
+from collab_common.encodings import ESCAPE, REPLACEMENT, is_misread
 from collab_common.errors import UserError
 from data_prep.parallel_text import Pair, rows_of, zipped
 
@@ -44,10 +44,6 @@ _CORRECT = "correct the line; lines of validation and test sets are never droppe
 _CONTROL = re.compile("[\0\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 
 
-# of Moses' tokenizer
-_ESCAPE = re.compile(rb"&(?:apos|quot|amp|lt|gt|#91|#93|#124);")
-
-
 @dataclass
 class SetReport:
     """The report of one set.
@@ -68,7 +64,8 @@ class SetReport:
         unknown: lines of both sides with a subword that the dictionary lacks, which models read and
             write as <unk>
         first_unknown: the first of these subwords
-        escaped: lines of both sides with Moses' escapes, such as &apos;; 0 for text as published
+        escaped: lines of both sides with escapes of Moses or HTML, such as &apos; or &#39;; 0 for
+            text as published
         decomposed: lines of both sides whose letters are apart from their accents (not in NFC)
         misread: lines of both sides with UTF-8 that was read as Latin-1 or Windows-1252
         replaced: lines of both sides with the sign of an unreadable character, U+FFFD
@@ -225,7 +222,7 @@ def check_set(
             report.longest = max(report.longest, *(len(row.split()) for row in rows))
             report.decomposed += sum(not _is_composed(row) for row in (source, target))
             if out:  # text as published is in Moses' tokens, which scores undo
-                report.escaped += sum(_ESCAPE.search(row) is not None for row in (source, target))
+                report.escaped += sum(bool(ESCAPE.search(row.decode())) for row in (source, target))
             for path, row in zip(text, (source, target), strict=True):
                 report.count_encodings(row.decode("utf-8"), f"{path}:{number}")
             report.copies += source.strip() == target.strip() != b""
@@ -319,8 +316,8 @@ def report_lines(reports: Mapping[str, SetReport]) -> Iterator[str]:
         if report.escaped > max(2, report.kept // 50):
             yield (
                 f"warning: {report.escaped:,} of {2 * report.kept:,} lines of the set {split} have "
-                "Moses' escapes (&apos;): translations will have them also, and scores are of such "
-                "tokens; give text that nobody has tokenised"
+                "escapes of Moses or HTML (&apos;, &#39;, @-@): translations will have them also, "
+                "and scores are of such tokens; give text that nobody has tokenised or escaped"
             )
         if report.misread:
             yield (

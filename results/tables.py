@@ -855,9 +855,9 @@ def runs_made() -> Rows:
 
 def _made(run: dict[str, Any], label: str) -> tuple[str, ...]:
     name = {True: "with updates", False: "without"}.get(run[label], run[label])
-    commit = run.get("trained_at_commit") or run.get("commit") or "-"
+    commits = (run.get("trained_at_commit") or run.get("commit") or "-").split(", ")
+    commit = ", ".join(one[:7] + "-dirty" * one.endswith("-dirty") for one in commits)
     machine = next((name for word, name in MACHINES.items() if word in run["hardware"]), "other")
-    is_dirty = "-dirty" * commit.endswith("-dirty")
     rule = run["checkpoint_rule"] or "not recorded"
     command = "kept" if run["command"] else "none"
-    return (name, commit[:7] + is_dirty, machine, run["date"], rule, command)
+    return (name, commit, machine, run["date"], rule, command)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from collab_common.encodings import REPLACEMENT, is_misread
+from collab_common.encodings import ESCAPE, REPLACEMENT, is_misread
 from collab_common.errors import UserError
 from collab_common.progress import say
 from collab_lab.metrics.translation_scores import tokenizer
@@ -111,7 +111,7 @@ WRITTEN: dict[str, Callable[[str], object]] = {
 }
 #: What untouched text does not have, even in a few lines.
 TRACES: dict[str, Callable[[str], object]] = {
-    "Moses' escapes": re.compile(r"&(apos|quot|amp|lt|gt|#91|#93|#124);|(^| )@-@( |$)").search,
+    "escapes of Moses or HTML": ESCAPE.search,
     "letters apart from their accents": lambda line: not unicodedata.is_normalized("NFC", line),
     "UTF-8 that was read in another encoding (Ã¤ for ä)": is_misread,
     "unreadable characters (U+FFFD)": lambda line: REPLACEMENT in line,
@@ -167,9 +167,9 @@ def say_if_characters_differ(
     """Say which characters a quarter of the lines of one text have, and hardly any of the other.
 
     Such as marks of subwords, of languages and of ends of sentences; punctuation that a tokeniser
-    has rewritten, full-width marks for example; characters of no width.  Capital and small letters
-    count as one, and so do letters together with and apart from their accents: they have their own
-    warnings.
+    has rewritten, full-width marks for example; characters of no width; tabs, where lines have
+    columns, the sources for example.  Capital and small letters count as one, and so do letters
+    together with and apart from their accents: they have their own warnings.
     """
     ours, theirs = (
         Counter(chain.from_iterable(set(unicodedata.normalize("NFC", line)) for line in text))
@@ -181,7 +181,7 @@ def say_if_characters_differ(
         found = {
             char: (count, hardly)
             for char, count in counts.most_common()
-            if 4 * count >= number and not char.isspace()
+            if 4 * count >= number and (char == "\t" or not char.isspace())
             if (hardly := max(others[char], others[char.lower()], others[char.upper()]))
             <= number // 100
         }

@@ -132,9 +132,9 @@ class Run:
         former = record.read(Started, self.started_file)
         if former is None:
             files.write_json(self.started_file, asdict(started))
-        elif started.commit and not self.is_trained():
+        elif former.commit != started.commit and not self.is_trained():
             known = (former.commit or "unknown").split(", ")
-            commits = ", ".join(dict.fromkeys([*known, started.commit]))
+            commits = ", ".join(dict.fromkeys([*known, started.commit or "unknown"]))
             files.write_json(self.started_file, asdict(replace(former, commit=commits)))
         if not self.config_file.exists():
             files.write_atomic(self.config_file, yaml_of(config))

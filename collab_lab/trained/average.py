@@ -48,8 +48,7 @@ def average_checkpoints(
     """
     first, *others = [os.fspath(path) for path in paths]
     newest, known = _read(first, ema), {sha256(Path(first)): first}
-    if not ema:
-        say_if_left_out(newest, first)
+    is_said = not ema and say_if_left_out(newest, first)
     function, model = function_options(newest), newest.pop("model")
     names, kinds = checkpoints.first_names(model), {n: _kind(w) for n, w in model.items()}
     sums = {n: w.double() for n, w in _summed(model, names, first).items()}
@@ -62,6 +61,7 @@ def average_checkpoints(
         if content in known:  # checkpoint_last.pt is that of an epoch, too
             raise UserError(f"is the same as {known[content]}", path, "give each checkpoint once")
         known[content] = path
+        is_said = is_said or (not ema and say_if_left_out(state, path))
         model, options = state.pop("model"), function_options(state)
         found = {name: _kind(weight) for name, weight in model.items()}
         for expected, actual in ((function, options), (kinds, found)):
@@ -161,7 +161,9 @@ def checkpoints_of(folder: str | os.PathLike[str]) -> list[str]:
 
     These are checkpoints of epochs (``checkpoint3.pt``), or in a folder without any those of
     ``--save-interval-updates`` (``checkpoint_3_1000.pt``); and where the training went on after
-    the last of them, its newest weights (``checkpoint_4_1500.pt``, ``checkpoint_last.pt``).
+    the last of them, its newest weights (``checkpoint_4_1500.pt``, ``checkpoint_last.pt``).  A line
+    on standard error says where one has more updates than ``checkpoint_last.pt``: a training that
+    starts again in a folder leaves those of longer ones.
     """
     if not os.path.isdir(folder):
         raise UserError("folder not found", folder, "give the --save-dir of the training")
@@ -172,6 +174,11 @@ def checkpoints_of(folder: str | os.PathLike[str]) -> list[str]:
     # A name does not have it: epochs count from 1 again with --reset-dataloader.
     number = {path: _updates(checkpoints.read(path)) for path in (*epochs, *updates, *last)}
     paths = sorted(epochs or updates, key=number.__getitem__)
+    if last and (later := [path for path in paths if number[path] > number[last[0]]]):
+        say(
+            f"warning: {later[0]} has {number[later[0]]} updates, more than {last[0]} with "
+            f"{number[last[0]]}: is it of an earlier training?"
+        )
     newest = max([*updates, *last], key=number.__getitem__, default=None)
     if newest and not (paths and number[newest] <= number[paths[-1]]):
         paths.append(newest)

@@ -263,13 +263,15 @@ def moving_averages(state: Mapping[str, Any]) -> Mapping[str, Tensor] | None:
     return averages
 
 
-def say_if_left_out(state: Mapping[str, Any], path: str | Path) -> None:
-    """Say that the moving averages in a checkpoint are not what is read of it."""
-    if moving_averages(state) is not None:
+def say_if_left_out(state: Mapping[str, Any], path: str | Path) -> bool:
+    """Say that moving averages in a checkpoint are not what is read; return whether it has any."""
+    has_averages = moving_averages(state) is not None
+    if has_averages:
         say(
             f"warning: {path} holds moving averages of its weights (--store-ema), which are left "
             "out; to use them in place of the weights, give `fairseq-collab average --ema`"
         )
+    return has_averages
 
 
 @contextmanager

@@ -127,9 +127,10 @@ def test_a_model_that_writes_bytes_is_refused(tmp_path: Path) -> None:
         subwords.pieces_of(tmp_path / "model")
 
 
-def test_escapes_are_said(tmp_path: Path) -> None:
+@pytest.mark.parametrize("escape", ["&apos;", "&#39;", "&nbsp;", "&#x2019;", "@-@"])
+def test_escapes_are_said(escape: str, tmp_path: Path) -> None:
     texts, out = (tmp_path / "a", tmp_path / "b"), (tmp_path / "c", tmp_path / "d")
-    write_lines(texts[0], ["it &apos;s a dog", "two dogs ."] * 10)
+    write_lines(texts[0], [f"it {escape} s a dog", "two dogs & R&D; cats ."] * 10)
     write_lines(texts[1], ["ein Hund", "zwei Hunde"] * 10)
     report = check_set("train", texts, out, {})
     assert report.escaped == 10

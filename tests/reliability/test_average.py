@@ -70,8 +70,10 @@ def test_moving_averages_in_place_of_the_weights(
         mean = open_model(out, toy_checkpoints.COPY)
         assert all((weight == expected).all() for weight in mean.model.parameters())
     assert "--ema" not in capsys.readouterr().err
-    average_checkpoints(paths[:1], out)
-    assert capsys.readouterr().err.count("average --ema") == 1
+    without = str(toy_checkpoints.write(tmp_path / "without.pt"))
+    for of in (paths[:1], paths, [without, *paths]):  # once, wherever they are
+        average_checkpoints(of, out)
+        assert capsys.readouterr().err.count("average --ema") == 1
     open_model(paths[0], toy_checkpoints.COPY)
     assert capsys.readouterr().err.count("average --ema") == 1
     with refusing(str(out), "--store-ema"):
@@ -158,6 +160,21 @@ def test_rejected(second: dict[str, Any], tmp_path: Path) -> None:
     with refusing(str(paths[1])):
         average_checkpoints(paths, tmp_path / "mean.pt")
     assert not (tmp_path / "mean.pt").exists()
+
+
+def test_checkpoints_of_an_earlier_training_are_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a longer one in the same folder, whose files the training has not overwritten yet."""
+    for name, updates in (("1", 10), ("2", 20), ("_last", 20)):
+        make(tmp_path / f"checkpoint{name}.pt", updates)
+    last_checkpoints(2, tmp_path)
+    assert not capsys.readouterr().err
+    stale = make(tmp_path / "checkpoint3.pt", 300)
+    last_checkpoints(2, tmp_path)
+    said = capsys.readouterr().err
+    assert str(stale) in said
+    assert "300" in said
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,7 @@ from results import (
     rounded,
     runs,
     speed,
+    tables,
 )
 from results.tables import TABLES
 
@@ -745,3 +746,9 @@ def test_one_copy(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_shares_may_be_rounded() -> None:
     assert measured.is_same({"share": 0.333333, "what": "x"}, {"share": 1 / 3, "what": "x"})
     assert not measured.is_same({"share": 0.5}, {"share": 1 / 3})
+
+
+def test_a_run_of_two_commits_shows_both() -> None:
+    run = {"folder": "a", "hardware": "", "date": "", "checkpoint_rule": None, "command": None}
+    run["trained_at_commit"] = "0123456789ab-dirty, fedcba987654"
+    assert tables._made(run, "folder")[1] == "0123456-dirty, fedcba9"

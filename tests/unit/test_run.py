@@ -87,13 +87,25 @@ def test_a_training_that_resumes_at_another_commit_has_both(run: Run) -> None:
     assert run.started().command == ["sweep"]
 
 
+def test_a_training_that_resumes_without_git_says_so(run: Run) -> None:
+    """In a copy whose commit nobody knows."""
+    config = OmegaConf.create({"task": {"data": "data"}})
+    for commit in (None, None, "a1", None):
+        run.start(Started({}, ["sweep"], commit), config)
+        assert run.started().commit in (None, "unknown, a1")
+    run.started_file.unlink()
+    for commit in ("a1", None):
+        run.start(Started({}, ["sweep"], commit), config)
+    assert run.started().commit == "a1, unknown"
+
+
 def test_changed_files_show_in_the_commit(tmp_path: Path) -> None:
     def git(*words: str) -> None:
         who = ["-c", "user.name=a", "-c", "user.email=a@b"]
         subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True)
 
     (tmp_path / "file").write_text("1")
-    for words in (["init"], ["add", "."], ["commit", "-m", "one"]):
+    for words in (["init"], ["add", "."], ["commit", "-m", "one"], ["tag", "-a", "v1", "-m", "v1"]):
         git(*words)
     assert re.fullmatch(r"[0-9a-f]{12}", provenance.commit(tmp_path) or "")
     (tmp_path / "file").write_text("2")
@@ -646,6 +658,8 @@ def test_no_commit_of_a_repository_that_we_are_installed_in(
         (tmp_path / folder).mkdir(parents=True)
         monkeypatch.setattr(provenance, "__file__", str(tmp_path / folder / "provenance.py"))
         assert (provenance.commit() is not None) == known
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / ".git"))  # as hooks of git have it
+    assert provenance.commit() is None
 
 
 @pytest.mark.parametrize("content", [b"a: [1", b"- 1"])

@@ -118,6 +118,8 @@ def test_subwords_of_other_programs_are_named(trace: str) -> None:
         ("__de__ viele", "viele", "'_'"),
         ("\u0645\u06cc\u062e", "\u0645\u06cc\u200c\u062e", "'\\u200c'"),  # lost on its way
         ("viele, ja", "viele\uff0c ja", "'\uff0c'"),
+        ("a source\tviele", "viele", r"'\t'"),
+        ("viele\u00a0", "viele", ""),
         ("VIELE", "viele", ""),
     ],
 )
