@@ -32,7 +32,7 @@ from collab_lab.runs.record import Record
 from collab_lab.runs.run import Run, data_folder, flat, runs_under
 from collab_lab.trained.sentences import samples
 from results.data import PLAIN
-from results.measured import File
+from results.records import File
 
 Row = dict[str, Any]
 #: Names in tables of the kinds of recipes/decide.sh.

@@ -34,7 +34,7 @@ from collab_lab.export.model import Vocabulary, plain
 from collab_lab.metrics.translate import words_of
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.sentences import dataset_of
-from results.measured import File, origin
+from results.records import File, origin
 
 CASES = tuple(product((1, 5), (1, 16, 64)))
 #: Tokens of a translation at most, for a source of x.

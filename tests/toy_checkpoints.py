@@ -22,6 +22,8 @@ from omegaconf import OmegaConf
 from torch import Tensor
 from toy_heads import sample
 
+from collab_lab import open_model
+from collab_lab.trained.sentences import dataset_of
 from data_prep.subwords import learn_merges
 
 STORED = Path(__file__).parent / "stored"
@@ -53,6 +55,18 @@ def words_as_text(folder: Path) -> Path:
     text.write_text(f"{' '.join(words)}\n" * 3)
     learn_merges((text, text), 1000, folder / "code")
     (folder / "manifest.json").write_text(json.dumps({"form": {"moses": False}}))
+    return folder
+
+
+def with_raw_text(folder: Path, checkpoint: Path) -> Path:
+    """A data folder, with the text of its validation set as a run translates it."""
+    model = open_model(checkpoint, folder)
+    dataset = dataset_of(model, "valid")
+    (folder / "raw").mkdir()
+    for side, column in (("en", "source"), ("de", "target")):
+        words = getattr(model.task, f"{column}_dictionary")
+        lines = [f"{words.string(dataset[i][column])}\n" for i in range(len(dataset))]
+        (folder / "raw" / f"valid.{side}").write_text("".join(lines))
     return folder
 
 
