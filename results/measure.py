@@ -22,57 +22,18 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from collab_common import command
 from collab_common.errors import UserError
 from collab_lab.clock import parts
 from collab_lab.clock.engines import settings
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.configuration import write_configuration
 from results.changes import CHANGES
-from results.measures import MEASURES, RANDOM, Case
+from results.measures import MEASURES, RANDOM
 from results.records import ROOT, Content, File, digest, origin
 from results.rows import Call, Row, call, tables
 from results.seconds import in_new_process
-from results.work import DOCUMENTS, TEXTS, Work
-
-
-class Model:
-    """A trained model of the command line, opened when a row needs it."""
-
-    def __init__(self, name: str, checkpoint: Path, args: argparse.Namespace, other: Path):
-        self.name, self.checkpoint, self.args, self.other = name, checkpoint, args, other
-        self.texts: dict[str, Path] = {DOCUMENTS: args.data, **args.text}
-        self._work: Work | None = None
-        self._made: tuple[Any, Any] = None, None
-
-    def inputs_of(self, row: Row) -> list[Any]:
-        """What a row is made of, next to the code and the row itself."""
-        texts = [part for item in self.texts.items() for part in item]
-        others = [self.other] if row.change == call("another_seed") else []
-        args = self.args
-        return [self.checkpoint, *others, *texts, args.sentences, args.block, args.group]
-
-    @property
-    def work(self) -> Work:
-        if self._work is None:
-            args = self.args
-            self._work = Work.of(
-                self.checkpoint, self.texts, args.sentences, args.block, args.group
-            )
-        return self._work
-
-    def has(self, row: Row) -> bool:
-        """Whether the row is of trained models, and the text is there that it is calibrated on."""
-        texts = {*self.texts, *["sentences"] * (self.args.block is not None)}
-        return row.change is not None and row.calibration in texts
-
-    def case(self, row: Row) -> Case:
-        """The changed model; rows that follow each other may share it."""
-        assert row.change is not None
-        text = self.work.texts[row.calibration]
-        text.next = self.other
-        if self._made[0] != (text, row.change):
-            self._made = (text, row.change), run(CHANGES, row.change, text)
-        return Case(self.work, text, self._made[1])
+from results.work import DOCUMENTS, TEXTS, Case, Work
 
 
 def run(functions: Mapping[str, Any], call: Call, *first: Any) -> Any:
@@ -90,19 +51,37 @@ def found(row: Row, case: Case | None) -> list[Content]:
     return [{name: value for one in measured for name, value in one.items()}]
 
 
-def measure(file: File, row: Row, model: Model | None, made: Content, keep: Path | None) -> None:
+def case_of(row: Row, work: Work) -> Case:
+    """The changed model; rows that follow each other may share it."""
+    assert row.change is not None
+    text = work.texts[row.calibration]
+    text.next = work.other
+    key = row.calibration, row.change, work.other
+    if work.made[0] != key:
+        work.made = key, run(CHANGES, row.change, text)
+    return Case(work, text, work.made[1])
+
+
+def inputs_of(row: Row, work: Work) -> list[Any]:
+    """What a row of a trained model is made of, next to the code and the row itself."""
+    inputs: list[Any] = [work.checkpoint, *(part for text in work.folders.items() for part in text)]
+    inputs += [work.other] if row.change == call("another_seed") else []
+    inputs += [work.group] if call("about_group") in row.measures else []
+    return [*inputs, work.sentences, work.block]
+
+
+def measure(file: File, row: Row, work: Work | None, made: Content, keep: Path | None) -> None:
     """Put a row into a file, if it is not there, or not made by this code of these inputs."""
-    how = {} if model else settings()
-    names = {**({"model": model.name} if model else how), **row.names}
-    inputs = model.inputs_of(row) if model else [how]
-    made_from, label = digest(*inputs, *row[2:]), f"{file.path.stem}: {label_of(row, model)}"
-    keys = {name: names[name] for name in names if name not in how or name in row.names}
+    how = {} if work else settings()
+    keys = {**({"model": work.name} if work else {}), **row.names}
+    made_from = digest(*(inputs_of(row, work) if work else [how]), *row[2:])
+    label = f"{file.path.stem}: {label_of(row, work)}"
     if file.is_made(row.part, keys, made_from) and not keep:
         return
+    seed = int(work.main.model.cfg.common.seed) if work else 1
     try:
-        case = model.case(row) if model else None
-        seed = int(case.work.main.model.cfg.common.seed) if case else 1
-        records = [{**names, **one, "seed": seed, **made, "made_from": made_from}
+        case = case_of(row, work) if work else None
+        records = [{**how, **keys, **one, "seed": seed, **made, "made_from": made_from}
                    for one in found(row, case)]  # fmt: skip
     except UserError as error:  # such as units alone below their share
         print(f"{label}: left out: {error}", flush=True)
@@ -115,15 +94,19 @@ def measure(file: File, row: Row, model: Model | None, made: Content, keep: Path
         keep_model(case.made.model, keep, row.names)
 
 
-def label_of(row: Row, model: Model | None) -> str:
+def label_of(row: Row, work: Work | None) -> str:
     """``rows toy latents 0.25``: what --only looks for."""
-    names = [*([model.name] if model else []), *row.names.values()]
-    return " ".join([row.part, *(f"{v:.4g}" if isinstance(v, float) else str(v) for v in names)])
+    return " ".join([row.part, *([work.name] if work else []), *map(short, row.names.values())])
+
+
+def short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def keep_model(changed: Trained, folder: Path, names: Mapping[str, Any]) -> None:
     """Write a changed model and its configuration: ``model=heads-alone-0.66`` fine-tunes it."""
-    name = f"{names['name']} {names['share']:.4g}".replace(" ", "-")
+    chosen = [names[name] for name in ("name", "share") if name in names] or names.values()
+    name = " ".join(map(short, chosen)).replace(" ", "-")
     checkpoint = folder / "model" / f"{name}.pt"
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
     changed.save(checkpoint)
@@ -195,20 +178,33 @@ def toys(folder: Path, args: argparse.Namespace) -> None:
     args.sentences, args.group = 20, "toys"
 
 
-def measured(args: argparse.Namespace, argv: Sequence[str]) -> None:
-    """Measure the rows of all chosen tables: all rows of a model, then those of the next."""
-    made, models = origin("measure.py", argv), dict[tuple[str, Path], Model]()
-    for name, rows in args.rows.items():
-        given, file = args.of.get(name, args.model or []), File(args.out / f"{name}.json")
-        others = [checkpoint for _, checkpoint in [*given[1:], *given[:1]]]
-        for one, other in zip(given, others, strict=True):
-            models[one] = models.get(one) or Model(*one, args, other)
-            models[one].other = other
-        for model in (None, *(models[one] for one in given)):
-            for row in rows:
-                wanted = row.change is None if model is None else model.has(row)
-                if wanted and args.only in label_of(row, model):
-                    measure(file, row, model, made, args.keep)
+def measured(args: argparse.Namespace, argv: Sequence[str]) -> int:
+    """Measure the rows of all chosen tables: all rows of a model, then those of the next.
+
+    Returns:
+        The number of rows that are wanted, measured before or now.
+    """
+    made, known, wanted = origin("measure.py", argv), dict[tuple[str, Path], Work](), 0
+    folders = {DOCUMENTS: args.data, **args.text}
+    for table, rows in args.rows.items():
+        given, file = args.of.get(table, args.model or []), File(args.out / f"{table}.json")
+        for one in given:
+            more = (args.sentences, args.block, args.group)
+            known.setdefault(one, Work(one[0], one[1], folders, *more))
+        works = [known[one] for one in given]
+        for work, other in zip(works, [*works[1:], *works[:1]], strict=True):
+            work.other = other.checkpoint
+        pairs: list[tuple[Row, Work | None]] = [(row, None) for row in rows if row.change is None]
+        pairs += [(r, w) for w in works for r in rows if r.change and w.has(r.calibration)]
+        pairs = [pair for pair in pairs if args.only in label_of(*pair)]
+        for pair in pairs:
+            measure(file, *pair, made, args.keep)
+        missing = [row for row in rows if row.change and all(row is not one for one, _ in pairs)]
+        if missing and not args.only:
+            todo = "give --model and --data, or --text"
+            print(f"{table}: {len(missing)} rows are left out: {todo}", flush=True)
+        wanted += len(pairs)
+    return wanted
 
 
 def main(argv: Sequence[str]) -> int:
@@ -222,9 +218,11 @@ def main(argv: Sequence[str]) -> int:
                 toys(Path(folder), args)
         args.out = args.out or (Path(folder) if args.tiny else ROOT / "results")
         args.out.mkdir(parents=True, exist_ok=True)
-        measured(args, argv)
+        if not measured(args, argv):
+            todo = "give --model and --data, or others of --only and --parts"
+            raise UserError("no row is wanted", ", ".join(args.rows), todo)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(command.run("measure.py", lambda: main(sys.argv[1:])))

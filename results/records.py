@@ -111,7 +111,14 @@ def _content(one: Any) -> str:
     folders = [Path(folder) for folder in str(one).split(os.pathsep)]
     files = (sorted([*of.glob("dict.*"), *of.glob("*.idx")]) if of.is_dir() else [of]
              for of in folders)  # fmt: skip
-    return "".join(sha256(file) for of_one in files for file in of_one)
+    stats = ((file, file.stat()) for of_one in files for file in of_one)
+    return "".join(_hash(file, stat.st_mtime_ns, stat.st_size) for file, stat in stats)
+
+
+@functools.cache
+def _hash(file: Path, changed: int, size: int) -> str:
+    """Of a file that was changed at this time: rows of one model have the same inputs."""
+    return sha256(file)
 
 
 @functools.cache

@@ -108,18 +108,20 @@ def planned(what: str, name: str, share: float, change: Call, price: str = "pric
     return Row("rows", names, change, calls("d", price, "kept", "losses"))
 
 
+#: Ways to a share of the parameters: change, the name of its share, more arguments, price.
+WAYS: dict[str, tuple[str, str, dict[str, Any], str]] = {
+    "heads and units": ("smaller", "parameters", {}, "price"),
+    "heads alone": ("smaller", "parameters", {"only": ["heads"]}, "price"),
+    "units alone": ("smaller", "parameters", {"only": ["units"]}, "price"),
+    "equal shares a layer": ("equal_shares", "share", {}, "price"),
+    "masks by Fisher": ("masks", "share", {}, "unpriced"),
+}
 SHRINK = [
-    *(planned("parameters", name, share, change._replace(
-        arguments={"parameters" if change.name == "smaller" else "share": share, **change.arguments}
-      ), price)
-      for share in PARAMETERS
-      for name, change, price in (
-        ("heads and units", call("smaller", only=None), "price"),
-        ("heads alone", call("smaller", only=["heads"]), "price"),
-        ("units alone", call("smaller", only=["units"]), "price"),
-        ("equal shares a layer", call("equal_shares"), "price"),
-        ("masks by Fisher", call("masks"), "unpriced"),
-      )),
+    planned("parameters", name, share, call(change, **{of: share}, **more), price)
+    for share in PARAMETERS
+    for name, (change, of, more, price) in WAYS.items()
+]
+SHRINK += [
     *(planned("cache", "cache", share, call("smaller", cache=share)) for share in (1 / 8, 1 / 16)),
     planned("both", "cache of an eighth", 0.66, call("smaller", cache=0.125, parameters=0.66)),
     planned("ct2", "heads and units for CTranslate2", 0.66,
@@ -141,7 +143,7 @@ CHOICES = {
 CACHES = {"grouped-query": (1 / 2, 1 / 4), "latent": (1 / 4, 1 / 8), "own": (0.625, 0.5625)}
 CONVERTED = ("plain", "target of the trained model", "with the residual", "and fc2")
 SENTENCES = (30, 100, 300, 1000, 3000)
-RIDGES = (1e-4, 1e-3, 0.01, 0.03, 0.1, 1.0, A_WORD)
+RIDGES: tuple[float | str, ...] = (1e-4, 1e-3, 0.01, 0.03, 0.1, 1.0, A_WORD)
 
 
 def step(
@@ -151,8 +153,9 @@ def step(
     """A model at a step of the refit."""
     names = {"kind": kind, "what": what, **name, "choice": choice, "share": round(share, 6)}
     names |= {"ridge": ridge, "sentences": sentences}
-    to = {"choice": choice} if choice else {"kind": "collab" if kind == "own" else kind}
-    change = call("step", step=what, ridge=ridge, sentences=sentences, share=share, **to)
+    how: dict[str, Any] = {"ridge": ridge, "sentences": sentences, "share": share}
+    how |= {"choice": choice} if choice else {"kind": "collab" if kind == "own" else kind}
+    change = call("step", step=what, **how)
     return Row(part, names, change, calls("d", "losses"))
 
 

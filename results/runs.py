@@ -175,7 +175,7 @@ def collect(file: Path, name: str, folder: Path) -> int:
             row = {**row_of(record), **names}
             if record.valid_nats is not None:
                 row["valid_bits"] = round(record.valid_nats / math.log(2), 5)
-            content.put(part, {key: row.get(key) for key in keys}, row)
+            content.put(part, ({key: row.get(key) for key in keys}, row))
             number += 1
     return number
 

@@ -100,7 +100,7 @@ def command(case: Case, words: str, sentences: int) -> Content:
     with checkpoint_of(case) as path, tempfile.TemporaryDirectory() as folder:
         name, *rest = shlex.split(words.format(out=Path(folder, "out")))
         more = [] if name == "export" else ["--cpu", f"--sentences={sentences}"]
-        start = [sys.executable, "-m", "collab_lab.cli.main", name, path, case.text.data]
+        start: list[Any] = [sys.executable, "-m", "collab_lab.cli.main", name, path, case.text.data]
 
         def program(_: Any) -> None:
             subprocess.run([*start, *rest, *more], check=True, stdout=subprocess.DEVNULL)

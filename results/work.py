@@ -25,7 +25,7 @@ class Text:
 
     Attributes:
         number: of calibration sentences.
-        next: the checkpoint of the next model of the command line, another seed.
+        next: the checkpoint of another seed.
     """
 
     def __init__(self, checkpoint: Path, data: Path, number: int, **changed: Any):
@@ -68,40 +68,46 @@ class Text:
         return int(self.model.options["decoder_embed_dim"])
 
 
-class Work(NamedTuple):
-    """A trained model of the command line.
+class Work:
+    """A trained model of the command line, which is opened when a row needs it.
+
+    Args:
+        folders: data folders, by the names of texts.
+        sentences: to calibrate on; of documents, as many as have equally many tokens.
+        block: tokens of a block of the short text of a language model.
+        group: of the models that a table averages.
 
     Attributes:
-        texts: by their names in :data:`TEXTS`; the first is there.
-        group: of the models that a table averages.
+        other: the checkpoint of the next model of the command line, another seed.
     """
 
-    texts: Mapping[str, Text]
-    group: str | None
+    def __init__(
+        self, name: str, checkpoint: Path, folders: Mapping[str, Path], sentences: int,
+        block: int | None = None, group: str | None = None,
+    ):  # fmt: skip
+        self.name, self.checkpoint, self.other, self.group = name, checkpoint, checkpoint, group
+        self.folders, self.sentences, self.block = folders, sentences, block
+        self.made: tuple[Any, Any] = None, None  # the last change, and its model
 
-    @classmethod
-    def of(
-        cls,
-        checkpoint: Path,
-        folders: Mapping[str, Path],
-        sentences: int,
-        block: int | None = None,
-        group: str | None = None,
-    ) -> Work:
-        """Open a model on data folders, by the names of texts.
-
-        Args:
-            sentences: to calibrate on; of documents, as many as have equally many tokens.
-            block: tokens of a block of the short text of a language model.
-        """
-        texts = {name: Text(checkpoint, folder, sentences) for name, folder in folders.items()}
-        if block is not None:
-            short = {"tokens_per_sample": block}
-            texts["sentences"] = Text(checkpoint, folders[DOCUMENTS], sentences, **short)
+    @functools.cached_property
+    def texts(self) -> dict[str, Text]:
+        """The model on each text."""
+        texts = {
+            name: Text(self.checkpoint, folder, self.sentences)
+            for name, folder in self.folders.items()
+        }
+        if self.block is not None:
+            short = {"tokens_per_sample": self.block}
+            folder = self.folders[DOCUMENTS]
+            texts["sentences"] = Text(self.checkpoint, folder, self.sentences, **short)
         if "sentences" in texts:
             longer = texts[DOCUMENTS].length / texts["sentences"].length
-            texts[DOCUMENTS].number = max(1, round(sentences / longer))
-        return cls(texts, group)
+            texts[DOCUMENTS].number = max(1, round(self.sentences / longer))
+        return texts
+
+    def has(self, text: str) -> bool:
+        """Whether it has a text of this name."""
+        return text in self.folders or (text == "sentences" and self.block is not None)
 
     @property
     def main(self) -> Text:

@@ -18,11 +18,12 @@ from commands import warm
 from run_folders import write_run
 
 from collab_common import provenance
+from collab_common.errors import UserError
 from collab_lab import open_model
 from collab_lab.metrics.loss import mean_bits
 from collab_lab.metrics.turns import times_as_fast
 from collab_lab.trained.sentences import samples
-from results import data, measure, records, rows, runs, tables, what_cuts_buy
+from results import data, live_slots, measure, records, rows, runs, tables, what_cuts_buy
 from results.changes import CHANGES
 from results.measures import MEASURES, RANDOM
 from results.rows import Row, call
@@ -253,7 +254,7 @@ def test_engines(files: dict[str, Any]) -> None:
 # ---- rows as data --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("table", "tiny"), product(rows.tables(), (False, True)))
+@pytest.mark.parametrize(("table", "tiny"), [*product(rows.tables(), (False, True))])
 def test_rows_call_functions_that_exist(table: str, tiny: bool) -> None:
     """With arguments that these have; no two rows have one name."""
     every = rows.tables(tiny)[table]
@@ -296,7 +297,7 @@ def measures(monkeypatch: pytest.MonkeyPatch) -> list[Row]:
         return [{"lost": 0.0}]
 
     one = Row("rows", {"name": "x"}, call("itself"), (call("losses"),))
-    monkeypatch.setattr(measure, "tables", lambda tiny: {"shrink": [one]})
+    monkeypatch.setattr(measure, "tables", lambda tiny=False: {"shrink": [one]})
     monkeypatch.setattr(measure, "found", found)
     monkeypatch.setattr(provenance, "commit", lambda root=None: None)
     return measured
@@ -317,7 +318,7 @@ def test_rows_of_other_code_inputs_or_data_are_measured_again(
         measure.main(words(tmp_path, checkpoint, *more))
     assert len(measures) == 2, "other sentences"
     other = Row("rows", {"name": "x"}, call("itself"), (call("d"),))
-    monkeypatch.setattr(measure, "tables", lambda tiny: {"shrink": [other]})
+    monkeypatch.setattr(measure, "tables", lambda tiny=False: {"shrink": [other]})
     for _ in range(2):
         measure.main(words(tmp_path, checkpoint))
     assert len(measures) == 3, "another row of the same name"
@@ -336,9 +337,22 @@ def test_rows_of_other_code_inputs_or_data_are_measured_again(
 def test_some_rows(tmp_path: Path, measures: list[Row]) -> None:
     """--only and --parts leave the others out."""
     checkpoint = toy_checkpoints.write(tmp_path / "toy.pt", **SHALLOW)
-    for more in ("--only=y", "--parts=models", "--only=toy x"):
-        measure.main(words(tmp_path, checkpoint, more))
+    for more in ("--only=y", "--parts=models"):
+        with pytest.raises(UserError, match="no row"):
+            measure.main(words(tmp_path, checkpoint, more))
+    with pytest.raises(UserError, match="no row"):
+        measure.main(["shrink", "--out", str(tmp_path)])  # without a model
+    assert not measures
+    measure.main(words(tmp_path, checkpoint, "--only=toy x"))
     assert len(measures) == 1
+
+
+def test_a_model_that_cannot_be_opened(tmp_path: Path, measures: list[Row]) -> None:
+    """It ends the program, where a change that is impossible does not."""
+    (tmp_path / "toy.pt").write_text("nothing")
+    with pytest.raises(UserError):
+        measure.main(words(tmp_path, tmp_path / "toy.pt"))
+    assert not measures
 
 
 @pytest.mark.parametrize(
@@ -432,9 +446,7 @@ def test_long_blocks_of_a_language_model(folder: Path) -> None:
     assert "grouped query" in TABLES["long_blocks"]()
 
 
-def test_stock_fairseq_keeps_all_slots(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    checkpoint = toy_checkpoints.write(folder / "toy.pt", **SHALLOW)
-    arguments = words(folder, checkpoint, "--tiny", "--only=forced toy float32")
-    assert measure.main(["live_slots", *arguments[1:]]) == 0
-    assert "is stock fairseq's" in capsys.readouterr().out
-    assert not (folder / "live_slots.json").exists()
+def test_stock_fairseq_keeps_all_slots(tmp_path: Path) -> None:
+    checkpoint = toy_checkpoints.write(tmp_path / "toy.pt", **SHALLOW)
+    with pytest.raises(UserError, match="stock"):
+        live_slots.opened(checkpoint, COPY)
