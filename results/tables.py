@@ -143,8 +143,9 @@ def prices_agreement() -> Rows:
     yield ["heads", "rank correlation", "measured / price"]
     for kind in ("latent", "shared key, own queries", "grouped query", "separate keys",
                  "heads removed"):  # fmt: skip
-        found = [priced(rows) for rows in by(priced_rows(kind), "model").values()]
-        ranks, factors = zip(*[one for one in found if one], strict=True)
+        models = by(priced_rows(kind), "model").values()
+        found = [priced(rows) for rows in models if len(rows) > 2]
+        ranks, factors = ([one[i] for one in found] for i in (0, 1))
         yield [kind, ends(ranks, ".2f"), ends(factors, ".2f")]
 
 
@@ -158,10 +159,8 @@ def priced_rows(kind: str) -> Runs:
     return [row for row in rows if row["what"] != "ladder" and (row["price"] or 0) > EXACT]
 
 
-def priced(rows: Runs) -> tuple[float, float] | None:
-    """Rank correlation of price and loss, and median factor; None where there are too few."""
-    if len(rows) < 3:
-        return None
+def priced(rows: Runs) -> tuple[float, float]:
+    """Rank correlation of price and loss, and the median factor between them."""
     prices, lost = ([row[name] for row in rows] for name in ("price", "lost"))
     factor = median(b / a for a, b in zip(prices, lost, strict=True))
     return float(spearmanr(prices, lost).statistic), factor
