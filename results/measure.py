@@ -169,9 +169,10 @@ def toys(folder: Path, args: argparse.Namespace) -> None:
     checkpoint = toy.write(folder / "toy.pt", encoder_layers=1)
     args.model = [("toy", checkpoint)]
     args.data = toy.with_raw_text(toy.words_as_text(folder / "data"), checkpoint)
+    ours = {"encoder_layers": 1, "decoder_layers": 1}
     args.of = {
         "changed": [*args.model, ("other", toy.write(folder / "other.pt", decoder_layers=1))],
-        "live_slots": [("toy", toy.write(folder / "ours.pt", "transformer_headsize_n"))],
+        "live_slots": [("toy", toy.write(folder / "ours.pt", "transformer_headsize_n", **ours))],
         "long": [("manuals-1", checkpoint)],  # as its page calls it
     }
     args.text = dict.fromkeys(TEXTS[1:], args.data)
