@@ -221,5 +221,5 @@ def long_rows(model: str, calibrated: str = "documents") -> Runs:
 
 
 def is_simulated(row: Mapping[str, Any]) -> bool:
-    """Whether a cache is one that only long.py makes."""
+    """Whether a cache is one that only rivals.py makes."""
     return str(row["name"]).startswith(("rotation", "keys"))

@@ -36,7 +36,7 @@ from collab_lab.runs.run import runs_under
 from collab_lab.shrinking.engine import TIMED, engine_of
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.sentences import samples
-from results.measured import File, origin
+from results.records import File, origin
 
 #: Folders of recipes/distil.sh: what was distilled is in the first.
 PARTS = ("measured", "text")
@@ -171,8 +171,8 @@ def main(argv: Sequence[str]) -> int:
             seconds = [turn[f"{one.method} {one.name}"] / len(sources) for turn in taken]
             keys = {"seed": int(seed), "method": one.method, "engine": one.name}
             size = {"mb": one.mb, **about[one.method]}
-            file.put("rows", keys, {**keys, **size, **row, "batch": BATCH,
-                     "seconds": [round(of, 7) for of in seconds], **now})  # fmt: skip
+            taken_by = {"batch": BATCH, "seconds": [round(of, 7) for of in seconds]}
+            file.put("rows", (keys, {**keys, **size, **row, **taken_by, **now}))
             say(f"{seed} {one.method} {one.name}: {1000 * median(seconds):.3f} ms a sentence")
     return 0
 

@@ -28,7 +28,7 @@ from collab_lab.metrics.translation_scores import score, subword_marks
 from collab_lab.shrinking.draft import all_heads, pruned
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.sentences import batches
-from results.measured import File, origin, write
+from results.records import File, origin, write
 
 #: Shares of the heads that go.
 SHARES = (0, 1 / 12, 1 / 6, 1 / 3, 5 / 12, 1 / 2, 7 / 12, 2 / 3, 5 / 6, 11 / 12)

@@ -1,4 +1,4 @@
-"""The steps of a refit one after the other, and choices of heads: what ``rivals.py`` compares.
+"""The steps of a refit one after the other, and choices of heads: what cache.json compares.
 
 h are the numbers that the last map W of a block reads, o its output, x the residual stream; those
 of the changed model have a prime.  Heads are masked: columns of W are 0.

@@ -15,8 +15,8 @@ train() {
     fairseq-collab sweep "configs/experiment/$1.yaml" --out "$2" "${@:3}" 'common.seed=choice(1)' common.cpu=true
 }
 
-# measure MODEL DATA OPTIONS...: rows of long.json
-measure() { python results/long.py results/long.json --model "$1" --documents "$2" "${@:3}"; }
+# measure TABLE MODEL DATA OPTIONS...: rows of results/TABLE.json
+measure() { python results/measure.py "$1" --model "$2" --data "$3" "${@:4}"; }
 
 [ -e text/wikitext ] || python results/long_text.py "$text" text
 
@@ -29,15 +29,14 @@ last=method-standard_seed-1/checkpoints/checkpoint_last.pt
 train decide runs/lines "${manuals[@]}" 'optimization.lr=[0.002]' optimization.max_update=4000 task.data=data/lines
 train decide runs/manuals "${manuals[@]}" 'optimization.lr=[0.001]' optimization.max_update=2800 \
     task.data=data/manuals checkpoint.finetune_from_model="runs/lines/$last"
-measure manuals-1="runs/manuals/$last" data/manuals --sentences data/lines
-measure manuals-1="runs/manuals/$last" data/manuals --sentences data/lines --translate 20
+measure long manuals-1="runs/manuals/$last" data/manuals --text sentences=data/lines
 
 prepare text/captions data/lists --documents 1,2,4,8,16,32,64 --vocab-size 4000
 prepare text/captions data/alone --documents 1 --like data/lists
 prepare text/tatoeba data/tatoeba --documents 1 --like data/lists
 train decide runs/lists 'method=choice(standard)' dataset.max_tokens=2048 optimization.max_update=7000 task.data=data/lists
-measure lists-1="runs/lists/$last" data/lists --sentences data/alone --other data/tatoeba
-python results/long_steps.py results/long_steps.json --model lists-1="runs/lists/$last" --documents data/lists --batches 1 16
+measure long lists-1="runs/lists/$last" data/lists --text sentences=data/alone --text other=data/tatoeba --parts models rows
+measure long_steps lists-1="runs/lists/$last" data/lists --sentences 60
 
 words=(--only-source --trainpref text/wikitext/train --validpref text/wikitext/valid --testpref text/wikitext/test)
 [ -e data/wikitext2/test.idx ] || fairseq-preprocess "${words[@]}" --destdir data/wikitext2
@@ -47,4 +46,4 @@ last=model-lm_concatenated_seed-1/checkpoints/checkpoint_last.pt
 train language_model runs/first "${wikipedia[@]}" lr_scheduler.total_num_update=5000
 train language_model runs/wikipedia "${wikipedia[@]}" 'optimization.lr=[0.0015]' lr_scheduler.total_num_update=2400 \
     checkpoint.finetune_from_model="runs/first/$last"
-measure wikitext-1="runs/wikipedia/$last" data/wikitext2 --block 64 --calibration 250
+measure long wikitext-1="runs/wikipedia/$last" data/wikitext2 --block 64 --sentences 250 --parts models rows

@@ -1,21 +1,17 @@
-"""Seconds of one model in ONNX Runtime and in other engines: writes results/onnx_speed.json.
-
-    OMP_NUM_THREADS=1 python results/onnx_speed.py results/onnx_speed.json
+"""Seconds of one model in ONNX Runtime and in other engines.
 
 Models of base size with random weights translate sentences of one length with beam 5: in
-CTranslate2, in ONNX Runtime, in fairseq with this plug-in, and in stock fairseq.  All programs of
-a case take turns in one process.  MB are those of the folder (in fairseq, of the weights), and
-seconds of a start those of loading the folder, without the start of Python.  Bytes of the cache are
-those of the tensors that a step of ONNX Runtime is given, per token.
+CTranslate2, in ONNX Runtime, in fairseq with this plug-in, and in stock fairseq.  MB are those of
+the folder (in fairseq, of the weights), and seconds of a start those of loading the folder, without
+the start of Python.  Bytes of the cache are those of the tensors that a step of ONNX Runtime is
+given, per token.
 """
 
 from __future__ import annotations
 
-import argparse
 import functools
-import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -23,24 +19,17 @@ from typing import Any, NamedTuple
 
 import torch
 
-import fairseq_collab  # noqa: F401 (registers all architectures)
-from collab_common.progress import bar, say
 from collab_lab.clock.bench import PRESETS, random_model, random_task
-from collab_lab.clock.engines import Program, load, pause, program, settings, write
-from collab_lab.clock.turns import clock, turns
+from collab_lab.clock.engines import Program, load, pause, program, write
+from collab_lab.clock.turns import clock
 from collab_lab.export import onnx
 from collab_lab.export.model import plain
-from results.measured import File, origin
+from results.records import Content
+from results.seconds import LONG, in_turns
 
 STANDARD, QUARTER, EIGHTH = "standard", "latents 1/4", "latents 1/8, 4 bits"
 STOCK, OURS = "stock fairseq", "fairseq"
-LATENTS = (QUARTER, EIGHTH)
 CT2, ONNX = ("ct2-int8", "ct2-float32"), ("onnx-int8", "onnx-float32")
-#: Sentences and tokens, with the number of turns.
-CASES = {(1, 30): 7, (32, 30): 3, (1, 512): 2}
-TINY = {(1, 5): 2, (2, 5): 2, (1, 9): 2}
-#: Tokens from which latents are timed, too; and from which a first translation counts.
-LONG = 512
 
 
 def heads_of(d: int) -> dict[str, tuple[str, dict[str, Any]]]:
@@ -65,13 +54,13 @@ class Engine(NamedTuple):
     about: dict[str, Any]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Models:
     """The models of a vocabulary, each in the engines that have it, made when they are needed."""
 
     preset: str
     vocabulary: int
-    lengths: Sequence[int]
+    lengths: tuple[int, ...]
 
     @functools.cached_property
     def standard(self) -> dict[str, Engine]:
@@ -87,7 +76,7 @@ class Models:
     def latents(self) -> dict[str, Engine]:
         """Latents in fairseq and in ONNX Runtime: no other engine has them."""
         found = dict[str, Engine]()
-        for heads in LATENTS:
+        for heads in (QUARTER, EIGHTH):
             model = self.model(heads)
             engines = {OURS: self.in_fairseq(model, {"heads": heads}), **self.in_onnx(model, heads)}
             found |= {f"{name}: {heads}": engine for name, engine in engines.items()}
@@ -126,39 +115,22 @@ class Models:
         return {name: self.in_folder(model, name, about, graphs) for name in ONNX}
 
 
-def main(argv: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("file", type=Path, help="results/onnx_speed.json")
-    parser.add_argument("--vocabularies", type=int, nargs="+", default=[8_000], metavar="N")
-    parser.add_argument("--turns", type=int, metavar="N", help="in place of each case's number")
-    parser.add_argument("--tiny", action="store_true", help="models of a few weights, for tests")
-    args = parser.parse_args(argv)
-    preset, cases = ("tiny", TINY) if args.tiny else ("wmt_en_de", CASES)
-    long = max(length for _, length in cases)
-    file, lengths = File(args.file), sorted({length for _, length in cases})
-    now = {**origin("onnx_speed.py", argv, preset, args.turns), **settings()}
-    for vocabulary in args.vocabularies:
-        models = Models(preset, vocabulary, lengths)
-        for (sentences, length), number in cases.items():
-            case = {"vocabulary": vocabulary, "sentences": sentences, "tokens": length,
-                    "threads": torch.get_num_threads()}  # fmt: skip
-            if file.is_made("rows", {"engine": ONNX[0], **case}, now["made_from"]):
-                continue
-            engines = models.standard | (models.latents if length == long else {})
-            programs = {name: engine.programs[length] for name, engine in engines.items()}
-            if length < LONG:
-                for run in programs.values():  # the first translations allocate
-                    run(sentences)
-            timed = turns(programs, [sentences], pause())
-            label = f"{vocabulary} words, {sentences} sentences, {length} tokens"
-            found = [next(timed) for _ in bar(label, range(args.turns or number))]
-            for name, engine in engines.items():
-                seconds = [round(turn[name], 5) for turn in found]
-                keys = {"engine": name.partition(":")[0], "heads": engine.about["heads"], **case}
-                file.put("rows", keys, {**keys, **engine.about, "seconds": seconds, **now})
-                say(f"{label}, {name}: {median(seconds):.3f} s")
-    return 0
+#: The models of the last vocabulary.
+models_of = functools.lru_cache(1)(Models)
 
 
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+def engines(
+    preset: str, vocabulary: int, lengths: tuple[int, ...], sentences: int, tokens: int, turns: int
+) -> Iterator[Content]:
+    """Seconds of a batch in each engine, in turns: a record each; latents in the longest alone."""
+    models = models_of(preset, vocabulary, lengths)
+    found = models.standard | (models.latents if tokens == max(lengths) else {})
+    programs = {name: engine.programs[tokens] for name, engine in found.items()}
+    if tokens < LONG:
+        for run in programs.values():  # the first translations allocate
+            run(sentences)
+    timed = in_turns(programs, turns, sentences, pause())
+    for name, engine in found.items():
+        seconds = [round(turn[name], 5) for turn in timed]
+        names = {"engine": name.partition(":")[0], "threads": torch.get_num_threads()}
+        yield {**names, **engine.about, "seconds": seconds}

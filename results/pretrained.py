@@ -39,7 +39,7 @@ from collab_lab.mathematics.attention_price import TrainedAttention
 from collab_lab.mathematics.new_heads import shared_keys
 from collab_lab.shrinking.prices import Point
 from collab_lab.shrinking.solve import cheapest
-from results.measured import origin, write
+from results.records import origin, write
 
 WIDTHS = (192, 96, 48)
 #: Those of ``weightings``.

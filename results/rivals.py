@@ -1,26 +1,19 @@
-"""What others lose: latents by SVD, pooled heads, masks, steps of the refit, choices of heads.
-
-    python results/rivals.py results/cache.json results/at_size.json results/shrink.json --data data/multi30k --model m30k128-1=average.pt
-
-Writes ``ladder`` and ``pooled`` of cache.json, the rows "latents by SVD" and ``choices`` of
-at_size.json, the row "masks by Fisher" of shrink.json; ``--only "and fc2"`` chooses some.  Nothing
-is trained.
+"""What others do to attention, of which :mod:`.changes` makes models; nothing is trained.
 
 - Latents by SVD (SVD-LLM, Palu, CARE): the singular values of ``C^1/2 [B_i M_i^1/2, V_i N_i^1/2]``,
   C the covariance of the inputs, M the second moments of a head's queries, N those of its output
-  map; the largest of all attentions give the widths.  Then the refit.
+  map; the largest of all attentions give the widths.
 - Pooled heads (Ainslie et al. 2023, arXiv 2305.13245): neighbouring heads share the mean of their
-  keys and values; no refit.
-- Masks of heads and units (Kwon et al. 2022): :mod:`.masks`.  Then the refit.
-- The steps and choices are those of :mod:`.ladder`.
-"""  # noqa: E501
+  keys and values.
+- Rounded caches: keys in 4 and values in 2 bits (arXiv 2502.15075), and TurboQuant's rotation with
+  a Lloyd-Max codebook of 2 or 3 bits for each number (arXiv 2504.19874, its first part).  Their
+  numbers are rounded in the whole pass.
+"""
 
 from __future__ import annotations
 
 import functools
-import sys
-from collections.abc import Iterator
-from itertools import product
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -29,47 +22,18 @@ from torch import Tensor
 from collab_lab.mathematics.attention_price import TrainedAttention
 from collab_lab.mathematics.new_heads import PricedWeights, separate_queries
 from collab_lab.metrics.loss import read_by_decoder
-from collab_lab.shrinking.by_hand import conversion
 from collab_lab.shrinking.cuts.grouped_query import GroupedQuery
 from collab_lab.shrinking.cuts.latent import Latent
-from collab_lab.shrinking.cuts.shared_key import SharedKey
-from collab_lab.shrinking.evidence import Evidence
-from collab_lab.shrinking.plan import Allowed
-from collab_lab.shrinking.programme import propose
-from collab_lab.shrinking.smaller import Smaller
 from collab_lab.statistics.metric import ridged
 from collab_lab.trained.attentions import Attention, hooked, inputs_of
 from collab_lab.trained.checkpoint import Trained
-from collab_lab.trained.sentences import samples
-from results.cuts import PARAMETERS, listed
-from results.ladder import (
-    A_WORD,
-    STEPS,
-    Ladder,
-    Orders,
-    by_importance,
-    by_pairs,
-    by_price,
-    without,
-)
-from results.masks import fisher, masked
-from results.measured import Wanted, Work, run
+from fairseq_collab.attention.rounding import group_sizes
 
-SHARES = (1 / 6, 1 / 3, 1 / 2, 2 / 3, 5 / 6)
-CHOICES = {
-    "obs": STEPS["and fc2"],
-    "pairs": "pairs instead of prices",
-    "importance": "importance instead of prices",
-}
-KINDS = {"grouped-query": GroupedQuery, "latent": Latent, "own": SharedKey}
-#: Shares of the KV cache, by kind.
-CACHES = {"grouped-query": (1 / 2, 1 / 4), "latent": (1 / 4, 1 / 8), "own": (0.625, 0.5625)}
-CONVERTED = ("plain", "target of the trained model", "with the residual", "and fc2")
-SENTENCES = (30, 100, 300, 1000, 3000)
-RIDGES = (1e-4, 1e-3, 0.01, 0.03, 0.1, 1.0, A_WORD)
+#: What a cache of fewer bits makes of numbers.
+Rounding = Callable[[Tensor], Tensor]
 
 
-# ---- conversions ---------------------------------------------------------------------------------
+# ---- narrower heads ------------------------------------------------------------------------------
 
 
 class Pooled(GroupedQuery):
@@ -145,130 +109,49 @@ def covariances(trained: Trained, batches: Any) -> dict[Any, Tensor]:
     return {module: torch.cat(some).T.cov(correction=0) for module, some in rows.items()}
 
 
-def svd_latents(found: Evidence, share: float, bits: int | None = None) -> Smaller:
-    """Latents with a share of the numbers of the KV cache, rounded to ``bits``, and the refit."""
-    model = found.trained
-    cut = Svd(covariances(model, found.batches))
-    cached = {a: found.trained_attention(a) for a in found.attentions if a.type != "encoder"}
-    values = [(float(v), a) for a, of in cached.items() for v in cut.decomposed(of)[0]]
-    number = int(share * sum(2 * a.module.embed_dim for a in cached))
-    chosen = [a for _, a in sorted(values, key=lambda pair: -pair[0])[:number]]
-    sizes = {a: max(1, chosen.count(a)) for a in cached}
-    rounded = dict.fromkeys(cached, bits) if bits else {}
-    return Smaller.of(found, conversion(model, {cut: sizes}, rounded))
+# ---- rounded caches ------------------------------------------------------------------------------
 
 
-def by_svd(work: Work, share: float) -> dict[str, Any]:
-    """What they lose, without rounding."""
-    made = svd_latents(work.found, share)
-    listed = {str(a): size for a, size in made.plan.sizes.items()}
-    return {"price": None, **work.lost(made.model), "sizes": listed}
+def uniform(bits: int) -> Rounding:
+    """As a rounded cache of ours, with any number of bits."""
+    levels = 2**bits - 1
+
+    def change(x: Tensor) -> Tensor:
+        groups, _ = group_sizes(x.size(-1))
+        parts = x.unflatten(-1, (groups, -1))
+        low, high = parts.aminmax(dim=-1, keepdim=True)
+        low, scale = low.half().float(), ((high - low) / levels).clamp(min=2.0**-24).half().float()
+        codes = ((parts - low) / scale).round().clamp(0, levels)
+        return (codes * scale + low).flatten(-2)
+
+    return change
 
 
-def pooled(work: Work, share: float) -> dict[str, Any]:
-    """Groups in the decoder and in cross-attention; the encoder has no KV cache."""
-    cached = [a for a in work.found.attentions if a.type != "encoder"]
-    sizes = {a: max(1, round(share * a.module.num_heads)) for a in cached}
-    return work.lost(conversion(work.model, {Pooled(): sizes}).build(work.found)[0])
+def rotated(bits: int) -> Rounding:
+    """A random rotation, then the best codebook of normal numbers; the norm is kept in 16 bits."""
+    book = lloyd_max(2**bits)
+
+    @functools.cache
+    def rotation(width: int) -> Tensor:
+        generator = torch.Generator().manual_seed(1)
+        return torch.linalg.qr(torch.randn(width, width, generator=generator))[0]
+
+    def change(x: Tensor) -> Tensor:
+        turn = rotation(x.size(-1))
+        size = (x.square().mean(-1, keepdim=True).sqrt() + 1e-12).half().float()
+        nearest = torch.bucketize(x @ turn / size, (book[1:] + book[:-1]) / 2)
+        return (book[nearest] * size) @ turn.T
+
+    return change
 
 
-def by_masks(work: Work, share: float) -> dict[str, Any]:
-    """Masks of heads and units, with a share of the layers' parameters."""
-    model, found = work.model, work.found
-    plan = masked(model, fisher_of(work), share)
-    return {"price": None, **listed(work, Smaller.of(found, plan))}
-
-
-@functools.lru_cache(1)
-def fisher_of(work: Work) -> dict[Any, Tensor]:
-    """The Fisher information of a model's masks."""
-    return fisher(work.model, work.found.batches)
-
-
-# ---- rows ----------------------------------------------------------------------------------------
-
-
-def rows_of(file: str) -> Iterator[Wanted]:
-    """The rows of a file of data."""
-    base = {"ridge": 0.01, "sentences": 1000}
-    if file == "at_size":
-        for share in (1 / 4, 1 / 8):
-            names = {"what": "svd", "name": "latents by SVD", "bits_option": "none"}
-            yield Wanted("rows", {**names, "share": share})
-        for share, choice in product(SHARES, CHOICES):
-            names = {"kind": "heads", "what": "and fc2", "choice": choice}
-            yield Wanted("choices", {**names, "share": round(share, 6), **base})
-    elif file == "shrink":
-        for share in PARAMETERS:
-            names = {"what": "parameters", "name": "masks by Fisher"}
-            yield Wanted("rows", {**names, "share": share, "bits_option": None})
-    elif file == "cache":
-        for share in (1 / 2, 1 / 4, 1 / 8):
-            yield Wanted("pooled", {"kind": "mean-pooled grouped query", "share": share})
-        yield from (Wanted("ladder", keys) for keys in steps(base))
-
-
-def steps(base: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The rows of ``ladder``; those that the page's table has are called by a name."""
-    ways = [(step, "obs", name) for step, name in STEPS.items() if step != "and fc2"]
-    ways += [("and fc2", choice, name) for choice, name in CHOICES.items()]
-    for (step, choice, name), share in product(ways, SHARES):
-        names = {"kind": "heads", "what": step, "name": name, "choice": choice}
-        yield {**names, "share": round(share, 6), **base}
-    for kind, shares in CACHES.items():
-        for share, step in product(shares, CONVERTED):
-            yield {"kind": kind, "what": step, "choice": None, "share": share, **base}
-    for sentences, ridge in product(SENTENCES, RIDGES):
-        if ridge in (0.001, 0.1, A_WORD) or (sentences == 1000) != (ridge == 0.01):
-            names = {"kind": "heads", "what": "and fc2", "choice": "obs"}
-            yield {**names, "share": 0.5, "ridge": ridge, "sentences": sentences}
-
-
-def measure(work: Work, wanted: Wanted) -> dict[str, Any]:
-    """What a rival, or a step, loses."""
-    keys = wanted.keys
-    if keys.get("what") == "parameters":
-        return by_masks(work, keys["share"])
-    if wanted.part == "rows":
-        about = work.about()
-        size = f"d = {about['d']}" + ", 2+2 layers" * (about["layers"] == "2+2")
-        return {"size": size, **by_svd(work, keys["share"])}
-    if wanted.part == "pooled":
-        return pooled(work, keys["share"])
-    ladder = ladder_of(work, min(keys["sentences"], work.sentences))
-    if keys["kind"] == "heads":
-        number = round(keys["share"] * sum(map(sum, work.model.heads.values())))
-        orders = orders_of(work, keys["choice"])
-        changed, columns = ladder.masked(without(work.model, orders, number))
-        return work.lost(ladder.climb(changed, keys["what"], keys["ridge"], columns))
-    allowed = Allowed(("cache",), (KINDS[keys["kind"]].name,), (0,))
-    plan = propose(work.found, {"cache": keys["share"]}, allowed)
-    changed, _ = plan.build(work.found)
-    return work.lost(ladder.climb(changed, keys["what"], keys["ridge"]))
-
-
-@functools.lru_cache(1)
-def ladder_of(work: Work, sentences: int) -> Ladder:
-    """What blocks read of some sentences; of the last number asked for."""
-    same = sentences == work.sentences
-    return Ladder(
-        work.model, work.found.batches if same else samples(work.model, "train", sentences)
-    )
-
-
-@functools.lru_cache(4)
-def orders_of(work: Work, choice: str) -> Orders:
-    """The order in which heads go."""
-    if choice == "obs":
-        return by_price(work.found.attentions)
-    if choice == "importance":
-        return by_importance(work.model, work.found.batches)
-    return by_pairs(ladder_of(work, work.sentences))
-
-
-def main(argv: list[str]) -> int:
-    return run("rivals.py", __doc__, argv, rows_of, measure)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+def lloyd_max(levels: int) -> Tensor:
+    """The codebook of least squared error for a standard normal number."""
+    grid = torch.linspace(-6, 6, 24001, dtype=torch.float64)
+    weight = torch.exp(-grid.square() / 2)
+    book = torch.linspace(-2, 2, levels, dtype=torch.float64)
+    for _ in range(500):
+        cell = torch.bucketize(grid, (book[1:] + book[:-1]) / 2)
+        total = torch.zeros(levels, dtype=torch.float64).index_add(0, cell, weight)
+        book = torch.zeros_like(total).index_add(0, cell, weight * grid) / total
+    return book.float()

@@ -1,35 +1,25 @@
-"""Attention of a decoding step over a rounded KV cache next to float32: writes rounded.json.
-
-    python results/rounded.py results/rounded.json
+"""Attention of a decoding step over a rounded KV cache next to float32.
 
 Keys and values are random, with the sizes of a model of d = 512 with 8 heads of 64.  The queries of
-the beams of a sentence attend to the slots of the hypotheses that they descend from.  Float32, 8
-bits and 4 bits take turns (A B C, C B A, ...); each turn is a hundredth of a second or more.
-Nothing is timed before a rounded cache has given the numbers of its unpacked one.  Close all other
-programs first.
+the beams of a sentence attend to the slots of the hypotheses that they descend from.  Nothing is
+timed before a rounded cache has given the numbers of its unpacked one.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from functools import partial
-from itertools import product
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from collab_common.files import write_json
-from collab_common.progress import say
-from collab_common.provenance import circumstances
-from collab_lab.clock.turns import times_as_fast
+from collab_lab.clock.turns import clock
 from fairseq_collab.attention.cache import BeamHistory, Cache, PackedContext
 from fairseq_collab.attention.separate import SeparateAttention
 from fairseq_collab.cpu_kernels.rounded import kernel
+from results.records import Content
+from results.seconds import in_turns, threads_set
 
 D, HEADS = 512, 8
 #: Key heads, size of a query, and whether one tensor is keys and values.
@@ -40,7 +30,7 @@ KINDS = {
 }
 #: Sentences by beam: 16 or 20 queries.
 SENTENCES = {1: 16, 5: 4}
-SLOTS, BITS, TURNS, LEAST = (512, 2048), (0, 8, 4), 30, 0.01
+BITS = (0, 8, 4)
 #: The greatest difference from the unpacked cache, as a share of the greatest number.
 TOLERANCE = 1e-5
 
@@ -51,7 +41,6 @@ class Case(NamedTuple):
     kind: str
     beam: int
     slots: int
-    threads: int
 
 
 def context_of(case: Case, bits: int) -> Any:
@@ -97,21 +86,30 @@ def programs(case: Case) -> dict[str, Callable[[], Tensor]]:
     return {str(bits): partial(attend, context) for bits, context in contexts.items()}
 
 
-def turns(case: Case, number: int) -> Iterator[dict[str, float]]:
-    """Seconds of one attention, by the number of bits."""
-    torch.set_num_threads(case.threads)
-    run = programs(case)
-    start = time.perf_counter()
-    run["0"]()
-    repeats = max(1, round(LEAST / (time.perf_counter() - start)))
-    for turn in range(number):
-        seconds = {}
-        for bits in [*run][:: -1 if turn % 2 else 1]:
-            start = time.perf_counter()
+@torch.no_grad()
+def attention(kind: str, beam: int, slots: int, threads: int, turns: int, least: float) -> Content:
+    """Seconds of one attention by the number of bits, in turns, and bytes of the cache.
+
+    Args:
+        least: seconds of a program in a turn; it repeats the attention.
+    """
+    case = Case(kind, beam, slots)
+    with threads_set(threads):
+        attend = programs(case)
+        start = clock()
+        attend["0"]()
+        repeats = max(1, round(least / (clock() - start)))
+
+        def repeated(once: Callable[[], Tensor], _: Any) -> None:
             for _ in range(repeats):
-                run[bits]()
-            seconds[bits] = (time.perf_counter() - start) / repeats
-        yield seconds
+                once()
+
+        found = in_turns({bits: partial(repeated, once) for bits, once in attend.items()}, turns)
+    return {
+        "turns": [{bits: round(one / repeats, 7) for bits, one in turn.items()} for turn in found],
+        "bytes": {str(bits): read_bytes(case, bits) for bits in BITS},
+        "kernel": "compiled" if kernel() else "torch's operators",
+    }
 
 
 def read_bytes(case: Case, bits: int) -> int:
@@ -119,34 +117,3 @@ def read_bytes(case: Case, bits: int) -> int:
     context = context_of(case, bits)
     kept = [x.filled if bits else x for x in (context.keys, context.values)]
     return sum({x.data_ptr(): x.nbytes for x in kept}.values())
-
-
-def main(argv: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("out", type=Path, help="results/rounded.json")
-    parser.add_argument("--turns", type=int, default=TURNS)
-    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
-    args = parser.parse_args(argv)
-    how = "compiled" if kernel() else "torch's operators"
-    records = []
-    with torch.no_grad():
-        for case in (Case(*x) for x in product(KINDS, SENTENCES, SLOTS, args.threads)):
-            found = [*turns(case, args.turns)]
-            records.append({
-                **case._asdict(),
-                "turns": [{bits: round(one, 7) for bits, one in turn.items()} for turn in found],
-                "bytes": {str(bits): read_bytes(case, bits) for bits in BITS},
-            })  # fmt: skip
-            ratios = ", ".join(
-                f"{b} bits: {1 / times_as_fast(found, str(b), '0').mean:.2f}" for b in BITS[1:]
-            )
-            say(f"{case}: {ratios} of float32's time")
-    command = f"python results/rounded.py {' '.join(argv)}"
-    write_json(
-        args.out, {"command": command, **circumstances(cpu=True), "kernel": how, "records": records}
-    )
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

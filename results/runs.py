@@ -32,7 +32,7 @@ from collab_lab.runs.record import Record
 from collab_lab.runs.run import Run, data_folder, flat, runs_under
 from collab_lab.trained.sentences import samples
 from results.data import PLAIN
-from results.measured import File
+from results.records import File
 
 Row = dict[str, Any]
 #: Names in tables of the kinds of recipes/decide.sh.
@@ -175,7 +175,7 @@ def collect(file: Path, name: str, folder: Path) -> int:
             row = {**row_of(record), **names}
             if record.valid_nats is not None:
                 row["valid_bits"] = round(record.valid_nats / math.log(2), 5)
-            content.put(part, {key: row.get(key) for key in keys}, row)
+            content.put(part, ({key: row.get(key) for key in keys}, row))
             number += 1
     return number
 

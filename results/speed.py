@@ -37,7 +37,7 @@ from collab_lab.metrics.generate import words_of
 from collab_lab.metrics.longest import LIMIT
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.sentences import dataset_of
-from results.measured import File, origin
+from results.records import File, origin
 
 CASES = tuple(product((1, 5), (1, 16, 64)))
 Record = dict[str, Any]

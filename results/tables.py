@@ -11,6 +11,8 @@ from itertools import product
 from statistics import fmean, median
 from typing import Any
 
+from scipy.stats import spearmanr
+
 from collab_lab.clock.turns import times_as_fast
 from collab_lab.metrics.significance import Gain, Spread, gain_of, pooled
 from collab_lab.results.render import grid, interval, num
@@ -139,13 +141,29 @@ def refit_ladder() -> Rows:
 @table
 def prices_agreement() -> Rows:
     yield ["heads", "rank correlation", "measured / price"]
-    found: dict[str, Runs] = {}
-    for model in load("prices")["models"]:
-        for kind, one in model["agreement"].items():
-            found.setdefault(kind, []).append(one)
-    for kind, some in found.items():
-        ranks = ends([one["spearman"] for one in some], ".2f")
-        yield [kind, ranks, ends([one["factor"][1] for one in some], ".2f")]
+    for kind in ("latent", "shared key, own queries", "grouped query", "separate keys",
+                 "heads removed"):  # fmt: skip
+        models = by(priced_rows(kind), "model").values()
+        found = [priced(rows) for rows in models if len(rows) > 2]
+        ranks, factors = ([one[i] for one in found] for i in (0, 1))
+        yield [kind, ends(ranks, ".2f"), ends(factors, ".2f")]
+
+
+#: Prices of exact conversions are below this.
+EXACT = 1e-6
+
+
+def priced_rows(kind: str) -> Runs:
+    """Changes of prices.json that have a price above :data:`EXACT`, by their own weighting."""
+    rows = by(load("prices")["rows"], "kind")[kind]
+    return [row for row in rows if row["what"] != "ladder" and (row["price"] or 0) > EXACT]
+
+
+def priced(rows: Runs) -> tuple[float, float]:
+    """Rank correlation of price and loss, and the median factor between them."""
+    prices, lost = ([row[name] for row in rows] for name in ("price", "lost"))
+    factor = median(b / a for a, b in zip(prices, lost, strict=True))
+    return float(spearmanr(prices, lost).statistic), factor
 
 
 #: Weightings of errors, as far as the page has them: how rows are called, and where they are.
@@ -169,7 +187,8 @@ def prices_weightings() -> Rows:
     for name, (what, weighting) in LATENTS.items():
         cells = []
         for group, share in columns:
-            every = [row for model in groups[group] for row in model["rows"]]
+            names = [model["model"] for model in groups[group]]
+            every = [row for row in load("prices")["rows"] if row["model"] in names]
             rows = [row for row in by(every, "kind", "what")["latent", what]
                     if row.get("weighting") == weighting
                     and row.get("cache", row.get("share")) == share]  # fmt: skip

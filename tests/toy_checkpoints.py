@@ -23,6 +23,8 @@ from omegaconf import OmegaConf
 from torch import Tensor
 from toy_heads import sample
 
+from collab_lab import open_model
+from collab_lab.trained.sentences import dataset_of
 from data_prep.subwords import learn_merges
 
 STORED = Path(__file__).parent / "stored"
@@ -63,6 +65,18 @@ def blocks(folder: Path) -> Path:
     shutil.copy(COPY / "dict.en.txt", folder / "dict.txt")
     for split, kind in product(("train", "valid", "test"), ("bin", "idx")):
         shutil.copy(COPY / f"{split}.en-de.en.{kind}", folder / f"{split}.{kind}")
+    return folder
+
+
+def with_raw_text(folder: Path, checkpoint: Path) -> Path:
+    """A data folder, with the text of its validation set as a run translates it."""
+    model = open_model(checkpoint, folder)
+    dataset = dataset_of(model, "valid")
+    (folder / "raw").mkdir()
+    for side, column in (("en", "source"), ("de", "target")):
+        words = getattr(model.task, f"{column}_dictionary")
+        lines = [f"{words.string(dataset[i][column])}\n" for i in range(len(dataset))]
+        (folder / "raw" / f"valid.{side}").write_text("".join(lines))
     return folder
 
 

@@ -1,4 +1,7 @@
-"""The programs that write ``results/*.json``, tiny, through the tables of their pages."""
+"""What rows are made of, and programs of their own, tiny, through the tables of their pages.
+
+The rows themselves are those of ``test_measure.py``.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ from run_folders import write_run
 from toy import close
 from toy_reparametrize import Conversions
 
-from collab_common import ATTENTION_TYPES, provenance
+from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
 from collab_lab import open_model
 from collab_lab.clock import turns
@@ -34,23 +37,14 @@ from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import FeedForward
 from collab_lab.trained.sentences import dataset_of, samples
 from results import (
-    changed,
-    cuts,
     data,
     heads,
     ladder,
-    live_slots,
-    long,
-    long_steps,
     long_text,
     masks,
-    measured,
-    one_copy,
-    onnx_speed,
+    measure,
     pretrained,
-    prices,
     rivals,
-    rounded,
     runs,
     speed,
     tables,
@@ -83,139 +77,8 @@ def content(file: Path) -> Any:
     return json.loads(file.read_text())
 
 
-def words(file: Path, checkpoint: Path) -> list[str]:
-    return [str(file), "--data", str(COPY), "--sentences=20", "--model", f"toy={checkpoint}"]
-
-
 def has_origin(row: Any) -> bool:
     return bool({"command", "commit", "hardware", "date"} <= {*row})
-
-
-@pytest.mark.slow
-def test_cuts(folder: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    """What is impossible is said and left out; nothing is made twice."""
-    some = {
-        "shrink": [
-            cuts.Row("parameters", "heads and units", 0.8),
-            cuts.Row("parameters", "equal shares a layer", 0.8),
-            cuts.Row("parameters", "heads and units", 0.01),
-            cuts.Row("cache", "cache", 0.5),
-        ],
-        "cache": [cuts.Row("latent", "latent, widths alone", 0.5, "none"),
-                  cuts.Row("heads", "heads removed", 0.5)],
-    }  # fmt: skip
-    monkeypatch.setattr(cuts, "changes", some.get)
-    arguments = [str(folder / "cache.json"), *words(folder / "shrink.json", checkpoint)]
-    assert cuts.main(arguments) == 0
-    found = content(folder / "shrink.json")
-    assert "cannot have parameters=0.01" in capsys.readouterr().out
-    assert [row["name"] for row in found["rows"]] == ["heads and units", "equal shares a layer",
-                                                      "cache"]  # fmt: skip
-    assert all(has_origin(row) and {"price", "lost", "lost_test"} <= {*row}
-               for row in [*found["rows"], *content(folder / "cache.json")["rows"]])  # fmt: skip
-    assert found["models"][0]["parameters"] > 0
-    cuts.main(arguments)
-    assert content(folder / "shrink.json") == found
-    table = TABLES["shrunk"]()
-    assert "equal shares a layer" in table
-    assert "1 d" in table, "the toy's F"
-    assert "| cache " in TABLES["shrunk_together"]()
-
-
-@pytest.mark.slow
-def test_rows_of_other_code_or_inputs_are_measured_again(
-    folder: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In a folder without git, too, where no commit equals no commit."""
-    monkeypatch.setattr(provenance, "commit", lambda root=None: None)
-    monkeypatch.setattr(cuts, "changes", lambda _: [cuts.Row("heads", "heads", 0.8)])
-    measures = list[int]()
-
-    def counted(work: measured.Work, wanted: measured.Wanted) -> dict[str, Any]:
-        measures.append(work.sentences)
-        return {"lost": 0.0}
-
-    monkeypatch.setattr(cuts, "measure", counted)
-    arguments = words(folder / "shrink.json", checkpoint)
-    for _ in range(2):
-        cuts.main(arguments)
-    assert measures == [20]
-    cuts.main([word.replace("=20", "=30") for word in arguments])
-    assert measures == [20, 30]
-    monkeypatch.setattr(measured, "_code", lambda: "changed")
-    cuts.main([word.replace("=20", "=30") for word in arguments])
-    assert measures == [20, 30, 30]
-    other = toy_checkpoints.write(folder / "other.pt")
-    cuts.main([word.replace("=20", "=30") for word in words(folder / "shrink.json", other)])
-    assert measures == [20, 30, 30, 30]
-    assert len(content(folder / "shrink.json")["rows"]) == 1
-
-
-def test_the_code_and_the_inputs_of_a_row(tmp_path: Path) -> None:
-    """Files by their content, folders by their text, several folders, options."""
-    file, other = tmp_path / "a", tmp_path / "b"
-    file.write_text("1")
-    other.write_text("1")
-    assert measured.digest(file, 3) == measured.digest(other, 3) != measured.digest(file, 4)
-    other.write_text("2")
-    assert measured.digest(file, 3) != measured.digest(other, 3)
-    data = tmp_path / "data"
-    shutil.copytree(COPY, data)
-    assert measured.digest(data) == measured.digest(COPY) != measured.digest(Path(f"{data}:{data}"))
-    shutil.copy(data / "test.en-de.de.idx", data / "train.en-de.de.idx")
-    assert measured.digest(data) != measured.digest(COPY)
-
-
-def test_two_programs_write_one_file(tmp_path: Path) -> None:
-    first, second = measured.File(tmp_path / "a.json"), measured.File(tmp_path / "a.json")
-    first.put("rows", {"name": "x"}, {"name": "x", "lost": 1})
-    second.put("rows", {"name": "y"}, {"name": "y", "lost": 2})
-    first.add("rows", {"name": "z", "lost": 3})
-    assert [row["name"] for row in content(tmp_path / "a.json")["rows"]] == ["x", "y", "z"]
-    assert {path.name for path in tmp_path.iterdir()} == {"a.json"}
-
-
-@pytest.mark.slow
-def test_rivals(folder: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rivals, "SHARES", (1 / 2,))
-    monkeypatch.setattr(rivals, "CACHES", {"latent": (1 / 4,)})
-    monkeypatch.setattr(rivals, "SENTENCES", (1000,))
-    monkeypatch.setattr(rivals, "RIDGES", (ladder.A_WORD,))
-    files = [str(folder / "at_size.json"), *words(folder / "cache.json", checkpoint)]
-    assert rivals.main(files) == 0
-    found = content(folder / "cache.json")
-    table = TABLES["refit_ladder"]()
-    assert all(name in table for name in (*ladder.STEPS.values(), *rivals.CHOICES.values()))
-    assert len(found["pooled"]) == 3
-    svd, *_ = (found := content(folder / "at_size.json"))["rows"]
-    assert sum(svd["sizes"].values()) == 16, "a quarter of the numbers of two attentions"
-    assert {row["choice"] for row in found["choices"]} == {*rivals.CHOICES}
-    assert has_origin(svd)
-
-
-@pytest.mark.slow
-def test_masks_and_the_updates_after_them(
-    folder: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A rival at a share of the layers' parameters, kept with its configuration; then its runs."""
-    monkeypatch.setattr(rivals, "PARAMETERS", (0.66,))
-    file, kept, out = folder / "shrink.json", folder / "kept", folder / "out"
-    assert rivals.main([*words(file, checkpoint), "--keep", str(kept)]) == 0
-    (row,) = content(file)["rows"]
-    assert row["shares"]["parameters"] <= 0.66 < row["shares"]["parameters"] + 0.1
-    assert has_origin(row)
-    small = kept / "model" / "masks-by-Fisher-0.66.pt"
-    assert small.with_suffix(".yaml").exists()
-    made, given = open_model(small, COPY), open_model(checkpoint, COPY)
-    valid = samples(made, "valid")
-    rise = mean_bits(made.model, valid) - mean_bits(given.model, valid)
-    assert rise == pytest.approx(row["lost"], abs=1e-5)
-    for method, weights in (("standard", checkpoint), (small.stem, small)):
-        run = write_run(out, method, 64, valid_nats=2.0, model_dim=16)
-        (run / "config.yaml").write_text(f"task: {{data: {COPY}}}\n")
-        shutil.copy(weights, run / "average.pt")
-    assert runs.main([str(file), f"toy={out}"]) == 0
-    assert TABLES["shrunk_tuned"]().count("masks by Fisher") == 1
 
 
 def test_masks_search_and_rearrange() -> None:
@@ -277,12 +140,14 @@ def test_the_commands_of_long_texts(tmp_path: Path) -> None:
     commands = [one.splitlines() for one in (tmp_path / "record").read_text().split("END\n")[:-1]]
     found = {(name, words[0]) for name, *words in commands}
     assert ("python", "results/long_text.py") in found
-    assert ("python", "results/long_steps.py") in found
+    assert ("python", "results/measure.py") in found
     trained, opened = set[str](), set[str]()
     for name, *words in commands:
         opened |= {w.partition("=")[2] for w in words if re.match(r"\w+-1=", w)}
         if words[:2] == ["data", "prepare"]:
             parser_of("data prepare")[1](words[2:])
+        elif words[0] == "results/measure.py":
+            measure.parsed(words[1:])
         elif name == "fairseq-collab":
             args = parser_of(words[0])[1](words[1:])
             (job,) = plan(REPOSITORY / args.config, args.overrides)
@@ -296,158 +161,9 @@ def write_gzip(path: Path, lines: Iterable[str]) -> None:
     path.write_bytes(gzip.compress("".join(f"{line}\n" for line in lines).encode()))
 
 
-@pytest.fixture
-def tiny_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The changes of long.py that no toy is large enough for, of other sizes; short parts."""
-    for name in ("latents, an eighth", "latents, a sixteenth"):
-        monkeypatch.setitem(long.MADE, name, lambda text: long.latents(text, 0.5))
-    monkeypatch.setitem(long.MADE, "4 bits", lambda text: long.rounded_alone(text, 0.375))
-    monkeypatch.setattr(long, "PARTS", (2, 4, 1024))
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("tiny_long")
-def test_long(folder: Path, checkpoint: Path) -> None:
-    """Rows of all kinds, by part; a rival's numbers are rounded; nothing is measured twice."""
-    texts = [f"--{name}={COPY}" for name in long.TEXTS]
-    arguments = [str(folder / "long.json"), "--model", f"manuals-1={checkpoint}", *texts]
-    assert long.main([*arguments, "--calibration=32"]) == 0
-    found = content(folder / "long.json")
-    rows = {(row["name"], row["calibrated"]): row for row in found["rows"]}
-    assert all(has_origin(row) for row in found["rows"])
-    half = rows["latents, an eighth", "documents"]
-    assert half["lost"] == pytest.approx(0, abs=1e-4), "half of the bytes are exact"
-    tokens = torch.tensor(found["models"][0]["tokens"])
-    rivals_row = rows["rotation, 2 bits", "documents"]
-    assert rivals_row["lost"] != rows["rotation, 3 bits", "documents"]["lost"] != 0
-    per_part = torch.tensor(rivals_row["rises"]).sum(0) / tokens.sum(0)
-    assert per_part.tolist() == pytest.approx(rivals_row["by_part"], abs=0.01)
-    low, high = rivals_row["interval"][-1]
-    assert low <= rivals_row["lost"] <= high
-    assert rivals_row["lost_sentences"] == pytest.approx(rivals_row["lost"], abs=1e-4)
-    assert long.main([*arguments, "--calibration=32", "--translate=5", "--only=16 bits"]) == 0
-    assert content(folder / "long.json")["translations"][0]["documents"] == 5
-    assert "16 bits" in TABLES["long_translations"]()
-    assert "latents, an eighth" in TABLES["long_positions"]()
-    assert TABLES["long_calibration"]().count("another text") == 3
-    before = content(folder / "long.json")
-    assert long.main([*arguments, "--calibration=32"]) == 0
-    assert content(folder / "long.json")["rows"] == before["rows"]
-    alone = [str(folder / "captions.json"), *arguments[1:4], "--calibration=32", "--only=rotation"]
-    assert long.main(alone) == 0, "one text alone"
-    for row in content(folder / "captions.json")["rows"]:
-        assert row["lost"] == rows[row["name"], "documents"]["lost"]
-        assert "lost_other" not in row
-    assert "rotation, 2 bits" in TABLES["long_rivals"]()
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("tiny_long")
-def test_long_blocks_of_a_language_model(folder: Path) -> None:
-    """All changes of its one cache; short blocks are of the same text."""
-    blocks = toy_checkpoints.blocks(folder / "blocks")
-    checkpoint = toy_checkpoints.write(folder / "lm.pt", "transformer_lm")
-    arguments = [str(folder / "long.json"), "--model", f"wikitext-1={checkpoint}"]
-    arguments += [f"--documents={blocks}", "--block=4", "--calibration=32"]
-    assert long.main(arguments) == 0
-    found = content(folder / "long.json")
-    (model,) = found["models"]
-    assert model["documents_bits"] != model["sentences_bits"]
-    rows = {(row["name"], row["calibrated"]): row for row in found["rows"]}
-    assert {name for name, _ in rows} == {*long.MADE}
-    half = rows["latents, an eighth", "sentences"]
-    assert max(half["lost"], half["lost_sentences"]) == pytest.approx(0, abs=1e-4)
-    assert rows["rotation, 2 bits", "documents"]["lost"] != 0
-    assert {site.partition(" ")[0] for row in rows.values() for site in row["sizes"]} == {"decoder"}
-    assert "grouped query" in TABLES["long_blocks"]()
-    with pytest.raises(SystemExit):
-        long.main([*arguments, f"--sentences={blocks}"])
-
-
-@pytest.mark.slow
-def test_live_slots(checkpoint: Path, folder: Path) -> None:
-    """Equal translations, and fewer bytes; sentences, batches, and documents in their processes."""
-    file, data = folder / "live_slots.json", ["--data", str(COPY), "--caches=float32"]
-    with pytest.raises(UserError, match="stock"):
-        live_slots.main([str(file), "--model", f"toy={checkpoint}", *data])
-    ours = toy_checkpoints.write(folder / "ours.pt", "transformer_headsize_n", **SHALLOW)
-    words = [str(file), "--model", f"toy={ours}", *data]
-    some = ["--turns=2", "--sentences=3", "--lengths", "40", "--batches", "8"]
-    assert live_slots.main([*words, *some, "--stock"]) == 0
-    assert live_slots.main([*words, "--documents=3"]) == 0
-    found = content(file)
-    (forced,), texts, (documents,) = (found[part] for part in ("forced", "text", "documents"))
-    for row in (forced, *texts, documents):
-        assert has_origin(row)
-        assert row["equal"] == row["sentences"] > 0
-    assert forced["bytes"]["live slots"] < forced["bytes"]["all slots"]
-    assert [{*turn} for turn in forced["turns"]] == 2 * [{*forced["bytes"]}]
-    assert [row["sorted"] for row in texts] == [True, False]
-    assert all(row["shares"]["live"] <= row["shares"]["kept"] <= 1 for row in texts)
-    assert documents["live slots"]["state"] <= documents["all slots"]["state"]
-
-
-@pytest.mark.slow
-def test_onnx_speed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each engine's rows, through the table; latents only in long sentences, with their bytes."""
-    monkeypatch.setattr(onnx_speed, "LATENTS", (onnx_speed.EIGHTH,))  # exports take seconds
-    file = folder / "onnx_speed.json"
-    arguments = [str(file), "--tiny", "--vocabularies=60"]
-    assert onnx_speed.main(arguments) == 0
-    found = content(file)
-    rows = {(row["heads"], row["engine"], row["sentences"], row["tokens"]): row
-            for row in found["rows"]}  # fmt: skip
-    engines = {onnx_speed.STOCK, onnx_speed.OURS, *onnx_speed.CT2, *onnx_speed.ONNX}
-    for sentences, tokens in onnx_speed.TINY:
-        assert {
-            e for h, e, *case in rows if h == "standard" and case == [sentences, tokens]
-        } == engines
-    assert {tuple(case) for heads, _, *case in rows if heads != onnx_speed.STANDARD} == {(1, 9)}
-    whole, eighth = (
-        sum(rows[heads, "onnx-int8", 1, 9]["cache"].values())
-        for heads in (onnx_speed.STANDARD, onnx_speed.EIGHTH)
-    )
-    assert eighth == whole / 8 / 4  # 8 numbers: 4 bytes, a scale and an offset
-    assert all(has_origin(row) and len(row["seconds"]) == 2 for row in found["rows"])
-    onnx_speed.main(arguments)
-    assert content(file) == found, "nothing is measured twice"
-    assert "| ONNX int8 " in TABLES["onnx_speed"]()
-
-
-@pytest.mark.slow
-def test_long_steps(checkpoint: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process for each cache and batch, through the table."""
-    monkeypatch.setattr(long_steps, "CACHES", ("float32", "4 bits"))
-    monkeypatch.setitem(long.MADE, "4 bits", lambda text: long.rounded_alone(text, 0.375))
-    arguments = [str(folder / "long_steps.json"), "--model", f"toy={checkpoint}"]
-    arguments += [f"--documents={COPY}", "--calibration=32", "--batches", "1", "2", "--length=9"]
-    assert long_steps.main(arguments) == 0
-    rows = {(row["name"], row["batch"]): row for row in content(folder / "long_steps.json")["rows"]}
-    assert len(rows) == 4
-    assert all(has_origin(row) and row["length"] == 9 for row in rows.values())
-    assert rows["float32", 2]["cache"] > rows["float32", 1]["cache"]
-    assert rows["float32", 2]["cache"] > rows["4 bits", 2]["cache"]
-    assert "4 bits" in TABLES["long_steps"]()
-
-
-def test_rounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every case through the table; that rounded caches give their numbers is checked there."""
-    threads = torch.get_num_threads()
-    monkeypatch.setattr(rounded, "SLOTS", (7, 20))
-    monkeypatch.setattr(rounded, "LEAST", 1e-6)
-    assert rounded.main([str(folder / "rounded.json"), "--turns=2", "--threads=1"]) == 0
-    torch.set_num_threads(threads)
-    found = content(folder / "rounded.json")
-    assert len(found["records"]) == 12
-    latent = found["records"][-1]
-    assert latent["bytes"]["0"] == 4 * 20 * 256 * 4, "keys and values are one"
-    assert latent["bytes"]["4"] < latent["bytes"]["8"] < latent["bytes"]["0"] / 3
-    assert "grouped query, 2 heads" in TABLES["speed_rounded"]()
-
-
 def test_a_codebook_of_least_error() -> None:
     """Max 1960, table 1: 4 levels at 0.4528 and 1.510, distortion 0.1175."""
-    assert long.lloyd_max(4).tolist() == pytest.approx([-1.510, -0.4528, 0.4528, 1.510], abs=1e-3)
+    assert rivals.lloyd_max(4).tolist() == pytest.approx([-1.510, -0.4528, 0.4528, 1.510], abs=1e-3)
 
 
 def test_rivals_of_full_size_are_exact(model: Trained) -> None:
@@ -484,23 +200,6 @@ def test_pairs_of_equal_heads_cost_four_times_one() -> None:
     first, second, last = ladder.cheapest_first(torch.tensor([[1.0, 1, 0], [1, 1, 0], [0, 0, 9]]))
     assert (first[1], second[1], last[1]) == (0, 1, 2)
     assert second[0] == pytest.approx(3 * first[0])
-
-
-@pytest.mark.slow
-def test_prices(folder: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prices, "SHARES", {"grouped query": (0.5, 0.25), "separate keys": (0.75,)})
-    monkeypatch.setattr(prices, "REMOVED", (1 / 2,))
-    monkeypatch.setattr(prices, "LADDER", ("diagonal",))
-    monkeypatch.setattr(prices, "DIVISORS", (4,))
-    arguments = [*words(folder / "prices.json", checkpoint), "--group", "toys"]
-    assert prices.main([*arguments, "--steps", "spread", "heads", "ladder"]) == 0
-    (found,) = data.load("prices")["models"]
-    assert found["agreement"]["grouped query"]["changes"] == 4
-    assert {row["what"] for row in found["rows"]} == {"spread", "even", "heads", "ladder"}
-    assert {row["weighting"] for row in found["rows"] if row["what"] == "ladder"} == {
-        *("weights", "inputs", "both", "read", "fisher")
-    }
-    assert has_origin(found)
 
 
 # ---- runs ----------------------------------------------------------------------------------------
@@ -680,72 +379,6 @@ def test_speed(folder: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) 
     assert data.speedups(slice(None), "trained", "beam 5, batch 64", "standard heads")
     assert "translation of a test set" in TABLES["speed_stock"]()
     assert "multi-query" in TABLES["speed_lengths"]()
-
-
-@pytest.mark.slow
-def test_changed(folder: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is exact changes no translation; another model does; nothing is measured twice."""
-    some = ("latents, exact", "a third of the heads")
-    monkeypatch.setattr(changed, "CHANGES", {name: changed.CHANGES[name] for name in some})
-    text, file = toy_checkpoints.words_as_text(folder / "data"), folder / "changed.json"
-    whole = open_model(checkpoint, text)
-    (text / "raw").mkdir()
-    for side, words in (("en", whole.task.source_dictionary), ("de", whole.task.target_dictionary)):
-        lines = dataset_of(whole, "valid")
-        column = "source" if side == "en" else "target"
-        sentences = [words.string(lines[i][column]) for i in range(len(lines))]
-        (text / "raw" / f"valid.{side}").write_text("".join(f"{line}\n" for line in sentences))
-    other = toy_checkpoints.write(folder / "other.pt", **SHALLOW, encoder_ffn_embed_dim=8)
-    models = [f"--model=toy={checkpoint}", f"--model=other={other}"]
-    arguments = [str(file), "--data", str(text), "--sentences=20", *models]
-    assert changed.main(arguments) == 0
-    found = content(file)
-    rows = {(row["model"], row["name"]): row for row in found["rows"]}
-    own, exact, heads = (rows["toy", name] for name in (data.ITSELF, *some))
-    assert (own["changed"], own["lost"]) == (0, 0)
-    assert (exact["changed"], exact["bleu"]) == (0, own["bleu"])
-    assert exact["lost"] == pytest.approx(0, abs=1e-4)
-    assert 0 < heads["changed"] <= 1
-    one, two = (rows[name, changed.OTHER] for name in ("toy", "other"))
-    assert one["changed"] == two["changed"] > 0
-    assert one["lost"] == pytest.approx(-two["lost"], abs=1e-5)
-    assert all(has_origin(row) and {"seed", "chrf", "bleu_signature"} <= {*row}
-               for row in found["rows"])  # fmt: skip
-    assert found["models"][0]["valid_bits"] > 0
-    if ("toy", changed.INT8) in rows:  # where CTranslate2 is installed
-        assert rows["toy", changed.INT8]["lost"] is None
-    changed.main(arguments)
-    assert content(file) == found
-    assert "| a third of the heads " in TABLES["translations_changed"]()
-
-
-@pytest.mark.slow
-def test_one_copy(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Exact where it is not rounded; bytes do not grow with layers; nothing is measured twice."""
-    for name, value in {"LAYERS": (1, 2), "LENGTHS": (3, 5), "STEPS": 3}.items():
-        monkeypatch.setattr(one_copy, name, value)
-    file, checkpoint = folder / "one_copy.json", toy_checkpoints.write(folder / "toy.pt")
-    assert one_copy.main([*words(file, checkpoint), "--tiny"]) == 0
-    found = content(file)
-    losses = {(row["name"], row.get("bits"), row.get("share")): row for row in found["losses"]}
-    one, own = losses[one_copy.ONE, 0, None], losses[one_copy.OWN, 0, None]
-    assert (one["cache"], own["cache"]) == (3 / 8, 1 / 2)
-    assert abs(one["lost"]) < 1e-4
-    assert losses[one_copy.ONE, 4, None]["price"] > 0
-    assert losses[one_copy.ONE, None, 1 / 8]["cache"] <= 1 / 8
-    assert {row["layers"] for row in found["steps"]} == {1, 2}
-    of_one = [row["cache"][f"{one_copy.ONE}, 0"] for row in found["steps"]]
-    assert of_one == [2 * row["d"] * (row["layers"] + 1) for row in found["steps"]]
-    assert all(has_origin(row) for row in [*found["losses"], *found["steps"]])
-    one_copy.main([*words(file, checkpoint), "--tiny"])
-    assert content(file) == found
-    assert one_copy.ONE in TABLES["one_copy_losses"]()
-    assert one_copy.ONE in TABLES["one_copy_steps"]()
-
-
-def test_shares_may_be_rounded() -> None:
-    assert measured.is_same({"share": 0.333333, "what": "x"}, {"share": 1 / 3, "what": "x"})
-    assert not measured.is_same({"share": 0.5}, {"share": 1 / 3})
 
 
 def test_a_run_of_two_commits_shows_both() -> None:
