@@ -12,6 +12,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
+from fairseq.models import ARCH_MODEL_REGISTRY
+
 from collab_common.progress import bar
 from collab_lab.mathematics.attention_price import TrainedAttention
 from collab_lab.mathematics.new_heads import PricedWeights
@@ -23,7 +25,7 @@ from collab_lab.shrinking.shape import Kind, Shape, Site
 from collab_lab.trained import rebuilt
 from collab_lab.trained.attentions import Attention, attentions
 from collab_lab.trained.checkpoint import Trained
-from collab_lab.trained.rebuilt import model_problems
+from collab_lab.trained.rebuilt import arch_of, model_problems
 from fairseq_collab.attention import SeparateAttention
 from fairseq_collab.attention.rounding import BITS
 from fairseq_collab.models.base import HeadModel
@@ -158,6 +160,8 @@ class NewHeads(Cut):
                 "transformer_headsize_n"
             )
             return
+        if (arch := arch_of(trained, kind.variant)) not in ARCH_MODEL_REGISTRY:
+            yield f"there is no architecture {arch}: register the heads for this family of models"
         yield from model_problems(trained)
         every = attentions(model)
         if kind.has_sizes:

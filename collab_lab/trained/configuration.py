@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import re
 import shlex
+import sys
 from argparse import Action, ArgumentParser
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -35,7 +36,7 @@ from omegaconf import OmegaConf
 from collab_common.files import write_atomic
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.sentences import MAX_TOKENS, batched
-from fairseq_collab.models.base import Family
+from fairseq_collab.models.base import Family, HeadModel
 from fairseq_collab.models.options import plain_options, preset
 from fairseq_collab.models.variants import family_of
 
@@ -233,8 +234,7 @@ def fine_tuning(result: Trained, checkpoint: Path, save_dir: Path, updates: int)
         for name, value in of_section.items():
             words.append(f"--{name.replace('_', '-')}")
             words += [] if value is True else [as_word(value)]
-    user_dir = result.cfg.common.user_dir or PLUGIN  # ours is found by its name, in any checkout
-    words += ["--user-dir", PLUGIN if Path(user_dir).name == PLUGIN else user_dir]
+    words += ["--user-dir", plug_in_of(result)]
     words += ["--finetune-from-model", str(checkpoint)]
     stock = family_of_stock(result.arch)
     # All options are compared with those of the architecture without a preset.
@@ -249,6 +249,17 @@ def fine_tuning(result: Trained, checkpoint: Path, save_dir: Path, updates: int)
         words += as_option(name, value)
     words += training_words(result, updates)
     return shlex.join([*words, "--save-dir", str(save_dir), "--no-epoch-checkpoints"])
+
+
+def plug_in_of(result: Trained) -> str:
+    """The ``--user-dir`` of a training: of the plug-in with the heads, or as it was given."""
+    kind = ARCH_MODEL_REGISTRY[result.arch]
+    if issubclass(kind, HeadModel) and kind.__module__.partition(".")[0] != PLUGIN:
+        file = sys.modules[kind.__module__].__file__
+        assert file is not None
+        return str(Path(file).parent)
+    user_dir = result.cfg.common.user_dir or PLUGIN
+    return PLUGIN if Path(user_dir).name == PLUGIN else user_dir  # ours: in any checkout
 
 
 def training_words(trained: Trained, updates: int) -> list[str]:

@@ -235,9 +235,14 @@ def register(variant: Variant) -> None:
 
     Raises:
         ValueError: fairseq's, if an architecture has this name already.
-        UserError: an attention of the factory's module lacks a method.
+        UserError: an attention of the factory's module lacks a method, or fairseq cannot read the
+            type of an option.
     """
     module = sys.modules[variant.attention.__module__]  # of a plug-in, perhaps
+    if any(isinstance(option.type, str) for option in fields(variant.options)):
+        problem = f"{variant.options.__name__}: fairseq cannot read types of options that are text"
+        todo = "leave out `from __future__ import annotations`, and quotes around types"
+        raise UserError(problem, module.__name__, todo)
     for kind in [kind for kind in vars(module).values() if isinstance(kind, type)]:
         check_own(kind)
     for family in variant.families:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from toy_checkpoints import COPY
 
 from collab_lab import open_model, shrink, validation_loss
 from collab_lab.cli.main import main
+from collab_lab.shrinking.cut import NewHeads
 from collab_lab.shrinking.cuts.heads import Heads
 from collab_lab.shrinking.draft import Draft
 from collab_lab.shrinking.evidence import Evidence
@@ -21,6 +24,7 @@ from collab_lab.shrinking.own import cuts_in
 from collab_lab.shrinking.plan import Allowed
 from collab_lab.shrinking.shape import Shape, Site
 from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.configuration import fine_tuning
 
 EXAMPLES = REPOSITORY / "tests" / "examples" / "own_cuts"
 
@@ -64,6 +68,44 @@ def test_heads_that_share_a_value_only(model: Trained, found: Evidence, tmp_path
     made[0].model.save(tmp_path / "o.pt")
     again = open_model(tmp_path / "o.pt", COPY)
     assert validation_loss(again) == pytest.approx(validation_loss(made[0].model))
+
+
+def test_heads_of_ones_own(model: Trained, found: Evidence, tmp_path: Path) -> None:
+    """A cut with a plug-in: sizes by layer, none lost at full size, and a line that trains it."""
+    file = EXAMPLES / "narrow_values" / "__init__.py"
+    (cut,) = cuts = cuts_in(file)
+    assert isinstance(cut, NewHeads)
+    trained = found.trained_attention(model.attentions["decoder"][0])
+    prices = [cut.convert(trained, size)[1] for size in (1, 2, 3, 4)]
+    assert prices == sorted(prices, reverse=True)
+    assert prices[0] > 0 == pytest.approx(prices[-1], abs=1e-12)
+    for targets in ({"cache": 0.75}, {"cache": 0.6, "heads": 0.8}):
+        made = shrink(model, **targets, cache_bits="none", with_cuts=cuts, evidence=found)
+        assert made.plan.kind == "narrow-values"
+        assert made.shares["cache"] <= targets["cache"]
+        made.model.save(tmp_path / "o.pt")
+        again = open_model(tmp_path / "o.pt", COPY)
+        assert validation_loss(again) == pytest.approx(validation_loss(made.model))
+    line = shlex.split(fine_tuning(again, tmp_path / "o.pt", tmp_path, updates=9))
+    assert line[line.index("--user-dir") + 1] == str(file.parent)
+    assert "--value-size-in-cross" in line
+    assert [type(one) for one in cuts_in(file)] == [type(cut)]  # its heads are registered once
+
+
+def test_heads_of_another_family_of_models(model: Trained, found: Evidence) -> None:
+    (cut,) = cuts_in(EXAMPLES / "narrow_values" / "__init__.py")
+    assert isinstance(cut, NewHeads)
+    cut.kind = replace(cut.kind, variant=replace(cut.kind.variant, name="of_no_family"))
+    with refusing("transformer_of_no_family"):
+        shrink(model, cache=0.75, with_cuts=[cut], evidence=found)
+
+
+def test_heads_that_no_command_would_find(tmp_path: Path) -> None:
+    path = tmp_path / "narrow.py"
+    text = (EXAMPLES / "narrow_values" / "__init__.py").read_text()
+    path.write_text(text.replace('"narrow_values"', '"of_a_file"'))
+    with refusing("narrow.py", "__init__.py"):
+        cuts_in(path)
 
 
 def test_a_figure_shows_them(found: Evidence) -> None:

@@ -403,6 +403,8 @@ OWN = (Path(toy.__file__).parent / "examples" / "tied_heads" / "__init__.py").re
           ("cached_floats_per_token", "project_query")),
         ("signature_type = TiedSignature", ""),
         ("project_value = project_key", ""),
+        # `from __future__ import annotations` makes the type text, which fairseq cannot read.
+        ('attention, families', 'attention, TiedSignature, families'),
     ],
 )  # fmt: skip
 def test_own_heads_are_checked_when_they_register(
