@@ -106,10 +106,9 @@ class PartTimes:
 
     def change(self, site: Site, shape: Shape) -> float:
         """What a shape adds to the time of the uncut model."""
-        part = part_of(site, self.work.engine)
-        if part not in self.totals:
+        part, width = part_of(site, self.work.engine), width_of(site)
+        if part not in self.totals or not width:
             return 0.0
-        width = width_of(site)
         weight, share = width / self.totals[part], shape.width / width
         added = 0.0
         if part in self.changes:

@@ -37,6 +37,7 @@ from collab_lab.export.model import (
     check_all_read,
     check_engine,
     directions,
+    filled_block,
     inexact,
     longest_output,
     most_tokens,
@@ -54,6 +55,7 @@ from collab_lab.metrics.generate import BEAM
 from collab_lab.metrics.longest import LIMIT
 from collab_lab.trained.attentions import Attention, attentions
 from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.feed_forward import feed_forwards
 from fairseq_collab.attention import HeadAttention
 
 ACTIVATIONS = {
@@ -154,6 +156,9 @@ def specification(trained: Trained, words: Vocabulary) -> TransformerSpec:
     """All weights, in CTranslate2's layout."""
     check_all_read(trained.model, "CTranslate2")
     model = copy.deepcopy(trained.model).requires_grad_(False)
+    for block in feed_forwards(model):
+        for name, weight in filled_block(block, max(1, block.width)).items():
+            model.get_parameter(name).data = weight  # CTranslate2 has no map of width 0
     encoder = _stack(TransformerEncoderSpec, trained, model.encoder, "encoder")
     # Attention is the mean over the first heads of the last layer: heads of zeros come after.
     kind = partial(TransformerDecoderSpec, alignment_heads=attending_heads(trained.model))

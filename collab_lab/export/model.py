@@ -169,9 +169,9 @@ def filled_blocks(trained: Trained) -> str | None:
 
 
 def stock_width(trained: Trained, side: str) -> int:
-    """The width of the widest feed-forward block of a side: fairseq has one for all layers."""
+    """The width of the widest feed-forward block of a side, at least 1: fairseq has one of all."""
     blocks = feed_forwards(trained.model)
-    return max(block.width for block in blocks if block.side == side)
+    return max(1, *(block.width for block in blocks if block.side == side))
 
 
 def stock_heads(trained: Trained, stack: str) -> int:

@@ -122,7 +122,7 @@ class Draft:
         self._scale(attention, scale_of(module, before, self.stays_of_its_kind))
 
     def keep_units(self, block: FeedForward, units: Sequence[int]) -> None:
-        """Remove all other units of a feed-forward block."""
+        """Remove all other units of a feed-forward block; without any its output is its bias."""
         self.use_own_heads()
         if len(units) == block.width:
             return
@@ -130,7 +130,7 @@ class Draft:
         for name, axis in (("fc1.weight", 0), ("fc1.bias", 0), ("fc2.weight", 1)):
             name = f"{block.name}.{name}"
             weight = self.weights[name]
-            index = torch.tensor(self.units[block]).to(weight.device)
+            index = torch.tensor(self.units[block], dtype=torch.long, device=weight.device)
             self.weights[name] = weight.index_select(axis, index).contiguous()
 
     def give(
@@ -436,11 +436,11 @@ def check_retained(trained: Trained, retained: Retained) -> None:
 
 
 def check_units(trained: Trained, units: Mapping[FeedForward, Sequence[int]]) -> None:
-    """Raise UserError for units that a block does not have, or a block without units."""
+    """Raise UserError for units that a block does not have, or a block of another model."""
     widths = {block: block.width for block in feed_forwards(trained.model)}
     for block, of_block in units.items():
         width = widths.get(block, 0)
-        if not of_block or sorted(of_block) != sorted({*of_block} & {*range(width)}):
+        if block not in widths or sorted(of_block) != sorted({*of_block} & {*range(width)}):
             problem = f"{block}: the units to keep are not some of its {width}, from 0"
             raise UserError(problem, trained.path)
 

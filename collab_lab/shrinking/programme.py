@@ -28,6 +28,7 @@ from collab_lab.shrinking.shape import (
     model_costs,
     sites_of,
     whole_costs,
+    width_of,
 )
 from collab_lab.shrinking.solve import Together, cheapest
 from collab_lab.trained.attentions import attentions
@@ -162,7 +163,10 @@ class Programme:
     def _offers(
         self, part: str, site: Site, evidence: Evidence, allowed: Allowed
     ) -> Iterable[Choice]:
-        """The offers for a part of a site; without any, that it stays as it is."""
+        """The offers for a part of a site; without any, that it stays as it is.
+
+        A user's cut of heads or units need not offer that they stay.
+        """
         cuts = [cut for cut in self.cuts if cut.part == part]
         if part == "cache" and (isinstance(site, FeedForward) or site.type == "encoder"):
             cuts = []  # nothing is cached
@@ -170,7 +174,10 @@ class Programme:
         if part == "cache":
             others = {*ANY_BITS} - {*allowed.bits}  # of a user's cut, other numbers stay
             found = [c for c in found if c.offer.shape.bits not in others]
-        return found or [Choice(part, None, Offer(as_it_is(site), 0.0))]
+        is_own = part != "cache" and any(cut in allowed.own for cut in cuts)
+        if not found or (is_own and all(c.offer.shape.width < width_of(site) for c in found)):
+            found.append(Choice(part, None, Offer(as_it_is(site), 0.0)))
+        return found
 
     def _option(self, site: Site, shape: Shape, choices: Sequence[Choice]) -> Option:
         price = sum(choice.offer.price for choice in choices)

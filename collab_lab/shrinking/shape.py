@@ -29,7 +29,7 @@ from fairseq_collab.attention.grouped_query import GroupedQueryAttention
 from fairseq_collab.attention.latent import LatentAttention
 from fairseq_collab.attention.shared_latent import SharedLatentAttention
 from fairseq_collab.models.base import Variant
-from fairseq_collab.models.layers import is_copy
+from fairseq_collab.models.layers import is_copy, maps_of_any_width
 from fairseq_collab.models.variants import COLLABORATIVE, GROUPED_QUERY, LATENT, SEPARATE
 
 #: A place where something can be cut.
@@ -193,7 +193,7 @@ def _counted(plan: Blueprint, copy: Copy) -> tuple[Any, int]:
 
 @functools.lru_cache(1 << 14)
 def _of_block(d: int, units: int, d_out: int) -> int:
-    with torch.device("meta"):
+    with torch.device("meta"), maps_of_any_width():
         maps = nn.Linear(d, units), nn.Linear(units, d_out)
     return sum(p.numel() for one in maps for p in one.parameters())
 

@@ -114,6 +114,7 @@ def can_use_onednn(x: Tensor, weight: Tensor) -> bool:
         x.dtype == weight.dtype == torch.float32
         and x.device.type == "cpu"
         and x.numel() > 0
+        and weight.numel() > 0  # oneDNN has no gradient of a map without outputs
         and not torch.is_autocast_enabled("cpu")
     )
 

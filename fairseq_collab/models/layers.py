@@ -6,7 +6,9 @@ attention of each type.  Each feed-forward block has its layer's own width.  Not
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from fairseq.distributed import fsdp_wrap
@@ -51,19 +53,29 @@ def name_dropout(module: nn.Module, name: str) -> None:
             child.module_name = name
 
 
+@contextmanager
+def maps_of_any_width() -> Iterator[None]:
+    """Within it, torch does not warn that a map without numbers has none to initialise."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Initializing zero-element tensors")
+        yield
+
+
 class OwnWidth(nn.Module):
     """A layer of fairseq's whose feed-forward block is :attr:`width` wide.
 
-    fairseq gives all layers of a side one width.
+    fairseq gives all layers of a side one width.  A block of width 0 is the constant ``b2``.
     """
 
     width: int
 
     def build_fc1(self, input_dim: int, _width: int, *noise: Any) -> nn.Module:
-        return super().build_fc1(input_dim, self.width, *noise)  # type: ignore[misc]
+        with maps_of_any_width():
+            return super().build_fc1(input_dim, self.width, *noise)  # type: ignore[misc]
 
     def build_fc2(self, _width: int, output_dim: int, *noise: Any) -> nn.Module:
-        return super().build_fc2(self.width, output_dim, *noise)  # type: ignore[misc]
+        with maps_of_any_width():
+            return super().build_fc2(self.width, output_dim, *noise)  # type: ignore[misc]
 
 
 class EncoderLayer(OwnWidth, TransformerEncoderLayerBase):

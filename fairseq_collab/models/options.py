@@ -261,7 +261,7 @@ class CacheOptions(FairseqDataclass):
 
 
 def _ffn_dims(side: str) -> Any:
-    values = "one number, or one per layer, joined by commas"
+    values = "one number, or one per layer, joined by commas; 0: a constant output"
     usual = f"--{side}-ffn-embed-dim"
     return option(None, f"width of the {side}'s feed-forward blocks: {values} (default: {usual})")
 
@@ -290,7 +290,7 @@ def feed_forward_width(cfg: TransformerConfig, side: str, layer: int) -> int:
     name = f"--ffn-dims-in-{side}"
     if getattr(cfg, "scale_fc", False):
         raise ValueError(f"--scale-fc normalises {side}-ffn-embed-dim numbers: leave {name} out")
-    return int(listed_values(name, text, stack.layers, 1)[layer])
+    return int(listed_values(name, text, stack.layers, 0)[layer])
 
 
 #: Options of all variants.

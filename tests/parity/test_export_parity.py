@@ -62,6 +62,7 @@ def model(arch: str, **options: Any) -> Trained:
         (SIZED, {"head_size": 2, "heads_in_encoder": "3", "heads_in_decoder": "5,2"}),
         (SIZED, {"heads_in_encoder": "4,0", "heads_in_decoder": "0", "heads_in_cross": "0,2"}),
         (SIZED, {"ffn_dims_in_encoder": "7,24", "ffn_dims_in_decoder": "5,3"}),
+        (SIZED, {"ffn_dims_in_encoder": "0,24", "ffn_dims_in_decoder": "0"}),
     ],
     ids=str,
 )

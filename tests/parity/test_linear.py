@@ -66,6 +66,18 @@ def test_forward_and_gradients(onednn: list[int], shape: tuple[int, ...], bias: 
     torch.testing.assert_close(found, expected, rtol=0, atol=TOLERANCE)
 
 
+@pytest.mark.parametrize("shape", [(0, 7), (6, 0)], ids=str)
+def test_maps_of_a_block_without_units_have_gradients(
+    onednn: list[int], shape: tuple[int, int]
+) -> None:
+    x, weight = torch.randn(5, shape[1], requires_grad=True), torch.randn(shape, requires_grad=True)
+    bias = torch.randn(shape[0], requires_grad=True)
+    linear(x, weight, bias).sum().backward()
+    assert torch.equal(x.grad, torch.zeros_like(x))
+    assert torch.equal(bias.grad, torch.full_like(bias, 5.0))
+    assert not onednn
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_other_formats_use_torch(onednn: list[int], dtype: torch.dtype) -> None:
     x, weight = torch.randn(4, 7, dtype=dtype), torch.randn(6, 7, dtype=dtype)

@@ -111,6 +111,7 @@ KINDS: list[tuple[str, dict[str, Any]]] = [
     (SIZED, {"qk_head_size": 3, "v_head_size": 5, "heads_in_encoder": "2,5"}),
     (SIZED, {"heads_in_encoder": "4,0", "heads_in_decoder": "0", "heads_in_cross": "0,2"}),
     (SIZED, {"heads_in_decoder": "0,4", "ffn_dims_in_encoder": "7,24"}),
+    (SIZED, {"ffn_dims_in_encoder": "0,24", "ffn_dims_in_decoder": "0"}),
     (SIZED, {"decoder_input_dim": 8, "decoder_output_dim": 12}),
     (COLLAB, {"key_dim": 6, "query_mixing": "diagonal"}),
     (COLLAB, {"key_dim": 6, "query_mixing": "full", "value_heads": 2}),

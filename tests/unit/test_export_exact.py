@@ -29,9 +29,10 @@ from collab_lab.export.model import Vocabulary, check_engine, vocabulary
 from collab_lab.runs import lengths
 from collab_lab.shrinking.cut import reject
 from collab_lab.shrinking.cuts.heads import Heads
-from collab_lab.shrinking.draft import pruned
+from collab_lab.shrinking.draft import Draft, pruned
 from collab_lab.trained.attentions import attentions
 from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.feed_forward import feed_forwards
 
 FORMATS = ("fairseq", "ct2", "hf")
 SYMBOLS = toy.dictionary()
@@ -298,6 +299,16 @@ def test_pruned_models_are_padded_exactly(
     smaller.save(tmp_path / "pruned.pt")
     found = check_equal(tmp_path / "pruned.pt", tmp_path, monkeypatch)
     assert len({*map(tuple, found)}) > 3
+
+
+def test_blocks_without_units_are_padded_exactly(
+    stock: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draft = Draft(open_model(stock, STORED))
+    for block in feed_forwards(draft.trained.model):
+        draft.keep_units(block, ())
+    draft.build().save(tmp_path / "pruned.pt")
+    check_equal(tmp_path / "pruned.pt", tmp_path, monkeypatch)
 
 
 def test_a_language_model_is_advised_no_engine_that_refuses_it() -> None:

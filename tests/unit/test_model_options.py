@@ -47,7 +47,7 @@ WRONG: dict[str, list[dict[str, Any]]] = {
         {"quant_noise_scalar": 0.1}, {"encoder_xformers_att_config": "{}"}, CROSS_SELF,
         {"share_all_embeddings": True, "encoder_embed_dim": 8},
         {"key_dim": 18}, {"key_dim": 18, "query_mixing": "own"},  # more than d + 1
-        {"cache_bits": 3}, {"ffn_dims_in_encoder": "24,0"}, {"ffn_dims_in_decoder": "8,8,8"},
+        {"cache_bits": 3}, {"ffn_dims_in_encoder": "24,-1"}, {"ffn_dims_in_decoder": "8,8,8"},
     ],
     SIZED: [
         {"head_size": 0}, {"key_dim": 6}, {"key_dim": 8, "qk_head_size": 2},
@@ -129,6 +129,7 @@ def test_the_key_width_is_that_of_the_projection(arch: str) -> None:
         (LATENT, {"ffn_dims_in_encoder": "5"}, {"encoder": [5, 5], "decoder": [24, 24]}),
         (SIZED, {"ffn_dims_in_decoder": "5,30"}, {"encoder": [24, 24], "decoder": [5, 30]}),
         (LM, {"ffn_dims_in_decoder": "5,7"}, {"decoder": [5, 7]}),
+        (SIZED, {"ffn_dims_in_encoder": "0,24"}, {"encoder": [0, 24], "decoder": [24, 24]}),
     ],
 )
 def test_widths_of_feed_forward_blocks(

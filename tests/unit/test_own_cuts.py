@@ -15,7 +15,7 @@ from toy_checkpoints import COPY
 
 from collab_lab import open_model, shrink, validation_loss
 from collab_lab.cli.main import main
-from collab_lab.shrinking.cut import NewHeads
+from collab_lab.shrinking.cut import NewHeads, Offer
 from collab_lab.shrinking.cuts.heads import Heads
 from collab_lab.shrinking.draft import Draft
 from collab_lab.shrinking.evidence import Evidence
@@ -25,6 +25,7 @@ from collab_lab.shrinking.plan import Allowed
 from collab_lab.shrinking.shape import Shape, Site
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.configuration import fine_tuning
+from collab_lab.trained.feed_forward import feed_forwards
 
 EXAMPLES = REPOSITORY / "tests" / "examples" / "own_cuts"
 
@@ -106,6 +107,22 @@ def test_heads_that_no_command_would_find(tmp_path: Path) -> None:
     path.write_text(text.replace('"narrow_values"', '"of_a_file"'))
     with refusing("narrow.py", "__init__.py"):
         cuts_in(path)
+
+
+def test_blocks_that_go_as_a_whole(model: Trained, found: Evidence, tmp_path: Path) -> None:
+    """Those that the plan does not need stay whole; a model without some is shrunk again."""
+    (whole_blocks,) = cuts_in(EXAMPLES / "whole_blocks.py")
+    made = shrink(model, parameters=0.7, only=["units"], with_cuts=[whole_blocks], evidence=found)
+    assert [row[1] for row in made.plan.table()] == ["0 of 24 units"] * 4
+    whole_blocks.offers = lambda *_: [Offer(Shape(units=()), 1.0)]  # type: ignore[method-assign]
+    made = shrink(model, parameters=0.9, only=["units"], with_cuts=[whole_blocks], evidence=found)
+    assert sorted(b.width for b in feed_forwards(made.model.model)) == [0, 0, 24, 24]
+    assert made.price == 2
+    made.model.save(tmp_path / "o.pt")
+    again = open_model(tmp_path / "o.pt", COPY)
+    assert validation_loss(again) == pytest.approx(validation_loss(made.model))
+    fewer = shrink(again, parameters=0.95, only=["units"], sentences=9)
+    assert fewer.shares["parameters"] <= 0.95
 
 
 def test_a_figure_shows_them(found: Evidence) -> None:

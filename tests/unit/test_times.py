@@ -89,6 +89,15 @@ def test_times_between_those_measured() -> None:
     assert changes == sorted(changes)
 
 
+def test_a_block_without_units_takes_no_time(tmp_path: Path) -> None:
+    own = toy_checkpoints.write(tmp_path / "c.pt", OURS, ffn_dims_in_encoder="0,24")
+    blocks = feed_forwards(open_model(own, COPY).model)
+    units = {"encoder units": [(0.5, -0.2), (1.0, 0.0)]}
+    times = PartTimes(Work("fairseq", 1, 30), 1.0, 1.0, {"encoder units": 24}, units, {})
+    assert times.change(blocks[0], as_it_is(blocks[0])) == 0
+    assert times.change(blocks[1], Shape(units=(*range(12),))) == pytest.approx(-0.2)
+
+
 def test_changes_are_those_of_our_own_heads(
     tmp_path: Path, counted: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
