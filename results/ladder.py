@@ -49,7 +49,7 @@ STEPS = {
     "with the residual": "and residual stream",
     "and fc2": "and `fc2`",
 }
-#: The ridge of :mod:`collab_lab.mathematics.refit`, in place of a share of the mean square of h.
+#: The ridge of :mod:`collab_lab.refitting.refit`, in place of a share of the mean square of h.
 A_WORD = "mean |h|^2 (as in the code)"
 BIAS_RIDGE = 1e-3
 

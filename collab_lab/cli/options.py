@@ -210,7 +210,7 @@ def validation(
 
 def loss_warnings(args: Namespace, losses: Iterable[tuple[str, float | None, float]]) -> list[str]:
     """Warnings about losses that deserve doubt: name, prediction and measurement of each."""
-    from collab_lab.mathematics.rise import LEAST
+    from collab_lab.refitting.rise import LEAST
 
     lines = [
         f"{name} loses {measured:.4f} bits, more than twice the predicted {price:.4f}: calibrate "

@@ -83,7 +83,7 @@ def convert(
         cache_bits: of a number in the KV cache: 8, 4, or None for no rounding; or a text with one
             for each cache (``"4,8"``: decoder layers, then cross-attention; 0 for no rounding).
             ``auto`` leaves them.
-        refit: whether to fit the new heads' outputs (:mod:`collab_lab.mathematics.refit`), where
+        refit: whether to fit the new heads' outputs (:mod:`collab_lab.refitting.refit`), where
             that lowers the loss on the calibration sentences.
         statistics: of :func:`prices` of this model, which may have been opened again; default: a
             pass over the sentences.
@@ -259,7 +259,7 @@ def prune(
 
     By price, they are the heads that :func:`.shrink` removes for this number.  Gates are multiplied
     into the weights first.  In the end maps are fitted to what the heads that are left compute
-    (:mod:`collab_lab.mathematics.refit`), whatever chose them.
+    (:mod:`collab_lab.refitting.refit`), whatever chose them.
 
     Args:
         number: of heads to remove from the whole model; those that share a key or a value go

@@ -1,7 +1,7 @@
 """A plan: a shape for every site of a model, its price, its costs, and the smaller model.
 
 :meth:`Plan.apply` has the cuts change a draft, builds it, and refits all blocks in the order of
-data (:mod:`collab_lab.mathematics.refit`).  :mod:`.programme` finds the cheapest plan of what is
+data (:mod:`collab_lab.refitting.refit`).  :mod:`.programme` finds the cheapest plan of what is
 :class:`Allowed`.
 """
 
@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 from collab_common import ATTENTION_TYPES
-from collab_lab.mathematics.rise import measured_rise
+from collab_lab.refitting.refit import refit_if_better
+from collab_lab.refitting.rise import measured_rise
 from collab_lab.shrinking.cut import ANY_BITS, Cut
 from collab_lab.shrinking.cuts.bits import Bits
 from collab_lab.shrinking.cuts.grouped_query import GroupedQuery
@@ -236,7 +237,7 @@ class Plan:
         """
         model, plan = self.build(evidence)
         price = plan.price if plan.prices else None
-        rise = measured_rise(
-            model, evidence.trained, evidence.batches, price, fit=fit, before=evidence.bits
-        )
+        both, batches = (model, evidence.trained), evidence.batches
+        after = refit_if_better(*both, batches) if fit else None
+        rise = measured_rise(*both, batches, price, before=evidence.bits, after=after)
         return model, plan, rise
