@@ -19,6 +19,7 @@ from collab_lab import prune
 from collab_lab.shrinking.by_hand import keeping
 from collab_lab.shrinking.draft import all_heads
 from collab_lab.shrinking.evidence import Evidence
+from collab_lab.shrinking.making import make, unfitted
 from collab_lab.shrinking.plan import Plan
 from collab_lab.shrinking.shape import model_costs, sites_of, whole_costs
 from collab_lab.shrinking.shrink import shrink
@@ -143,13 +144,13 @@ def even(work: Work, share: float) -> Smaller:
         return even_plan(found, 1 - step / STEPS)
 
     def fits(step: int) -> bool:
-        smaller, _ = at(step).build(found)
+        smaller, _ = unfitted(found, at(step))
         return model_costs(smaller).parameters <= share * whole.parameters
 
     step = bisect_left(range(STEPS), True, key=fits)
     if step == STEPS:
         raise UserError(f"even one head and unit a layer leave more than {share}")
-    return Smaller.of(found, at(step))
+    return make(found, at(step))
 
 
 def even_plan(found: Evidence, left: float) -> Plan:

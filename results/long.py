@@ -41,6 +41,7 @@ from collab_lab.metrics.translation_scores import score
 from collab_lab.shrinking.cut import Cut, Offer
 from collab_lab.shrinking.draft import Draft
 from collab_lab.shrinking.evidence import Evidence
+from collab_lab.shrinking.making import make
 from collab_lab.shrinking.plan import Plan
 from collab_lab.shrinking.shape import Shape, Site, as_it_is, sites_of
 from collab_lab.shrinking.smaller import Smaller
@@ -135,7 +136,7 @@ def svd_in_4_bits(text: Text) -> Smaller:
 
 def hooked(text: Text, keys: Callable[[Tensor], Tensor], values: Callable[[Tensor], Tensor]) -> Any:
     """The heads as they are, what is cached changed by functions, and a refit."""
-    return Smaller.of(text.found, simulated(text.model, Simulated(keys, values)))
+    return make(text.found, simulated(text.model, Simulated(keys, values)))
 
 
 class Simulated(Cut):

@@ -29,6 +29,7 @@ from collab_lab.shrinking.cut import ANY_BITS, NewHeads
 from collab_lab.shrinking.cuts.bits import Bits
 from collab_lab.shrinking.cuts.latent import Latent
 from collab_lab.shrinking.cuts.one_copy import OneCopy
+from collab_lab.shrinking.making import make, unfitted
 from collab_lab.shrinking.programme import Programme
 from collab_lab.shrinking.shape import whole_costs
 from collab_lab.trained.attentions import Attention
@@ -135,14 +136,14 @@ def changed(work: Work, keys: Mapping[str, Any]) -> tuple[Trained, float, dict[s
         given: dict[NewHeads, dict[Attention, int]] = {own: rest}
         given |= {one: crossing} if crossing else {}
         plan = conversion(model, given, dict.fromkeys(sizes, keys["bits"]))
-        made, plan = plan.build(found)
+        made, plan = unfitted(found, plan)
         return made, plan.price, {}
     programme = Programme(found, "latent", [Bits(), Latent(), OneCopy()])
     for site, options in programme.options.items():
         if isinstance(site, Attention) and site.type == "cross":
             programme.options[site] = [o for o in options if bool(o.shape.shared) == shared]
     plan = programme.solve({"cache": keys["share"]})
-    made, plan, _ = plan.apply(found)
+    made, plan = make(found, plan)[:2]
     chosen = {"sizes": plan.sizes, "bits_of": plan.bits}
     named = {name: {str(a): n for a, n in of.items()} for name, of in chosen.items()}
     return made, plan.price, named

@@ -44,6 +44,7 @@ from collab_lab.shrinking.cuts.narrower_heads import NarrowerHeads
 from collab_lab.shrinking.cuts.shared_key import SharedKey
 from collab_lab.shrinking.draft import pruned
 from collab_lab.shrinking.evidence import Evidence
+from collab_lab.shrinking.making import unfitted
 from collab_lab.shrinking.plan import Allowed
 from collab_lab.shrinking.programme import Programme
 from collab_lab.statistics.attentions import Statistics, collect
@@ -103,7 +104,7 @@ class Measured:
     ) -> dict[str, Any]:
         """A conversion."""
         plan = conversion(self.trained, {cut: sizes})
-        changed, plan = plan.build(evidence or self.evidence)
+        changed, plan = unfitted(evidence or self.evidence, plan)
         listed = {str(one): size for one, size in sizes.items()}
         return self.row(changed, plan.price, **row, sizes=listed)
 

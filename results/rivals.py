@@ -34,6 +34,7 @@ from collab_lab.shrinking.cuts.grouped_query import GroupedQuery
 from collab_lab.shrinking.cuts.latent import Latent
 from collab_lab.shrinking.cuts.shared_key import SharedKey
 from collab_lab.shrinking.evidence import Evidence
+from collab_lab.shrinking.making import make, unfitted
 from collab_lab.shrinking.plan import Allowed
 from collab_lab.shrinking.programme import propose
 from collab_lab.shrinking.smaller import Smaller
@@ -155,7 +156,7 @@ def svd_latents(found: Evidence, share: float, bits: int | None = None) -> Small
     chosen = [a for _, a in sorted(values, key=lambda pair: -pair[0])[:number]]
     sizes = {a: max(1, chosen.count(a)) for a in cached}
     rounded = dict.fromkeys(cached, bits) if bits else {}
-    return Smaller.of(found, conversion(model, {cut: sizes}, rounded))
+    return make(found, conversion(model, {cut: sizes}, rounded))
 
 
 def by_svd(work: Work, share: float) -> dict[str, Any]:
@@ -169,14 +170,14 @@ def pooled(work: Work, share: float) -> dict[str, Any]:
     """Groups in the decoder and in cross-attention; the encoder has no KV cache."""
     cached = [a for a in work.found.attentions if a.type != "encoder"]
     sizes = {a: max(1, round(share * a.module.num_heads)) for a in cached}
-    return work.lost(conversion(work.model, {Pooled(): sizes}).build(work.found)[0])
+    return work.lost(unfitted(work.found, conversion(work.model, {Pooled(): sizes}))[0])
 
 
 def by_masks(work: Work, share: float) -> dict[str, Any]:
     """Masks of heads and units, with a share of the layers' parameters."""
     model, found = work.model, work.found
     plan = masked(model, fisher_of(work), share)
-    return {"price": None, **listed(work, Smaller.of(found, plan))}
+    return {"price": None, **listed(work, make(found, plan))}
 
 
 @functools.lru_cache(1)
@@ -243,7 +244,7 @@ def measure(work: Work, wanted: Wanted) -> dict[str, Any]:
         return work.lost(ladder.climb(changed, keys["what"], keys["ridge"], columns))
     allowed = Allowed(("cache",), (KINDS[keys["kind"]].name,), (0,))
     plan = propose(work.found, {"cache": keys["share"]}, allowed)
-    changed, _ = plan.build(work.found)
+    changed, _ = unfitted(work.found, plan)
     return work.lost(ladder.climb(changed, keys["what"], keys["ridge"]))
 
 

@@ -18,6 +18,7 @@ from collab_lab.shrinking.cuts.bits import Bits
 from collab_lab.shrinking.cuts.one_copy import OneCopy, with_cross_attention
 from collab_lab.shrinking.cuts.shared_key import SharedKey
 from collab_lab.shrinking.evidence import Evidence
+from collab_lab.shrinking.making import unfitted
 from collab_lab.shrinking.prices import Point
 from collab_lab.shrinking.shape import costs
 from collab_lab.statistics.attentions import Statistics
@@ -90,7 +91,7 @@ class Conversions:
             self.cut: {a: size for a, size in sizes.items() if a not in crossing}
         }
         given |= {OneCopy(): crossing} if crossing else {}
-        model, plan = conversion(self.model, given, bits or {}).build(self.evidence)
+        model, plan = unfitted(self.evidence, conversion(self.model, given, bits or {}))
         changed = {*sizes, *(bits or {})}
         return model, {a: price for a, price in plan.of_sites.items() if a in changed}
 

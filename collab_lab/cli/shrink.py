@@ -295,7 +295,7 @@ def front(args: argparse.Namespace) -> int:
     from collab_lab.shrinking.plan import Allowed
     from collab_lab.shrinking.programme import propose
     from collab_lab.shrinking.shape import PARTS
-    from collab_lab.shrinking.shrink import chosen_kinds, chosen_parts, made
+    from collab_lab.shrinking.shrink import cheapest_model, chosen_kinds, chosen_parts
     from collab_lab.trained.sentences import samples
 
     if args.figure is not None:
@@ -312,7 +312,7 @@ def front(args: argparse.Namespace) -> int:
         allowed = Allowed(chosen_parts(shares, None, None), kinds, own=own)
         try:
             if valid:
-                result = made(evidence, shares, allowed)
+                result = cheapest_model(evidence, shares, allowed)
                 plan, measured = result.plan, validation_loss(result.model, valid) - before
             else:
                 plan, measured = propose(evidence, shares, allowed), None

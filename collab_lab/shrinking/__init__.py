@@ -5,11 +5,11 @@ draft              the model to be: weights and options, edited in place, built 
 evidence           what a pass shows, and prices that plans share
 engine             what runs models, and what it keeps of a smaller one
 cut, cuts          something that can be taken from a model: one class, one file each
-plan               what may be cut; a shape of every site, and the model that comes of it
+plan               what may be cut; a shape of every site
 programme, solve   the cheapest plan within budgets; the solver
+making, smaller    from a plan to the smaller model, step by step; the result
 shrink, front      plans that are found; several sizes of them
 by_hand, gates     plans that are written: heads removed or converted as stated; open gates
-smaller            a result
 prices             what each part of a model is worth
 own                cuts of the user in a file
 """

@@ -34,6 +34,7 @@ from collab_lab.shrinking.draft import (
 )
 from collab_lab.shrinking.evidence import Evidence, Removals, in_order
 from collab_lab.shrinking.gates import source_of
+from collab_lab.shrinking.making import make
 from collab_lab.shrinking.plan import Plan
 from collab_lab.shrinking.programme import Programme
 from collab_lab.shrinking.shape import Shape, Site, as_it_is, sites_of
@@ -118,7 +119,7 @@ def convert(
         raise UserError("no attention is left to convert", model.path, todo)
     evidence = of_heads(model, statistics, subset, sentences, ("heads", "cache"))
     evidence.check_caches()
-    return Smaller.of(evidence, conversion(model, {cut: sizes}, bits), fit=refit)
+    return make(evidence, conversion(model, {cut: sizes}, bits), fit=refit)
 
 
 def conversion(
@@ -305,11 +306,11 @@ def prune(
     else:
         evidence = Evidence(whole, sentences_of(model, subset, sentences))
     if retained is not None:
-        return Smaller.of(evidence, keeping(whole, retained), fit=refit)
+        return make(evidence, keeping(whole, retained), fit=refit)
     if random is not None:
         random_order(evidence, random)
     plan = fewer(evidence, Heads(same_on_each_side, named, keep, counted=True), number)
-    return Smaller.of(evidence, plan if random is None else replace(plan, prices={}), fit=refit)
+    return make(evidence, plan if random is None else replace(plan, prices={}), fit=refit)
 
 
 def fewer(evidence: Evidence, cut: Heads, number: int | None) -> Plan:

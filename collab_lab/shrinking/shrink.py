@@ -14,6 +14,7 @@ from collab_lab.shrinking.cut import ANY_BITS, Cut
 from collab_lab.shrinking.engine import ENGINES
 from collab_lab.shrinking.evidence import Evidence
 from collab_lab.shrinking.gates import source_of
+from collab_lab.shrinking.making import make
 from collab_lab.shrinking.plan import KINDS, RESOURCES, Allowed, Times
 from collab_lab.shrinking.programme import propose
 from collab_lab.shrinking.shape import PARTS
@@ -106,13 +107,13 @@ def shrink(
     sentences = 1000 if sentences is None else sentences
     found = evidence or Evidence.of(model, subset or "train", sentences, cuts=allowed.parts)
     if valid is None:
-        return made(found, shares, allowed)
+        return cheapest_model(found, shares, allowed)
     return smallest(found, shares, smallest_in(allowed.parts), allowed, lose or 0.0, valid)
 
 
-def made(evidence: Evidence, shares: Mapping[str, float], allowed: Allowed) -> Smaller:
+def cheapest_model(evidence: Evidence, shares: Mapping[str, float], allowed: Allowed) -> Smaller:
     """The smaller model of the cheapest plan."""
-    smaller, model = Smaller.of(evidence, propose(evidence, shares, allowed)), evidence.trained
+    smaller, model = make(evidence, propose(evidence, shares, allowed)), evidence.trained
     for name, share in shares.items():
         if smaller.shares[name] > share + EXACT:
             problem = f"the smaller model has {smaller.shares[name]:.1%} of the {name}"
@@ -145,7 +146,7 @@ def smallest(
     for _ in bar("models", list(range(TRIES))):
         share = (low + high) / 2
         try:
-            result = made(evidence, {**shares, resource: share}, allowed)
+            result = cheapest_model(evidence, {**shares, resource: share}, allowed)
         except UserError as error:  # no plan is so small
             impossible.append(error)
             low = share

@@ -29,6 +29,7 @@ from collab_lab.shrinking.cut import ANY_BITS
 from collab_lab.shrinking.cuts.latent import Latent
 from collab_lab.shrinking.draft import rows
 from collab_lab.shrinking.evidence import Evidence
+from collab_lab.shrinking.making import unfitted
 from collab_lab.shrinking.plan import Allowed
 from collab_lab.shrinking.prices import Point
 from collab_lab.shrinking.programme import propose
@@ -683,7 +684,7 @@ def test_a_plan_is_never_dearer_than_even_sizes(kind: str, shares: tuple[float, 
             )
             for one in narrowed
         }
-        result, _ = plan.build(work.evidence)
+        result, _ = unfitted(work.evidence, plan)
         assert totals(result.model)["cache"] <= budget * len(narrowed)
         assert plan.price <= sum(p.price for p in even.values()) + 1e-12
 
