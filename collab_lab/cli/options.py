@@ -131,18 +131,18 @@ def statistics(args: Namespace, model: Trained) -> dict[Attention, Statistics] |
 
 
 def evidence(
-    args: Namespace, model: Trained, cuts: Sequence[str] = ("heads", "units", "cache")
+    args: Namespace, model: Trained, parts: Sequence[str] = ("heads", "units", "cache")
 ) -> Evidence:
     """The evidence of a model; the statistics in ``--prices``, if it is given, save a pass.
 
     Args:
-        cuts: what may be cut.
+        parts: what may be cut.
     """
     from collab_lab.shrinking.evidence import Evidence
     from collab_lab.statistics import stored
 
     found = None if args.prices is None else stored.read_all(args.prices, model)
-    return Evidence.of(model, args.subset, args.sentences, found, cuts)
+    return Evidence.of(model, args.subset, args.sentences, found, parts)
 
 
 def of_shrink(args: Namespace, *targets: str) -> list[str]:

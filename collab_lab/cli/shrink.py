@@ -188,7 +188,7 @@ def times_of(
         return None
     from collab_lab import time_parts
 
-    how = {"batch": args.batch, "length": args.length, "cuts": parts_of(args, only)}
+    how = {"batch": args.batch, "length": args.length, "parts": parts_of(args, only)}
     return time_parts(model, args.time_in or OURS, **how, **kinds_of(args))
 
 

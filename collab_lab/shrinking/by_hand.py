@@ -154,13 +154,13 @@ def of_heads(
     statistics: Mapping[Attention, Statistics] | None,
     subset: str,
     sentences: int,
-    cuts: Sequence[str],
+    parts: Sequence[str],
 ) -> Evidence:
     """The evidence of a model's attentions: these statistics, or those of a pass."""
     batches = sentences_of(model, subset, sentences)
     if statistics is not None:
         return Evidence(model, batches, matched(statistics, model))
-    found, _, bits = collect_all(model, batches, cuts=cuts)
+    found, _, bits = collect_all(model, batches, parts=parts)
     return Evidence(model, batches, found, {}, bits)
 
 

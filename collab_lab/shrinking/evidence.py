@@ -81,17 +81,17 @@ class Evidence:
         subset: str = "train",
         sentences: int = 1000,
         statistics: tuple[Any, Any] | None = None,
-        cuts: Collection[str] = PARTS,
+        parts: Collection[str] = PARTS,
     ) -> Evidence:
         """Read the sentences, spread evenly over the subset.
 
         Args:
             statistics: of the model's attentions and blocks, in place of a pass for prices.
-            cuts: what may be cut of it: parts of sites.
+            parts: of sites that may be cut.
         """
         batches = sentences_of(model, subset, sentences)
         if statistics is None:
-            return cls(model, batches, *collect_all(model, batches, cuts=cuts))
+            return cls(model, batches, *collect_all(model, batches, parts=parts))
         of_attentions, of_units = matched(statistics[0], model), statistics[1]
         return cls(model, batches, of_attentions, of_units, mean_bits(model.model, batches))
 

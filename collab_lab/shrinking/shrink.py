@@ -105,7 +105,7 @@ def shrink(
     # A missing set fails at once.
     valid = None if lose is None else sentences_of(model, "valid", None)
     sentences = 1000 if sentences is None else sentences
-    found = evidence or Evidence.of(model, subset or "train", sentences, cuts=allowed.parts)
+    found = evidence or Evidence.of(model, subset or "train", sentences, parts=allowed.parts)
     if valid is None:
         return cheapest_model(found, shares, allowed)
     return smallest(found, shares, smallest_in(allowed.parts), allowed, lose or 0.0, valid)

@@ -228,7 +228,7 @@ def test_memory_is_that_of_the_statistics() -> None:
     """With what prices make of them: a ridge on most, and orders of removal."""
     found = trained("transformer_headsize_n", None, qk_head_size=5, v_head_size=3)
     of_all, none = attentions(found.model), ("value_mean",)
-    every = collect_all(found, [batch(found)], cuts=("heads", "units", "cache"))
+    every = collect_all(found, [batch(found)], parts=("heads", "units", "cache"))
     numbers = 0
     for attention_ in of_all:
         sizes = {name: x.numel() for name, x in vars(every.attentions[attention_]).items()}
@@ -242,7 +242,7 @@ def test_memory_is_that_of_the_statistics() -> None:
     assert memory_needed(found, ("heads", "units", "cache")) == 8 * numbers
     fewer = sum(
         x.numel()
-        for statistics in collect_all(found, [batch(found)], cuts=("heads",)).attentions.values()
+        for statistics in collect_all(found, [batch(found)], parts=("heads",)).attentions.values()
         for x in vars(statistics).values()
     )
     assert memory_needed(found, ("heads",)) == 8 * fewer
@@ -253,7 +253,7 @@ def test_the_loss_of_a_pass_is_that_of_the_targets(arch: str, options: dict[str,
     """Next to labels that are drawn from the model."""
     found = trained(arch, None, **options)
     sentences = [batch(found)]
-    bits = collect_all(found, sentences, cuts=("heads",)).bits
+    bits = collect_all(found, sentences, parts=("heads",)).bits
     assert bits == pytest.approx(mean_bits(found.model, sentences))
 
 

@@ -49,7 +49,7 @@ def test_the_half_of_a_product_suffices(n: int) -> None:
 def test_a_pass_of_what_may_be_cut(model: Trained) -> None:
     """Heads alone need a part of the statistics, which is the same; the loss comes with it."""
     batches = sentences_of(model, "train", 20)
-    every, heads = collect_all(model, batches), collect_all(model, batches, cuts=("heads",))
+    every, heads = collect_all(model, batches), collect_all(model, batches, parts=("heads",))
     assert every.bits == pytest.approx(mean_bits(model.model, batches), rel=1e-6)
     assert heads.bits == every.bits
     assert every.units

@@ -856,7 +856,7 @@ def test_a_share_of_heads_that_is_a_whole_number(model: Trained) -> None:
     """Whatever its rounding error: 15/22 of 22 heads is 14.999... in floating point."""
     retained: Any = {type_: [[0, 1, 2, 3]] * 2 for type_ in model.heads}
     few = pruned(model, retained | {"encoder": [[0, 1], [0, 1, 2, 3]]})
-    found, total = Evidence.of(few, sentences=9, cuts=("heads",)), 22
+    found, total = Evidence.of(few, sentences=9, parts=("heads",)), 22
     assert int(15 / total * total) == 14
     for number in range(total // 2, total):
         plan = propose(found, {"heads": number / total}, Allowed(("heads",)))

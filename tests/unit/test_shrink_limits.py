@@ -307,10 +307,10 @@ def test_nothing_to_time_is_one_line(
 
 
 def test_a_calibration_of_other_cuts_is_one_line(model: Trained) -> None:
-    only_cache = Evidence.of(model, sentences=9, cuts=("cache",))
+    only_cache = Evidence.of(model, sentences=9, parts=("cache",))
     with refusing("encoder 0 feed-forward"):
         shrink(model, parameters=0.7, evidence=only_cache)
-    only_units = Evidence.of(model, sentences=9, cuts=("units",))
+    only_units = Evidence.of(model, sentences=9, parts=("units",))
     with refusing("cache"):
         shrink(model, cache=0.5, evidence=only_units)
 
@@ -366,7 +366,7 @@ def test_more_than_was_asked_for_is_said() -> None:
 def test_the_estimate_of_memory_is_near_what_is_kept(cuts: tuple[str, ...], tmp_path: Path) -> None:
     """All statistics, and those with a ridge."""
     model = opened(tmp_path, encoder_ffn_embed_dim=64, decoder_ffn_embed_dim=48)
-    collected = statistics.collect_all(model, samples(model, "train", 300), cuts=cuts)
+    collected = statistics.collect_all(model, samples(model, "train", 300), parts=cuts)
     every = [*collected.attentions.values(), *collected.units.values()]
     kept = sum(one.numel() for of_it in every for one in vars(of_it).values())
     if "cache" in cuts:
