@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 from collab_common.errors import UserError
 from collab_lab import prune
 from collab_lab.shrinking.by_hand import keeping
-from collab_lab.shrinking.draft import all_heads
 from collab_lab.shrinking.evidence import Evidence
 from collab_lab.shrinking.making import make, unfitted
 from collab_lab.shrinking.plan import Plan
+from collab_lab.shrinking.pruning import all_heads
 from collab_lab.shrinking.shape import model_costs, sites_of, whole_costs
 from collab_lab.shrinking.shrink import shrink
 from collab_lab.shrinking.smaller import Smaller

@@ -42,11 +42,11 @@ from collab_lab.shrinking.cuts.grouped_query import GroupedQuery
 from collab_lab.shrinking.cuts.latent import Latent
 from collab_lab.shrinking.cuts.narrower_heads import NarrowerHeads
 from collab_lab.shrinking.cuts.shared_key import SharedKey
-from collab_lab.shrinking.draft import pruned
 from collab_lab.shrinking.evidence import Evidence
 from collab_lab.shrinking.making import unfitted
 from collab_lab.shrinking.plan import Allowed
 from collab_lab.shrinking.programme import Programme
+from collab_lab.shrinking.pruning import pruned
 from collab_lab.statistics.attentions import Statistics, collect
 from collab_lab.trained.attentions import Attention, HeadMaps, hooked, inputs_of
 from collab_lab.trained.checkpoint import Trained

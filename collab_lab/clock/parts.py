@@ -46,9 +46,10 @@ from collab_lab.clock.engines import (
 )
 from collab_lab.clock.turns import clock, turns
 from collab_lab.shrinking.cut import NewHeads
-from collab_lab.shrinking.draft import Draft, all_heads, pruned
+from collab_lab.shrinking.draft import Draft
 from collab_lab.shrinking.engine import engine_of
 from collab_lab.shrinking.plan import KINDS
+from collab_lab.shrinking.pruning import all_heads, pruned
 from collab_lab.shrinking.shape import PARTS, Kind, Shape, Site, sites_of, width_of
 from collab_lab.shrinking.shrink import chosen_kinds
 from collab_lab.trained.arguments import check_model, check_whole

@@ -26,19 +26,15 @@ from collab_lab.shrinking.cuts.latent import Latent
 from collab_lab.shrinking.cuts.narrower_heads import NarrowerHeads
 from collab_lab.shrinking.cuts.shared_key import SharedKey
 from collab_lab.shrinking.cuts.units import Units
-from collab_lab.shrinking.draft import (
-    check_left_alone,
-    check_retained,
-    check_units,
-    heads_by_attention,
-)
+from collab_lab.shrinking.draft import check_left_alone
 from collab_lab.shrinking.evidence import Evidence, Removals, in_order
-from collab_lab.shrinking.gates import source_of
 from collab_lab.shrinking.making import make
 from collab_lab.shrinking.plan import Plan
 from collab_lab.shrinking.programme import Programme
+from collab_lab.shrinking.pruning import check_retained, check_units, heads_by_attention
 from collab_lab.shrinking.shape import Shape, Site, as_it_is, sites_of
 from collab_lab.shrinking.smaller import Smaller
+from collab_lab.shrinking.source import source_of
 from collab_lab.statistics.attentions import Statistics, collect_all, matched
 from collab_lab.trained.arguments import check_model, check_whole, sentences_of
 from collab_lab.trained.attentions import Attention, Retained, attentions, removed_together

@@ -13,12 +13,12 @@ from collab_lab.metrics.loss import mean_bits
 from collab_lab.shrinking.cut import ANY_BITS, Cut
 from collab_lab.shrinking.engine import ENGINES
 from collab_lab.shrinking.evidence import Evidence
-from collab_lab.shrinking.gates import source_of
 from collab_lab.shrinking.making import make
 from collab_lab.shrinking.plan import KINDS, RESOURCES, Allowed, Times
 from collab_lab.shrinking.programme import propose
 from collab_lab.shrinking.shape import PARTS
 from collab_lab.shrinking.smaller import Smaller
+from collab_lab.shrinking.source import source_of
 from collab_lab.trained.arguments import check_model, sentences_of
 from collab_lab.trained.checkpoint import Trained, plan_of
 from fairseq_collab.attention.rounding import BITS
@@ -83,7 +83,7 @@ def shrink(
             of the training set.
         with_cuts: cuts of your own (see docs/own_cuts.md), in place of this project's of the same
             part: heads, units, or kinds of heads for the cache.
-        evidence: of :func:`.gates.source_of` this model, in place of a pass.
+        evidence: of :func:`.source.source_of` this model, in place of a pass.
 
     Raises:
         UserError: no plan meets the targets, or an argument is out of range or has no effect.

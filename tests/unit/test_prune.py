@@ -30,9 +30,9 @@ from collab_lab.mathematics.head_prices import head_removals
 from collab_lab.shrinking.by_hand import chosen_bits, chosen_sizes, fewer, random_order
 from collab_lab.shrinking.cuts.heads import Heads
 from collab_lab.shrinking.cuts.latent import Latent
-from collab_lab.shrinking.draft import all_heads, pruned
 from collab_lab.shrinking.evidence import Evidence, in_order
 from collab_lab.shrinking.gates import open_heads, without_gates
+from collab_lab.shrinking.pruning import all_heads, pruned
 from collab_lab.statistics.attentions import Statistics
 from collab_lab.trained import configuration
 from collab_lab.trained.attentions import HeadMaps, attentions

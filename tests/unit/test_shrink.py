@@ -38,12 +38,12 @@ from collab_lab.shrinking.cuts.narrower_heads import NarrowerHeads
 from collab_lab.shrinking.cuts.one_copy import OneCopy
 from collab_lab.shrinking.cuts.shared_key import SharedKey
 from collab_lab.shrinking.cuts.units import Units
-from collab_lab.shrinking.draft import pruned
 from collab_lab.shrinking.evidence import Evidence, Removals
 from collab_lab.shrinking.making import make, unfitted
 from collab_lab.shrinking.plan import Allowed, Plan
 from collab_lab.shrinking.prices import Prices
 from collab_lab.shrinking.programme import Option, OutOfReachError, Programme, propose, undominated
+from collab_lab.shrinking.pruning import pruned
 from collab_lab.shrinking.shape import (
     GROUPS,
     LATENTS,
