@@ -25,7 +25,7 @@ from collab_lab import open_model
 from collab_lab.metrics.loss import mean_bits
 from collab_lab.shrinking.evidence import Evidence
 from collab_lab.trained.checkpoint import Trained
-from collab_lab.trained.configuration import write_configuration
+from collab_lab.trained.fine_tuning import write_configuration
 from collab_lab.trained.sentences import samples
 
 Content = dict[str, Any]

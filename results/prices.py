@@ -11,7 +11,7 @@ ladder of weightings with which narrow maps are chosen:
     inputs    of keys and values                     Cov y
     both      of scores and values                   E [x 1]^T [x 1]; Cov y (keys: in a sentence)
     read      the same, values as heads read them    Cov z_i
-    fisher    prices                                 collab_lab.statistics.attentions
+    fisher    prices                                 collab_lab.statistics.moments
 """  # noqa: E501
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from collab_lab.shrinking.making import unfitted
 from collab_lab.shrinking.plan import Allowed
 from collab_lab.shrinking.programme import Programme
 from collab_lab.shrinking.pruning import pruned
-from collab_lab.statistics.attentions import Statistics, collect
+from collab_lab.statistics.moments import Statistics, collect
 from collab_lab.trained.attentions import Attention, HeadMaps, hooked, inputs_of
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.sentences import samples

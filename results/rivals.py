@@ -26,8 +26,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from collab_lab.mathematics.attention_price import TrainedAttention
 from collab_lab.mathematics.new_heads import PricedWeights, separate_queries
+from collab_lab.mathematics.priced_attention import PricedAttention
 from collab_lab.metrics.loss import read_by_decoder
 from collab_lab.shrinking.by_hand import conversion
 from collab_lab.shrinking.cuts.grouped_query import GroupedQuery
@@ -38,7 +38,7 @@ from collab_lab.shrinking.making import make, unfitted
 from collab_lab.shrinking.plan import Allowed
 from collab_lab.shrinking.programme import propose
 from collab_lab.shrinking.smaller import Smaller
-from collab_lab.statistics.metric import ridged
+from collab_lab.statistics.gram import ridged
 from collab_lab.trained.attentions import Attention, hooked, inputs_of
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.sentences import samples
@@ -76,7 +76,7 @@ RIDGES = (1e-4, 1e-3, 0.01, 0.03, 0.1, 1.0, A_WORD)
 class Pooled(GroupedQuery):
     """Groups of neighbours that share the mean of their keys and of their values."""
 
-    def convert(self, trained: TrainedAttention, size: int, steps: int = 0) -> PricedWeights:
+    def convert(self, trained: PricedAttention, size: int, steps: int = 0) -> PricedWeights:
         maps = trained.maps
         keys, values = (x.unflatten(0, (size, -1)).mean(1) for x in (maps.keys, maps.values))
         weights, _ = separate_queries(trained, maps.queries, keys)
@@ -95,7 +95,7 @@ class Svd(Latent):
     def __init__(self, covariances: dict[Any, Tensor]):
         self.covariances = covariances
 
-    def decomposed(self, trained: TrainedAttention) -> tuple[Tensor, Tensor, Tensor]:
+    def decomposed(self, trained: PricedAttention) -> tuple[Tensor, Tensor, Tensor]:
         """Singular values, ``C^-1/2 U`` and ``U^T C^1/2``."""
         maps = trained.maps
         squares, vectors = torch.linalg.eigh(ridged(self.covariances[trained.module]))
@@ -106,7 +106,7 @@ class Svd(Latent):
         u, values, _ = torch.linalg.svd(roots.unsqueeze(1) * (vectors.T @ both))
         return values, vectors @ (u / roots.unsqueeze(1)), (u.T * roots) @ vectors.T
 
-    def convert(self, trained: TrainedAttention, size: int, steps: int = 0) -> PricedWeights:
+    def convert(self, trained: PricedAttention, size: int, steps: int = 0) -> PricedWeights:
         maps, (_, down, up) = trained.maps, self.decomposed(trained)
         down, up = down[:, :size], up[:size]
         key_up, value_up = up @ maps.keys, up @ maps.values[:, :-1]  # (H, r, .)
@@ -150,7 +150,7 @@ def svd_latents(found: Evidence, share: float, bits: int | None = None) -> Small
     """Latents with a share of the numbers of the KV cache, rounded to ``bits``, and the refit."""
     model = found.trained
     cut = Svd(covariances(model, found.batches))
-    cached = {a: found.trained_attention(a) for a in found.attentions if a.type != "encoder"}
+    cached = {a: found.whole_attention(a) for a in found.attentions if a.type != "encoder"}
     values = [(float(v), a) for a, of in cached.items() for v in cut.decomposed(of)[0]]
     number = int(share * sum(2 * a.module.embed_dim for a in cached))
     chosen = [a for _, a in sorted(values, key=lambda pair: -pair[0])[:number]]

@@ -11,7 +11,7 @@ import toy
 from parity.test_prune_parity import trained as in_memory
 
 from collab_lab.cli.reparametrize import build_parser
-from collab_lab.mathematics.attention_price import TrainedAttention
+from collab_lab.mathematics.priced_attention import PricedAttention
 from collab_lab.shrinking.by_hand import CONVERSIONS, conversion
 from collab_lab.shrinking.cut import NewHeads, reject
 from collab_lab.shrinking.cuts.bits import Bits
@@ -19,9 +19,9 @@ from collab_lab.shrinking.cuts.one_copy import OneCopy, with_cross_attention
 from collab_lab.shrinking.cuts.shared_key import SharedKey
 from collab_lab.shrinking.evidence import Evidence
 from collab_lab.shrinking.making import unfitted
-from collab_lab.shrinking.prices import Point
+from collab_lab.shrinking.price_list import Point
 from collab_lab.shrinking.shape import costs
-from collab_lab.statistics.attentions import Statistics
+from collab_lab.statistics.moments import Statistics
 from collab_lab.trained.attentions import Attention, attentions
 from collab_lab.trained.checkpoint import Trained
 
@@ -70,8 +70,8 @@ class Conversions:
         self.evidence = Evidence(found, attentions=statistics or {})
         self.evidence.check_caches()
         heads = [a for a in attentions(found.model) if a.module.num_heads]
-        self.attentions: dict[Attention, TrainedAttention] = {
-            a: self.evidence.trained_attention(a) for a in heads
+        self.attentions: dict[Attention, PricedAttention] = {
+            a: self.evidence.whole_attention(a) for a in heads
         }
         self.crossing = with_cross_attention(heads)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import torch
 
     from collab_lab.shrinking.evidence import Evidence
-    from collab_lab.statistics.attentions import Statistics
+    from collab_lab.statistics.moments import Statistics
     from collab_lab.trained.attentions import Attention
     from collab_lab.trained.checkpoint import Trained
 

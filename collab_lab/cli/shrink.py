@@ -132,7 +132,7 @@ def main(argv: Sequence[str]) -> int:
 
     from collab_lab.shrinking.shrink import allowed_cuts, shrink
     from collab_lab.shrinking.source import source_of
-    from collab_lab.trained.configuration import fine_tuning_lines, write_configuration
+    from collab_lab.trained.fine_tuning import fine_tuning_lines, write_configuration
     from collab_lab.trained.sentences import samples
 
     model = source_of(original)

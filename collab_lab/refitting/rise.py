@@ -17,7 +17,7 @@ from torch import Tensor
 from collab_common.progress import say
 from collab_lab.metrics.loss import mean_bits, predicted, read_by_decoder
 from collab_lab.refitting.refit import blocks, sides
-from collab_lab.statistics.attentions import FEW
+from collab_lab.statistics.moments import FEW
 from collab_lab.trained.attentions import attentions
 from collab_lab.trained.checkpoint import Trained, in_evaluation
 

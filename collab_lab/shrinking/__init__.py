@@ -7,11 +7,11 @@ evidence           what a pass shows, and prices that plans share
 engine             what runs models, and what it keeps of a smaller one
 cut, cuts          something that can be taken from a model: one class, one file each
 plan               what may be cut; a shape of every site
-programme, solve   the cheapest plan within budgets; the solver
+programme          what sites can choose, and the cheapest plan; ``knapsack``: the solver
 making, smaller    from a plan to the smaller model, step by step; the result
 shrink, front      plans that are found; several sizes of them
 by_hand            plans that are written: heads removed or converted as stated
-prices             what each part of a model is worth
+price_list         what each part of a model is worth
 own                cuts of the user in a file
 """
 

@@ -35,7 +35,7 @@ from collab_lab.shrinking.pruning import check_retained, check_units, heads_by_a
 from collab_lab.shrinking.shape import Shape, Site, as_it_is, sites_of
 from collab_lab.shrinking.smaller import Smaller
 from collab_lab.shrinking.source import source_of
-from collab_lab.statistics.attentions import Statistics, collect_all, matched
+from collab_lab.statistics.moments import Statistics, collect_all, matched
 from collab_lab.trained.arguments import check_model, check_whole, sentences_of
 from collab_lab.trained.attentions import Attention, Retained, attentions, removed_together
 from collab_lab.trained.checkpoint import Trained

@@ -30,9 +30,9 @@ from torch import Tensor
 
 from collab_common import ATTENTION_TYPES, AttentionType
 from collab_common.errors import UserError
-from collab_lab.mathematics.attention_price import TrainedAttention
+from collab_lab.mathematics.priced_attention import PricedAttention
 from collab_lab.shrinking.shape import Kind, sizes_of, with_heads
-from collab_lab.statistics.attentions import Statistics
+from collab_lab.statistics.moments import Statistics
 from collab_lab.trained.attentions import (
     Attention,
     attentions,
@@ -191,12 +191,12 @@ class Draft:
         module.cache_bits = own_bits(attention.module)
         return module.eval()
 
-    def trained_attention(self, attention: Attention) -> TrainedAttention:
-        """An attention as it is by now, with the statistics of the heads that stay."""
+    def attention_left(self, attention: Attention) -> PricedAttention:
+        """What is left of an attention by now, with the statistics of the heads that stay."""
         statistics = self.statistics.get(attention)
         if statistics is not None:
             statistics = statistics.of_heads(self.heads[attention])
-        return TrainedAttention(self.module(attention), statistics)
+        return PricedAttention(self.module(attention), statistics)
 
     def build(self) -> Trained:
         """The model; nothing else builds one."""

@@ -20,8 +20,8 @@ from torch.nn import functional
 from toy_reparametrize import Conversions, batch, inputs, target_of, trained
 
 from collab_lab.mathematics import shared_projection
-from collab_lab.mathematics.attention_price import TrainedAttention, products_of, queries_of
 from collab_lab.mathematics.head_prices import head_noises, head_prices, head_removals
+from collab_lab.mathematics.priced_attention import PricedAttention, products_of, queries_of
 from collab_lab.metrics.cost import totals
 from collab_lab.metrics.loss import mean_bits, summed_loss
 from collab_lab.shrinking.by_hand import CONVERSIONS
@@ -29,12 +29,12 @@ from collab_lab.shrinking.cut import ANY_BITS
 from collab_lab.shrinking.cuts.latent import Latent
 from collab_lab.shrinking.draft import rows
 from collab_lab.shrinking.evidence import Evidence
+from collab_lab.shrinking.knapsack import cheapest
 from collab_lab.shrinking.making import unfitted
 from collab_lab.shrinking.plan import Allowed
-from collab_lab.shrinking.prices import Point
+from collab_lab.shrinking.price_list import Point
 from collab_lab.shrinking.programme import propose
-from collab_lab.shrinking.solve import cheapest
-from collab_lab.statistics.attentions import (
+from collab_lab.statistics.moments import (
     Statistics,
     Sums,
     at_least_float32,
@@ -318,7 +318,7 @@ class Small:
     def __init__(self, sentences: int):
         found = trained("transformer_headsize_n")
         self.model, attention = found.model, found.attentions["cross"][-1]
-        self.module, self.priced = attention.module, TrainedAttention(attention.module, None)
+        self.module, self.priced = attention.module, PricedAttention(attention.module, None)
         self.maps = self.priced.maps
         self.net_input = {name: one[:sentences] for name, one in toy.batch(found.task).items()}
         self.net_input["prev_output_tokens"] = self.net_input["prev_output_tokens"][:, :1]
@@ -433,7 +433,7 @@ def test_price_of_a_rounding_is_that_of_its_errors(kind: str, bits: int) -> None
     torch.manual_seed(bits)
     heads, h_qk, h_v, width, groups = 4, 5, 4, 5 if kind == "full" else 3, 2
     module = toy.randomised(SeparateAttention(16, heads, qk_head_size=h_qk, v_head_size=h_v))
-    part = TrainedAttention(module, None)
+    part = PricedAttention(module, None)
     root = torch.randn(heads * (h_qk + h_v), heads * (h_qk + h_v))
     fisher, inputs = root @ root.T, torch.randn(70, 16)
     part.statistics = replace(part.statistics, cache_fisher=fisher, inputs=inputs)
@@ -547,7 +547,7 @@ def test_errors_are_at_the_heads_that_are_next_to_the_new_ones() -> None:
     torch.manual_seed(5)
     heads, h_qk, h_v, width = 4, 5, 4, 3
     module = toy.randomised(SeparateAttention(16, heads, qk_head_size=h_qk, v_head_size=h_v))
-    part = TrainedAttention(module, None)
+    part = PricedAttention(module, None)
     roots = [torch.randn(n, n) for n in (heads * (h_qk + h_v), 17, 16)]
     fisher, moment, output = (root.T @ root for root in roots)
     inputs = torch.randn(70, 16)
@@ -586,7 +586,7 @@ def test_price_of_rounding_trained_heads_is_that_of_their_errors(bits: int) -> N
     """Of any size: their scores have their own scale, not ``(d/H)^-0.5``."""
     torch.manual_seed(bits)
     module = toy.randomised(SeparateAttention(16, 4, qk_head_size=6, v_head_size=5))
-    part = TrainedAttention(module, None)
+    part = PricedAttention(module, None)
     assert module.scaling != part.scale
     root, inputs = torch.randn(44, 44), torch.randn(70, 16)
     fisher = root @ root.T

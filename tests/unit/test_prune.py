@@ -33,7 +33,7 @@ from collab_lab.shrinking.cuts.latent import Latent
 from collab_lab.shrinking.evidence import Evidence, in_order
 from collab_lab.shrinking.gates import open_heads, without_gates
 from collab_lab.shrinking.pruning import all_heads, pruned
-from collab_lab.statistics.attentions import Statistics
+from collab_lab.statistics.moments import Statistics
 from collab_lab.trained import configuration
 from collab_lab.trained.attentions import HeadMaps, attentions
 from collab_lab.trained.checkpoint import Trained, open_model

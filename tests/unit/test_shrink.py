@@ -41,7 +41,7 @@ from collab_lab.shrinking.cuts.units import Units
 from collab_lab.shrinking.evidence import Evidence, Removals
 from collab_lab.shrinking.making import make, unfitted
 from collab_lab.shrinking.plan import Allowed, Plan
-from collab_lab.shrinking.prices import Prices
+from collab_lab.shrinking.price_list import Prices
 from collab_lab.shrinking.programme import Option, OutOfReachError, Programme, propose, undominated
 from collab_lab.shrinking.pruning import pruned
 from collab_lab.shrinking.shape import (
@@ -62,7 +62,7 @@ from collab_lab.shrinking.shape import (
 )
 from collab_lab.shrinking.shrink import shrink
 from collab_lab.shrinking.smaller import Smaller
-from collab_lab.statistics.attentions import Statistics
+from collab_lab.statistics.moments import Statistics
 from collab_lab.trained.attentions import Attention, attentions
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import FeedForward, feed_forwards
@@ -281,7 +281,7 @@ def test_a_rounding_of_groups_is_priced_at_their_own_scale(bits: int, tmp_path: 
     wide = open_model(checkpoint, COPY)
     evidence, cut = Evidence.of(wide, sentences=9), GroupedQuery()
     site = wide.attentions["cross"][0]
-    trained = evidence.trained_attention(site)
+    trained = evidence.whole_attention(site)
     weights, price = cut.convert(trained, 2, 0)
     expected = price + trained.rounding_price(weights, bits, 1 / 3)
     if bits:

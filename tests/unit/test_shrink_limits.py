@@ -25,14 +25,14 @@ from collab_lab.shrinking import front, programme, solve
 from collab_lab.shrinking.cut import ANY_BITS
 from collab_lab.shrinking.engine import ENGINES
 from collab_lab.shrinking.evidence import Evidence
+from collab_lab.shrinking.knapsack import cheapest
 from collab_lab.shrinking.plan import Allowed, Plan
-from collab_lab.shrinking.prices import Point
+from collab_lab.shrinking.price_list import Point
 from collab_lab.shrinking.programme import OutOfReachError, propose
 from collab_lab.shrinking.shape import model_costs
 from collab_lab.shrinking.shrink import CUT_BY, shrink
-from collab_lab.shrinking.solve import cheapest
-from collab_lab.statistics import attentions as statistics
-from collab_lab.statistics.attentions import Statistics, memory_needed
+from collab_lab.statistics import moments as statistics
+from collab_lab.statistics.moments import Statistics, memory_needed
 from collab_lab.trained.attentions import attentions
 from collab_lab.trained.checkpoint import Trained, without_checkpointing
 from collab_lab.trained.rebuilt import model_problems

@@ -14,7 +14,7 @@ from collab_lab.shrinking.cuts.shared_key import SharedKey
 from collab_lab.shrinking.evidence import Evidence
 from collab_lab.shrinking.shape import costs
 from collab_lab.shrinking.source import source_of
-from collab_lab.statistics.attentions import Statistics
+from collab_lab.statistics.moments import Statistics
 from collab_lab.statistics.units import UnitStatistics
 from collab_lab.trained.arguments import check_model
 from collab_lab.trained.attentions import Attention

@@ -51,7 +51,7 @@ from collab_lab.metrics.loss import (
     sampled_loss,
     say_if_guessing,
 )
-from collab_lab.statistics.metric import gram, ridged, size_of_upper
+from collab_lab.statistics.gram import gram, ridged, size_of_upper
 from collab_lab.statistics.units import UnitStatistics, UnitSums
 from collab_lab.trained.attentions import (
     Attention,
@@ -139,7 +139,7 @@ class Statistics:
         )
 
     def ridged(self) -> Statistics:
-        """With :data:`.metric.RIDGE` on every metric."""
+        """With :data:`.gram.RIDGE` on every metric."""
         others = ("value_mean", "inputs")
         metrics = {name: ridged(one) for name, one in vars(self).items() if name not in others}
         return replace(self, **metrics)
