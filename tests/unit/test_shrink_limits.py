@@ -21,7 +21,7 @@ from collab_lab import convert, open_model, prices, prune, time_parts, validatio
 from collab_lab.cli.main import main
 from collab_lab.cli.shrink import summary
 from collab_lab.heads.importance import importance
-from collab_lab.shrinking import front, programme, solve
+from collab_lab.shrinking import front, knapsack, programme
 from collab_lab.shrinking.cut import ANY_BITS
 from collab_lab.shrinking.engine import ENGINES
 from collab_lab.shrinking.evidence import Evidence
@@ -420,10 +420,10 @@ def test_the_search_for_a_plan_ends(
     def out_of_time(*args: Any, options: dict[str, Any], **more: Any) -> Any:
         assert options["time_limit"] == 3
         solution = milp(*args, options={**options, "time_limit": 60}, **more)
-        solution.status, solution.mip_gap = solve.OUT_OF_TIME, 0.25
+        solution.status, solution.mip_gap = knapsack.OUT_OF_TIME, 0.25
         return solution
 
-    monkeypatch.setattr(solve, "milp", out_of_time)
+    monkeypatch.setattr(knapsack, "milp", out_of_time)
     assert cheapest(curves, {"cache": 24}, seconds=3)
     assert "25.0%" in capfd.readouterr().err
     with refusing("3 seconds"):
