@@ -21,7 +21,7 @@ from collab_lab import convert, open_model, prices, prune, time_parts, validatio
 from collab_lab.cli.main import main
 from collab_lab.cli.shrink import summary
 from collab_lab.heads.importance import importance
-from collab_lab.shrinking import front, knapsack, programme
+from collab_lab.shrinking import front, knapsack, making, programme
 from collab_lab.shrinking.cut import ANY_BITS
 from collab_lab.shrinking.engine import ENGINES
 from collab_lab.shrinking.evidence import Evidence
@@ -30,7 +30,7 @@ from collab_lab.shrinking.plan import Allowed, Plan
 from collab_lab.shrinking.price_list import Point
 from collab_lab.shrinking.programme import OutOfReachError, propose
 from collab_lab.shrinking.shape import model_costs
-from collab_lab.shrinking.shrink import CUT_BY, shrink
+from collab_lab.shrinking.shrink import CUT_BY, cheapest_model, shrink
 from collab_lab.statistics import moments as statistics
 from collab_lab.statistics.moments import Statistics, memory_needed
 from collab_lab.trained.attentions import attentions
@@ -108,7 +108,8 @@ def test_a_model_that_misses_a_target_is_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whatever the plan promised, and nothing is written."""
-    monkeypatch.setattr(Plan, "apply", lambda plan, evidence, *_: (evidence.trained, plan, 0.0))
+    monkeypatch.setattr(making, "unfitted", lambda evidence, plan: (evidence.trained, plan))
+    monkeypatch.setattr(making, "refit_if_better", lambda *_: 0.0)
     (name, share), out = *targets.items(), tmp_path / "o.pt"
     words = [str(model.path), str(COPY), f"--{name}={share}", "--cpu", "--sentences=9"]
     assert main(["shrink", *words, f"--out={out}"]) == 1
@@ -244,6 +245,23 @@ def test_a_figure_has_the_kinds_that_were_asked_for(
     monkeypatch.setattr(front, "FRONT", ({"cache": 0.53125},))
     assert [*front.series(found, kinds)["cache"]] == kinds
     assert {*front.series(found)["cache"]} == {*front.SERIES["cache"]}
+
+
+def test_a_front_has_plans_and_reasons(
+    model: Trained, found: Evidence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(front, "FRONT", ({"parameters": 0.8}, {"parameters": 0.0}))
+    some, none = front.front(found)
+    cheapest_plan = propose(found, {"parameters": 0.8}, Allowed(("heads", "units")))
+    assert some.plan is not None
+    assert (some.plan.price, some.lost) == (cheapest_plan.price, None)
+    assert none.plan is None
+    assert none.reason
+    valid = samples(model, "valid", 9)
+    measured = next(front.front(found, valid=valid))
+    made = cheapest_model(found, {"parameters": 0.8}, Allowed(("heads", "units")))
+    lost = validation_loss(made.model, valid) - validation_loss(model, valid)
+    assert measured.lost == pytest.approx(lost)
 
 
 # ---- dead ends -----------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from toy_checkpoints import COPY
 
 from collab_lab import open_model, shrink, time_parts
 from collab_lab.cli import shrink as command
+from collab_lab.cli.main import main
 from collab_lab.clock import engines, parts
 from collab_lab.clock.engines import Work, check, program, random_sources
 from collab_lab.clock.parts import PartTimes, at
@@ -459,6 +460,16 @@ def test_fairseqs_own_attention_becomes_ours(tmp_path: Path, counted: Path) -> N
 def test_work_that_cannot_be_timed(work: Work, place: str, model: Trained) -> None:
     with refusing(place):
         check(model, work)
+
+
+def test_a_missing_engine_is_an_error_of_its_option(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(engines, "find_spec", lambda _: None)
+    path = toy_checkpoints.write(tmp_path / "c.pt", OURS)
+    words = ["shrink", str(path), str(COPY), "--cpu", "--time=0.9", "--time-in=ct2-int8"]
+    assert main([*words, f"--out={tmp_path / 'o.pt'}"]) == 1
+    assert "--time-in" in capsys.readouterr().err
 
 
 def test_more_seconds_than_were_asked_for(model: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
