@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from collab_lab.hugging_face import swap_attention
     from collab_lab.metrics.cost import cost, multiply_adds
     from collab_lab.metrics.loss import validation_loss
-    from collab_lab.metrics.sentences import translate
+    from collab_lab.metrics.translate_text import translate
     from collab_lab.shrinking.by_hand import convert, prune
-    from collab_lab.shrinking.prices import prices
+    from collab_lab.shrinking.price_list import prices
     from collab_lab.shrinking.shrink import shrink
     from collab_lab.trained.average import average_checkpoints
     from collab_lab.trained.checkpoint import open_model
@@ -42,12 +42,12 @@ _MODULE_OF = {
     "cost": "metrics.cost",
     "multiply_adds": "metrics.cost",
     "open_model": "trained.checkpoint",
-    "prices": "shrinking.prices",
+    "prices": "shrinking.price_list",
     "prune": "shrinking.by_hand",
     "shrink": "shrinking.shrink",
     "swap_attention": "hugging_face",
     "time_parts": "clock.parts",
-    "translate": "metrics.sentences",
+    "translate": "metrics.translate_text",
     "validation_loss": "metrics.loss",
 }
 __all__ = [

@@ -16,6 +16,7 @@ from typing import Any
 import fairseq_collab  # noqa: F401 (registers all architectures)
 from collab_common.errors import UserError
 from collab_lab import convert, open_model, prune, shrink
+from collab_lab.shrinking import making
 from collab_lab.shrinking.by_hand import conversion, keeping, random_order
 from collab_lab.shrinking.cut import Cut, NewHeads, Offer
 from collab_lab.shrinking.cuts.bits import Bits
@@ -24,10 +25,11 @@ from collab_lab.shrinking.cuts.latent import Latent
 from collab_lab.shrinking.cuts.narrower_heads import NarrowerHeads
 from collab_lab.shrinking.cuts.one_copy import OneCopy
 from collab_lab.shrinking.cuts.shared_key import SharedKey
-from collab_lab.shrinking.draft import Draft, all_heads, pruned
+from collab_lab.shrinking.draft import Draft
 from collab_lab.shrinking.evidence import Evidence
 from collab_lab.shrinking.plan import Allowed, Plan
 from collab_lab.shrinking.programme import Programme, propose
+from collab_lab.shrinking.pruning import all_heads, pruned
 from collab_lab.shrinking.shape import Shape, Site, as_it_is, model_costs, sites_of, whole_costs
 from collab_lab.shrinking.smaller import Smaller
 from collab_lab.trained.attentions import Attention, attentions
@@ -106,13 +108,13 @@ def equal_shares(text: Text, share: float) -> Smaller:
         return even_plan(found, 1 - step / STEPS)
 
     def fits(step: int) -> bool:
-        small, _ = at(step).build(found)
+        small, _ = making.unfitted(found, at(step))
         return model_costs(small).parameters <= share * whole.parameters
 
     step = bisect_left(range(STEPS), True, key=fits)
     if step == STEPS:
         raise UserError(f"even one head and unit a layer leave more than {share}")
-    return Smaller.of(found, at(step))
+    return making.make(found, at(step))
 
 
 def even_plan(found: Evidence, left: float) -> Plan:
@@ -133,7 +135,9 @@ def even_plan(found: Evidence, left: float) -> Plan:
     return keeping(model, retained, units, prices)
 
 
-def latents(text: Text, one: bool, bits: int | None = None, share: float | None = None) -> Made:
+def latents(
+    text: Text, one: bool, bits: int | None = None, share: float | None = None
+) -> Made | Smaller:
     """Latents as wide as the inputs, or the cheapest plan with a share of the KV cache.
 
     Args:
@@ -147,12 +151,14 @@ def latents(text: Text, one: bool, bits: int | None = None, share: float | None 
             Latent(): {a: size for a, size in sizes.items() if a not in crossing}
         }
         given |= {OneCopy(): crossing} if crossing else {}
-        return Made(*conversion(text.model, given, dict.fromkeys(sizes, bits or 0)).build(found))
+        return Made(
+            *making.unfitted(found, conversion(text.model, given, dict.fromkeys(sizes, bits or 0)))
+        )
     programme = Programme(found, "latent", [Bits(), Latent(), OneCopy()])
     for site, options in programme.options.items():
         if isinstance(site, Attention) and site.type == "cross":
             programme.options[site] = [o for o in options if bool(o.shape.shared) == one]
-    return Made(*programme.solve({"cache": share}).apply(found))
+    return making.make(found, programme.solve({"cache": share}))
 
 
 def cached(text: Text) -> list[Attention]:
@@ -177,25 +183,25 @@ def untrained(text: Text, d: int, layers: int = LAYERS) -> Made:
 def pooled(text: Text, share: float) -> Made:
     """Pooled groups in the decoder and in cross-attention; the encoder has no KV cache."""
     sizes = {a: max(1, round(share * a.module.num_heads)) for a in cached(text)}
-    return Made(*conversion(text.model, {rivals.Pooled(): sizes}).build(text.found))
+    return Made(*making.unfitted(text.found, conversion(text.model, {rivals.Pooled(): sizes})))
 
 
 def svd_latents(text: Text, share: float, bits: int | None = None) -> Smaller:
     """Latents with a share of the numbers of the KV cache, rounded to ``bits``, and the refit."""
     found = text.found
     cut = rivals.Svd(rivals.covariances(text.model, found.batches))
-    known = {a: found.trained_attention(a) for a in cached(text)}
+    known = {a: found.whole_attention(a) for a in cached(text)}
     values = [(float(v), a) for a, of in known.items() for v in cut.decomposed(of)[0]]
     number = int(share * sum(2 * a.module.embed_dim for a in known))
     chosen = [a for _, a in sorted(values, key=lambda pair: -pair[0])[:number]]
     sizes = {a: max(1, chosen.count(a)) for a in known}
     rounded = dict.fromkeys(known, bits) if bits else {}
-    return Smaller.of(found, conversion(text.model, {cut: sizes}, rounded))
+    return making.make(found, conversion(text.model, {cut: sizes}, rounded))
 
 
 def masks(text: Text, share: float) -> Smaller:
     """Masks of heads and units, with a share of the layers' parameters, and the refit."""
-    return Smaller.of(text.found, masked(text.model, fisher_of(text), share))
+    return making.make(text.found, masked(text.model, fisher_of(text), share))
 
 
 @functools.lru_cache(1)
@@ -226,7 +232,7 @@ def simulated(text: Text, how: str, keys: int, values: int) -> Smaller:
     rounding = {"uniform": rivals.uniform, "rotated": rivals.rotated}[how]
     cut = Simulated(rounding(keys), rounding(values))
     shapes = {site: as_it_is(site) for site in sites_of(text.model)}
-    return Smaller.of(text.found, Plan(cut.name, shapes, [(cut, cached(text))]))
+    return making.make(text.found, Plan(cut.name, shapes, [(cut, cached(text))]))
 
 
 # ---- steps of the refit: see ladder.py -----------------------------------------------------------
@@ -249,7 +255,7 @@ def step(
         changed, columns = ladder.masked(without(text.model, orders_of(text, choice), number))
         return Made(ladder.climb(changed, step, ridge, columns))
     plan = propose(text.found, {"cache": share}, Allowed(("cache",), (kind,), (0,)))
-    changed, _ = plan.build(text.found)
+    changed, _ = making.unfitted(text.found, plan)
     return Made(ladder.climb(changed, step, ridge))
 
 
@@ -296,7 +302,7 @@ def spread(text: Text, kind: str, share: float) -> Made:
         raise UserError("has one size in all layers", kind)
     programme = Programme(text.found, cut.name, [Bits(), cut], Allowed(bits=(0,)))
     sizes = programme.solve({"cache": share}).sizes
-    return Made(*conversion(text.model, {cut: sizes}).build(text.found))
+    return Made(*making.unfitted(text.found, conversion(text.model, {cut: sizes})))
 
 
 def even(text: Text, kind: str, share: float) -> Made:
@@ -304,7 +310,7 @@ def even(text: Text, kind: str, share: float) -> Made:
     cut = KINDS[kind]
     narrowed = attentions(text.model.model) if cut.kind.one_size else cached(text)
     sizes = {one: even_size(kind, one, share) for one in narrowed}
-    return Made(*conversion(text.model, {cut: sizes}).build(text.found))
+    return Made(*making.unfitted(text.found, conversion(text.model, {cut: sizes})))
 
 
 def even_size(kind: str, one: Attention, share: float) -> int:
@@ -324,7 +330,7 @@ def weighted(text: Text, kind: str, weighting: str, part: int) -> Made:
     every = cached(text) if is_latent else attentions(text.model.model)
     sizes = {one: (2 if is_latent else 1) * one.module.embed_dim // part for one in every}
     evidence = Evidence(text.model, attentions=weightings_of(text)[weighting])
-    return Made(*conversion(text.model, {KINDS[kind]: sizes}).build(evidence))
+    return Made(*making.unfitted(evidence, conversion(text.model, {KINDS[kind]: sizes})))
 
 
 @functools.lru_cache(1)

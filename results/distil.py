@@ -107,7 +107,7 @@ def engine(method: str, trained: Trained, name: str, data: Path) -> Engine:
 def models_of(folder: Path, data: Path) -> Iterator[tuple[str, Trained]]:
     """The models of a folder by method, the whole one first."""
     runs = [run for part in PARTS for run in runs_under(folder / part)]
-    found = {record.method: run.average for run in runs if (record := run.score())}
+    found = {record.method: run.average for run in runs if (record := run.record())}
     if WHOLE not in found:
         raise UserError("has no whole model", folder, "run recipes/distil.sh to its end")
     for method in sorted(found, key=lambda method: (method != WHOLE, method)):

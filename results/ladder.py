@@ -33,8 +33,8 @@ from collab_common.errors import UserError
 from collab_lab.heads.importance import importance
 from collab_lab.mathematics.head_prices import head_removals
 from collab_lab.metrics.loss import predicted, read_by_decoder, summed_loss
-from collab_lab.shrinking.draft import all_heads, pruned
-from collab_lab.statistics.attentions import Statistics
+from collab_lab.shrinking.pruning import all_heads, pruned
+from collab_lab.statistics.moments import Statistics
 from collab_lab.trained.attentions import Attention, Retained, attentions, inputs_of
 from collab_lab.trained.checkpoint import Trained, in_evaluation
 
@@ -49,7 +49,7 @@ STEPS = {
     "with the residual": "and residual stream",
     "and fc2": "and `fc2`",
 }
-#: The ridge of :mod:`collab_lab.mathematics.refit`, in place of a share of the mean square of h.
+#: The ridge of :mod:`collab_lab.refitting.refit`, in place of a share of the mean square of h.
 A_WORD = "mean |h|^2 (as in the code)"
 BIAS_RIDGE = 1e-3
 

@@ -14,7 +14,7 @@ and without the gradient itself, which they take as 0, a mask raises the loss by
                  stays changes places with one that goes where this lowers the rise
 
 Their third step, a factor for each head and unit by least squares, is left to the refit
-(:mod:`collab_lab.mathematics.refit`), which fits all weights of the same maps.  Budgets are of
+(:mod:`collab_lab.refitting.refit`), which fits all weights of the same maps.  Budgets are of
 parameters, where theirs are of multiply-adds or seconds; each feed-forward block keeps a unit.
 Where heads alone exceed the budget there is no mask: the released code counts units from the end
 then.

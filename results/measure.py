@@ -27,7 +27,7 @@ from collab_common.errors import UserError
 from collab_lab.clock import parts
 from collab_lab.clock.engines import settings
 from collab_lab.trained.checkpoint import Trained
-from collab_lab.trained.configuration import write_configuration
+from collab_lab.trained.fine_tuning import write_configuration
 from results.changes import CHANGES
 from results.measures import MEASURES, RANDOM
 from results.records import ROOT, Content, File, digest, origin

@@ -35,10 +35,10 @@ from collab_lab import swap_attention
 from collab_lab.hugging_face import adapters
 from collab_lab.hugging_face.statistics import collect, pretrained
 from collab_lab.hugging_face.swap import collaborative_core, trained_heads
-from collab_lab.mathematics.attention_price import TrainedAttention
 from collab_lab.mathematics.new_heads import shared_keys
-from collab_lab.shrinking.prices import Point
-from collab_lab.shrinking.solve import cheapest
+from collab_lab.mathematics.priced_attention import PricedAttention
+from collab_lab.shrinking.knapsack import cheapest
+from collab_lab.shrinking.price_list import Point
 from results.records import origin, write
 
 WIDTHS = (192, 96, 48)
@@ -140,7 +140,7 @@ class Sentences:
                 covariance = statistics.inputs.T.cov(correction=0)
                 of_inputs = covariance.expand_as(statistics.key_fisher)
                 statistics = replace(statistics, key_fisher=of_inputs)
-            trained[name] = TrainedAttention(one, statistics)
+            trained[name] = PricedAttention(one, statistics)
         widths = dict.fromkeys(heads, key_dim) if step is None else spread(trained, key_dim, step)
         for name, (adapter, dropout, _) in parts.items():
             core = collaborative_core(trained[name], widths[name], "own", dropout)
@@ -152,7 +152,7 @@ class Sentences:
         return {"widths": [*widths.values()], **self.measured(model)}
 
 
-def spread(trained: Mapping[str, TrainedAttention], mean: int, step: int) -> dict[str, int]:
+def spread(trained: Mapping[str, PricedAttention], mean: int, step: int) -> dict[str, int]:
     """The widths of least price with this mean."""
     curves = {
         name: [

@@ -19,12 +19,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from collab_lab.mathematics.attention_price import TrainedAttention
 from collab_lab.mathematics.new_heads import PricedWeights, separate_queries
+from collab_lab.mathematics.priced_attention import PricedAttention
 from collab_lab.metrics.loss import read_by_decoder
 from collab_lab.shrinking.cuts.grouped_query import GroupedQuery
 from collab_lab.shrinking.cuts.latent import Latent
-from collab_lab.statistics.metric import ridged
+from collab_lab.statistics.gram import ridged
 from collab_lab.trained.attentions import Attention, hooked, inputs_of
 from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.attention.rounding import group_sizes
@@ -39,7 +39,7 @@ Rounding = Callable[[Tensor], Tensor]
 class Pooled(GroupedQuery):
     """Groups of neighbours that share the mean of their keys and of their values."""
 
-    def convert(self, trained: TrainedAttention, size: int, steps: int = 0) -> PricedWeights:
+    def convert(self, trained: PricedAttention, size: int, steps: int = 0) -> PricedWeights:
         maps = trained.maps
         keys, values = (x.unflatten(0, (size, -1)).mean(1) for x in (maps.keys, maps.values))
         weights, _ = separate_queries(trained, maps.queries, keys)
@@ -58,7 +58,7 @@ class Svd(Latent):
     def __init__(self, covariances: dict[Any, Tensor]):
         self.covariances = covariances
 
-    def decomposed(self, trained: TrainedAttention) -> tuple[Tensor, Tensor, Tensor]:
+    def decomposed(self, trained: PricedAttention) -> tuple[Tensor, Tensor, Tensor]:
         """Singular values, ``C^-1/2 U`` and ``U^T C^1/2``."""
         maps = trained.maps
         squares, vectors = torch.linalg.eigh(ridged(self.covariances[trained.module]))
@@ -69,7 +69,7 @@ class Svd(Latent):
         u, values, _ = torch.linalg.svd(roots.unsqueeze(1) * (vectors.T @ both))
         return values, vectors @ (u / roots.unsqueeze(1)), (u.T * roots) @ vectors.T
 
-    def convert(self, trained: TrainedAttention, size: int, steps: int = 0) -> PricedWeights:
+    def convert(self, trained: PricedAttention, size: int, steps: int = 0) -> PricedWeights:
         maps, (_, down, up) = trained.maps, self.decomposed(trained)
         down, up = down[:, :size], up[:size]
         key_up, value_up = up @ maps.keys, up @ maps.values[:, :-1]  # (H, r, .)

@@ -167,7 +167,7 @@ def collect(file: Path, name: str, folder: Path) -> int:
     names_of, content, number = FILES[file.stem], File(file), 0
     nested = [run for part in sorted(folder.iterdir()) if part.is_dir() for run in _runs(part)]
     for run in [*_runs(folder), *nested]:
-        record = run.score()
+        record = run.record()
         if record is None:
             print(f"{run.folder}: {run.state()}", file=sys.stderr)
             continue

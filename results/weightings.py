@@ -4,7 +4,7 @@
     inputs    of keys and values                     Cov y
     both      of scores and values                   E [x 1]^T [x 1]; Cov y (keys: in a sentence)
     read      the same, values as heads read them    Cov z_i
-    fisher    prices                                 collab_lab.statistics.attentions
+    fisher    prices                                 collab_lab.statistics.moments
 
 In all but the last, all of the keys and all of the values have one price.
 """
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from collab_lab.metrics.loss import read_by_decoder
-from collab_lab.statistics.attentions import Statistics
+from collab_lab.statistics.moments import Statistics
 from collab_lab.trained.attentions import Attention, HeadMaps, hooked, inputs_of
 from collab_lab.trained.checkpoint import Trained
 

@@ -9,7 +9,7 @@ import torch
 import toy
 from omegaconf import OmegaConf
 
-from collab_lab.trained import configuration
+from collab_lab.trained import fine_tuning
 from collab_lab.trained.checkpoint import Trained
 
 #: Every kind of attention, with sizes that no rule of thumb gives.
@@ -67,7 +67,7 @@ def write_configuration(path: Path, encoder: str, decoder: str, cross: str, **op
     criterion = {"_name": "label_smoothed_cross_entropy", "label_smoothing": 0.1}
     parts = {"model": model, "task": {"_name": "translation"}, "criterion": criterion}
     cfg = OmegaConf.create(parts)
-    configuration.write_configuration(Trained(path, {"cfg": cfg}, None, None), path)
+    fine_tuning.write_configuration(Trained(path, {"cfg": cfg}, None, None), path)
     path.with_suffix(".yaml").rename(f"{path}.yaml")
     return path
 

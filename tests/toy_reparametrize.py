@@ -11,16 +11,17 @@ import toy
 from parity.test_prune_parity import trained as in_memory
 
 from collab_lab.cli.reparametrize import build_parser
-from collab_lab.mathematics.attention_price import TrainedAttention
+from collab_lab.mathematics.priced_attention import PricedAttention
 from collab_lab.shrinking.by_hand import CONVERSIONS, conversion
 from collab_lab.shrinking.cut import NewHeads, reject
 from collab_lab.shrinking.cuts.bits import Bits
 from collab_lab.shrinking.cuts.one_copy import OneCopy, with_cross_attention
 from collab_lab.shrinking.cuts.shared_key import SharedKey
 from collab_lab.shrinking.evidence import Evidence
-from collab_lab.shrinking.prices import Point
+from collab_lab.shrinking.making import unfitted
+from collab_lab.shrinking.price_list import Point
 from collab_lab.shrinking.shape import costs
-from collab_lab.statistics.attentions import Statistics
+from collab_lab.statistics.moments import Statistics
 from collab_lab.trained.attentions import Attention, attentions
 from collab_lab.trained.checkpoint import Trained
 
@@ -69,8 +70,8 @@ class Conversions:
         self.evidence = Evidence(found, attentions=statistics or {})
         self.evidence.check_caches()
         heads = [a for a in attentions(found.model) if a.module.num_heads]
-        self.attentions: dict[Attention, TrainedAttention] = {
-            a: self.evidence.trained_attention(a) for a in heads
+        self.attentions: dict[Attention, PricedAttention] = {
+            a: self.evidence.whole_attention(a) for a in heads
         }
         self.crossing = with_cross_attention(heads)
 
@@ -90,7 +91,7 @@ class Conversions:
             self.cut: {a: size for a, size in sizes.items() if a not in crossing}
         }
         given |= {OneCopy(): crossing} if crossing else {}
-        model, plan = conversion(self.model, given, bits or {}).build(self.evidence)
+        model, plan = unfitted(self.evidence, conversion(self.model, given, bits or {}))
         changed = {*sizes, *(bits or {})}
         return model, {a: price for a, price in plan.of_sites.items() if a in changed}
 

@@ -76,7 +76,7 @@ def called(name: str, arguments: list[str]) -> int:
     """Run the command of this name; its errors name options, not arguments of Python."""
     from collab_lab.cli.options import spelled
 
-    with spelled(statistics="prices", engine="for"):
+    with spelled(statistics="prices", engine="for", timed_in="time-in"):
         status: int = importlib.import_module(module_of(name)).main(arguments)
     return status
 

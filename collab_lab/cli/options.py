@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import torch
 
     from collab_lab.shrinking.evidence import Evidence
-    from collab_lab.statistics.attentions import Statistics
+    from collab_lab.statistics.moments import Statistics
     from collab_lab.trained.attentions import Attention
     from collab_lab.trained.checkpoint import Trained
 
@@ -124,25 +124,25 @@ def add_prices(parser: ArgumentParser) -> None:
 
 def statistics(args: Namespace, model: Trained) -> dict[Attention, Statistics] | None:
     """The statistics in ``--prices``, or None without it; UserError for those of another model."""
-    from collab_lab.shrinking.gates import source_of
+    from collab_lab.shrinking.source import source_of
     from collab_lab.statistics import stored
 
     return None if args.prices is None else stored.read(args.prices, source_of(model))
 
 
 def evidence(
-    args: Namespace, model: Trained, cuts: Sequence[str] = ("heads", "units", "cache")
+    args: Namespace, model: Trained, parts: Sequence[str] = ("heads", "units", "cache")
 ) -> Evidence:
     """The evidence of a model; the statistics in ``--prices``, if it is given, save a pass.
 
     Args:
-        cuts: what may be cut.
+        parts: what may be cut.
     """
     from collab_lab.shrinking.evidence import Evidence
     from collab_lab.statistics import stored
 
     found = None if args.prices is None else stored.read_all(args.prices, model)
-    return Evidence.of(model, args.subset, args.sentences, found, cuts)
+    return Evidence.of(model, args.subset, args.sentences, found, parts)
 
 
 def of_shrink(args: Namespace, *targets: str) -> list[str]:
@@ -210,7 +210,7 @@ def validation(
 
 def loss_warnings(args: Namespace, losses: Iterable[tuple[str, float | None, float]]) -> list[str]:
     """Warnings about losses that deserve doubt: name, prediction and measurement of each."""
-    from collab_lab.mathematics.rise import LEAST
+    from collab_lab.refitting.rise import LEAST
 
     lines = [
         f"{name} loses {measured:.4f} bits, more than twice the predicted {price:.4f}: calibrate "

@@ -16,7 +16,7 @@ from collab_lab.cli import options
 from collab_lab.statistics import STATISTICS
 
 if TYPE_CHECKING:
-    from collab_lab.shrinking.prices import Point, Prices
+    from collab_lab.shrinking.price_list import Point, Prices
     from collab_lab.trained.checkpoint import Trained
 
 NUMBERS, PAGE = "prices.json", "prices.md"

@@ -155,7 +155,7 @@ def main(argv: Sequence[str]) -> int:
     from collab_lab import prune
     from collab_lab.shrinking.cut import reject
     from collab_lab.shrinking.cuts.heads import Heads
-    from collab_lab.trained.configuration import fine_tuning_lines, write_configuration
+    from collab_lab.trained.fine_tuning import fine_tuning_lines, write_configuration
 
     reject(model, [Heads()], "its heads cannot be removed")
     chosen, validation = choice(args, model), options.validation(args, model)

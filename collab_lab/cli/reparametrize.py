@@ -106,7 +106,7 @@ def main(argv: Sequence[str]) -> int:
 
     from collab_lab import convert
     from collab_lab.metrics.cost import totals
-    from collab_lab.trained.configuration import fine_tuning_lines, write_configuration
+    from collab_lab.trained.fine_tuning import fine_tuning_lines, write_configuration
 
     validation = options.validation(args, model)
     with options.spelled(size=of_kind, by_type=f"{of_kind}_in"):

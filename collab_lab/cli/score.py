@@ -126,10 +126,10 @@ def score_runs(runs: list[Run]) -> int:
     failed = 0
     for run in runs:
         try:
-            if not (record := run.score()):
+            if not (record := run.record()):
                 check_test_set(run.config())
                 with run.locked():
-                    record = run.score() or score_run(run)
+                    record = run.record() or score_run(run)
             line = f"{run.name}: {summary(record)}"
             if record.task == "translation":
                 signatures = f"{record.bleu_signature}  {record.chrf_signature}"

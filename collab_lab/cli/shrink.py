@@ -124,15 +124,15 @@ def main(argv: Sequence[str]) -> int:
         possible = " or ".join(ENGINES[args.engine].timed)
         parser.error(f"--time with --for {args.engine} needs --time-in {possible}")
     if args.out is None:
-        return front(args)
+        return print_front(args)
     options.reject(parser, args, ("figure",), "has no effect with --out")
     options.check_model_out(args)
     original = options.model(args)
     from tabulate import tabulate
 
-    from collab_lab.shrinking.gates import source_of
     from collab_lab.shrinking.shrink import allowed_cuts, shrink
-    from collab_lab.trained.configuration import fine_tuning_lines, write_configuration
+    from collab_lab.shrinking.source import source_of
+    from collab_lab.trained.fine_tuning import fine_tuning_lines, write_configuration
     from collab_lab.trained.sentences import samples
 
     model = source_of(original)
@@ -188,7 +188,7 @@ def times_of(
         return None
     from collab_lab import time_parts
 
-    how = {"batch": args.batch, "length": args.length, "cuts": parts_of(args, only)}
+    how = {"batch": args.batch, "length": args.length, "parts": parts_of(args, only)}
     return time_parts(model, args.time_in or OURS, **how, **kinds_of(args))
 
 
@@ -285,17 +285,14 @@ def lost_line(lost: float, allowed: float) -> str:
     )
 
 
-def front(args: argparse.Namespace) -> int:
+def print_front(args: argparse.Namespace) -> int:
     """Print plans of several sizes with their prices; with ``--check`` also measured losses."""
     from tabulate import tabulate
 
-    from collab_lab import validation_loss
-    from collab_lab.shrinking.front import FRONT, series
-    from collab_lab.shrinking.gates import source_of
-    from collab_lab.shrinking.plan import Allowed
-    from collab_lab.shrinking.programme import propose
+    from collab_lab.shrinking.front import front, series
     from collab_lab.shrinking.shape import PARTS
-    from collab_lab.shrinking.shrink import chosen_kinds, chosen_parts, made
+    from collab_lab.shrinking.shrink import chosen_kinds
+    from collab_lab.shrinking.source import source_of
     from collab_lab.trained.sentences import samples
 
     if args.figure is not None:
@@ -304,22 +301,14 @@ def front(args: argparse.Namespace) -> int:
     kinds = chosen_kinds(kinds_of(args).get("kinds"), PARTS, OURS, own)
     model = source_of(options.model(args))
     valid = samples(model, "valid") if args.check else []
-    before = validation_loss(model, valid) if valid else 0.0
     evidence = options.evidence(args, model)
     rows = []
-    for shares in FRONT:
-        row = [shares.get("cache"), shares.get("parameters")]
-        allowed = Allowed(chosen_parts(shares, None, None), kinds, own=own)
-        try:
-            if valid:
-                result = made(evidence, shares, allowed)
-                plan, measured = result.plan, validation_loss(result.model, valid) - before
-            else:
-                plan, measured = propose(evidence, shares, allowed), None
-        except UserError as error:
-            print(f"{shares}: not possible ({error.todo or error.problem})")
+    for shares, plan, lost, reason in front(evidence, kinds, own, valid):
+        if plan is None:
+            print(f"{shares}: not possible ({reason})")
             continue
-        rows.append([*row, plan.kind if "cache" in shares else None, plan.price, measured])
+        kind = plan.kind if "cache" in shares else None
+        rows.append([shares.get("cache"), shares.get("parameters"), kind, plan.price, lost])
     titles = ["cache", "layers' parameters", "cache by", "price (bits)", "measured (bits)"]
     print(tabulate(rows, titles, "plain", floatfmt=("g", "g", "", ".4f", ".4f")))
     if args.figure is not None:

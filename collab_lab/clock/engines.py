@@ -41,23 +41,23 @@ class Work(NamedTuple):
     """What a model does: translate a batch of sentences with beam search.
 
     Attributes:
-        engine: of :data:`.engine.TIMED`.
+        timed_in: engine and type of its numbers, of :data:`.engine.TIMED`: ``ct2-int8``.
         batch: number of sentences.
         length: of sources and of translations, in tokens.
     """
 
-    engine: str
+    timed_in: str
     batch: int
     length: int
 
 
 def check(trained: Trained, work: Work) -> None:
     """Raise UserError for an engine that is not installed, or a length that a model cannot have."""
-    if work.engine not in TIMED:
-        raise UserError(f"{work.engine!r} is none of {', '.join(TIMED)}", "`engine`")
-    for package in engine_of(work.engine).packages:
+    if work.timed_in not in TIMED:
+        raise UserError(f"{work.timed_in!r} is none of {', '.join(TIMED)}", "`timed_in`")
+    for package in engine_of(work.timed_in).packages:
         if find_spec(package) is None:
-            raise UserError(f"{package} is not installed", "`engine`", f"pip install {package}")
+            raise UserError(f"{package} is not installed", "`timed_in`", f"pip install {package}")
     for name in ("batch", "length"):
         if (number := getattr(work, name)) < 1:
             raise UserError(f"must be a whole number above 0, not {number}", f"`{name}`")
@@ -66,42 +66,42 @@ def check(trained: Trained, work: Work) -> None:
     longest = min(trained.model.max_positions()) - 2
     if work.length > longest:
         raise UserError(f"the model has positions for {longest} tokens", "`length`")
-    if engine_of(work.engine).is_exported:
-        exporter(work.engine).check(trained)
+    if engine_of(work.timed_in).is_exported:
+        exporter(work.timed_in).check(trained)
 
 
-def exporter(engine: str) -> Any:
+def exporter(timed_in: str) -> Any:
     """The module that exports to an engine, which imports the engine's packages."""
-    return import_module(f"collab_lab.export.{engine_of(engine).name}")
+    return import_module(f"collab_lab.export.{engine_of(timed_in).name}")
 
 
-def program(trained: Trained, engine: str, length: int, shortlist: Sequence[str] = ()) -> Program:
+def program(trained: Trained, timed_in: str, length: int, shortlist: Sequence[str] = ()) -> Program:
     """The model in its engine, loaded: a call translates the given number of sentences.
 
     Args:
         shortlist: lines of CTranslate2's map of words to translations, of which it then chooses.
     """
-    if not engine_of(engine).is_exported:
+    if not engine_of(timed_in).is_exported:
         return _fairseq(trained, length)
     with tempfile.TemporaryDirectory() as folder:
-        write(trained, engine, Path(folder))
+        write(trained, timed_in, Path(folder))
         if shortlist:
             Path(folder, "vmap.txt").write_text("\n".join([*shortlist, ""]))
-        return load(trained, engine, Path(folder), length)
+        return load(trained, timed_in, Path(folder), length)
 
 
-def write(trained: Trained, engine: str, folder: Path, graphs: Any = None) -> None:
+def write(trained: Trained, timed_in: str, folder: Path, graphs: Any = None) -> None:
     """Fill the folder of an engine that is not fairseq.
 
     Args:
         graphs: for ONNX Runtime, the model's graphs, if they are there.
     """
-    WRITERS[engine_of(engine).name](trained, engine, folder, graphs)
+    WRITERS[engine_of(timed_in).name](trained, timed_in, folder, graphs)
 
 
-def load(trained: Trained, engine: str, folder: Path, length: int) -> Program:
+def load(trained: Trained, timed_in: str, folder: Path, length: int) -> Program:
     """The program of a folder that :func:`write` filled; the folder may go afterwards."""
-    return LOADERS[engine_of(engine).name](trained, engine, folder, length)
+    return LOADERS[engine_of(timed_in).name](trained, timed_in, folder, length)
 
 
 def _fairseq(trained: Trained, length: int) -> Program:
@@ -130,20 +130,20 @@ def _words(trained: Trained) -> Vocabulary:
     return Vocabulary("en", "de", trained.task.source_dictionary, trained.task.target_dictionary)
 
 
-def _write_ct2(trained: Trained, engine: str, folder: Path, graphs: Any) -> None:
-    exporter(engine).write(trained, _words(trained), folder)
+def _write_ct2(trained: Trained, timed_in: str, folder: Path, graphs: Any) -> None:
+    exporter(timed_in).write(trained, _words(trained), folder)
 
 
-def _write_onnx(trained: Trained, engine: str, folder: Path, graphs: Any) -> None:
-    exporter(engine).write(trained, folder, TIMED[engine][1] == "int8", graphs)
+def _write_onnx(trained: Trained, timed_in: str, folder: Path, graphs: Any) -> None:
+    exporter(timed_in).write(trained, folder, TIMED[timed_in][1] == "int8", graphs)
 
 
-def _load_ct2(trained: Trained, engine: str, folder: Path, length: int) -> Program:
+def _load_ct2(trained: Trained, timed_in: str, folder: Path, length: int) -> Program:
     """CTranslate2 has a word where fairseq has the end of the sentence."""
     words = _words(trained)
     options: dict[str, Any] = {"beam_size": BEAM, "use_vmap": (folder / "vmap.txt").exists()}
     options |= dict.fromkeys(("min_decoding_length", "max_decoding_length"), length + 1)
-    kinds = {"compute_type": TIMED[engine][1], "intra_threads": torch.get_num_threads()}
+    kinds = {"compute_type": TIMED[timed_in][1], "intra_threads": torch.get_num_threads()}
     model = import_module("ctranslate2").Translator(str(folder), inter_threads=1, **kinds)
 
     def run(number: int) -> Any:
@@ -154,7 +154,7 @@ def _load_ct2(trained: Trained, engine: str, folder: Path, length: int) -> Progr
     return run
 
 
-def _load_onnx(trained: Trained, engine: str, folder: Path, length: int) -> Program:
+def _load_onnx(trained: Trained, timed_in: str, folder: Path, length: int) -> Program:
     """ONNX Runtime with the program of an exported folder."""
     model = Translator(folder, torch.get_num_threads())
     limits: dict[str, Any] = {"max_len_a": 0, "max_len_b": length, "min_len": length}

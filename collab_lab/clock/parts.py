@@ -1,12 +1,12 @@
 """What the parts of a model take in the engine where it will run, measured on this machine.
 
-A part is the heads of an attention type, or the feed-forward units of a side, in all layers.  The
-whole model and one in which a part is narrower take turns, and
+A *group* is the heads of an attention type, or the feed-forward units of a side, in all layers.
+The whole model and one in which a group is narrower take turns, and
 
     change(share) = seconds of the narrower model / seconds of the whole one - 1
 
-at a few shares of the part's width; between them it is linear, and a wider part is never faster.
-So flat-then-linear times are found, too.  Changes of several parts add up, and a part's is spread
+at a few shares of the group's width; between them it is linear, and a wider group is never faster.
+So flat-then-linear times are found, too.  Changes of several groups add up, and a group's is spread
 over its layers by their widths.  The narrower models are the model itself without some heads or
 units, or, for another KV cache, random weights: all translations have one length.
 
@@ -46,9 +46,10 @@ from collab_lab.clock.engines import (
 )
 from collab_lab.clock.turns import clock, turns
 from collab_lab.shrinking.cut import NewHeads
-from collab_lab.shrinking.draft import Draft, all_heads, pruned
+from collab_lab.shrinking.draft import Draft
 from collab_lab.shrinking.engine import engine_of
 from collab_lab.shrinking.plan import KINDS
+from collab_lab.shrinking.pruning import all_heads, pruned
 from collab_lab.shrinking.shape import PARTS, Kind, Shape, Site, sites_of, width_of
 from collab_lab.shrinking.shrink import chosen_kinds
 from collab_lab.trained.arguments import check_model, check_whole
@@ -57,17 +58,17 @@ from collab_lab.trained.checkpoint import Trained, without_checkpointing
 from fairseq_collab.attention.rounding import BITS
 from fairseq_collab.models.variants import family_of
 
-#: Seconds that measuring takes at most, unless a single turn of each part takes longer.
+#: Seconds that measuring takes at most, unless a single turn of each group takes longer.
 BUDGET = 120
-#: Turns of each part, and seconds of a translation that needs no warm-up.
+#: Turns of each group, and seconds of a translation that needs no warm-up.
 MOST_TURNS, LONG = 8, 2.0
 #: Seconds in which two models take turns, three at least.
 TURNS = 20.0
-#: Shares of a part's width, the most telling first.
+#: Shares of a group's width, the most telling first.
 WIDTHS = (1 / 8, 1 / 2)
 #: Sizes of the heads of another KV cache, as shares of the exact one.
 SIZES = (1 / 4, 1)
-#: The part that is no width.
+#: The group that is no width.
 UNCUT = "uncut"
 
 
@@ -79,9 +80,9 @@ class PartTimes:
         work: what was timed.
         seconds: of the model that was given.
         uncut: of the model with heads of this project and nothing cut, as a share of ``seconds``.
-        totals: widths of parts (``encoder heads``), and heads with a KV cache (``cross cache``),
+        totals: widths of groups (``encoder heads``), and heads with a KV cache (``cross cache``),
             summed over layers.
-        changes: by part, shares of its width and what they add to ``uncut``.
+        changes: by group, shares of its width and what they add to ``uncut``.
         caches: by kind of heads, attention type and bits, shares of the exact size and what they
             add.
     """
@@ -96,25 +97,25 @@ class PartTimes:
     @property
     def engine(self) -> str:
         """As :data:`.engine.ENGINES` names it."""
-        return engine_of(self.work.engine).name
+        return engine_of(self.work.timed_in).name
 
     def __repr__(self) -> str:
-        what = f"{self.work.engine}, batch of {self.work.batch}, {self.work.length} tokens"
-        least = {part: min(points)[1] for part, points in self.changes.items()}
-        parts = ", ".join(f"{part} {change:+.1%}" for part, change in least.items())
-        return f"times of parts, {what}: {self.seconds:.3f} s\nat their narrowest: {parts}"
+        what = f"{self.work.timed_in}, batch of {self.work.batch}, {self.work.length} tokens"
+        least = {group: min(points)[1] for group, points in self.changes.items()}
+        groups = ", ".join(f"{group} {change:+.1%}" for group, change in least.items())
+        return f"times of parts, {what}: {self.seconds:.3f} s\nat their narrowest: {groups}"
 
     def change(self, site: Site, shape: Shape) -> float:
         """What a shape adds to the time of the uncut model."""
-        part, width = part_of(site, self.work.engine), width_of(site)
-        if part not in self.totals or not width:
+        group, width = group_of(site, self.work.timed_in), width_of(site)
+        if group not in self.totals or not width:
             return 0.0
-        weight, share = width / self.totals[part], shape.width / width
+        weight, share = width / self.totals[group], shape.width / width
         added = 0.0
-        if part in self.changes:
-            added = weight * at(self.changes[part], share)
+        if group in self.changes:
+            added = weight * at(self.changes[group], share)
         elif share != 1:
-            raise UserError(f"{part} are cut, and their times were not measured", "`times`")
+            raise UserError(f"{group} are cut, and their times were not measured", "`times`")
         if isinstance(site, Attention) and site.type != "encoder":
             weight = shape.width / self.totals[f"{site.type} cache"]
             added += weight * self._of_cache(site, shape)
@@ -122,19 +123,19 @@ class PartTimes:
 
     def _of_cache(self, site: Attention, shape: Shape) -> float:
         """What a cache of all heads of all attentions of this type adds."""
-        rounds = engine_of(self.work.engine).rounds
+        rounds = engine_of(self.work.timed_in).rounds
         is_changed = rounds and shape.bits != own_bits(site.module)
         if not shape.heads or not (shape.size or is_changed):
             return 0.0
         if shape.kind is None:
-            part, share = cache_part(None, site.type, shape.bits), 1.0
+            group, share = cache_group(None, site.type, shape.bits), 1.0
         else:
             # 8 bits are unpacked as fast as 4.
-            part = cache_part(shape.kind, site.type, min(BITS) if shape.bits else 0)
+            group = cache_group(shape.kind, site.type, min(BITS) if shape.bits else 0)
             share = shape.size / shape.kind.exact(site.module, len(shape.heads))
-        if part not in self.caches:
-            raise UserError(f"{part} is chosen, and its times were not measured", "`times`")
-        return at(self.caches[part], share)
+        if group not in self.caches:
+            raise UserError(f"{group} is chosen, and its times were not measured", "`times`")
+        return at(self.caches[group], share)
 
 
 def at(points: Sequence[tuple[float, float]], share: float) -> float:
@@ -143,16 +144,16 @@ def at(points: Sequence[tuple[float, float]], share: float) -> float:
     return float(np.interp(share, shares, isotonic_regression(changes).x))
 
 
-def cache_part(kind: Kind | None, type_: str, bits: int) -> str:
+def cache_group(kind: Kind | None, type_: str, bits: int) -> str:
     """A KV cache in a table; kind None: of heads as they are."""
     return f"cache of {kind.name if kind else 'unchanged'} {type_} {bits}"
 
 
-def part_of(site: Site, engine: str) -> str:
-    """The part that a site belongs to; where heads are even, a decoder has one number of them."""
+def group_of(site: Site, timed_in: str) -> str:
+    """The group that a site belongs to; where heads are even, a decoder has one number of them."""
     if not isinstance(site, Attention):
         return f"{site.side} units"
-    together = engine_of(engine).even and site.type == "cross"
+    together = engine_of(timed_in).even and site.type == "cross"
     return "decoder heads" if together else f"{site.type} heads"
 
 
@@ -160,63 +161,63 @@ def part_of(site: Site, engine: str) -> str:
 
 
 class Narrower(NamedTuple):
-    """A model in which one part is changed.
+    """A model in which one group is changed.
 
     Attributes:
-        part: of a table, or :data:`UNCUT`, or a :func:`cache_part`.
-        share: of the part's width; of the exact size of the heads of a cache.
+        group: of a table, or :data:`UNCUT`, or a :func:`cache_group`.
+        share: of the group's width; of the exact size of the heads of a cache.
         build: makes the model.
     """
 
-    part: str
+    group: str
     share: float
     build: Callable[[], Trained]
 
     @property
     def is_cache(self) -> bool:
         """Whether another KV cache is what is changed."""
-        return self.part.startswith("cache")
+        return self.group.startswith("cache")
 
 
 def narrower(
-    trained: Trained, engine: str, cuts: Sequence[str], kinds: Sequence[str] = ()
+    trained: Trained, timed_in: str, parts: Sequence[str], kinds: Sequence[str] = ()
 ) -> Iterator[Narrower]:
-    """Models with one part changed, the most telling first.
+    """Models with one group changed, the most telling first.
 
     Args:
         kinds: of heads, for another cache.
     """
     # An exported model is the same with fairseq's attention and with this project's.
-    family = None if engine_of(engine).is_exported else family_of(type(trained.model))
+    family = None if engine_of(timed_in).is_exported else family_of(type(trained.model))
     if family is not None and type(trained.model) in family.stock:
         yield Narrower(UNCUT, 1.0, lambda: pruned(trained, all_heads(trained)))
-    parts = parts_of(trained, engine)
-    heads = {part: sites for part, sites in parts.items() if part.endswith("heads")}
+    groups = groups_of(trained, timed_in)
+    heads = {group: sites for group, sites in groups.items() if group.endswith("heads")}
     of_heads, of_units = (
-        [part for part in parts if (part in heads) == is_heads and cut in cuts]
-        for is_heads, cut in ((True, "heads"), (False, "units"))
+        [group for group in groups if (group in heads) == is_heads and part in parts]
+        for is_heads, part in ((True, "heads"), (False, "units"))
     )
-    caches = [*_caches(trained, engine, kinds)] if "cache" in cuts else []
+    caches = [*_caches(trained, timed_in, kinds)] if "cache" in parts else []
     for share in WIDTHS:
-        for part in of_heads + of_units:
-            counts = _counts(parts[part], share)
-            real = sum(counts) / sum(map(width_of, parts[part]))
-            yield Narrower(part, real, partial(_narrowed, trained, parts[part], counts))
+        for group in of_heads + of_units:
+            counts = _counts(groups[group], share)
+            real = sum(counts) / sum(map(width_of, groups[group]))
+            yield Narrower(group, real, partial(_narrowed, trained, groups[group], counts))
         yield from caches
         caches = []
-    for part in of_heads:
-        if not engine_of(engine).even and part != "cross heads":
-            none = [0] * len(parts[part])
-            yield Narrower(part, 0.0, partial(_narrowed, trained, parts[part], none))
+    for group in of_heads:
+        if not engine_of(timed_in).even and group != "cross heads":
+            none = [0] * len(groups[group])
+            yield Narrower(group, 0.0, partial(_narrowed, trained, groups[group], none))
 
 
-def parts_of(trained: Trained, engine: str) -> dict[str, list[Site]]:
-    """The sites of each part."""
-    parts: dict[str, list[Site]] = {}
+def groups_of(trained: Trained, timed_in: str) -> dict[str, list[Site]]:
+    """The sites of each group."""
+    groups: dict[str, list[Site]] = {}
     for site in sites_of(trained):
         if width_of(site):
-            parts.setdefault(part_of(site, engine), []).append(site)
-    return parts
+            groups.setdefault(group_of(site, timed_in), []).append(site)
+    return groups
 
 
 def _counts(sites: Sequence[Site], share: float) -> list[int]:
@@ -238,9 +239,9 @@ def _narrowed(trained: Trained, sites: Sequence[Site], counts: Sequence[int]) ->
     return pruned(trained, retained, units)
 
 
-def _caches(trained: Trained, engine: str, kinds: Sequence[str]) -> Iterator[Narrower]:
+def _caches(trained: Trained, timed_in: str, kinds: Sequence[str]) -> Iterator[Narrower]:
     """Models with another KV cache of an attention type, rounded if the engine rounds any."""
-    numbers = BITS if engine_of(engine).rounds else ()
+    numbers = BITS if engine_of(timed_in).rounds else ()
     # A kind that a model has no counterpart in has no plan either, which then says why.
     possible = [cut for cut in _new_heads(kinds) if not any(cut.refuses(trained))]
     for type_ in ATTENTION_TYPES[1:]:
@@ -250,13 +251,13 @@ def _caches(trained: Trained, engine: str, kinds: Sequence[str]) -> Iterator[Nar
         for number in (0, *numbers) if numbers else ():
             if any(own_bits(a.module) != number for a in layers):
                 build = partial(_rounded, trained, dict.fromkeys(layers, number))
-                yield Narrower(cache_part(None, type_, number), 1.0, build)
+                yield Narrower(cache_group(None, type_, number), 1.0, build)
         for cut in possible:
             for share, sizes in _sizes(layers, cut).items():
                 for number in (0, min(numbers)) if numbers else (0,):
                     bits = dict.fromkeys(layers, number)
                     build = partial(_resized, trained, cut.kind, sizes, bits)
-                    yield Narrower(cache_part(cut.kind, type_, number), share, build)
+                    yield Narrower(cache_group(cut.kind, type_, number), share, build)
 
 
 def _new_heads(kinds: Sequence[str]) -> list[NewHeads]:
@@ -310,21 +311,21 @@ def _resized(
 
 def time_parts(
     model: Trained,
-    engine: str,
+    timed_in: str,
     *,
     batch: int = 1,
     length: int = 30,
-    cuts: Sequence[str] = ("heads", "units"),
+    parts: Sequence[str] = ("heads", "units"),
     kinds: Sequence[str] | None = None,
     folder: Path | None = None,
 ) -> PartTimes:
     """Seconds of a model and of its parts, measured once on a machine, in two minutes or so.
 
     Args:
-        engine: of :data:`.engine.TIMED`.
+        timed_in: engine and type of its numbers, of :data:`.engine.TIMED`: ``ct2-int8``.
         batch: number of sentences that are translated together, with beam 5.
         length: tokens of a source and of a translation.
-        cuts: what is to be cut: heads, units, cache.
+        parts: what is to be cut: heads, units, cache.
         kinds: of heads for a smaller cache; default: those of ``shrink``.
         folder: for files of times; default: the user's cache folder.
 
@@ -333,48 +334,48 @@ def time_parts(
     """
     check_model(model)
     check_whole(batch=batch, length=length)
-    work = Work(engine, batch, length)
+    work = Work(timed_in, batch, length)
     check(model, work)
-    if unknown := sorted({*cuts} - {*PARTS}):
-        raise UserError(f"{unknown[0]!r} must be one of {', '.join(PARTS)}", "`cuts`")
-    kinds = chosen_kinds(kinds, cuts, engine_of(engine).name)
+    if unknown := sorted({*parts} - {*PARTS}):
+        raise UserError(f"{unknown[0]!r} must be one of {', '.join(PARTS)}", "`parts`")
+    kinds = chosen_kinds(kinds, parts, engine_of(timed_in).name)
     if kinds is None:
-        kinds = engine_of(engine).kinds if "cache" in cuts else ()
-    path = (folder or user_cache()) / f"times-{_machine(engine)}.json"
+        kinds = engine_of(timed_in).kinds if "cache" in parts else ()
+    path = (folder or user_cache()) / f"times-{_machine(timed_in)}.json"
     content = read_json(path) if path.exists() else {**settings(), "tables": {}}
-    key = shape_of(model, work, (*cuts, *kinds))
+    key = key_of(model, work, (*parts, *kinds))
     if key in content["tables"]:
         table = content["tables"][key]
         say(f"times of parts: {path}")
     else:
-        table = _measured(model, work, cuts, kinds)
+        table = _measured(model, work, parts, kinds)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with updated(path, content, write_json) as content:  # another process may have added some
             content["tables"][key] = table
     totals: dict[str, int] = {}
     for site in sites_of(model):
-        part = part_of(site, engine)
-        totals[part] = totals.get(part, 0) + width_of(site)
+        group = group_of(site, timed_in)
+        totals[group] = totals.get(group, 0) + width_of(site)
         if isinstance(site, Attention) and site.type != "encoder":
             cached = f"{site.type} cache"
             totals[cached] = totals.get(cached, 0) + width_of(site)
-    # A narrower part is not slower: what says so is noise.
+    # A narrower group is not slower: what says so is noise.
     changes = {p: [(s, min(c, 0.0)) for s, c in of] for p, of in table["changes"].items()}
-    caches = {part: [(share, change) for share, change in of]
-              for part, of in table["caches"].items()}  # fmt: skip
+    caches = {group: [(share, change) for share, change in of]
+              for group, of in table["caches"].items()}  # fmt: skip
     return PartTimes(work, table["seconds"], table["uncut"], totals, changes, caches)
 
 
-def _machine(engine: str) -> str:
+def _machine(timed_in: str) -> str:
     """The machine, its threads, the engine and its version, in a name of a file."""
     now = settings()
-    runtime = next(iter(engine_of(engine).packages), "")
+    runtime = next(iter(engine_of(timed_in).packages), "")
     number = now[runtime] if runtime else now["versions"]["fairseq-collab"]
-    names = processor_name(), f"{now['threads']} threads", engine, number, now[PACKED] or ""
+    names = processor_name(), f"{now['threads']} threads", timed_in, number, now[PACKED] or ""
     return re.sub(r"[^\w.]+", "-", " ".join(names)).strip("-")
 
 
-def shape_of(trained: Trained, work: Work, changed: Sequence[str]) -> str:
+def key_of(trained: Trained, work: Work, changed: Sequence[str]) -> str:
     """A hash of all that seconds depend on, but for the machine."""
     shapes = [f"{n} {tuple(w.shape)}" for n, w in sorted(trained.model.state_dict().items())]
     heads = [f"{a} {a.module.num_heads} {own_bits(a.module)}" for a in attentions(trained.model)]
@@ -384,27 +385,27 @@ def shape_of(trained: Trained, work: Work, changed: Sequence[str]) -> str:
 
 
 def _measured(
-    trained: Trained, work: Work, cuts: Sequence[str], kinds: Sequence[str]
+    trained: Trained, work: Work, parts: Sequence[str], kinds: Sequence[str]
 ) -> dict[str, Any]:
     """Times of a model and its parts, for a file."""
     begin = clock()
-    whole = program(trained, work.engine, work.length)
+    whole = program(trained, work.timed_in, work.length)
     loading = clock() - begin
     _seconds(whole, work)  # the first allocates
     seconds = [_seconds(whole, work)]
-    every = [*narrower(trained, work.engine, cuts, kinds)]
+    every = [*narrower(trained, work.timed_in, parts, kinds)]
     if not every:
         listed = (
             f"{cut.kind.heads_name}: {'; '.join(cut.refuses(trained))}" for cut in _new_heads(kinds)
         )
-        reasons = "; ".join(listed) or f"{work.engine} rounds no cache"
+        reasons = "; ".join(listed) or f"{work.timed_in} rounds no cache"
         raise UserError(
-            f"nothing that may be cut ({', '.join(cuts)}) can be", trained.path, reasons
+            f"nothing that may be cut ({', '.join(parts)}) can be", trained.path, reasons
         )
     models, number = _affordable(every, loading, seconds[0])
     ratios = dict[Narrower, float]()
     for changed in bar("times of parts", models):
-        run = program(changed.build(), work.engine, work.length)
+        run = program(changed.build(), work.timed_in, work.length)
         if seconds[0] < LONG:
             _seconds(run, work)
         own = []
@@ -414,23 +415,23 @@ def _measured(
         around = pairwise(seconds[-number - 1 :])
         pairs = zip(own, around, strict=True)
         ratios[changed] = median(2 * a / (before + after) for a, (before, after) in pairs)
-    uncut = next((ratio for model, ratio in ratios.items() if model.part == UNCUT), 1.0)
+    uncut = next((ratio for model, ratio in ratios.items() if model.group == UNCUT), 1.0)
     table: dict[str, Any] = {"seconds": median(seconds), "uncut": uncut, "turns": number}
     table |= {"caches": {}, "changes": {}}
     for model, ratio in ratios.items():
         point = model.share, ratio - uncut
         if model.is_cache:
-            table["caches"].setdefault(model.part, []).append(point)
-        elif model.part != UNCUT:
-            table["changes"].setdefault(model.part, [(1.0, 0.0)]).append(point)
+            table["caches"].setdefault(model.group, []).append(point)
+        elif model.group != UNCUT:
+            table["changes"].setdefault(model.group, [(1.0, 0.0)]).append(point)
     return table
 
 
 def _affordable(
     models: Sequence[Narrower], loading: float, seconds: float
 ) -> tuple[Sequence[Narrower], int]:
-    """The models that are timed within :data:`BUDGET`, one of each part at least, and turns."""
-    least = len({(model.part, model.share if model.is_cache else None) for model in models})
+    """The models that are timed within :data:`BUDGET`, one of each group at least, and turns."""
+    least = len({(model.group, model.share if model.is_cache else None) for model in models})
     before = loading + (seconds if seconds < LONG else 0)
     number = max(least, min(len(models), int(BUDGET / (before + 2 * seconds))))
     each = int((BUDGET / number - before) / (2 * seconds))
@@ -451,7 +452,7 @@ def in_turns(
     before: Trained, after: Trained, work: Work, least: float = TURNS
 ) -> list[dict[str, float]]:
     """Seconds of two models, in turns: at least three, then turns for ``least`` seconds."""
-    runs = {name: program(model, work.engine, work.length)
+    runs = {name: program(model, work.timed_in, work.length)
             for name, model in (("before", before), ("after", after))}  # fmt: skip
     for run in runs.values():
         _seconds(run, work)

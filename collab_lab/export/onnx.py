@@ -36,8 +36,8 @@ from collab_lab.export.onnx_int8 import to_int8
 from collab_lab.metrics.longest import LIMIT
 from collab_lab.metrics.translation_scores import check_no_bytes
 from collab_lab.shrinking.cuts.heads import head_problems
-from collab_lab.shrinking.draft import all_heads, pruned
 from collab_lab.shrinking.gates import without_gates
+from collab_lab.shrinking.pruning import all_heads, pruned
 from collab_lab.trained.attentions import attentions, by_type
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.rebuilt import reject

@@ -45,7 +45,7 @@ from collab_lab.heads.syntax import SyntaxScores, as_sample, tree_batches
 from collab_lab.heads.trees import Tree
 from collab_lab.mathematics.head_prices import head_prices
 from collab_lab.metrics.cost import reads_source
-from collab_lab.statistics.attentions import collect
+from collab_lab.statistics.moments import collect
 from collab_lab.trained.attentions import attentions
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.sentences import MAX_TOKENS, batches, fitting, samples, to_device

@@ -1,4 +1,4 @@
-"""Statistics of a Hugging Face model's attentions: see :mod:`collab_lab.statistics.attentions`.
+"""Statistics of a Hugging Face model's attentions: see :mod:`collab_lab.statistics.moments`.
 
 ``L`` is the product of the model's output with a random vector: prices are those of the output's
 squared error (Gauss-Newton).  An output that is one number is the loss itself.
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from collab_common.errors import UserError
 from collab_common.progress import bar
-from collab_lab.statistics.attentions import Statistics, Sums, at_least_float32
+from collab_lab.statistics.moments import Statistics, Sums, at_least_float32
 from collab_lab.trained.checkpoint import in_evaluation
 
 #: The random seed of the vectors.

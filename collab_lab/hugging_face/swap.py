@@ -20,8 +20,8 @@ from collab_common.errors import UserError
 from collab_common.progress import bar
 from collab_lab.hugging_face import adapters
 from collab_lab.hugging_face.statistics import collect, pretrained
-from collab_lab.mathematics.attention_price import TrainedAttention
 from collab_lab.mathematics.new_heads import shared_keys
+from collab_lab.mathematics.priced_attention import PricedAttention
 from collab_lab.shrinking.cuts.narrower_heads import NarrowerHeads
 from collab_lab.shrinking.cuts.shared_key import SharedKey
 from collab_lab.trained.checkpoint import check_finite
@@ -107,7 +107,7 @@ def swap_attention(
         if allowed_range := target.out_of_range(attention, widths[name]):
             raise UserError(f"key width {widths[name]} is out of range", name, allowed_range)
     prices = {} if inputs is None else collect(model, heads, inputs)
-    trained = {name: TrainedAttention(heads[name], prices.get(name)) for name in heads}
+    trained = {name: PricedAttention(heads[name], prices.get(name)) for name in heads}
     swapped = {}
     for name, (adapter, dropout, _) in bar("attentions", list(originals.items())):
         core = collaborative_core(trained[name], widths[name], query, dropout)
@@ -147,7 +147,7 @@ def trained_heads(
 
 
 def collaborative_core(
-    trained: TrainedAttention, key_dim: int, query: str, dropout: float
+    trained: PricedAttention, key_dim: int, query: str, dropout: float
 ) -> CollaborativeAttention:
     """Heads with a shared key that score as the trained heads do, or nearly so.
 

@@ -1,7 +1,6 @@
-"""Closed forms: what a change costs, the best weights of new heads, the refit.
+"""Closed forms: what a change costs, and the best weights of new heads.
 
 removal, head_prices   prices of removed heads and units
-attention_price        prices of a changed attention
+priced_attention       a trained attention, and prices of its changes
 low_rank, shared_projection, new_heads   the best weights of heads that share, and their price
-refit, rise            output maps that make up for a change; the measured loss
 """

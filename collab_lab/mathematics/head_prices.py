@@ -14,8 +14,8 @@ from typing import Any
 from torch import Tensor
 
 from collab_lab.mathematics import removal
-from collab_lab.statistics.attentions import Statistics
-from collab_lab.statistics.metric import ridged
+from collab_lab.statistics.gram import ridged
+from collab_lab.statistics.moments import Statistics
 from collab_lab.trained.attentions import HeadMaps, removed_together
 
 

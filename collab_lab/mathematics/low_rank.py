@@ -1,6 +1,6 @@
 """Shared queries and keys, and separate narrow keys, in closed form or by least squares.
 
-With ``G`` the mean of all ``Gamma_i`` (:mod:`collab_lab.statistics.attentions`) and
+With ``G`` the mean of all ``Gamma_i`` (:mod:`collab_lab.statistics.moments`) and
 ``S_i = X^1/2 A_i B_i^T G^1/2``:
 
     full      U^T S_i V: shared query and key, mixed by a matrix per head.  Higher-order SVD with
@@ -29,7 +29,7 @@ from collab_lab.mathematics.shared_projection import (
     root,
     top_eigenvectors,
 )
-from collab_lab.statistics.attentions import Statistics
+from collab_lab.statistics.moments import Statistics
 from collab_lab.trained.attentions import HeadMaps
 
 #: Alternating sweeps of full and of diagonal mixing.

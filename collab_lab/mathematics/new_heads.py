@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from collab_lab.mathematics.attention_price import TrainedAttention
 from collab_lab.mathematics.low_rank import MIXED, separate
+from collab_lab.mathematics.priced_attention import PricedAttention
 from collab_lab.mathematics.shared_projection import (
     STEPS,
     WeightedMaps,
@@ -27,7 +27,7 @@ from collab_lab.mathematics.shared_projection import (
 PricedWeights = tuple[dict[str, Tensor], float]
 
 
-def own_latent(trained: TrainedAttention, size: int, steps: int = STEPS) -> PricedWeights:
+def own_latent(trained: PricedAttention, size: int, steps: int = STEPS) -> PricedWeights:
     """Latent heads with the best latent of an attention by itself.
 
     Args:
@@ -36,7 +36,7 @@ def own_latent(trained: TrainedAttention, size: int, steps: int = STEPS) -> Pric
     return latent_heads(trained, *latents(trained.maps, trained.statistics, size, steps))
 
 
-def narrower_keys(trained: TrainedAttention, size: int) -> PricedWeights:
+def narrower_keys(trained: PricedAttention, size: int) -> PricedWeights:
     """Separate keys of a smaller total width: the best of each head by itself."""
     width = size // trained.module.num_heads
     queries, keys = separate(trained.maps, trained.statistics, width)
@@ -44,7 +44,7 @@ def narrower_keys(trained: TrainedAttention, size: int) -> PricedWeights:
     return weights | trained.copied("v_proj", "out_proj"), price
 
 
-def groups_of_neighbours(trained: TrainedAttention, size: int, steps: int = STEPS) -> PricedWeights:
+def groups_of_neighbours(trained: PricedAttention, size: int, steps: int = STEPS) -> PricedWeights:
     """Grouped-query heads: neighbours share the key and the value that lose least."""
     maps, statistics = trained.maps, trained.statistics
     queries, keys = grouped(WeightedMaps.keys(maps, statistics), maps.queries, size, steps)
@@ -53,7 +53,7 @@ def groups_of_neighbours(trained: TrainedAttention, size: int, steps: int = STEP
 
 
 def grouped_heads(
-    trained: TrainedAttention, queries: Tensor, keys: Tensor, values: Tensor, out: Tensor
+    trained: PricedAttention, queries: Tensor, keys: Tensor, values: Tensor, out: Tensor
 ) -> PricedWeights:
     """Grouped-query heads of these maps.
 
@@ -74,13 +74,13 @@ def grouped_heads(
     return weights | trained.state(more), price + trained.value_price(of_heads, out)
 
 
-def scale_of_groups(trained: TrainedAttention) -> float:
+def scale_of_groups(trained: PricedAttention) -> float:
     """The scale of the scores of grouped-query heads: ``h_qk^-0.5``."""
     return float(trained.maps.keys.size(2) ** -0.5)
 
 
 def latent_heads(
-    trained: TrainedAttention, down: Tensor, key_up: Tensor, value_up: Tensor
+    trained: PricedAttention, down: Tensor, key_up: Tensor, value_up: Tensor
 ) -> PricedWeights:
     """Latent heads of ``C (d_y, r)``, ``Uk (H, r, e)`` and ``Uv (H, r, h_v)``."""
     maps = trained.maps
@@ -97,7 +97,7 @@ def latent_heads(
 
 
 def heads_of_one_latent(
-    every: Sequence[TrainedAttention], size: int, steps: int = STEPS
+    every: Sequence[PricedAttention], size: int, steps: int = STEPS
 ) -> list[PricedWeights]:
     """Latent heads of attentions that read the same inputs, with one ``C`` for all.
 
@@ -112,7 +112,7 @@ def heads_of_one_latent(
 
 
 def shared_keys(
-    trained: TrainedAttention, size: int, mixing: str, steps: int = STEPS
+    trained: PricedAttention, size: int, mixing: str, steps: int = STEPS
 ) -> PricedWeights:
     """Queries and keys of :class:`.CollaborativeAttention` with a shared key of width ``size``.
 
@@ -128,7 +128,7 @@ def shared_keys(
 
 
 def separate_queries(
-    trained: TrainedAttention, queries: Tensor, keys: Tensor, scale: float | None = None
+    trained: PricedAttention, queries: Tensor, keys: Tensor, scale: float | None = None
 ) -> PricedWeights:
     """Queries ``(H, d + 1, e)`` of each head, and keys ``(G, d_y, e)`` of groups of heads.
 

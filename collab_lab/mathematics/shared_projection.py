@@ -1,7 +1,7 @@
 """One narrow projection for the keys or values of many heads, at the least price.
 
 The scores of head i are ``[x 1] A_i B_i^T y^T``.  It adds ``z_i V_i Wo_i^T`` to the output, where
-``z_i`` is what it reads.  With the statistics of :mod:`collab_lab.statistics.attentions`, changes
+``z_i`` is what it reads.  With the statistics of :mod:`collab_lab.statistics.moments`, changes
 ``D_i`` of ``A_i B_i^T`` and ``F_i`` of ``V_i Wo_i^T`` have the price
 
     1/2 sum_i [ tr(D_i^T X D_i Gamma_i) + tr(F_i^T Z_i F_i Delta) ] / ln 2     bits per target token
@@ -37,8 +37,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from collab_lab.statistics.attentions import Statistics
-from collab_lab.statistics.metric import ridged
+from collab_lab.statistics.gram import ridged
+from collab_lab.statistics.moments import Statistics
 from collab_lab.trained.attentions import HeadMaps
 
 #: Steps of L-BFGS.

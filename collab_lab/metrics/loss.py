@@ -200,7 +200,7 @@ def validation_loss(model: Trained, batches: Sequence[Mapping[str, Any]] | None 
     the number of tokens; ``fairseq-validate`` divides the same sum by the number of all targets.
 
     Args:
-        batches: other sentences, as :func:`.sentences.samples` returns them.
+        batches: other sentences, as :func:`collab_lab.trained.sentences.samples` returns them.
 
     Raises:
         UserError: there are no sentences, or no validation set.

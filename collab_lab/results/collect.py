@@ -47,7 +47,7 @@ def read_runs(folders: Sequence[Path]) -> tuple[pd.DataFrame, list[str]]:
     """
     finished, unfinished = [], []
     for run in find_runs(folders):
-        record = run.score()
+        record = run.record()
         if record is None:
             unfinished.append(f"{run.name}: {run.state()}")
         else:

@@ -85,7 +85,7 @@ class Run:
         """How the run was started."""
         return record.read(Started, self.started_file) or Started(overrides={})
 
-    def score(self) -> Record | None:
+    def record(self) -> Record | None:
         """What the score file says; None if there is no score file."""
         return record.read(Record, self.score_file, record.AGAIN)
 

@@ -73,7 +73,7 @@ def _is_of_tokens(reference: Path) -> bool:
 
 
 def _translated(run: Run) -> Record:
-    record = run.score()
+    record = run.record()
     if record is None:
         todo = f"give a run that has a {run.score_file.name}, or a file of translations"
         raise UserError(f"not a finished run: {run.state()}", run.folder, todo)

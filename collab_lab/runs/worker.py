@@ -41,7 +41,7 @@ OF_ANOTHER_JOB = re.compile(
 _POLL = 0.2  # seconds between looks at the processes
 
 
-class Child(NamedTuple):
+class RunProcess(NamedTuple):
     """A process that trains and scores a run on some GPUs, and the lock of the run."""
 
     run: Run
@@ -71,22 +71,22 @@ class Worker:
     ):
         self.waiting, self.command, self.gpus = dict(runs), command, gpus
         self.jobs = min(jobs, len(runs))
-        self.children: list[Child] = []
+        self.processes: list[RunProcess] = []
         self.busy: set[Run] = set()
 
     def step(self) -> bool:
         """See what has ended, start what can start; False when all is done."""
-        for child in [one for one in self.children if one.process.poll() is not None]:
-            self.children.remove(child)
+        for child in [one for one in self.processes if one.process.poll() is not None]:
+            self.processes.remove(child)
             with child.lock:
                 report(child.run, child.process.returncode)
-        for child in self.children:
+        for child in self.processes:
             if news := child.progress.news():
                 say(f"{child.run.name}: {news}")
         for run in list(self.waiting):
-            if len(self.children) < self.jobs:
+            if len(self.processes) < self.jobs:
                 self.start(run)
-        return bool(self.waiting or self.children)
+        return bool(self.waiting or self.processes)
 
     def start(self, run: Run) -> None:
         """Start a run, unless another process works on it: then it waits."""
@@ -107,16 +107,16 @@ class Worker:
             run.start(Started(job.overrides, self.command, commit(), inputs=inputs), job.config)
             gpus, progress = self.least_used(num_gpus(job.config)), Progress(run, job.config)
             process = start_process(run, descriptor, gpus, self.jobs)
-            self.children.append(Child(run, progress, process, gpus, lock.pop_all()))
+            self.processes.append(RunProcess(run, progress, process, gpus, lock.pop_all()))
 
     def least_used(self, number: int) -> list[str]:
         """``number`` GPUs, or all there are, those with the fewest runs first."""
-        used = Counter(name for child in self.children for name in child.gpus)
+        used = Counter(name for child in self.processes for name in child.gpus)
         return sorted(self.gpus, key=used.__getitem__)[:number]
 
     def stop(self) -> None:
         """End all processes."""
-        for child in self.children:
+        for child in self.processes:
             child.end()
             say(f"{child.run.name}: stopped")
 
@@ -179,7 +179,7 @@ def child_command(run: Run) -> list[str]:
 
 def report(run: Run, status: int) -> None:
     """Say how a run has ended, whose process had this exit status; record it if that did not."""
-    if record := run.score():
+    if record := run.record():
         say(f"{run.name}: {summary(record)}")
         return
     if not run.failed_file.exists():

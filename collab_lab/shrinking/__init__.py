@@ -1,16 +1,17 @@
 """A trained model becomes a smaller one: evidence, cuts, a plan, a model that is refitted.
 
 shape              what stays of a site, and what that costs
-draft              the model to be: weights and options, edited in place, built once
+draft, pruning     the model to be, edited in place, built once; one that keeps lists of heads
+gates, source      open gates; the model that prices and plans are of, without gates and groups
 evidence           what a pass shows, and prices that plans share
 engine             what runs models, and what it keeps of a smaller one
 cut, cuts          something that can be taken from a model: one class, one file each
-plan               what may be cut; a shape of every site, and the model that comes of it
-programme, solve   the cheapest plan within budgets; the solver
+plan               what may be cut; a shape of every site
+programme          what sites can choose, and the cheapest plan; ``knapsack``: the solver
+making, smaller    from a plan to the smaller model, step by step; the result
 shrink, front      plans that are found; several sizes of them
-by_hand, gates     plans that are written: heads removed or converted as stated; open gates
-smaller            a result
-prices             what each part of a model is worth
+by_hand            plans that are written: heads removed or converted as stated
+price_list         what each part of a model is worth
 own                cuts of the user in a file
 """
 

@@ -26,19 +26,16 @@ from collab_lab.shrinking.cuts.latent import Latent
 from collab_lab.shrinking.cuts.narrower_heads import NarrowerHeads
 from collab_lab.shrinking.cuts.shared_key import SharedKey
 from collab_lab.shrinking.cuts.units import Units
-from collab_lab.shrinking.draft import (
-    check_left_alone,
-    check_retained,
-    check_units,
-    heads_by_attention,
-)
+from collab_lab.shrinking.draft import check_left_alone
 from collab_lab.shrinking.evidence import Evidence, Removals, in_order
-from collab_lab.shrinking.gates import source_of
+from collab_lab.shrinking.making import make
 from collab_lab.shrinking.plan import Plan
 from collab_lab.shrinking.programme import Programme
+from collab_lab.shrinking.pruning import check_retained, check_units, heads_by_attention
 from collab_lab.shrinking.shape import Shape, Site, as_it_is, sites_of
 from collab_lab.shrinking.smaller import Smaller
-from collab_lab.statistics.attentions import Statistics, collect_all, matched
+from collab_lab.shrinking.source import source_of
+from collab_lab.statistics.moments import Statistics, collect_all, matched
 from collab_lab.trained.arguments import check_model, check_whole, sentences_of
 from collab_lab.trained.attentions import Attention, Retained, attentions, removed_together
 from collab_lab.trained.checkpoint import Trained
@@ -83,7 +80,7 @@ def convert(
         cache_bits: of a number in the KV cache: 8, 4, or None for no rounding; or a text with one
             for each cache (``"4,8"``: decoder layers, then cross-attention; 0 for no rounding).
             ``auto`` leaves them.
-        refit: whether to fit the new heads' outputs (:mod:`collab_lab.mathematics.refit`), where
+        refit: whether to fit the new heads' outputs (:mod:`collab_lab.refitting.refit`), where
             that lowers the loss on the calibration sentences.
         statistics: of :func:`prices` of this model, which may have been opened again; default: a
             pass over the sentences.
@@ -118,7 +115,7 @@ def convert(
         raise UserError("no attention is left to convert", model.path, todo)
     evidence = of_heads(model, statistics, subset, sentences, ("heads", "cache"))
     evidence.check_caches()
-    return Smaller.of(evidence, conversion(model, {cut: sizes}, bits), fit=refit)
+    return make(evidence, conversion(model, {cut: sizes}, bits), fit=refit)
 
 
 def conversion(
@@ -153,13 +150,13 @@ def of_heads(
     statistics: Mapping[Attention, Statistics] | None,
     subset: str,
     sentences: int,
-    cuts: Sequence[str],
+    parts: Sequence[str],
 ) -> Evidence:
     """The evidence of a model's attentions: these statistics, or those of a pass."""
     batches = sentences_of(model, subset, sentences)
     if statistics is not None:
         return Evidence(model, batches, matched(statistics, model))
-    found, _, bits = collect_all(model, batches, cuts=cuts)
+    found, _, bits = collect_all(model, batches, parts=parts)
     return Evidence(model, batches, found, {}, bits)
 
 
@@ -259,7 +256,7 @@ def prune(
 
     By price, they are the heads that :func:`.shrink` removes for this number.  Gates are multiplied
     into the weights first.  In the end maps are fitted to what the heads that are left compute
-    (:mod:`collab_lab.mathematics.refit`), whatever chose them.
+    (:mod:`collab_lab.refitting.refit`), whatever chose them.
 
     Args:
         number: of heads to remove from the whole model; those that share a key or a value go
@@ -305,11 +302,11 @@ def prune(
     else:
         evidence = Evidence(whole, sentences_of(model, subset, sentences))
     if retained is not None:
-        return Smaller.of(evidence, keeping(whole, retained), fit=refit)
+        return make(evidence, keeping(whole, retained), fit=refit)
     if random is not None:
         random_order(evidence, random)
     plan = fewer(evidence, Heads(same_on_each_side, named, keep, counted=True), number)
-    return Smaller.of(evidence, plan if random is None else replace(plan, prices={}), fit=refit)
+    return make(evidence, plan if random is None else replace(plan, prices={}), fit=refit)
 
 
 def fewer(evidence: Evidence, cut: Heads, number: int | None) -> Plan:

@@ -15,8 +15,8 @@ from typing import Any, ClassVar, NamedTuple
 from fairseq.models import ARCH_MODEL_REGISTRY
 
 from collab_common.progress import bar
-from collab_lab.mathematics.attention_price import TrainedAttention
 from collab_lab.mathematics.new_heads import PricedWeights
+from collab_lab.mathematics.priced_attention import PricedAttention
 from collab_lab.mathematics.shared_projection import STEPS
 from collab_lab.shrinking.draft import Draft, head_sizes, is_standard
 from collab_lab.shrinking.engine import ENGINES
@@ -121,7 +121,7 @@ class NewHeads(Cut):
     any_heads: ClassVar[bool] = True
 
     @abstractmethod
-    def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> PricedWeights:
+    def convert(self, trained: PricedAttention, size: int, steps: int = STEPS) -> PricedWeights:
         """The weights of the new attention in place of ``trained.module``, and their price.
 
         Args:
@@ -145,7 +145,7 @@ class NewHeads(Cut):
         sizes = {max(1, exact * step // GRID) for step in range(1, GRID + 1)}
         return sorted(size for size in sizes if self.out_of_range(module, size) is None)
 
-    def scale(self, trained: TrainedAttention) -> float:
+    def scale(self, trained: PricedAttention) -> float:
         """The scale of the scores of the new attention, which queries make up for."""
         return trained.scale
 
@@ -200,12 +200,12 @@ class NewHeads(Cut):
         return evidence.once((type(self), self.kind, site), lambda: self._offers(site, evidence))
 
     def _offers(self, site: Attention, evidence: Evidence) -> list[Offer]:
-        trained = evidence.trained_attention(site)
+        trained = evidence.whole_attention(site)
         new = {size: self.convert(trained, size, 0) for size in self.grid(site.module)}
         return [*self.rounded(site, trained, new)]
 
     def rounded(
-        self, site: Attention, trained: TrainedAttention, new: Mapping[int, PricedWeights]
+        self, site: Attention, trained: PricedAttention, new: Mapping[int, PricedWeights]
     ) -> Iterator[Offer]:
         """Offers of new heads of some sizes, without rounding and with every number of bits."""
         every = tuple(range(site.module.num_heads))
@@ -225,7 +225,7 @@ class NewHeads(Cut):
 
     def apply(self, draft: Draft, site: Site, shape: Shape) -> float | None:
         assert isinstance(site, Attention)
-        trained = draft.trained_attention(site)
+        trained = draft.attention_left(site)
         return self.put(draft, site, shape, trained, self.convert(trained, shape.size))
 
     def put(
@@ -233,7 +233,7 @@ class NewHeads(Cut):
         draft: Draft,
         site: Attention,
         shape: Shape,
-        trained: TrainedAttention,
+        trained: PricedAttention,
         new: PricedWeights,
     ) -> float:
         """Put new heads into a draft; returns their price, that of rounding included."""

@@ -1,7 +1,16 @@
 """Engines that run models: what each of them needs, and what it keeps of a smaller model.
 
-A new engine is a row of :data:`ENGINES` and a file of its name in ``export/``; to be timed, it has
-functions in ``clock/engines.py``.  Importing this file imports nothing else.
+A new engine NAME is a row of :data:`ENGINES`, and is among the ``engines`` of each cut that it
+keeps (``cuts/``; ``EVERY_ENGINE`` has it already).  ``export/NAME.py`` imports its packages and has
+five functions: ``check(trained)`` raises an error for a model that it cannot run,
+``export(trained, folder)`` is called by the command ``export``, ``write(trained, ...)`` fills a
+folder without checks, and ``translate`` and ``batch_attention`` run it for ``export --check``
+(``export/check.py``; ONNX Runtime has ``onnx_check.py`` instead of both).  ``clock/engines.py``
+times it: a function each in ``WRITERS`` and ``LOADERS``, and the version of its first package in
+``settings``.  The options ``--format``, ``--for`` and ``--time-in`` take their choices from
+:data:`ENGINES`; their help describes each choice.
+
+Importing this file imports nothing else.
 """
 
 from __future__ import annotations
@@ -63,6 +72,6 @@ ENGINES = {
 TIMED = {name: (engine, kind) for engine in ENGINES.values() for name, kind in engine.timed.items()}
 
 
-def engine_of(timed: str) -> Engine:
+def engine_of(timed_in: str) -> Engine:
     """The engine of a name of :data:`TIMED`."""
-    return TIMED[timed][0]
+    return TIMED[timed_in][0]

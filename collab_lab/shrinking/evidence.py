@@ -13,18 +13,18 @@ from typing import Any, NamedTuple, TypeVar
 
 from collab_common.errors import UserError
 from collab_lab.mathematics import head_prices
-from collab_lab.mathematics.attention_price import TrainedAttention
+from collab_lab.mathematics.priced_attention import PricedAttention
 from collab_lab.mathematics.removal import block_removals
 from collab_lab.metrics.loss import mean_bits
 from collab_lab.shrinking.shape import PARTS, Site
-from collab_lab.statistics.attentions import (
+from collab_lab.statistics.gram import ridged
+from collab_lab.statistics.moments import (
     OfModel,
     Statistics,
     check_of_caches,
     collect_all,
     matched,
 )
-from collab_lab.statistics.metric import ridged
 from collab_lab.statistics.units import UnitStatistics
 from collab_lab.trained.arguments import sentences_of
 from collab_lab.trained.attentions import Attention
@@ -81,17 +81,17 @@ class Evidence:
         subset: str = "train",
         sentences: int = 1000,
         statistics: tuple[Any, Any] | None = None,
-        cuts: Collection[str] = PARTS,
+        parts: Collection[str] = PARTS,
     ) -> Evidence:
         """Read the sentences, spread evenly over the subset.
 
         Args:
             statistics: of the model's attentions and blocks, in place of a pass for prices.
-            cuts: what may be cut of it: parts of sites.
+            parts: of sites that may be cut.
         """
         batches = sentences_of(model, subset, sentences)
         if statistics is None:
-            return cls(model, batches, *collect_all(model, batches, cuts=cuts))
+            return cls(model, batches, *collect_all(model, batches, parts=parts))
         of_attentions, of_units = matched(statistics[0], model), statistics[1]
         return cls(model, batches, of_attentions, of_units, mean_bits(model.model, batches))
 
@@ -106,12 +106,12 @@ class Evidence:
         found: T = self._known[key]
         return found
 
-    def trained_attention(self, attention: Attention) -> TrainedAttention:
-        """An attention with its statistics, which price changes of it."""
+    def whole_attention(self, attention: Attention) -> PricedAttention:
+        """An attention before any cut, with its statistics, which price changes of it."""
 
-        def compute() -> TrainedAttention:
+        def compute() -> PricedAttention:
             self.check_caches()
-            return TrainedAttention(attention.module, self.attentions.get(attention))
+            return PricedAttention(attention.module, self.attentions.get(attention))
 
         return self.once(("trained attention", attention), compute)
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from typing import Any, NamedTuple
 
 from collab_common.errors import UserError
+from collab_lab.metrics.loss import mean_bits
 from collab_lab.shrinking.cut import ANY_BITS, Cut
 from collab_lab.shrinking.evidence import Evidence
-from collab_lab.shrinking.plan import Allowed
+from collab_lab.shrinking.plan import Allowed, Plan
 from collab_lab.shrinking.programme import propose
+from collab_lab.shrinking.shrink import cheapest_model, chosen_parts
 
 #: Shares of the front: of the layers' parameters, of the KV cache, of both.
 FRONT: tuple[dict[str, float], ...] = (
@@ -30,6 +33,47 @@ SERIES: dict[str, dict[str, Allowed]] = {
         "standard heads, only bits": Allowed(("cache",), ("unchanged",), ANY_BITS),
     },
 }
+
+
+class PlanAt(NamedTuple):
+    """A plan of the front.
+
+    Attributes:
+        plan: None where no plan leaves so little; ``reason`` then says why.
+        lost: measured on the validation set, in bits per target token, if it was.
+    """
+
+    shares: Mapping[str, float]
+    plan: Plan | None
+    lost: float | None = None
+    reason: str = ""
+
+
+def front(
+    evidence: Evidence,
+    kinds: Sequence[str] | None = None,
+    own: Sequence[Cut] = (),
+    valid: Sequence[Mapping[str, Any]] = (),
+) -> Iterator[PlanAt]:
+    """The cheapest plans at the shares of :data:`FRONT`.
+
+    Args:
+        kinds: of heads for a smaller cache; default: those of ``shrink``.
+        own: cuts of the user.
+        valid: sentences of the validation set, if the smaller models are to be made and measured.
+    """
+    before = mean_bits(evidence.trained.model, valid) if valid else 0.0
+    for shares in FRONT:
+        parts = chosen_parts(shares, None, None)
+        allowed = Allowed(parts, None if kinds is None else tuple(kinds), own=tuple(own))
+        try:
+            if valid:
+                made = cheapest_model(evidence, shares, allowed)
+                yield PlanAt(shares, made.plan, mean_bits(made.model.model, valid) - before)
+            else:
+                yield PlanAt(shares, propose(evidence, shares, allowed))
+        except UserError as error:
+            yield PlanAt(shares, None, reason=error.todo or error.problem)
 
 
 def series(

@@ -12,13 +12,10 @@ import copy
 import torch
 
 from collab_common.errors import UserError
-from collab_lab.shrinking.draft import all_heads, pruned
+from collab_lab.shrinking.pruning import all_heads
 from collab_lab.trained.attentions import Retained
 from collab_lab.trained.checkpoint import Trained
-from collab_lab.trained.rebuilt import model_problems, reject
 from fairseq_collab.attention.gates import OPEN, GatedAttention, gated_attentions, rounded
-from fairseq_collab.models.base import HeadModel
-from fairseq_collab.models.variants import GATED, HEAD_GROUPS
 
 
 def open_heads(trained: Trained) -> Retained:
@@ -46,16 +43,3 @@ def without_gates(trained: Trained) -> Trained:
         attention.out_proj.weight.mul_(gates.repeat_interleave(attention.v_head_size))  # (H h_v,)
         attention.theta.fill_(OPEN / attention.gate_speed)
     return result
-
-
-def source_of(trained: Trained) -> Trained:
-    """The model with heads that prices and plans are of: gates in its weights, and no groups.
-
-    Raises:
-        UserError: no model that is built anew would compute the same.
-    """
-    reject(trained, "cannot be changed", model_problems(trained))
-    model = trained.model
-    if isinstance(model, HeadModel) and model.variant in (GATED, HEAD_GROUPS):
-        return pruned(without_gates(trained), all_heads(trained))
-    return trained

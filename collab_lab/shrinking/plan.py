@@ -1,18 +1,16 @@
-"""A plan: a shape for every site of a model, its price, its costs, and the smaller model.
+"""A plan: a shape for every site of a model, its price and its costs; and what it may cut.
 
-:meth:`Plan.apply` has the cuts change a draft, builds it, and refits all blocks in the order of
-data (:mod:`collab_lab.mathematics.refit`).  :mod:`.programme` finds the cheapest plan of what is
-:class:`Allowed`.
+:mod:`.programme` finds the cheapest plan of what is :class:`Allowed`, :mod:`.by_hand` writes one,
+:mod:`.making` makes the smaller model of either.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from collab_common import ATTENTION_TYPES
-from collab_lab.mathematics.rise import measured_rise
 from collab_lab.shrinking.cut import ANY_BITS, Cut
 from collab_lab.shrinking.cuts.bits import Bits
 from collab_lab.shrinking.cuts.grouped_query import GroupedQuery
@@ -21,12 +19,9 @@ from collab_lab.shrinking.cuts.latent import Latent
 from collab_lab.shrinking.cuts.one_copy import OneCopy
 from collab_lab.shrinking.cuts.shared_key import SharedKey
 from collab_lab.shrinking.cuts.units import Units
-from collab_lab.shrinking.draft import Draft
 from collab_lab.shrinking.engine import ENGINES
-from collab_lab.shrinking.evidence import Evidence
 from collab_lab.shrinking.shape import PARTS, Shape, Site, width_of
 from collab_lab.trained.attentions import Attention
-from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import FeedForward
 
 #: What a budget can be of.
@@ -207,36 +202,3 @@ class Plan:
                 row = [str(site), f"{shape.width} of {width} {what}", size, shape.bits or None]
                 rows.append(row)
         return rows
-
-    def draft(self, evidence: Evidence) -> tuple[Draft, dict[Site, float]]:
-        """The draft of the smaller model, and prices of sites where heads that stay change them."""
-        draft, prices = Draft(evidence.trained, evidence.attentions), dict[Site, float]()
-        for part in PARTS:
-            for cut, sites in self.cuts:
-                if cut.part == part:
-                    shapes = {site: self.shapes[site] for site in sites}
-                    found = cut.apply_all(draft, shapes) if shapes else {}
-                    prices |= found if part == "cache" else {}
-        return draft, prices
-
-    def build(self, evidence: Evidence) -> tuple[Trained, Plan]:
-        """The smaller model before the refit, and the plan with the price of its cache."""
-        draft, prices = self.draft(evidence)
-        plan = self
-        if prices:
-            total = {**self.prices, "cache": sum(prices.values())}
-            plan = replace(self, prices=total, of_sites=prices)
-        return draft.build(), plan
-
-    def apply(self, evidence: Evidence, fit: bool = True) -> tuple[Trained, Plan, float]:
-        """The smaller model, refitted; the plan; the measured rise on the calibration sentences.
-
-        Args:
-            fit: whether to refit.
-        """
-        model, plan = self.build(evidence)
-        price = plan.price if plan.prices else None
-        rise = measured_rise(
-            model, evidence.trained, evidence.batches, price, fit=fit, before=evidence.bits
-        )
-        return model, plan, rise

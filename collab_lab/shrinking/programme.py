@@ -1,9 +1,9 @@
-"""The cheapest plan within budgets: an integer programme over what cuts offer.
+"""What sites can choose: the offers of cuts, combined; and the cheapest plan within budgets.
 
     plan = least price of one shape a site, under budgets of cache, parameters, heads and time
 
 A site's options are all combinations of the offers for its parts, without those that another one
-beats; :mod:`.solve` chooses among them.
+beats; the solver, :mod:`.knapsack`, chooses among them.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collab_common.errors import UserError
 from collab_common.progress import bar
 from collab_lab.shrinking.cut import ANY_BITS, Cut, Offer, Tie, reject
 from collab_lab.shrinking.evidence import Evidence
+from collab_lab.shrinking.knapsack import Together, cheapest
 from collab_lab.shrinking.plan import ANYTHING, RESOURCES, Allowed, Plan
 from collab_lab.shrinking.shape import (
     PARTS,
@@ -30,7 +31,6 @@ from collab_lab.shrinking.shape import (
     whole_costs,
     width_of,
 )
-from collab_lab.shrinking.solve import Together, cheapest
 from collab_lab.trained.attentions import attentions
 from collab_lab.trained.feed_forward import FeedForward, feed_forwards
 

@@ -13,11 +13,12 @@ from collab_lab.metrics.loss import mean_bits
 from collab_lab.shrinking.cut import ANY_BITS, Cut
 from collab_lab.shrinking.engine import ENGINES
 from collab_lab.shrinking.evidence import Evidence
-from collab_lab.shrinking.gates import source_of
+from collab_lab.shrinking.making import make
 from collab_lab.shrinking.plan import KINDS, RESOURCES, Allowed, Times
 from collab_lab.shrinking.programme import propose
 from collab_lab.shrinking.shape import PARTS
 from collab_lab.shrinking.smaller import Smaller
+from collab_lab.shrinking.source import source_of
 from collab_lab.trained.arguments import check_model, sentences_of
 from collab_lab.trained.checkpoint import Trained, plan_of
 from fairseq_collab.attention.rounding import BITS
@@ -82,7 +83,7 @@ def shrink(
             of the training set.
         with_cuts: cuts of your own (see docs/own_cuts.md), in place of this project's of the same
             part: heads, units, or kinds of heads for the cache.
-        evidence: of :func:`.gates.source_of` this model, in place of a pass.
+        evidence: of :func:`.source.source_of` this model, in place of a pass.
 
     Raises:
         UserError: no plan meets the targets, or an argument is out of range or has no effect.
@@ -104,15 +105,15 @@ def shrink(
     # A missing set fails at once.
     valid = None if lose is None else sentences_of(model, "valid", None)
     sentences = 1000 if sentences is None else sentences
-    found = evidence or Evidence.of(model, subset or "train", sentences, cuts=allowed.parts)
+    found = evidence or Evidence.of(model, subset or "train", sentences, parts=allowed.parts)
     if valid is None:
-        return made(found, shares, allowed)
+        return cheapest_model(found, shares, allowed)
     return smallest(found, shares, smallest_in(allowed.parts), allowed, lose or 0.0, valid)
 
 
-def made(evidence: Evidence, shares: Mapping[str, float], allowed: Allowed) -> Smaller:
+def cheapest_model(evidence: Evidence, shares: Mapping[str, float], allowed: Allowed) -> Smaller:
     """The smaller model of the cheapest plan."""
-    smaller, model = Smaller.of(evidence, propose(evidence, shares, allowed)), evidence.trained
+    smaller, model = make(evidence, propose(evidence, shares, allowed)), evidence.trained
     for name, share in shares.items():
         if smaller.shares[name] > share + EXACT:
             problem = f"the smaller model has {smaller.shares[name]:.1%} of the {name}"
@@ -145,7 +146,7 @@ def smallest(
     for _ in bar("models", list(range(TRIES))):
         share = (low + high) / 2
         try:
-            result = made(evidence, {**shares, resource: share}, allowed)
+            result = cheapest_model(evidence, {**shares, resource: share}, allowed)
         except UserError as error:  # no plan is so small
             impossible.append(error)
             low = share

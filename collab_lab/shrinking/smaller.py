@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from collab_lab.shrinking.evidence import Evidence
 from collab_lab.shrinking.plan import Plan
-from collab_lab.shrinking.shape import shares_left
 from collab_lab.trained.checkpoint import Trained
 
 
@@ -27,21 +25,6 @@ class Smaller(NamedTuple):
     rise: float
     shares: dict[str, float]
     lost: float | None = None
-
-    @classmethod
-    def of(cls, evidence: Evidence, plan: Plan, fit: bool = True) -> Smaller:
-        """The smaller model of a plan.
-
-        Args:
-            fit: whether to refit.
-        """
-        smaller, plan, rise = plan.apply(evidence, fit)
-        shares = shares_left(smaller, evidence.trained)
-        if smaller.is_simulated and plan.costs:  # it does not have what the plan counts
-            shares = {name: plan.costs[name] / plan.whole[name] for name in plan.whole}
-        if plan.time is not None:
-            shares["time"] = plan.time
-        return cls(smaller.in_precision_of_source(), plan, rise, shares)
 
     @property
     def price(self) -> float | None:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from collab_common.errors import UserError
 from collab_lab.statistics import STATISTICS
-from collab_lab.statistics.attentions import Statistics
+from collab_lab.statistics.moments import Statistics
 from collab_lab.statistics.units import UnitStatistics
 from collab_lab.trained.attentions import Attention, attentions
 from collab_lab.trained.checkpoint import Trained

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from collab_common.errors import UserError
-from collab_lab.statistics.metric import gram, mirrored, upper
+from collab_lab.statistics.gram import gram, mirrored, upper
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class UnitStatistics:
     """Statistics of a feed-forward block with ``F`` units.
 
     Attributes:
-        half: of the covariance: see :func:`.metric.upper`.
+        half: of the covariance: see :func:`.gram.upper`.
         output_fisher: Fisher information of the output, ``Delta (d, d)``.
     """
 

@@ -3,7 +3,7 @@
 checkpoint     open and save a model; ``identity``: a hash of it; ``arguments``: of functions
 sentences      those of its data folder, in batches
 attentions     where they are and what they compute; ``feed_forward``: the blocks
-rebuilt        a new model of given options and weights; ``configuration``: options to train it on
+rebuilt        a new model of given options and weights; ``fine_tuning``: options to train it on
 average        the mean of several checkpoints
 untrained      a model of options alone
 """

@@ -127,7 +127,7 @@ class Trained:
         """Write a checkpoint, atomically, without the state of the training.
 
         The YAML next to the files of commands is
-        :func:`~collab_lab.trained.configuration.write_configuration`'s.
+        :func:`~collab_lab.trained.fine_tuning.write_configuration`'s.
         """
         checkpoints.save(self.content(), out)
 

@@ -70,7 +70,7 @@ def tables(told: str) -> list[set[str]]:
 
 def records(folder: Path) -> dict[str, Record]:
     """What the finished runs of a folder say, by method."""
-    found = [record for run in runs_under(folder) if (record := run.score())]
+    found = [record for run in runs_under(folder) if (record := run.record())]
     return {record.method: record for record in found}
 
 
@@ -311,7 +311,7 @@ def test_from_download_to_scores(vanilla: Path) -> None:
         "data",
         "runs",
     }
-    score = Run(vanilla / "runs" / "model-vanilla").score()
+    score = Run(vanilla / "runs" / "model-vanilla").record()
     assert score is not None
     assert score.sentences == 30
     assert score.averaged == ["checkpoint1.pt", "checkpoint2.pt"]

@@ -12,7 +12,6 @@ import toy
 from toy_reparametrize import Conversions, batch, converted, inputs, target_of, trained
 
 from collab_lab.mathematics import low_rank
-from collab_lab.mathematics.attention_price import TrainedAttention
 from collab_lab.mathematics.low_rank import MIXED, separate
 from collab_lab.mathematics.new_heads import (
     groups_of_neighbours,
@@ -20,6 +19,7 @@ from collab_lab.mathematics.new_heads import (
     own_latent,
     shared_keys,
 )
+from collab_lab.mathematics.priced_attention import PricedAttention
 from collab_lab.mathematics.shared_projection import (
     Shared,
     WeightedMaps,
@@ -38,8 +38,8 @@ from collab_lab.shrinking.by_hand import chosen_sizes
 from collab_lab.shrinking.cuts.latent import Latent
 from collab_lab.shrinking.plan import Allowed
 from collab_lab.shrinking.programme import propose
-from collab_lab.statistics.attentions import Sums, collect
-from collab_lab.statistics.metric import ridged
+from collab_lab.statistics.gram import ridged
+from collab_lab.statistics.moments import Sums, collect
 from collab_lab.trained.attentions import attentions
 from fairseq_collab.attention import SeparateAttention
 from fairseq_collab.attention.latent import LatentAttention
@@ -121,10 +121,10 @@ def test_latents_leave_other_attentions_alone(arch: str, given: dict[str, Any]) 
         assert totals(again) == totals(result.model)
 
 
-def attention(seed: int = 1, **sizes: int) -> TrainedAttention:
+def attention(seed: int = 1, **sizes: int) -> PricedAttention:
     """Trained heads; inputs and gradients that are correlated and have a mean."""
     torch.manual_seed(seed)
-    part = TrainedAttention(toy.randomised(SeparateAttention(D, H, **sizes)), None)
+    part = PricedAttention(toy.randomised(SeparateAttention(D, H, **sizes)), None)
     sums = Sums(part.module)
 
     def drawn() -> torch.Tensor:
@@ -135,7 +135,7 @@ def attention(seed: int = 1, **sizes: int) -> TrainedAttention:
     return part
 
 
-def shared(part: TrainedAttention, mixing: str, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+def shared(part: PricedAttention, mixing: str, size: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Queries of each head, and their key."""
     if mixing == "own":
         return best_shared_key(part.maps, part.statistics, size)
@@ -143,7 +143,7 @@ def shared(part: TrainedAttention, mixing: str, size: int) -> tuple[torch.Tensor
     return made.queries(), made.key
 
 
-def price(part: TrainedAttention, shared: tuple[torch.Tensor, torch.Tensor]) -> float:
+def price(part: PricedAttention, shared: tuple[torch.Tensor, torch.Tensor]) -> float:
     return part.key_price(shared[0], shared[1].unsqueeze(0))
 
 

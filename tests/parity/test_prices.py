@@ -20,8 +20,8 @@ from torch.nn import functional
 from toy_reparametrize import Conversions, batch, inputs, target_of, trained
 
 from collab_lab.mathematics import shared_projection
-from collab_lab.mathematics.attention_price import TrainedAttention, products_of, queries_of
 from collab_lab.mathematics.head_prices import head_noises, head_prices, head_removals
+from collab_lab.mathematics.priced_attention import PricedAttention, products_of, queries_of
 from collab_lab.metrics.cost import totals
 from collab_lab.metrics.loss import mean_bits, summed_loss
 from collab_lab.shrinking.by_hand import CONVERSIONS
@@ -29,11 +29,12 @@ from collab_lab.shrinking.cut import ANY_BITS
 from collab_lab.shrinking.cuts.latent import Latent
 from collab_lab.shrinking.draft import rows
 from collab_lab.shrinking.evidence import Evidence
+from collab_lab.shrinking.knapsack import cheapest
+from collab_lab.shrinking.making import unfitted
 from collab_lab.shrinking.plan import Allowed
-from collab_lab.shrinking.prices import Point
+from collab_lab.shrinking.price_list import Point
 from collab_lab.shrinking.programme import propose
-from collab_lab.shrinking.solve import cheapest
-from collab_lab.statistics.attentions import (
+from collab_lab.statistics.moments import (
     Statistics,
     Sums,
     at_least_float32,
@@ -227,7 +228,7 @@ def test_memory_is_that_of_the_statistics() -> None:
     """With what prices make of them: a ridge on most, and orders of removal."""
     found = trained("transformer_headsize_n", None, qk_head_size=5, v_head_size=3)
     of_all, none = attentions(found.model), ("value_mean",)
-    every = collect_all(found, [batch(found)], cuts=("heads", "units", "cache"))
+    every = collect_all(found, [batch(found)], parts=("heads", "units", "cache"))
     numbers = 0
     for attention_ in of_all:
         sizes = {name: x.numel() for name, x in vars(every.attentions[attention_]).items()}
@@ -241,7 +242,7 @@ def test_memory_is_that_of_the_statistics() -> None:
     assert memory_needed(found, ("heads", "units", "cache")) == 8 * numbers
     fewer = sum(
         x.numel()
-        for statistics in collect_all(found, [batch(found)], cuts=("heads",)).attentions.values()
+        for statistics in collect_all(found, [batch(found)], parts=("heads",)).attentions.values()
         for x in vars(statistics).values()
     )
     assert memory_needed(found, ("heads",)) == 8 * fewer
@@ -252,7 +253,7 @@ def test_the_loss_of_a_pass_is_that_of_the_targets(arch: str, options: dict[str,
     """Next to labels that are drawn from the model."""
     found = trained(arch, None, **options)
     sentences = [batch(found)]
-    bits = collect_all(found, sentences, cuts=("heads",)).bits
+    bits = collect_all(found, sentences, parts=("heads",)).bits
     assert bits == pytest.approx(mean_bits(found.model, sentences))
 
 
@@ -317,7 +318,7 @@ class Small:
     def __init__(self, sentences: int):
         found = trained("transformer_headsize_n")
         self.model, attention = found.model, found.attentions["cross"][-1]
-        self.module, self.priced = attention.module, TrainedAttention(attention.module, None)
+        self.module, self.priced = attention.module, PricedAttention(attention.module, None)
         self.maps = self.priced.maps
         self.net_input = {name: one[:sentences] for name, one in toy.batch(found.task).items()}
         self.net_input["prev_output_tokens"] = self.net_input["prev_output_tokens"][:, :1]
@@ -432,7 +433,7 @@ def test_price_of_a_rounding_is_that_of_its_errors(kind: str, bits: int) -> None
     torch.manual_seed(bits)
     heads, h_qk, h_v, width, groups = 4, 5, 4, 5 if kind == "full" else 3, 2
     module = toy.randomised(SeparateAttention(16, heads, qk_head_size=h_qk, v_head_size=h_v))
-    part = TrainedAttention(module, None)
+    part = PricedAttention(module, None)
     root = torch.randn(heads * (h_qk + h_v), heads * (h_qk + h_v))
     fisher, inputs = root @ root.T, torch.randn(70, 16)
     part.statistics = replace(part.statistics, cache_fisher=fisher, inputs=inputs)
@@ -546,7 +547,7 @@ def test_errors_are_at_the_heads_that_are_next_to_the_new_ones() -> None:
     torch.manual_seed(5)
     heads, h_qk, h_v, width = 4, 5, 4, 3
     module = toy.randomised(SeparateAttention(16, heads, qk_head_size=h_qk, v_head_size=h_v))
-    part = TrainedAttention(module, None)
+    part = PricedAttention(module, None)
     roots = [torch.randn(n, n) for n in (heads * (h_qk + h_v), 17, 16)]
     fisher, moment, output = (root.T @ root for root in roots)
     inputs = torch.randn(70, 16)
@@ -585,7 +586,7 @@ def test_price_of_rounding_trained_heads_is_that_of_their_errors(bits: int) -> N
     """Of any size: their scores have their own scale, not ``(d/H)^-0.5``."""
     torch.manual_seed(bits)
     module = toy.randomised(SeparateAttention(16, 4, qk_head_size=6, v_head_size=5))
-    part = TrainedAttention(module, None)
+    part = PricedAttention(module, None)
     assert module.scaling != part.scale
     root, inputs = torch.randn(44, 44), torch.randn(70, 16)
     fisher = root @ root.T
@@ -683,7 +684,7 @@ def test_a_plan_is_never_dearer_than_even_sizes(kind: str, shares: tuple[float, 
             )
             for one in narrowed
         }
-        result, _ = plan.build(work.evidence)
+        result, _ = unfitted(work.evidence, plan)
         assert totals(result.model)["cache"] <= budget * len(narrowed)
         assert plan.price <= sum(p.price for p in even.values()) + 1e-12
 

@@ -22,13 +22,13 @@ from collab_common import ATTENTION_TYPES
 from collab_lab import convert, open_model, prune, validation_loss
 from collab_lab.cli.main import main
 from collab_lab.heads import votes
-from collab_lab.mathematics import rise
-from collab_lab.mathematics.refit import Block, refit
-from collab_lab.mathematics.refit import _refit_block as refit_block
-from collab_lab.mathematics.rise import largest_activations, measured_rise
 from collab_lab.metrics.loss import mean_bits
-from collab_lab.shrinking.draft import all_heads, pruned
+from collab_lab.refitting import rise
+from collab_lab.refitting.refit import Block, refit, refit_if_better
+from collab_lab.refitting.refit import _refit_block as refit_block
+from collab_lab.refitting.rise import largest_activations, measured_rise
 from collab_lab.shrinking.gates import open_heads
+from collab_lab.shrinking.pruning import all_heads, pruned
 from collab_lab.trained.attentions import hooked
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.identity import hash_of
@@ -272,7 +272,7 @@ def test_a_refit_that_raises_the_loss_is_taken_back(
 
     model = toy_massive.massive("pre")
     plain = prune(model, 4, sentences=50, refit=False)
-    monkeypatch.setattr("collab_lab.mathematics.rise.refit", ruin)
+    monkeypatch.setattr("collab_lab.refitting.refit.refit", ruin)
     result = prune(model, 4, sentences=50)
     assert "taken back" in capfd.readouterr().err
     assert result.rise == plain.rise
@@ -290,8 +290,9 @@ def check_equal(one: Trained, other: Trained) -> None:
 def test_a_refit_that_changes_nothing_is_no_loss(capfd: Capture) -> None:
     """Losses of equal models differ in the last digits."""
     model = toy_massive.massive("pre")
-    rise_ = measured_rise(pruned(model, all_heads(model)), model, samples(model, "train", 9))
-    assert rise_ == pytest.approx(0, abs=1e-4)
+    text = samples(model, "train", 9)
+    after = refit_if_better(pruned(model, all_heads(model)), model, text)
+    assert after == pytest.approx(mean_bits(model.model, text), abs=1e-4)
     assert "taken back" not in capfd.readouterr().err
 
 
@@ -355,10 +356,10 @@ def test_a_rise_near_its_price_or_hardly_any_is_no_warning(capfd: Capture) -> No
         (0.05, 0.14, False),
         (0.05, 0.16, True),
     ):
-        found = measured_rise(model, model, text, price, fit=False, before=bits - rise_)
+        found = measured_rise(model, model, text, price, before=bits - rise_)
         assert found == pytest.approx(rise_)
         assert ("warning" in capfd.readouterr().err) == is_told
-    assert math.isnan(measured_rise(model, model, text, 9.0, fit=False, before=math.nan))
+    assert math.isnan(measured_rise(model, model, text, 9.0, before=math.nan))
     assert "warning" in capfd.readouterr().err  # no number is above no number
 
 
@@ -422,7 +423,7 @@ def test_a_large_rise_is_named(capfd: Capture) -> None:
     text = samples(model, "train", 9)
     bits = mean_bits(model.model, text)
     for price, large, is_named in ((None, 0.31, True), (None, 0.29, False), (9.0, 0.31, True)):
-        measured_rise(model, model, text, price, fit=False, before=bits - large)
+        measured_rise(model, model, text, price, before=bits - large)
         assert ("BLEU" in capfd.readouterr().err) == is_named
 
 

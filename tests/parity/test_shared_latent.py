@@ -14,14 +14,14 @@ from toy import close
 from toy_reparametrize import Conversions, batch, inputs, trained
 
 from collab_lab.clock.bench import cache_bytes
-from collab_lab.mathematics.attention_price import TrainedAttention
+from collab_lab.mathematics.priced_attention import PricedAttention
 from collab_lab.mathematics.shared_projection import WeightedMaps
 from collab_lab.metrics.cost import cost, totals
 from collab_lab.shrinking.cuts.latent import Latent
+from collab_lab.shrinking.knapsack import Together, cheapest
 from collab_lab.shrinking.programme import Option
 from collab_lab.shrinking.shape import Shape
-from collab_lab.shrinking.solve import Together, cheapest
-from collab_lab.statistics.attentions import collect
+from collab_lab.statistics.moments import collect
 from collab_lab.trained.attentions import attentions
 from fairseq_collab.attention import SeparateAttention
 from fairseq_collab.attention.shared_latent import SharedLatentAttention
@@ -190,7 +190,7 @@ def test_the_price_of_rounding_is_that_of_the_model(width: int) -> None:
     )
     found = {a: a for a in attentions(model.model)}
     for attention in work.crossing:
-        of_it = TrainedAttention(found[attention].module, statistics[attention])
+        of_it = PricedAttention(found[attention].module, statistics[attention])
         expected = priced[attention] - plain[attention]
         assert expected > 0
         assert of_it.rounding_price(None, 4) == pytest.approx(expected, rel=1e-6)

@@ -181,11 +181,11 @@ def statistics(model: Trained) -> Any:
 #: By function: arguments of which one has no effect, or that leave nothing.
 CASES: dict[str, list[dict[str, Any]]] = {
     "time_parts": [
-        {"engine": "marian"},
-        {"engine": "fairseq", "batch": 0},
-        {"engine": "fairseq", "length": 10**6},
-        {"engine": "fairseq", "length": 9.5},
-        {"engine": "fairseq", "cuts": ["layers"]},
+        {"timed_in": "marian"},
+        {"timed_in": "fairseq", "batch": 0},
+        {"timed_in": "fairseq", "length": 10**6},
+        {"timed_in": "fairseq", "length": 9.5},
+        {"timed_in": "fairseq", "parts": ["layers"]},
     ],
     "convert": [
         {"size": 8, "by_type": BY_TYPE},

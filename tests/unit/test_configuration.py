@@ -16,8 +16,8 @@ from omegaconf import OmegaConf
 
 from collab_lab.runs import config_folder
 from collab_lab.runs.sweep import plan
-from collab_lab.shrinking.draft import pruned
-from collab_lab.trained import configuration
+from collab_lab.shrinking.pruning import pruned
+from collab_lab.trained import fine_tuning
 from collab_lab.trained.checkpoint import Trained, open_model
 
 SMALL = ["--arch", "transformer_headsize_n", "--max-tokens", "100", "--optimizer", "adam"]
@@ -51,7 +51,7 @@ def plain(section: Any) -> dict[str, Any]:
 def tuning(source: Trained, updates: int = 100) -> list[str]:
     """The words of the command that trains a checkpoint on."""
     folder = source.path.with_suffix("")
-    return shlex.split(configuration.fine_tuning(source, source.path, folder, updates))
+    return shlex.split(fine_tuning.command(source, source.path, folder, updates))
 
 
 @pytest.mark.parametrize(("task", "criterion"), [*zip(TASKS, CRITERIONS, strict=True)])
@@ -117,10 +117,10 @@ def test_a_pass_has_the_updates_of_the_training(tmp_path: Path) -> None:
     source = open_model(path, toy_checkpoints.COPY)
     source.task.load_dataset("train")
     counted = source.task.get_batch_iterator(source.task.dataset("train"), max_sentences=2)
-    assert configuration.updates_per_pass(source) == len(counted)
+    assert fine_tuning.updates_per_pass(source) == len(counted)
     source.cfg.optimization.update_freq = [4]
     source.cfg.distributed_training.distributed_world_size = 2
-    assert configuration.updates_per_pass(source) == math.ceil(len(counted) / 8)
+    assert fine_tuning.updates_per_pass(source) == math.ceil(len(counted) / 8)
 
 
 def test_the_original_is_trained_alike(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_the_original_is_trained_alike(tmp_path: Path) -> None:
     kept: Any = {type_: [[0, 2], [3]] for type_ in source.heads}
     smaller = pruned(source, kept)
     smaller.save(tmp_path / "small.pt")
-    _, small, _, same = configuration.fine_tuning_lines(source, smaller, tmp_path / "small.pt")
+    _, small, _, same = fine_tuning.fine_tuning_lines(source, smaller, tmp_path / "small.pt")
     parser = options.get_training_parser()
     args = options.parse_args_and_arch(parser, shlex.split(same)[1:])
     model = source.task.build_model(convert_namespace_to_omegaconf(args).model)
@@ -147,10 +147,10 @@ def test_the_original_is_trained_alike(tmp_path: Path) -> None:
 def test_what_is_not_known_is_said_in_place_of_a_command(tmp_path: Path) -> None:
     source = open_model(toy_checkpoints.write(tmp_path / "c.pt"), toy_checkpoints.COPY)
     source.cfg.dataset.train_subset = "none"
-    (line,) = configuration.fine_tuning_lines(source, source, tmp_path / "small.pt")
+    (line,) = fine_tuning.fine_tuning_lines(source, source, tmp_path / "small.pt")
     assert str(toy_checkpoints.COPY) in line
     source.cfg.optimizer = None
-    (line,) = configuration.fine_tuning_lines(source, source, tmp_path / "small.pt")
+    (line,) = fine_tuning.fine_tuning_lines(source, source, tmp_path / "small.pt")
     assert str(source.path) in line
 
 
@@ -175,7 +175,7 @@ def test_a_sweep_has_the_task_and_the_criterion(
     words = [str(toy_checkpoints.COPY), *shlex.split(TASKS["translation"]), *SMALL]
     words += ["--ddp-backend=legacy_ddp", "--seed=7"] if smoothing is None else []
     source = trained_by([*words, "--criterion", criterion], tmp_path / "c.pt")
-    configuration.write_configuration(source, tmp_path / "model" / "small.pt")
+    fine_tuning.write_configuration(source, tmp_path / "model" / "small.pt")
     overrides = [f"hydra.searchpath=['file://{tmp_path}']", "model=choice(small)"]
     overrides += ["common.seed=choice(1)"]
     if smoothing is None:
@@ -189,7 +189,7 @@ def test_a_sweep_has_the_task_and_the_criterion(
     assert loss.get("label_smoothing") == smoothing
     if smoothing is None:
         assert job.config.distributed_training.ddp_backend == "legacy_ddp"
-        assert "--seed" not in configuration.fine_tuning(source, tmp_path / "c.pt", tmp_path, 9)
+        assert "--seed" not in fine_tuning.command(source, tmp_path / "c.pt", tmp_path, 9)
 
 
 @pytest.mark.parametrize("section", ["criterion", "optimizer"])
@@ -197,8 +197,8 @@ def test_what_a_plug_in_that_is_not_loaded_has_registered(section: str, tmp_path
     """The model is saved; how to train it on is not known."""
     source = open_model(toy_checkpoints.write(tmp_path / "c.pt"), toy_checkpoints.COPY)
     source.cfg[section]._name = "of_nobody"
-    (line,) = configuration.fine_tuning_lines(source, source, tmp_path / "small.pt")
+    (line,) = fine_tuning.fine_tuning_lines(source, source, tmp_path / "small.pt")
     assert "of_nobody" in line
     assert "--user-dir" in line
-    assert configuration.write_configuration(source, tmp_path / "small.pt") is None
+    assert fine_tuning.write_configuration(source, tmp_path / "small.pt") is None
     assert not (tmp_path / "small.yaml").exists()

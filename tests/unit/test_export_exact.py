@@ -29,7 +29,8 @@ from collab_lab.export.model import Vocabulary, check_engine, vocabulary
 from collab_lab.runs import lengths
 from collab_lab.shrinking.cut import reject
 from collab_lab.shrinking.cuts.heads import Heads
-from collab_lab.shrinking.draft import Draft, pruned
+from collab_lab.shrinking.draft import Draft
+from collab_lab.shrinking.pruning import pruned
 from collab_lab.trained.attentions import attentions
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import feed_forwards

@@ -33,6 +33,7 @@ ROOMS = {
         "metrics",
         "statistics",
         "mathematics",
+        "refitting",
         "shrinking",
         "hugging_face",
         "heads",

@@ -15,8 +15,8 @@ from collab_lab.shrinking.cuts.latent import Latent
 from collab_lab.shrinking.evidence import Evidence
 from collab_lab.shrinking.programme import propose
 from collab_lab.shrinking.shrink import shrink
-from collab_lab.statistics.attentions import collect_all
-from collab_lab.statistics.metric import BLOCK, gram, mirrored, size_of_upper, upper
+from collab_lab.statistics.gram import BLOCK, gram, mirrored, size_of_upper, upper
+from collab_lab.statistics.moments import collect_all
 from collab_lab.trained.arguments import sentences_of
 from collab_lab.trained.checkpoint import Trained
 
@@ -49,7 +49,7 @@ def test_the_half_of_a_product_suffices(n: int) -> None:
 def test_a_pass_of_what_may_be_cut(model: Trained) -> None:
     """Heads alone need a part of the statistics, which is the same; the loss comes with it."""
     batches = sentences_of(model, "train", 20)
-    every, heads = collect_all(model, batches), collect_all(model, batches, cuts=("heads",))
+    every, heads = collect_all(model, batches), collect_all(model, batches, parts=("heads",))
     assert every.bits == pytest.approx(mean_bits(model.model, batches), rel=1e-6)
     assert heads.bits == every.bits
     assert every.units

@@ -24,8 +24,8 @@ from collab_lab.shrinking.own import cuts_in
 from collab_lab.shrinking.plan import Allowed
 from collab_lab.shrinking.shape import Shape, Site
 from collab_lab.trained.checkpoint import Trained
-from collab_lab.trained.configuration import fine_tuning
 from collab_lab.trained.feed_forward import feed_forwards
+from collab_lab.trained.fine_tuning import fine_tuning
 
 EXAMPLES = REPOSITORY / "tests" / "examples" / "own_cuts"
 
@@ -76,7 +76,7 @@ def test_heads_of_ones_own(model: Trained, found: Evidence, tmp_path: Path) -> N
     file = EXAMPLES / "narrow_values" / "__init__.py"
     (cut,) = cuts = cuts_in(file)
     assert isinstance(cut, NewHeads)
-    trained = found.trained_attention(model.attentions["decoder"][0])
+    trained = found.whole_attention(model.attentions["decoder"][0])
     prices = [cut.convert(trained, size)[1] for size in (1, 2, 3, 4)]
     assert prices == sorted(prices, reverse=True)
     assert prices[0] > 0 == pytest.approx(prices[-1], abs=1e-12)

@@ -30,11 +30,11 @@ from collab_lab.mathematics.head_prices import head_removals
 from collab_lab.shrinking.by_hand import chosen_bits, chosen_sizes, fewer, random_order
 from collab_lab.shrinking.cuts.heads import Heads
 from collab_lab.shrinking.cuts.latent import Latent
-from collab_lab.shrinking.draft import all_heads, pruned
 from collab_lab.shrinking.evidence import Evidence, in_order
 from collab_lab.shrinking.gates import open_heads, without_gates
-from collab_lab.statistics.attentions import Statistics
-from collab_lab.trained import configuration
+from collab_lab.shrinking.pruning import all_heads, pruned
+from collab_lab.statistics.moments import Statistics
+from collab_lab.trained import fine_tuning
 from collab_lab.trained.attentions import HeadMaps, attentions
 from collab_lab.trained.checkpoint import Trained, open_model
 from fairseq_collab.attention import gates
@@ -218,7 +218,7 @@ def test_what_is_printed_builds_the_same_model(tmp_path: Path, change: str) -> N
     source = open_model(toy_checkpoints.write(tmp_path / "c.pt", **options), toy_checkpoints.COPY)
     result = changed(source, change)
     small = tmp_path / "small.pt"
-    printed = configuration.fine_tuning(result, small, tmp_path / "small", updates=9)
+    printed = fine_tuning.command(result, small, tmp_path / "small", updates=9)
     assert all(words in printed for _, words in OPTIONS.values())
     parser, (_, *words) = fairseq_options.get_training_parser(), shlex.split(printed)
     args = fairseq_options.parse_args_and_arch(parser, words)

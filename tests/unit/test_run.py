@@ -71,7 +71,7 @@ def test_states(run: Run) -> None:
     record = some_record()
     run.finish(record)
     assert run.state() == "finished"
-    assert run.score() == record
+    assert run.record() == record
     assert not run.failed_file.exists()
 
 
@@ -135,13 +135,13 @@ def test_a_stopped_worker_leaves_nothing_running(run: Run, monkeypatch: pytest.M
 def test_a_training_holds_the_lock_of_its_run(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """If it outlives its killed sweep, the next sweep waits for it."""
     monkeypatch.setattr(worker, "child_command", lambda _: ["sleep", "60"])
-    orphan = begun(run).children[0]
+    orphan = begun(run).processes[0]
     orphan.lock.close()
     waiting = begun(run)
-    assert (waiting.children, [*waiting.waiting]) == ([], [run])
+    assert (waiting.processes, [*waiting.waiting]) == ([], [run])
     orphan.end()
     waiting.step()
-    assert len(waiting.children) == 1
+    assert len(waiting.processes) == 1
     waiting.stop()
 
 
@@ -163,10 +163,10 @@ def test_runs_side_by_side_have_gpus_of_their_own(
     command = ["sh", "-c", "echo $CUDA_VISIBLE_DEVICES"]
     monkeypatch.setattr(worker, "child_command", lambda _: command)
     ours = begun(run, gpus=["a", "b", "c"])
-    ours.children[0].process.wait()
+    ours.processes[0].process.wait()
     assert run.log.read_text() == "a\n"
     assert (ours.least_used(2), ours.least_used(4)) == (["b", "c"], ["b", "c", "a"])
-    ours.children.clear()
+    ours.processes.clear()
     assert ours.least_used(1) == ["a"], "what was taken is given back"
     assert Worker({}, 1, []).least_used(2) == []
 
@@ -304,7 +304,7 @@ def test_at_most_so_many_runs_at_a_time(tmp_path: Path, monkeypatch: pytest.Monk
     ours = Worker(dict.fromkeys((Run(tmp_path / name) for name in "abc"), JOB), 2, [])
     ours.step()
     ours.step()
-    assert (len(ours.children), len(ours.waiting)) == (2, 1)
+    assert (len(ours.processes), len(ours.waiting)) == (2, 1)
     ours.stop()
 
 

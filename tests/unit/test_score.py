@@ -51,7 +51,7 @@ def record_of(checkpoint: Path, corpus: Path, run: Path, *chosen: str) -> tuple[
     """The record of a run that is made of a checkpoint, and its translations."""
     options = [word for one in chosen for word in ("--set", one)]
     assert main([str(checkpoint), str(corpus), "--run", str(run), "--cpu", *options]) == 0
-    record = Run(run).score()
+    record = Run(run).record()
     assert record is not None
     return record, (run / "translations.txt").read_text().splitlines()
 

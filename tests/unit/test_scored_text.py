@@ -14,7 +14,7 @@ from torch import Tensor
 
 from collab_lab import open_model, translate
 from collab_lab.cli.main import main
-from collab_lab.metrics import sentences
+from collab_lab.metrics import translate_text
 from collab_lab.metrics.generate import Translations
 from collab_lab.metrics.generate import translate as of_batches
 from collab_lab.metrics.translation_scores import score
@@ -236,7 +236,7 @@ def test_documents_are_not_cut_at_fairseqs_limit(
         asked.append(args[3])
         return of_batches(*args)._replace(at_limit=1)
 
-    monkeypatch.setattr(sentences, "translated", recording)
+    monkeypatch.setattr(translate_text, "translated", recording)
     translate(model, [model.task.source_dictionary[10]], beam=1)
     assert asked == [{"beam": 1, "max_len_a": 2, "max_len_b": 20}]
     assert "1 of 1 translations end at the limit" in capsys.readouterr().err

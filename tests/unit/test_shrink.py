@@ -27,8 +27,7 @@ from collab_lab.cli.main import main
 from collab_lab.clock import parts
 from collab_lab.mathematics import removal
 from collab_lab.runs.score import model_numbers
-from collab_lab.shrinking import draft
-from collab_lab.shrinking import plan as plan_module
+from collab_lab.shrinking import draft, making
 from collab_lab.shrinking import shrink as shrinking
 from collab_lab.shrinking.cut import NewHeads
 from collab_lab.shrinking.cuts.bits import Bits
@@ -39,11 +38,12 @@ from collab_lab.shrinking.cuts.narrower_heads import NarrowerHeads
 from collab_lab.shrinking.cuts.one_copy import OneCopy
 from collab_lab.shrinking.cuts.shared_key import SharedKey
 from collab_lab.shrinking.cuts.units import Units
-from collab_lab.shrinking.draft import pruned
 from collab_lab.shrinking.evidence import Evidence, Removals
+from collab_lab.shrinking.making import make, unfitted
 from collab_lab.shrinking.plan import Allowed, Plan
-from collab_lab.shrinking.prices import Prices
+from collab_lab.shrinking.price_list import Prices
 from collab_lab.shrinking.programme import Option, OutOfReachError, Programme, propose, undominated
+from collab_lab.shrinking.pruning import pruned
 from collab_lab.shrinking.shape import (
     GROUPS,
     LATENTS,
@@ -62,7 +62,7 @@ from collab_lab.shrinking.shape import (
 )
 from collab_lab.shrinking.shrink import shrink
 from collab_lab.shrinking.smaller import Smaller
-from collab_lab.statistics.attentions import Statistics
+from collab_lab.statistics.moments import Statistics
 from collab_lab.trained.attentions import Attention, attentions
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import FeedForward, feed_forwards
@@ -281,7 +281,7 @@ def test_a_rounding_of_groups_is_priced_at_their_own_scale(bits: int, tmp_path: 
     wide = open_model(checkpoint, COPY)
     evidence, cut = Evidence.of(wide, sentences=9), GroupedQuery()
     site = wide.attentions["cross"][0]
-    trained = evidence.trained_attention(site)
+    trained = evidence.whole_attention(site)
     weights, price = cut.convert(trained, 2, 0)
     expected = price + trained.rounding_price(weights, bits, 1 / 3)
     if bits:
@@ -397,9 +397,9 @@ def test_a_rise_is_compared_with_the_price_of_the_model_that_is_built(
         compared.append(price)
         return 0.0
 
-    monkeypatch.setattr(plan_module, "measured_rise", measured)
+    monkeypatch.setattr(making, "measured_rise", measured)
     plan = propose(found, {"cache": 0.2, "heads": 0.6})
-    _, applied, _ = plan.apply(found)
+    applied = make(found, plan).plan
     assert compared == [applied.price]
     assert applied.price != pytest.approx(plan.price)
     parts = {name: applied.prices[name] for name in ("heads", "units")}
@@ -486,7 +486,7 @@ def test_prices_of_narrower_blocks_are_by_what_stays(found: Evidence) -> None:
 def test_a_plan_without_cuts_is_the_identity(model: Trained, found: Evidence) -> None:
     plan = propose(found, {"cache": 1.0, "parameters": 1.0})
     assert plan.price == pytest.approx(0, abs=1e-9)
-    smaller, _, rise = plan.apply(found)
+    smaller, _, rise, *_ = make(found, plan)
     assert rise == pytest.approx(0, abs=1e-4)
     assert validation_loss(smaller) == pytest.approx(validation_loss(model), abs=1e-5)
 
@@ -583,7 +583,7 @@ def test_pruned_then_converted_is_both_at_once(model: Trained, found: Evidence) 
     """To rounding: a plan without a refit, in one step and in two."""
     both = propose(found, {"cache": 0.2, "heads": 0.6})
     assert both.sizes
-    at_once, plan = both.build(found)
+    at_once, plan = unfitted(found, both)
     fewer = pruned(model, both.retained)
     left = {
         a: of_heads(found.attentions[a], both.retained[a.type][a.layer])
@@ -617,7 +617,7 @@ def test_a_plan_builds_one_model(
         return models[-1]
 
     monkeypatch.setattr(draft, "rebuilt", noted)
-    assert plan.build(found)[0].heads == models[0].heads
+    assert unfitted(found, plan)[0].heads == models[0].heads
     assert len(models) == 1
 
 
@@ -655,7 +655,7 @@ def test_what_lose_accepts_is_the_loss_on_the_validation_set(
     def bits(model: Any, batches: Any) -> float:
         return 4 - model if batches is valid and isinstance(model, float) else 3
 
-    monkeypatch.setattr(shrinking, "made", invented)
+    monkeypatch.setattr(shrinking, "cheapest_model", invented)
     monkeypatch.setattr(shrinking, "mean_bits", bits)
     allowed = Allowed(("heads", "units"))
     result = shrinking.smallest(found, {}, "parameters", allowed, 0.3, valid)
@@ -674,7 +674,7 @@ def test_no_model_loses_so_little(
         return Smaller(model, Plan("unchanged", {}), 0.0, shares)
 
     lost = iter([3.0, *[3.2] * 9])
-    monkeypatch.setattr(shrinking, "made", invented)
+    monkeypatch.setattr(shrinking, "cheapest_model", invented)
     monkeypatch.setattr(shrinking, "mean_bits", lambda *_: next(lost))
     with refusing("loses more than 0.1" if possible else "cannot have"):
         shrinking.smallest(found, {}, "parameters", Allowed(("heads",)), 0.1, [])
@@ -685,9 +685,9 @@ def test_a_target_that_is_missed_is_an_error(
 ) -> None:
     for left, is_missed in ((0.5, False), (0.501, True)):
         made = Smaller(model, Plan("unchanged", {}), 0.0, {"heads": left})
-        monkeypatch.setattr(Smaller, "of", lambda *_, made=made: made)
+        monkeypatch.setattr(shrinking, "make", lambda *_, made=made: made)
         with refusing("50.1%", "not 50.0%") if is_missed else nullcontext():
-            shrinking.made(found, {"heads": 0.5}, Allowed(("heads",)))
+            shrinking.cheapest_model(found, {"heads": 0.5}, Allowed(("heads",)))
 
 
 def test_shares_are_of_the_model_that_was_shrunk_first(model: Trained) -> None:
@@ -856,7 +856,7 @@ def test_a_share_of_heads_that_is_a_whole_number(model: Trained) -> None:
     """Whatever its rounding error: 15/22 of 22 heads is 14.999... in floating point."""
     retained: Any = {type_: [[0, 1, 2, 3]] * 2 for type_ in model.heads}
     few = pruned(model, retained | {"encoder": [[0, 1], [0, 1, 2, 3]]})
-    found, total = Evidence.of(few, sentences=9, cuts=("heads",)), 22
+    found, total = Evidence.of(few, sentences=9, parts=("heads",)), 22
     assert int(15 / total * total) == 14
     for number in range(total // 2, total):
         plan = propose(found, {"heads": number / total}, Allowed(("heads",)))

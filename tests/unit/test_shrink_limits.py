@@ -21,18 +21,18 @@ from collab_lab import convert, open_model, prices, prune, time_parts, validatio
 from collab_lab.cli.main import main
 from collab_lab.cli.shrink import summary
 from collab_lab.heads.importance import importance
-from collab_lab.shrinking import front, programme, solve
+from collab_lab.shrinking import front, knapsack, making, programme
 from collab_lab.shrinking.cut import ANY_BITS
 from collab_lab.shrinking.engine import ENGINES
 from collab_lab.shrinking.evidence import Evidence
+from collab_lab.shrinking.knapsack import cheapest
 from collab_lab.shrinking.plan import Allowed, Plan
-from collab_lab.shrinking.prices import Point
+from collab_lab.shrinking.price_list import Point
 from collab_lab.shrinking.programme import OutOfReachError, propose
 from collab_lab.shrinking.shape import model_costs
-from collab_lab.shrinking.shrink import CUT_BY, shrink
-from collab_lab.shrinking.solve import cheapest
-from collab_lab.statistics import attentions as statistics
-from collab_lab.statistics.attentions import Statistics, memory_needed
+from collab_lab.shrinking.shrink import CUT_BY, cheapest_model, shrink
+from collab_lab.statistics import moments as statistics
+from collab_lab.statistics.moments import Statistics, memory_needed
 from collab_lab.trained.attentions import attentions
 from collab_lab.trained.checkpoint import Trained, without_checkpointing
 from collab_lab.trained.rebuilt import model_problems
@@ -108,7 +108,8 @@ def test_a_model_that_misses_a_target_is_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whatever the plan promised, and nothing is written."""
-    monkeypatch.setattr(Plan, "apply", lambda plan, evidence, *_: (evidence.trained, plan, 0.0))
+    monkeypatch.setattr(making, "unfitted", lambda evidence, plan: (evidence.trained, plan))
+    monkeypatch.setattr(making, "refit_if_better", lambda *_: 0.0)
     (name, share), out = *targets.items(), tmp_path / "o.pt"
     words = [str(model.path), str(COPY), f"--{name}={share}", "--cpu", "--sentences=9"]
     assert main(["shrink", *words, f"--out={out}"]) == 1
@@ -246,6 +247,23 @@ def test_a_figure_has_the_kinds_that_were_asked_for(
     assert {*front.series(found)["cache"]} == {*front.SERIES["cache"]}
 
 
+def test_a_front_has_plans_and_reasons(
+    model: Trained, found: Evidence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(front, "FRONT", ({"parameters": 0.8}, {"parameters": 0.0}))
+    some, none = front.front(found)
+    cheapest_plan = propose(found, {"parameters": 0.8}, Allowed(("heads", "units")))
+    assert some.plan is not None
+    assert (some.plan.price, some.lost) == (cheapest_plan.price, None)
+    assert none.plan is None
+    assert none.reason
+    valid = samples(model, "valid", 9)
+    measured = next(front.front(found, valid=valid))
+    made = cheapest_model(found, {"parameters": 0.8}, Allowed(("heads", "units")))
+    lost = validation_loss(made.model, valid) - validation_loss(model, valid)
+    assert measured.lost == pytest.approx(lost)
+
+
 # ---- dead ends -----------------------------------------------------------------------------------
 
 
@@ -307,10 +325,10 @@ def test_nothing_to_time_is_one_line(
 
 
 def test_a_calibration_of_other_cuts_is_one_line(model: Trained) -> None:
-    only_cache = Evidence.of(model, sentences=9, cuts=("cache",))
+    only_cache = Evidence.of(model, sentences=9, parts=("cache",))
     with refusing("encoder 0 feed-forward"):
         shrink(model, parameters=0.7, evidence=only_cache)
-    only_units = Evidence.of(model, sentences=9, cuts=("units",))
+    only_units = Evidence.of(model, sentences=9, parts=("units",))
     with refusing("cache"):
         shrink(model, cache=0.5, evidence=only_units)
 
@@ -366,7 +384,7 @@ def test_more_than_was_asked_for_is_said() -> None:
 def test_the_estimate_of_memory_is_near_what_is_kept(cuts: tuple[str, ...], tmp_path: Path) -> None:
     """All statistics, and those with a ridge."""
     model = opened(tmp_path, encoder_ffn_embed_dim=64, decoder_ffn_embed_dim=48)
-    collected = statistics.collect_all(model, samples(model, "train", 300), cuts=cuts)
+    collected = statistics.collect_all(model, samples(model, "train", 300), parts=cuts)
     every = [*collected.attentions.values(), *collected.units.values()]
     kept = sum(one.numel() for of_it in every for one in vars(of_it).values())
     if "cache" in cuts:
@@ -420,10 +438,10 @@ def test_the_search_for_a_plan_ends(
     def out_of_time(*args: Any, options: dict[str, Any], **more: Any) -> Any:
         assert options["time_limit"] == 3
         solution = milp(*args, options={**options, "time_limit": 60}, **more)
-        solution.status, solution.mip_gap = solve.OUT_OF_TIME, 0.25
+        solution.status, solution.mip_gap = knapsack.OUT_OF_TIME, 0.25
         return solution
 
-    monkeypatch.setattr(solve, "milp", out_of_time)
+    monkeypatch.setattr(knapsack, "milp", out_of_time)
     assert cheapest(curves, {"cache": 24}, seconds=3)
     assert "25.0%" in capfd.readouterr().err
     with refusing("3 seconds"):

@@ -28,7 +28,7 @@ from collab_lab.mathematics.head_prices import head_prices
 from collab_lab.metrics.loss import say_if_guessing, say_if_guessing_valid
 from collab_lab.shrinking.cuts.shared_key import SharedKey
 from collab_lab.shrinking.gates import without_gates
-from collab_lab.statistics.attentions import collect
+from collab_lab.statistics.moments import collect
 from collab_lab.trained.attentions import attentions, linear_maps
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.sentences import samples

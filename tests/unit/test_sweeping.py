@@ -278,8 +278,8 @@ def test_a_sweep_says_what_it_does(
             (run.checkpoints / "checkpoint_last.pt").touch()
         ours = Worker({run: job}, 1, [])
         ours.step()
-        while not ours.children[0].progress.said:
-            ours.children[0].progress.next_look = 0.0
+        while not ours.processes[0].progress.said:
+            ours.processes[0].progress.next_look = 0.0
             ours.step()
         ours.stop()
         said = capsys.readouterr().out

@@ -15,6 +15,7 @@ from toy_checkpoints import COPY
 
 from collab_lab import open_model, shrink, time_parts
 from collab_lab.cli import shrink as command
+from collab_lab.cli.main import main
 from collab_lab.clock import engines, parts
 from collab_lab.clock.engines import Work, check, program, random_sources
 from collab_lab.clock.parts import PartTimes, at
@@ -132,7 +133,7 @@ def test_a_narrower_part_is_not_slower(
 
 def test_seconds_of_a_cache_of_some_heads(model: Trained) -> None:
     """By how many of all heads stay, and by their size as a share of what these need."""
-    part = parts.cache_part(GROUPS, "cross", 0)
+    part = parts.cache_group(GROUPS, "cross", 0)
     totals = {"cross heads": 8, "cross cache": 8}
     of_sizes = [(0.25, -0.4), (0.5, -0.3), (1.0, 0.0)]
     times = PartTimes(
@@ -149,7 +150,7 @@ def test_seconds_of_a_part_are_those_of_its_sites(model: Trained) -> None:
     """By their widths; what was not measured has no seconds, and is told."""
     block = feed_forwards(model.model)[0]
     totals = {"encoder units": 3 * block.width, "cross heads": 8, "cross cache": 8}
-    eight, kept = (parts.cache_part(None, "cross", bits) for bits in (8, 0))
+    eight, kept = (parts.cache_group(None, "cross", bits) for bits in (8, 0))
     changes = {
         "encoder units": [(1.0, 0.0), (0.5, -0.3)],
         "cross heads": [(1.0, 0.0), (0.25, -0.4)],
@@ -190,19 +191,19 @@ def test_what_is_timed(model: Trained) -> None:
     for engine in ("fairseq", "onnx-int8"):
         found = [*parts.narrower(model, engine, ("heads", "units"))]
         none = {("encoder heads", 0), ("decoder heads", 0)}  # not of what reads the source
-        assert {(one.part, one.share) for one in found} == expected | units | none
+        assert {(one.group, one.share) for one in found} == expected | units | none
         assert len(found) == len(expected | units | none)
         for one in found:
-            built, part = one.build(), one.part.split()
+            built, part = one.build(), one.group.split()
             if part[1] == "heads":
                 assert sum(built.heads[part[0]]) == 8 * one.share
                 assert sum(map(sum, built.heads.values())) == 16 + 8 * one.share
             else:
                 of_side = [b.width for b in feed_forwards(built.model) if b.side == part[0]]
-                assert sum(of_side) == widths[one.part] * one.share
+                assert sum(of_side) == widths[one.group] * one.share
     found = [*parts.narrower(model, "ct2-int8", ("heads",))]
     both = {("encoder heads", 0.25), ("encoder heads", 0.5), ("decoder heads", 0.25)}
-    assert {(one.part, one.share) for one in found} == both | {("decoder heads", 0.5)}
+    assert {(one.group, one.share) for one in found} == both | {("decoder heads", 0.5)}
     last = found[-1].build().heads  # all attentions of the decoder, half of them
     assert last == {"encoder": [4, 4], "decoder": [2, 2], "cross": [2, 2]}
 
@@ -217,9 +218,9 @@ def test_which_caches_are_timed(tmp_path: Path) -> None:
     for type_ in ("decoder", "cross"):
         for bits in (0, 4):
             expected |= {(f"latent {type_} {bits}", share) for share in (0.25, 1)}
-    assert {(one.part, one.share) for one in found} == {(f"cache of {p}", s) for p, s in expected}
+    assert {(one.group, one.share) for one in found} == {(f"cache of {p}", s) for p, s in expected}
     for one in found:
-        _, _, kind, type_, bits = one.part.split()
+        _, _, kind, type_, bits = one.group.split()
         for attention in attentions(one.build().model):
             if attention.type == type_:
                 assert attention.module.cache_bits == int(bits)
@@ -227,7 +228,7 @@ def test_which_caches_are_timed(tmp_path: Path) -> None:
                 width = getattr(attention.module, "latent_dim", 0)
                 assert width == (16 * one.share if attention.type == type_ else 0)
     found = [*parts.narrower(model, "ct2-int8", ("cache",), ["grouped-query"])]
-    assert {one.part for one in found} == {
+    assert {one.group for one in found} == {
         f"cache of grouped-query {t} 0" for t in ("decoder", "cross")
     }
 
@@ -250,7 +251,7 @@ def test_a_machine_that_gets_slower_changes_nothing(
     assert calls[0] > 50
     assert times.seconds == statistics.median(wholes[1:])  # the first allocates
     for changed in parts.narrower(model, "fairseq", ("heads", "units")):
-        [found] = {c for share, c in times.changes[changed.part] if share == changed.share}
+        [found] = {c for share, c in times.changes[changed.group] if share == changed.share}
         ratio = seconds(changed.build()) / seconds(model)
         assert found == pytest.approx(ratio - 1, abs=0.003)
     heads = {f"{type_} {what}": 8 for type_ in ("decoder", "cross") for what in ("heads", "cache")}
@@ -271,7 +272,7 @@ def test_as_many_turns_as_the_time_allows(loading: float, took: float, model: Tr
     def all_of_them(number: int, each: int) -> float:
         return number * (before + 2 * each * took)
 
-    least = len({one.part for one in models})
+    least = len({one.group for one in models})
     assert all_of_them(len(few), turns) <= parts.BUDGET or (len(few), turns) == (least, 1)
     assert turns == parts.MOST_TURNS or all_of_them(len(few), turns + 1) > parts.BUDGET
     assert len(few) == len(models) or all_of_them(len(few) + 1, 1) > parts.BUDGET
@@ -309,10 +310,10 @@ def test_sources_are_words(tmp_path: Path) -> None:
 def test_seconds_are_of_what_was_asked(model: Trained) -> None:
     """Whatever the order; the given model is not prepared for its engine."""
     work = Work("fairseq", 1, 30)
-    key = parts.shape_of(model, work, ("heads", "units"))
-    assert key == parts.shape_of(model, work, ("units", "heads"))
-    others = {parts.shape_of(model, work, cuts) for cuts in ((), ("heads",), ("heads", "cache"))}
-    others |= {parts.shape_of(model, w, ("heads", "units")) for w in (Work("fairseq", 2, 30),)}
+    key = parts.key_of(model, work, ("heads", "units"))
+    assert key == parts.key_of(model, work, ("units", "heads"))
+    others = {parts.key_of(model, work, cuts) for cuts in ((), ("heads",), ("heads", "cache"))}
+    others |= {parts.key_of(model, w, ("heads", "units")) for w in (Work("fairseq", 2, 30),)}
     assert len(others - {key}) == 4
     modules = [type(module) for module in model.model.modules()]
     program(model, "fairseq", 7)(1)
@@ -346,11 +347,11 @@ def test_a_plan_by_seconds(
 def test_seconds_of_a_cache(model: Trained, found: Evidence, counted: Path) -> None:
     """A cache may cost time that other cuts have to make up for."""
     cuts = ("heads", "units", "cache")
-    times = time_parts(model, "fairseq", cuts=cuts, folder=counted)
+    times = time_parts(model, "fairseq", parts=cuts, folder=counted)
     result = shrink(model, time=0.9, cache=0.2, times=times, evidence=found)
     assert result.shares["cache"] <= 0.2
     assert seconds(result.model) / seconds(model) == pytest.approx(result.plan.time, abs=0.02)
-    only_heads = time_parts(model, "fairseq", cuts=("heads",), folder=counted)
+    only_heads = time_parts(model, "fairseq", parts=("heads",), folder=counted)
     with refusing("not measured"):
         shrink(model, time=0.9, cache=0.2, times=only_heads, evidence=found)
 
@@ -365,7 +366,7 @@ def test_seconds_of_other_kinds_of_heads(
 ) -> None:
     """Those that are chosen for a smaller cache are those that are timed."""
     cuts = ("heads", "units", "cache")
-    times = time_parts(model, engine, cuts=cuts, kinds=[kind], folder=counted)
+    times = time_parts(model, engine, parts=cuts, kinds=[kind], folder=counted)
     asked: dict[str, Any] = {"time": 0.93, "cache": 0.6, "only": cuts, "kinds": [kind]}
     result = shrink(model, **asked, times=times, evidence=found)
     assert result.shares["cache"] <= 0.6
@@ -382,7 +383,7 @@ def test_seconds_of_other_kinds_of_heads(
             )
     else:
         with refusing("kinds"):
-            time_parts(model, engine, cuts=cuts, kinds=["latent"], folder=counted)
+            time_parts(model, engine, parts=cuts, kinds=["latent"], folder=counted)
     with refusing("kinds"):
         time_parts(model, engine, kinds=[kind], folder=counted)
 
@@ -433,7 +434,7 @@ def test_a_rounded_cache_has_times_of_its_own(tmp_path: Path) -> None:
     work, keys = Work("fairseq", 1, 30), set[str]()
     for name, bits in (("plain", 0), ("eight", 8), ("four", 4)):
         path = toy_checkpoints.write(tmp_path / f"{name}.pt", OURS, cache_bits=bits)
-        keys.add(parts.shape_of(open_model(path, toy_checkpoints.COPY), work, ("heads",)))
+        keys.add(parts.key_of(open_model(path, toy_checkpoints.COPY), work, ("heads",)))
     assert len(keys) == 3
 
 
@@ -442,8 +443,8 @@ def test_a_slow_model_gets_one_turn_of_each_part(model: Trained) -> None:
     models = [*parts.narrower(model, "fairseq", ("heads", "units"))]
     few, turns = parts._affordable(models, loading=1, seconds=60)
     assert turns == 1
-    assert {m.part for m in few} == {m.part for m in models}
-    assert len(few) == len({m.part for m in models})
+    assert {m.group for m in few} == {m.group for m in models}
+    assert len(few) == len({m.group for m in models})
     every, turns = parts._affordable(models, loading=0.1, seconds=0.1)
     assert len(every) == len(models)
     assert turns == parts.MOST_TURNS
@@ -452,15 +453,15 @@ def test_a_slow_model_gets_one_turn_of_each_part(model: Trained) -> None:
 def test_fairseqs_own_attention_becomes_ours(tmp_path: Path, counted: Path) -> None:
     """That changes the time of a model of which nothing is cut."""
     stock = open_model(toy_checkpoints.write(tmp_path / "c.pt"), toy_checkpoints.COPY)
-    names = [m.part for m in parts.narrower(stock, "fairseq", ("units",))]
+    names = [m.group for m in parts.narrower(stock, "fairseq", ("units",))]
     assert names[0] == "uncut"
-    assert "uncut" not in [m.part for m in parts.narrower(stock, "ct2-int8", ("units",))]
+    assert "uncut" not in [m.group for m in parts.narrower(stock, "ct2-int8", ("units",))]
 
 
 @pytest.mark.parametrize(
     ("work", "place"),
     [
-        (Work("marian", 1, 30), "engine"),
+        (Work("marian", 1, 30), "timed_in"),
         (Work("fairseq", 0, 30), "batch"),
         (Work("fairseq", 1, 10**6), "length"),
     ],
@@ -468,6 +469,16 @@ def test_fairseqs_own_attention_becomes_ours(tmp_path: Path, counted: Path) -> N
 def test_work_that_cannot_be_timed(work: Work, place: str, model: Trained) -> None:
     with refusing(place):
         check(model, work)
+
+
+def test_a_missing_engine_is_an_error_of_its_option(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(engines, "find_spec", lambda _: None)
+    path = toy_checkpoints.write(tmp_path / "c.pt", OURS)
+    words = ["shrink", str(path), str(COPY), "--cpu", "--time=0.9", "--time-in=ct2-int8"]
+    assert main([*words, f"--out={tmp_path / 'o.pt'}"]) == 1
+    assert "--time-in" in capsys.readouterr().err
 
 
 def test_more_seconds_than_were_asked_for(model: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -520,7 +531,7 @@ def test_onnx_runtime_translates_to_the_length(tmp_path: Path) -> None:
     trained = open_model(toy_checkpoints.write(tmp_path / "c.pt", OURS, **options), COPY)
     work = Work("onnx-int8", 3, 7)
     check(trained, work)
-    found = program(trained, work.engine, work.length)(work.batch)
+    found = program(trained, work.timed_in, work.length)(work.batch)
     assert [len(hypotheses[0].tokens) for hypotheses in found] == [7] * 3
 
 

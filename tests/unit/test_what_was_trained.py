@@ -18,7 +18,7 @@ from collab_lab import open_model, prices, shrink, validation_loss
 from collab_lab.metrics.loss import cross_entropy, predicted
 from collab_lab.runs.run import Run
 from collab_lab.runs.training import losses, validate
-from collab_lab.statistics.attentions import collect_all
+from collab_lab.statistics.moments import collect_all
 from collab_lab.trained.arguments import sentences_of
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.sentences import dataset_of, load_all, samples

@@ -31,7 +31,7 @@ class Bits(Cut):
         return evidence.once((type(self), site), lambda: self._offers(site, evidence))
 
     def _offers(self, site: Attention, evidence: Evidence) -> list[Offer]:
-        prices = evidence.trained_attention(site).rounding_prices(None, ANY_BITS)
+        prices = evidence.whole_attention(site).rounding_prices(None, ANY_BITS)
         shapes = [replace(as_it_is(site), bits=bits) for bits in ANY_BITS]
         return [*map(Offer, shapes, prices)]
 
@@ -45,4 +45,4 @@ class Bits(Cut):
         draft.round(site, shape.bits)
         if not shape.heads:
             return None
-        return draft.trained_attention(site).rounding_price(None, shape.bits)
+        return draft.attention_left(site).rounding_price(None, shape.bits)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from collab_lab.mathematics.attention_price import TrainedAttention
 from collab_lab.mathematics.new_heads import PricedWeights, groups_of_neighbours, scale_of_groups
+from collab_lab.mathematics.priced_attention import PricedAttention
 from collab_lab.mathematics.shared_projection import STEPS
 from collab_lab.shrinking.cut import EVERY_ENGINE, NewHeads
 from collab_lab.shrinking.shape import GROUPS, Shape, Site
@@ -28,8 +28,8 @@ class GroupedQuery(NewHeads):
         heads = len(shape.heads)
         return heads % shape.size == 0 and shape.size < heads
 
-    def scale(self, trained: TrainedAttention) -> float:
+    def scale(self, trained: PricedAttention) -> float:
         return scale_of_groups(trained)
 
-    def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> PricedWeights:
+    def convert(self, trained: PricedAttention, size: int, steps: int = STEPS) -> PricedWeights:
         return groups_of_neighbours(trained, size, steps)

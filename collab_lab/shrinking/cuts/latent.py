@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collab_lab.mathematics.attention_price import TrainedAttention
 from collab_lab.mathematics.new_heads import PricedWeights, own_latent
+from collab_lab.mathematics.priced_attention import PricedAttention
 from collab_lab.mathematics.shared_projection import STEPS
 from collab_lab.shrinking.cut import NewHeads
 from collab_lab.shrinking.shape import LATENTS
@@ -15,5 +15,5 @@ class Latent(NewHeads):
     name = "latent"
     kind = LATENTS
 
-    def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> PricedWeights:
+    def convert(self, trained: PricedAttention, size: int, steps: int = STEPS) -> PricedWeights:
         return own_latent(trained, size, steps)

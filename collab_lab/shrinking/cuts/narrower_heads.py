@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from collab_lab.mathematics.attention_price import TrainedAttention
 from collab_lab.mathematics.new_heads import PricedWeights, narrower_keys
+from collab_lab.mathematics.priced_attention import PricedAttention
 from collab_lab.mathematics.shared_projection import STEPS
 from collab_lab.shrinking.cut import NewHeads
 from collab_lab.shrinking.shape import NARROWER_KEYS
@@ -30,5 +30,5 @@ class NarrowerHeads(NewHeads):
             return f"give a multiple of its {module.num_heads} heads"
         return super().out_of_range(module, size)
 
-    def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> PricedWeights:
+    def convert(self, trained: PricedAttention, size: int, steps: int = STEPS) -> PricedWeights:
         return narrower_keys(trained, size)

@@ -34,7 +34,7 @@ class OneCopy(Latent):
         crossing = with_cross_attention(attentions(evidence.trained.model))
         if len(crossing) < 2:
             return
-        trained = [evidence.trained_attention(a) for a in crossing]
+        trained = [evidence.whole_attention(a) for a in crossing]
         sizes = self.grid(crossing[0].module)
         new = {size: heads_of_one_latent(trained, size, 0) for size in sizes}
         for place, (site, of_it) in enumerate(zip(crossing, trained, strict=True)):
@@ -53,7 +53,7 @@ class OneCopy(Latent):
 
     def apply_all(self, draft: Draft, shapes: Mapping[Site, Shape]) -> dict[Site, float]:
         sites = [site for site in shapes if isinstance(site, Attention)]
-        trained = [draft.trained_attention(site) for site in sites]
+        trained = [draft.attention_left(site) for site in sites]
         [size] = {shape.size for shape in shapes.values()}
         prices = dict[Site, float]()
         new = heads_of_one_latent(trained, size)

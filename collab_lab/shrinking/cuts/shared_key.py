@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collab_lab.mathematics.attention_price import TrainedAttention
 from collab_lab.mathematics.new_heads import PricedWeights, shared_keys
+from collab_lab.mathematics.priced_attention import PricedAttention
 from collab_lab.mathematics.shared_projection import STEPS
 from collab_lab.shrinking import shape as shapes
 from collab_lab.shrinking.cut import NewHeads
@@ -25,6 +25,6 @@ class SharedKey(NewHeads):
     def fits(self, site: Site, shape: Shape) -> bool:
         return shape.size < len(shape.heads) * shapes.sizes_of(site.module)[0]
 
-    def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> PricedWeights:
+    def convert(self, trained: PricedAttention, size: int, steps: int = STEPS) -> PricedWeights:
         weights, price = shared_keys(trained, size, self.query_mixing, steps)
         return weights | trained.copied("v_proj", "out_proj"), price

@@ -5,8 +5,8 @@ Ainslie et al. 2023 (arXiv 2305.13245) start the training of grouped-query model
 
 from __future__ import annotations
 
-from collab_lab.mathematics.attention_price import TrainedAttention
 from collab_lab.mathematics.new_heads import PricedWeights, grouped_heads
+from collab_lab.mathematics.priced_attention import PricedAttention
 from collab_lab.shrinking.cuts.grouped_query import GroupedQuery
 
 
@@ -15,7 +15,7 @@ class Pooled(GroupedQuery):
 
     name = "pooled"
 
-    def convert(self, trained: TrainedAttention, size: int, steps: int = 0) -> PricedWeights:
+    def convert(self, trained: PricedAttention, size: int, steps: int = 0) -> PricedWeights:
         """The weights of an attention with ``size`` heads of keys and values, and their price."""
         maps = trained.maps
         keys, values = (

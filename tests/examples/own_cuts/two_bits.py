@@ -31,11 +31,11 @@ class TwoBits(Cut):
     def offers(self, site: Site, evidence: Evidence) -> Sequence[Offer]:
         if not isinstance(site, Attention) or not site.module.num_heads:
             return ()
-        price = evidence.trained_attention(site).error_price(in_two_bits)
+        price = evidence.whole_attention(site).error_price(in_two_bits)
         return [Offer(replace(as_it_is(site), bits=2), price)]
 
     def apply(self, draft: Draft, site: Site, shape: Shape) -> float:
         assert isinstance(site, Attention)
         for part in ("k_proj", "v_proj"):
             draft.simulate(site, part, in_two_bits)
-        return draft.trained_attention(site).error_price(in_two_bits)
+        return draft.attention_left(site).error_price(in_two_bits)

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from collab_lab.mathematics.attention_price import TrainedAttention
 from collab_lab.mathematics.new_heads import PricedWeights
+from collab_lab.mathematics.priced_attention import PricedAttention
 from collab_lab.mathematics.shared_projection import STEPS, WeightedMaps, grouped
 from collab_lab.shrinking.cuts.shared_key import SharedKey
 from collab_lab.shrinking.shape import Blueprint, Shape, Site, shared_keys
@@ -34,7 +34,7 @@ class _ValueGroups(SharedKey):
     def fits(self, site: Site, shape: Shape) -> bool:
         return len(shape.heads) == site.module.num_heads > self.groups
 
-    def convert(self, trained: TrainedAttention, size: int, steps: int = STEPS) -> PricedWeights:
+    def convert(self, trained: PricedAttention, size: int, steps: int = STEPS) -> PricedWeights:
         maps = trained.maps
         heads = len(maps.out)
         parts = WeightedMaps.values(maps, trained.statistics)

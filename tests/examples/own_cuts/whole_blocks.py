@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from collab_lab.mathematics.refit import refit
 from collab_lab.metrics.loss import mean_bits
+from collab_lab.refitting.refit import refit
 from collab_lab.shrinking.cut import Cut, Offer
 from collab_lab.shrinking.draft import Draft
 from collab_lab.shrinking.evidence import Evidence

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from fairseq.models.transformer import TransformerConfig
 
-from collab_lab.mathematics.attention_price import TrainedAttention
 from collab_lab.mathematics.new_heads import PricedWeights
+from collab_lab.mathematics.priced_attention import PricedAttention
 from collab_lab.mathematics.shared_projection import WeightedMaps
 from collab_lab.shrinking.cut import NewHeads
 from collab_lab.shrinking.shape import Blueprint, Kind, sizes_of
@@ -62,7 +62,7 @@ class NarrowValues(NewHeads):
         inherited=("head_size", "qk_head_size", "v_head_size", "key_dim", "attention_scale"),
     )
 
-    def convert(self, trained: TrainedAttention, size: int, steps: int = 0) -> PricedWeights:
+    def convert(self, trained: PricedAttention, size: int, steps: int = 0) -> PricedWeights:
         maps, moments, gradients = WeightedMaps.values(trained.maps, trained.statistics)
         ridge = 1e-9 * gradients.diagonal(dim1=1, dim2=2).mean(1, keepdim=True)  # (H, 1)
         ridges = torch.diag_embed(ridge.expand(gradients.shape[:2]))  # invertible with few tokens

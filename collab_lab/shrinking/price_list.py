@@ -12,9 +12,9 @@ from collab_lab.shrinking.cuts.grouped_query import GroupedQuery
 from collab_lab.shrinking.cuts.latent import Latent
 from collab_lab.shrinking.cuts.shared_key import SharedKey
 from collab_lab.shrinking.evidence import Evidence
-from collab_lab.shrinking.gates import source_of
 from collab_lab.shrinking.shape import costs
-from collab_lab.statistics.attentions import Statistics
+from collab_lab.shrinking.source import source_of
+from collab_lab.statistics.moments import Statistics
 from collab_lab.statistics.units import UnitStatistics
 from collab_lab.trained.arguments import check_model
 from collab_lab.trained.attentions import Attention

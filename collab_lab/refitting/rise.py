@@ -2,7 +2,7 @@
 
 A price is a prediction to second order.  It is too low where few words were read, where few words
 have most of the activations, and for large changes.  So each change is measured as soon as it is
-made, and a refit (:mod:`.refit`) that raises the loss is taken back.
+made.
 """
 
 from __future__ import annotations
@@ -15,14 +15,12 @@ import torch
 from torch import Tensor
 
 from collab_common.progress import say
-from collab_lab.mathematics.refit import blocks, refit, sides
 from collab_lab.metrics.loss import mean_bits, predicted, read_by_decoder
-from collab_lab.statistics.attentions import FEW
+from collab_lab.refitting.refit import blocks, sides
+from collab_lab.statistics.moments import FEW
 from collab_lab.trained.attentions import attentions
 from collab_lab.trained.checkpoint import Trained, in_evaluation
 
-#: Bits per token by which exact models differ, in single precision.
-NOISE = 1e-4
 #: Explain a rise above ``FAR`` times the price, if it matters: 0.01 bits are about 0.1 BLEU.
 FAR, LEAST = 3, 0.01
 #: A rise in bits that most models cannot bear, whatever its price.
@@ -37,23 +35,19 @@ def measured_rise(
     batches: Sequence[Mapping[str, Any]],
     price: float | None = None,
     *,
-    fit: bool = True,
     before: float | None = None,
+    after: float | None = None,
 ) -> float:
-    """The rise of the loss on ``batches`` in bits per target token, after a refit in place.
+    """The rise of the loss on ``batches`` in bits per target token.
 
-    A line says where a refit is taken back, why a rise may be far above its price, and where it is
-    large.
+    A line says why a rise may be far above its price, and where it is large.
 
     Args:
         price: predicted rise; None where nothing was predicted.
-        fit: whether to refit; the maps return to what they were if that raises the loss.
-        before: loss of ``trained``, where it is known.
+        before, after: loss of ``trained`` and of ``changed``, where they are known.
     """
     before = mean_bits(trained.model, batches) if before is None else before
-    after = mean_bits(changed.model, batches)
-    if fit:
-        after = _refitted(changed, trained, batches, after)
+    after = mean_bits(changed.model, batches) if after is None else after
     rise = after - before
     if price is not None and not rise <= max(FAR * price, LEAST):
         reasons = "; ".join(causes(changed, trained, batches)) or (
@@ -69,31 +63,6 @@ def measured_rise(
             "in small models): cut less, or fine-tune before you use the model"
         )
     return rise
-
-
-def _refitted(
-    changed: Trained, trained: Trained, batches: Sequence[Mapping[str, Any]], unfitted: float
-) -> float:
-    """The loss after a refit, or ``unfitted``, that before, where the old maps are better."""
-    maps = [
-        (weights, weights.detach().clone())
-        for side in sides(changed.model)
-        for layer in getattr(changed.model, side).layers
-        for block in blocks(layer)
-        for weights in block.last.parameters()
-    ]
-    refit(changed, trained, batches)
-    fitted = mean_bits(changed.model, batches)
-    if fitted <= unfitted + NOISE:
-        return fitted
-    with torch.no_grad():
-        for weights, old in maps:
-            weights.copy_(old)
-    say(
-        f"the refit is taken back: with it, the loss on the calibration sentences is {fitted:.4f} "
-        f"bits per target token, without it {unfitted:.4f}"
-    )
-    return unfitted
 
 
 def causes(changed: Trained, trained: Trained, batches: Sequence[Mapping[str, Any]]) -> list[str]:

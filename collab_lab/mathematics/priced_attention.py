@@ -23,13 +23,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from collab_lab.statistics.attentions import Statistics
+from collab_lab.statistics.moments import Statistics
 from collab_lab.trained.attentions import HeadMaps, own_bits
 from fairseq_collab.attention.rounding import rounded
 from fairseq_collab.attention.scores import for_each_head
 
 
-class TrainedAttention:
+class PricedAttention:
     """A trained attention, its maps, and the statistics that price changes of them.
 
     Args:

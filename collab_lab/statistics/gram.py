@@ -1,4 +1,4 @@
-"""Metrics that weigh directions of weights: a ridge on them, and second moments of rows."""
+"""Gram matrices of rows, and a ridge on metrics that weigh directions of weights."""
 
 from __future__ import annotations
 

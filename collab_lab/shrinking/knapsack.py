@@ -1,6 +1,7 @@
-"""The cheapest choice of one option at each place, within budgets: an integer programme.
+"""The solver: a multiple-choice knapsack, by branch and bound.
 
-A multiple-choice knapsack, by branch and bound.
+It takes one option at each place, of least total price, within budgets of costs; what places and
+options are, it does not know.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ from collab_lab.metrics.loss import (
     sampled_loss,
     say_if_guessing,
 )
-from collab_lab.statistics.metric import gram, ridged, size_of_upper
+from collab_lab.statistics.gram import gram, ridged, size_of_upper
 from collab_lab.statistics.units import UnitStatistics, UnitSums
 from collab_lab.trained.attentions import (
     Attention,
@@ -139,7 +139,7 @@ class Statistics:
         )
 
     def ridged(self) -> Statistics:
-        """With :data:`.metric.RIDGE` on every metric."""
+        """With :data:`.gram.RIDGE` on every metric."""
         others = ("value_mean", "inputs")
         metrics = {name: ridged(one) for name, one in vars(self).items() if name not in others}
         return replace(self, **metrics)
@@ -291,7 +291,7 @@ def collect(
     trained: Trained, batches: Sequence[dict[str, Any]], seed: int = 1
 ) -> dict[Attention, Statistics]:
     """Statistics of all attentions with heads; ``seed`` determines the labels."""
-    return collect_all(trained, batches, seed, cuts=("heads", "cache")).attentions
+    return collect_all(trained, batches, seed, parts=("heads", "cache")).attentions
 
 
 class Collected(NamedTuple):
@@ -311,14 +311,14 @@ def collect_all(
     trained: Trained,
     batches: Sequence[dict[str, Any]],
     seed: int = 1,
-    cuts: Collection[str] = ("heads", "units", "cache"),
+    parts: Collection[str] = ("heads", "units", "cache"),
 ) -> Collected:
     """Statistics of all attentions with heads, and of all feed-forward blocks, from one pass.
 
     Args:
-        cuts: what may be cut: the rest takes no time.
+        parts: what may be cut: the rest takes no time.
     """
-    check_memory(trained, cuts)
+    check_memory(trained, parts)
     model, generator = trained.model, torch.Generator(trained.device).manual_seed(seed)
     padding, num_targets, nats = trained.task.source_dictionary.pad(), 0, 0.0
     sums: dict[Attention, Sums] = {}
@@ -345,10 +345,10 @@ def collect_all(
                 x, y, *masks, _ = call
                 side = "encoder" if attention.type == "encoder" else "decoder"
                 if attention not in sums:
-                    sums[attention] = Sums(attention.module, heads_alone="cache" not in cuts)
+                    sums[attention] = Sums(attention.module, heads_alone="cache" not in parts)
                 sums[attention].add(x, y, is_word[side], gradient, *masks)
             of_blocks = zip(unit_calls.items(), of_units, strict=True)
-            for (block, (h, _)), gradient in of_blocks if "units" in cuts else ():
+            for (block, (h, _)), gradient in of_blocks if "units" in parts else ():
                 unit_sums.setdefault(block, UnitSums()).add(h, is_word[block.side], gradient)
             num_targets += int(predicted(model.decoder, batch).sum())
     check_any(num_targets)
@@ -362,9 +362,9 @@ def collect_all(
                      units, bits)  # fmt: skip
 
 
-def check_memory(trained: Trained, cuts: Collection[str]) -> None:
+def check_memory(trained: Trained, parts: Collection[str]) -> None:
     """Say how much memory statistics and prices take, if it is much; UserError for too much."""
-    needed, free = memory_needed(trained, cuts), free_memory(trained.device)
+    needed, free = memory_needed(trained, parts), free_memory(trained.device)
     if needed > free:
         problem = f"statistics and prices take about {_gigabytes(needed)} of memory"
         todo = f"{_gigabytes(free)} are free: cut fewer things, or use a larger machine"
@@ -373,7 +373,7 @@ def check_memory(trained: Trained, cuts: Collection[str]) -> None:
         say(f"statistics and prices take about {_gigabytes(needed)} of memory")
 
 
-def memory_needed(trained: Trained, cuts: Collection[str]) -> int:
+def memory_needed(trained: Trained, parts: Collection[str]) -> int:
     """Bytes of statistics, and of what prices make of them: numbers in double precision."""
     numbers, widest = 0, 0
     for attention in attentions(trained.model):
@@ -383,11 +383,11 @@ def memory_needed(trained: Trained, cuts: Collection[str]) -> int:
         d, d_y, heads = module.embed_dim, module.kdim, module.num_heads
         h = module.out_proj.in_features  # H h_v
         numbers += 3 * (d**2 + h**2)  # of all sentences, and of two halves
-        if "cache" in cuts:
+        if "cache" in parts:
             of_cache = h + heads * projections(module)[1](_no_input(module)).size(-1)
             inputs = (d + 1) ** 2 + 2 * heads * d_y**2 + of_cache**2 + KEPT * d_y
             numbers += 2 * inputs + d**2 + h**2  # again with the ridge
-    for block in feed_forwards(trained.model) if "units" in cuts else ():
+    for block in feed_forwards(trained.model) if "units" in parts else ():
         d, units = block.module.fc2.out_features, block.width
         numbers, widest = numbers + d**2 + size_of_upper(units), max(widest, units)
     return 8 * (numbers + 4 * widest**2)  # an order of removal has two matrices, and their inverses

@@ -197,9 +197,9 @@ def fine_tuning_lines(original: Trained, result: Trained, checkpoint: Path) -> l
         return [f"{original.cfg.task.data} has no training set to fine-tune on"]
     return [
         f"to fine-tune {checkpoint} ({PASSES} passes, at the rate of its training):",
-        fine_tuning(result, checkpoint, checkpoint.with_suffix(""), updates),
+        command(result, checkpoint, checkpoint.with_suffix(""), updates),
         f"to train {original.path} as long, which is what to compare the result with:",
-        fine_tuning(original, original.path, original_folder(checkpoint), updates),
+        command(original, original.path, original_folder(checkpoint), updates),
     ]
 
 
@@ -221,7 +221,7 @@ def batches_per_update(trained: Trained) -> int:
     return int(cfg.optimization.update_freq[-1] * cfg.distributed_training.distributed_world_size)
 
 
-def fine_tuning(result: Trained, checkpoint: Path, save_dir: Path, updates: int) -> str:
+def command(result: Trained, checkpoint: Path, save_dir: Path, updates: int) -> str:
     """A command that trains a saved model on, in one process, with a rate that ends at 0.
 
     Task, criterion, optimizer, batches and the highest rate are those of its training; so is the
