@@ -1,9 +1,9 @@
-"""Trained checkpoints: open, average, list their attentions.
+"""Trained checkpoints: open them, save them, average them, and read their attentions.
 
-checkpoint     open and save a model; ``identity``: a hash of it; ``arguments``: of functions
-sentences      those of its data folder, in batches
-attentions     where they are and what they compute; ``feed_forward``: the blocks
-rebuilt        a new model of given options and weights; ``configuration``: options to train it on
-average        the mean of several checkpoints
-untrained      a model of options alone
+checkpoint     opens and saves a model; ``identity`` hashes it; ``arguments`` checks arguments
+sentences      reads the sentences of the data folder, in batches
+attentions     lists all attentions and their weights; ``feed_forward`` lists the blocks
+rebuilt        builds a changed model; ``configuration`` writes the options to fine-tune it
+average        averages the weights of several checkpoints
+untrained      builds a model from its options, without a task or data
 """
