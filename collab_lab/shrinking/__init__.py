@@ -1,17 +1,17 @@
-"""A trained model becomes a smaller one: evidence, cuts, a plan, a model that is refitted.
+"""Making trained models smaller: collect evidence, offer cuts, choose a plan, build, refit.
 
-shape              what stays of a site, and what that costs
-draft              the model to be: weights and options, edited in place, built once
-evidence           what a pass shows, and prices that plans share
-engine             what runs models, and what it keeps of a smaller one
-cut, cuts          something that can be taken from a model: one class, one file each
-plan               what may be cut; a shape of every site, and the model that comes of it
-programme, solve   the cheapest plan within budgets; the solver
-shrink, front      plans that are found; several sizes of them
-by_hand, gates     plans that are written: heads removed or converted as stated; open gates
-smaller            a result
-prices             what each part of a model is worth
-own                cuts of the user in a file
+shape              describes what stays of an attention or block, and counts its costs
+draft              the model under construction: edited in place, then built once
+evidence           statistics of one calibration pass, and prices that plans share
+engine             the engines that run models, and which cuts each of them supports
+cut, cuts          a way to make a model smaller: one class, one file each
+plan               what may be cut; one shape for every site; the model that a plan gives
+programme, solve   find the cheapest plan within budgets; the solver
+shrink, front      meet a target; compute plans of several sizes
+by_hand, gates     remove or convert the heads that the user names; keep heads with open gates
+smaller            the result: a model, its plan, its predicted and measured loss
+prices             predict the loss from cutting each part of a model
+own                load cuts that a user wrote in a file
 """
 
 #: The size that each kind of heads has, by the values of ``--to``: importing it imports nothing.

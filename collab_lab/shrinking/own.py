@@ -1,4 +1,4 @@
-"""Cuts of the user: all of a file of Python; see docs/own_cuts.md."""
+"""Loading cuts that a user wrote in a Python file; see docs/own_cuts.md."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ TODO = "see docs/own_cuts.md"
 
 
 def cuts_in(path: Path) -> tuple[Cut, ...]:
-    """One of every cut that a file defines.
+    """Create one instance of every cut that a file defines.
 
     Raises:
-        UserError: there is no such file, it cannot be imported, or a cut in it lacks a name, a part
-            or a method.
+        UserError: the file does not exist or cannot be imported, or a cut in it lacks a name, a
+            part or a method.
     """
     if not path.is_file():
-        raise UserError("file not found", path, f"give a file of Python: {TODO}")
+        raise UserError("file not found", path, f"give a Python file: {TODO}")
     name = f"own_cuts_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise UserError("must be a file of Python", path, TODO)
+        raise UserError("must be a Python file (.py)", path, TODO)
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look themselves up there
     try:
         spec.loader.exec_module(module)
     except Exception as error:  # whatever the file does
         problem = f"cannot be imported: {type(error).__name__}: {error}"
-        raise UserError(problem, path, "mend the file") from error
+        raise UserError(problem, path, "correct the file") from error
     own = [one for one in vars(module).values() if isinstance(one, type) and one.__module__ == name]
     cuts = [kind for kind in own if issubclass(kind, Cut) and not kind.__name__.startswith("_")]
     if not cuts:
@@ -42,7 +42,7 @@ def cuts_in(path: Path) -> tuple[Cut, ...]:
 
 
 def made(kind: type[Cut], path: Path) -> Cut:
-    """One cut; UserError for what it lacks."""
+    """Create a cut of one class; UserError if the class lacks a name, a part or a method."""
     lacks = [name for name in ("name", "part") if not isinstance(getattr(kind, name, None), str)]
     if inspect.isabstract(kind):
         lacks += sorted(kind.__abstractmethods__)

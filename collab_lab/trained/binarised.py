@@ -1,4 +1,4 @@
-"""A check that the binarised files of a set are complete: fairseq skips a part that lacks a file."""
+"""Check that the binarised files of a set are complete: fairseq skips a part that lacks a file."""
 
 from __future__ import annotations
 

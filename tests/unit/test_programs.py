@@ -107,7 +107,7 @@ def test_cuts(folder: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch, c
     arguments = [str(folder / "cache.json"), *words(folder / "shrink.json", checkpoint)]
     assert cuts.main(arguments) == 0
     found = content(folder / "shrink.json")
-    assert "cannot have parameters=0.01" in capsys.readouterr().out
+    assert "reaches parameters=0.01" in capsys.readouterr().out
     assert [row["name"] for row in found["rows"]] == ["heads and units", "equal shares a layer",
                                                       "cache"]  # fmt: skip
     assert all(has_origin(row) and {"price", "lost", "lost_test"} <= {*row}
