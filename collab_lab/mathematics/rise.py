@@ -1,8 +1,8 @@
-"""What a changed model loses on the calibration sentences, measured next to its price.
+"""The measured rise of the loss on the calibration sentences, to compare with the price.
 
-A price is a prediction to second order.  It is too low where few words were read, where few words
-have most of the activations, and for large changes.  So each change is measured as soon as it is
-made, and a refit (:mod:`.refit`) that raises the loss is taken back.
+A price is a second-order prediction.  It is too low if few words were read, if a few words have
+most of the activations, or if the change is large.  So every change is measured at once, and a
+refit (:mod:`.refit`) that raises the loss is undone.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ def measured_rise(
     fit: bool = True,
     before: float | None = None,
 ) -> float:
-    """The rise of the loss on ``batches`` in bits per target token, after a refit in place.
+    """Refit ``changed`` in place, and measure its rise of the loss in bits per target token.
 
-    A line says where a refit is taken back, why a rise may be far above its price, and where it is
-    large.
+    A line says if the refit is undone, if the rise is large, and why it may be far above the price.
 
     Args:
-        price: predicted rise; None where nothing was predicted.
-        fit: whether to refit; the maps return to what they were if that raises the loss.
-        before: loss of ``trained``, where it is known.
+        batches: the calibration sentences.
+        price: predicted rise; None if nothing was predicted.
+        fit: whether to refit; a refit that raises the loss is undone.
+        before: loss of ``trained`` on the batches, if it is known.
     """
     before = mean_bits(trained.model, batches) if before is None else before
     after = mean_bits(changed.model, batches)
@@ -97,7 +97,7 @@ def _refitted(
 
 
 def causes(changed: Trained, trained: Trained, batches: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What may make a price too low: few words, activations of few words, a side without heads."""
+    """Possible causes of a price that is too low: few words, huge activations, no heads left."""
     found = list[str]()
     decoder = trained.model.decoder
     tokens = sum(int(predicted(decoder, batch).sum()) for batch in batches)
@@ -115,7 +115,7 @@ def causes(changed: Trained, trained: Trained, batches: Sequence[Mapping[str, An
 
 @torch.no_grad()
 def largest_activations(trained: Trained, batches: Sequence[Mapping[str, Any]]) -> float:
-    """The largest ratio at any norm: of a word's root mean square to that of the median word."""
+    """The largest ratio, at any norm, of a word's root mean square to the median word's."""
     model, padding = trained.model, trained.task.source_dictionary.pad()
     sizes: dict[Any, list[Tensor]] = {}
 

@@ -1,4 +1,4 @@
-"""``shrink``: find and build the smallest-loss model that meets targets, or a limit of the loss."""
+"""``shrink``: find and build a smaller model that meets targets, or a limit on its loss."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""What one pass over sentences shows of a model: the evidence for every price.
+"""Statistics of a model from one pass over sentences, from which every price is computed.
 
-attentions  statistics of every attention, and the pass
-units       those of feed-forward blocks
-metric      metrics with a ridge; second moments
-stored      statistics in a file
+attentions  makes the pass and collects the statistics of every attention
+units       collects the statistics of feed-forward blocks
+metric      adds a ridge to metrics; computes second moments
+stored      writes and reads statistics
 """
 
 #: The file of statistics in a folder of prices: importing its name imports nothing.
