@@ -1,16 +1,17 @@
-"""What the parts of a model take in the engine where it will run, measured on this machine.
+"""Times of the parts of a model in the engine that will run it, measured on this machine.
 
 A part is the heads of an attention type, or the feed-forward units of a side, in all layers.  The
-whole model and one in which a part is narrower take turns, and
+whole model and a model with one narrower part take turns, and
 
     change(share) = seconds of the narrower model / seconds of the whole one - 1
 
-at a few shares of the part's width; between them it is linear, and a wider part is never faster.
-So flat-then-linear times are found, too.  Changes of several parts add up, and a part's is spread
-over its layers by their widths.  The narrower models are the model itself without some heads or
-units, or, for another KV cache, random weights: all translations have one length.
+is measured at a few shares of the part's width.  Between them we interpolate linearly, and assume
+that a wider part is never faster; this also fits times that are flat first and linear later.
+Changes of several parts add up, and that of a part is spread over its layers by their widths.  The
+narrower models are the model itself without some heads or units or, for another KV cache, models
+with random weights, because all translations have the same length.
 
-Seconds are kept in the user's cache folder, in a file of one machine and one version of the engine.
+Times are stored in the user's cache folder, in one file per machine and version of the engine.
 """
 
 from __future__ import annotations
@@ -73,17 +74,18 @@ UNCUT = "uncut"
 
 @dataclass(frozen=True)
 class PartTimes:
-    """Seconds of a model and of narrower ones: the :class:`.plan.Times` of ``shrink``.
+    """Measured times of a model and of narrower ones: the :class:`.plan.Times` of ``shrink``.
 
     Attributes:
-        work: what was timed.
-        seconds: of the model that was given.
-        uncut: of the model with heads of this project and nothing cut, as a share of ``seconds``.
-        totals: widths of parts (``encoder heads``), and heads with a KV cache (``cross cache``),
-            summed over layers.
-        changes: by part, shares of its width and what they add to ``uncut``.
-        caches: by kind of heads, attention type and bits, shares of the exact size and what they
-            add.
+        work: the work that was timed.
+        seconds: time of the given model.
+        uncut: time of the converted model before any cut, as a share of ``seconds``.
+        totals: width of each part (``encoder heads``), and number of heads with a KV cache
+            (``cross cache``), summed over layers.
+        changes: for each part, pairs of a share of its width and the time that it adds to
+            ``uncut``.
+        caches: the same pairs for each kind of heads, attention type and number of bits, with
+            shares of the exact size.
     """
 
     work: Work
@@ -95,7 +97,7 @@ class PartTimes:
 
     @property
     def engine(self) -> str:
-        """As :data:`.engine.ENGINES` names it."""
+        """The engine's name in :data:`.engine.ENGINES`."""
         return engine_of(self.work.engine).name
 
     def __repr__(self) -> str:
@@ -105,7 +107,7 @@ class PartTimes:
         return f"times of parts, {what}: {self.seconds:.3f} s\nat their narrowest: {parts}"
 
     def change(self, site: Site, shape: Shape) -> float:
-        """What a shape adds to the time of the uncut model."""
+        """The time that a shape adds to that of the uncut model, as a share."""
         part = part_of(site, self.work.engine)
         if part not in self.totals:
             return 0.0
@@ -139,18 +141,18 @@ class PartTimes:
 
 
 def at(points: Sequence[tuple[float, float]], share: float) -> float:
-    """The change at a share of a width: linear between points, and never less for more."""
+    """The change at a share of a width: linear between points, and never falling with the width."""
     shares, changes = zip(*sorted(points), strict=True)
     return float(np.interp(share, shares, isotonic_regression(changes).x))
 
 
 def cache_part(kind: Kind | None, type_: str, bits: int) -> str:
-    """A KV cache in a table; kind None: of heads as they are."""
+    """The name of a KV cache in tables; ``kind`` is None for heads that are not converted."""
     return f"cache of {kind.name if kind else 'unchanged'} {type_} {bits}"
 
 
 def part_of(site: Site, engine: str) -> str:
-    """The part that a site belongs to; where heads are even, a decoder has one number of them."""
+    """The part that a site belongs to; both attention types of a decoder if its heads are even."""
     if not isinstance(site, Attention):
         return f"{site.side} units"
     together = engine_of(engine).even and site.type == "cross"
@@ -161,12 +163,12 @@ def part_of(site: Site, engine: str) -> str:
 
 
 class Narrower(NamedTuple):
-    """A model in which one part is changed.
+    """A model to time, in which one part is changed.
 
     Attributes:
-        part: of a table, or :data:`UNCUT`, or a :func:`cache_part`.
-        share: of the part's width; of the exact size of the heads of a cache.
-        build: makes the model.
+        part: name of the part, or :data:`UNCUT`, or a :func:`cache_part`.
+        share: share of the part's width that is left; for a cache, of the exact size.
+        build: builds the model.
     """
 
     part: str
@@ -175,17 +177,17 @@ class Narrower(NamedTuple):
 
     @property
     def is_cache(self) -> bool:
-        """Whether another KV cache is what is changed."""
+        """Whether the changed part is a KV cache."""
         return self.part.startswith("cache")
 
 
 def narrower(
     trained: Trained, engine: str, cuts: Sequence[str], kinds: Sequence[str] = ()
 ) -> Iterator[Narrower]:
-    """Models with one part changed, the most telling first.
+    """The models to time, each with one changed part, most informative first.
 
     Args:
-        kinds: of heads, for another cache.
+        kinds: kinds of heads for another cache.
     """
     # An exported model is the same with fairseq's attention and with this project's.
     family = None if engine_of(engine).is_exported else family_of(type(trained.model))
@@ -319,18 +321,21 @@ def time_parts(
     kinds: Sequence[str] | None = None,
     folder: Path | None = None,
 ) -> PartTimes:
-    """Seconds of a model and of its parts, measured once on a machine, in two minutes or so.
+    """Time a model and its parts; this takes about two minutes, once per machine.
 
     Args:
-        engine: of :data:`.engine.TIMED`.
-        batch: number of sentences that are translated together, with beam 5.
-        length: tokens of a source and of a translation.
-        cuts: what is to be cut: heads, units, cache.
-        kinds: of heads for a smaller cache; default: those of ``shrink``.
-        folder: for files of times; default: the user's cache folder.
+        engine: engine that will run the model, one of :data:`.engine.TIMED`.
+        batch: number of sentences to translate together, with beam 5.
+        length: number of tokens of each source and each translation.
+        cuts: parts that will be cut: heads, units, cache.
+        kinds: kinds of heads for a smaller cache; default: those that ``shrink`` tries.
+        folder: where to store times; default: the user's cache folder.
+
+    Returns:
+        The times, for the argument ``times`` of ``shrink``.
 
     Raises:
-        UserError: an engine is not installed, or the model has no positions for the length.
+        UserError: the engine is not installed, or the model has too few positions for the length.
     """
     check_model(model)
     check_whole(batch=batch, length=length)
@@ -376,7 +381,7 @@ def _machine(engine: str) -> str:
 
 
 def shape_of(trained: Trained, work: Work, changed: Sequence[str]) -> str:
-    """A hash of all that seconds depend on, but for the machine."""
+    """A hash of everything that times depend on, except the machine."""
     shapes = [f"{n} {tuple(w.shape)}" for n, w in sorted(trained.model.state_dict().items())]
     heads = [f"{a} {a.module.num_heads} {own_bits(a.module)}" for a in attentions(trained.model)]
     where = hardware(cpu=trained.device.type == "cpu")
@@ -399,9 +404,7 @@ def _measured(
             f"{cut.kind.heads_name}: {'; '.join(cut.refuses(trained))}" for cut in _new_heads(kinds)
         )
         reasons = "; ".join(listed) or f"{work.engine} rounds no cache"
-        raise UserError(
-            f"nothing that may be cut ({', '.join(cuts)}) can be", trained.path, reasons
-        )
+        raise UserError(f"none of {', '.join(cuts)} can be cut", trained.path, reasons)
     models, number = _affordable(every, loading, seconds[0])
     ratios = dict[Narrower, float]()
     for changed in bar("times of parts", models):
@@ -451,7 +454,7 @@ def _seconds(run: Program, work: Work) -> float:
 def in_turns(
     before: Trained, after: Trained, work: Work, least: float = TURNS
 ) -> list[dict[str, float]]:
-    """Seconds of two models, in turns: at least three, then turns for ``least`` seconds."""
+    """Time two models in turns: at least three turns, and turns for ``least`` seconds."""
     runs = {name: program(model, work.engine, work.length)
             for name, model in (("before", before), ("after", after))}  # fmt: skip
     for run in runs.values():

@@ -1,4 +1,4 @@
-"""``export --format onnx --check``: the same sentences by fairseq and by the folder's program."""
+"""``export --format onnx --check``: translate the same sentences by fairseq and by the folder."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ Lines = list[list[int]]
 
 
 def compare(trained: Trained, folder: Path, number: int) -> tuple[list[str], bool]:
-    """Translations of the first sentences of the validation set.
+    """Compare translations of the first sentences of the validation set.
 
     Returns:
-        Lines of text, and whether the folder passes: weights in floats find equal translations;
-        with integers some differ, and the lines say how many, and what it costs.
+        Lines of text to print, and whether the folder passes.  With float weights all translations
+        must be equal; with integers the lines say how many differ, and the cost in BLEU and bits.
     """
     program = Translator(folder, torch.get_num_threads())
     dataset = dataset_of(trained, "valid")
@@ -61,8 +61,8 @@ def compare(trained: Trained, folder: Path, number: int) -> tuple[list[str], boo
 def translations(program: Translator, trained: Trained, sources: Lines) -> Lines:
     """The best translation of each source, as indices without ``</s>``.
 
-    fairseq's limit is that of the longest source of a batch, the program's that of each source: the
-    first is given here, so that a search that does not end is cut at the same word.
+    fairseq limits the length by the longest source of a batch, the program by each source.  Here
+    both use fairseq's limit, so that a search that does not end is cut off at the same word.
     """
     found: Lines = []
     for start in range(0, len(sources), BATCH):
@@ -74,7 +74,7 @@ def translations(program: Translator, trained: Trained, sources: Lines) -> Lines
 
 
 def bits_of_folder(program: Translator, sources: Lines, targets: Lines) -> float:
-    """Mean bits per target token, ``</s>`` included: the score of a search with one way to go."""
+    """Mean bits per target token, including ``</s>``, by a search that is forced to the targets."""
     end, total = program.config["eos"], 0.0
     for start in range(0, len(sources), BATCH):
         ways = [[*line, end] for line in targets[start : start + BATCH]]
@@ -89,7 +89,7 @@ def bits_of_folder(program: Translator, sources: Lines, targets: Lines) -> float
 
 @torch.no_grad()
 def bits_of_model(trained: Trained, samples: Sequence[dict[str, Any]]) -> float:
-    """The same by the model itself."""
+    """Mean bits per target token, computed by the model itself."""
     dataset, total, tokens = dataset_of(trained, "valid"), 0.0, 0
     for start in range(0, len(samples), BATCH):
         batch = dataset.collater(list(samples[start : start + BATCH]))
