@@ -264,8 +264,9 @@ def check_losses(reports: Mapping[str, SetReport], allowed: float) -> None:
         reason, count = max(report.dropped.items(), key=lambda item: item[1])
         share = dropped / report.read
         raise UserError(
-            f"{dropped:,} of {report.read:,} pairs ({share:.0%}) would be dropped, "
-            f"{count:,} for: {reason}, first at {report.first[reason]}",
+            f"{dropped:,} of {report.read:,} sentence pairs ({share:.0%}) are faulty and would be "
+            f"dropped, more than --allow-loss {allowed:g}; most frequent fault: {reason} "
+            f"({count:,} pairs, first at {report.first[reason]})",
             f"set {split}",
             f"{_TODO.get(reason, 'correct the text')}, or give --allow-loss {share + 0.005:.2f}",
         )

@@ -50,17 +50,19 @@ def build_parser() -> argparse.ArgumentParser:
         "translates with them (onnx)",
     )  # fmt: skip
     parser.add_argument(
-        "--int8", action="store_true", help="with --format onnx: weights in 8 bits",
+        "--int8", action="store_true", help="with --format onnx: store weights in 8 bits; the "
+        "model is smaller, and some translations differ",
     )  # fmt: skip
     parser.add_argument(
         "--check", nargs="?", type=positive, const=200, metavar="N",
-        help="translate N sentences of the validation set (default: 200) with the checkpoint and "
-        "with the result; exit with status 1 where translations or attention weights differ "
-        "(with --int8: print how many differ, BLEU and bits)",
+        help="translate the first N sentences of the validation set (default: 200) with the "
+        "checkpoint and with the result, and exit with status 1 if any translation or attention "
+        "weight differs (with --int8: only print how many differ, and the change of BLEU and loss)",
     )  # fmt: skip
     parser.add_argument(
         "--no-cache-bits", action="store_true",
-        help="drop the rounding of the KV cache (--cache-bits), which only onnx supports",
+        help="export a model without the rounding of its KV cache (--cache-bits), which only "
+        "--format onnx supports",
     )  # fmt: skip
     options.add_out(parser, "DIR", "folder to write", force=False)
     options.add_user_dir(parser)
@@ -128,7 +130,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def check_onnx(trained: Trained, args: argparse.Namespace) -> int:
-    """Compare translations, if asked for; the exit status."""
+    """Compare translations if ``--check`` is given, and return the exit status."""
     if not args.check:
         return 0
     from collab_lab.export import onnx_check

@@ -46,25 +46,29 @@ def build_parser() -> argparse.ArgumentParser:
     targets = parser.add_argument_group("targets (all of them are met)")
     targets.add_argument(
         "--cache", type=share, metavar="SHARE",
-        help="share to leave of the bytes of a 16-bit KV cache",
+        help="share of the KV cache's bytes to keep, from 0 to 1; 1 is a standard cache in 16-bit "
+        "numbers",
     )  # fmt: skip
     targets.add_argument(
         "--parameters", type=share, metavar="SHARE",
-        help="share to leave of the parameters of all layers, without embeddings",
+        help="share of the parameters of all layers to keep, from 0 to 1, without embeddings",
     )  # fmt: skip
-    targets.add_argument("--heads", type=share, metavar="SHARE", help="share to leave of the heads")
+    targets.add_argument(
+        "--heads", type=share, metavar="SHARE", help="share of the heads to keep, from 0 to 1"
+    )
     targets.add_argument(
         "--time", type=share, metavar="SHARE",
-        help="share to leave of the seconds that a translation takes; measuring them on this "
-        "machine takes two minutes the first time",
+        help="share of the seconds per translation to keep, as predicted; the first use on a "
+        "machine takes about two minutes to measure them",
     )  # fmt: skip
     targets.add_argument(
-        "--lose", type=float, metavar="BITS", help="make the smallest model whose loss on the "
-        "validation set is at most BITS per target token higher, as measured",
+        "--lose", type=float, metavar="BITS", help="largest accepted rise of the validation loss, "
+        "in bits per target token (0.1 bits were about 1 BLEU in our models): measure several "
+        "models, and write the smallest within this limit",
     )  # fmt: skip
     parser.add_argument(
-        "--only", metavar="CUT,...", help="what may be cut: heads, units, cache (default: what "
-        "the targets need)",
+        "--only", metavar="CUT,...", help="parts that may be cut: heads, units (of feed-forward "
+        "blocks), cache (default: what the targets need)",
     )  # fmt: skip
     parser.add_argument(
         "--kinds", metavar="KIND,...", help="kinds of heads to try for a smaller cache; the "
@@ -78,29 +82,29 @@ def build_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--for", dest="engine", choices=tuple(ENGINES), default=OURS,
-        help="engine that will run the model; ONNX Runtime (onnx) supports all cuts, as fairseq "
-        "does; ct2 makes only cuts that CTranslate2 supports: "
-        "equally many heads in all layers of a side, feed-forward widths in multiples of 64, and "
-        "grouped-query heads for --cache",
+        help="engine that will run the model: fairseq with this plug-in (default) and ONNX Runtime "
+        "(onnx) support all cuts; CTranslate2 (ct2) needs equally many heads in all layers of the "
+        "encoder and of the decoder, feed-forward widths in multiples of 64, and grouped-query "
+        "heads for --cache",
     )  # fmt: skip
     clock = parser.add_argument_group("how --time is measured (beam 5)")
     clock.add_argument(
         "--time-in",
         choices=tuple(TIMED),
-        help="engine that will run the model: fairseq with this plug-in (default), or CTranslate2 "
-        "or ONNX Runtime on a CPU",
+        help="engine in which --time is measured: fairseq with this plug-in (default), or "
+        "CTranslate2 or ONNX Runtime on a CPU",
     )  # fmt: skip
     clock.add_argument(
         "--batch", type=positive, default=1, metavar="N",
-        help="number of sentences that are translated together (default: 1)",
+        help="number of sentences to translate together (default: 1)",
     )  # fmt: skip
     clock.add_argument(
         "--length", type=positive, default=30, metavar="N",
-        help="number of tokens of a source and of a translation (default: 30)",
+        help="number of tokens of each source and each translation (default: 30)",
     )  # fmt: skip
     parser.add_argument(
-        "--with", dest="own", type=Path, metavar="FILE", help="cuts of your own in a file of "
-        "Python, in place of those of the same part: see docs/own_cuts.md",
+        "--with", dest="own", type=Path, metavar="FILE", help="Python file with cuts of your own, "
+        "which replace this project's cuts of the same part: see docs/own_cuts.md",
     )  # fmt: skip
     options.add_pass(parser, check="measure the validation loss, and with --time the seconds, "
                      "before and after")  # fmt: skip

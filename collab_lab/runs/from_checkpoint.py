@@ -157,7 +157,7 @@ def is_option(name: str, saved: DictConfig) -> bool:
         if spelled in known | sections:
             found = sorted(one for one in options if one.endswith(f".{spelled}"))
             todo = f"give --set {found[0]}=VALUE, or another name" if found else "give another name"
-            raise UserError("is the name of an option, not of a fact", f"--set {name}", todo)
+            raise UserError("a fact must not have the name of an option", f"--set {name}", todo)
         if spelled in FIELDS:
             problem = "is a field of score.json, which is measured"
             raise UserError(problem, f"--set {name}", "give another name")
@@ -172,7 +172,7 @@ def is_option(name: str, saved: DictConfig) -> bool:
         of_search = "generation.OPTION, " if translates else ""
         others = [one for one in ACTING if one in of_checkpoint]
         todo = f"give one of {of_search}{', '.join(others)}"
-        raise UserError("changes nothing that is measured", f"--set {name}", todo)
+        raise UserError("has no effect on the scores of a run", f"--set {name}", todo)
     return True
 
 
@@ -184,7 +184,8 @@ def value_of(name: str, text: str, saved: DictConfig) -> Any:
     kind = type(saved_value)
     fits = isinstance(value, kind) or (kind is float and isinstance(value, int))
     if kind in (bool, int, float) and (not fits or isinstance(value, bool) != (kind is bool)):
-        raise UserError(f"{text!r} is no {kind.__name__}", where=f"--set {name}")
+        problem = f"{text!r} must be of the type {kind.__name__}"
+        raise UserError(problem, where=f"--set {name}")
     if value is not None and (kind is str or option.endswith("_lang")):  # no: Norwegian
         return text
     if name == "common.fp16" and not torch.cuda.is_available():
