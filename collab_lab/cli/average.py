@@ -1,4 +1,4 @@
-"""``fairseq-collab average``: the mean of the weights of several checkpoints."""
+"""``fairseq-collab average``: average the weights of several checkpoints."""
 
 from __future__ import annotations
 

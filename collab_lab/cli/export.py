@@ -1,10 +1,10 @@
-"""``fairseq-collab export``: a trained model for other engines, exact.
+"""``fairseq-collab export``: export a trained model exactly to another engine.
 
-``fairseq`` is a model of fairseq's own architecture, which needs no plug-in.  It is exact where no
-head needs more than the d/H dimensions of a standard head: see
-:mod:`collab_lab.export.standard_weights`.  ``hf`` converts the result of ``fairseq``.
-``ct2`` takes heads of any size.  ``onnx`` takes every model as it is, with its KV cache, and the
-folder translates without torch and fairseq.
+The format ``fairseq`` is a model of fairseq's own architecture, which needs no plug-in.  It is
+exact if no head needs more than the d/H dimensions of a standard head: see
+:mod:`collab_lab.export.standard_weights`.  ``hf`` converts the result of ``fairseq``.  ``ct2``
+supports heads of any size.  ``onnx`` supports every model including its KV cache, and its folder
+translates without torch and fairseq.
 """
 
 from __future__ import annotations

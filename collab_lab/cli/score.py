@@ -1,7 +1,7 @@
-"""``fairseq-collab score``: scores of runs, of a checkpoint, or of a file of translations.
+"""``fairseq-collab score``: score runs, a checkpoint, or a file of translations.
 
-All runs are scored in this one process; those that have a ``score.json`` are only shown.
-``score CHECKPOINT DATA --run FOLDER`` makes a checkpoint a run for tables and tests.
+All runs are scored in this one process; the scores of runs with a ``score.json`` are only printed.
+``score CHECKPOINT DATA --run FOLDER`` turns a checkpoint into a run for tables and tests.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``fairseq-collab shrink``: a smaller model that loses little, by one plan for every cut."""
+"""``fairseq-collab shrink``: make a model smaller by one plan for all cuts."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def main(argv: Sequence[str]) -> int:
 def times_of(
     args: argparse.Namespace, model: Trained, only: Sequence[str] | None
 ) -> PartTimes | None:
-    """Measured times of the model's parts, if they are a target."""
+    """Measure the times of the model's parts, if time is a target."""
     if args.time is None:
         return None
     from collab_lab import time_parts
@@ -197,20 +197,20 @@ def times_of(
 
 
 def parts_of(args: argparse.Namespace, only: Sequence[str] | None) -> tuple[str, ...]:
-    """What may be cut."""
+    """The parts that may be cut."""
     from collab_lab.shrinking.shrink import chosen_parts
 
     return chosen_parts(shares_of(args), args.lose, only)
 
 
 def shares_of(args: argparse.Namespace) -> dict[str, float]:
-    """Targets that are shares."""
+    """The targets that are shares."""
     names = ("cache", "parameters", "heads", "time")
     return {name: share for name in names if (share := getattr(args, name)) is not None}
 
 
 def size_line(before: Trained, after: Trained) -> str:
-    """Parameters of the whole model, embeddings included."""
+    """A line with the parameters of the whole model before and after, including embeddings."""
     from collab_lab.metrics.cost import used_parameters
 
     old, new = (sum(p.numel() for p in used_parameters(of.model)) for of in (before, after))
@@ -220,10 +220,10 @@ def size_line(before: Trained, after: Trained) -> str:
 def seconds_line(
     before: Trained, after: Trained, work: Work, predicted: float | None, asked: float
 ) -> str:
-    """The measured share of the given model's seconds, next to the predicted one.
+    """A line with the measured share of the given model's seconds, next to the predicted one.
 
     Raises:
-        UserError: it is clearly above the share that was ``asked`` for.
+        UserError: the share is clearly above the target ``asked``.
     """
     from collab_lab.clock.parts import in_turns
     from collab_lab.clock.turns import times_as_fast
@@ -249,14 +249,14 @@ def own_cuts(args: argparse.Namespace) -> tuple[Cut, ...]:
 
 
 def kinds_of(args: argparse.Namespace) -> dict[str, Any]:
-    """The argument ``kinds``, if it is given."""
+    """The kinds of heads in ``--kinds``, if it is given."""
     return {} if args.kinds is None else {"kinds": args.kinds.split(",")}
 
 
 def summary(
     plan: Plan, rise: float, shares: Mapping[str, float], asked: Mapping[str, float]
 ) -> list[str]:
-    """Shares that are left; the predicted loss, and the one on the calibration sentences.
+    """Lines with the shares that are left, the predicted loss, and the calibration loss.
 
     Args:
         asked: the targets that are shares.
@@ -282,7 +282,7 @@ def summary(
 
 
 def lost_line(lost: float, allowed: float) -> str:
-    """The loss that ``--lose`` limits; other numbers are losses on other sentences."""
+    """A line with the loss that ``--lose`` limits, which is on the whole validation set."""
     return (
         f"loss on the whole validation set, which --lose limits to {allowed:g}: "
         f"{lost:+.4f} bits per target token"
@@ -290,7 +290,7 @@ def lost_line(lost: float, allowed: float) -> str:
 
 
 def front(args: argparse.Namespace) -> int:
-    """Print plans of several sizes with their prices; with ``--check`` also measured losses."""
+    """Print plans of several sizes with their prices and, with ``--check``, measured losses."""
     from tabulate import tabulate
 
     from collab_lab import validation_loss
@@ -340,7 +340,7 @@ def check_figure(args: argparse.Namespace) -> None:
 
 
 def draw_series(args: argparse.Namespace, prices: Mapping[str, Any]) -> None:
-    """Write the figure: a panel for parameters, and one for the cache."""
+    """Draw the figure of ``--figure``: a panel for parameters, and one for the cache."""
     from collab_lab.results.figure import draw, saved
 
     titles = {"parameters": "parameters of the layers", "cache": "bytes of the KV cache"}

@@ -93,7 +93,7 @@ class AttentionBatch:
         return tokens.ne(self.pad) & tokens.ne(self.eos)
 
     def key_words(self, type_: AttentionType) -> Tensor:
-        """Mask of the keys that are words: ``(B, S)``; the decoder's keys are the tokens it reads."""
+        """Mask of the keys that are words: ``(B, S)``; the decoder's are tokens that it reads."""
         return self.words(read_by_decoder(self.sample) if type_ == "decoder" else self.source)
 
     def query_words(self, type_: AttentionType) -> Tensor:

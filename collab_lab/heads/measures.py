@@ -11,8 +11,8 @@ The measures are those of Voita et al. 2019 (arXiv 1905.09418), sections 4 and 5
 not say over which words the share of an offset is taken.  We leave out words without a neighbour at
 that offset: otherwise a head that always looks at the previous word would miss the first word of
 each sentence.  For rare tokens, the paper uses sentences whose least frequent token is not among
-the 500 most frequent ones.  A head *points to* the token that gets most of its weight, summed over all
-queries of the sentence.
+the 500 most frequent ones.  A head *points to* the token that gets most of its weight, summed over
+all queries of the sentence.
 
 Roles of a head (section 5 of the paper):
 
