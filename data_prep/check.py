@@ -178,7 +178,7 @@ def check_sets(
     Args:
         outputs: None for text as published
         allowed: share of a set that may be dropped
-        blank_lines: whether a line that is blank on both sides is no pair, but ends a document
+        blank_lines: whether a line that is blank on both sides ends a document and is not a pair
     """
     held_out: HeldOut = {}
     reports = dict.fromkeys(texts, SetReport())

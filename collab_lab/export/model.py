@@ -37,7 +37,7 @@ from fairseq_collab.models.layers import is_copy
 from fairseq_collab.models.options import plain_options
 from fairseq_collab.models.variants import family_of
 
-_ELSE = "--format ct2 takes heads of every size"
+_ELSE = "--format ct2 supports heads of any size"
 #: fairseq's task for one model of many languages.
 _MULTILINGUAL = "translation_multi_simple_epoch"
 #: The subword model of a data folder.

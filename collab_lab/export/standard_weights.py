@@ -98,10 +98,10 @@ def plain_weights(
         scoring = scoring_heads(maps)
         needed = max(a.size(1) for a, _ in scoring)
         if needed > size:
-            problem = f"its queries and keys need {needed} dimensions per head, but {size} fit"
+            problem = f"its queries and keys need {needed} dimensions per head, but exported heads have {size}"
             raise NotExactError(problem)
         if values.size(2) > size:
-            problem = f"its values need {values.size(2)} dimensions per head, but {size} fit"
+            problem = f"its values need {values.size(2)} dimensions per head, but exported heads have {size}"
             raise NotExactError(problem)
         sides = zip(*scoring, strict=True)
         queries, keys = (torch.stack([widened(x, size) for x in side]) for side in sides)

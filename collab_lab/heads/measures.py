@@ -18,8 +18,8 @@ Roles of a head (section 5 of the paper):
 
 - *positional*: the largest weight is on one relative position at least 90% of the time;
 - *syntactic*: the accuracy of a relation is at least 10% higher than the baseline's.  We read it
-  as 10% of the baseline (0.495 for 0.45).  Relations with fewer than 100 pairs give no role: their
-  standard error alone may be 0.05;
+  as 10% of the baseline (0.495 for 0.45).  Relations with fewer than 100 pairs do not give a role,
+  because their standard error may already be 0.05;
 - *rare tokens*: the paper names no threshold.  Its heads point to one of the two rarest tokens in
   more than half of the sentences.  We ask for that, and for more than twice the share by chance.
 

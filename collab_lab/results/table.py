@@ -169,7 +169,7 @@ def _column(frame: pd.DataFrame, name: str, option: str) -> pd.Series:
         todo = "give a field of score.json or a choice of the sweep, such as key_dim"
         raise UserError(f"no run has {name!r}", where=option, todo=todo)
     if values.map(lambda value: isinstance(value, list)).any():
-        raise UserError(f"{name!r} is no single value", where=option, todo="give another")
+        raise UserError(f"{name!r} is not a single value", where=option, todo="give another field")
     return values
 
 

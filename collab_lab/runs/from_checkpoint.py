@@ -65,7 +65,7 @@ def make_run(
     if not run.average.exists():
         atomic.copy(checkpoint, run.average)
     elif not filecmp.cmp(checkpoint, run.average):
-        raise UserError(f"is no longer what {run.folder} was made of", checkpoint, todo)
+        raise UserError(f"has changed since the run {run.folder} was created", checkpoint, todo)
     run.start(started, config)
 
 

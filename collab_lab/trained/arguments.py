@@ -23,7 +23,8 @@ def sentences_of(model: Trained, subset: str, sentences: int | None) -> list[dic
     try:
         return samples(model, subset, sentences)
     except FileNotFoundError as error:  # fairseq's
-        raise UserError(f"{subset!r} is no subset of {model.cfg.task.data}", "`subset`") from error
+        problem = f"{model.cfg.task.data} has no set of the name {subset!r}"
+        raise UserError(problem, "`subset`") from error
 
 
 def check_model(model: Any) -> None:

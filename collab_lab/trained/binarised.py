@@ -27,7 +27,7 @@ def check_files(task: Any, data: str, subset: str, is_combined: bool, is_trained
     Args:
         data: the set's folder, or folders joined by colons.
         is_combined: whether ``train1``, ``train2``, ... are parts of the set ``train``.
-        is_trained: whether the set needs a target side; the source alone can be translated.
+        is_trained: whether the set needs a target side; only a source is needed to translate.
     """
     pairs, sides = [""], [""]
     if isinstance(task, TranslationTask):

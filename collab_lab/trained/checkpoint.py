@@ -273,7 +273,7 @@ def say_if_left_out(state: Mapping[str, Any], path: str | Path) -> None:
     if moving_averages(state) is not None:
         say(
             f"warning: {path} holds moving averages of its weights (--store-ema), which are left "
-            "out; to use them in place of the weights, give `fairseq-collab average --ema`"
+            "out; to use them instead of the weights, run `fairseq-collab average --ema`"
         )
 
 

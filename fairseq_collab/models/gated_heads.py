@@ -58,7 +58,7 @@ def gated_heads(cfg: TransformerConfig, site: Site) -> SeparateAttention:
 def freeze_decoder(model: nn.Module, options: dict[str, Any]) -> None:
     """Remove the decoder's gradient if ``--freeze-decoder`` is given: optimisers skip it.
 
-    Embeddings that the encoder shares with the decoder are frozen, too.
+    Embeddings that the encoder shares with the decoder are also frozen.
 
     Raises:
         UserError: the decoder contains gates.

@@ -177,7 +177,7 @@ def shared_latent(cfg: TransformerConfig, site: Site, latent_dim: int) -> HeadAt
     """Build the heads of a cross-attention that is to share a latent of this width.
 
     Raises:
-        ValueError: widths of latents by layer, too, or a latent that is wider than the source.
+        ValueError: latent widths are also given by layer, or the latent is wider than the source.
     """
     if cfg.latent_dim_in_cross is not None:
         raise ValueError(
