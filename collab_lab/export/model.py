@@ -220,7 +220,7 @@ def check_engine(
         post_norm_only: whether the engine only supports norms after each block.
     """
     check_source(trained)
-    todo = "--format fairseq keeps it"
+    todo = "--format fairseq supports it"
     model = trained.model
     if not isinstance(model, TransformerModelBase):
         raise inexact(trained, f"a {type(model).__name__} does not translate", todo)
@@ -311,7 +311,7 @@ def vocabulary(trained: Trained) -> Vocabulary:
     task, name = trained.task, trained.cfg.task._name
     if name not in ("translation", _MULTILINGUAL):
         problem = f"its task is {name!r}, not translation"
-        raise inexact(trained, problem, "--format fairseq without --check keeps it")
+        raise inexact(trained, problem, "--format fairseq without --check works")
     folder = Path(split_paths(trained.cfg.task.data)[0])  # the first has the dictionaries
     langs = ("", "")
     if name != _MULTILINGUAL:
@@ -333,7 +333,7 @@ def language_tags(trained: Trained) -> tuple[str | None, str | None]:
     options, manager = trained.task.args, trained.task.data_manager
     if options.lang_tok_replacing_bos_eos:
         problem = "its task has --lang-tok-replacing-bos-eos"
-        raise inexact(trained, problem, "--format fairseq without --check keeps it")
+        raise inexact(trained, problem, "--format fairseq without --check works")
     source, target = options.source_lang, options.target_lang
     if not (source and target):
         return None, None

@@ -98,11 +98,11 @@ def plain_weights(
         scoring = scoring_heads(maps)
         needed = max(a.size(1) for a, _ in scoring)
         if needed > size:
-            problem = f"its queries and keys need {needed} dimensions per head, but exported heads have {size}"
-            raise NotExactError(problem)
+            needs = f"its queries and keys need {needed} dimensions per head"
+            raise NotExactError(f"{needs}, but exported heads have {size}")
         if values.size(2) > size:
-            problem = f"its values need {values.size(2)} dimensions per head, but exported heads have {size}"
-            raise NotExactError(problem)
+            needs = f"its values need {values.size(2)} dimensions per head"
+            raise NotExactError(f"{needs}, but exported heads have {size}")
         sides = zip(*scoring, strict=True)
         queries, keys = (torch.stack([widened(x, size) for x in side]) for side in sides)
     return _state(attention, LinearMaps(queries, keys, repeated(values, groups)), size)
