@@ -379,8 +379,8 @@ def check_left_alone(trained: Trained, given: Collection[Attention], kind: Kind)
             continue
         if not math.isclose(module.scaling, sizes_of(module)[0] ** -0.5):
             problem = (
-                f"{attention} cannot stay unchanged: its heads scale their scores by a factor "
-                f"other than (head size)^-0.5, which a model with {kind.heads_name} does not support"
+                f"{attention} cannot stay unchanged: its heads scale scores by a factor "
+                f"other than (head size)^-0.5, which a model with {kind.heads_name} cannot have"
             )
             todo = f"convert it as well: give a {kind.size_name} above 0 for it"
             raise UserError(problem, trained.path, todo)
