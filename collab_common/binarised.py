@@ -26,7 +26,7 @@ def sentences_in(index: Path) -> int:
         header = stream.read(26)
         count, end = int.from_bytes(header[18:], "little"), 0
         if len(header) < 26 or header[:9] != MAGIC or header[17] not in _ITEM_BYTES:
-            raise UserError("is no index of binarised text", index, _TODO)
+            raise UserError("is not an index of binarised text", index, _TODO)
         if (held := index.stat().st_size) != 26 + 12 * count:
             problem = (
                 f"has {held:,} bytes; of {count:,} sentences it would have {26 + 12 * count:,}"

@@ -1,20 +1,20 @@
-"""The laboratory around the plug-in: trained models, smaller ones, what heads do, runs, results.
+"""The laboratory around the plug-in: it opens, measures, shrinks and exports trained models.
 
-Its functions, for notebooks and for the commands:
+These functions serve notebooks and the commands:
 
-    open_model           a checkpoint; ``model.save(path)`` writes one
-    prices               what each part of a model is worth, in bits per target token
-    convert, prune       a smaller model
-    shrink               the smaller model that loses least, by one plan for every cut
-    time_parts           what the parts of a model take where it will run, for ``shrink``
-    validation_loss      bits per target token
-    translate            sentences in, translations out
-    cost, multiply_adds  what a model takes
-    average_checkpoints  the mean of several checkpoints
-    swap_attention       shared keys in a model of Hugging Face
+    open_model           open a checkpoint; ``model.save(path)`` writes one
+    prices               predict the loss from removing or narrowing each part of a model
+    convert, prune       convert or remove the heads that you name
+    shrink               find and build the smaller model that loses least
+    time_parts           time the parts of a model in the engine that will run it, for ``shrink``
+    validation_loss      measure the loss, in bits per target token
+    translate            translate sentences
+    cost, multiply_adds  count parameters, bytes of the KV cache and multiply-adds
+    average_checkpoints  average the weights of several checkpoints
+    swap_attention       give a Hugging Face model shared keys
 
-Importing the package imports neither torch nor fairseq: the first use of a function does.  Input
-that does not fit raises :class:`collab_common.errors.UserError`, whose text is one line.
+Importing the package imports neither torch nor fairseq; the first use of a function does.  Bad
+input raises :class:`collab_common.errors.UserError`, whose text is one line.
 """
 
 from __future__ import annotations

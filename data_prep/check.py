@@ -175,7 +175,7 @@ def check_sets(
     Args:
         outputs: None for text as published
         allowed: share of a set that may be dropped
-        blank_lines: whether a line that is blank on both sides is no pair, but ends a document
+        blank_lines: whether a line that is blank on both sides ends a document and is not a pair
     """
     held_out: HeldOut = {}
     reports = dict.fromkeys(texts, SetReport())
@@ -261,8 +261,9 @@ def check_losses(reports: Mapping[str, SetReport], allowed: float) -> None:
         reason, count = max(report.dropped.items(), key=lambda item: item[1])
         share = dropped / report.read
         raise UserError(
-            f"{dropped:,} of {report.read:,} pairs ({share:.0%}) would be dropped, "
-            f"{count:,} for: {reason}, first at {report.first[reason]}",
+            f"{dropped:,} of {report.read:,} sentence pairs ({share:.0%}) are faulty and would be "
+            f"dropped, more than --allow-loss {allowed:g}; most frequent fault: {reason} "
+            f"({count:,} pairs, first at {report.first[reason]})",
             f"set {split}",
             f"{_TODO.get(reason, 'correct the text')}, or give --allow-loss {share + 0.005:.2f}",
         )

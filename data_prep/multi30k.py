@@ -71,8 +71,12 @@ def main(argv: list[str] | None = None) -> int:
         "--from", dest="from_folder", type=Path, metavar="DIR",
         help="folder with train.en.gz, val.en.gz, ..., gzipped or not (default: download them)",
     )  # fmt: skip
-    parser.add_argument("--source-lang", choices=LANGUAGES, default="en", help="default: en")
-    parser.add_argument("--target-lang", choices=LANGUAGES, default="de", help="default: de")
+    parser.add_argument(
+        "--source-lang", choices=LANGUAGES, default="en", help="source language (default: en)"
+    )
+    parser.add_argument(
+        "--target-lang", choices=LANGUAGES, default="de", help="target language (default: de)"
+    )
     add_prepare_options(parser, vocab_size=6000)
     args = parser.parse_args(argv)
     return run(PROG, lambda: _make(args))

@@ -265,11 +265,13 @@ def add_prepare_options(parser: argparse.ArgumentParser, vocab_size: int) -> Non
     add_output_options(parser)
     parser.add_argument(
         "--vocab-size", type=positive, default=vocab_size, metavar="N",
-        help=f"number of subwords for both languages, or of merges (default: {vocab_size})",
+        help="number of subwords in the vocabulary of both languages, or of merges for "
+        f"subword_nmt (default: {vocab_size})",
     )  # fmt: skip
     parser.add_argument(
         "--allow-loss", type=share, default=ALLOWED_LOSS, metavar="SHARE",
-        help=f"largest share of faulty pairs to drop; more is an error (default: {ALLOWED_LOSS})",
+        help="largest share of a set's sentence pairs that may be dropped as faulty; the command "
+        f"fails if more are faulty (default: {ALLOWED_LOSS})",
     )  # fmt: skip
 
 
@@ -293,13 +295,13 @@ def main(argv: list[str] | None = None) -> int:
         type=Path,
         required=True,
         metavar="DIR",
-        help="folder with train.LANG, valid.LANG and, if there is one, test.LANG of both languages",
+        help="folder with train.LANG, valid.LANG and optionally test.LANG of both languages",
     )
     parser.add_argument(
-        "--source-lang", required=True, metavar="LANG", help="source language: en for train.en"
+        "--source-lang", required=True, metavar="LANG", help="source language, as in train.LANG"
     )
     parser.add_argument(
-        "--target-lang", required=True, metavar="LANG", help="target language: de for train.de"
+        "--target-lang", required=True, metavar="LANG", help="target language, as in train.LANG"
     )
     parser.add_argument(
         "--like", type=Path, metavar="DATA",
@@ -312,9 +314,10 @@ def main(argv: list[str] | None = None) -> int:
         "sweeps need common_eval.post_process=subword_nmt",
     )  # fmt: skip
     parser.add_argument(
-        "--documents", type=_sizes, default=(), metavar="N,N", help="join consecutive sentences by "
-        f"{BREAK}: the training text once for each number N of sentences, the other sets "
-        "for the largest; a line that is blank on both sides ends a document",
+        "--documents", type=_sizes, default=(), metavar="N,N", help="join up to N consecutive "
+        f"sentences to a document, with {BREAK} between them: the training text once for each N, "
+        "validation and test text only for the largest N; a line that is blank in both languages "
+        "ends a document",
     )  # fmt: skip
     add_prepare_options(parser, vocab_size=8000)
     args = parser.parse_args(argv)

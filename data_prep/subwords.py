@@ -79,7 +79,11 @@ def train_pieces(texts: Pair, vocab_size: int, model: Path, symbols: Sequence[st
         # 'Internal: src/x.cc(678) [condition] Too high.' -> 'Too high'
         reason = str(error).rpartition("] ")[2].strip().removesuffix(".")
         problem = f"sentencepiece cannot learn a vocabulary of {vocab_size} ({reason})"
-        raise UserError(problem, texts[0].name, "try another --vocab-size") from None
+        todo = (
+            "give a larger --vocab-size (the text has more characters), or a smaller one (it has "
+            "too few words), as the reason says"
+        )
+        raise UserError(problem, texts[0].name, todo) from None
     model.write_bytes(written.getvalue())
 
 

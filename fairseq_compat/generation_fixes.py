@@ -171,6 +171,5 @@ def skip_overlong_lines() -> None:
         except AssertionError as error:
             if "max_tokens" not in str(error):
                 raise
-            raise UserError(
-                "a sentence is longer", "--max-tokens", "give a larger number"
-            ) from None
+            problem = "a sentence has more tokens than a batch may have"
+            raise UserError(problem, "--max-tokens", "give a larger number") from None

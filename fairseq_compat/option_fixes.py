@@ -44,7 +44,7 @@ class FairseqParser(Parser):
         return super().parse_known_args(args, namespace)
 
     def advise(self, action: argparse.Action, value: str) -> str:
-        """Return the nearest choice; names of a plug-in are no choices without it."""
+        """Return the nearest choice; names of a plug-in only count if it is loaded."""
         from fairseq.registry import REGISTRIES
 
         can_be_of_plugin = action.dest in {"arch", "task", *REGISTRIES}

@@ -118,14 +118,14 @@ def reject_unknown_arguments() -> None:
         known = named | {*GenerationConfig.__dataclass_fields__, *map(str, self.cfg.generation)}
         for name in sorted({*arguments} - known):
             todo = did_you_mean(name, known) or "leave it out"
-            raise UserError("is no option of a search", f"`{name}`", todo)
+            raise UserError("is not an option of a search", f"`{name}`", todo)
         return original(self, *args, **arguments)
 
 
 def check_overrides(
     overrides: Iterable[str], cfg: Any, path: Any, is_for_model: bool = False
 ) -> None:
-    """Raise UserError for an override that is no option of a checkpoint.
+    """Raise UserError for an override that is not an option of a checkpoint.
 
     Args:
         cfg: the checkpoint's configuration.
@@ -153,7 +153,7 @@ def _may_read_all(options: Any) -> bool:
 
 
 def check_model_and_task(overrides: Iterable[str], cfg: Any, path: Any) -> None:
-    """Raise UserError for an override that is no option of a checkpoint's model or task."""
+    """Raise UserError for an override that is not an option of a checkpoint's model or task."""
     known = {*_of_model(cfg.model), *_of_task(cfg.task)} - {"_name", "arch", "task"}
     if unknown := sorted({*overrides} - known):
         problem = f"neither the model nor its task has the option {unknown[0]!r}"

@@ -111,7 +111,7 @@ def plain_options(options: Any) -> Any:
     """Options with omegaconf's objects replaced by their values.
 
     Raises:
-        UnpicklingError: a value is no text, number, list, dictionary or namespace.
+        UnpicklingError: a value is not a text, number, list, dictionary or namespace.
     """
     if isinstance(options, Inert):
         parts = vars(options)
@@ -130,7 +130,7 @@ def plain_options(options: Any) -> Any:
 
 
 def _check_values(part: Any) -> None:
-    """Raise UnpicklingError for an object of omegaconf, or a type, that is no part of options."""
+    """Raise UnpicklingError for an object of omegaconf, or a type, that options never contain."""
     if isinstance(part, Inert) or part is Inert:
         raise pickle.UnpicklingError("options within something else")
     if isinstance(part, argparse.Namespace):

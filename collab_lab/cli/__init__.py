@@ -1,6 +1,7 @@
-"""``fairseq-collab COMMAND``: one thin module each; option parsers live here only.
+"""``fairseq-collab COMMAND``: one thin module for each command; only these modules parse options.
 
-``build_parser()``, where there is one, has a command's options; ``main(argv)`` runs it and returns
-its exit status, or raises a UserError, which the dispatcher prints in one line.  Functions import
-slow packages (torch, fairseq, pandas, matplotlib): ``--help`` and wrong paths end at once.
+``build_parser()``, if a command has options, defines them.  ``main(argv)`` runs the command and
+returns its exit status, or raises a UserError, which the dispatcher prints in one line.  Slow
+packages (torch, fairseq, pandas, matplotlib) are imported inside functions, so that ``--help`` and
+wrong paths end at once.
 """

@@ -1,4 +1,4 @@
-"""``fairseq-collab average``: the mean of the weights of several checkpoints."""
+"""``fairseq-collab average``: average the weights of several checkpoints."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "checkpoints", nargs="+", type=Path,
-        help="checkpoints to average, or with --last their folder",
+        help="checkpoints to average; with --last, the folder that contains them",
     )  # fmt: skip
     parser.add_argument(
         "--last", type=positive, metavar="N",
-        help="average the last N checkpoints in the folder, those after epochs (checkpoint3.pt) "
-        "or, without these, those after updates (checkpoint_3_1000.pt), and newer weights of an "
-        "unfinished epoch",
+        help="average the last N checkpoints in the folder: those of epochs (checkpoint3.pt) or, "
+        "if there are none, those of updates (checkpoint_3_1000.pt); newer weights of an "
+        "unfinished epoch also count",
     )  # fmt: skip
     parser.add_argument(
         "--ema", action="store_true",
-        help="take the moving averages of the weights, of a training with --store-ema, in place of "
-        "the weights; of one checkpoint, too",
+        help="use the moving averages of the weights, which a training with --store-ema saves, "
+        "instead of the weights; this also works with a single checkpoint",
     )  # fmt: skip
     options.add_out(parser, "FILE", "checkpoint to write")
     return parser

@@ -1,4 +1,4 @@
-"""``fairseq-collab bench``: how much faster than stock fairseq is this project?"""
+"""``fairseq-collab bench``: compare the speed of this project with stock fairseq."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
-    """Time each preset, architecture and task; return the content of the JSON file."""
+    """Time each preset, architecture and task, and return the content of the JSON file."""
     import torch
 
     from collab_lab.clock import bench
@@ -102,10 +102,11 @@ def table(records: Sequence[dict[str, Any]]) -> str:
 
 
 def length_table(records: Sequence[dict[str, Any]]) -> str:
-    """One row per beam, kind and length; stock fairseq's seconds divided by those of the kind.
+    """One row per beam, kind and length, with stock fairseq's seconds divided by the kind's.
 
-    ``cache`` has the slots that some beam sees, and few others; ``all slots`` those of all beams.
-    A step reads half of the final cache on average: ``GB/s`` is that by all of its time.
+    ``cache`` counts the slots that some beam needs (and few others), ``all slots`` those of all
+    beams.  A step reads half of the final cache on average; ``GB/s`` divides that by the whole
+    time.
     """
     from collab_lab.results.render import grid
 

@@ -31,9 +31,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: list[str]) -> int:
     args = build_parser().parse_args(argv)
     if args.baseline.resolve() == args.system.resolve():
-        raise UserError(
-            "is given both as the baseline and as the system", args.system, "give two systems"
-        )
+        raise UserError("is both the baseline and the system", args.system, "give two systems")
     from collab_lab.metrics import significance
     from collab_lab.results.collect import decoding_of
     from collab_lab.results.render import grid, num

@@ -1,4 +1,4 @@
-"""``fairseq-collab cost``: parameters, cache bytes and multiply-adds of models."""
+"""``fairseq-collab cost``: count the parameters, cache bytes and multiply-adds of models."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def main(argv: list[str]) -> int:
 
 
 def costs_of(model: Any) -> dict[str, Any]:
-    """The numbers of a model."""
+    """The costs of a model."""
     from collab_lab.metrics.cost import cache_share, cost, multiply_adds, searched_bytes
 
     numbers = {**asdict(cost(model)), "multiply_adds": multiply_adds(model)}
@@ -72,7 +72,7 @@ def costs_of(model: Any) -> dict[str, Any]:
 
 
 def cells(costs: dict[str, Any], baseline: dict[str, Any]) -> Iterator[str]:
-    """The cells of a row: the share of the cache; then numbers, their sum and its share."""
+    """The cells of a row: the share of the cache, then costs, their sums and shares."""
     yield f"{costs['cache_share']:.1%}"
     for column, names in COLUMNS.items():
         parts, baseline_parts = ([x.get(name, 0) for name in names] for x in (costs, baseline))

@@ -1,4 +1,4 @@
-"""``fairseq-collab doctor``: what is wrong with an installation, and this plug-in's kernel."""
+"""``fairseq-collab doctor``: check an installation and this plug-in's compiled kernel."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def kernel() -> str:
-    """Whether rounded caches have their compiled kernel."""
+    """A line that says whether the kernel for rounded caches is compiled."""
     from fairseq_collab.cpu_kernels.rounded import in_use
 
     return in_use()

@@ -1,10 +1,10 @@
-"""``fairseq-collab export``: a trained model for other engines, exact.
+"""``fairseq-collab export``: export a trained model exactly to another engine.
 
-``fairseq`` is a model of fairseq's own architecture, which needs no plug-in.  It is exact where no
-head needs more than the d/H dimensions of a standard head: see
-:mod:`collab_lab.export.standard_weights`.  ``hf`` converts the result of ``fairseq``.
-``ct2`` takes heads of any size.  ``onnx`` takes every model as it is, with its KV cache, and the
-folder translates without torch and fairseq.
+The format ``fairseq`` is a model of fairseq's own architecture, which needs no plug-in.  It is
+exact if no head needs more than the d/H dimensions of a standard head: see
+:mod:`collab_lab.export.standard_weights`.  ``hf`` converts the result of ``fairseq``.  ``ct2``
+supports heads of any size.  ``onnx`` supports every model including its KV cache, and its folder
+translates without torch and fairseq.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ def build_parser() -> argparse.ArgumentParser:
         "translates with them (onnx)",
     )  # fmt: skip
     parser.add_argument(
-        "--int8", action="store_true", help="with --format onnx: weights in 8 bits",
+        "--int8", action="store_true", help="with --format onnx: store weights in 8 bits; the "
+        "model is smaller, and some translations differ",
     )  # fmt: skip
     parser.add_argument(
         "--check", nargs="?", type=positive, const=200, metavar="N",
@@ -61,7 +62,8 @@ def build_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--no-cache-bits", action="store_true",
-        help="drop the rounding of the KV cache (--cache-bits), which only onnx supports",
+        help="export a model without the rounding of its KV cache (--cache-bits), which only "
+        "--format onnx supports",
     )  # fmt: skip
     options.add_out(parser, "DIR", "folder to write", force=False)
     options.add_user_dir(parser)
@@ -130,7 +132,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def check_onnx(trained: Trained, args: argparse.Namespace) -> int:
-    """Compare translations, if asked for; the exit status."""
+    """Compare translations if ``--check`` is given, and return the exit status."""
     if not args.check:
         return 0
     from collab_lab.export import onnx_check

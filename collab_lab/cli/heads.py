@@ -1,4 +1,4 @@
-"""``fairseq-collab heads``: what the heads of a trained model do, and how much they matter.
+"""``fairseq-collab heads``: measure what the heads of a model do and how much they matter.
 
 :mod:`collab_lab.heads` measures; :mod:`collab_lab.results.heads_page` writes the page.
 """
@@ -86,7 +86,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def planned(args: Namespace, model: Trained) -> Sequence[Callable[[], dict[str, Any]]]:
-    """The measurements that the options ask for; a fault in an input fails here."""
+    """The measurements that the options ask for; faulty inputs raise an error here."""
     from collab_lab.heads import stages, trees
     from collab_lab.heads.relevance import Relevance
     from collab_lab.heads.trees import align, segmenter

@@ -1,7 +1,7 @@
 """The command ``fairseq-collab`` and the table of its commands.
 
 A command's module is imported only when the command is called.  So ``fairseq-collab doctor`` works
-where fairseq cannot be imported, and help texts load no models.
+even if fairseq cannot be imported, and help texts do not load models.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def called(name: str, arguments: list[str]) -> int:
-    """Run the command of this name; its errors name options, not arguments of Python."""
+    """Run the command of this name; its errors name options instead of Python arguments."""
     from collab_lab.cli.options import spelled
 
     with spelled(statistics="prices", engine="for", timed_in="time-in"):

@@ -29,7 +29,7 @@ TRANSFORMER = "trained transformer (a translation model or a language model)"
 
 
 def parser_of(command: str, description: str, epilog: str | None = None) -> ArgumentParser:
-    """The parser of ``fairseq-collab COMMAND``."""
+    """Create the parser of ``fairseq-collab COMMAND``."""
     prog = f"fairseq-collab {command}"
     return Parser(prog=prog, description=description, epilog=epilog)
 
@@ -39,10 +39,10 @@ def add_model(
     about: str = TRANSFORMER,
     data: str | None = "the folder of the training",
 ) -> None:
-    """The arguments CHECKPOINT and DATA, ``--cpu`` and ``--user-dir``: see :func:`model`.
+    """Add the arguments CHECKPOINT and DATA, ``--cpu`` and ``--user-dir``: see :func:`model`.
 
     Args:
-        data: default of the data folder, in words; None if it must be given.
+        data: words for the default of the data folder; None if the user must give it.
     """
     parser.add_argument("checkpoint", type=Path, help=about)
     help_ = f"{DATA} (default: {data})" if data else DATA
@@ -52,7 +52,7 @@ def add_model(
 
 
 def model(args: Namespace) -> Trained:
-    """The model of :func:`add_model`."""
+    """Open the model that the arguments of :func:`add_model` name."""
     import_models(args)
     from collab_lab import open_model
 
@@ -60,7 +60,7 @@ def model(args: Namespace) -> Trained:
 
 
 def add_out(parser: ArgumentParser, metavar: str, about: str, force: bool = True) -> None:
-    """``--out``, the file or folder to write, and ``--force``."""
+    """Add ``--out``, the file or folder to write, and ``--force``."""
     parser.add_argument("--out", type=Path, required=True, metavar=metavar, help=about)
     if force:
         add_force(parser)
@@ -77,16 +77,17 @@ def check_out(args: Namespace, *more: Path) -> None:
 
 
 def check_model_out(args: Namespace) -> None:
-    """Raise UserError unless ``--out`` can be a checkpoint, with a configuration next to it.
+    """Raise UserError unless a checkpoint and its configuration can be written to ``--out``.
 
-    The printed commands would resume trainings of an earlier model of this name.
+    An error also prevents that the printed commands resume fine-tuning an earlier model of the
+    same name.
     """
     if args.out.suffix != ".pt":
         raise UserError("the name of a checkpoint must end in .pt", args.out, "give another --out")
     check_out(args, args.out.with_suffix(".yaml"))
     for name in (args.out.stem, f"{args.out.stem}-original"):
         if (tuned := args.out.with_name(name) / "checkpoint_last.pt").exists():
-            problem = f"belongs to an earlier {args.out.name}: its training would resume"
+            problem = f"belongs to an earlier {args.out.name}; fine-tuning would resume from it"
             raise UserError(problem, tuned, "remove its folder, or give another --out")
 
 
@@ -103,13 +104,14 @@ def add_cpu(parser: Any) -> None:
 
 
 def add_pass(parser: ArgumentParser, check: str | None = None) -> None:
-    """The options of the calibration sentences; and ``--check``, if it is explained."""
+    """Add the options of the calibration sentences and, if ``check`` explains it, ``--check``."""
     about = "calibration sentences (for prices, the refit and the measured increase of the loss)"
     group = parser.add_argument_group(about)
-    group.add_argument("--subset", default="train", help="set to read (default: train)")
+    group.add_argument("--subset", default="train", help="set to read them from (default: train)")
     group.add_argument(
         "--sentences", type=positive, default=1000, metavar="N",
-        help="number of sentences, spread evenly over the set (default: 1000)",
+        help="number of sentences to read, spread evenly over the set (default: 1000); more take "
+        "longer and predict better",
     )  # fmt: skip
     if check:
         parser.add_argument("--check", action="store_true", help=check)
@@ -133,7 +135,7 @@ def statistics(args: Namespace, model: Trained) -> dict[Attention, Statistics] |
 def evidence(
     args: Namespace, model: Trained, parts: Sequence[str] = ("heads", "units", "cache")
 ) -> Evidence:
-    """The evidence of a model; the statistics in ``--prices``, if it is given, save a pass.
+    """Collect the evidence about a model; statistics in ``--prices`` save the calibration pass.
 
     Args:
         parts: what may be cut.
@@ -146,17 +148,17 @@ def evidence(
 
 
 def of_shrink(args: Namespace, *targets: str) -> list[str]:
-    """The command ``fairseq-collab shrink`` for the model and sentences of another command."""
+    """The command line of ``fairseq-collab shrink`` for the same model and sentences."""
     return ["fairseq-collab", "shrink", *model_of(args), *targets, *in_common(args)]
 
 
 def model_of(args: Namespace) -> list[str]:
-    """The arguments of :func:`add_model`, as they were given."""
+    """The arguments of :func:`add_model` as words of a command line."""
     return [str(path) for path in (args.checkpoint, args.data) if path is not None]
 
 
 def in_common(args: Namespace) -> list[str]:
-    """The options that all commands that change a model share, as they were given."""
+    """The options shared by all commands that change a model, as words of a command line."""
     words = [f"--{name}" for name in ("cpu", "check", "force") if getattr(args, name)]
     if args.user_dir:
         words += ["--user-dir", args.user_dir]
@@ -167,29 +169,30 @@ def in_common(args: Namespace) -> list[str]:
 
 
 def moved(option: str, line: Sequence[str]) -> UserError:
-    """The error for an option that is now an option of another command, with the line to type."""
+    """The error for an option that another command now has; it contains the line to type."""
     return UserError("is now an option of another command", option, f"type: {shlex.join(line)}")
 
 
 def add_no_refit(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--no-refit", action="store_true",
-        help="do not refit the output projections; most published methods have no refit",
+        help="do not refit the output projections after the change; most published methods have "
+        "no refit",
     )  # fmt: skip
 
 
 def rise_line(rise: float) -> str:
-    """The measured increase of the loss, to compare with a price."""
+    """A line with the measured rise of the loss, to compare with the predicted one."""
     return f"measured on the calibration sentences: {rise:+.4f} bits per target token"
 
 
 def validation(
     args: Namespace, before: Trained
 ) -> Callable[[Trained, float | None], Sequence[str]]:
-    """With ``--check``, a function that measures a changed model and reports its loss in words.
+    """A function that, with ``--check``, measures a changed model and returns lines to print.
 
-    It takes the model and the predicted loss.  The loss of the given model is measured now, so that
-    a missing validation set ends the command at once.
+    Its arguments are the changed model and the predicted loss.  The given model is measured at
+    once, so that a missing validation set ends the command early.
     """
     if not args.check:
         return lambda after, price: ()
@@ -213,14 +216,16 @@ def loss_warnings(args: Namespace, losses: Iterable[tuple[str, float | None, flo
     from collab_lab.refitting.rise import LEAST
 
     lines = [
-        f"{name} loses {measured:.4f} bits, more than twice the predicted {price:.4f}: calibrate "
-        "on text like that of your application (--subset, --sentences)"
+        f"{name} loses {measured:.4f} bits per token on the validation set, more than twice the "
+        f"predicted {price:.4f}: calibrate on more sentences, or on text more like what you will "
+        "translate (--sentences, --subset)"
         for name, price, measured in losses
         if price is not None and measured > max(2 * price, LEAST)
     ]
     if args.subset == "valid":
         lines.append(
-            "losses are measured on the calibration text, valid: expect larger ones on other text"
+            "the loss is measured on the calibration sentences themselves (--subset valid): expect "
+            "a larger loss on other text"
         )
     return lines
 
@@ -266,10 +271,10 @@ def provenance(command: str, argv: Sequence[str], cpu: bool = True) -> dict[str,
 
 @contextmanager
 def spelled(**names: str) -> Iterator[None]:
-    """Within it, errors name options in place of the arguments that stand in backquotes.
+    """Context in which errors name options instead of the Python arguments in backquotes.
 
     Args:
-        names: options of arguments that have other names: ``size="key_dim"``.
+        names: names of options that differ from the argument's: ``size="key_dim"``.
     """
 
     def option(match: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""``fairseq-collab prices``: what each part of a trained model is worth, in bits."""
+"""``fairseq-collab prices``: predict the loss from cutting each part of a trained model."""
 
 from __future__ import annotations
 
@@ -121,14 +121,14 @@ def main(argv: Sequence[str]) -> int:
 
 
 def points(curves: Mapping[str, Sequence[Point]]) -> dict[str, list[dict[str, Any]]]:
-    """Points of curves, by kind of heads, for JSON."""
+    """The points of curves by kind of heads, as plain numbers for JSON."""
     return {kind: [point._asdict() for point in curve] for kind, curve in curves.items()}
 
 
 def checks(
     model: Trained, priced: Prices, valid: list[dict[str, Any]], read: dict[str, Any]
 ) -> dict[str, Any]:
-    """Predicted and measured loss of some changes, fitted on the sentences of the pass."""
+    """The predicted and measured loss of some changes, refitted on the calibration sentences."""
     from collab_lab import prune, shrink, validation_loss
 
     changes: dict[str, Callable[[], Any]] = {}
@@ -161,7 +161,7 @@ def checks(
 
 
 def summary(content: Mapping[str, Any]) -> str:
-    """A row per attention: kinds at a quarter of their size, bits, heads; then measured losses."""
+    """A table with a row per attention (quarters of sizes, bits, heads), and measured losses."""
     from collab_lab.results.render import TYPE_NAMES, grid, num
     from fairseq_collab.attention.rounding import BITS
 
@@ -204,7 +204,7 @@ def summary(content: Mapping[str, Any]) -> str:
 
 
 def price_of_head(prices: Mapping[str, Any], choose: Callable[..., Any]) -> str:
-    """The least or largest price of an attention's heads, with its standard error."""
+    """The lowest or highest price of an attention's heads, with its standard error."""
     pairs = zip(prices["heads"], prices["noises"], strict=True)
     price, noise = choose(pairs, key=lambda pair: pair[0], default=(None, None))
     from collab_lab.results.render import num
@@ -213,6 +213,6 @@ def price_of_head(prices: Mapping[str, Any], choose: Callable[..., Any]) -> str:
 
 
 def price_at(curve: Any, share: float = 1) -> float | None:
-    """The price at the largest size of at most this share of all."""
+    """The price at the largest size that is at most this share of the exact size."""
     fitting = [point for point in curve or () if point["size"] <= share * curve[-1]["size"]]
     return fitting[-1]["price"] if fitting else None

@@ -77,7 +77,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def choice(args: argparse.Namespace, model: Trained) -> dict[str, Any]:
-    """The arguments of :func:`collab_lab.prune`: which heads, or how many."""
+    """The arguments of :func:`collab_lab.prune` that say which heads to remove, or how many."""
     from collab_lab import open_model
     from collab_lab.heads import votes
     from collab_lab.shrinking.gates import open_heads
@@ -98,10 +98,10 @@ def choice(args: argparse.Namespace, model: Trained) -> dict[str, Any]:
 
 
 def moved(args: argparse.Namespace, heads: HeadCounts | None = None) -> UserError:
-    """The error for ``--remove-share``, which is now ``--remove``, or a target of ``shrink``.
+    """The error for ``--remove-share``, which became ``--remove`` and a target of ``shrink``.
 
     Args:
-        heads: of the model, where a number is needed.
+        heads: numbers of heads of the model, if they are needed.
     """
     option = "--remove-share"
     if heads is None:
@@ -127,7 +127,7 @@ def moved(args: argparse.Namespace, heads: HeadCounts | None = None) -> UserErro
 
 
 def total(heads: HeadCounts, types: Sequence[AttentionType]) -> int:
-    """The number of heads of these attention types."""
+    """The total number of heads of these attention types."""
     return sum(sum(heads[type_]) for type_ in types)
 
 

@@ -1,8 +1,8 @@
-"""``fairseq-collab reparametrize``: narrower or shared keys, values or latents for a trained model.
+"""``fairseq-collab reparametrize``: convert a trained model to shared or narrower keys, or latents.
 
-The maps of every attention are approximated with the least predicted loss in bits
-(:mod:`collab_lab.shrinking`), and the outputs of all blocks are refitted; all other weights are
-copied.
+The maps of every attention are approximated at the least predicted loss in bits
+(:mod:`collab_lab.shrinking`), and the output projections of all blocks are refitted.  All other
+weights are copied.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _add_sizes(parser: argparse.ArgumentParser) -> None:
 
 
 def moved(args: argparse.Namespace) -> UserError:
-    """The error for ``--cache``, which is now a target of ``shrink``."""
+    """The error for ``--cache``, which became a target of ``shrink``."""
     targets = ["--cache", f"{args.cache:g}", "--kinds", args.to]
     targets += ["--cache-bits", args.cache_bits] if args.cache_bits != "auto" else []
     return options.moved("--cache", options.of_shrink(args, *targets))

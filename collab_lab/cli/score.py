@@ -1,7 +1,7 @@
-"""``fairseq-collab score``: scores of runs, of a checkpoint, or of a file of translations.
+"""``fairseq-collab score``: score runs, a checkpoint, or a file of translations.
 
-All runs are scored in this one process; those that have a ``score.json`` are only shown.
-``score CHECKPOINT DATA --run FOLDER`` makes a checkpoint a run for tables and tests.
+All runs are scored in this one process; the scores of runs with a ``score.json`` are only printed.
+``score CHECKPOINT DATA --run FOLDER`` turns a checkpoint into a run for tables and tests.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ def build_parser() -> argparse.ArgumentParser:
         "--reference", type=Path, metavar="FILE", help="raw reference text, one sentence per line"
     )
     group = parser.add_argument_group("a checkpoint that was not trained in a run")
-    group.add_argument("--run", type=Path, metavar="FOLDER", help="folder of the new run")
+    group.add_argument("--run", type=Path, metavar="FOLDER", help="folder to create for the run")
     group.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE",
-        help="fact to show in tables (method=elected), or option of fairseq that changes the score "
-        "(generation.beam=1, model.cache_bits=4)",
+        help="fact that tables will show (method=elected), or option of fairseq that changes the "
+        "score (generation.beam=1, model.cache_bits=4); may be repeated",
     )  # fmt: skip
     options.add_cpu(group)
     options.add_user_dir(group)
@@ -56,7 +56,7 @@ def main(argv: list[str]) -> int:
     if args.run:
         run = run_of_checkpoint(parser, args, [*PROG.split(), *argv])
         return score_runs([run])
-    options.reject(parser, args, ("set", "cpu", "user_dir"), "goes with a checkpoint and --run")
+    options.reject(parser, args, ("set", "cpu", "user_dir"), "needs a checkpoint and --run")
     for path in [*args.inputs, *filter(None, [args.reference])]:
         if not path.exists():
             raise UserError("file or folder not found", path)
@@ -86,7 +86,7 @@ def main(argv: list[str]) -> int:
 def run_of_checkpoint(
     parser: argparse.ArgumentParser, args: argparse.Namespace, command: list[str]
 ) -> Run:
-    """Make a run of a checkpoint and return it."""
+    """Create a run from a checkpoint, and return it."""
     if len(args.inputs) != 2 or args.reference:
         parser.error("argument --run: goes with a checkpoint and a data folder")
     args.checkpoint, args.data = args.inputs
@@ -118,7 +118,7 @@ def run_of_checkpoint(
 
 
 def score_runs(runs: list[Run]) -> int:
-    """Score the runs that have no scores yet, and print all scores; return the exit status."""
+    """Score the runs that have no score yet, print all scores, and return the exit status."""
     from collab_lab.runs.scorable import check_test_set
     from collab_lab.runs.score import score_run
     from collab_lab.runs.worker import summary

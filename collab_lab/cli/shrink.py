@@ -1,4 +1,4 @@
-"""``fairseq-collab shrink``: a smaller model that loses little, by one plan for every cut."""
+"""``fairseq-collab shrink``: make a model smaller by one plan for all cuts."""
 
 from __future__ import annotations
 
@@ -46,25 +46,29 @@ def build_parser() -> argparse.ArgumentParser:
     targets = parser.add_argument_group("targets (all of them are met)")
     targets.add_argument(
         "--cache", type=share, metavar="SHARE",
-        help="share to leave of the bytes of a 16-bit KV cache",
+        help="share of the KV cache's bytes to keep, from 0 to 1; 1 is a standard cache in 16-bit "
+        "numbers",
     )  # fmt: skip
     targets.add_argument(
         "--parameters", type=share, metavar="SHARE",
-        help="share to leave of the parameters of all layers, without embeddings",
+        help="share of the parameters of all layers to keep, from 0 to 1, without embeddings",
     )  # fmt: skip
-    targets.add_argument("--heads", type=share, metavar="SHARE", help="share to leave of the heads")
+    targets.add_argument(
+        "--heads", type=share, metavar="SHARE", help="share of the heads to keep, from 0 to 1"
+    )
     targets.add_argument(
         "--time", type=share, metavar="SHARE",
-        help="share to leave of the seconds that a translation takes; measuring them on this "
-        "machine takes two minutes the first time",
+        help="share of the seconds per translation to keep, as predicted; the first use on a "
+        "machine takes about two minutes to measure them",
     )  # fmt: skip
     targets.add_argument(
-        "--lose", type=float, metavar="BITS", help="make the smallest model whose loss on the "
-        "validation set is at most BITS per target token higher, as measured",
+        "--lose", type=float, metavar="BITS", help="largest accepted rise of the validation loss, "
+        "in bits per target token (0.1 bits were about 1 BLEU in our models): measure several "
+        "models, and write the smallest within this limit",
     )  # fmt: skip
     parser.add_argument(
-        "--only", metavar="CUT,...", help="what may be cut: heads, units, cache (default: what "
-        "the targets need)",
+        "--only", metavar="CUT,...", help="parts that may be cut: heads, units (of feed-forward "
+        "blocks), cache (default: what the targets need)",
     )  # fmt: skip
     parser.add_argument(
         "--kinds", metavar="KIND,...", help="kinds of heads to try for a smaller cache; the "
@@ -78,29 +82,29 @@ def build_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--for", dest="engine", choices=tuple(ENGINES), default=OURS,
-        help="engine that will run the model; ONNX Runtime (onnx) supports all cuts, as fairseq "
-        "does; ct2 makes only cuts that CTranslate2 supports: "
-        "equally many heads in all layers of a side, feed-forward widths in multiples of 64, and "
-        "grouped-query heads for --cache",
+        help="engine that will run the model: fairseq with this plug-in (default) and ONNX Runtime "
+        "(onnx) support all cuts; CTranslate2 (ct2) needs equally many heads in all layers of the "
+        "encoder and of the decoder, feed-forward widths in multiples of 64, and grouped-query "
+        "heads for --cache",
     )  # fmt: skip
     clock = parser.add_argument_group("how --time is measured (beam 5)")
     clock.add_argument(
         "--time-in",
         choices=tuple(TIMED),
-        help="engine that will run the model: fairseq with this plug-in (default), or CTranslate2 "
-        "or ONNX Runtime on a CPU",
+        help="engine in which --time is measured: fairseq with this plug-in (default), or "
+        "CTranslate2 or ONNX Runtime on a CPU",
     )  # fmt: skip
     clock.add_argument(
         "--batch", type=positive, default=1, metavar="N",
-        help="number of sentences that are translated together (default: 1)",
+        help="number of sentences to translate together (default: 1)",
     )  # fmt: skip
     clock.add_argument(
         "--length", type=positive, default=30, metavar="N",
-        help="number of tokens of a source and of a translation (default: 30)",
+        help="number of tokens of each source and each translation (default: 30)",
     )  # fmt: skip
     parser.add_argument(
-        "--with", dest="own", type=Path, metavar="FILE", help="cuts of your own in a file of "
-        "Python, in place of those of the same part: see docs/own_cuts.md",
+        "--with", dest="own", type=Path, metavar="FILE", help="Python file with cuts of your own, "
+        "which replace this project's cuts of the same part: see docs/own_cuts.md",
     )  # fmt: skip
     options.add_pass(parser, check="measure the validation loss, and with --time the seconds, "
                      "before and after")  # fmt: skip
@@ -183,7 +187,7 @@ def main(argv: Sequence[str]) -> int:
 def times_of(
     args: argparse.Namespace, model: Trained, only: Sequence[str] | None
 ) -> PartTimes | None:
-    """Measured times of the model's parts, if they are a target."""
+    """Measure the times of the model's parts, if time is a target."""
     if args.time is None:
         return None
     from collab_lab import time_parts
@@ -193,20 +197,20 @@ def times_of(
 
 
 def parts_of(args: argparse.Namespace, only: Sequence[str] | None) -> tuple[str, ...]:
-    """What may be cut."""
+    """The parts that may be cut."""
     from collab_lab.shrinking.shrink import chosen_parts
 
     return chosen_parts(shares_of(args), args.lose, only)
 
 
 def shares_of(args: argparse.Namespace) -> dict[str, float]:
-    """Targets that are shares."""
+    """The targets that are shares."""
     names = ("cache", "parameters", "heads", "time")
     return {name: share for name in names if (share := getattr(args, name)) is not None}
 
 
 def size_line(before: Trained, after: Trained) -> str:
-    """Parameters of the whole model, embeddings included."""
+    """A line with the parameters of the whole model before and after, including embeddings."""
     from collab_lab.metrics.cost import used_parameters
 
     old, new = (sum(p.numel() for p in used_parameters(of.model)) for of in (before, after))
@@ -216,10 +220,10 @@ def size_line(before: Trained, after: Trained) -> str:
 def seconds_line(
     before: Trained, after: Trained, work: Work, predicted: float | None, asked: float
 ) -> str:
-    """The measured share of the given model's seconds, next to the predicted one.
+    """A line with the measured share of the given model's seconds, next to the predicted one.
 
     Raises:
-        UserError: it is clearly above the share that was ``asked`` for.
+        UserError: the share is clearly above the target ``asked``.
     """
     from collab_lab.clock.parts import in_turns
     from collab_lab.clock.turns import times_as_fast
@@ -245,14 +249,14 @@ def own_cuts(args: argparse.Namespace) -> tuple[Cut, ...]:
 
 
 def kinds_of(args: argparse.Namespace) -> dict[str, Any]:
-    """The argument ``kinds``, if it is given."""
+    """The kinds of heads in ``--kinds``, if it is given."""
     return {} if args.kinds is None else {"kinds": args.kinds.split(",")}
 
 
 def summary(
     plan: Plan, rise: float, shares: Mapping[str, float], asked: Mapping[str, float]
 ) -> list[str]:
-    """Shares that are left; the predicted loss, and the one on the calibration sentences.
+    """Lines with the shares that are left, the predicted loss, and the calibration loss.
 
     Args:
         asked: the targets that are shares.
@@ -278,7 +282,7 @@ def summary(
 
 
 def lost_line(lost: float, allowed: float) -> str:
-    """The loss that ``--lose`` limits; other numbers are losses on other sentences."""
+    """A line with the loss that ``--lose`` limits, which is on the whole validation set."""
     return (
         f"loss on the whole validation set, which --lose limits to {allowed:g}: "
         f"{lost:+.4f} bits per target token"
@@ -325,7 +329,7 @@ def check_figure(args: argparse.Namespace) -> None:
 
 
 def draw_series(args: argparse.Namespace, prices: Mapping[str, Any]) -> None:
-    """Write the figure: a panel for parameters, and one for the cache."""
+    """Draw the figure of ``--figure``: a panel for parameters, and one for the cache."""
     from collab_lab.results.figure import draw, saved
 
     titles = {"parameters": "parameters of the layers", "cache": "bytes of the KV cache"}

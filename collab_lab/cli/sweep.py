@@ -1,4 +1,4 @@
-"""``fairseq-collab sweep``: all runs of a Hydra sweep that are not finished."""
+"""``fairseq-collab sweep``: train and score all unfinished runs of a Hydra sweep."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def main(argv: list[str]) -> int:
 
 
 def check_given(overrides: Sequence[str]) -> None:
-    """Reject a missing data folder of the command line, before imports and plans of seconds."""
+    """Raise UserError at once if a data folder on the command line is missing."""
     given = dict(word.lstrip("+").partition("=")[::2] for word in overrides)
     path = given.get("task.data", "")
     if re.fullmatch(r"[\w./+:-]+", path):  # others, such as a choice, are checked with the runs
@@ -99,7 +99,7 @@ def check_given(overrides: Sequence[str]) -> None:
 
 
 def checked(jobs: Iterable[Job], out: Path) -> dict[Run, Job]:
-    """The runs of jobs, each checked before the next is composed: all of them take long."""
+    """Check each run before the next one is composed, because composing all of them takes long."""
     from collab_lab.runs import checks
     from collab_lab.runs.inputs import check_inputs
     from collab_lab.runs.run import Run
@@ -128,7 +128,7 @@ def data_of(config: Any) -> list[Path]:
 
 
 def chosen(name: str, configs: Mapping[str, Any]) -> Any:
-    """The configuration of a run; UserError for a name that no run has."""
+    """The configuration of the run with this name; UserError if there is none."""
     if name not in configs:
         todo = did_you_mean(name, configs) or f"give one of {', '.join(configs)}"
         raise UserError(f"no run is called {name!r}", "--print", todo)

@@ -1,6 +1,6 @@
-"""``fairseq-collab table``: runs as a table and a figure, only from their ``score.json``.
+"""``fairseq-collab table``: show runs as a table and a figure, only from their ``score.json``.
 
-Unfinished runs are listed, and never averaged.  The order of the runs does not change the result.
+Unfinished runs are listed but not averaged.  The order of the runs does not change the result.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Seconds: what a model, and each of its parts, takes in the engine where it will run.
+"""Time in seconds of a model and of each of its parts, in the engine that will run it.
 
-turns    programs that take turns; how many times as fast one is
-bench    speed next to stock fairseq: what the command ``bench`` measures
-engines  a model in its engine
-parts    what its heads, units and caches take: what ``shrink --time`` reads
+turns    times programs that take turns; computes how many times as fast one is
+bench    compares speed with stock fairseq, for the command ``bench``
+engines  runs a model in its engine
+parts    times a model's heads, units and caches, for ``shrink --time``
 """

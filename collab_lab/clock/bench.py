@@ -1,7 +1,8 @@
-"""Speed next to stock fairseq: translation, training, and decoding against length.
+"""Speed compared with stock fairseq: translation, training, and decoding by length.
 
-Models have random weights.  Stock fairseq's are exact twins of ours (:mod:`collab_lab.export`), and
-nothing is timed before both have found the same translations or the same loss.
+Models have random weights.  Stock fairseq gets exact copies of our models
+(:mod:`collab_lab.export`), and timing starts only after both have produced the same translations or
+the same loss.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ def batches(task: Any, device: torch.device, **limits: int) -> list[Any]:
 
 
 def check_equal(what: str, stock: float, ours: float) -> None:
-    """Raise UserError unless equal models compute equal numbers but for rounding."""
+    """Raise UserError unless the two equal models compute equal numbers, up to rounding."""
     if not abs(stock - ours) <= TOLERANCE * abs(stock):
         problem = f"{what} is {stock:.6f} by fairseq's model, {ours:.6f} by ours"
         todo = "nothing was timed; report this with the output of fairseq-collab doctor"
@@ -136,7 +137,7 @@ def translator(model: Any, task: Any, beam: int = BEAM, *, length: int) -> Calla
     """Translate batches as ``fairseq-generate`` does; the model is prepared in place.
 
     Args:
-        length: tokens of every translation.
+        length: number of tokens of every translation.
     """
     options = {"beam": beam, "max_len_a": 0, "max_len_b": length, "min_len": length, "lenpen": 1.0}
     cfg = OmegaConf.structured(FairseqConfig)
@@ -179,7 +180,7 @@ def count_ties(stock: list[Any], ours: list[Any]) -> int:
 
 
 def ctranslate2(stock: Trained, batch: Any, threads: int) -> dict[str, Any]:
-    """CTranslate2 with the weights of fairseq's model; empty where it is not installed.
+    """CTranslate2 with the weights of fairseq's model; empty if it is not installed.
 
     Its translations have a word where fairseq's have the end of the sentence.
     """
@@ -199,7 +200,7 @@ def ctranslate2(stock: Trained, batch: Any, threads: int) -> dict[str, Any]:
 
 
 def onnx_runtime(ours: Trained, batch: Any, threads: int) -> dict[str, Any]:
-    """ONNX Runtime with the heads of our model; empty where its packages are not installed."""
+    """ONNX Runtime with the heads of our model; empty if its packages are not installed."""
     for package in ENGINES["onnx"].packages:
         if find_spec(package) is None:
             say(f"{package} is not installed, and ONNX Runtime not timed; pip install {package}")
@@ -259,7 +260,7 @@ def loss(trainer: Trainer, batch: Any) -> float:
 
 
 def kinds(d: int) -> dict[str, tuple[str, dict[str, Any]]]:
-    """Architecture and options of each kind of heads for models of size ``d``."""
+    """The architecture and the options of each kind of heads, for models of size ``d``."""
     latent = {"latent_dim": d // 2, "latent_dim_in_encoder": d}
     own = {"key_dim": d // 4, "query_mixing": "own"}
     return {
@@ -286,13 +287,13 @@ def time_lengths(
     arch: str | None = None,
     user_dir: str | None = None,
 ) -> Iterator[Record]:
-    """One record per beam, kind of heads and length; stock fairseq comes first.
+    """Time decoding: one record per beam, kind of heads and length, stock fairseq first.
 
-    Each model decodes in a new process, so that its peak of memory is not another's.
+    Each model decodes in a new process, so that its peak memory is its own.
 
     Args:
-        arch: a registered architecture, in place of this project's narrower kinds.
-        user_dir: the plug-in that registers it.
+        arch: a registered architecture to time instead of this project's narrower kinds.
+        user_dir: folder of the plug-in that registers it.
     """
     if is_requested():  # a graph has no hooks that look at the clock on the way
         raise UserError("must not be set with --lengths", FIXED_STEPS_ENV, "unset it")
@@ -307,13 +308,13 @@ def time_lengths(
 
 
 def prepare(threads: int, user_dir: str | None) -> None:
-    """Have a new process know the kinds of heads of a plug-in."""
+    """Set up a new process: its threads, and the kinds of heads of a plug-in."""
     torch.set_num_threads(threads)
     utils.import_user_module(Namespace(user_dir=user_dir))
 
 
 def decode(kind: str, preset: str, lengths: list[int], beam: int, device: Any) -> list[Record]:
-    """Records of one kind of heads with random weights: see :func:`watch`."""
+    """The records of one kind of heads with random weights: see :func:`watch`."""
     before = peak_memory(device)
     known = kinds(PRESETS[preset].options.get("decoder_embed_dim", 512))
     arch, more = known.get(kind, (kind, {}))
@@ -329,14 +330,14 @@ def decode(kind: str, preset: str, lengths: list[int], beam: int, device: Any) -
 def watch(
     model: Any, task: Any, batch: Any, beam: int, lengths: list[int], device: Any, before: int
 ) -> list[Record]:
-    """Decode to the last of the lengths, and look at the clock and at memory at each of them.
+    """Decode up to the last of the lengths, and record time and memory at each length.
 
-    ``memory`` is what the model and its decoding add to the peak, of the GPU or of this process;
-    ``cache`` is what the incremental state holds, and ``all_slots`` what it would hold if all slots
-    of beams were kept.  All are in MiB.
+    ``memory`` is the peak memory that the model and its decoding add, on the GPU or in this
+    process; ``cache`` is the size of the incremental state, and ``all_slots`` its size if no slot
+    of a beam were dropped.  All are in MiB.
 
     Args:
-        before: the peak without them.
+        before: peak memory before the model was built, in bytes.
     """
     translator(model, task, beam, length=min(8, lengths[-1]))(batch)  # the first steps allocate
     translate = translator(model, task, beam, length=lengths[-1])
@@ -358,7 +359,7 @@ def watch(
 
 
 def peak_memory(device: torch.device) -> int:
-    """The largest number of bytes so far: allocated on the GPU, or resident in this process."""
+    """Peak memory so far in bytes: allocated on the GPU, or resident in this process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -366,7 +367,7 @@ def peak_memory(device: torch.device) -> int:
 
 
 def dropped_bytes(state: Any) -> float:
-    """The bytes of the slots that caches dropped, as no beam sees them; 0 for stock fairseq."""
+    """Bytes of the slots that caches dropped because no beam needs them; 0 for stock fairseq."""
     if not has_beam_history(state):
         return 0
     history = beam_history(state)
@@ -378,7 +379,7 @@ def dropped_bytes(state: Any) -> float:
 
 
 def cache_bytes(state: Any) -> int:
-    """The bytes of all tensors below ``state``, each storage once."""
+    """Bytes of all tensors inside ``state``; each storage counts once."""
 
     def storages(value: Any) -> Iterator[torch.UntypedStorage]:
         parts = getattr(value, "__dict__", value)

@@ -1,7 +1,7 @@
-"""A model in the engine where it will run: fairseq, or CTranslate2 or ONNX Runtime on a CPU.
+"""Running a model in its engine: fairseq, or CTranslate2 or ONNX Runtime on a CPU.
 
-Sentences are random, and all translations have one length, so that models of any weights do the
-same work.
+Sentences are random, and all translations have the same length, so that models with any weights do
+the same work.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ Program = Callable[[int], Any]
 
 
 class Work(NamedTuple):
-    """What a model does: translate a batch of sentences with beam search.
+    """The work to time: an engine translates a batch of sentences with beam search.
 
     Attributes:
         timed_in: engine and type of its numbers, of :data:`.engine.TIMED`: ``ct2-int8``.
         batch: number of sentences.
-        length: of sources and of translations, in tokens.
+        length: number of tokens of each source and each translation.
     """
 
     timed_in: str
@@ -62,7 +62,7 @@ def check(trained: Trained, work: Work) -> None:
         if (number := getattr(work, name)) < 1:
             raise UserError(f"must be a whole number above 0, not {number}", f"`{name}`")
     if trained.is_language_model:
-        raise UserError("translations are timed, and a language model has none", trained.path)
+        raise UserError("is a language model, but only translation can be timed", trained.path)
     longest = min(trained.model.max_positions()) - 2
     if work.length > longest:
         raise UserError(f"the model has positions for {longest} tokens", "`length`")
@@ -79,7 +79,7 @@ def program(trained: Trained, timed_in: str, length: int, shortlist: Sequence[st
     """The model in its engine, loaded: a call translates the given number of sentences.
 
     Args:
-        shortlist: lines of CTranslate2's map of words to translations, of which it then chooses.
+        shortlist: lines of CTranslate2's vocabulary map, which restricts the words to choose from.
     """
     if not engine_of(timed_in).is_exported:
         return _fairseq(trained, length)
@@ -94,7 +94,7 @@ def write(trained: Trained, timed_in: str, folder: Path, graphs: Any = None) -> 
     """Fill the folder of an engine that is not fairseq.
 
     Args:
-        graphs: for ONNX Runtime, the model's graphs, if they are there.
+        graphs: for ONNX Runtime, the model's graphs, if they exist already.
     """
     WRITERS[engine_of(timed_in).name](trained, timed_in, folder, graphs)
 
@@ -119,7 +119,7 @@ def _fairseq(trained: Trained, length: int) -> Program:
 
 
 def random_sources(trained: Trained, number: int, length: int) -> Tensor:
-    """Indices of words, each line with ``</s>``: ``(number, length + 1)``."""
+    """Random sources as indices that end in ``</s>``: ``(number, length + 1)``."""
     symbols = trained.task.source_dictionary
     words = np.random.default_rng(1).integers(symbols.nspecial, len(symbols), (number, length))
     ends = np.full((number, 1), symbols.eos())
@@ -176,7 +176,7 @@ def pause() -> float:
 
 
 def settings() -> dict[str, Any]:
-    """Versions, threads and settings that seconds depend on."""
+    """The versions, threads and settings that times depend on."""
     return {
         "versions": versions(*PACKAGES),
         "ctranslate2": version("ctranslate2") if find_spec("ctranslate2") else None,

@@ -1,4 +1,4 @@
-"""What the parts of a model take in the engine where it will run, measured on this machine.
+"""Times of the parts of a model in the engine that will run it, measured on this machine.
 
 A *group* is the heads of an attention type, or the feed-forward units of a side, in all layers.
 The whole model and one in which a group is narrower take turns, and
@@ -10,7 +10,7 @@ So flat-then-linear times are found, too.  Changes of several groups add up, and
 over its layers by their widths.  The narrower models are the model itself without some heads or
 units, or, for another KV cache, random weights: all translations have one length.
 
-Seconds are kept in the user's cache folder, in a file of one machine and one version of the engine.
+Times are stored in the user's cache folder, in one file per machine and version of the engine.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ UNCUT = "uncut"
 
 @dataclass(frozen=True)
 class PartTimes:
-    """Seconds of a model and of narrower ones: the :class:`.plan.Times` of ``shrink``.
+    """Measured times of a model and of narrower ones: the :class:`.plan.Times` of ``shrink``.
 
     Attributes:
         work: what was timed.
@@ -139,7 +139,7 @@ class PartTimes:
 
 
 def at(points: Sequence[tuple[float, float]], share: float) -> float:
-    """The change at a share of a width: linear between points, and never less for more."""
+    """The change at a share of a width: linear between points, and never falling with the width."""
     shares, changes = zip(*sorted(points), strict=True)
     return float(np.interp(share, shares, isotonic_regression(changes).x))
 
@@ -185,7 +185,7 @@ def narrower(
     """Models with one group changed, the most telling first.
 
     Args:
-        kinds: of heads, for another cache.
+        kinds: kinds of heads for another cache.
     """
     # An exported model is the same with fairseq's attention and with this project's.
     family = None if engine_of(timed_in).is_exported else family_of(type(trained.model))
@@ -319,7 +319,7 @@ def time_parts(
     kinds: Sequence[str] | None = None,
     folder: Path | None = None,
 ) -> PartTimes:
-    """Seconds of a model and of its parts, measured once on a machine, in two minutes or so.
+    """Time a model and its parts; this takes about two minutes, once per machine.
 
     Args:
         timed_in: engine and type of its numbers, of :data:`.engine.TIMED`: ``ct2-int8``.
@@ -330,7 +330,7 @@ def time_parts(
         folder: for files of times; default: the user's cache folder.
 
     Raises:
-        UserError: an engine is not installed, or the model has no positions for the length.
+        UserError: the engine is not installed, or the model has too few positions for the length.
     """
     check_model(model)
     check_whole(batch=batch, length=length)

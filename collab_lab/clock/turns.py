@@ -1,7 +1,7 @@
-"""Seconds of programs that take turns, A B, B A, and so on; how many times as fast they are.
+"""Timing programs that take turns (A B, B A, and so on), and how many times as fast they are.
 
-The machine's speed drifts; two programs of one turn meet the same machine, so that their ratio is
-what a turn measures.
+The machine's speed drifts, but the programs of one turn meet the same conditions.  So each turn
+measures their ratio.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PAUSE = 0.25
 
 
 def clock() -> float:
-    """Seconds, after the GPU has finished its work."""
+    """The time in seconds, read after the GPU has finished its work."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
     return time.perf_counter()
@@ -35,13 +35,14 @@ def clock() -> float:
 def turns(
     programs: Mapping[str, Callable[[Any], Any]], batches: Sequence[Any], pause: float = PAUSE
 ) -> Iterator[dict[str, float]]:
-    """Time programs, warmed up before, without an end: A, B, C run as A B C, then C B A, and so on.
+    """Time programs endlessly, after a warm-up: A B C, then C B A, and so on.
 
     Args:
-        batches: a turn takes one; shuffled, as they come sorted by length.
+        batches: input of the programs, one per turn, in random order.
+        pause: seconds to wait before each program.
 
     Yields:
-        Seconds of one turn, by program.
+        The seconds of each program in one turn.
     """
     order = random.Random(1).sample(batches, len(batches))
     for turn in count():
@@ -82,7 +83,7 @@ def take_turns(
 
 
 class Ratio(NamedTuple):
-    """Times as fast: the geometric mean over turns, with its 95% t-interval, if there is one."""
+    """How many times as fast: the geometric mean over turns, with a 95% t-interval if possible."""
 
     mean: float
     low: float | None = None
@@ -95,7 +96,7 @@ class Ratio(NamedTuple):
 
 
 def times_as_fast(turns: Sequence[Mapping[str, float]], name: str, as_: str) -> Ratio:
-    """Seconds of the program ``as_`` by those of ``name`` in the same turn."""
+    """How many times as fast ``name`` is as ``as_``, by their seconds in the same turns."""
     gain = gain_of([math.log(turn[as_] / turn[name]) for turn in turns])
     if gain.low is None or gain.high is None:
         return Ratio(math.exp(gain.mean))

@@ -1,9 +1,9 @@
-"""Trained models for other engines, exactly.
+"""Exact export of trained models to other engines.
 
-model             as fairseq's own model; its dictionaries; what engines cannot compute
-standard_weights  weights with which fairseq's attention computes one of ours
-ct2, hf           for CTranslate2; for Hugging Face's MarianMTModel
-onnx              for ONNX Runtime: ``onnx_graphs`` has its graphs, ``onnx_int8`` weights in 8 bits
-translate         the program in an ONNX folder, which imports nothing of this project
-check             the same sentences here and in the other engine; ``onnx_check``: of an ONNX folder
+model             exports to fairseq's own model; reads dictionaries; says what engines lack
+standard_weights  computes weights with which fairseq's attention equals one of ours
+ct2, hf           export to CTranslate2; to Hugging Face's MarianMTModel
+onnx              exports to ONNX Runtime; ``onnx_graphs`` defines its graphs, ``onnx_int8`` 8 bits
+translate         the program in an ONNX folder, which does not import this project
+check             translates in both engines and compares; ``onnx_check`` does so for ONNX
 """

@@ -1,4 +1,4 @@
-"""``export --check``: sentences of the validation set, translated here and by the other engine."""
+"""``export --check``: translate sentences of the validation set here and in the other engine."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def sources_to_check(trained: Trained, number: int) -> list[Tensor]:
     """The first sources of the validation set that the model can read, as indices with ``</s>``.
 
     Raises:
-        UserError: there is none, or the languages cannot be told by :func:`.vocabulary`.
+        UserError: there is no such source, or :func:`.vocabulary` cannot find the languages.
     """
     if not trained.is_language_model:
         model.vocabulary(trained)
@@ -57,10 +57,10 @@ def sources_to_check(trained: Trained, number: int) -> list[Tensor]:
 def compare(
     trained: Trained, folder: Path, format_: str, sources: Sequence[Tensor]
 ) -> tuple[list[str], bool]:
-    """How many translations of the exported folder are fairseq's, and how far attention differs.
+    """Compare translations and attention weights of the exported folder with fairseq's.
 
     Returns:
-        Lines of text, and whether all are equal.
+        Lines of text to print, and whether all translations and weights are equal.
     """
     words = model.vocabulary(trained)
     sources = sorted(
@@ -106,7 +106,7 @@ def compare(
 def at_limit(
     translator: Any, sources: Sequence[Tensor], translations: Sequence[Sequence[int]]
 ) -> int:
-    """The number of translations that are as long as the search lets them be."""
+    """The number of translations that reach the limit of their length."""
     number = 0
     for start in range(0, len(sources), BATCH):
         rows = slice(start, start + BATCH)
@@ -116,14 +116,14 @@ def at_limit(
 
 
 def largest_difference(expected: Sequence[Tensor], found: Sequence[Tensor]) -> float:
-    """Of any two numbers; NaN if there is one."""
+    """The largest difference between any two numbers; NaN if one of them is NaN."""
     pairs = zip(expected, found, strict=True)
     differences = [(a - b).abs().flatten() for a, b in pairs if a.numel()]
     return float(torch.cat([torch.zeros(1), *differences]).max())
 
 
 def by_fairseq(translator: Any, words: Vocabulary, sources: Sequence[Tensor]) -> list[list[int]]:
-    """Translations by fairseq's search within :data:`.LIMIT`, as indices without ``</s>``."""
+    """Translate by fairseq's search within :data:`.LIMIT`; indices without ``</s>``."""
     prefix = [] if words.target_tag is None else [words.target.index(words.target_tag)]
     search = SequenceGenerator([translator], words.target, beam_size=BEAM, **LIMIT)
     found = []
@@ -136,7 +136,7 @@ def by_fairseq(translator: Any, words: Vocabulary, sources: Sequence[Tensor]) ->
 
 
 def batch_attention(translator: Any, words: Vocabulary) -> BatchAttention:
-    """fairseq's attention, the mean over the heads of the last layer."""
+    """A function that computes fairseq's attention: the mean over the heads of the last layer."""
 
     def mean(tokens: Tensor, previous: Tensor) -> Tensor:
         lengths = tokens.ne(words.source.pad()).sum(1)
@@ -169,7 +169,7 @@ def attention(
 
 
 def batches(sources: Sequence[Tensor], pad: int, left_pad: bool = False) -> Iterator[Tensor]:
-    """Sources side by side: ``(B, S)``."""
+    """Yield batches of padded sources: ``(B, S)``."""
     for start in bar("sentences", range(0, len(sources), BATCH)):
         rows = [source.long() for source in sources[start : start + BATCH]]
         yield data_utils.collate_tokens(rows, pad, left_pad=left_pad)

@@ -1,11 +1,12 @@
 """A model for CTranslate2 (https://github.com/OpenNMT/CTranslate2).
 
-CTranslate2's own converter reads no checkpoint since fairseq 0.10; this module uses its functions
-that fill a specification, on a model with plain projections.
+CTranslate2's own converter cannot read checkpoints of fairseq 0.10 or newer.  This module calls its
+functions that fill a specification, for a model with plain projections.
 
-Heads there may have any size, so that every key width can be exported.  All heads of a stack are as
-large as the largest needs (K with shared keys; values are filled up with zeros), and their products
-cost accordingly.  Keys and values that heads share are shared there, too (``num_heads_kv``).
+Heads in CTranslate2 may have any size, so every key width can be exported.  All heads of a stack
+have the size that the largest one needs (K with shared keys; zeros fill up the values), and their
+products cost accordingly.  CTranslate2 also shares the keys and values that heads share
+(``num_heads_kv``).
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def check(trained: Trained) -> None:
 
 
 def export(trained: Trained, folder: Path) -> None:
-    """Fill a folder for ``ctranslate2.Translator``, and print the size of the KV cache there."""
+    """Write a folder for ``ctranslate2.Translator``, and print its bytes of the KV cache."""
     check(trained)
     words = vocabulary(directions(trained)[0])
     write(trained, words, folder)
@@ -95,7 +96,7 @@ def export(trained: Trained, folder: Path) -> None:
 
 
 def write(trained: Trained, words: Vocabulary, folder: Path) -> None:
-    """Fill the folder with a model that :func:`check` accepts."""
+    """Write the folder of a model that :func:`check` accepts."""
     spec = specification(trained, words)
     spec.validate()
     spec.optimize()
@@ -105,7 +106,7 @@ def write(trained: Trained, words: Vocabulary, folder: Path) -> None:
 def translate(
     model: Any, words: Vocabulary, folder: Path, sources: Sequence[Tensor]
 ) -> list[list[int]]:
-    """Translations by the exported folder, as indices without ``</s>``; sources have it."""
+    """Translate with the exported folder; sources end in ``</s>``, translations do not."""
     engine, indices = Translator(str(folder)), words.target.indices
     tokens = [_words(words.source, source[:-1].tolist()) for source in sources]
     results = []
@@ -118,10 +119,10 @@ def translate(
 
 
 def batch_attention(folder: Path, words: Vocabulary) -> BatchAttention:
-    """The exported model's attention, the mean over the heads of the last layer.
+    """A function that computes the exported model's attention, the last layer's mean over heads.
 
-    Greedily: CTranslate2's beam search takes the attention of first words from other sentences of
-    the batch (4.8.5, on a CPU: it gathers the first step before it is there for each beam).
+    It decodes greedily, because CTranslate2's beam search returns the attention of first words from
+    other sentences of the batch (4.8.5, on a CPU: it gathers the first step too early).
     """
     engine = Translator(str(folder))
 
@@ -153,7 +154,7 @@ def _words(words: Dictionary, indices: Sequence[int]) -> list[str]:
 
 
 def specification(trained: Trained, words: Vocabulary) -> TransformerSpec:
-    """All weights, in CTranslate2's layout."""
+    """CTranslate2's specification with all weights of the model."""
     check_all_read(trained.model, "CTranslate2")
     model = copy.deepcopy(trained.model).requires_grad_(False)
     for block in feed_forwards(model):
@@ -178,9 +179,9 @@ def specification(trained: Trained, words: Vocabulary) -> TransformerSpec:
 
 
 def search_options(model: Any, source: int) -> dict[str, Any]:
-    """Arguments of ``translate_batch``: those of a run.
+    """Arguments of ``translate_batch`` for the same search as in a run.
 
-    No source is cut: CTranslate2 raises an error for one that is longer than the positions.
+    No source is cut off: CTranslate2 raises an error for a source longer than the positions.
 
     Args:
         source: tokens of the longest source of the batch, without ``</s>``.
@@ -194,7 +195,7 @@ def search_options(model: Any, source: int) -> dict[str, Any]:
 
 
 def call(model: Any, words: Vocabulary) -> str:
-    """``translate_batch`` with :func:`search_options` of any ``tokens``, as a line of Python."""
+    """A line of Python for the user: ``translate_batch`` with :func:`search_options`."""
     per_token, added = LIMIT["max_len_a"], 1 if words.source_tag is None else 2  # </s> and a tag
     by_source = f"{per_token} * max(map(len, tokens)) + {per_token * added + LIMIT['max_len_b']}"
     texts = {name: repr(value) for name, value in search_options(model, 0).items()}
@@ -233,7 +234,7 @@ def _stack(kind: Any, trained: Trained, stack: Any, side: str) -> Any:
 
 
 def layout(trained: Trained, side: str) -> tuple[list[Attention], int, int]:
-    """The attentions of a stack, and the number and the size of their heads in CTranslate2."""
+    """The attentions of a stack, and the number and size of their heads in CTranslate2."""
     layers = [a for a in attentions(trained.model) if a.name.startswith(f"{side}.")]
     heads = max(1, *(a.module.num_heads for a in layers))
     unequal = [
@@ -244,16 +245,17 @@ def layout(trained: Trained, side: str) -> tuple[list[Attention], int, int]:
         and has_shared_kv(a.module)
     ]
     if unequal:
-        problem = f"CTranslate2 has one number of heads in the {side}, here {heads}; "
-        raise inexact(trained, f"{problem}{', '.join(unequal)}, which share keys and values")
+        problem = f"CTranslate2 needs one number of heads in the whole {side}, here {heads}, but "
+        problem += f"these attentions with shared keys and values differ: {', '.join(unequal)}"
+        raise inexact(trained, problem)
     return layers, heads, max(head_size(trained, a) for a in layers)
 
 
 def cache_bytes(trained: Trained) -> dict[str, tuple[int, int]]:
-    """Bytes of the KV cache per target token and per source token: of the model, in CTranslate2.
+    """Bytes of the KV cache per target token and per source token, of the model and in CTranslate2.
 
-    Sums over decoder layers, of 16-bit numbers.  CTranslate2 caches keys and values of one size
-    for all heads of the decoder; only heads that share them in the model share them there.
+    They are summed over decoder layers and count 16-bit numbers.  CTranslate2 caches keys and
+    values of one size for all heads of the decoder; heads share them only if they do in the model.
     """
     layers, heads, size = layout(trained, "decoder")
     sizes = {"target": (0, 0), "source": (0, 0)}
@@ -268,7 +270,7 @@ def cache_bytes(trained: Trained) -> dict[str, tuple[int, int]]:
 
 
 def head_size(trained: Trained, attention: Attention) -> int:
-    """The smallest exact head size; raises UserError without one."""
+    """The smallest exact head size; raises UserError if there is none."""
     if not isinstance(attention.module, HeadAttention):
         return attention.module.head_dim
     try:
@@ -278,7 +280,7 @@ def head_size(trained: Trained, attention: Attention) -> int:
 
 
 def projections(attention: HeadAttention, size: int, heads: int) -> nn.Module:
-    """The projections that CTranslate2 reads of fairseq's attention, for ``heads`` of ``size``."""
+    """The projections of fairseq's attention that CTranslate2 reads, for ``heads`` of ``size``."""
     weights = plain_weights(attention, size, heads, may_share=True)
     module = nn.Module()
     for name in ("q_proj", "k_proj", "v_proj", "out_proj"):

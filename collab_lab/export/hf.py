@@ -1,9 +1,10 @@
 """A model for Hugging Face's ``MarianMTModel``.
 
-Marian's model is fairseq's post-norm transformer with other positions: other wavelengths, counted
-from 0 (fairseq: from ``padding_idx + 1``).  transformers does not save the table of positions, but
-loads one from the file: fairseq's is written there.  ``save_pretrained`` on the loaded model omits
-it unless :data:`SAVE_ALL` comes first; ``--check`` tries it.
+Marian's model is fairseq's post-norm transformer with other positions: they have other wavelengths
+and count from 0 (in fairseq from ``padding_idx + 1``).  transformers does not save the table of
+positions, but loads one if the file has it, so fairseq's table is written to the file.
+``save_pretrained`` on the loaded model omits the table again unless :data:`SAVE_ALL` runs first;
+``--check`` tests this.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ SAVE_ALL = "model._keys_to_ignore_on_save = set()"
 
 
 def export(trained: Trained, folder: Path) -> None:
-    """Fill a folder for ``MarianMTModel.from_pretrained`` and ``AutoTokenizer.from_pretrained``."""
+    """Write a folder for ``from_pretrained`` of ``MarianMTModel`` and ``AutoTokenizer``."""
     stock = plain(trained)
     check_engine(stock, "MarianMTModel", ACTIVATIONS, post_norm_only=True)
     words = vocabulary(stock)
@@ -71,9 +72,9 @@ def export(trained: Trained, folder: Path) -> None:
 
 
 def write(model: Any, words: Vocabulary, folder: Path) -> None:
-    """Fill the folder with fairseq's own transformer, as :func:`.check_engine` accepts it.
+    """Write the folder of a model of fairseq's own that :func:`.check_engine` accepts.
 
-    The tokeniser needs ``words.subwords``; without them there is the vocabulary only.
+    The tokeniser needs ``words.subwords``; without it, only the vocabulary is written.
     """
     check_all_read(model, "MarianMTModel")
     config = configuration(model, words)
@@ -85,7 +86,7 @@ def write(model: Any, words: Vocabulary, folder: Path) -> None:
 
 
 def call(model: Any) -> str:
-    """``generate`` with the limit of :func:`.longest_output` for any ``inputs``, as Python."""
+    """A line of Python for the user: ``generate`` with the limit of :func:`.longest_output`."""
     limit = f'{LIMIT["max_len_a"]} * inputs["input_ids"].shape[1] + {LIMIT["max_len_b"] + 2}'
     return f"generate(**inputs, max_length=min({limit}, {longest_sequence(model)}))"
 
@@ -93,7 +94,7 @@ def call(model: Any) -> str:
 def translate(
     original: Any, words: Vocabulary, folder: Path, sources: Sequence[Tensor]
 ) -> list[list[int]]:
-    """Translations by the exported folder, as indices without ``</s>``; sources have it."""
+    """Translate with the exported folder; sources end in ``</s>``, translations do not."""
     model, pad, eos = MarianMTModel.from_pretrained(folder), words.source.pad(), words.target.eos()
     found = []
     for tokens in batches(sources, pad):
@@ -106,7 +107,7 @@ def translate(
 
 
 def batch_attention(folder: Path, words: Vocabulary) -> BatchAttention:
-    """The exported model's attention, the mean over the heads of the last layer."""
+    """A function that computes the exported model's attention, the last layer's mean over heads."""
     model = MarianMTModel.from_pretrained(folder, attn_implementation="eager").eval()
 
     def mean(tokens: Tensor, previous: Tensor) -> Tensor:
@@ -118,7 +119,7 @@ def batch_attention(folder: Path, words: Vocabulary) -> BatchAttention:
 
 
 def survives_saving(folder: Path) -> bool:
-    """Whether the loaded model, saved by :func:`save_all` and loaded again, is the same."""
+    """Whether the model is unchanged after it is loaded, saved by :func:`save_all`, and loaded."""
     model = MarianMTModel.from_pretrained(folder)
     with tempfile.TemporaryDirectory() as copy:
         save_all(model, copy)
@@ -130,13 +131,13 @@ def survives_saving(folder: Path) -> bool:
 
 
 def save_all(model: Any, folder: str) -> None:
-    """``save_pretrained`` with the table of positions, which transformers leaves out."""
+    """Call ``save_pretrained`` so that it includes the table of positions."""
     model._keys_to_ignore_on_save = set()
     model.save_pretrained(folder)
 
 
 def weights_in(model: Any) -> list[Tensor]:
-    """All tensors of a model by name; 0 for the NaN behind learned positions."""
+    """All tensors of a model by name; the NaN after the last learned position becomes 0."""
     state = model.state_dict()
     return [state[name].nan_to_num() for name in sorted(state)]
 
@@ -168,7 +169,7 @@ def configuration(model: Any, words: Vocabulary) -> MarianConfig:
 
 
 def special_symbols(words: Vocabulary) -> dict[str, Any]:
-    """Special symbols by transformers' names."""
+    """The special symbols under transformers' names."""
     end_tokens = ("eos_token_id", "forced_eos_token_id", "decoder_start_token_id")
     return {
         "pad_token_id": words.target.pad(),
@@ -178,9 +179,9 @@ def special_symbols(words: Vocabulary) -> dict[str, Any]:
 
 
 def longest_sequence(model: Any) -> int:
-    """The longest output that there are positions for, with the first token and ``</s>``.
+    """The longest output that the model has positions for, with the first token and ``</s>``.
 
-    fairseq counts neither.
+    fairseq counts neither of these two.
     """
     return most_tokens(model) + 2
 
@@ -188,9 +189,9 @@ def longest_sequence(model: Any) -> int:
 def generation(model: Any, words: Vocabulary) -> GenerationConfig:
     """The search of ``fairseq-generate`` with beam 5.
 
-    A sentence ends with its fifth hypothesis.  Scores are means over tokens.  Padding and empty
-    translations are excluded.  A limit by the length of the source has no place here: the model's
-    positions are the limit, see :func:`call`.
+    The search of a sentence ends with its fifth hypothesis.  Scores are means over tokens.  Padding
+    and empty translations are excluded.  This configuration cannot hold a limit that depends on the
+    source, so the model's positions are the limit: see :func:`call`.
     """
     return GenerationConfig(
         num_beams=5,
@@ -204,7 +205,7 @@ def generation(model: Any, words: Vocabulary) -> GenerationConfig:
 
 
 def weights(model: Any, config: MarianConfig) -> dict[str, Tensor]:
-    """Marian's weights by name; tied weights once."""
+    """Marian's weights by name; tied weights occur once."""
     tensors: dict[str, Tensor] = {}
     for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
         for name, weight in stack.layers.state_dict().items():
@@ -221,9 +222,9 @@ def weights(model: Any, config: MarianConfig) -> dict[str, Tensor]:
 
 
 def position_table(module: Any, positions: int) -> Tensor:
-    """The embeddings of positions from 0: ``(positions, d)``.
+    """The embeddings of positions, counted from 0: ``(positions, d)``.
 
-    fairseq counts from ``padding_idx + 1``.  Learned ones end with NaN after the last.
+    fairseq counts from ``padding_idx + 1``.  A learned table has NaN after the last position.
     """
     first = module.padding_idx + 1
     if isinstance(module, nn.Embedding):

@@ -1,6 +1,6 @@
-"""The model to export: as fairseq's own model, its dictionaries, what engines cannot compute.
+"""The model to export: its form as fairseq's own model, its dictionaries, and checks of engines.
 
-A model of fairseq's own is exact where no head needs more than the d/H dimensions of a standard
+A model in fairseq's own form is exact if no head needs more than the d/H dimensions of a standard
 head: see :mod:`.standard_weights`.
 """
 
@@ -37,7 +37,7 @@ from fairseq_collab.models.layers import is_copy
 from fairseq_collab.models.options import plain_options
 from fairseq_collab.models.variants import family_of
 
-_ELSE = "--format ct2 takes heads of every size"
+_ELSE = "--format ct2 supports heads of any size"
 #: fairseq's task for one model of many languages.
 _MULTILINGUAL = "translation_multi_simple_epoch"
 #: The subword model of a data folder.
@@ -54,23 +54,23 @@ _OF_ENGINES = re.compile(
 
 
 def inexact(trained: Trained, reason: str, todo: str | None = _ELSE) -> UserError:
-    """The error that an exact export is impossible."""
+    """The error that says why an exact export is impossible, and which format would work."""
     if trained.is_language_model:  # for which there is no other format
         todo = None
     return UserError(f"no exact export: {reason}", trained.path, todo)
 
 
 def build(trained: Trained, options: Any, weights: Mapping[str, Tensor]) -> nn.Module:
-    """The model of ``options`` with ``weights``, in eval mode."""
+    """Build the model of ``options`` with ``weights``, in eval mode."""
     model: Any = untrained(options, trained.cfg, trained.model.state_dict(), trained.path)
     load_weights(model, weights, trained.path)
     return model.eval()
 
 
 def write(trained: Trained, folder: Path) -> None:
-    """``model.pt``, a checkpoint of fairseq's own model.
+    """Write ``model.pt``, a checkpoint of fairseq's own model.
 
-    No ``--user-dir`` is needed, unless a plug-in defines the task (:func:`own_task`).
+    It needs no ``--user-dir`` unless a plug-in defines the task (:func:`own_task`).
     """
     result = plain(trained)
     build(result, result.cfg.model, result.model.state_dict())  # fairseq takes all weights
@@ -85,7 +85,7 @@ def write(trained: Trained, folder: Path) -> None:
 
 
 def own_task(trained: Trained) -> str | None:
-    """The name of the model's task, if a plug-in defines it; None for a task of fairseq's own."""
+    """The name of the model's task if a plug-in defines it; None if it is fairseq's own."""
     task = trained.cfg.task
     name = getattr(task, "_name", None) or getattr(task, "task", None)
     kind = TASK_REGISTRY.get(name)
@@ -94,7 +94,7 @@ def own_task(trained: Trained) -> str | None:
 
 
 def plain(trained: Trained) -> Trained:
-    """The function as a model of fairseq's own; raises UserError where that is not exact."""
+    """Convert to fairseq's own model with the same function; UserError if that is not exact."""
     family = check_source(trained)
     if type(trained.model) in family.stock:
         return trained
@@ -104,13 +104,13 @@ def plain(trained: Trained) -> Trained:
 
 
 def check_source(trained: Trained) -> Family:
-    """The family of the model; UserError if it has none, or rounds its KV cache."""
+    """The family of the model; UserError if it is unknown or the model rounds its KV cache."""
     family = family_of(type(trained.model))
     if family is None:
         todo = "give a transformer or transformer_lm, fairseq's own or one of this project's"
         raise UserError(f"unknown architecture {trained.arch!r}", trained.path, todo)
     if any(getattr(a.module, "cache_bits", 0) for a in attentions(trained.model)):
-        problem = "no exact export: the format has no rounded KV cache (--cache-bits)"
+        problem = "no exact export: this format cannot round the KV cache (--cache-bits)"
         raise UserError(problem, trained.path, "give --no-cache-bits to export without rounding")
     return family
 
@@ -121,7 +121,7 @@ def is_rounded(trained: Trained) -> bool:
 
 
 def without_rounding(trained: Trained) -> Trained:
-    """The model, changed in place to one that does not round its KV cache."""
+    """Stop a model from rounding its KV cache, in place, and return it."""
     for attention in attentions(trained.model):
         attention.module.cache_bits = 0
     return trained
@@ -160,7 +160,7 @@ def filled_block(block: FeedForward, width: int) -> dict[str, Tensor]:
 
 
 def filled_blocks(trained: Trained) -> str | None:
-    """What of narrower feed-forward blocks the export does not save, if there are any."""
+    """A line about narrower feed-forward blocks that the export must widen, if there are any."""
     widths: dict[str, set[int]] = {}
     for block in feed_forwards(trained.model):
         widths.setdefault(block.side, set()).add(block.width)
@@ -175,7 +175,7 @@ def stock_width(trained: Trained, side: str) -> int:
 
 
 def stock_heads(trained: Trained, stack: str) -> int:
-    """The least number that no attention exceeds and that divides the model's size."""
+    """The least number of heads that divides the model's size and that no attention exceeds."""
     layers = [a.module for a in attentions(trained.model) if a.name.startswith(f"{stack}.")]
     most, size = max(layer.num_heads for layer in layers), layers[0].embed_dim
     return next((n for n in range(max(1, most), size + 1) if size % n == 0), most)
@@ -213,14 +213,14 @@ def stock_options(trained: Trained, family: Family) -> Any:
 def check_engine(
     trained: Trained, engine: str, activations: Collection[str], post_norm_only: bool = False
 ) -> None:
-    """Raise UserError for a model that ``engine`` cannot compute, which its weights do not show.
+    """Raise UserError if options of the model ask for something that ``engine`` cannot compute.
 
     Args:
-        activations: those that the engine has, by fairseq's names.
-        post_norm_only: the engine normalises after each block, and nowhere else.
+        activations: the activation functions that the engine supports, by fairseq's names.
+        post_norm_only: whether the engine only supports norms after each block.
     """
     check_source(trained)
-    todo = "--format fairseq keeps it"
+    todo = "--format fairseq supports it"
     model = trained.model
     if not isinstance(model, TransformerModelBase):
         raise inexact(trained, f"a {type(model).__name__} does not translate", todo)
@@ -243,26 +243,26 @@ def check_engine(
 
 
 def check_all_read(model: nn.Module, engine: str) -> None:
-    """Raise UserError for a weight of a model that ``engine`` has no place for."""
+    """Raise UserError if the model has a weight that ``engine`` cannot use."""
     check_known(model)
     for name in model.state_dict():
         if not (_OF_ENGINES.fullmatch(name) or of_one_model(name) or is_copy(name)):
-            raise UserError(f"no exact export: {engine} has no place for the weight {name}")
+            raise UserError(f"no exact export: {engine} cannot use the weight {name}")
 
 
 def attending_heads(model: nn.Module) -> int:
-    """The heads of the last cross-attention: fairseq's attention of a word is their mean.
+    """The number of heads of the last cross-attention, whose mean is fairseq's attention of a word.
 
-    0 without cross-attention.
+    It is 0 without cross-attention.
     """
     layers = by_type(model)["cross"]
     return int(layers[-1].module.num_heads) if layers else 0
 
 
 def other_attention(trained: Trained, format_: str) -> str | None:
-    """Why the mean attention over heads is not that of the model in a format, else None.
+    """Why the mean attention over heads differs from the model's in a format; None if it does not.
 
-    Heads that fill up repeat the model's, if that makes a whole number of each.
+    It is equal if the additional heads repeat each of the model's heads equally often.
     """
     own = attending_heads(trained.model)
     if not own:
@@ -274,17 +274,17 @@ def other_attention(trained: Trained, format_: str) -> str | None:
 
 
 def longest_output(model: Any, source: int) -> int:
-    """Tokens of the longest translation, without ``</s>``.
+    """The number of tokens of the longest translation, without ``</s>``.
 
     Args:
-        source: tokens of the longest source of the batch, with ``</s>``.
+        source: number of tokens of the longest source in the batch, with ``</s>``.
     """
     by_source = LIMIT["max_len_a"] * source + LIMIT["max_len_b"]
     return min(by_source, most_tokens(model))
 
 
 def most_tokens(model: Any) -> int:
-    """Tokens of a translation that the model has positions for, without ``</s>``."""
+    """The most tokens of a translation that the model has positions for, without ``</s>``."""
     return int(model.max_decoder_positions()) - 1
 
 
@@ -293,8 +293,8 @@ class Vocabulary(NamedTuple):
 
     Attributes:
         subwords: the sentencepiece model of both languages, if the data folder has one.
-        source_tag, target_tag: the symbols of languages with which a multilingual model begins
-            each source and each translation, for the languages that its task translates.
+        source_tag, target_tag: the language symbols with which a multilingual model begins each
+            source and each translation.
     """
 
     source_lang: str
@@ -307,11 +307,11 @@ class Vocabulary(NamedTuple):
 
 
 def vocabulary(trained: Trained) -> Vocabulary:
-    """The dictionaries of a translation model, as its task has read them from its data folder."""
+    """The dictionaries of a translation model, which its task read from the data folder."""
     task, name = trained.task, trained.cfg.task._name
     if name not in ("translation", _MULTILINGUAL):
         problem = f"its task is {name!r}, not translation"
-        raise inexact(trained, problem, "--format fairseq without --check keeps it")
+        raise inexact(trained, problem, "--format fairseq without --check works")
     folder = Path(split_paths(trained.cfg.task.data)[0])  # the first has the dictionaries
     langs = ("", "")
     if name != _MULTILINGUAL:
@@ -329,11 +329,11 @@ def vocabulary(trained: Trained) -> Vocabulary:
 
 
 def language_tags(trained: Trained) -> tuple[str | None, str | None]:
-    """The symbols that begin sources and translations; None for none, or without a direction."""
+    """The language symbols that begin sources and translations; None where there is none."""
     options, manager = trained.task.args, trained.task.data_manager
     if options.lang_tok_replacing_bos_eos:
         problem = "its task has --lang-tok-replacing-bos-eos"
-        raise inexact(trained, problem, "--format fairseq without --check keeps it")
+        raise inexact(trained, problem, "--format fairseq without --check works")
     source, target = options.source_lang, options.target_lang
     if not (source and target):
         return None, None
@@ -346,9 +346,9 @@ def language_tags(trained: Trained) -> tuple[str | None, str | None]:
 
 
 def directions(trained: Trained) -> list[Trained]:
-    """The model with a task for each pair of languages that it translates, in their order.
+    """Yield the model once for each pair of languages that it translates, with a task for the pair.
 
-    It is the model itself where its task has one direction.
+    A model with one direction is yielded unchanged.
     """
     pairs = getattr(trained.cfg.task, "lang_pairs", None)
     if not pairs or (trained.cfg.task.source_lang and trained.cfg.task.target_lang):

@@ -1,10 +1,10 @@
-"""A model for ONNX Runtime (https://onnxruntime.ai): every kind of heads, as it is.
+"""Export to ONNX Runtime (https://onnxruntime.ai), which supports every kind of heads.
 
-The folder is whole by itself: graphs of the encoder and of a step, weights that both share, the
-symbols, the subword model, and a program that translates with numpy and onnxruntime only.
+The folder contains everything: graphs of the encoder and of a decoding step, their shared weights,
+the symbols, the subword model, and a program that translates with only numpy and onnxruntime.
 
-torch's exporter is the one that reads ``torch.export`` (``dynamo=True``).  The other, which traces,
-is deprecated, takes what Python decides for a constant, and leaves twice as many nodes.
+We use torch's exporter that is based on ``torch.export`` (``dynamo=True``).  The older one, which
+traces, is deprecated, treats decisions of Python as constants, and leaves twice as many nodes.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ ALIGNMENT = 64
 
 
 def export(trained: Trained, folder: Path, int8: bool = False) -> None:
-    """Fill a folder, and print the size of the KV cache.
+    """Write a folder, and print the bytes of the KV cache.
 
     Args:
-        int8: products of integers in place of floats.
+        int8: whether to store weights in 8 bits and multiply integers.
 
     Raises:
         UserError: the model cannot be exported, with all reasons.
@@ -75,7 +75,7 @@ def export(trained: Trained, folder: Path, int8: bool = False) -> None:
 
 
 class Graphs(NamedTuple):
-    """What is exported of a model.
+    """The exported graphs of a model.
 
     Attributes:
         caches: what ``config.json`` says of the caches and heads: see :func:`cache_names`.
@@ -88,7 +88,7 @@ class Graphs(NamedTuple):
 
 
 def graphs_of(trained: Trained) -> Graphs:
-    """Export a model that can be exported; it takes seconds for each layer."""
+    """Export the graphs of a model that :func:`check` accepts; it takes seconds for each layer."""
     model, models = prepared(trained), {}
     if not trained.is_language_model:
         models["encoder.onnx"] = encoder_graph(model)
@@ -99,10 +99,11 @@ def graphs_of(trained: Trained) -> Graphs:
 def write(
     trained: Trained, folder: Path, int8: bool = False, graphs: Graphs | None = None
 ) -> dict[str, int]:
-    """Fill the folder with a model that can be exported; returns the bytes of its caches.
+    """Write the folder of a model that :func:`check` accepts; return the bytes of its caches.
 
     Args:
-        graphs: of this model, if they are there.
+        int8: whether to store weights in 8 bits.
+        graphs: graphs of this model, if they exist already.
     """
     graphs = graphs or graphs_of(trained)
     models = copy.deepcopy(graphs.models)
@@ -125,12 +126,12 @@ TASKS = ("translation", "language_modeling")
 
 
 def check(trained: Trained) -> None:
-    """Raise UserError, with all reasons, for a model that cannot be exported."""
+    """Raise UserError with all reasons if a model cannot be exported."""
     reject(trained, "cannot be exported to onnx", problems(trained))
 
 
 def problems(trained: Trained) -> Iterator[str]:
-    """Why a model cannot be exported."""
+    """Reasons why a model cannot be exported."""
     family, model = family_of(type(trained.model)), trained.model
     if family is None:
         yield f"the architecture {trained.arch!r} is unknown"
@@ -163,7 +164,7 @@ def problems(trained: Trained) -> Iterator[str]:
 
 
 def prepared(trained: Trained) -> Any:
-    """A copy of the model to export: heads of this project, closed gates gone, nothing fused."""
+    """A copy of the model to export, with this project's heads, no closed gates, no fused paths."""
     heads = all_heads(trained)
     if gated_attentions(trained.model):
         for type_, layers in trained.attentions.items():
@@ -184,7 +185,7 @@ def prepared(trained: Trained) -> Any:
 
 
 def encoder_graph(model: Any) -> onnx.ModelProto:
-    """The graph of :class:`.EncoderGraph`."""
+    """Export :class:`.EncoderGraph`."""
     tokens = torch.tensor([[5, 6, 7, 8, 2], [9, 10, 2, 1, 1]])
     names = [f"cross_{i}" for i, _ in enumerate(examples(model, "cross", 1))]
     shapes = ({0: "sentences", 1: "source"},)
@@ -218,7 +219,7 @@ def cache_bytes(model: Any) -> dict[str, int]:
 
 
 def step_graph(model: Any) -> onnx.ModelProto:
-    """The graph of :class:`.StepGraph`."""
+    """Export :class:`.StepGraph`."""
     sentences, beam, slots, source = 2, 3, 7, 5
     rows = {0: "sentences", 1: "beam"}
     cross, own = examples(model, "cross", source), examples(model, "decoder", slots)
@@ -242,7 +243,7 @@ def step_graph(model: Any) -> onnx.ModelProto:
 def exported(
     module: nn.Module, inputs: tuple[Tensor, ...], names: list[str], outputs: list[str], axes: Any
 ) -> onnx.ModelProto:
-    """The graph of a module, by torch's exporter."""
+    """Export a module with torch's exporter."""
     with warnings.catch_warnings(), silenced(), torch.no_grad():
         warnings.simplefilter("ignore")
         found = torch.onnx.export(
@@ -261,7 +262,7 @@ def exported(
 
 @contextmanager
 def silenced() -> Iterator[None]:
-    """Within it, torch's exporter logs errors only."""
+    """Context in which torch's exporter logs only errors."""
     loggers = [
         logging.getLogger(name) for name in ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")
     ]
@@ -274,7 +275,7 @@ def silenced() -> Iterator[None]:
 
 
 def write_graphs(graphs: dict[str, onnx.ModelProto], folder: Path) -> None:
-    """Write the graphs; large numbers go to :data:`WEIGHTS`, equal ones once."""
+    """Write the graphs; large tensors go to the file :data:`WEIGHTS`, equal ones only once."""
     places: dict[bytes, tuple[int, int]] = {}
     with (folder / WEIGHTS).open("wb") as file:
         for name, model in graphs.items():
@@ -299,7 +300,7 @@ def write_graphs(graphs: dict[str, onnx.ModelProto], folder: Path) -> None:
 
 
 def write_text(trained: Trained, folder: Path) -> None:
-    """The symbols of both sides, and the subword model of the data folder."""
+    """Write the symbols of both languages, and copy the subword model of the data folder."""
     task = trained.task
     sides = {"source": task.source_dictionary, "target": task.target_dictionary}
     for side, words in sides.items():
@@ -311,7 +312,7 @@ def write_text(trained: Trained, folder: Path) -> None:
 
 
 def subwords(trained: Trained) -> tuple[str | None, Path | None]:
-    """How lines are cut into pieces, and the model that does so."""
+    """How lines are split into pieces, and the file of the subword model that does so."""
     folder = getattr(trained.cfg.task, "data", None)  # a model of random weights has none
     if folder is None:
         return None, None

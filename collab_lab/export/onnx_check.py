@@ -48,7 +48,7 @@ class Sentences(NamedTuple):
 
 
 def compare(trained: Trained, folder: Path, number: int) -> tuple[list[str], bool]:
-    """Translations of the first sentences of the validation set.
+    """Compare translations of the first sentences of the validation set.
 
     Returns:
         Lines of text, and whether the folder passes: weights in floats find equal translations, or
@@ -135,8 +135,8 @@ def start_of(trained: Trained) -> int:
 def translations(program: Translator, trained: Trained, sources: Lines) -> Lines:
     """The best translation of each source, or its best continuation, without ``</s>``.
 
-    fairseq's limit is that of the longest source of a batch, the program's that of each source: the
-    first is given here, so that a search that does not end is cut at the same word.
+    fairseq limits the length by the longest source of a batch, the program by each source.  Here
+    both use fairseq's limit, so that a search that does not end is cut off at the same word.
     """
     found: Lines = []
     for start in range(0, len(sources), BATCH):
@@ -149,7 +149,7 @@ def translations(program: Translator, trained: Trained, sources: Lines) -> Lines
 
 
 def bits_of_folder(program: Translator, sources: Lines, targets: Lines) -> float:
-    """Mean bits per target token, ``</s>`` included: the score of a search with one way to go."""
+    """Mean bits per target token, including ``</s>``, by a search that is forced to the targets."""
     end, total = program.config["eos"], 0.0
     for start in range(0, len(sources), BATCH):
         ways = [[*line, end] for line in targets[start : start + BATCH]]

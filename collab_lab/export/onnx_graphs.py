@@ -1,8 +1,8 @@
-"""The two graphs of an ONNX export, as modules: the encoder, and a step of decoding.
+"""The two graphs of an ONNX export, as torch modules: the encoder, and one step of decoding.
 
-Both call the model's own modules, so that no kind of heads needs a line here.  Between steps the
-caches are with the caller: a step takes them as inputs, and returns the slots to be appended.  So
-no step copies the past.
+Both call the model's own modules, so this file has no code for single kinds of heads.  The caller
+keeps the caches between steps: a step takes them as inputs and returns only the slots to append, so
+that no step copies the past.
 
 Shapes:
     B  sentences    S  source length    beam  hypotheses a sentence    d  model size
@@ -34,7 +34,7 @@ SPARE = 3
 
 
 def owners(model: Any, type_: str) -> list[HeadAttention]:
-    """The attentions of a type that have a cache: of those that share one, the first."""
+    """The attentions of a type that have a cache; the first one of those that share a cache."""
     found: dict[str, HeadAttention] = {}
     for attention in attentions(model):
         if attention.type == type_ and attention.module.num_heads:
@@ -43,9 +43,9 @@ def owners(model: Any, type_: str) -> list[HeadAttention]:
 
 
 class Stored(NamedTuple):
-    """How keys or values ``(B, G, S, e)`` are cached: as they are, or rounded.
+    """How keys or values ``(B, G, S, e)`` are cached: as one tensor, or rounded as two.
 
-    Rounded ones are two tensors: codes ``(B, 1, S, bytes)`` and scales ``(B, 1, S, 2 groups)``.
+    The two tensors are codes ``(B, 1, S, bytes)`` and scales ``(B, 1, S, 2 groups)``.
     """
 
     heads: int
@@ -54,7 +54,7 @@ class Stored(NamedTuple):
 
     @property
     def number(self) -> int:
-        """Tensors."""
+        """The number of tensors: 1, or 2 if rounded."""
         return 2 if self.bits else 1
 
     def store(self, x: Tensor) -> list[Tensor]:
@@ -65,7 +65,7 @@ class Stored(NamedTuple):
         return [part.transpose(0, 1).unsqueeze(1) for part in (codes, scales)]
 
     def load(self, tensors: Sequence[Tensor]) -> Tensor:
-        """The numbers ``(B, G, S, e)``."""
+        """The keys or values ``(B, G, S, e)`` from the cached tensors."""
         if not self.bits:
             return tensors[0]
         codes, scales = (part.squeeze(1).transpose(0, 1) for part in tensors)
@@ -74,7 +74,7 @@ class Stored(NamedTuple):
 
 
 def cached(attention: HeadAttention, y: Tensor) -> list[Tensor]:
-    """Keys and values of ``y (S, B, d)``, each ``(B, G, S, e)``; one tensor where it is both."""
+    """Keys and values of ``y (S, B, d)``, each ``(B, G, S, e)``; a single latent if it is both."""
     if attention.has_latent:
         return [attention.project_latent(y)]
     keys, values = attention.project_both(y)
@@ -82,13 +82,13 @@ def cached(attention: HeadAttention, y: Tensor) -> list[Tensor]:
 
 
 def stored_by(attention: HeadAttention) -> list[Stored]:
-    """How an attention's keys and values are cached, or what is both."""
+    """How an attention caches its keys and values, or the latent that is both."""
     found = cached(attention, attention.out_proj.weight.new_zeros(1, 1, attention.kdim))
     return [Stored(x.size(1), x.size(3), attention.cache_bits) for x in found]
 
 
 def examples(model: Any, type_: str, slots: int) -> list[Tensor]:
-    """All cached tensors of the attentions of a type, for two sentences."""
+    """Example inputs: all cached tensors of the attentions of a type, for two sentences."""
     return [
         tensor
         for attention in owners(model, type_)
@@ -98,7 +98,7 @@ def examples(model: Any, type_: str, slots: int) -> list[Tensor]:
 
 
 class StepCache:
-    """The cache of an attention in a step: the past is an input, what is appended an output."""
+    """The cache of an attention during a step: the past is an input, the new slots an output."""
 
     def __init__(
         self, stored: Sequence[Stored], given: Iterator[Tensor], mask: Tensor | None = None
@@ -109,7 +109,7 @@ class StepCache:
         self._numbers: list[Tensor] = []
 
     def append(self, keys: Tensor, values: Tensor) -> None:
-        """Take the keys and values ``(B, G, beam, e)`` of the step."""
+        """Store the keys and values ``(B, G, beam, e)`` of this step."""
         parts = [keys] if values is keys else [keys, values]
         for kind, numbers in zip(self.stored, parts, strict=True):
             tensors = kind.store(numbers)
@@ -117,7 +117,7 @@ class StepCache:
             self._numbers.append(kind.load(tensors))
 
     def context(self, mask: Tensor | None) -> Context | ContextInParts:
-        """The past, and the step's own keys and values."""
+        """The keys and values of the past and of this step."""
         if not self.new:  # of cross-attention
             return Context(self.past[0], self.past[-1], mask)
         assert mask is not None
@@ -132,14 +132,14 @@ class StepHistory:
         self.mask, self.beam = mask.unsqueeze(1), mask.size(1)
 
     def extend(self, padding: Tensor) -> None:
-        """Do nothing: the mask has the slots of this step already."""
+        """Do nothing, because the mask already has the slots of this step."""
 
 
 # ---- graphs --------------------------------------------------------------------------------------
 
 
 class EncoderGraph(nn.Module):
-    """From sources to what cross-attention caches."""
+    """Computes the caches of cross-attention from the sources."""
 
     def __init__(self, model: Any):
         super().__init__()
@@ -148,9 +148,10 @@ class EncoderGraph(nn.Module):
         self.positions = positions(model.encoder)
 
     def forward(self, tokens: Tensor) -> tuple[Tensor, ...]:
-        """``tokens (B, S)``, padded on the right -> mask ``(B, 1, 1, S)``, caches.
+        """Encode ``tokens (B, S)``, padded on the right; return a mask ``(B, 1, 1, S)`` and caches.
 
-        As fairseq's method, which asks the values of a tensor whether there is padding.
+        It replaces fairseq's method, which cannot be exported because it tests a tensor's values
+        for padding.
         """
         encoder = self.encoder
         is_padding = tokens.eq(encoder.padding_idx)
@@ -175,7 +176,7 @@ class EncoderGraph(nn.Module):
 
 
 class StepGraph(nn.Module):
-    """From the last word of each hypothesis to the best next ones."""
+    """Computes the best next words from the last word of each hypothesis."""
 
     def __init__(self, model: Any):
         super().__init__()
@@ -187,20 +188,20 @@ class StepGraph(nn.Module):
     def forward(
         self, words: Tensor, position: Tensor, mask: Tensor, asked: Tensor, *caches: Tensor
     ) -> tuple[Tensor, ...]:
-        """A step of all hypotheses.
+        """Decode one step of all hypotheses.
 
         Args:
-            words: ``(B, beam)``.
-            position: of the words, from 0: ``()``.
-            mask: added to scores, ``(B, beam, N + beam)``.
-            asked: words whose score is wanted, ``(B, beam, n)``.
-            caches: the mask of sources, ``(B, 1, 1, S)``, and caches of cross-attention, if there
-                is any; then those of the decoder ``(B, G, N, e)``.
+            words: last word of each hypothesis, ``(B, beam)``.
+            position: position of these words, counted from 0: ``()``.
+            mask: mask of the slots, added to the scores: ``(B, beam, N + beam)``.
+            asked: words whose log-probability is also returned, ``(B, beam, n)``.
+            caches: the mask of sources ``(B, 1, 1, S)`` and the caches of cross-attention, if the
+                model has it; then the caches of decoder self-attention ``(B, G, N, e)``.
 
         Returns:
             Log-probabilities ``(B, beam, k)`` of the best next words, these words,
-            log-probabilities ``(B, beam, n)`` of the words asked for, and slots ``(B, G, beam, e)``
-            to be appended.
+            log-probabilities ``(B, beam, n)`` of ``asked``, and the slots ``(B, G, beam, e)`` to
+            append.
         """
         given = iter(caches)
         state: IncrementalState = {}
@@ -223,9 +224,10 @@ class StepGraph(nn.Module):
 
 
 def log_probabilities(decoder: Any, output: Tensor) -> Tensor:
-    """Log-probabilities ``(rows, V)`` of a decoder's output, without the targets of a training.
+    """Log-probabilities ``(rows, V)`` of a decoder's output, without targets.
 
-    fairseq's adaptive softmax (Grave et al. 2016, arXiv 1609.04309) fills a table in place.
+    It replaces fairseq's adaptive softmax (Grave et al. 2016, arXiv 1609.04309), which cannot be
+    exported because it fills a table in place.
     """
     adaptive = decoder.adaptive_softmax
     if adaptive is None:
@@ -240,7 +242,7 @@ def log_probabilities(decoder: Any, output: Tensor) -> Tensor:
 
 
 def positions(stack: Any) -> nn.Parameter | None:
-    """Embeddings of the positions, from the first: ``(positions, d)``."""
+    """The embeddings of all positions, in order: ``(positions, d)``."""
     if stack.embed_positions is None:
         return None
     words = torch.full((1, stack.max_positions()), stack.padding_idx + 1)

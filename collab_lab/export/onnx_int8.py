@@ -1,13 +1,14 @@
-"""Weights of an ONNX graph in 8 bits: products of integers, with one scale for each output.
+"""Weights of an ONNX graph in 8 bits: it multiplies integers, with one scale for each output.
 
     y_n = s s_n sum_m (x_m - z) w_mn,      s_n = max_m |W_mn| / 64,   w_mn = round(W_mn / s_n)
 
 The runtime finds the scale s and the offset z of the inputs at each call (DynamicQuantizeLinear).
-w has 7 bits: without VNNI, x86-64 adds two products of a byte and a signed byte in 16 bits, and
-2 * 255 * 64 is the most that fits.  With 8 bits, sums would saturate there: other processors would
-translate otherwise, and worse.
+w has 7 bits because x86-64 without VNNI adds two products of a byte and a signed byte in 16 bits,
+where 2 * 255 * 64 is the most that fits.  With 8 bits, sums would saturate on these processors,
+which would then translate differently and worse.
 
-A table of words that is also the output layer is one table of integers, one scale for each word.
+An embedding table that is also the output layer becomes one table of integers, with one scale for
+each word.
 
 Shapes: W ``(in, out)``; a table ``(V, d)``.
 """
@@ -31,7 +32,7 @@ INTEGERS, SCALES = ".int8", ".scales"
 
 
 class Quantiser:
-    """Replaces products with large weights, and look-ups in their tables, in a graph."""
+    """Replaces, in a graph, the products with large weights and the look-ups in large tables."""
 
     def __init__(self, model: onnx.ModelProto):
         self.graph = model.graph
@@ -135,5 +136,5 @@ class Quantiser:
 
 
 def to_int8(model: onnx.ModelProto) -> None:
-    """Put the large weights of a graph in 8 bits, in place."""
+    """Convert the large weights of a graph to 8 bits, in place."""
     Quantiser(model).run()

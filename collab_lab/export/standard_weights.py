@@ -1,11 +1,11 @@
-"""Weights with which fairseq's attention computes one of ours, where that is exact.
+"""Weights with which fairseq's attention computes exactly what one of ours does, if they exist.
 
 fairseq's heads have one size h and score
 
     score_i(x, y) = h^-0.5 (x Wq_i^T + bq_i)(y Wk_i^T + bk_i)^T,      Wq_i, Wk_i (h, d)
 
-Every attention here is bilinear in x and y, too, and has this form where no head needs more than h
-dimensions:
+Every attention of this project is also bilinear in x and y, and has this form if no head needs more
+than h dimensions:
 
 * Shared keys (arXiv 2006.16362): ``score_i = s (x Wq^T + bq) M_i (y Wk^T + bk)^T``, ``M_i`` is
   ``diag(m_i)``, a matrix, or contained in own queries.  Only dimensions of the key with a mixing
@@ -41,20 +41,20 @@ KNOWN = (CollaborativeAttention, SeparateAttention, GroupedQueryAttention, Laten
 
 
 class NotExactError(ValueError):
-    """The heads do not fit the wanted size; the message has the reason."""
+    """The heads do not fit the requested size; the message gives the reason."""
 
 
 def maps_of(attention: HeadAttention, heads: int) -> LinearMaps:
-    """The maps ``A``, ``B`` and ``V``, filled up to this number of heads.
+    """The maps ``A``, ``B`` and ``V``, with additional heads up to this number.
 
-    Their values are 0.  They attend as the own heads do, again and again, where that keeps the mean
-    attention over heads; else evenly.
+    The additional heads have values of 0.  They repeat the attention of the model's own heads if
+    that keeps the mean attention over heads; otherwise they attend evenly.
 
     Raises:
         NotExactError: an unknown class of attention.
     """
     if not isinstance(attention, KNOWN):
-        raise NotExactError(f"export does not support {type(attention).__name__}")
+        raise NotExactError(f"export does not support attentions of {type(attention).__name__}")
     own = attention.num_heads
     if not own:
         like, d, d_y = attention.out_proj.weight.double(), attention.embed_dim, attention.kdim
@@ -77,15 +77,16 @@ def plain_weights(
     """The weights of fairseq's attention with heads of ``size`` h.
 
     Args:
-        heads: ``H``, filled up as in :func:`maps_of`; default: the attention's own number.
-        may_share: store shared keys and values once, as ``G`` heads.
+        size: size h of the standard heads.
+        heads: number H of heads, see :func:`maps_of`; default: the attention's own number.
+        may_share: whether to store shared keys and values once, as ``G`` heads.
 
     Returns:
         ``q_proj``, ``k_proj``, ``v_proj`` ``.weight (H h, d)`` and ``.bias (H h)``, ``out_proj``
         ``.weight (d, H h)`` and ``.bias (d)``, in the precision of ``attention``.
 
     Raises:
-        NotExactError: a head needs more dimensions.
+        NotExactError: a head needs more than h dimensions.
     """
     maps = maps_of(attention, heads or attention.num_heads or 1)
     queries, keys, values = maps
@@ -97,11 +98,11 @@ def plain_weights(
         scoring = scoring_heads(maps)
         needed = max(a.size(1) for a, _ in scoring)
         if needed > size:
-            problem = f"a head scores by {needed} dimensions; standard heads here have {size}"
-            raise NotExactError(problem)
+            needs = f"its queries and keys need {needed} dimensions per head"
+            raise NotExactError(f"{needs}, but exported heads have {size}")
         if values.size(2) > size:
-            problem = f"values have size {values.size(2)}; standard heads here have {size}"
-            raise NotExactError(problem)
+            needs = f"its values need {values.size(2)} dimensions per head"
+            raise NotExactError(f"{needs}, but exported heads have {size}")
         sides = zip(*scoring, strict=True)
         queries, keys = (torch.stack([widened(x, size) for x in side]) for side in sides)
     return _state(attention, LinearMaps(queries, keys, repeated(values, groups)), size)
@@ -125,20 +126,20 @@ def _state(attention: HeadAttention, maps: LinearMaps, size: int) -> dict[str, T
 
 
 def has_shared_kv(attention: HeadAttention) -> bool:
-    """Whether there are fewer heads of keys and values than of queries."""
+    """Whether there are fewer key and value heads than query heads."""
     return bool(attention.num_heads) and key_value_heads(attention) < attention.num_heads
 
 
 @torch.no_grad()
 def key_value_heads(attention: HeadAttention) -> int:
-    """``G``."""
+    """The number G of key and value heads."""
     y = attention.out_proj.weight.new_zeros(1, 1, attention.kdim)
     return max(attention.project_key(y).size(1), attention.project_value(y).size(1))
 
 
 @torch.no_grad()
 def smallest_size(attention: HeadAttention) -> int:
-    """The smallest ``size`` that :func:`plain_weights` accepts where heads may share."""
+    """The smallest ``size`` that :func:`plain_weights` accepts with ``may_share``."""
     maps = maps_of(attention, attention.num_heads)
     if has_shared_kv(attention):
         return max(maps.keys.size(2), attention.v_head_size)
@@ -151,7 +152,7 @@ def smallest_size(attention: HeadAttention) -> int:
 
 
 def scoring_heads(maps: LinearMaps) -> list[tuple[Tensor, Tensor]]:
-    """``A (d + 1, n)`` and ``B (d_y + 1, n)`` of each head, in the dimensions that it uses."""
+    """``A (d + 1, n)`` and ``B (d_y + 1, n)`` of each head, with only the n dimensions it uses."""
     heads = []
     for a, b in zip(maps.queries, repeated(maps.keys, len(maps.queries)), strict=True):
         used = a.any(0) & b.any(0)
@@ -165,5 +166,5 @@ def repeated(shared: Tensor, heads: int) -> Tensor:
 
 
 def widened(x: Tensor, size: int) -> Tensor:
-    """Filled up with zeros: ``(..., n) -> (..., size)``."""
+    """Fill up with zeros: ``(..., n) -> (..., size)``."""
     return pad(x, (0, size - x.size(-1)))

@@ -1,13 +1,15 @@
 """Translate lines with the model of this folder: ``python translate.py < text > translations``.
 
-It needs numpy, onnxruntime, and sentencepiece or subword-nmt; ``fairseq-collab export`` wrote it.
+``fairseq-collab export`` wrote it.  It needs numpy, onnxruntime, and sentencepiece or subword-nmt.
 
     score(y_1 .. y_t) = sum_s log p(y_s | y_1 .. y_s-1, x),        reported: score / t^lenpen
 
-The search is fairseq's.  Each step ranks the 2 beam best continuations of a sentence.  Those of the
-best ``beam`` that end become hypotheses, the best ``beam`` that do not end continue; a sentence is
-done when ``beam`` hypotheses have ended, and leaves the batch.  The beams of a sentence share their
-caches: a mask says which slots a beam descends from.  Slots that no beam sees any more are dropped.
+The search is the same as in fairseq.  Each step ranks the 2 beam best continuations of a sentence.
+Among the best ``beam``, those that end become hypotheses; the best ``beam`` that do not end
+continue.  When ``beam`` hypotheses have ended, the sentence is done and leaves the batch.
+
+The beams of a sentence share their caches: a mask says which slots a beam descends from.  Slots
+that no beam needs any more are dropped.
 
 Shapes: B sentences, beam hypotheses of each, S source tokens, N slots, c candidates.
 """
@@ -35,11 +37,11 @@ Array = np.ndarray[Any, Any]
 
 
 class InputError(Exception):
-    """A file, an option or a line that cannot be used: what is wrong, where, and what to do."""
+    """A file, an option or a line cannot be used; the message says what is wrong and what to do."""
 
 
 class Hypothesis(NamedTuple):
-    """A translation: its score, its tokens without ``</s>``, and its text."""
+    """A translation: its score, its indices of tokens without ``</s>``, and its text."""
 
     score: float
     tokens: list[int]
@@ -50,10 +52,10 @@ class Translator:
     """The model of a folder, loaded.
 
     Args:
-        threads: of onnxruntime; None: one for each core.
+        threads: number of threads of onnxruntime; None: one per core.
 
     Raises:
-        InputError: a file is missing or foreign, or a package or an operator is missing.
+        InputError: a file is missing or belongs to another model, or a package is missing or old.
     """
 
     def __init__(self, folder: str | Path, threads: int | None = None):
@@ -111,18 +113,18 @@ class Translator:
     # ---- text ------------------------------------------------------------------------------------
 
     def encode(self, line: str) -> list[int]:
-        """The indices of a source's pieces, ``</s>`` at its end; InputError for a bad line."""
+        """The indices of a source's pieces and ``</s>``; InputError if the line cannot be read."""
         unknown, end = self.config["unk"], [self.config["eos"]]
         tokens = [self.sources.get(piece, unknown) for piece in self.pieces(line)]
         longest = self.config["source_positions"]
         if not tokens:
             raise InputError("is empty")
         if len(tokens) >= longest:
-            raise InputError(f"has {len(tokens) + 1} tokens, and the model reads {longest}")
+            raise InputError(f"has {len(tokens) + 1} tokens, but the model reads at most {longest}")
         return tokens if self.is_language_model else tokens + end
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """The text of a translation."""
+        """The text of a translation, from its indices."""
         words = ["<unk>" if t == self.config["unk"] else self.symbols[t] for t in tokens]
         if self.config["subwords"] == "sentencepiece":
             return "".join(words).replace("\u2581", " ").strip()
@@ -141,14 +143,15 @@ class Translator:
         report: Any = None,
         **search: Any,
     ) -> list[list[Hypothesis]]:
-        """Hypotheses of each line, best first; none of a line that cannot be read.
+        """Translate lines; return the hypotheses of each, best first, or none if it is unreadable.
 
         A language model continues the lines.
 
         Args:
-            batch: sentences that are translated together.
-            prefixes: how the translation of each line has to start.
-            report: is called with the number of a line, from 1, and why it cannot be read.
+            beam: number of hypotheses per line.
+            batch: number of sentences to translate together.
+            prefixes: text with which the translation of each line must start.
+            report: called for each unreadable line with its number (from 1) and the reason.
             search: further arguments of :meth:`search`.
         """
         sources: dict[int, list[int]] = {}
@@ -187,13 +190,13 @@ class Translator:
         lenpen: float = 1.0,
         unkpen: float = 0.0,
     ) -> list[list[Hypothesis]]:
-        """Hypotheses of a batch of sources (indices, ``</s>`` at their ends), best first.
+        """Translate a batch of sources (indices that end in ``</s>``); best hypotheses first.
 
         Args:
             max_len_a, max_len_b: a translation of x source tokens has at most a x + b tokens.
-            min_len: least tokens of a translation, without ``</s>``.
-            lenpen: power of the length that a score is divided by; above 1 longer ones win.
-            unkpen: subtracted from the log-probability of ``<unk>``.
+            min_len: least number of tokens of a translation, without ``</s>``.
+            lenpen: scores are divided by length^lenpen; above 1, longer translations win.
+            unkpen: amount subtracted from the log-probability of ``<unk>``.
         """
         config = self.config
         a = config["max_len_a"] if max_len_a is None else max_len_a
@@ -201,9 +204,7 @@ class Translator:
         most = config["target_positions"] - 1
         limits = np.array([min(int(a * len(source) + b), most) for source in sources])
         if min_len > limits.min():
-            raise InputError(
-                f"the least length {min_len} is above a limit of {limits.min()} tokens"
-            )
+            raise InputError(f"min_len {min_len} is above the limit of {limits.min()} tokens")
         if 2 * beam + 3 > len(self.symbols):
             raise InputError(f"a beam of {beam} is too wide for {len(self.symbols)} symbols")
         eos, unk = config["eos"], config["unk"]
@@ -238,7 +239,7 @@ class Translator:
             totals = np.take_along_axis(totals, ranked, 1)
             ranked_words = np.take_along_axis(candidate_words, ranked, 1)
             if not (totals[:, 0] > -np.inf).all():
-                raise InputError("the model gives no word a probability: its output is no number")
+                raise InputError("the model's output is NaN, so no word has a probability")
             is_end = (ranked_words == eos) & (totals > -np.inf)
             for row, rank in np.argwhere(is_end[:, :beam]):
                 hypotheses = ended[places[row]]
@@ -285,7 +286,7 @@ class State:
         self._grow()
 
     def run(self, words: Array, position: int, asked: Array) -> list[Array]:
-        """Scores ``(B, beam, k)`` and words of the best continuations, scores of asked words."""
+        """Run a step: the best next words with scores ``(B, beam, k)``, and scores of ``asked``."""
         inputs = {"words": words, "position": np.array(position), "mask": self.mask, "asked": asked}
         inputs |= dict(zip(self.names, [*self.cross, *self.past], strict=True))
         read = {name: value for name, value in inputs.items() if name in self.model.inputs}
@@ -299,7 +300,7 @@ class State:
         return found[:3]
 
     def advance(self, origins: Array, stay: Array | None) -> None:
-        """Let beam ``i`` descend from beam ``origins[i]``; keep the sentences that ``stay``."""
+        """Let beam ``i`` continue beam ``origins[i]``; drop sentences that do not ``stay``."""
         self.mask = np.take_along_axis(self.mask, origins[:, :, None], 1)
         self.mask[:, :, -self.beam :] = self.new
         if stay is not None:
@@ -334,7 +335,7 @@ class State:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """``config.json``; InputError for a file that is missing or is not the one it names."""
+    """Read ``config.json``; InputError if a file is missing or is not the one that it names."""
     path = folder / "config.json"
     try:
         config: dict[str, Any] = json.loads(path.read_text("utf-8"))
@@ -345,12 +346,12 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise InputError(f"{path}: not written by export; export the model again") from error
     if form != FORM:
         todo = "use the translate.py of its folder"
-        raise InputError(f"{path}: has form {form}, this program reads {FORM}; {todo}")
+        raise InputError(f"{path}: has format {form}, but this program reads {FORM}; {todo}")
     for name, size in files.items():
         if not (folder / name).is_file():
             raise InputError(f"{folder / name}: file not found; export the model again")
         if (folder / name).stat().st_size != size:
-            raise InputError(f"{folder / name}: not the file of this model; export it again")
+            raise InputError(f"{folder / name}: is not the file of this model; export it again")
     return config
 
 
@@ -358,14 +359,14 @@ _HERE: list[Translator] = []
 
 
 def translate(lines: Sequence[str], beam: int = 5, batch: int = 32, **search: Any) -> list[str]:
-    """The best translation of each line, by the model of this file's folder."""
+    """The best translation of each line, by the model in the folder of this file."""
     if not _HERE:
         _HERE.append(Translator(Path(__file__).parent))
     return [h[0].text for h in _HERE[0].translate(lines, beam, batch, **search)]
 
 
 def read_lines(stream: Any) -> Iterator[str | None]:
-    """Lines of bytes as text; None for one that is not UTF-8."""
+    """Yield lines of bytes as text; None for a line that is not UTF-8."""
     for row in stream:
         try:
             yield row.decode("utf-8").rstrip("\r\n")
@@ -374,7 +375,7 @@ def read_lines(stream: Any) -> Iterator[str | None]:
 
 
 def show_progress(done: int, total: int) -> None:
-    """A bar on standard error, in a terminal."""
+    """Show a progress bar on standard error, if that is a terminal."""
     if sys.stderr.isatty() and total > WINDOW:
         width = 40 * done // total
         end = "\n" if done == total else ""
@@ -382,21 +383,46 @@ def show_progress(done: int, total: int) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; its exit status is 1 if a line could not be translated."""
+    """Run the command; the exit status is 1 if a line could not be translated."""
     parser = argparse.ArgumentParser(description="translate standard input, line by line")
-    parser.add_argument("--beam", type=int, default=5, help="hypotheses of a line (default: 5)")
-    parser.add_argument("--batch", type=int, default=32, help="lines at once (default: 32)")
-    parser.add_argument("--threads", type=int, help="threads (default: one for each core)")
-    parser.add_argument("--nbest", type=int, default=1, help="translations of a line (default: 1)")
-    parser.add_argument("--scores", action="store_true", help="print the score before each, a tab")
-    parser.add_argument("--max-len-a", type=float, metavar="A", help="at most A x + B tokens")
-    parser.add_argument("--max-len-b", type=int, metavar="B", help="for x tokens of a line")
-    parser.add_argument("--min-len", type=int, default=1, help="least tokens (default: 1)")
     parser.add_argument(
-        "--lenpen", type=float, default=1.0, help="power of the length (default: 1)"
+        "--beam", type=int, default=5, help="number of hypotheses in the beam search (default: 5)"
     )
-    parser.add_argument("--unkpen", type=float, default=0.0, help="penalty of unknown words")
-    parser.add_argument("--prefixes", type=Path, help="file: how each translation has to start")
+    parser.add_argument(
+        "--batch", type=int, default=32, help="number of lines to translate together (default: 32)"
+    )
+    parser.add_argument("--threads", type=int, help="number of CPU threads (default: one per core)")
+    parser.add_argument(
+        "--nbest", type=int, default=1, help="number of translations to print per line (default: 1)"
+    )
+    parser.add_argument(
+        "--scores", action="store_true", help="print the score and a tab before each translation"
+    )
+    parser.add_argument(
+        "--max-len-a", type=float, metavar="A",
+        help="a translation of N source tokens has at most A * N + B tokens (default: as in the "
+        "search of the trained model)",
+    )  # fmt: skip
+    parser.add_argument("--max-len-b", type=int, metavar="B", help="see --max-len-a")
+    parser.add_argument(
+        "--min-len",
+        type=int,
+        default=1,
+        help="least number of tokens of a translation (default: 1)",
+    )
+    parser.add_argument(
+        "--lenpen", type=float, default=1.0,
+        help="length penalty: scores are divided by length^LENPEN, so that above 1 longer "
+        "translations win (default: 1)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--unkpen", type=float, default=0.0,
+        help="amount to subtract from the log-probability of unknown words (default: 0)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--prefixes", type=Path,
+        help="file with one prefix per input line, with which the translation must start",
+    )  # fmt: skip
     options = vars(parser.parse_args(arguments))
     threads, nbest, scores = (options.pop(name) for name in ("threads", "nbest", "scores"))
     beam, batch, file = (options.pop(name) for name in ("beam", "batch", "prefixes"))
@@ -408,7 +434,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         lines = list(read_lines(sys.stdin.buffer))
         prefixes = [""] * len(lines) if file is None else file.read_text("utf-8").split("\n")
         if len(prefixes) < len(lines):
-            raise InputError(f"{file}: has fewer lines than the text; give one for each")
+            raise InputError(f"{file}: has fewer lines than the text; give one prefix per line")
         for start in range(0, len(lines), WINDOW * batch):
             window = lines[start : start + WINDOW * batch]
 

@@ -1,4 +1,4 @@
-"""Attention weights of all heads from one forward pass; and their outputs, for gradients.
+"""Attention weights of all heads from one forward pass, and their outputs for gradients.
 
     weights_i = softmax(q_i k_i^T + mask),     a row for each query, a column for each key
     Att(x) = [head_1, ..., head_H] Wo^T + bo,  head_i (T, B, h_v)
@@ -12,7 +12,7 @@ Shapes: ``B`` sentences, ``H`` heads, ``T`` queries, ``S`` keys; weights ``(B, H
 | decoder | reference tokens, shifted right | the queries   |
 | cross   | reference tokens, shifted right | source tokens |
 
-A language model has decoder self-attention alone; its queries and keys are the tokens of a block.
+A language model has only decoder self-attention; its queries and keys are the tokens of a block.
 Decoding is teacher-forced.
 
 Measures count *words*: the tokens that are neither padding nor the end of sentence.  A row of the
@@ -43,14 +43,14 @@ class Means:
         self._sums: dict[tuple[AttentionType, int], tuple[Tensor, Tensor]] = {}
 
     def add(self, type_: AttentionType, layer: int, values: Tensor, count: Tensor | int) -> None:
-        """Add sums ``(H, ...)`` of a layer, and their summands: ``count (...)`` or ``(H, ...)``."""
+        """Add a layer's sums ``(H, ...)`` over ``count`` summands: ``(...)`` or ``(H, ...)``."""
         zero = torch.tensor(0.0)
         total, number = self._sums.get((type_, layer), (zero, zero))
         number = number + torch.as_tensor(count).double().cpu()
         self._sums[type_, layer] = total + values.double().cpu(), number
 
     def result(self) -> dict[AttentionType, Any]:
-        """Lists by attention type, layer and head; None for other types and for no summands."""
+        """The means by attention type, layer and head; None for other types or without summands."""
         lists: dict[AttentionType, Any] = {
             type_: [] if type_ in self.types else None for type_ in ATTENTION_TYPES
         }
@@ -69,13 +69,13 @@ def _listed(values: Tensor) -> Any:
 
 @dataclass(frozen=True)
 class AttentionBatch:
-    """A batch of sentences, and how all heads of a model in eval mode attend on it.
+    """A batch of sentences, with the attention weights of all heads of a model in eval mode.
 
     Attributes:
         sample: fairseq's batch.
-        weights: by attention type, one ``(B, H, T, S)`` per layer; the encoder's alone if the
-            batch has no target.
-        pad, eos: the symbols of padding and of the end of sentence.
+        weights: attention weights by type, one ``(B, H, T, S)`` per layer; only the encoder's if
+            the batch has no target.
+        pad, eos: the indices of padding and of ``</s>``.
     """
 
     sample: dict[str, Any]
@@ -85,7 +85,7 @@ class AttentionBatch:
 
     @property
     def source(self) -> Tensor:
-        """The tokens of the source, or those that a language model reads: ``(B, S)``."""
+        """The tokens of the source, or the tokens that a language model reads: ``(B, S)``."""
         return self.sample["net_input"]["src_tokens"]
 
     def words(self, tokens: Tensor) -> Tensor:
@@ -93,7 +93,7 @@ class AttentionBatch:
         return tokens.ne(self.pad) & tokens.ne(self.eos)
 
     def key_words(self, type_: AttentionType) -> Tensor:
-        """Mask of the keys that are words: ``(B, S)``; the decoder's are the tokens it reads."""
+        """Mask of the keys that are words: ``(B, S)``; the decoder's are tokens that it reads."""
         return self.words(read_by_decoder(self.sample) if type_ == "decoder" else self.source)
 
     def query_words(self, type_: AttentionType) -> Tensor:
@@ -102,7 +102,7 @@ class AttentionBatch:
 
 
 def attend(model: Any, sample: dict[str, Any]) -> AttentionBatch:
-    """Run a model on a batch, teacher-forced, or its encoder alone if there is no target."""
+    """Run a model on a batch, teacher-forced; without a target, run only its encoder."""
     net_input, symbols = sample["net_input"], model.decoder.dictionary
     with torch.no_grad(), shown_weights(model) as seen:
         if "prev_output_tokens" in net_input or not hasattr(model, "encoder"):
@@ -117,9 +117,9 @@ def attend(model: Any, sample: dict[str, Any]) -> AttentionBatch:
 
 @contextmanager
 def shown_weights(model: nn.Module) -> Iterator[dict[Attention, Tensor]]:
-    """Within it, a forward pass fills the dictionary with weights ``(B, H, T, S)``.
+    """Context in which a forward pass fills the dictionary with weights ``(B, H, T, S)``.
 
-    Gradients flow through them if they are on.
+    Gradients flow through the weights if gradients are enabled.
     """
     seen: dict[Attention, Tensor] = {}
 
@@ -135,9 +135,9 @@ def shown_weights(model: nn.Module) -> Iterator[dict[Attention, Tensor]]:
 
 @contextmanager
 def head_outputs(model: nn.Module) -> Iterator[dict[Attention, Tensor]]:
-    """Within it, a forward pass fills the dictionary with outputs ``(T, B, H * h_v)``.
+    """Context in which a forward pass fills the dictionary with outputs ``(T, B, H * h_v)``.
 
-    They are part of the graph of gradients, from the first attention on.
+    The outputs are part of the graph of gradients, starting with the first attention.
     """
     seen: dict[Attention, Tensor] = {}
 
@@ -154,7 +154,7 @@ def head_outputs(model: nn.Module) -> Iterator[dict[Attention, Tensor]]:
 def ask_for_weights(attention: Attention) -> Any:
     """Make an attention return the weights of all its heads in every call.
 
-    To return them it must compute them: no fused kernel, and ``out_proj`` is called.
+    It then computes them without a fused kernel, and calls ``out_proj``.
     """
 
     def ask(module: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:

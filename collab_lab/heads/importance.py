@@ -2,7 +2,7 @@
 
     I_h = E_x |dL(x) / dxi_h| = E_x |Att_h(x)^T dL(x) / dAtt_h(x)|
 
-``xi_h`` is a factor of the output of head h, 1 in the model as it is.  ``L(x)`` is the
+``xi_h`` is a factor of the output of head h, which is 1 in the model itself.  ``L(x)`` is the
 cross-entropy of a sentence pair, or of a language model's block, summed over its tokens, without
 label smoothing.  The expectation is the mean over query positions, as in the paper's released
 code.  The model is in evaluation mode, without dropout.
@@ -29,7 +29,8 @@ def importance(
 ) -> dict[AttentionType, list[list[float]]]:
     """The importance of all heads of a model in eval mode, in nats.
 
-    Means over query positions of all batches: the source's in the encoder, else the target's.
+    It is the mean over the query positions of all batches: source positions for the encoder's
+    heads, target positions for others.
     """
     means, padding = Means(), model.decoder.padding_idx
     for sample in samples:
@@ -42,9 +43,9 @@ def importance(
 
 
 def mask_derivatives(model: Any, sample: Mapping[str, Any]) -> dict[Attention, Tensor]:
-    """The part of each query position in ``dL/dxi_h``: ``(T, B, H)`` for each attention.
+    """The contribution of each query position to ``dL/dxi_h``: ``(T, B, H)`` for each attention.
 
-    It is 0 at padding, which no loss depends on.
+    It is 0 at padding, because the loss does not depend on it.
     """
     with torch.enable_grad(), head_outputs(model) as outputs:
         loss = summed_loss(model, sample)

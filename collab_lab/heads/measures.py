@@ -1,24 +1,25 @@
-"""Measures of where single heads look, and their roles.
+"""Measures of where single heads look, and the roles of heads.
 
     confidence   mean over words t of    max_s a_ts
     share of k   share of words t with   argmax_s a_ts = t + k      of those with a word at t + k
     rare         share of sentences with argmax_s sum_t a_ts = one of the two rarest tokens
 
-``a_ts`` is a head's weight.  Maxima and sums are over words, without the end of sentence, which is
-no token of the text and no query.
+``a_ts`` is a head's weight.  Maxima and sums are over words.  The end of sentence does not count,
+neither as a token nor as a query.
 
-Voita et al. 2019 (arXiv 1905.09418), sections 4 and 5.  They do not say over which words the share
-of an offset is taken.  We leave out words without a neighbour at that offset: otherwise a head that
-always looks at the word before would miss the first word of each sentence.  For rare tokens they
-take sentences whose least frequent token is not among the 500 most frequent ones.  A head *points
-to* the token that gets most of its weight, all queries of the sentence together.
+The measures are those of Voita et al. 2019 (arXiv 1905.09418), sections 4 and 5.  The paper does
+not say over which words the share of an offset is taken.  We leave out words without a neighbour at
+that offset: otherwise a head that always looks at the previous word would miss the first word of
+each sentence.  For rare tokens, the paper uses sentences whose least frequent token is not among
+the 500 most frequent ones.  A head *points to* the token that gets most of its weight, summed over
+all queries of the sentence.
 
 Roles of a head (section 5 of the paper):
 
 - *positional*: the largest weight is on one relative position at least 90% of the time;
 - *syntactic*: the accuracy of a relation is at least 10% higher than the baseline's.  We read it
-  as 10% of the baseline (0.495 for 0.45).  Relations with fewer than 100 pairs give no role: their
-  standard error alone may be 0.05;
+  as 10% of the baseline (0.495 for 0.45).  Relations with fewer than 100 pairs do not give a role,
+  because their standard error may already be 0.05;
 - *rare tokens*: the paper names no threshold.  Its heads point to one of the two rarest tokens in
   more than half of the sentences.  We ask for that, and for more than twice the share by chance.
 
@@ -68,19 +69,19 @@ class Measure(Means):
         self._of = measured
 
     def see(self, batch: AttentionBatch) -> None:
-        """Count a batch."""
+        """Add a batch."""
         for type_ in self.types:
             for layer in range(len(batch.weights.get(type_, []))):
                 self.add(type_, layer, *self._of(batch, type_, layer))
 
 
 def word_weights(batch: AttentionBatch, type_: AttentionType, layer: int) -> Tensor:
-    """Weights ``(B, H, T, S)`` of keys that are words; those of other keys are zero."""
+    """The weights ``(B, H, T, S)`` with zeros for keys that are not words."""
     return batch.weights[type_][layer] * batch.key_words(type_)[:, None, None, :]
 
 
 def confidence(batch: AttentionBatch, type_: AttentionType, layer: int) -> Summed:
-    """Each head's largest weights, of queries that are words: ``(H)``."""
+    """Each head's largest weight, summed over queries that are words ``(H)``, and their number."""
     rows = batch.query_words(type_)  # (B, T)
     largest = word_weights(batch, type_, layer).amax(-1)  # (B, H, T)
     return (largest * rows[:, None]).sum((0, 2)), rows.sum()
@@ -90,7 +91,7 @@ def confidence(batch: AttentionBatch, type_: AttentionType, layer: int) -> Summe
 
 
 def positions(batch: AttentionBatch, type_: AttentionType, layer: int) -> Summed:
-    """Numbers of words that look at each offset, and that have a word there: ``(H, 7), (7)``."""
+    """How many words look at each offset ``(H, 7)``, and how many have a word there ``(7)``."""
     words = batch.query_words(type_)  # (B, T)
     largest = word_weights(batch, type_, layer).argmax(-1)  # (B, H, T)
     distance = largest - torch.arange(words.size(1), device=words.device)
@@ -105,7 +106,7 @@ def neighbours(words: Tensor) -> Tensor:
 
 
 def best_shares(offsets: dict[AttentionType, Any]) -> dict[AttentionType, Any]:
-    """Each head's largest share, from the shares of all offsets."""
+    """Each head's largest share among those of all offsets."""
 
     def best(shares: list[float | None]) -> float | None:
         return max((share for share in shares if share is not None), default=None)
@@ -122,8 +123,8 @@ def best_shares(offsets: dict[AttentionType, Any]) -> dict[AttentionType, Any]:
 class RareTokens:
     """The share of sentences where an encoder head points to one of the two rarest tokens.
 
-    Sentences count if their rarest token is not among the ``frequent`` most frequent ones.  Tokens
-    that are equally rare all count.  An unknown word is rarer than any other.
+    A sentence counts if its rarest token is not among the ``frequent`` most frequent ones.  Equally
+    rare tokens all count.  An unknown word is rarer than any other.
     """
 
     def __init__(self, dictionary: Dictionary, frequent: int = FREQUENT):
@@ -136,7 +137,7 @@ class RareTokens:
         self._limit = in_order[frequent - 1].item() if len(in_order) > frequent else 0
 
     def see(self, batch: AttentionBatch) -> None:
-        """Count a batch; a language model has no source, and nothing counts."""
+        """Add a batch; for a language model, which has no source, do nothing."""
         if "encoder" not in batch.weights:
             return
         words = batch.key_words("encoder")  # (B, S)
@@ -152,13 +153,13 @@ class RareTokens:
             self.pointed.add("encoder", layer, right.sum(0), chosen.sum())
 
     def about(self) -> dict[str, Any]:
-        """The number of sentences, and the expected share of a head that points anywhere."""
+        """The number of sentences, and the share to expect of a head that points at random."""
         chance = self._chance / self.sentences if self.sentences else None
         return {"sentences": self.sentences, "chance": chance}
 
 
 def pointed_to(weights: Tensor, words: Tensor) -> Tensor:
-    """The word that gets most of the words' weight: ``(B, H, S, S), (B, S) -> (B, H)``."""
+    """The word that gets the most weight from all words: ``(B, H, S, S), (B, S) -> (B, H)``."""
     received = (weights * words[:, None, :, None]).sum(2)  # (B, H, S)
     return received.masked_fill(~words[:, None], -1.0).argmax(-1)
 
@@ -169,7 +170,7 @@ def pointed_to(weights: Tensor, words: Tensor) -> Tensor:
 def roles(
     content: Mapping[str, Any], heads: HeadCounts
 ) -> dict[AttentionType, list[list[list[str]]]]:
-    """The names of each head's roles, from the other parts of ``heads.json``."""
+    """The names of each head's roles, derived from the other parts of ``heads.json``."""
     measures, relations = content["measures"], (content.get("syntax") or {}).get("relations", {})
 
     def roles_of(head: Head) -> list[str]:
@@ -189,14 +190,14 @@ def roles(
 
 
 def positional(offsets: Mapping[str, Any], head: Head) -> Iterator[str]:
-    """``positional -1``, or another offset."""
+    """The head's positional roles, such as ``positional -1``."""
     for offset, share in zip(offsets["offsets"], _at(offsets, head) or (), strict=False):
         if (share or 0) >= POSITIONAL_SHARE:
             yield f"positional {offset:+d}" if offset else "positional 0"
 
 
 def syntactic(relations: Mapping[str, Any], head: Head) -> Iterator[str]:
-    """``syntactic nsubj dependent->head``, or another relation and direction."""
+    """The head's syntactic roles, such as ``syntactic nsubj dependent->head``."""
     for relation, directions in relations.items():
         for direction, scores in directions.items():
             accuracy = _at(scores, head)
@@ -207,7 +208,7 @@ def syntactic(relations: Mapping[str, Any], head: Head) -> Iterator[str]:
 
 
 def rare(shares: Mapping[str, Any], chance: float | None, head: Head) -> Iterator[str]:
-    """``rare tokens``."""
+    """The role ``rare tokens``, if the head has it."""
     share = _at(shares, head)
     if share and chance is not None and share > max(RARE_SHARE, RARE_GAIN * chance):
         yield "rare tokens"

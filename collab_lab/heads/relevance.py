@@ -84,7 +84,7 @@ class Relevance:
         self.deviation = 0.0
 
     def add(self, sample: dict[str, Any]) -> None:
-        """Count a batch of fairseq's; raises UserError where relevance is not conserved."""
+        """Add a batch of fairseq; raise UserError if relevance is not conserved."""
         net_input = sample["net_input"]
         for row in range(len(net_input["src_tokens"])):
             steps = single_steps(self.model, net_input, row)
@@ -140,7 +140,7 @@ class Relevance:
 
 
 def single_steps(model: Any, net_input: dict[str, Any], row: int) -> dict[str, Any]:
-    """A sentence once for each of its steps: ``T`` equal rows without padding."""
+    """Repeat a sentence for each of its ``T`` steps: ``T`` equal rows without padding."""
     source, read = net_input["src_tokens"][row], net_input["prev_output_tokens"][row]
     source = source[source.ne(model.encoder.padding_idx)]
     read = read[read.ne(model.decoder.padding_idx)]
@@ -152,14 +152,14 @@ def single_steps(model: Any, net_input: dict[str, Any], row: int) -> dict[str, A
 
 
 def normalised(relevance: Tensor) -> Tensor:
-    """Relevance of a layer's heads ``(..., H)`` over the sum of absolute values; 0 stays 0."""
+    """A layer's relevance ``(..., H)`` divided by the sum of its absolute values; 0 stays 0."""
     total = relevance.abs().sum(-1, keepdim=True)
     return relevance / total.masked_fill(total == 0, 1)
 
 
 @contextmanager
 def shared_relevance(model: nn.Module, inputs: list[Tensor]) -> Iterator[None]:
-    """Within it, :func:`head_outputs_of` computes the heads of each attention."""
+    """Context in which :func:`head_outputs_of` computes the heads of each attention."""
     seen: dict[str, Any] = {}
 
     def called(attention: Attention) -> Any:
@@ -189,7 +189,7 @@ def shared_relevance(model: nn.Module, inputs: list[Tensor]) -> Iterator[None]:
 
 @contextmanager
 def requiring_gradients(parameters: Sequence[Tensor]) -> Iterator[None]:
-    """Within it, frozen parameters have gradients, too."""
+    """Context in which frozen parameters also have gradients."""
     frozen = [parameter for parameter in parameters if not parameter.requires_grad]
     for parameter in frozen:
         parameter.requires_grad_()
@@ -202,7 +202,7 @@ def requiring_gradients(parameters: Sequence[Tensor]) -> Iterator[None]:
 
 @contextmanager
 def embeddings(model: Any, inputs: list[Tensor]) -> Iterator[None]:
-    """Within it, a forward pass adds embeddings of tokens and positions to the inputs."""
+    """Context in which a forward pass appends embeddings of tokens and positions to ``inputs``."""
 
     def collect(module: nn.Module, args: Any, output: Tensor) -> Tensor:
         inputs.append(output.detach().requires_grad_())
@@ -219,7 +219,7 @@ def embeddings(model: Any, inputs: list[Tensor]) -> Iterator[None]:
 
 
 def away_from_zero(x: Tensor) -> Tensor:
-    """Move numbers from 0, so that they can divide."""
+    """Move numbers away from 0, so that one can divide by them."""
     return x + torch.where(x < 0, -EPSILON, EPSILON)
 
 
@@ -229,10 +229,10 @@ def away_from_zero(x: Tensor) -> Tensor:
 def head_outputs_of(
     module: Any, x: Tensor, y: Tensor, weights: Tensor, inputs: list[Tensor]
 ) -> Tensor:
-    """The heads' outputs ``(B, H, T, h_v)``, whose backward pass shares relevance.
+    """The heads' outputs ``(B, H, T, h_v)``, whose backward pass propagates relevance.
 
     Shapes: ``x (T, B, d)``, ``y (S, B, d_y)``, ``weights (B, H, T, S)``.  The constant parts of
-    queries and keys, biases and content scores, are appended to ``inputs``.
+    queries and keys (biases and content scores) are appended to ``inputs``.
     """
     query, key, value = projections(module)
     heads = weights.size(1)
@@ -252,7 +252,7 @@ def _with_constant(project: Callable[[Tensor], Tensor], z: Tensor, inputs: list[
 
 
 class SharedProduct(torch.autograd.Function):
-    """``a b``, whose backward pass is that of ``sum_n [c] (a + b)`` with ``c = a b / (a + b)``.
+    """The product ``a b``, with the backward pass of ``sum_n [c] (a + b)``, ``c = a b / (a + b)``.
 
     Shapes: ``(..., T, n), (..., n, S) -> (..., T, S)``.
     """
@@ -276,9 +276,9 @@ class SharedProduct(torch.autograd.Function):
 
 @contextmanager
 def rules(model: nn.Module) -> Iterator[None]:
-    """Within it, backward passes through ``model`` propagate relevance per unit of activation.
+    """Context in which backward passes propagate relevance per unit of activation.
 
-    Results of forward passes change by rounding only.
+    Forward passes give the same results up to rounding.
     """
     with ExitStack() as undo:
         modules: list[Any] = list(model.modules())
@@ -292,7 +292,7 @@ def rules(model: nn.Module) -> Iterator[None]:
 
 
 def as_product(activation: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """``activation(x)`` as ``x`` times a constant; where ``x`` is 0, relevance is 0, too."""
+    """``activation(x)`` as ``x`` times a constant; if ``x`` is 0, its relevance is also 0."""
     return x * (activation(x) / x).detach().masked_fill(x == 0, 0)
 
 

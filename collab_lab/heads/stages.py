@@ -23,8 +23,8 @@
      "relevance": {"sentences": n, "lost": share},
      "roles": {"encoder": [[[names] per head] per layer], ...}}
 
-Where a measure does not apply there is null: in place of an attention type, or of a head.  A
-language model has no heads in ``encoder`` and ``cross``, and blocks of text for sentences.
+A measure that does not apply to an attention type or to a head is null.  A language model has no
+heads in ``encoder`` and ``cross``, and its sentences are blocks of text.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from collab_lab.trained.sentences import MAX_TOKENS, batches, fitting, samples, 
 
 
 def check(trained: Trained) -> None:
-    """Raise UserError for an attention without heads, and for models with other passes."""
+    """Raise UserError for an attention without heads, or a model that the measures do not fit."""
     todo = "train a model without it"
     for attention in attentions(trained.model):
         if not attention.module.num_heads:
@@ -70,7 +70,7 @@ def check(trained: Trained) -> None:
 
 
 def attention(trained: Trained, subset: str) -> dict[str, Any]:
-    """Measures of the weights on all sentences of a subset."""
+    """Measure attention weights on all sentences of a subset."""
     confidence = Measure(measures.confidence)
     positions = Measure(measures.positions, SELF_TYPES)
     rare = measures.RareTokens(trained.task.source_dictionary)
@@ -94,7 +94,7 @@ def attention(trained: Trained, subset: str) -> dict[str, Any]:
 
 
 def syntax(trained: Trained, trees: Sequence[Tree], name: str) -> dict[str, Any]:
-    """Accuracies of syntactic relations: the encoder alone reads the sentences of ``trees``."""
+    """Measure the accuracy of syntactic relations; only the encoder reads the trees' sentences."""
     model, dictionary = trained.model, trained.task.source_dictionary
     longest = min(trained.task.max_positions()[0], model.max_positions()[0])
     max_tokens = trained.cfg.dataset.max_tokens or MAX_TOKENS
@@ -111,13 +111,13 @@ def syntax(trained: Trained, trees: Sequence[Tree], name: str) -> dict[str, Any]
 
 
 def importance(trained: Trained, subset: str) -> dict[str, Any]:
-    """Gradient importance on all sentences of a subset."""
+    """Measure the gradient importance on all sentences of a subset."""
     by_type = gradient_importance(trained.model, batches(trained, subset))
     return {"measures": {"importance": by_type}}
 
 
 def price(trained: Trained, subset: str, sentences: int) -> dict[str, Any]:
-    """The price of each head in bits per target token; ``sentences`` of a subset at most."""
+    """Predict the price of each head, in bits per target token, on at most ``sentences``."""
     read = samples(trained, subset, sentences)
     statistics, number = collect(trained, read), sum(len(batch["target"]) for batch in read)
     prices = {

@@ -3,9 +3,9 @@
     accuracy = share of pairs (i, j) of a relation with  argmax_v w_iv = j,
     w_uv     = mean over subwords t of u, sum over subwords s of v, of a_ts
 
-``a_ts`` is a head's weight; ``u``, ``v`` are words, and the end of sentence is no word.  Each
-relation is scored from the dependent to its head, and from the head to its dependent.  The baseline
-is a fixed distance in words, the one that is right most often for these pairs.
+``a_ts`` is a head's weight; ``u`` and ``v`` are words, not the end of sentence.  Each relation is
+scored from the dependent to its head, and from the head to its dependent.  The baseline always
+looks at one distance in words, the distance that is right most often for these pairs.
 
 Voita et al. 2019 (arXiv 1905.09418), section 5.2; from subwords to words as Clark et al. 2019
 (arXiv 1906.04341), section 4.  Gold trees (Universal Dependencies) replace the paper's CoreNLP
@@ -37,7 +37,7 @@ WordPair = tuple[int, int, int]
 
 
 class SyntaxScores:
-    """Accuracies of all encoder heads, for :data:`RELATIONS` in both directions."""
+    """The accuracies of all encoder heads for :data:`RELATIONS`, in both directions."""
 
     def __init__(self) -> None:
         self._right = {key: Means(["encoder"]) for key in product(RELATIONS, DIRECTIONS)}
@@ -55,7 +55,7 @@ class SyntaxScores:
                 self._right[key].add("encoder", layer, right_heads(largest, of_key), len(of_key))
 
     def result(self) -> dict[str, dict[str, Any]]:
-        """By relation and direction: the number of pairs, the baseline, accuracies by head."""
+        """The number of pairs, the baseline and each head's accuracy, by relation and direction."""
         scores: dict[str, dict[str, Any]] = defaultdict(dict)
         for (relation, direction), right in self._right.items():
             offsets = self._offsets[relation, direction]
@@ -84,7 +84,7 @@ def baseline(offsets: Counter[int]) -> dict[str, Any]:
 
 
 def membership(trees: Sequence[Tree], tokens: Tensor) -> Tensor:
-    """Whether a subword is part of a word: ``(B, S, U)``; the end of sentence is part of none."""
+    """Mask of the subwords that are part of a word: ``(B, S, U)``; ``</s>`` is not part of any."""
     units = max(max(tree.units) for tree in trees) + 1
     members = torch.zeros(*tokens.shape, units)
     for number, tree in enumerate(trees):
@@ -93,7 +93,7 @@ def membership(trees: Sequence[Tree], tokens: Tensor) -> Tensor:
 
 
 def word_attention(weights: Tensor, members: Tensor) -> Tensor:
-    """Weights between words, below 0 for absent words: ``(B, H, U, U)``.
+    """The weights between words ``(B, H, U, U)``; below 0 for absent words.
 
     Shapes: ``weights (B, H, S, S)``, ``members (B, S, U)``.
     """
@@ -112,7 +112,7 @@ def right_heads(largest: Tensor, pairs: Sequence[WordPair]) -> Tensor:
 
 
 def tree_batches(trees: Sequence[Tree], max_tokens: int) -> Iterator[list[Tree]]:
-    """Trees of similar length together, at most ``max_tokens`` a batch, padding included."""
+    """Yield batches of trees of similar length, with at most ``max_tokens`` including padding."""
     batch: list[Tree] = []
     for tree in sorted(trees, key=lambda tree: len(tree.symbols)):  # the last is the longest
         if batch and (len(batch) + 1) * (len(tree.symbols) + 1) > max_tokens:

@@ -1,11 +1,11 @@
 """Gold trees in CoNLL-U (universaldependencies.org/format.html), over the subwords of a model.
 
-A word is a span of characters.  The words of a multi-word token share its characters.  Each has
-those of its form where the forms make up the token (``do`` + ``n't``), else all of them (``de`` +
-``le`` in ``du``).  Empty nodes have no text and are left out.
+A word is a span of characters.  The words of a multi-word token share its characters: if their
+forms make up the token (``do`` + ``n't``), each word has its own characters, otherwise each has all
+of them (``de`` + ``le`` in ``du``).  Empty nodes have no text and are left out.
 
-A text is segmented as the training text was: by the sentencepiece model or the BPE codes of the
-data folder.  Counting characters finds the subwords of a word:
+A text is segmented like the training text, by the sentencepiece model or the BPE codes of the data
+folder.  Counting characters finds the subwords of a word:
 
     word [start, end) of the text  =  characters [n(start), n(end)) of the subwords,
 
@@ -41,8 +41,8 @@ class GoldWord(NamedTuple):
     """A word of a tree: its characters ``start`` to ``end``, and the word that it depends on.
 
     Attributes:
-        head: index of a word of the sentence, from 0; None for the root.
-        relation: to its head, ``nsubj`` or ``nsubj:pass`` for example.
+        head: index of the word in the sentence that it depends on, from 0; None for the root.
+        relation: relation to its head, for example ``nsubj`` or ``nsubj:pass``.
     """
 
     start: int
@@ -113,7 +113,7 @@ def _check(token: Any, number: int, tokens: conllu.TokenList) -> None:
 
 
 class Subword(NamedTuple):
-    """A symbol that a model reads, and its number of characters of the text."""
+    """A symbol that a model reads, and how many characters of the text it covers."""
 
     symbol: str
     num_characters: int
@@ -124,11 +124,11 @@ Segmenter = Callable[[str], list[Subword]]
 
 
 def sentencepiece_segmenter(model: Path) -> Segmenter:
-    """sentencepiece's subwords of raw text."""
+    """A function that splits raw text into sentencepiece's subwords."""
     try:
         processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
     except (OSError, RuntimeError) as error:
-        raise UserError("is no sentencepiece model", model, "give another file") from error
+        raise UserError("is not a sentencepiece model", model, "give another file") from error
     return lambda text: [
         Subword(piece, len(piece.replace(SPACE, "")))
         for piece in processor.encode(text, out_type=str)
@@ -136,7 +136,7 @@ def sentencepiece_segmenter(model: Path) -> Segmenter:
 
 
 def bpe_segmenter(path: Path, tokenise: Callable[[str], str]) -> Segmenter:
-    """subword-nmt's subwords of tokens."""
+    """A function that splits tokens into subword-nmt's subwords."""
     segment = segmenter_of_codes(path)
 
     def subwords(text: str) -> list[Subword]:
@@ -148,13 +148,13 @@ def bpe_segmenter(path: Path, tokenise: Callable[[str], str]) -> Segmenter:
 
 
 def segmenter(data: Path, language: str, subwords: Path | None = None) -> Segmenter:
-    """Segment text as the text of a data folder was segmented.
+    """A function that splits text into subwords as in a data folder.
 
-    The manifest of the folder says whether the text under BPE codes is tokenised and lower-cased;
-    without a manifest it is tokenised.
+    With BPE codes, the folder's manifest says whether the text is tokenised and lower-cased;
+    without a manifest it counts as tokenised.
 
     Args:
-        subwords: a sentencepiece model, or BPE codes; the folder's own if None.
+        subwords: file with a sentencepiece model or BPE codes; default: that of the folder.
     """
     in_folder = (data / name for name in (MODEL, CODES))
     path = subwords or next((path for path in in_folder if path.is_file()), None)
@@ -180,9 +180,9 @@ class Tree(NamedTuple):
 
     Attributes:
         symbols: the subwords.
-        units: the unit of each subword; from 0, in the order of the text.
-        pairs: relation, unit of the dependent and unit of the head; pairs within a unit, and of
-            words without subwords, are left out.
+        units: the unit of each subword, counted from 0 in the order of the text.
+        pairs: relation, unit of the dependent and unit of the head; pairs within a unit and pairs
+            with a word that has no subwords are left out.
     """
 
     symbols: list[str]

@@ -1,9 +1,9 @@
 """Voting-to-stay: every batch votes for one head of each group (Ni et al. 2023, arXiv 2305.14380).
 
-Section 3 of the paper.  The model is frozen and reads one epoch.  In each batch k-means groups the
-heads of each attention, starting from the trained groups, and each group gives a vote to the head
-with the largest cosine with its centre.  :func:`elected` keeps the head with most votes of each
-group.
+This is section 3 of the paper.  The model is frozen and reads one epoch.  In each batch, k-means
+groups the heads of each attention, starting from the trained groups, and each group votes for the
+head with the largest cosine with its centre.  :func:`elected` keeps the head of each group that got
+the most votes.
 
 ``fairseq-collab vote`` writes this file, ``fairseq-collab prune`` reads it:
 
@@ -51,7 +51,7 @@ class Ballot(NamedTuple):
 
 
 def cast(gram: Tensor, reference: Tensor) -> Ballot:
-    """The votes of one batch: ``gram (L, H, H)``, ``reference (L, H, C)``, zeros for none yet."""
+    """The votes of one batch: ``gram (L, H, H)``, ``reference (L, H, C)`` (zeros at the start)."""
     reference = reference.to(gram.dtype)
     membership = clusters.cluster(gram, reference, ITERATIONS)
     # torch.where instead of a branch avoids a GPU sync.
@@ -62,7 +62,7 @@ def cast(gram: Tensor, reference: Tensor) -> Ballot:
 
 
 def match(membership: Tensor, reference: Tensor) -> Tensor:
-    """Number the groups as in ``reference``; pairs with most heads in common first."""
+    """Number the groups as in ``reference``, matching groups with most common heads first."""
     layers, _, groups = membership.shape
     overlap = reference.transpose(1, 2) @ membership  # (L, C of the reference, C)
     layer = torch.arange(layers, device=overlap.device)
@@ -79,7 +79,8 @@ def match(membership: Tensor, reference: Tensor) -> Tensor:
 def typical_heads(gram: Tensor, membership: Tensor) -> Tensor:
     """The head of each group with the largest cosine with the centre: ``(L, C)``.
 
-    Of equals (:data:`TIE`) the head with the longest feature.  The paper's phi, section 3.2.
+    Among equals (:data:`TIE`) it is the head with the longest feature.  In the paper this is phi,
+    section 3.2.
     """
     weights = clusters.mean_weights(membership)
     to_centres = gram @ weights.transpose(1, 2)  # (L, H, C)
@@ -91,7 +92,7 @@ def typical_heads(gram: Tensor, membership: Tensor) -> Tensor:
 
 
 class Count(NamedTuple):
-    """The votes of an epoch."""
+    """The counted votes of an epoch."""
 
     votes: dict[AttentionType, list[Layer]]  # (C, H) by attention type and layer
     batches: int
@@ -105,7 +106,7 @@ def hard(membership: Tensor) -> Tensor:
 
 @torch.no_grad()
 def count_votes(trained: Trained, samples: Iterable[dict[str, Any]]) -> Count:
-    """The votes of all batches.
+    """Count the votes of all batches.
 
     Args:
         trained: a model whose heads have groups.
@@ -148,10 +149,10 @@ def _gram_matrices(model: Any, net_input: dict[str, Any]) -> list[Tensor]:
 
 
 def elected(votes: Sequence[Sequence[float]]) -> list[int]:
-    """The most voted head of each group: ``(C, H)`` -> ``C`` heads.
+    """The head of each group with the most votes: ``(C, H)`` -> ``C`` heads.
 
-    A head that two groups elect counts for the one with more votes; the other takes its next.  Of
-    equals the first is elected.
+    If two groups elect the same head, the group with more votes gets it, and the other takes its
+    next best.  Among equals the first head wins.
     """
     ballots = sorted(
         (-count, group, head) for group, row in enumerate(votes) for head, count in enumerate(row)
@@ -167,16 +168,16 @@ def elected(votes: Sequence[Sequence[float]]) -> list[int]:
 
 
 def write(path: Path, votes: Mapping[str, Any]) -> None:
-    """Write a file of votes, atomically."""
+    """Write a file of votes atomically."""
     text = json.dumps({"version": VERSION, **votes}, indent=1, ensure_ascii=False) + "\n"
     write_atomic(path, text)
 
 
 def read(path: Path, trained: Trained) -> Retained:
-    """The elected heads of a file of votes; UserError for one of another model.
+    """Read the elected heads from a file of votes; UserError if another model has voted.
 
     Args:
-        trained: the model that is to be pruned, which has voted.
+        trained: the model to prune.
     """
     todo, heads = "give a file that fairseq-collab vote has written", trained.heads
     content = read_versioned(path, VERSION, "votes", todo)
@@ -190,9 +191,9 @@ def read(path: Path, trained: Trained) -> Retained:
         raise UserError("its votes are damaged", where=path, todo="vote again") from error
     for type_ in ATTENTION_TYPES:
         if voted[type_] != list(heads[type_]):
-            problem = f"is of another model: it has {voted[type_]} heads by layer in {type_} "
+            problem = f"belongs to another model: it has {voted[type_]} heads by layer in {type_} "
             raise UserError(f"{problem}attention, the checkpoint has {list(heads[type_])}", path)
     if content.get("model") != hash_of(trained.model):
-        problem = f"the votes are of another model than {trained.path}"
+        problem = f"the votes belong to another model than {trained.path}"
         raise UserError(problem, path, "run fairseq-collab vote for it")
     return {type_: [elected(layer) for layer in votes[type_]] for type_ in ATTENTION_TYPES}

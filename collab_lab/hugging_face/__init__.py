@@ -1,4 +1,4 @@
-"""Collaborative heads in trained models of Hugging Face; needs the extra ``hf``."""
+"""Shared keys (collaborative heads) in trained Hugging Face models; needs the extra ``hf``."""
 
 from collab_lab.hugging_face.swap import swap_attention
 

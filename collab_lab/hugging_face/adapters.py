@@ -1,10 +1,10 @@
-"""Attentions of Hugging Face's BERT, DistilBERT, Marian and DeiT.
+"""Adapters that replace the attentions of Hugging Face's BERT, DistilBERT, Marian and DeiT.
 
-An adapter keeps the original's output projection and what else belongs to it; queries, keys, values
-and mixing are in ``core``.
+An adapter keeps the original's output projection and its settings; queries, keys, values and mixing
+are in ``core``.
 
-Masks are prepared by the model for the implementation that it is set to.  Adapters understand those
-of "eager"; others, which may leave the causal mask out, are rejected.
+A model prepares masks for the attention implementation that it is set to.  Adapters understand only
+those of "eager" and reject others, which may leave out the causal mask.
 
 Shapes: ``x (B, T, d)``, ``y (B, S, d_y)``; masks ``(B or 1, 1 or H, T or 1, S)``, added to the
 scores, or true where a query may look.
@@ -29,7 +29,7 @@ from fairseq_collab.attention.scores import head_scores
 
 
 class Adapter(nn.Module):
-    """Replacement of a model's attention: the core, and settings of the original."""
+    """The replacement of a model's attention: its core, and settings of the original."""
 
     #: Settings of the original that stay, where it has them.
     SETTINGS: tuple[str, ...] = ("config", "is_causal", "is_decoder", "layer_idx")
@@ -59,14 +59,14 @@ class Adapter(nn.Module):
         past_key_values: Any = None,
         **_options: Any,
     ) -> tuple[Tensor, Tensor]:
-        """Output ``(B, T, d)`` and weights ``(B, H, T, S)``.
+        """Compute the output ``(B, T, d)`` and the attention weights ``(B, H, T, S)``.
 
         Args:
-            key_value_states: the encoder's output; this is cross-attention then.
-            past_key_values: a cache of transformers', which then holds one key for all heads.
+            key_value_states: the encoder's output, if this is cross-attention.
+            past_key_values: a cache of transformers, which holds one key for all heads.
 
         Raises:
-            ValueError: another implementation than "eager" is set.
+            ValueError: the model is set to another implementation than "eager".
         """
         implementation = self.config._attn_implementation
         if implementation != "eager":
@@ -105,7 +105,7 @@ class Adapter(nn.Module):
 
 
 def keys_and_values(core: CollaborativeAttention, y: Tensor) -> tuple[Tensor, Tensor]:
-    """One key for all heads ``(B, 1, S, K)``, and values ``(B, H, S, h)``: the cache."""
+    """The content of the cache: one key for all heads ``(B, 1, S, K)``, values ``(B, H, S, h)``."""
     source = y.transpose(0, 1)  # (S, B, d_y)
     return core.project_key(source), core.project_value(source)
 
@@ -113,9 +113,9 @@ def keys_and_values(core: CollaborativeAttention, y: Tensor) -> tuple[Tensor, Te
 def attend(
     core: CollaborativeAttention, x: Tensor, keys: tuple[Tensor, Tensor], mask: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Heads side by side ``(B, T, d)``, before any output projection, and weights ``(B, H, T, S)``.
+    """The outputs of all heads side by side ``(B, T, d)``, and attention weights ``(B, H, T, S)``.
 
-    ``keys`` and values are as :func:`keys_and_values` makes them.
+    No output projection is applied.  ``keys`` is the result of :func:`keys_and_values`.
     """
     k, v = keys
     scores = head_scores(core.project_query(x.transpose(0, 1)), k)  # (B, H, T, S)
@@ -149,10 +149,12 @@ ADAPTERS: dict[type, type] = {
 
 
 def attention_parts(module: Any) -> tuple[type, float, dict[str, Any]] | None:
-    """The adapter, the dropout, and what :func:`.trained_heads` takes; None if unknown.
+    """The adapter, the dropout, and the arguments of :func:`.trained_heads` for an attention.
+
+    It is None for a module that is not an attention of a known kind.
 
     Raises:
-        UserError: it has weights that the adapter would lose.
+        UserError: the module has weights that the adapter would lose.
     """
     if type(module) not in KINDS:
         return None

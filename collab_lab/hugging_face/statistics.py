@@ -1,7 +1,7 @@
 """Statistics of a Hugging Face model's attentions: see :mod:`collab_lab.statistics.moments`.
 
-``L`` is the product of the model's output with a random vector: prices are those of the output's
-squared error (Gauss-Newton).  An output that is one number is the loss itself.
+``L`` is the product of the model's output with a random vector, so that prices predict the output's
+squared error (Gauss-Newton).  An output that is a single number counts as the loss itself.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def collect(
     inputs: Iterable[Mapping[str, Any]],
     seed: int = SEED,
 ) -> dict[str, Statistics]:
-    """Statistics by name of attentions with ``heads`` of :func:`.trained_heads`.
+    """Collect the statistics of attentions, by name; ``heads`` come from :func:`.trained_heads`.
 
-    They are sums over ``inputs``, for prices that are compared with each other alone.  A query
-    without effect on the output, such as padding's, is not counted.
+    They are sums over ``inputs``, so their prices can only be compared with each other.  A query
+    that has no effect on the output, such as one of padding, does not count.
     """
     sums = {name: Sums(attention) for name, attention in heads.items()}
     generator = torch.Generator().manual_seed(seed)
@@ -66,7 +66,7 @@ def collect(
 
 
 def as_float32(value: Any) -> Any:
-    """An input; of half precision as float32, as the weights are."""
+    """An input, converted from half precision to float32 like the weights."""
     half = isinstance(value, Tensor) and value.dtype in (torch.float16, torch.bfloat16)
     return value.float() if half else value
 

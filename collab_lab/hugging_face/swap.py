@@ -1,4 +1,4 @@
-"""Shared keys in place of the heads of a trained Hugging Face model.
+"""Replacing the heads of a trained Hugging Face model by heads with shared keys.
 
     s (x Wq_i^T + bq_i)(y Wk_i^T + bk_i)^T  ~  s q_i(x) (y Wk~^T)^T + (equal for all keys)
 
@@ -42,13 +42,14 @@ def swap_attention(
 ) -> dict[str, int]:
     """Replace attentions by heads that share one key of width ``key_dim``, in place.
 
-    Known are the attentions of Hugging Face's BERT (self-attention), DistilBERT, Marian (all
-    three) and DeiT.  At the model's own dimension the result is exact; below, the
-    change of the output is the least: see :mod:`collab_lab.mathematics.shared_projection` for own
-    queries, :mod:`collab_lab.mathematics.low_rank` for others.
+    It supports the attentions of Hugging Face's BERT (self-attention), DistilBERT, Marian (all
+    three types) and DeiT.  If K equals the model's dimension, the result is exact; a smaller K
+    changes the output as little as possible: see
+    :mod:`collab_lab.mathematics.shared_projection` for own queries and
+    :mod:`collab_lab.mathematics.low_rank` for others.
 
-    The model can be used, trained and saved as before.  To load a saved model, make it from its
-    configuration, call ``swap_attention`` with the returned widths, then load the state dict.
+    The model can be used, trained and saved as before.  To load a saved model, build it from its
+    configuration, call ``swap_attention`` with the returned widths, and load the state dict.
 
     Example:
         >>> import torch
@@ -63,23 +64,23 @@ def swap_attention(
         True
 
     Args:
-        model: any ``torch.nn.Module`` that holds such attentions.  A module whose output is what
-            counts, such as a vector of each sentence or a loss, can be put around them.
-        key_dim: ``K``, numbers per token in the key of all heads: from 1 to the model's dimension;
-            or a width for the name in ``model`` of each attention to replace.
+        model: any ``torch.nn.Module`` that contains such attentions.  Wrap it in a module that
+            returns what matters to you, such as a vector per sentence or a loss.
+        key_dim: key width K, the numbers per token in the key of all heads (from 1 to the model's
+            dimension); or a mapping from the name of each attention to replace to its width.
         query: ``own`` (least error), ``full`` (queries and keys of width K) or ``diagonal``
             (Cordonnier et al. 2020); see :mod:`fairseq_collab.attention.collaborative`.  Or
             ``separate``, the baseline: each head has its own K/H dimensions.
-        inputs: batches, as keyword arguments of ``model``: errors are weighted by their effect on
-            the output for them.  Some 500 sentences do, if they are from all parts of the training
-            data.  Without, all directions of the weights count equally.
+        inputs: batches, as keyword arguments of ``model``, on which errors are weighted by their
+            effect on the output.  About 500 sentences from all parts of the training data suffice.
+            Without them, all directions of the weights count equally.
 
     Returns:
         The key widths of the attentions that were replaced, by name.
 
     Raises:
-        UserError: there is none, one cannot be replaced, or ``model`` is one itself; the model is
-            then unchanged.
+        UserError: there is no such attention, one cannot be replaced, or ``model`` is itself an
+            attention; the model is then unchanged.
         ValueError: an unknown ``query``.
     """
     check_choice("query", query, (*QUERY_MIXINGS, "separate"))
@@ -124,13 +125,14 @@ def swap_attention(
 def trained_heads(
     name: str, projections: Sequence[Linear], *, num_heads: int, scaling: float
 ) -> SeparateAttention:
-    """The heads of another library's attention as an attention of this project.
+    """Copy the heads of another library's attention into an attention of this project.
 
     Args:
-        name: of the attention, for messages.
-        projections: of queries ``(H h, d)``, keys and values ``(H h, d_y)``, heads stacked; then
-            of the output, if there is one.  Otherwise the output is the heads side by side.
-        scaling: the factor of the trained heads' scores.
+        name: name of the attention, for messages.
+        projections: projections of queries ``(H h, d)``, keys and values ``(H h, d_y)``, with
+            stacked heads; then that of the output, if there is one (otherwise the output is the
+            heads side by side).
+        scaling: factor of the trained heads' scores.
     """
     check(name, projections, num_heads)
     dim, kdim = (weight.size(1) for weight, _ in projections[:2])
@@ -149,15 +151,15 @@ def trained_heads(
 def collaborative_core(
     trained: PricedAttention, key_dim: int, query: str, dropout: float
 ) -> CollaborativeAttention:
-    """Heads with a shared key that score as the trained heads do, or nearly so.
+    """Build heads with a shared key whose scores equal or approximate those of the trained heads.
 
     Args:
-        trained: of :func:`trained_heads`.
-        key_dim: ``K``; exact at ``H h``.
-        query: the query mixing: diagonal, full or own; or separate, each head's own K/H dimensions.
+        trained: result of :func:`trained_heads`.
+        key_dim: key width K; exact at ``H h``.
+        query: query mixing: diagonal, full or own; or separate, with K/H dimensions per head.
 
     Returns:
-        An attention without an output projection, which the caller has.
+        An attention without output projection, which the caller keeps.
     """
     heads = trained.module
     weights, _ = shared_keys(trained, key_dim, query)

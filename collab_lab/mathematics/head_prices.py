@@ -1,4 +1,4 @@
-"""Prices of heads: what a removed head costs, after ``out_proj`` has made up for what it can.
+"""Prices of removed heads, after ``out_proj`` has compensated as well as it can.
 
 ``out_proj`` reads the outputs of all heads side by side: a head is a block of its inputs
 (:mod:`.removal`).  ``C`` is the covariance of what it reads, ``Delta`` the Fisher information of
@@ -20,9 +20,9 @@ from collab_lab.trained.attentions import HeadMaps, removed_together
 
 
 def head_removals(module: Any, statistics: Statistics) -> Iterator[tuple[float, list[int]]]:
-    """All heads, always the cheapest of those left: the rise of the price, and those that go.
+    """Yield all heads in order of removal, always the cheapest remaining: its price, and the heads.
 
-    Heads that share a key or a value go together; of most attentions it is one at a time.
+    Heads that share a key or a value are removed together; in most attentions each goes by itself.
     """
     weight, covariance, fisher, size = _of_heads(module, statistics)
     together = removed_together(module)
@@ -31,14 +31,14 @@ def head_removals(module: Any, statistics: Statistics) -> Iterator[tuple[float, 
 
 
 def head_prices(module: Any, statistics: Statistics) -> list[float]:
-    """The price of removing each head of an attention alone, in bits."""
+    """The price of removing each head of an attention while the others stay, in bits: ``(H,)``."""
     return removal.prices(*_of_heads(module, statistics))
 
 
 def head_noises(module: Any, statistics: Statistics) -> list[float]:
     """The standard error of each of :func:`head_prices`, from two halves of the sentences.
 
-    It is half of their difference; NaN of a single sentence.
+    It is half of the difference between the halves, or NaN if there was a single sentence.
     """
     return _noises([head_prices(module, half) for half in statistics.halves()], module.num_heads)
 

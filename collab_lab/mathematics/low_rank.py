@@ -44,7 +44,7 @@ def whitened(maps: HeadMaps, statistics: Statistics) -> tuple[Tensor, Tensor, Te
 
 
 def full(maps: HeadMaps, statistics: Statistics, size: int) -> Shared:
-    """A shared key and a shared query of width ``size``, mixed by a matrix per head."""
+    """A shared query and key of width ``size``; each head mixes the query by its own matrix."""
     left, right, x_inverse, y_inverse = whitened(maps, statistics)
     gram = left.mT @ left  # (H, e, e): of the directions that queries retain, all at first
     for _ in range(SWEEPS):
@@ -60,7 +60,7 @@ def full(maps: HeadMaps, statistics: Statistics, size: int) -> Shared:
 
 
 def diagonal(maps: HeadMaps, statistics: Statistics, size: int) -> Shared:
-    """A shared key and query of width ``size``, scaled by each head."""
+    """A shared query and key of width ``size``; each head scales the query by its own vector."""
     left, right, x_inverse, y_inverse = whitened(maps, statistics)
     singular_values, u, v = singular(left, right)  # (H, n), (H, d + 1, n), (H, d_y, n)
     if size == singular_values.numel():
@@ -127,7 +127,7 @@ def separate(maps: HeadMaps, statistics: Statistics, size: int) -> tuple[Tensor,
 
 
 def blocks(maps: HeadMaps, statistics: Statistics, size: int) -> Shared:
-    """Separate keys in the form of shared ones: a head mixes its own dimensions alone."""
+    """Separate keys in the form of shared keys: each head mixes only its own dimensions."""
     queries, keys = separate(maps, statistics, size // len(maps.queries))  # (H, ., k)
     mixing = torch.eye(len(queries)).to(keys).repeat_interleave(keys.size(2), 1)  # (H, K)
     query, key = (maps.transpose(0, 1).flatten(1) for maps in (queries, keys))
@@ -137,7 +137,7 @@ def blocks(maps: HeadMaps, statistics: Statistics, size: int) -> Shared:
 def singular(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Singular values ``(H, n)`` and vectors of ``left (H, a, e) right^T (H, e, b)``.
 
-    By QR of both factors, so that only small matrices are decomposed.
+    It first takes the QR of both factors, so that only small matrices are decomposed.
     """
     (left, left_upper), (right, right_upper) = torch.linalg.qr(left), torch.linalg.qr(right)
     u, singular_values, vt = torch.linalg.svd(left_upper @ right_upper.mT, full_matrices=False)

@@ -1,8 +1,8 @@
 """Weights and prices of new heads: shared keys, narrower keys, groups, latents.
 
-Scales are exact: the factor between the scale of the trained heads and that of the new ones goes
-into the queries.  Each function returns a state dict of the new attention, without its signature,
-and its price in bits.
+The queries of new heads contain the ratio of the trained scale to the new one, so scales are exact.
+Each function returns a state dict of the new attention, without its signature, and its price in
+bits per target token.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ def own_latent(trained: PricedAttention, size: int, steps: int = STEPS) -> Price
     """Latent heads with the best latent of an attention by itself.
 
     Args:
-        steps: of L-BFGS; without them the price is a few per cent higher, in less time.
+        size: width of the latent.
+        steps: number of L-BFGS steps; 0 is faster, and the price is a few per cent higher.
     """
     return latent_heads(trained, *latents(trained.maps, trained.statistics, size, steps))
 
@@ -55,11 +56,11 @@ def groups_of_neighbours(trained: PricedAttention, size: int, steps: int = STEPS
 def grouped_heads(
     trained: PricedAttention, queries: Tensor, keys: Tensor, values: Tensor, out: Tensor
 ) -> PricedWeights:
-    """Grouped-query heads of these maps.
+    """Grouped-query heads with these maps.
 
     Args:
-        queries, out: of each head, ``(H, d + 1, e)`` and ``(H, d, h_v)``.
-        keys, values: of each group, ``(G, d_y, e)`` and ``(G, d_y, h_v)``.
+        queries, out: maps of each head, ``(H, d + 1, e)`` and ``(H, d, h_v)``.
+        keys, values: maps of each group, ``(G, d_y, e)`` and ``(G, d_y, h_v)``.
     """
     scale = scale_of_groups(trained)
     weights, price = separate_queries(trained, queries, keys, scale)
@@ -82,7 +83,7 @@ def scale_of_groups(trained: PricedAttention) -> float:
 def latent_heads(
     trained: PricedAttention, down: Tensor, key_up: Tensor, value_up: Tensor
 ) -> PricedWeights:
-    """Latent heads of ``C (d_y, r)``, ``Uk (H, r, e)`` and ``Uv (H, r, h_v)``."""
+    """Latent heads with the maps ``C (d_y, r)``, ``Uk (H, r, e)`` and ``Uv (H, r, h_v)``."""
     maps = trained.maps
     keys, values = down @ key_up, down @ value_up  # (H, d_y, e), (H, d_y, h_v)
     weights = {
@@ -99,9 +100,9 @@ def latent_heads(
 def heads_of_one_latent(
     every: Sequence[PricedAttention], size: int, steps: int = STEPS
 ) -> list[PricedWeights]:
-    """Latent heads of attentions that read the same inputs, with one ``C`` for all.
+    """Latent heads of attentions that read the same inputs and share one ``C``.
 
-    At full width ``C`` is the identity: the latent is the inputs themselves.
+    At full width ``C`` is the identity, and the latent equals the inputs.
     """
     if size == every[0].module.kdim:
         down = torch.eye(size).to(every[0].maps.keys)
@@ -114,9 +115,10 @@ def heads_of_one_latent(
 def shared_keys(
     trained: PricedAttention, size: int, mixing: str, steps: int = STEPS
 ) -> PricedWeights:
-    """Queries and keys of :class:`.CollaborativeAttention` with a shared key of width ``size``.
+    """Weights of queries and keys for :class:`.CollaborativeAttention` with key width ``size``.
 
-    ``mixing`` is own, or a key of :data:`.MIXED`.
+    Args:
+        mixing: query mixing: own, or a key of :data:`.MIXED`.
     """
     if mixing == "own":
         queries, key = best_shared_key(trained.maps, trained.statistics, size, steps)
@@ -130,10 +132,10 @@ def shared_keys(
 def separate_queries(
     trained: PricedAttention, queries: Tensor, keys: Tensor, scale: float | None = None
 ) -> PricedWeights:
-    """Queries ``(H, d + 1, e)`` of each head, and keys ``(G, d_y, e)`` of groups of heads.
+    """Weights of queries ``(H, d + 1, e)`` of each head and keys ``(G, d_y, e)`` of each group.
 
     Args:
-        scale: of the new scores; default: ``(d/H)^-0.5``.
+        scale: scale of the new scores; default: ``(d/H)^-0.5``.
     """
     weights = query_key_weights(queries / (scale or trained.scale), keys)
     of_heads = keys.repeat_interleave(len(queries) // len(keys), 0)
@@ -141,7 +143,7 @@ def separate_queries(
 
 
 def query_key_weights(queries: Tensor, keys: Tensor) -> dict[str, Tensor]:
-    """Queries ``(H, d + 1, e)``, whose last row is the bias, and keys ``(G, d_y, e)``."""
+    """Weights of queries ``(H, d + 1, e)``, the bias in the last row, and keys ``(G, d_y, e)``."""
     rows = queries.transpose(1, 2).flatten(0, 1)  # (H e, d + 1)
     key = keys.transpose(1, 2).flatten(0, 1)  # (G e, d_y)
     return {

@@ -1,15 +1,15 @@
-"""Prices: by how many bits per target token a change of an attention is to increase the loss.
+"""Prices: the predicted rise of the loss, in bits per target token, if an attention changes.
 
     1/2 sum_i [ tr(D_i^T X D_i Gamma_i) + tr(F_i^T Z_i F_i Delta) ] / ln 2     of D_i, F_i
     1/2 mean_s n_s Psi n_s^T / ln 2                            with errors n of keys and values
 
 ``D_i`` is the change of ``A_i B_i^T``, ``F_i`` that of ``V_i Wo_i^T`` (without its constant row).
-The mean of what a change loses goes into the bias of the output.  ``n_s`` is what the rounding of a
-cache really changes at tokens ``s``, the inputs that the statistics keep: so the noise of a
-quantiser is not assumed, at a width that no model has, either.  These are second-order
-approximations; the statistics are those of :mod:`.statistics`, with the independence that K-FAC
-assumes (Martens and Grosse 2015).  Changes ``D_i``, ``F_i`` of several heads are taken as
-independent, too; removed heads are not.  Prices of several attentions add up.
+The output's bias absorbs the mean of what a change loses.  ``n_s`` is the actual change from
+rounding the cache at tokens ``s``, the inputs that the statistics keep, so that no model of the
+quantiser's noise is assumed, at any width.  These are second-order approximations; the statistics
+are those of :mod:`.statistics`, with the independence that K-FAC assumes (Martens and Grosse 2015).
+Changes ``D_i``, ``F_i`` of several heads are also assumed to be independent; removed heads are not.
+Prices of several attentions add up.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class PricedAttention:
     """A trained attention, its maps, and the statistics that price changes of them.
 
     Args:
-        statistics: without them all directions of the weights count equally.
+        statistics: if None, all directions of the weights count equally.
     """
 
     def __init__(self, module: Any, statistics: Statistics | None):
@@ -43,32 +43,32 @@ class PricedAttention:
         self.scale = float((module.embed_dim / module.num_heads) ** -0.5)
 
     def state(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Weights in the precision of the trained attention."""
+        """These weights in the data type of the trained attention."""
         dtype = self.module.k_proj.weight.dtype
         return {name: value.detach().to(dtype).contiguous() for name, value in weights.items()}
 
     def copied(self, *names: str) -> dict[str, Tensor]:
-        """Weights and biases of projections that stay as they are."""
+        """Copies of the weights and biases of projections that do not change."""
         weights = self.module.state_dict()
         return {name: weight for name, weight in weights.items() if name.startswith(names)}
 
     def key_price(self, queries: Tensor, keys: Tensor) -> float:
-        """Price of other queries ``(H, d + 1, k)`` and keys ``(H or 1, d_y, k)``, in bits."""
+        """The price, in bits, of new queries ``(H, d + 1, k)`` and keys ``(H or 1, d_y, k)``."""
         maps, found = self.maps, self.statistics
         left, right = change_of(maps.queries, maps.keys, queries, keys)  # D: (H, d + 1, d_y)
         return _price(found.query_moment, left, right, found.key_fisher)
 
     def value_price(self, values: Tensor, out: Tensor) -> float:
-        """Price of other values ``(H, d_y, v)`` and outputs ``(H, d, v)``, in bits."""
+        """The price, in bits, of new values ``(H, d_y, v)`` and outputs ``(H, d, v)``."""
         maps, found = self.maps, self.statistics
         right, left = change_of(maps.out, maps.values[:, :-1], out, values)  # F: (H, d_y, d)
         return _price(found.value_covariance, left, right, found.output_fisher)
 
     def out_bias(self, values: Tensor, out: Tensor) -> Tensor:
-        """The output's bias ``(d)`` for other values, which have no bias, and outputs.
+        """The output's bias ``(d)`` for new outputs and new values, which have no bias.
 
-        Attention weights sum to one.  So it contains the biases of the trained values exactly, and
-        what the mean of the inputs that a head reads loses.
+        Attention weights sum to one, so the output's bias can contain the biases of the trained
+        values exactly.  It also contains the loss at the mean of the inputs that a head reads.
         """
         maps = self.maps
         mean = self.statistics.value_mean.unsqueeze(1)  # (H, 1, d_y)
@@ -79,7 +79,7 @@ class PricedAttention:
     def rounding_price(
         self, weights: Mapping[str, Tensor] | None, bits: int, scale: float | None = None
     ) -> float:
-        """Price of rounding what a new attention with these weights caches to ``bits``."""
+        """The price of rounding the cache of a new attention with these weights to ``bits``."""
         return self.rounding_prices(weights, [bits], scale)[0]
 
     def rounding_prices(
@@ -88,14 +88,15 @@ class PricedAttention:
         numbers: Sequence[int],
         scale: float | None = None,
     ) -> list[float]:
-        """Prices of rounding what a new attention with these weights caches to numbers of bits.
+        """The prices of rounding the cache of a new attention with these weights.
 
-        What it would cache of the statistics' inputs is rounded.  0 bits are no rounding.
+        The keys and values of the inputs in the statistics are really rounded.
 
         Args:
-            weights: None for the trained attention itself.  The rounding that it has already is
-                part of its model's loss, that of new weights to as many bits is not.
-            scale: of the scores of new weights; default: ``(d/H)^-0.5``.
+            weights: weights of the new attention; None: the trained attention itself, whose
+                present rounding is free because it is part of the model's loss already.
+            numbers: numbers of bits to price; 0: no rounding.
+            scale: scale of the scores of the new attention; default: ``(d/H)^-0.5``.
         """
         own = own_bits(self.module) if weights is None else 0
         free = {0, own}
@@ -105,7 +106,7 @@ class PricedAttention:
         return [0.0 if bits in free else price(partial(rounded, bits=bits)) for bits in numbers]
 
     def error_price(self, change: Callable[[Tensor], Tensor]) -> float:
-        """Price of a change of what is cached, ``(n, numbers)``: of keys, and of values."""
+        """The price of a change of the cached keys and values, ``(n, numbers)``."""
         return self._price_of_errors(None, None)(change)
 
     def _price_of_errors(
@@ -195,7 +196,7 @@ def products_of(maps: Tensor, new_maps: Tensor, metric: Tensor) -> Tensor:
 
 
 def at_trained_heads(errors: Tensor, products: Tensor) -> Tensor:
-    """What errors of shared keys (values) are at the trained heads' own: ``(n, H e)``.
+    """Convert errors of shared keys (or values) to errors of the trained heads' own: ``(n, H e)``.
 
     Args:
         errors: ``(n, G e')``.

@@ -1,4 +1,4 @@
-"""What it costs to remove blocks of a linear map's inputs, when the rest makes up for what it can.
+"""The price of removing blocks of a linear map's inputs, if the rest compensates optimally.
 
     o = W h + b,      price of removing the inputs R = 1/2 tr(W_R^T Delta W_R (P_RR)^-1) / ln 2
 
@@ -8,14 +8,14 @@ information of o.  ``(P_RR)^-1`` is the part of ``h_R`` that the other inputs do
 
     W <- W - W_R (P_RR)^-1 P_R.,      P <- P - P_.R (P_RR)^-1 P_R.
 
-so that prices of one block after the other add up exactly.  This is the optimal brain surgeon
+so that the prices of successive removals add up exactly.  This is the optimal brain surgeon
 (Hassibi and Stork 1993) on blocks, as in ZipLM (Kurtic et al. 2023, arXiv 2302.04089).
 
 The inputs of ``out_proj`` are the outputs of all heads side by side: a block is a head.  Those of
 ``fc2`` are the units of a feed-forward block: a block is one of them.
 
-What is followed is ``M = W^T Delta W`` in place of W.  Its change and that of P are kept as
-factors, and made good for many blocks at once: P has 32 MB at 2,048 units.
+We update ``M = W^T Delta W`` instead of W.  The changes of M and P are collected as factors and
+applied for many blocks at once, because P takes 32 MB at 2,048 units.
 
     M <- M - G^T (M_R. - M_RR G) - M_R.^T G,      P <- P - G^T P_R.,      G = (P_RR)^-1 P_R.
 
@@ -83,11 +83,11 @@ def block_removals(
     output_fisher: Tensor,
     size: int = 1,
 ) -> Iterator[tuple[float, int]]:
-    """All blocks, always the cheapest of those left: the rise of the price, and the block.
+    """Yield all blocks in order of removal, always the cheapest remaining: its price and its index.
 
     Args:
-        covariance: invertible.
-        size: inputs of a block.
+        covariance: covariance of the inputs, which must be invertible.
+        size: number of inputs per block.
     """
     p = _Changing(covariance.inverse(), size)
     m = _Changing(weight.T @ output_fisher @ weight, size)
@@ -120,7 +120,7 @@ def _compact(changing: _Changing, inputs: list[int], size: int) -> _Changing:
 
 
 def prices(weight: Tensor, covariance: Tensor, output_fisher: Tensor, size: int = 1) -> list[float]:
-    """The price of removing each block alone, in bits."""
+    """The price of removing each block while the others stay, in bits per target token."""
     matrices = weight.T @ output_fisher @ weight, covariance.inverse()
     return [float(price) for price in _prices(*(_Changing(x, size).blocks for x in matrices))]
 

@@ -1,4 +1,4 @@
-"""One narrow projection for the keys or values of many heads, at the least price.
+"""The best narrow projection that many heads share for their keys or values.
 
 The scores of head i are ``[x 1] A_i B_i^T y^T``.  It adds ``z_i V_i Wo_i^T`` to the output, where
 ``z_i`` is what it reads.  With the statistics of :mod:`collab_lab.statistics.moments`, changes
@@ -6,9 +6,10 @@ The scores of head i are ``[x 1] A_i B_i^T y^T``.  It adds ``z_i V_i Wo_i^T`` to
 
     1/2 sum_i [ tr(D_i^T X D_i Gamma_i) + tr(F_i^T Z_i F_i Delta) ] / ln 2     bits per target token
 
-This is the Fisher information of K-FAC (Martens and Grosse 2015): inputs and gradients, positions,
-heads and attentions are taken as independent.  On one sentence and one query the price of one head
-is the second difference of the loss; that of all heads at once is 0.43 to 24 times theirs.
+This is the Fisher information of K-FAC (Martens and Grosse 2015), which assumes that inputs and
+gradients, positions, heads and attentions are independent.  For one sentence, one query and one
+head the price equals the second difference of the loss; for all heads at once the second difference
+is 0.43 to 24 times the sum of their prices.
 
 **A shared projection.**  Heads that share ``C (n, K)`` have keys ``y C``.  The maps ``(C^T Gamma_i
 C)^-1 C^T Gamma_i B_i`` of least price then go into the queries; for values, with ``Z_i`` and
@@ -48,9 +49,9 @@ SINGULAR = 1e-6
 
 
 class Shared(NamedTuple):
-    """``A'_i = query M_i``, and the shared key.
+    """A shared query and key, and each head's mixing ``M_i``: ``A'_i = query M_i``.
 
-    Shapes: ``query (d + 1, K)``, ``mixing (H, K, K)``, or ``(H, K)`` where it is diagonal;
+    Shapes: ``query (d + 1, K)``, ``mixing (H, K, K)``, or ``(H, K)`` if it is diagonal;
     ``key (d_y, K)``.
     """
 
@@ -59,7 +60,7 @@ class Shared(NamedTuple):
     key: Tensor
 
     def queries(self) -> Tensor:
-        """``A' (H, d + 1, K)``."""
+        """The queries of all heads, ``A' (H, d + 1, K)``."""
         if self.mixing.dim() == 2:
             return self.query * self.mixing.unsqueeze(1)
         return self.query @ self.mixing
@@ -75,19 +76,19 @@ def root(metric: Tensor) -> tuple[Tensor, Tensor]:
 def top_eigenvectors(gram: Tensor, size: int) -> Tensor:
     """The ``size`` eigenvectors of the largest eigenvalues: ``(..., n, n) -> (..., n, size)``.
 
-    Filled up with zeros for ``size > n``.
+    Zeros fill up the rest if ``size > n``.
     """
     vectors = torch.linalg.eigh(gram)[1].flip(-1)[..., :size]
     return functional.pad(vectors, (0, size - vectors.size(-1)))
 
 
 class WeightedMaps(NamedTuple):
-    """Maps of heads that are to have a common input side, and the metrics that price a change.
+    """Maps of heads that will share one projection, and the metrics that price a change of them.
 
-    The price is ``tr((B - B')^T M (B - B') R)``, summed over heads: twice the nats.
+    The price is ``tr((B - B')^T M (B - B') R)``, summed over heads: twice the loss in nats.
 
-    Shapes: maps ``B (H, n, e)``; metric ``M (H, n, n)`` of their inputs; ``R (H, e, e)`` of what
-    their outputs are used for.
+    Shapes: maps ``B (H, n, e)``; metric ``M (H, n, n)`` of their inputs; metric ``R (H, e, e)`` of
+    their outputs.
     """
 
     maps: Tensor
@@ -105,12 +106,12 @@ class WeightedMaps(NamedTuple):
         return cls(maps.values[:, :-1], statistics.value_covariance, used_for)
 
     def groups(self, number: int) -> list[WeightedMaps]:
-        """``number`` groups of neighbouring heads."""
+        """The maps of ``number`` groups of neighbouring heads, one entry per group."""
         parts = zip(*(x.chunk(number) for x in self), strict=True)
         return [WeightedMaps(*part) for part in parts]
 
     def refitted(self, common: Tensor) -> Tensor:
-        """The maps ``(H, K, e)`` after ``common (n, K)`` of least price, in each head's metric."""
+        """The cheapest maps ``(H, K, e)`` of all heads after the projection ``common (n, K)``."""
         weighted = self.metric @ common  # (H, n, K)
         gram, read = common.mT @ weighted, weighted.mT @ self.maps
         lower, failed = torch.linalg.cholesky_ex(gram)
@@ -123,10 +124,13 @@ class WeightedMaps(NamedTuple):
 def shared_projection(
     parts: Sequence[WeightedMaps], size: int, steps: int, directions: Tensor | None = None
 ) -> Tensor:
-    """The projection ``C (n, size)`` with which all heads of all parts have the least price.
+    """The projection ``C (n, size)`` that gives all heads of all parts the least price together.
 
     Args:
-        directions: see :func:`all_directions`.
+        parts: maps that share the projection, such as keys and values.
+        size: width of the projection.
+        steps: number of L-BFGS steps.
+        directions: result of :func:`all_directions`, if it is known.
     """
     common = first_projection(parts, size, directions)
     if not steps or size >= len(common):
@@ -166,16 +170,16 @@ def shared_projection(
 def first_projection(
     parts: Sequence[WeightedMaps], size: int, directions: Tensor | None = None
 ) -> Tensor:
-    """The ``size`` largest of :func:`all_directions`, filled up with zeros."""
+    """The first ``size`` of :func:`all_directions`, filled up with zeros: ``(n, size)``."""
     directions = all_directions(parts) if directions is None else directions
     first = directions[:, :size].contiguous()
     return functional.pad(first, (0, size - first.size(1)))
 
 
 def all_directions(parts: Sequence[WeightedMaps]) -> Tensor:
-    """All directions ``(n, n)`` of all maps in one pooled metric, the largest first.
+    """All directions ``(n, n)`` of all maps in one pooled metric, largest first.
 
-    Each part, such as keys and values, has an equal share of the metric and of the energy.
+    Each part, such as the keys, gets an equal share of the metric and of the energy.
     """
     pooled = [part.metric.mean(0) for part in parts]
     whole, inverse = root(torch.stack([metric / metric.trace() for metric in pooled]).sum(0))
@@ -219,12 +223,12 @@ def best_shared_key(
 def grouped(
     heads: WeightedMaps, others: Tensor, groups: int, steps: int = STEPS
 ) -> tuple[Tensor, Tensor]:
-    """One map ``(G, n, e)`` for each group of neighbouring heads, in place of their maps.
+    """Replace the maps of each group of neighbouring heads by one map: ``(G, n, e)``.
 
     Args:
         heads: keys or values.
-        others: queries ``(H, d + 1, e)`` or outputs ``(H, d, h_v)``, which make up for it; they are
-            returned first.
+        others: queries ``(H, d + 1, e)`` or outputs ``(H, d, h_v)``, which are changed to
+            compensate and returned first.
     """
     made, maps = [], []
     for other, part in zip(others.chunk(groups), heads.groups(groups), strict=True):
@@ -238,9 +242,9 @@ def grouped(
 def latents(
     maps: HeadMaps, statistics: Statistics, size: int, steps: int = STEPS
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """``C (d_y, r)``, ``Uk (H, r, e)`` and ``Uv (H, r, h_v)``, in a :func:`rounding_basis`.
+    """The best latent: ``C (d_y, r)``, ``Uk (H, r, e)``, ``Uv (H, r, h_v)``, ready for rounding.
 
-    They are exact with ``r = d_y``.
+    Its basis is a :func:`rounding_basis`.  It is exact with ``r = d_y``.
     """
     down, [(key_up, value_up)] = one_latent([(maps, statistics)], size, steps)
     return down, key_up, value_up
@@ -249,10 +253,10 @@ def latents(
 def one_latent(
     every: Sequence[Measured], size: int, steps: int = STEPS
 ) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
-    """One ``C`` for attentions that read the same inputs, and ``Uk`` and ``Uv`` of each.
+    """One ``C`` for several attentions that read the same inputs, and ``Uk``, ``Uv`` of each.
 
-    As :func:`latents`, but the price is the sum over the attentions: of what ``C`` loses, and of
-    rounding, whose errors all of them see.
+    It differs from :func:`latents` in that the price of ``C`` and that of rounding are summed over
+    the attentions.
     """
     keys, values, directions = _keys_and_values(*every)
     if size == len(directions):
@@ -298,7 +302,7 @@ def rounding_basis(moment: Tensor, fisher: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def balance(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
-    """Scale two factors to equal mean squares in each column, without a change of their product.
+    """Scale two factors to equal mean squares in each column; their product does not change.
 
     Shapes: ``(..., K)`` both.
     """
@@ -309,10 +313,10 @@ def balance(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def balanced(shared: Shared) -> Shared:
-    """Scale queries and keys to equal sizes, without a change of the scores.
+    """Scale queries and keys to equal sizes; the scores do not change.
 
-    Mixing is as large as block mixing starts it: a matrix in all, a diagonal in each dimension of
-    the key.
+    The mixing becomes as large as an initial block mixing: a matrix as a whole, a diagonal in each
+    dimension of the key.
     """
     query, mixing, key = shared
     if mixing.dim() == 2:

@@ -1,17 +1,16 @@
 """Costs of a model: parameters, KV cache, and multiply-adds, counted on the built model.
 
-The KV cache is stated in bytes per token of one sentence, summed over decoder layers: of 16-bit
-numbers, as in half precision, or in the bits of a rounded cache, scales and offsets included.  Its
-*share* is one of the bytes of the standard cache: keys and values as wide as the model, in 16-bit
-numbers.  A target token is cached
-by decoder self-attention (once per beam), a source token by cross-attention (once per sentence
-here; once per beam in fairseq's transformer), and by decoder self-attention that reads the source,
-too (fairseq's ``--cross-self-attention``).
+The KV cache is counted in bytes per token of one sentence, summed over decoder layers.  Numbers
+have 16 bits, as in half precision, or the bits of a rounded cache, including scales and offsets.
+The *share* of a cache is relative to the standard cache: keys and values as wide as the model, in
+16-bit numbers.  Decoder self-attention caches every target token (once per beam).  Cross-attention
+caches every source token (once per sentence here, once per beam in fairseq's transformer), and so
+does decoder self-attention that also reads the source (fairseq's ``--cross-self-attention``).
 
 torch counts the multiply-adds of one forward pass over one sentence (pair): every matrix product,
-output projection included (all words of an adaptive softmax).  Embeddings, softmax, normalisation
-and element-wise products count as nothing.  Ni et al. 2023 (arXiv 2305.14380), table 1, count so at
-30 source and 30 target tokens, and call the numbers FLOPs.
+including the output projection (all words of an adaptive softmax).  Embeddings, softmax,
+normalisation and element-wise products do not count.  Ni et al. 2023 (arXiv 2305.14380), table 1,
+count in the same way at 30 source and 30 target tokens, and call the numbers FLOPs.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ _SOME_WORD = 4  # the first symbol after fairseq's four special ones
 
 @dataclass(frozen=True)
 class Cost:
-    """Parameters (shared ones count once) and cached bytes per token."""
+    """The number of parameters (shared ones count once), and the cached bytes per token."""
 
     parameters: int
     attention_parameters: int
@@ -60,13 +59,13 @@ class Cost:
 
 
 def cost(model: Any) -> Cost:
-    """Count a fairseq transformer, stock or ours: a translation model or a language model.
+    """Count the parameters and cached bytes of a translation or language model, fairseq's or ours.
 
     Args:
         model: what ``open_model`` returns, or its module.
 
     Raises:
-        UserError: it is neither.
+        UserError: ``model`` is neither.
     """
     model = _module_of(model)
     cached = {
@@ -92,14 +91,14 @@ def _module_of(model: Any) -> nn.Module:
 
 
 def totals(model: Any, *, rounded: bool = True) -> dict[str, int]:
-    """The costs that a smaller model can be asked for, of a whole model.
+    """The cache and the parameters of a whole model.
 
-    The cache is in bits per token: of a source and of a target token, all layers together.  Numbers
-    that are not rounded have 16.
+    The cache is in bits: those of one source token plus those of one target token, over all layers.
+    A number that is not rounded has 16 bits.
 
     Args:
-        rounded: count what the model rounds in its bits, scales and offsets included; else as if it
-            rounded nothing.
+        rounded: count a rounded number with its bits, including scales and offsets; otherwise
+            count all numbers with 16 bits.
     """
     modules = [module for found in caching(model).values() for module in found]
     return {
@@ -109,17 +108,18 @@ def totals(model: Any, *, rounded: bool = True) -> dict[str, int]:
 
 
 def searched_bytes(model: Any, length: int = LONG, beam: int = SEARCH_BEAM) -> tuple[int, int]:
-    """Bytes of a sentence's cache when a search ends: at least, and with all slots of its beams.
+    """Bytes of a sentence's KV cache at the end of a beam search: the least, and the most.
 
-    A step of our translation models caches a slot of each beam, and keeps those that some beam
-    descends from.  At least, all beams descend from one hypothesis but for the last step; how many
-    more slots are live depends on the text, and ``fairseq-collab bench --lengths`` measures it.
-    Other models keep all, and fairseq's transformer keeps the source once per beam.
+    At each step our translation models cache one slot per beam, and keep only slots that some
+    current beam descends from.  The least assumes that all beams share everything but the last
+    step, the most that no slot is dropped.  The actual number depends on the text, and
+    ``fairseq-collab bench --lengths`` measures it.  Other models keep all slots, and fairseq's
+    transformer also keeps the source once per beam.
 
     Args:
         model: what ``open_model`` returns, or its module.
-        length: tokens on each side.
-        beam: hypotheses of the sentence.
+        length: tokens of the source, and of the translation.
+        beam: number of hypotheses.
     """
     found, module = cost(model), _module_of(model)
     target = found.key_bytes_per_target_token + found.value_bytes_per_target_token
@@ -132,47 +132,47 @@ def searched_bytes(model: Any, length: int = LONG, beam: int = SEARCH_BEAM) -> t
 
 
 def standard_cache(model: Any) -> int:
-    """Bits per source and target token of the standard cache, in the layers that ``model`` has."""
+    """Bits per source token plus bits per target token of a standard cache in the same layers."""
     modules = [module for found in caching(model).values() for module in found]
     return sum(2 * UNROUNDED * int(module.embed_dim) for module in modules)
 
 
 def standard_costs(model: Any) -> dict[str, int]:
-    """The costs that shares are of: the standard cache, and the parameters that a model has."""
+    """The costs that count as 100%: those of a standard cache, and the model's parameters."""
     return {**totals(model), "cache": standard_cache(model)}
 
 
 def cache_share(model: Any) -> float:
-    """What a model caches, as a share of the bytes of the standard cache."""
+    """The bytes of a model's KV cache, as a share of those of the standard cache."""
     return totals(model)["cache"] / standard_cache(model)
 
 
 def used_parameters(model: nn.Module) -> Iterator[nn.Parameter]:
-    """All parameters except the unused copies in fairseq 0.12.2's encoder layers."""
+    """All parameters except the unused copies that fairseq 0.12.2 keeps in encoder layers."""
     return (parameter for name, parameter in model.named_parameters() if not is_copy(name))
 
 
 def caching(model: nn.Module) -> dict[str, list[Any]]:
-    """The attentions that cache a ``target`` token, and those that cache a ``source`` token."""
+    """The attentions that cache ``target`` tokens, and those that cache ``source`` tokens."""
     types = {type_: [a.module for a in found] for type_, found in by_type(model).items()}
     both = [module for module in types["decoder"] if reads_source(module)]
     return {"target": types["decoder"], "source": types["cross"] + both}
 
 
 def reads_source(module: Any) -> bool:
-    """Whether an attention of fairseq's decoder to itself reads the source in the same softmax."""
+    """Whether decoder self-attention also reads the source in the same softmax."""
     return not getattr(module, "self_attention", True)
 
 
 def cached_numbers(attention: Any) -> tuple[int, int]:
-    """Numbers that the cache keeps of one token's keys and values; a latent counts as keys."""
+    """How many numbers the cache keeps of one token's keys and values; a latent counts as keys."""
     if isinstance(attention, HeadAttention):
         return attention.cached_floats_per_token()
     return attention.embed_dim, attention.embed_dim
 
 
 def cached_bits(attention: Any, unrounded: int, rounded: bool = True) -> tuple[int, int]:
-    """Bits of one token's keys and values in the cache; ``unrounded`` of a number as it is."""
+    """Bits of one token's keys and values in the cache; ``unrounded`` bits per unrounded number."""
     if rounded and isinstance(attention, HeadAttention):
         return attention.cached_bits_per_token(unrounded)
     keys, values = cached_numbers(attention)
@@ -180,13 +180,13 @@ def cached_bits(attention: Any, unrounded: int, rounded: bool = True) -> tuple[i
 
 
 def cached_bytes(attention: Any) -> tuple[int, int]:
-    """Bytes that one token's keys and values take in the cache of ``attention``."""
+    """Bytes of one token's keys and values in the cache of ``attention``."""
     keys, values = cached_bits(attention, UNROUNDED)
     return keys // 8, values // 8
 
 
 def load_architecture(path: Path) -> tuple[nn.Module, str | None]:
-    """The untrained model of a checkpoint, and what ``shrink`` left of it: see :attr:`.shrunk`."""
+    """Build the untrained model of a checkpoint, and return it with :attr:`.shrunk`'s text."""
     state = load_checkpoint_to_cpu(str(path))
     model = untrained(state["cfg"].model, state["cfg"], state["model"], path)
     check_transformer(model, path)
@@ -194,14 +194,14 @@ def load_architecture(path: Path) -> tuple[nn.Module, str | None]:
 
 
 def multiply_adds(model: Any, length: int = LENGTH) -> int:
-    """Multiply-adds of a transformer on one sentence pair, or of a language model on one block.
+    """Count the multiply-adds of a model on one sentence pair, or of a language model on one block.
 
     Args:
         model: what ``open_model`` returns, or its module.
-        length: tokens on each side, or of the block.
+        length: tokens of the source and of the target, or of the block.
 
     Raises:
-        UserError: it is neither, or the length is below 1.
+        UserError: ``model`` is neither, or the length is below 1.
     """
     check_whole(length=length)
     if length < 1:

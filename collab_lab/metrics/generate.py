@@ -1,4 +1,4 @@
-"""Translations of a model in memory, by fairseq's generator: those of ``fairseq-generate``.
+"""Translate with a model in memory by fairseq's generator, exactly as ``fairseq-generate`` does.
 
 Shapes: ``B`` sentences in a batch, ``T`` target tokens.
 """
@@ -21,11 +21,11 @@ BEAM = 5
 
 
 class Translations(NamedTuple):
-    """Text with subwords joined, in the order of the corpus.
+    """Translations with joined subwords, in the order of the corpus.
 
     Attributes:
-        targets: the target side of the binarised data; empty texts where there is none.
-        at_limit: the number of hypotheses that are as long as the search lets them be.
+        targets: the target side of the binarised data; empty texts if there is none.
+        at_limit: the number of hypotheses that reach the limit of their length.
     """
 
     hypotheses: list[str]
@@ -40,12 +40,12 @@ def translate(
     options: Mapping[str, Any],
     subwords: str | None,
 ) -> Translations:
-    """Translate batches, as fairseq-generate does.
+    """Translate batches as ``fairseq-generate`` does.
 
     Args:
-        batches: on the model's device.
-        options: of fairseq's section ``generation``.
-        subwords: how words are joined from subwords, as fairseq's ``--post-process``.
+        batches: batches on the model's device.
+        options: options of fairseq's section ``generation``.
+        subwords: kind of the subwords to join, as in fairseq's ``--post-process``.
     """
     generator = task.build_generator([model], OmegaConf.create(dict(options)))
     strip = getattr(generator, "symbols_to_strip_from_output", {generator.eos})
@@ -75,20 +75,20 @@ def translate(
 
 
 def say_how_many_are_cut(translations: Translations) -> None:
-    """Warn of translations that end at the limit of their length, if any do."""
+    """Print a warning if translations end at the limit of their length."""
     if translations.at_limit:
         number = f"{translations.at_limit} of {len(translations.hypotheses)}"
-        say(f"warning: {number} translations end at the limit of their length, and may be cut")
+        say(f"warning: {number} translations end at the limit of their length and may be cut off")
 
 
 def longest(generator: Any, sample: Mapping[str, Any]) -> int:
-    """Tokens that the search allows for a translation in a batch, its end left out."""
+    """The most tokens that the search allows for a translation in a batch, without ``</s>``."""
     if generator.match_source_len:
         return int(sample["net_input"]["src_lengths"].max())
     return max_len(generator, sample["net_input"]["src_tokens"])
 
 
 def words_of(dictionary: Dictionary, tokens: Tensor) -> list[str]:
-    """The symbols of a line, without padding and ends of sentences."""
+    """The symbols of a line, without padding and without ``</s>``."""
     left_out = (dictionary.pad(), dictionary.eos())
     return [dictionary[token] for token in tokens.tolist() if token not in left_out]

@@ -21,17 +21,17 @@ logger = logging.getLogger(__name__)
 
 
 def read_by_decoder(sample: Mapping[str, Any]) -> Tensor:
-    """The tokens that a decoder reads in a batch of fairseq's: ``(B, T)``."""
+    """The tokens that the decoder reads in a batch of fairseq: ``(B, T)``."""
     net_input = sample["net_input"]
     return net_input.get("prev_output_tokens", net_input["src_tokens"])
 
 
 def predicted(decoder: Any, sample: Mapping[str, Any]) -> Tensor:
-    """Mask of a batch's targets that count as predicted tokens: ``(B, T)``.
+    """Mask of the targets in a batch that count as predicted tokens: ``(B, T)``.
 
-    Padding does not count.  Nor does the beginning of a block, a target under ``--add-bos-token``,
-    which ``fairseq-eval-lm`` also leaves out; nor the first targets that the training left out of
-    its loss (``--ignore-prefix-size``): nobody taught the model to predict them.
+    Three kinds of targets do not count: padding; the beginning of a block under
+    ``--add-bos-token``, which ``fairseq-eval-lm`` also leaves out; and the first targets that the
+    training left out of its loss (``--ignore-prefix-size``), which the model never learnt.
 
     Raises:
         UserError: the batch has no targets.
@@ -39,14 +39,14 @@ def predicted(decoder: Any, sample: Mapping[str, Any]) -> Tensor:
     target = sample["target"]
     if target is None:
         todo = "binarise both sides"
-        raise UserError("have no target side to predict", "the sentences", todo)
+        raise UserError("have no target side", "the sentences", todo)
     mask = target.ne(decoder.padding_idx) & target.ne(decoder.dictionary.bos())
     mask[:, : sample.get(IGNORED, 0)] = False
     return mask
 
 
 def cross_entropy(model: Any, sample: Mapping[str, Any]) -> Tensor:
-    """The loss of each target token in nats ``(B, T)``; 0 where no token is predicted."""
+    """The loss of each target token in nats, ``(B, T)``; 0 at targets that do not count."""
     decoder, is_predicted = model.decoder, predicted(model.decoder, sample)
     target = sample["target"].masked_fill(~is_predicted, decoder.padding_idx)
     output = model(**sample["net_input"])
@@ -64,11 +64,11 @@ def cross_entropy(model: Any, sample: Mapping[str, Any]) -> Tensor:
 def summed_loss(
     model: Any, sample: Mapping[str, Any], generator: torch.Generator | None = None
 ) -> Tensor:
-    """The loss in nats, summed over target tokens, for gradients.
+    """The loss in nats, summed over target tokens, as a tensor that has gradients.
 
     Args:
-        generator: draws the labels from the model, in place of the targets.  Second moments of the
-            gradient are then the Fisher information of the model's distribution.
+        generator: draws labels from the model's own distribution to replace the targets.  The
+            second moments of the gradients are then the Fisher information.
     """
     if generator is not None:
         return sampled_loss(model, sample, generator)[0]
@@ -80,7 +80,7 @@ def summed_loss(
 def sampled_loss(
     model: Any, sample: Mapping[str, Any], generator: torch.Generator
 ) -> tuple[Tensor, float]:
-    """:func:`summed_loss` of labels that are drawn, and that of the targets, as a number."""
+    """:func:`summed_loss` of labels drawn from the model, and of the targets (as a float)."""
     output, target = model(**sample["net_input"]), sample["target"]
     is_target = predicted(model.decoder, sample)
     with torch.no_grad():
@@ -112,22 +112,22 @@ def _summed(model: Any, output: Any, is_target: Tensor, labels: Tensor) -> Tenso
 
 @torch.no_grad()
 def check_logits(model: Any, output: Any, is_target: Tensor) -> None:
-    """Raise UserError for a model whose output is not made of logits, looking at a few words.
+    """Raise UserError if a model's output is not logits, by a look at a few words.
 
-    A pointer-generator or a fusion of models returns probabilities: gradients by way of logits are
-    not those of its loss, and what it reads of attention weights no price knows.
+    A pointer-generator or a fusion of models returns probabilities.  Gradients of logits are then
+    not those of the loss, and no price considers that the output also reads attention weights.
     """
     some = is_target & (is_target.flatten().cumsum(0).view_as(is_target) <= 4)
     logits = output[0][some].unsqueeze(0)
     found = model.get_normalized_probs((logits, *output[1:]), log_probs=True)
     if not torch.allclose(found.float(), logits.float().log_softmax(-1), atol=1e-3, rtol=1e-3):
-        problem = f"a {type(model).__name__} predicts words by other means than a softmax of logits"
-        raise UserError(f"{problem}: its prices, gradients and heads are not known")
+        problem = f"a {type(model).__name__} does not predict words by a softmax of logits"
+        raise UserError(f"{problem}, so its prices and gradients cannot be computed")
 
 
 @torch.no_grad()
 def sentence_losses(model: Any, samples: Sequence[Mapping[str, Any]]) -> tuple[Tensor, Tensor]:
-    """For each sentence, the sum of its loss in nats and its number of tokens: both ``(N,)``."""
+    """The loss of each sentence in nats, and its number of predicted tokens: both ``(N,)``."""
     losses, tokens = [], []
     with in_evaluation(model):
         for sample in bar("loss", samples):
@@ -137,14 +137,15 @@ def sentence_losses(model: Any, samples: Sequence[Mapping[str, Any]]) -> tuple[T
 
 
 def is_signed(model: Any) -> bool:
-    """Whether a model rejects another dictionary by its signature, as models of ours do."""
+    """Whether a model has a signature of its dictionary, as our models do, and rejects others."""
     return hasattr(model.decoder, "dictionary_signature")
 
 
 def say_if_guessing(trained: Trained, batches: Sequence[Mapping[str, Any]]) -> None:
-    """Log a warning where words are predicted no better than by their frequencies in ``batches``.
+    """Log a warning if the model predicts words no better than their frequencies in ``batches`` do.
 
-    That is so with another dictionary of equal size.  Models of ours have a signature against it.
+    This happens if the data folder has another dictionary of the same size.  Our own models are
+    not tested, because their signature already rejects another dictionary.
     """
     model, some = trained.model, batches[:: max(1, len(batches) // 4)]
     if is_signed(model):
@@ -155,16 +156,17 @@ def say_if_guessing(trained: Trained, batches: Sequence[Mapping[str, Any]]) -> N
     bits = mean_bits(model, some)
     if bits >= entropy:
         logger.warning(
-            "%s: its loss is that of guessing: %.2f bits per token, %.2f by frequencies of words; "
-            "is this data folder, with its dictionaries, that of the training?",
+            "%s: the model predicts words no better than chance (%.2f bits per token; always "
+            "guessing by word frequency takes %.2f); this is probably not the data folder, with "
+            "the dictionaries, that it was trained on",
             *(trained.path, bits, entropy),
         )
 
 
 def say_if_guessing_valid(trained: Trained) -> None:
-    """:func:`say_if_guessing` on the validation set of the data folder, where that has both sides.
+    """Call :func:`say_if_guessing` with the validation set, if that has both languages.
 
-    A set that cannot be read is a warning, too: what was made of the model is as good without.
+    A set that cannot be read is only a warning, because the result does not depend on it.
     """
     if is_signed(trained.model):
         return
@@ -173,41 +175,41 @@ def say_if_guessing_valid(trained: Trained) -> None:
     except FileNotFoundError:  # a folder of dictionaries
         return
     except UserError as error:
-        logger.warning("whether the model fits its data folder was not measured: %s", error)
+        logger.warning("could not check whether the model fits its data folder: %s", error)
         return
     if batches[0]["target"] is not None:
         say_if_guessing(trained, batches)
 
 
 def mean_bits(model: Any, samples: Sequence[Mapping[str, Any]]) -> float:
-    """The mean loss in bits per target token that is :func:`predicted`."""
+    """The mean loss in bits per :func:`predicted` target token."""
     losses, tokens = sentence_losses(model, samples)
     check_any(int(tokens.sum()))
     return float(losses.sum() / tokens.sum() / math.log(2))
 
 
 def check_any(number: int) -> None:
-    """Raise UserError where no target token is left to be predicted."""
+    """Raise UserError if ``number``, that of predicted target tokens, is 0."""
     if not number:
         problem = "leaves out every target token of these sentences"
         raise UserError(problem, "--ignore-prefix-size", "give longer sentences")
 
 
 def validation_loss(model: Trained, batches: Sequence[Mapping[str, Any]] | None = None) -> float:
-    """The loss on the validation set, in bits per target token, without label smoothing.
+    """Measure the loss on the validation set, in bits per target token, without label smoothing.
 
-    Targets that the training left out (``--ignore-prefix-size``) count neither in the sum nor in
-    the number of tokens; ``fairseq-validate`` divides the same sum by the number of all targets.
+    Targets that the training left out (``--ignore-prefix-size``) do not count, neither in the sum
+    nor in the number of tokens; ``fairseq-validate`` divides the same sum by all targets.
 
     Args:
         batches: other sentences, as :func:`collab_lab.trained.sentences.samples` returns them.
 
     Raises:
-        UserError: there are no sentences, or no validation set.
+        UserError: there is no validation set, or it has no sentence.
     """
     check_model(model)
     # A list: an iterator would be at its end after the first look.
     batches = sentences_of(model, "valid", None) if batches is None else list(batches)
     if not batches:
-        raise UserError("hold no sentence", "`batches`")
+        raise UserError("must contain at least one sentence", "`batches`")
     return mean_bits(model.model, batches)

@@ -1,4 +1,4 @@
-"""Whether two systems differ by chance: over sentences of one set, and over seeds of training.
+"""Tests whether two systems differ by chance: over the sentences of a set, or over seeds.
 
 Over sentences, the test is the paired bootstrap (Koehn 2004), two-sided, with sacreBLEU's resamples
 (seeded by SACREBLEU_SEED, 12345 if unset).  With the difference d of two systems on the set, and
@@ -9,18 +9,18 @@ d_b on B resamples,
 and the 95% interval is d -+ q with the largest q at which p is above 0.05: it excludes 0 where p is
 at most 0.05, and nowhere else.
 
-sacreBLEU's own p takes ``|d_b| - mean |d_b|`` in its place: without a true difference it is below
-0.05 in more than 10% of all comparisons.  A small p says that these two models differ, not that
-their methods do.
+sacreBLEU's own p uses ``|d_b| - mean |d_b|`` instead: without a true difference it is below 0.05 in
+more than 10% of all comparisons.  A small p says that these two models differ, not that their
+methods do.
 
 Over seeds, two methods are trained with equal seeds, with gains
 g_s = score(system, s) - score(baseline, s) and mean g over S seeds:
 
     t-interval   g -+ t(S - 1) sd(g_s) / sqrt(S)    other seeds, same test set
 
-Each row of a table has the standard deviation of its own gains.  The alternatives go wrong,
-simulated at 3 and 5 seeds with standard deviations (0.003 to 0.11 bits) and correlations by seed
-(0 to 0.92) as the runs of ``results/`` have them:
+Each row of a table uses the standard deviation of its own gains.  A simulation shows what goes
+wrong otherwise; it has 3 and 5 seeds, and standard deviations (0.003 to 0.11 bits) and correlations
+by seed (0 to 0.92) like the runs of ``results/``:
 
     method                                coverage of rows  Holm's familywise error
     paired, each row's own sd             0.947 to 0.955    at most 0.05
@@ -57,7 +57,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Result:
-    """One metric (0 to 100); ``ci`` is half of a 95% interval, ``low`` to ``high`` a whole one."""
+    """The result for one metric (0 to 100); ``ci`` is half the width of a 95% interval."""
 
     metric: str
     baseline: float
@@ -77,10 +77,10 @@ def paired(
     """Test a system against the baseline: one result per metric.
 
     Args:
-        of_tokens: see :func:`.translation_scores.score`.
+        of_tokens: whether the texts are tokenised: see :func:`.translation_scores.score`.
 
     Raises:
-        UserError: see :func:`.check_ordinary`.
+        UserError: the texts are not ordinary text: see :func:`.check_ordinary`.
     """
     for hypotheses in (baseline, system):
         check_ordinary(hypotheses, references, of_tokens)
@@ -130,9 +130,9 @@ def resampled(parts: Sequence[Array], seed: int | None) -> list[Array]:
 
 
 def resamples(sentences: int, seed: int | None) -> Iterator[Array]:
-    """How often each sentence is in a resample, :data:`SAMPLES` times: ``(sentences,)``.
+    """Yield :data:`SAMPLES` resamples: how often each sentence is in it, ``(sentences,)``.
 
-    One after the other: all of them have 4 GB at 500,000 sentences.
+    They come one by one, because all of them together take 4 GB at 500,000 sentences.
     """
     generator = np.random.default_rng(seed)
     for _ in range(SAMPLES):
@@ -140,16 +140,16 @@ def resamples(sentences: int, seed: int | None) -> Iterator[Array]:
 
 
 def bootstrap_p(difference: float, sampled: Array) -> float:
-    """Two-sided p of a difference, from the differences ``(B)`` on resamples.
+    """The two-sided p of a difference, from the differences ``(B)`` on resamples.
 
-    The spread of resamples about their mean is that of differences under the null hypothesis.
+    Under the null hypothesis, differences vary as the resamples do about their mean.
     """
     deviations = np.abs(sampled - sampled.mean())
     return float((1 + np.sum(deviations >= abs(difference))) / (1 + len(sampled)))
 
 
 def half_width(sampled: Array) -> float:
-    """Half of the 95% interval of a difference, from the differences ``(B)`` on resamples.
+    """Half the width of a difference's 95% interval, from the differences ``(B)`` on resamples.
 
     It is the largest difference whose :func:`bootstrap_p` is above 0.05.
     """
@@ -165,15 +165,15 @@ def interval_of(sampled: Array) -> tuple[float, float]:
 
 
 def different(baseline: list[str], system: list[str]) -> int:
-    """The number of sentences that the two translate differently."""
+    """The number of sentences that the two systems translate differently."""
     return sum(a != b for a, b in zip(baseline, system, strict=True))
 
 
 def least_p(baseline: list[str], system: list[str]) -> float:
-    """The smallest two-sided p that n differing sentences can give: 2 of their 2^n exchanges.
+    """The smallest two-sided p that n differing sentences allow: 2 of their 2^n exchanges.
 
-    Resamples know only the sentences at hand: where five differ, and all in one direction, the
-    bootstrap's p is 0.02.
+    The bootstrap claims more, because it only resamples the sentences at hand: if five sentences
+    differ, all in one direction, its p is 0.02.
     """
     return min(1.0, 2.0 ** (1 - different(baseline, system)))
 
@@ -189,8 +189,8 @@ class Gain(NamedTuple):
     """The mean of gains over seeds.
 
     Attributes:
-        low, high, p: 95% t-interval and two-sided t-test of the mean against 0; None where the
-            gains, or those of all kinds together, do not vary.
+        low, high, p: 95% t-interval, and p of a two-sided t-test of the mean against 0; None if the
+            gains do not vary.
     """
 
     mean: float
@@ -212,10 +212,9 @@ class Spread(NamedTuple):
 
 
 def pooled(kinds: Iterable[Sequence[float]]) -> Spread:
-    """The standard deviation that gains of several kinds share, each about the kind's mean.
+    """The standard deviation of gains of several kinds, each about the mean of its kind.
 
-    It has ``sum (seeds - 1)`` degrees of freedom, and takes for granted that kinds differ in their
-    means alone.
+    It has ``sum (seeds - 1)`` degrees of freedom, and assumes that only the means of kinds differ.
     """
     deviations = [np.asarray(gains) - np.mean(gains) for gains in kinds]
     freedom = sum(len(one) - 1 for one in deviations)
@@ -227,7 +226,7 @@ def gain_of(gains: Sequence[float], spread: Spread | None = None) -> Gain:
     """The mean of gains with its t-interval and t-test.
 
     Args:
-        spread: of gains; by default that of these gains alone.
+        spread: standard deviation to assume; default: that of these gains.
     """
     mean, (sd, freedom) = float(np.mean(gains)), spread or pooled([gains])
     return _student(mean, sd / np.sqrt(len(gains)), freedom) if sd >= ROUNDING else Gain(mean)
@@ -240,7 +239,7 @@ def _student(mean: float, error: float, freedom: int) -> Gain:
 
 
 def holm(p: Sequence[float | None]) -> list[float | None]:
-    """p corrected for the number m of tests, in the given order; None (not tested) stays.
+    """The p of m tests, corrected for their number, in the given order; None (not tested) stays.
 
     The i-th smallest p becomes ``max over j <= i of (m - j + 1) p_j``, at most 1.
     """

@@ -1,4 +1,4 @@
-"""Sentences in, translations out: what a notebook shows of a model."""
+"""Translate a few sentences of ordinary text, for notebooks."""
 
 from __future__ import annotations
 
@@ -21,14 +21,18 @@ from data_prep.subwords import CODES, MODEL, pieces_of, units_of
 
 
 def translate(model: Trained, sentences: Sequence[str], *, beam: int = BEAM) -> list[str]:
-    """Translate ordinary text, a sentence each, by the subwords of the model's data folder.
+    """Translate sentences of ordinary text with the subword model of the model's data folder.
 
     Args:
-        beam: hypotheses of a sentence.
+        sentences: texts of one sentence each.
+        beam: number of hypotheses per sentence in the beam search.
+
+    Returns:
+        The best translation of each sentence.
 
     Raises:
-        UserError: the model is a language model, its data folder has no subwords of ordinary text,
-            or a sentence is empty or longer than the model's positions.
+        UserError: the model is a language model, its data folder has no subword model for ordinary
+            text, or a sentence is empty or longer than the model's positions.
     """
     check_model(model)
     check_whole(beam=beam)
@@ -37,7 +41,7 @@ def translate(model: Trained, sentences: Sequence[str], *, beam: int = BEAM) -> 
     if isinstance(sentences, str) or not all(isinstance(line, str) for line in sentences):
         raise UserError(f"must be a list of texts, not {sentences!r:.60}", "`sentences`")
     if model.is_language_model:
-        raise UserError("is a language model: there is nothing to translate", model.path)
+        raise UserError("is a language model, which does not translate", model.path)
     segment, joined_by = _subwords(Path(model.cfg.task.data.split(":")[0]))
     task, words = model.task, model.task.source_dictionary
     limit = min(task.max_positions()[0], model.model.max_positions()[0])
@@ -46,11 +50,11 @@ def translate(model: Trained, sentences: Sequence[str], *, beam: int = BEAM) -> 
         if len(text.splitlines()) > 1:
             raise UserError("has several lines: give one sentence each", f"`sentences[{number}]`")
         if BREAK in text and BREAK not in words.indices:
-            problem = f"has {BREAK}, which is no symbol of this model: give one sentence each"
+            problem = f"contains {BREAK}, a symbol that this model lacks: give one sentence each"
             raise UserError(problem, f"`sentences[{number}]`")
         units = segment(text)
         if not 0 < len(units) < limit:
-            problem = f"has {len(units)} subwords, of 1 to {limit - 1}"
+            problem = f"has {len(units)} subwords; the model reads 1 to {limit - 1}"
             raise UserError(problem, f"`sentences[{number}]`")
         # Words that are symbols of fairseq's are unknown words of a text.
         ids = [words.unk() if unit in words.symbols[: words.nspecial] else words.index(unit)
@@ -78,5 +82,5 @@ def _subwords(data: Path) -> tuple[Callable[[str], list[str]], str]:
     form = json.loads(manifest.read_bytes()).get("form") if manifest.is_file() else None
     if (data / CODES).is_file() and form and not form["moses"]:  # tokens between blanks
         return units_of(data / CODES), "subword_nmt"
-    todo = "tokenise the text as its training text, and give it to fairseq-interactive"
-    raise UserError(f"has no {MODEL} for ordinary text", data, todo)
+    todo = "tokenise the text like the training text, and translate it with fairseq-interactive"
+    raise UserError(f"has no subword model {MODEL} for ordinary text", data, todo)

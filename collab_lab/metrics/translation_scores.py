@@ -1,7 +1,7 @@
-"""Corpus scores of translations (0 to 100), by sacreBLEU, each with its signature.
+"""Corpus scores of translations (0 to 100) by sacreBLEU, each with its signature.
 
 BLEU (cased; tokenizer 13a, or see :func:`.tokenizer`) and chrF compare ordinary text with the
-untouched reference.  Two further scores are for comparison with papers only:
+untouched reference.  Two more scores serve only to compare with papers:
 
     tokenised       BLEU of the data's own Moses tokens, as fairseq-generate counts
     compound-split  tokenised BLEU with hyphenated compounds split (``rich-text`` counts as
@@ -53,7 +53,7 @@ def score(hypotheses: list[str], references: list[str], of_tokens: bool = False)
     """Corpus BLEU (cased) and chrF.
 
     Args:
-        of_tokens: whether the text is in somebody's own tokens, which BLEU then counts as they are.
+        of_tokens: whether the texts are already tokenised, so that BLEU must not tokenise them.
     """
     if len(hypotheses) != len(references):
         raise UserError(
@@ -77,7 +77,7 @@ def score(hypotheses: list[str], references: list[str], of_tokens: bool = False)
 
 
 def bleu_metric(text: Sequence[str], of_tokens: bool = False, **more: Any) -> BLEU:
-    """sacreBLEU's BLEU for a text, or for tokens joined by blanks."""
+    """sacreBLEU's BLEU metric for ordinary text, or for tokens joined by spaces."""
     if of_tokens:
         return BLEU(tokenize="none", force=True, **more)  # force: no warning of tokens
     return BLEU(tokenize=tokenizer(text), **more)
@@ -93,7 +93,7 @@ def summary(result: Score) -> str:
 
 
 def tokenised(hypotheses: list[str], references: list[str]) -> dict[str, Any]:
-    """Both scores of Moses tokens joined by spaces, under the names of a run's record."""
+    """Both scores of Moses tokens joined by spaces, under their names in a run's record."""
     plain, signature = bleu_of_tokens(hypotheses, references)
     ours, theirs = ([*map(split_compounds, text)] for text in (hypotheses, references))
     split, how = bleu_of_tokens(ours, theirs, smoothing="none")  # fairseq-score does not smooth
@@ -137,12 +137,12 @@ def tokenizer(references: Sequence[str]) -> str:
 def check_ordinary(
     hypotheses: Sequence[str], references: Sequence[str], of_tokens: bool = False
 ) -> None:
-    """Check that both are ordinary text: subwords or tokens would get a meaningless score.
+    """Raise UserError unless both are ordinary text: subwords would get a meaningless score.
 
-    Text may have some of these marks, and Moses' escapes where the references also have them.
+    A few subword marks are allowed, and so are Moses' escapes if the references have them as well.
 
     Args:
-        of_tokens: whether tokens are wanted, so that only subwords are an error.
+        of_tokens: whether tokenised text is expected, so that only subwords are an error.
     """
     for trace, form in _TRACES.items():
         form, todo = form.split("; ")
@@ -163,14 +163,14 @@ def _marked(lines: Sequence[str], trace: re.Pattern[str]) -> int:
 
 
 def check_no_bytes(symbols: Iterable[str], where: Path) -> None:
-    """Raise UserError for subwords that are bytes of characters: fairseq does not join them."""
+    """Raise UserError for subwords that are single bytes, which fairseq does not join."""
     if byte := next(filter(_BYTE.match, symbols), None):
-        problem = f"has the subword {byte}, a byte of a character, which fairseq does not join"
+        problem = f"has the subword {byte}, a part of a character that fairseq cannot join"
         raise UserError(problem, where, "learn subwords without byte fallback, and train again")
 
 
 def subword_marks(symbols: Iterable[str]) -> str | None:
-    """The kind of subwords, as fairseq's ``--post-process``; None for words."""
+    """The kind of subwords, under its name in ``--post-process``; None for whole words."""
     for symbol in symbols:
         if symbol.startswith("\u2581"):
             return "sentencepiece"

@@ -1,35 +1,36 @@
-"""Least squares that give back what pruned or converted heads lost, in the order of data.
+"""The refit: least squares that recover what pruned or converted heads lost, from input to output.
 
 Each residual block of a transformer ends in a linear map of hidden numbers ``h``: ``out_proj`` of
-an attention, ``fc2`` of a feed-forward block.  The map of a changed model is fitted again to the
-trained model, ``x`` the residual stream and ``o`` the output of the block:
+an attention, ``fc2`` of a feed-forward block.  The refit fits this map of the changed model to the
+trained model, where ``x`` is the residual stream and ``o`` the output of the block:
 
     argmin_W',b' sum_t w_t |(x + o)_t - x'_t - W' h'_t - b'|^2
                  + ridge (|W' - W|^2 + 1e-3 |b' - b|^2)
 
-``h'`` and ``x'`` are those of the changed model, whose earlier maps are fitted already: the target
-is the trained model's output with the difference of the residual streams, so that a map also makes
-up for earlier blocks.  The ridge is the mean of ``w |h'|^2``: the old map weighs as much as one
-average word for each of its inputs, so few sentences change little, and weights of another unit
-change nothing.  A model without a change stays as it is.
-Fewer heads and grouped-query heads lose less even with 30 sentences; latents gain least.
+``h'`` and ``x'`` are those of the changed model, whose earlier maps are fitted already.  The target
+is the trained model's output plus the difference of the residual streams, so that each map also
+compensates for earlier blocks.  The ridge is the mean of ``w |h'|^2``: for each of its inputs the
+old map counts as much as one average word, so that few sentences change little and the unit of the
+weights does not matter.  A model that was not changed stays the same.  Even 30 sentences reduce the
+loss of fewer heads and of grouped-query heads; latents gain least.
 
 ``w_t = 1 / var((x + o)_t)``, the variance over the numbers of a word: the norm that ends the block,
-or that of the next one, divides by its root, so the fit is that of what the next block reads.  In
+or that of the next one, divides by its root, so the fit concerns what the next block reads.  In
 many trained models a few words have activations a hundred times those of others (Sun et al. 2024,
-arXiv 2402.17762).  With equal weights they own the fit, which then ruins all other words.  Where
-norms come first, equal weights lose up to 0.002 bits more of a model of Multi30k with d = 256, and
-nearly twice as much of one with such words; weights by the last norm of all differ little.
+arXiv 2402.17762).  With equal weights these words dominate the fit, which then ruins all others.
+In models whose norms come first, equal weights lose up to 0.002 bits more in a model of Multi30k
+with d = 256, and nearly twice as much in one with such words; weights by the last norm of the model
+differ little.
 
-Encoder layers come first, then for each decoder layer self-attention, cross-attention and the
-feed-forward block.  Hidden states go from block to block, so each model reads each sentence once.
-Their memory for N tokens is about ``N (5 d + F)`` numbers, F the feed-forward size: 0.5 GB for
-1,000 sentences of 30 tokens, source and target, with d = 512 and F = 2048.
+Encoder layers come first; each decoder layer follows with self-attention, cross-attention and the
+feed-forward block.  Hidden states pass from block to block, so each model reads each sentence once.
+They take about ``N (5 d + F)`` numbers of memory for N tokens and feed-forward size F: 0.5 GB for
+1,000 sentences of 30 tokens on each side, with d = 512 and F = 2048.
 
-Nearest: the order and the inputs of the changed model are those of GPTQ (Frantar et al. 2022, arXiv
-2210.17323) and SVD-LLM (Wang et al. 2024, arXiv 2403.07378), least squares for pruned heads those
-of Kwon et al. 2022 (arXiv 2204.09656, factors of heads) and ZipLM (Kurtic et al. 2023, arXiv
-2302.04089, within one layer).
+Related work: GPTQ (Frantar et al. 2022, arXiv 2210.17323) and SVD-LLM (Wang et al. 2024, arXiv
+2403.07378) use the same order and the inputs of the changed model.  Kwon et al. 2022 (arXiv
+2204.09656, factors of heads) and ZipLM (Kurtic et al. 2023, arXiv 2302.04089, within one layer) fit
+pruned heads by least squares.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ Call = Mapping[str, Any]
 
 
 class Block(NamedTuple):
-    """A residual block: ``x + f(norm(x))``, or ``norm(x + f(x))`` where the norm comes last.
+    """A residual block: ``x + f(norm(x))``, or ``norm(x + f(x))`` if the norm comes last.
 
     Attributes:
         last: the linear map that ends ``f``.
@@ -72,24 +73,24 @@ class Block(NamedTuple):
     norm_first: bool
 
     def weights(self, stream: Tensor) -> Tensor:
-        """Weights ``(N, 1)`` of words in a fit, whose stream is ``x + f(.)``: ``(N, d)``."""
+        """The weights ``(N, 1)`` of N words in a fit, from their stream ``x + f(.) (N, d)``."""
         return 1 / (stream.var(1, correction=0, keepdim=True) + self.norm.eps)
 
     def output(self, x: Tensor, call: Call) -> Tensor:
-        """``f`` of the stream ``x (T, B, d)``."""
+        """The output ``f(.)`` for the stream ``x (T, B, d)``."""
         return self.f(self.norm(x) if self.norm_first else x, call)
 
     def stream(self, x: Tensor, output: Tensor) -> Tensor:
-        """The stream after the block."""
+        """The stream after the block, from the stream before it and its output."""
         return x + output if self.norm_first else self.norm(x + output)
 
     def read(self, stream: Tensor) -> Tensor:
-        """The stream after the block as the next one reads it: divided by a norm."""
+        """The stream after the block as the next block reads it, after its norm."""
         return functional.layer_norm(stream, stream.shape[-1:]) if self.norm_first else stream
 
 
 def blocks(layer: Any) -> list[Block]:
-    """The blocks of a layer of fairseq's encoder or decoder, in the order of data."""
+    """The residual blocks of a layer of fairseq's encoder or decoder, first to last."""
     is_decoder = hasattr(layer, "encoder_attn")
     names = (
         ("self_attn_padding_mask", "self_attn_mask") if is_decoder else ("encoder_padding_mask",)
@@ -123,15 +124,15 @@ def blocks(layer: Any) -> list[Block]:
 
 
 def sides(model: Any) -> list[str]:
-    """The parts of a model that have layers, in the order of data."""
+    """The parts of a model that have layers, encoder first."""
     return [side for side in ("encoder", "decoder") if hasattr(model, side)]
 
 
 class Stack:
-    """The encoder or decoder of a model, and the streams of all batches at one block of it.
+    """The encoder or decoder of a model, with the streams of all batches at one of its blocks.
 
     Args:
-        sources: what the encoder made of each batch, for a decoder with cross-attention.
+        sources: the encoder's output for each batch, if a decoder has cross-attention.
     """
 
     def __init__(
@@ -161,7 +162,7 @@ class Stack:
         return arguments
 
     def encoded(self, batches: Sequence[Mapping[str, Any]]) -> list[dict[str, list[Tensor]]]:
-        """What an encoder returns, after its last block."""
+        """The encoder's output for each batch, after its last block."""
         norm, padding = self.module.layer_norm, self.module.padding_idx
         return [
             {
@@ -210,11 +211,11 @@ def refit_if_better(
 
 @torch.no_grad()
 def refit(changed: Trained, trained: Trained, batches: Sequence[Mapping[str, Any]]) -> None:
-    """Fit the last maps of all blocks of ``changed`` to ``trained`` on ``batches``, in place.
+    """Fit the last map of each block of ``changed`` to ``trained`` on ``batches``, in place.
 
-    Both models have the same layers; ``changed`` has heads of ours.  Sums are in double precision,
-    without padding.  A block keeps its old map, and a line says so, where the stream after it would
-    be farther from the trained one.
+    Both models have the same layers, and the heads of ``changed`` are ours.  Sums are in double
+    precision and skip padding.  If a fit would move the stream after a block farther from that of
+    the trained model, the block keeps its old map, and a line says so.
     """
     padding, models = trained.task.source_dictionary.pad(), (trained.model, changed.model)
     sources: list[Any] = [None, None]

@@ -1,4 +1,4 @@
-"""What a changed model loses on the calibration sentences, measured next to its price.
+"""The measured rise of the loss on the calibration sentences, to compare with the price.
 
 A price is a prediction to second order.  It is too low where few words were read, where few words
 have most of the activations, and for large changes.  So each change is measured as soon as it is
@@ -66,7 +66,7 @@ def measured_rise(
 
 
 def causes(changed: Trained, trained: Trained, batches: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What may make a price too low: few words, activations of few words, a side without heads."""
+    """Possible causes of a price that is too low: few words, huge activations, no heads left."""
     found = list[str]()
     decoder = trained.model.decoder
     tokens = sum(int(predicted(decoder, batch).sum()) for batch in batches)
@@ -84,7 +84,7 @@ def causes(changed: Trained, trained: Trained, batches: Sequence[Mapping[str, An
 
 @torch.no_grad()
 def largest_activations(trained: Trained, batches: Sequence[Mapping[str, Any]]) -> float:
-    """The largest ratio at any norm: of a word's root mean square to that of the median word."""
+    """The largest ratio, at any norm, of a word's root mean square to the median word's."""
     model, padding = trained.model, trained.task.source_dictionary.pad()
     sizes: dict[Any, list[Tensor]] = {}
 

@@ -1,7 +1,7 @@
-"""Numbers to pages: tables, figures, comparisons, reports.
+"""Tables, figures and pages from the results of runs.
 
-collect              run folders to one data frame
-table, table_text    a row per model, with means and differences; as Markdown, CSV or LaTeX
-figure, render       figures and numbers as all pages have them
-heads_page           the page of ``fairseq-collab heads``
+collect              reads run folders into one data frame
+table, table_text    a table with a row per model; its text as Markdown, CSV or LaTeX
+figure, render       figures and numbers in one style for all pages
+heads_page           writes the page of ``fairseq-collab heads``
 """

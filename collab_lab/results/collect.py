@@ -1,6 +1,7 @@
-"""Run folders to one data frame: a row per run, a column per field of ``score.json``.
+"""Read run folders into one data frame: a row per run, a column per field of ``score.json``.
 
-Nested fields have dotted names (``perplexity.test``); what a sweep varied is ``overrides.KEY``.
+Nested fields have dotted names (``perplexity.test``); options that a sweep varied are
+``overrides.KEY``.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ SEED = "overrides.common.seed"
 
 
 def read_runs(folders: Sequence[Path]) -> tuple[pd.DataFrame, list[str]]:
-    """The finished runs, ordered by seed, and one line for each unfinished run.
+    """Read the finished runs, ordered by seed, and one line of text for each unfinished run.
 
     Raises:
         UserError: no run is finished.
@@ -70,9 +71,9 @@ def derived(record: Record) -> dict[str, Any]:
 
 
 def decoding_of(record: Record) -> str | None:
-    """How a run was translated: beam, length penalty, and what else is not fairseq's default.
+    """How a run was decoded: beam, length penalty, and options that differ from fairseq's defaults.
 
-    Of a language model, how the text was cut into blocks: the context of its words.
+    For a language model it is how the text was cut into blocks, which limit the context of words.
     """
     options: Mapping[str, Any] | None
     if record.beam is None:
@@ -85,7 +86,7 @@ def decoding_of(record: Record) -> str | None:
 
 
 def column(frame: pd.DataFrame, name: str) -> pd.Series | None:
-    """A field, or a choice of the sweep by its key or the end of it; None if no run has it."""
+    """A field, or an option of the sweep by its key or the key's end; None if no run has it."""
     choices = [key for key in frame if key.startswith("overrides.") and key.endswith(f".{name}")]
     for key in (name, *choices):
         if key in frame and frame[key].notna().any():
@@ -94,7 +95,7 @@ def column(frame: pd.DataFrame, name: str) -> pd.Series | None:
 
 
 def numeric(values: pd.Series) -> pd.Series:
-    """Values as numbers where all of them are; else as they are."""
+    """The values as numbers if all are numbers; otherwise unchanged."""
     try:
         return pd.to_numeric(values)
     except (TypeError, ValueError):
@@ -102,7 +103,7 @@ def numeric(values: pd.Series) -> pd.Series:
 
 
 def check_same(frame: pd.DataFrame, fields: Iterable[str], todo: str) -> None:
-    """Reject runs that differ in a field: name two of them and both values."""
+    """Raise UserError if runs differ in a field; the error names two runs and their values."""
     for field in (field for field in fields if field in frame):
         values = frame[field].where(frame[field].notna(), None)
         differs = values.map(str) != str(values.iloc[0])
@@ -114,7 +115,7 @@ def check_same(frame: pd.DataFrame, fields: Iterable[str], todo: str) -> None:
 
 
 def check_seeds(frame: pd.DataFrame) -> None:
-    """Reject runs that are not seeds of one model, and one seed twice."""
+    """Raise UserError unless the runs are different seeds of one model."""
     chosen = frame["heads"].isna().all()  # attentions differ: each training may choose its heads
     todo = "they are not seeds of one model: make a table of each"
     check_same(frame, SAME_CHOICE if chosen else SAME_IN_ROW, todo)
@@ -127,7 +128,7 @@ def check_seeds(frame: pd.DataFrame) -> None:
 
 
 def warnings(frame: pd.DataFrame) -> list[str]:
-    """What makes a comparison unfair, or its numbers doubtful."""
+    """Warnings about whatever makes a comparison unfair or its numbers doubtful."""
     problems = []
     updates = frame["train_updates"].astype(int)
     fewest, most = frame.loc[updates.idxmin()], frame.loc[updates.idxmax()]

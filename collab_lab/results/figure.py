@@ -1,7 +1,7 @@
 """Figures of results: one colour and mark per method, the same in all figures.
 
-Large marks are means, small ones seeds; a line's name is at the right.  Figures are transparent,
-with grey text and colours that show on white and on black.
+Large marks are means, small marks single seeds; the name of a line is at its right end.  Figures
+are transparent, with grey text and colours that are visible on white and on black.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ LINE = 14  # points between two names at the right
 
 
 def of_table(table: Table) -> Figure:
-    """The figure of a table: its score against ``x``, or parameters."""
+    """The figure of a table: its score against ``x``, or against the number of parameters."""
     series: dict[str, dict[Any, list[float]]] = {}
     for row in table.rows:
         at = fmean(row.values("parameters")) / 1e6 if table.x == NO_X else row.x
@@ -81,15 +81,16 @@ def draw(
     log_y: bool = False,
     names: Mapping[Any, str] | None = None,
 ) -> Figure:
-    """The figure.
+    """Draw a figure.
 
     Args:
-        panels: by title: series, by name: a method of ``STYLES``, then maybe a variant of
-            ``LINES``.  Several panels are in a row; a legend replaces names at the lines.
-        title: what is plotted
-        zero: what values are differences from, a line at 0
-        log: draw a numeric x on a scale of octaves
-        names: what the axis says at each x, where it is not the number
+        panels: the series of each panel, by title and by name.  A name is a method of ``STYLES``,
+            optionally with a variant of ``LINES``.  Several panels stand in a row and have a legend
+            instead of names at the lines.
+        title: title of the figure.
+        zero: baseline of the differences, drawn as a line at 0.
+        log: whether to draw a numeric x on a scale of octaves.
+        names: labels of the x axis, if they are not the numbers.
     """
     values = dict.fromkeys(at for of in panels.values() for one in of.values() for at in one)
     numeric = all(isinstance(at, (int, float)) and at > 0 for at in values)
@@ -123,7 +124,7 @@ def draw(
 
 
 def styles(names: Collection[str]) -> Iterator[tuple[str, str, str]]:
-    """Colour, mark and line of each name; unknown methods get what is left, one after the other."""
+    """The colour, mark and line of each name; unknown methods get the remaining ones in order."""
     known = [next((STYLES[key] for key in STYLES if key in name), None) for name in names]
     spare = cycle(one for one in dict.fromkeys(STYLES.values()) if one not in known)
     for name, style in zip(names, known, strict=True):
@@ -168,7 +169,7 @@ def _label(axes: Axes, ends: list[End]) -> None:
 
 @styled
 def saved(figure: Figure, form: str = "svg") -> bytes:
-    """The file of a figure: "svg" or "pdf"."""
+    """The content of a figure's file, in the format "svg" or "pdf"."""
     content = io.BytesIO()
     figure.savefig(content, format=form, metadata=dict.fromkeys(_METADATA[form]))
     return content.getvalue()

@@ -1,7 +1,7 @@
 """The page and the figure of ``fairseq-collab heads``, from ``heads.json``.
 
-heads.md              the page: a row for each head
-heads.svg, heads.pdf  all heads: their prices as colours, and what they do
+heads.md              the page, with one row for each head
+heads.svg, heads.pdf  all heads, with their prices as colours and their roles
 
 Values are ``[[x per head] per layer]``; layers may have different numbers of heads.
 """
@@ -58,7 +58,7 @@ def files(content: Content) -> dict[str, bytes | str]:
 
 
 def page(content: Content) -> str:
-    """The whole of ``heads.md``."""
+    """The content of ``heads.md``."""
     number, rare = sum(map(sum, content["heads"].values())), content["rare"]
     read = {name: content[name]["sentences"] for name in ("rare", "price", "relevance", "syntax")
             if name in content}  # fmt: skip
@@ -88,7 +88,7 @@ def page(content: Content) -> str:
 
 
 def rows(content: Content) -> list[list[str]]:
-    """A row for each head: its measures and roles, those of the lowest price first."""
+    """One row for each head with its measures and roles, lowest price first."""
     found: list[tuple[Any, list[str]]] = []
     for type_, layers in content["heads"].items():
         for i, j in ((i, j) for i, heads in enumerate(layers) for j in range(heads)):
@@ -100,14 +100,14 @@ def rows(content: Content) -> list[list[str]]:
 
 
 def value_of(content: Content, name: str, type_: str, layer: int, head: int) -> float | None:
-    """A measure of a head; None where it does not apply, or was not measured."""
+    """A measure of a head; None if it does not apply or was not measured."""
     layers = (content["measures"].get(name) or {}).get(type_)
     return layers[layer][head] if layers else None
 
 
 @styled
 def figure(content: Content) -> Figure:
-    """A panel for each attention type, layer by head: price as colour and number, what it does."""
+    """Draw a panel for each attention type, layers by heads, with each head's price and role."""
     price = content["measures"]["price"]
     prices = {type_: price[type_] for type_, heads in content["heads"].items() if any(heads)}
     width = max(len(layer) for layers in prices.values() for layer in layers)
@@ -136,7 +136,7 @@ def figure(content: Content) -> Figure:
 
 
 def does(content: Content, type_: str, layer: int, head: int) -> str:
-    """The first role of a head; of one without, its highest measure."""
+    """The first role of a head or, if it has none, its highest measure."""
     if roles := content["roles"][type_][layer][head]:
         return re.sub(r"^syntactic (\S+).*", r"\1", roles[0])
     found = {name: value_of(content, name, type_, layer, head) for name in SHARES}
@@ -146,7 +146,7 @@ def does(content: Content, type_: str, layer: int, head: int) -> str:
 
 
 def best_heads(content: Content) -> list[list[str]]:
-    """A row for each relation and direction with pairs: its best head, and the baseline."""
+    """One row for each relation and direction that has pairs: its best head, and the baseline."""
     found = []
     for relation, directions in (content.get("syntax") or {}).get("relations", {}).items():
         for direction, one in directions.items():

@@ -1,4 +1,4 @@
-"""What pages and commands print: numbers and Markdown tables."""
+"""Numbers and Markdown tables, in the form in which pages and commands print them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ TYPE_NAMES = {
 
 
 def num(value: float | None, spec: str = ",", nothing: str = "-") -> str:
-    """A number in Python's format language; ``nothing`` where there is none.
+    """A number, formatted by Python's format language; ``nothing`` if it is None.
 
-    Rounded to 0, it has no minus sign.
+    A number that is rounded to 0 has no minus sign.
     """
     if value is None:
         return nothing
@@ -31,7 +31,7 @@ def num(value: float | None, spec: str = ",", nothing: str = "-") -> str:
 
 
 def grid(header: Sequence[str], rows: Iterable[Sequence[Any]], left: Iterable[int] = (0,)) -> str:
-    """A Markdown table; columns are right-aligned but for those numbered in ``left``."""
+    """A Markdown table; columns are right-aligned, except for the numbers in ``left``."""
     aligned = set(left)
     sides = ["left" if i in aligned else "right" for i in range(len(header))]
     cells = [[str(cell) for cell in row] for row in rows]
@@ -39,15 +39,15 @@ def grid(header: Sequence[str], rows: Iterable[Sequence[Any]], left: Iterable[in
 
 
 def spread(values: Sequence[float], spec: str = ".2f") -> str:
-    """Mean ± sample standard deviation; for one seed its value alone."""
+    """Mean ± sample standard deviation; for one seed only its value."""
     sd = f" ± {num(statistics.stdev(values), spec)}" if len(values) > 1 else ""
     return num(statistics.fmean(values), spec) + sd
 
 
 def interval(gain: Gain, spec: str = "+.2f") -> str:
-    """``-0.40 (-0.95 to +0.15)``; the mean alone where there is no interval.
+    """Mean and interval, ``-0.40 (-0.95 to +0.15)``; only the mean if there is no interval.
 
-    An end that is rounded to 0 keeps its sign, which says whether the interval contains 0.
+    An end that is rounded to 0 keeps its sign, which shows whether the interval contains 0.
     """
     ends = "" if gain.low is None else f" ({gain.low:{spec}} to {gain.high:{spec}})"
     return num(gain.mean, spec) + ends

@@ -1,8 +1,8 @@
 """A table of runs: a row per model with means over seeds, and its differences from a baseline.
 
-``x`` is what the table varies (key width, head size, ...): a field of ``score.json`` or a choice of
-the sweep; with :data:`NO_X` the table has a row per method and setting.  By default it is the key
-width, where all methods vary it or have one.
+``x`` is what differs between the rows of a method (key width, head size, ...): a field of
+``score.json`` or an option of the sweep.  With :data:`NO_X` the table has a row per method and
+setting.  By default ``x`` is the key width, if all methods have one.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Row(NamedTuple):
     """The seeds of one model.
 
     Attributes:
-        x: "" with :data:`NO_X`.
-        label: the method, and the choices that set the row apart from others of the method.
+        x: value of ``x``; "" with :data:`NO_X`.
+        label: the method, and the options that distinguish the row from others of the method.
     """
 
     x: Any
@@ -49,13 +49,13 @@ class Row(NamedTuple):
         return self.label.split(", ")[0]
 
     def values(self, name: str) -> list[Any]:
-        """A column for every seed; empty if a seed has no value."""
+        """The values of a column, one per seed; empty if a seed has none."""
         values = column(self.runs, name)
         return [] if values is None or values.isna().any() else values.to_list()
 
 
 class Difference(NamedTuple):
-    """What a row has more than the baseline: by seed, and their mean; p corrected by Holm."""
+    """The differences of a row from the baseline: by seed, their mean, and p corrected by Holm."""
 
     gains: dict[int, float]
     gain: Gain | None  # None without common seeds
@@ -64,12 +64,12 @@ class Difference(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """Rows, and what they are tested against.
+    """The rows of a table, and the baseline that they are tested against.
 
     Attributes:
-        score: the column that is tested and drawn; by default the task's measure.
-        baseline: a method or a row's label; None for no tests.
-        left_out: a line for each run that is in no row.
+        score: column to test and draw; by default the measure of the task.
+        baseline: a method or a row's label; None: no tests.
+        left_out: one line of text for each run that is not in any row.
     """
 
     frame: pd.DataFrame
@@ -82,7 +82,7 @@ class Table:
     columns: tuple[str, ...]
 
     def warnings(self) -> list[str]:
-        """What makes a comparison unfair, or its numbers doubtful."""
+        """Warnings about whatever makes a comparison unfair or its numbers doubtful."""
         sizes = [(row, row.values("parameters")) for row in self.rows]
         return (
             collect.warnings(self.frame)
@@ -106,10 +106,10 @@ def read_table(
     columns: tuple[str, ...] = (),
     score: str | None = None,
 ) -> Table:
-    """The table of the runs in some folders; the arguments are the command's options.
+    """Make a table of the runs in some folders; the arguments are the command's options.
 
     Raises:
-        UserError: the runs do not compare, or do not have ``x``, the score or the baseline.
+        UserError: the runs cannot be compared, or lack ``x``, the score or the baseline.
     """
     frame, unfinished = collect.read_runs(folders)
     options = {"--x": x, "--against": against, "--columns": ",".join(columns), "--score": score}
@@ -130,15 +130,15 @@ def read_table(
 
 
 def measure(frame: pd.DataFrame) -> str:
-    """The field that the runs' task is measured by."""
+    """The field with the measure of the runs' task."""
     name = MEASURED[frame["task"].iloc[0]]
     return name if name in frame else f"{name}.{frame['subset'].iloc[0]}"
 
 
 def default_x(frame: pd.DataFrame) -> str:
-    """The key width, unless kinds differ: one that has none, or one of a single width of several.
+    """The key width, unless a kind of heads has none, or has a single one of several widths.
 
-    Such kinds have no row in common at most widths.
+    Such a kind would share no row with the others at most widths.
     """
     widths = column(frame, X)
     if widths is None or widths.isna().any():
@@ -169,7 +169,7 @@ def _column(frame: pd.DataFrame, name: str, option: str) -> pd.Series:
         todo = "give a field of score.json or a choice of the sweep, such as key_dim"
         raise UserError(f"no run has {name!r}", where=option, todo=todo)
     if values.map(lambda value: isinstance(value, list)).any():
-        raise UserError(f"{name!r} is no single value", where=option, todo="give another")
+        raise UserError(f"{name!r} is not a single value", where=option, todo="give another field")
     return values
 
 
@@ -192,7 +192,7 @@ def _natural(label: str) -> list[str | float]:
 
 
 def choose_baseline(rows: Sequence[Row], baseline: str | None) -> str | None:
-    """The method or label to test against; unless wanted, separate keys where they are there."""
+    """The method or label to test against; by default separate keys, if the table has them."""
     names = [name for row in rows for name in (row.method, row.label)]
     if baseline is None:
         return next((name for name in BASELINES if name in names), None)
@@ -206,7 +206,7 @@ def choose_baseline(rows: Sequence[Row], baseline: str | None) -> str | None:
 
 
 def differences(table: Table) -> list[Difference | None]:
-    """Each row against the baseline's row at its ``x``; None for rows that are not tested."""
+    """Test each row against the baseline's row at the same ``x``; None for rows without a test."""
     name = table.baseline
     bases = [row for row in table.rows if name in (row.method, row.label)]
     by_seed = [
@@ -231,7 +231,7 @@ def _base(row: Row, bases: Sequence[Row]) -> Row | None:
 
 
 def paired(row: Row, base: Row | None, score: str) -> dict[int, float]:
-    """Gains of a row over a baseline, by seed."""
+    """The gains of a row over the baseline, by seed."""
     sides = [
         {} if side is None else dict(zip(side.runs["seed"], side.values(score), strict=True))
         for side in (row, base)

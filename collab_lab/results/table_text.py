@@ -71,7 +71,7 @@ SHORT = {
 
 
 def markdown(table: Table) -> str:
-    """The whole of ``table.md``."""
+    """The content of ``table.md``."""
     first, tested = table.frame.iloc[0].dropna(), [*filter(None, differences(table))]
     sides = " on each side" if first["task"] == "translation" else ""
     parts = [
@@ -103,19 +103,19 @@ def markdown(table: Table) -> str:
 
 
 def scored_text(run: Mapping[str, Any]) -> str:
-    """What the scores of a run are of."""
+    """The text that the scores of a run belong to."""
     if "tok:none" in str(run.get("bleu_signature")):
         return "your tokens, as they are"
     return "detokenised, cased text"
 
 
 def listed(title: str, items: Sequence[str]) -> list[str]:
-    """A section that lists items; none without items."""
+    """A section that lists items; empty if there are none."""
     return [f"## {title}", "\n".join(f"- {item}" for item in items)] if items else []
 
 
 def csv(table: Table) -> str:
-    """Numbers alone: means, standard deviations (``_sd``), intervals."""
+    """The numbers as CSV: means, standard deviations (``_sd``), intervals."""
     names = shown_columns(table)
     lines = []
     for row, one in zip(table.rows, differences(table), strict=True):
@@ -136,10 +136,10 @@ def csv(table: Table) -> str:
 
 
 def latex(table: Table) -> str:
-    """The rows with their differences from the baseline, as a ``tabular`` of booktabs.
+    """The rows with their differences from the baseline, as a LaTeX ``tabular`` with booktabs.
 
-    It fits in one column of a paper: means without their standard deviations, the difference with
-    half of its interval, and six columns, unless others were chosen.
+    It fits into one column of a paper: means have no standard deviations, the difference has half
+    of its interval, and there are six columns unless the user chose others.
     """
     tested = differences(table)
     head = ["", *_x(table, noun(table) and _short(table, table.x)), _short(table, table.score)]
@@ -192,12 +192,12 @@ def _difference(gain: Gain | None, score: str) -> str:
 
 
 def noun(table: Table) -> str | None:
-    """The name of what the table varies; None where it has no x."""
+    """The name of the table's x in sentences; None if it has no x."""
     return None if table.x == NO_X else heading(table, table.x)
 
 
 def title(table: Table) -> str:
-    """Score, x and data of the table."""
+    """The title of the table: its score, x and data."""
     first = table.frame.iloc[0]
     sentences = "" if pd.isna(first["sentences"]) else f" ({first['sentences']:,} sentences)"
     data = f"{first['data']}, {first['subset']}{sentences}"
@@ -205,7 +205,7 @@ def title(table: Table) -> str:
 
 
 def shown_columns(table: Table) -> tuple[str, ...]:
-    """The columns that were chosen, or those of the default that some run has."""
+    """The columns that the user chose, or the default columns that at least one run has."""
     if not table.columns:
         names = dict.fromkeys((table.score, measure(table.frame), *COLUMNS))
         return tuple(name for name in names if any(cell(table, row, name) for row in table.rows))
@@ -233,7 +233,7 @@ def _plain(table: Table, name: str) -> str:
 
 
 def cell(table: Table, row: Row, name: str) -> str:
-    """A column of a row: mean and standard deviation, the number itself, or texts; "" for none."""
+    """A cell: mean and standard deviation, the number itself, or texts; "" if there is no value."""
     values = row.values(name)
     if values and isinstance(values[0], float) and name != SHARE:
         return spread(values, _spec(name))
@@ -243,7 +243,7 @@ def cell(table: Table, row: Row, name: str) -> str:
 
 
 def text_of(values: Sequence[Any]) -> str:
-    """The different values of a row that are no numbers."""
+    """The different values of a row that are not numbers, as text."""
     texts = (", ".join(map(str, v)) if isinstance(v, list) else str(v) for v in values)
     return "; ".join(sorted(set(texts)))
 
@@ -256,7 +256,7 @@ def _number(value: float, name: str, spec: str) -> str:
 
 
 def main_cells(table: Table) -> tuple[list[Any], list[list[Any]]]:
-    """Headings and rows."""
+    """The headings and rows of the main table."""
     titles = (heading(table, name) for name in shown_columns(table))
     head = ["method", *_x(table, noun(table)), "seeds", *titles]
     lines = []
@@ -267,7 +267,7 @@ def main_cells(table: Table) -> tuple[list[Any], list[list[Any]]]:
 
 
 def differences_table(table: Table) -> str:
-    """What each row has more than the baseline, as Markdown."""
+    """The difference of each row from the baseline, as Markdown."""
     lines = [
         [row.label, *_x(table, row.x), len(one.gains), *difference_cells(table, one)]
         for row, one in zip(table.rows, differences(table), strict=True)
@@ -278,12 +278,12 @@ def differences_table(table: Table) -> str:
 
 
 def difference_heads(table: Table) -> list[str]:
-    """Headings of :func:`difference_cells`."""
+    """The headings for :func:`difference_cells`."""
     return [f"{heading(table, table.score)}, difference", "95% interval", "p (Holm)"]
 
 
 def difference_cells(table: Table, one: Difference | None) -> list[str]:
-    """Mean difference, interval and p."""
+    """The cells with mean difference, interval and p."""
     if one is None or one.gain is None:
         return ["no common seed" if one else "-", "-", "-"]
     gain, interval, spec = one.gain, "-", "+" + _spec(table.score)

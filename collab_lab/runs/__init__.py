@@ -1,13 +1,13 @@
 """Runs: a folder for each training of a sweep, with its configuration, log and scores.
 
-sweep            the runs of a sweep
-checks           what is wrong with a run, before any of them trains; ``scorable``: with its score
-worker, child    do them, each in a process
-run              one training, or (``from_checkpoint``) one checkpoint that exists
-training         what a training left; ``progress``: how far it is
-score, record    from a trained run to ``score.json``
-translations     of a run or of another system; ``lines``: whether references stand next to them
-inputs, lengths  what a run reads, by hash, and how long its translations may be
+sweep            composes the runs of a sweep
+checks           finds faults in a run before any run trains; ``scorable`` checks how it is scored
+worker, child    train and score the runs, each in a process
+run              a run's folder: one training or (``from_checkpoint``) one existing checkpoint
+training         reads the results of a training; ``progress`` reports how far it is
+score, record    measure a trained run, and write ``score.json``
+translations     reads translations of runs and other systems; ``lines`` compares them to references
+inputs, lengths  hash what a run reads; limit how long its translations may be
 """
 
 from __future__ import annotations
@@ -16,6 +16,6 @@ from pathlib import Path
 
 
 def config_folder() -> Path:
-    """Find the folder of Hydra configurations (--config-dir): in the wheel, or the checkout's."""
+    """The folder of Hydra configurations (``--config-dir``), in the wheel or in the checkout."""
     installed = Path(__file__).resolve().parents[1] / "configs"
     return installed if installed.is_dir() else installed.parents[1] / "configs"

@@ -1,4 +1,4 @@
-"""What is wrong with a run of a sweep, before any of them trains; its score: :mod:`.scorable`."""
+"""Checks of all runs of a sweep before any of them trains; :mod:`.scorable` checks the scoring."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def check_words(overrides: Iterable[str]) -> None:
     """Raise UserError for an option that a sweep does not read, or sets itself.
 
     Args:
-        overrides: of the command line; configurations have options of Hydra's own, such as
-            launchers, for fairseq-hydra-train.
+        overrides: overrides on the command line.  Configurations may have such options of Hydra,
+            for example launchers, because fairseq-hydra-train reads them.
     """
     forced = {f"{section}.{name}" for section, of in FORCED.items() for name in of}
     for word in overrides:
@@ -67,16 +67,16 @@ def check_words(overrides: Iterable[str]) -> None:
         if key == RUNS:
             raise UserError("has no effect on the command line", key, "write it into the file")
         if key.startswith(("interactive.", "eval_lm.")):
-            raise UserError("is of another command than a run's", key, "leave it out")
+            raise UserError("belongs to a command that sweep does not run", key, "leave it out")
 
 
 def check_names(sources: Iterable[Any]) -> None:
-    """Raise UserError for a model in ``hydra.searchpath`` whose name an earlier folder has.
+    """Raise UserError for a model in ``hydra.searchpath`` whose name an earlier folder also has.
 
-    Hydra would read the latter, and train another model.
+    Hydra would read the file of the earlier folder and train another model.
 
     Args:
-        sources: of configurations, in Hydra's order.
+        sources: sources of configurations, in Hydra's order.
     """
     folders = {Path(one.path): one.provider for one in sources if one.schema == "file"}
     for folder in (folder for folder, of in folders.items() if of.startswith(SEARCH)):
@@ -88,26 +88,26 @@ def check_names(sources: Iterable[Any]) -> None:
 
 
 def check_options(config: DictConfig) -> None:
-    """Raise UserError for an unknown option, which training would ignore, or an unknown word."""
+    """Raise UserError for an unknown option, which training would ignore, or an unknown value."""
     for section in (str(key) for key in config if key not in OURS):
         options = config[section]
         kind = options.get("_name") if isinstance(options, DictConfig) else None
         known = known_options(section, kind)
         if known is None or not isinstance(options, DictConfig):
             todo = did_you_mean(section, known_names())
-            raise UserError("is no section of a configuration", section, todo)
+            raise UserError("is not a section of a configuration", section, todo)
         for key in sorted({str(key) for key in options} - {*known}):
             todo = did_you_mean(key, known)
-            raise UserError(f"no such option of {kind or 'fairseq'}", f"{section}.{key}", todo)
+            raise UserError(f"is not an option of {kind or 'fairseq'}", f"{section}.{key}", todo)
         for name, words in known.items():
             word = options.get(name) if words else None  # else unread: some refer to Hydra's folder
             if words and word is not None and str(word) not in words:
-                problem = f"{word!r} is none of {', '.join(words)}"
+                problem = f"{word!r} must be one of {', '.join(words)}"
                 raise UserError(problem, f"{section}.{name}", did_you_mean(str(word), words))
 
 
 def check_schedule(config: DictConfig) -> None:
-    """Raise UserError for a rate that fairseq derives from a warm-up of no updates."""
+    """Raise UserError if the schedule needs a warm-up and has none."""
     schedule: Any = config.get("lr_scheduler") or {}
     if schedule.get("_name") == "inverse_sqrt" and not schedule.warmup_updates:
         todo = "give 1 or more, or a rate that falls to 0 (+schedule=falling)"
@@ -115,9 +115,9 @@ def check_schedule(config: DictConfig) -> None:
 
 
 def known_options(section: str, kind: str | None) -> dict[str, Sequence[str]] | None:
-    """The options of a section, and the words that each may have, if there are only some.
+    """The options of a section, each with its allowed words if only some are allowed.
 
-    None for what is no section, or has no such kind.
+    It is None if the section does not exist or has no such kind.
     """
     try:
         path = f"{section}/{kind}.yaml" if kind else f"{section}.yaml"
@@ -132,7 +132,7 @@ def known_options(section: str, kind: str | None) -> dict[str, Sequence[str]] | 
 
 
 def known_names() -> set[str]:
-    """Sections of a configuration, and groups of files."""
+    """The names of sections of a configuration and of groups of files."""
     sections = {name.removesuffix(".yaml") for name in ConfigStore.instance().list("")}
     groups = {path.name for path in config_folder().iterdir() if path.is_dir()}
     return {*sections, *groups, *OURS, RUNS}
@@ -142,11 +142,11 @@ def known_names() -> set[str]:
 
 
 def check_kept(config: DictConfig) -> None:
-    """Raise UserError for a training that would keep no checkpoint, under its name, to score."""
+    """Raise UserError for a training that would not keep a checkpoint to score."""
     checkpoint = config.checkpoint
     for name, default in ELSEWHERE.items():
         if OmegaConf.select(config, name, default=default) != default:
-            raise UserError("would leave checkpoints that no run finds", name, "leave it out")
+            raise UserError("would hide the checkpoints from sweep", name, "leave it out")
     if checkpoint.no_save:
         raise UserError("would leave nothing to score", "checkpoint.no_save", "leave it out")
     epochs = checkpoint.keep_last_epochs > 0 and not checkpoint.no_epoch_checkpoints
@@ -156,7 +156,7 @@ def check_kept(config: DictConfig) -> None:
 
 
 def check_alone(config: DictConfig) -> None:
-    """Raise UserError for options with which a run is not by itself on one machine."""
+    """Raise UserError for options that spread a run over machines, or let runs share a file."""
     for name, default in OF_A_CLUSTER.items():
         if OmegaConf.select(config, name, default=default) != default:
             todo = "leave it out; for several machines, use fairseq-hydra-train"
@@ -169,7 +169,7 @@ def check_alone(config: DictConfig) -> None:
 
 
 def check_data(config: DictConfig) -> None:
-    """Raise UserError unless the data has the languages and sets, as every run would find late."""
+    """Raise UserError unless the data folder has the languages and sets that the run needs."""
     check_parts(config)
     folders = [Path(folder) for folder in str(config.task.data).split(os.pathsep)]
     languages = []
@@ -196,7 +196,7 @@ def check_data(config: DictConfig) -> None:
 
 
 def check_parts(config: DictConfig) -> None:
-    """Raise UserError for parts of a set (``train1``, ``valid1``) at which the training fails."""
+    """Raise UserError for parts of a set (``train1``, ``valid1``) with which the training fails."""
     dataset, folders = config.dataset, str(config.task.data).split(os.pathsep)
     train, valid = (
         {path.name.partition(".")[0] for folder in folders for path in Path(folder).glob(pattern)}
@@ -219,14 +219,14 @@ def check_parts(config: DictConfig) -> None:
 
 
 def check_files(config: DictConfig) -> None:
-    """Raise UserError for a file that every start of the training reads, and that is missing."""
+    """Raise UserError if a file is missing that the training reads whenever it starts."""
     for name, path in files_read(config).items():
         if not Path(path).exists():
             raise UserError("file not found", path, f"give {name}")
 
 
 def check_weights(config: DictConfig) -> None:
-    """Raise UserError for a file of weights to start from that is missing."""
+    """Raise UserError if the checkpoint that the training starts from is missing."""
     for option, path in started_from(config).items():
         if "://" not in path and not Path(path).is_file():
             raise UserError("checkpoint not found", path, f"give checkpoint.{option}")

@@ -2,8 +2,8 @@
 
     python -m collab_lab.runs.child RUN
 
-A process that is killed leaves neither scores nor a reason.  Nothing of fairseq is imported before
-the arguments are those of its command: messages are then those of that command, too.
+A process that is killed leaves neither scores nor a reason.  fairseq is imported only after the
+arguments were replaced by those of its command, so that its messages name that command.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from collab_lab.runs.run import Run, num_gpus
 
 
 def failure_of(error: BaseException) -> Failure:
-    """Verdict and reason of a run that an exception has ended.
+    """The verdict and the reason for a run that an exception has ended.
 
-    fairseq raises FloatingPointError when numbers are no longer finite, or the loss scale ran out.
+    fairseq raises FloatingPointError if numbers are not finite or the loss scale becomes too small.
     """
     # Hydra leaves by SystemExit; of several processes, the first sends its traceback.
     errors = [link for link in chain(error) if not isinstance(link, SystemExit)] or [error]
@@ -40,7 +40,7 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def train_command(run: Run, config: DictConfig) -> list[str]:
-    """fairseq's own command on ``config.yaml``."""
+    """The command line of fairseq that trains on ``config.yaml``."""
     return [
         "fairseq-hydra-train",
         *("--config-path", str(run.folder.parent)),
@@ -56,13 +56,13 @@ def train_command(run: Run, config: DictConfig) -> list[str]:
 
 
 def quoted(path: Path) -> str:
-    """A path as a value of a Hydra override."""
+    """A path, quoted as a value of a Hydra override."""
     escaped = str(path).replace("'", "\\'")
     return f"'{escaped}'"
 
 
 def train(run: Run) -> None:
-    """Train as ``fairseq-hydra-train`` does, from the last checkpoint on."""
+    """Train as ``fairseq-hydra-train`` does; resume from the last checkpoint if there is one."""
     config = run.config()
     sys.argv[:] = train_command(run, config)
     import_module("fairseq_cli.hydra_train").cli_main()
@@ -74,7 +74,7 @@ def train(run: Run) -> None:
 
 
 def main() -> None:
-    """Train the run unless it is trained, and score it."""
+    """Train the run unless it is trained already, and score it."""
     run = Run(Path(sys.argv[1]))
     try:
         if not run.is_trained():

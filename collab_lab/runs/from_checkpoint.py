@@ -1,4 +1,4 @@
-"""A run of a checkpoint that exists: pruned, re-parametrised, converted, or trained elsewhere."""
+"""A run from an existing checkpoint, which was pruned, converted, or trained elsewhere."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ WITHOUT_EFFECT = ("nbest", "no_beamable_mm", "no_seed_provided", "print_step", "
 def make_run(
     run: Run, checkpoint: Path, config: DictConfig, chosen: Mapping[str, str], command: list[str]
 ) -> None:
-    """Make the folder of a run that has nothing left to train.
+    """Create the folder of a run that has nothing left to train.
 
     Args:
-        config: from :func:`configuration`.
+        config: result of :func:`configuration`.
     """
     run.check_same(config)
     check_inputs(run, config)
@@ -65,21 +65,22 @@ def make_run(
     if not run.average.exists():
         atomic.copy(checkpoint, run.average)
     elif not filecmp.cmp(checkpoint, run.average):
-        raise UserError(f"is no longer what {run.folder} was made of", checkpoint, todo)
+        raise UserError(f"has changed since the run {run.folder} was created", checkpoint, todo)
     run.start(started, config)
 
 
 def configuration(checkpoint: Path, data: Path, chosen: Mapping[str, str], cpu: bool) -> DictConfig:
-    """The checkpoint's own configuration, with the data folder and the options chosen.
+    """The checkpoint's own configuration, with another data folder and other options.
 
-    ``checkpoint.finetune_from_model`` names the checkpoint, whose weights are those of the run.
+    ``checkpoint.finetune_from_model`` names the checkpoint whose weights the run has.
 
     Args:
-        chosen: by name, options with their section, such as ``generation.beam``, and facts.
+        chosen: values of options, whose names contain the section (``generation.beam``), and of
+            facts.
 
     Raises:
-        UserError: an option that changes no measure, a value that it cannot have, or a fact that
-            has the name of an option.
+        UserError: an option has no effect on the scores or an impossible value, or a fact has the
+            name of an option.
     """
     saved = _sections(read_checkpoint(checkpoint, data)["cfg"])
     values = {
@@ -120,7 +121,7 @@ def configuration(checkpoint: Path, data: Path, chosen: Mapping[str, str], cpu: 
 
 
 def check_lengths(values: Mapping[str, Any]) -> None:
-    """Raise UserError for a limit of lengths that cannot be, or that nothing reads."""
+    """Raise UserError for a limit of lengths that is below 0 or has no effect."""
     given = [f"generation.{name}" for name in LIMIT if f"generation.{name}" in values]
     for name in given:
         if values[name] < 0:
@@ -130,7 +131,7 @@ def check_lengths(values: Mapping[str, Any]) -> None:
 
 
 def overrides_of_model(config: DictConfig, started: Started) -> dict[str, Any]:
-    """What ``score --set`` says of the model and the task, as :func:`.open_model` takes it."""
+    """The options of model and task in ``score --set``, as arguments of :func:`.open_model`."""
     if started.checkpoint is None:
         return {}  # a sweep's model has been trained with what it varied
     names = filter(_is_of_model, started.overrides)
@@ -138,7 +139,7 @@ def overrides_of_model(config: DictConfig, started: Started) -> dict[str, Any]:
 
 
 def is_option(name: str, saved: DictConfig) -> bool:
-    """Whether a name is that of an option that acts; UserError for one that does not."""
+    """Whether a name is that of an option; UserError if the option has no effect on the scores."""
     section, dot, option = name.rpartition(".")
     of_model = MODEL_DATACLASS_REGISTRY.get(saved.model.get("_name"))  # has more by now, perhaps
     fields = dataclasses.fields(of_model) if of_model else ()
@@ -157,7 +158,7 @@ def is_option(name: str, saved: DictConfig) -> bool:
         if spelled in known | sections:
             found = sorted(one for one in options if one.endswith(f".{spelled}"))
             todo = f"give --set {found[0]}=VALUE, or another name" if found else "give another name"
-            raise UserError("is the name of an option, not of a fact", f"--set {name}", todo)
+            raise UserError("a fact must not have the name of an option", f"--set {name}", todo)
         if spelled in FIELDS:
             problem = "is a field of score.json, which is measured"
             raise UserError(problem, f"--set {name}", "give another name")
@@ -172,19 +173,20 @@ def is_option(name: str, saved: DictConfig) -> bool:
         of_search = "generation.OPTION, " if translates else ""
         others = [one for one in ACTING if one in of_checkpoint]
         todo = f"give one of {of_search}{', '.join(others)}"
-        raise UserError("changes nothing that is measured", f"--set {name}", todo)
+        raise UserError("has no effect on the scores of a run", f"--set {name}", todo)
     return True
 
 
 def value_of(name: str, text: str, saved: DictConfig) -> Any:
-    """The value of an option as its type wants it; UserError if it cannot have this value."""
+    """The value of an option, converted to its type; UserError if the value is impossible."""
     section, _, option = name.partition(".")
     value = OmegaConf.from_dotlist([f"value={text}"]).value
     saved_value = OmegaConf.select(saved, name)
     kind = type(saved_value)
     fits = isinstance(value, kind) or (kind is float and isinstance(value, int))
     if kind in (bool, int, float) and (not fits or isinstance(value, bool) != (kind is bool)):
-        raise UserError(f"{text!r} is no {kind.__name__}", where=f"--set {name}")
+        problem = f"{text!r} must be of the type {kind.__name__}"
+        raise UserError(problem, where=f"--set {name}")
     if value is not None and (kind is str or option.endswith("_lang")):  # no: Norwegian
         return text
     if name == "common.fp16" and not torch.cuda.is_available():

@@ -1,4 +1,4 @@
-"""What a run reads, by hash: a path may hold other text, or other weights, by the next command."""
+"""Hashes of everything that a run reads, because the files behind a path may change."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from collab_lab.runs.translations import manifest
 
 
 def manifest_hash(data: Path) -> str | None:
-    """SHA-256 of the file hashes in the data folder's manifest; None without a manifest.
+    """The SHA-256 of the file hashes in the data folder's manifest; None without a manifest.
 
-    Logs are left out: they depend on when and where the folder was made.
+    Logs do not count, because they depend on when and where the folder was prepared.
     """
     files = manifest(data).get("outputs")
     if not files:  # another program's, perhaps
@@ -28,7 +28,7 @@ def manifest_hash(data: Path) -> str | None:
 
 
 def inputs_of(config: DictConfig) -> dict[str, str]:
-    """Hashes of the data folder, of the weights to start from and of other files, by option."""
+    """Hashes of the data folder, the weights to start from and other files, by option."""
     is_given = OmegaConf.select(config, "task.data") is not None
     data = manifest_hash(data_folder(config)) if is_given else None
     found = {} if data is None else {"task.data": data}
@@ -45,7 +45,7 @@ def _hash_of(path: Path, _changed: int) -> str:
 
 
 def check_inputs(run: Run, config: DictConfig) -> None:
-    """Raise UserError for a run that was started with other content of its files."""
+    """Raise UserError if the files of a run have changed since it was started."""
     former = run.started().inputs
     for option, content in inputs_of(config).items() if former else ():
         if former.get(option, content) != content:

@@ -1,8 +1,8 @@
-"""The longest translation that a run may write: that of :mod:`collab_lab.metrics.longest`.
+"""The longest translation that a run may write: the rule of :mod:`collab_lab.metrics.longest`.
 
-A limit that a configuration gives is obeyed, also fairseq's own.
+A limit in the configuration takes precedence, even if it equals fairseq's default.
 
-This module imports nothing of fairseq, see :mod:`collab_lab.runs.child`.
+This module does not import fairseq: see :mod:`collab_lab.runs.child`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ UNSET: dict[str, Any] = dict.fromkeys(LIMIT, -1)
 
 
 def unset(config: DictConfig, given: Collection[str]) -> None:
-    """Mark fairseq's limit in a checkpoint's configuration as one that nobody has given.
+    """Mark fairseq's limit in a checkpoint's configuration as one that the user has not chosen.
 
     Args:
-        given: options that the user gives, with their sections.
+        given: names of the options that the user gives, with their sections.
     """
     generation = config.get("generation") or {}
     if {name: generation.get(name) for name in LIMIT} == FAIRSEQ_LIMIT:
@@ -34,7 +34,7 @@ def unset(config: DictConfig, given: Collection[str]) -> None:
 
 
 def limit_lengths(config: DictConfig) -> None:
-    """Set the limit where none is given; one of its two numbers alone is completed by fairseq's."""
+    """Set the limit if the user gives none; if only one number is given, fairseq's completes it."""
     generation = config.get("generation") or {}
     missing = [name for name in LIMIT if generation.get(name) == UNSET[name]]
     for name in missing:
@@ -42,7 +42,7 @@ def limit_lengths(config: DictConfig) -> None:
 
 
 def in_training(config: DictConfig) -> list[str]:
-    """Overrides for fairseq-hydra-train: a checkpoint keeps fairseq's limit, for its other uses."""
+    """Overrides for fairseq-hydra-train that keep fairseq's own limit in checkpoints."""
     options = {name: OmegaConf.select(config, f"generation.{name}") for name in LIMIT}
     if options != LIMIT:
         return []

@@ -1,8 +1,8 @@
-"""Whether translations stand next to their references: a wrong reference has a score, too.
+"""Checks that translations belong to their references: a wrong reference would also give a score.
 
-Lines are compared by the runs of letters that they share, whatever their tokens and their case.  A
-line of a trained model shares more with its reference than with other lines; one of a model that
-says the same of everything shares as much with any line, so that alone is no error.
+Lines are compared by the sequences of letters that they share, whatever their tokens and case.  A
+line of a trained model shares more with its reference than with other lines.  A line of a model
+that always says the same shares as much with any line, so this case is not an error.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _UNKNOWN = re.compile(r"<+unk>+")
 
 
 def letter_runs(text: str, length: int = RUN) -> set[str]:
-    """All runs of ``length`` letters and digits of a text, spaces and unknown words left out."""
+    """All sequences of ``length`` letters and digits, without spaces and unknown words."""
     runs = set()
     for part in _UNKNOWN.split(text):
         plain = unicodedata.normalize("NFKC", html.unescape(part)).casefold()
@@ -60,12 +60,14 @@ def letter_runs(text: str, length: int = RUN) -> set[str]:
 def check_lines(
     hypotheses: Sequence[str], references: Sequence[str], translations: Path, reference: Path
 ) -> None:
-    """Compare each translation with its reference and with others.
+    """Compare each translation with its reference and with the references of other lines.
+
+    A line on standard error says if translations share no more with their own references than with
+    distant ones, or hardly anything with any.
 
     Raises:
-        UserError: in 50 lines or more (all, where there are fewer) translations share far more with
-            the lines above or below their references.  A line on standard error says where they
-            share no more with their own than with distant ones, or hardly anything with any.
+        UserError: in 50 lines or more (in all, if there are fewer) translations share far more with
+            the lines above or below their references.
     """
     number = len(references)
     if number < LEAST:
@@ -124,12 +126,12 @@ def say_if_written_otherwise(
     translations: Path | str,
     reference: Path,
 ) -> None:
-    """Say on standard error in what translations and references are written differently, or not.
+    """Say on standard error how the writing of translations and references differs.
 
-    Scores count case, marks and escapes: a reference that was lower-cased or tokenised has a lower
-    score.  Nearly all lines of one must have what nearly none of the other has; of what no text has
-    that nobody touched, 2% and none.  Empty lines are named, and so is a text that is its own
-    reference.
+    Scores count case, marks and escapes, so a reference that was lower-cased or tokenised gives a
+    lower score.  A difference is reported if nearly all lines of one text and nearly none of the
+    other have it; for signs that no untouched text has, if 2% and none.  Empty lines are also
+    reported, and a text that is its own reference.
     """
     number = len(references)
     for path, lines in ((reference, references), (translations, hypotheses)):
@@ -164,7 +166,7 @@ def say_if_characters_differ(
     translations: Path | str,
     reference: Path,
 ) -> None:
-    """Say which characters a quarter of the lines of one text have, and hardly any of the other.
+    """Say which characters are in a quarter of the lines of one text and hardly any of the other.
 
     Such as marks of subwords, of languages and of ends of sentences; punctuation that a tokeniser
     has rewritten, full-width marks for example; characters of no width; tabs, where lines have
@@ -194,15 +196,15 @@ def say_if_characters_differ(
 
 
 def begun_with(hypotheses: Sequence[str], references: Sequence[str]) -> float:
-    """The share of translations that begin with their references' first character.
+    """The share of translations that begin with the first character of their reference.
 
-    All do if the model was given one subword or more of each reference.  Otherwise 35 to 66% of
-    captions, news and manuals do, since first words that many references have are left out: any
-    model guesses them.
+    It is 1 if the model was given the first subwords of each reference.  Otherwise it is 35 to 66%
+    for captions, news and manuals.  First words that many references share do not count, because
+    any model guesses them.
 
     Returns:
-        0 where too few sentences are left to judge, or where nearly as many translations end with
-        their references' last word: these are good ones.
+        The share; 0 if too few sentences are left to judge, or if nearly as many translations also
+        end with their reference's last word, because then they are simply good.
     """
     first_words = Counter(line.split()[0] for line in references if line.strip())
     most = max(1, len(references) // 50)

@@ -19,7 +19,7 @@ _TAIL = 1 << 16  # bytes of the log that are looked at
 
 
 class Progress:
-    """Follows a training that starts now; entries of former attempts in its log do not count."""
+    """Follows a training that starts now; log entries of earlier attempts do not count."""
 
     def __init__(self, run: Run, config: DictConfig):
         self.run, self.config = run, config
@@ -28,7 +28,7 @@ class Progress:
         self.said = ""
 
     def news(self) -> str | None:
-        """How far the run is, at most every :data:`EVERY` seconds; None if that is known."""
+        """How far the run is, at most every :data:`EVERY` seconds; None if nothing is new."""
         if time.monotonic() < self.next_look:
             return None
         scored = "is trained, and being scored" if self.run.trained_file.exists() else None
@@ -49,7 +49,7 @@ class Progress:
 
 
 def told(entry: dict[str, Any], config: DictConfig) -> str:
-    """An entry of fairseq's log in words: ``update 400 of 3,400, loss 5.31, 12 min left``."""
+    """An entry of fairseq's log as text: ``update 400 of 3,400, loss 5.31, 12 min left``."""
     updates, speed = int(entry["num_updates"]), float(entry["ups"])
     total = last_update(updates, float(entry["update"]), config)
     words = [f"update {updates:,}" + (f" of {total:,}" if total else "")]
@@ -63,10 +63,11 @@ def told(entry: dict[str, Any], config: DictConfig) -> str:
 
 
 def last_update(updates: int, epochs: float, config: DictConfig) -> int:
-    """Number of the last update, 0 if the training has no end.
+    """The number of the last update; 0 if the training has no end.
 
     Args:
-        updates: how many there were in this many ``epochs``.
+        updates: number of updates so far.
+        epochs: number of epochs so far.
     """
     limits = OmegaConf.select(config, "optimization.max_update", default=0), 0
     max_epoch = OmegaConf.select(config, "optimization.max_epoch", default=0)

@@ -1,7 +1,7 @@
 """The files of a run, typed: ``score.json``, ``started.json``, ``trained``, ``failed.json``.
 
-All are flat JSON with the names of the fields below.  Readers of results import this module
-and :mod:`collab_lab.runs.run`, and nothing else of this room.
+All are flat JSON with the names of the fields below.  Modules that read results import only this
+module and :mod:`collab_lab.runs.run` from this package.
 """
 
 from __future__ import annotations
@@ -32,45 +32,46 @@ class Record:
 
     Attributes:
         method: name of the run's row in a table.
-        overrides: what the sweep varied, or what ``score --set`` said.
-        command, trained_at_commit: of the sweep that started the run; the commit is marked
-            ``-dirty`` where files differed from it, and joined by others at which it resumed.
-        commit, versions, date: when it was scored.
+        overrides: options that the sweep varied, or that ``score --set`` set.
+        command, trained_at_commit: command and commit of the sweep that started the run; the commit
+            is marked ``-dirty`` if files differed from it, and followed by those of later resumes.
+        commit, versions, date: commit, versions and date of the scoring.
         data_sha256: hash of the data folder's manifest; None without one.
         reference: the untouched text, relative to the data folder.
         hypotheses: the translations, one line per sentence, in the run's folder.
         tokenised_bleu: BLEU on Moses tokens against the data's own target side, as fairseq-generate
             counts; ``compound_split_bleu``: the BLEU of these tokens with hyphenated compounds
-            split.  Both only where the data folder's text is in Moses tokens.
-        perplexity: per token of the data (a word or a subword), ends of lines included, by subset;
-            ``blocks``: the options of the task that cut its text, and so limit a word's context.
-        beam, lenpen: of the search; ``generation``: all of fairseq's options of that section that
-            are not at their defaults, and the limit of a translation's length, ``max_len_a`` and
-            ``max_len_b`` (see :mod:`collab_lab.runs.lengths`).
-        breaks_wanted, breaks_missing, breaks_extra: of a set of documents, breaks between sentences
-            in the references, and how many translations lack or have too many; no score counts
-            them as words.
-        at_length_limit: translations that ended at that limit, and perhaps by it.
-        translate_seconds: wall-clock time of the search, data loading included, with
+            split.  Both exist only if the data folder's text is in Moses tokens.
+        perplexity: perplexity per token of the data (word or subword) by subset, including ends of
+            lines; ``blocks``: options of the task that cut the text and so limit a word's context.
+        beam, lenpen: options of the search; ``generation``: all options of fairseq's section of
+            this name that differ from their defaults, and the limit of a translation's length,
+            ``max_len_a`` and ``max_len_b`` (see :mod:`collab_lab.runs.lengths`).
+        breaks_wanted, breaks_missing, breaks_extra: for documents: number of breaks between
+            sentences in the references, and of breaks that translations lack or have too many;
+            scores do not count them as words.
+        at_length_limit: number of translations that end at this limit and may be cut off.
+        translate_seconds: wall-clock time of the search, including data loading, with
             ``translate_threads`` on ``translate_hardware``, while the sweep did ``translate_jobs``
-            runs at a time (1: no others of its).
-        key_dim: width of the keys in the cache, all heads that have their own together; None where
-            attentions differ, and of latents, which are no keys.
-        model_dim, heads: of each attention; None where attentions differ.
-        key_bytes_per_target_token, ...: KV cache per token of all decoder layers, in bytes: of
-            16-bit numbers, or of rounded ones with their scales and offsets.
-        cache_share: of these bytes for a source and a target token in those of a model with
-            standard heads, whose numbers have 16 bits.
-        shrunk: what ``fairseq-collab shrink`` left of the model that it was given.
-        multiply_adds: of one sentence (pair) of ``multiply_adds_length`` tokens (on each side).
-        train_seconds: wall-clock time of all attempts at the training to its last checkpoint,
-            without what killed attempts did in vain; with ``train_threads``, while the sweep did
-            ``train_jobs`` runs at a time, on ``hardware``.
-        averaged: files whose mean the model is; ``checkpoint_rule`` chose them.
-        valid_loss: smoothed loss of the scored model (the average) on the validation set, in bits
-            per token, as fairseq counts it: label smoothing and penalties are included.
-        valid_nats: its negative log-likelihood per token, in nats, without both, of the targets
-            that the criterion does not leave out (``ignore_prefix_size``).
+            runs at a time (1: no other run).
+        key_dim: width of the keys in the cache, of all heads together; None if attentions differ,
+            and for latents, which are not keys.
+        model_dim, heads: size and number of heads of each attention; None if attentions differ.
+        key_bytes_per_target_token, ...: bytes of the KV cache per token, over all decoder layers,
+            for 16-bit numbers or for rounded numbers with their scales and offsets.
+        cache_share: these bytes for one source and one target token, as a share of those of a model
+            with standard heads and 16-bit numbers.
+        shrunk: shares that ``fairseq-collab shrink`` left of the original model, as text.
+        multiply_adds: multiply-adds for one sentence (pair) of ``multiply_adds_length`` tokens (on
+            each side).
+        train_seconds: wall-clock time of all attempts at the training up to its last checkpoint,
+            without work that was lost when attempts were killed; with ``train_threads``, while the
+            sweep did ``train_jobs`` runs at a time, on ``hardware``.
+        averaged: checkpoints that were averaged; ``checkpoint_rule`` chose them.
+        valid_loss: loss of the scored model (the average) on the validation set, in bits per
+            token, as fairseq computes it with label smoothing and penalties.
+        valid_nats: negative log-likelihood per token, in nats, without both, of the targets that
+            the criterion does not leave out (``ignore_prefix_size``).
     """
 
     task: Task = "translation"
@@ -148,9 +149,10 @@ class Started:
     """How a run was started.
 
     Attributes:
-        overrides: what the sweep varied, or what ``score --set`` said.
-        checkpoint: the existing checkpoint that the run is made of; None if it is trained here.
-        inputs: hashes of what the run reads, by option: see :mod:`collab_lab.runs.inputs`.
+        overrides: options that the sweep varied, or that ``score --set`` set.
+        checkpoint: the existing checkpoint of the run; None if the run trains its own.
+        inputs: hashes of everything that the run reads, by option: see
+            :mod:`collab_lab.runs.inputs`.
     """
 
     overrides: dict[str, str]
@@ -162,7 +164,7 @@ class Started:
 
 @dataclass(frozen=True)
 class Training:
-    """On what a run was trained: hardware, threads, and runs of the sweep at a time."""
+    """How a run was trained: hardware, threads, and how many runs the sweep did at a time."""
 
     hardware: str
     threads: int
@@ -183,7 +185,7 @@ def jobs() -> int:
 
 
 def read(cls: type[T], path: Path, todo: str = "remove it and start again") -> T | None:
-    """A dataclass from a JSON file; None without a file; keys that are no field are ignored."""
+    """Read a dataclass from a JSON file; None if there is no file; unknown keys are ignored."""
     try:
         content = files.read_json(path, todo)
     except FileNotFoundError:

@@ -1,6 +1,6 @@
 """A run: one training, or one existing checkpoint, with its scores in one folder.
 
-RUN/config.yaml         everything that fairseq-hydra-train was given
+RUN/config.yaml         the whole configuration for fairseq-hydra-train
 RUN/started.json        command, commit, and what the sweep varied
 RUN/lock                held by the process that works on the run, and by its children
 RUN/train.log           fairseq's log
@@ -90,11 +90,11 @@ class Run:
         return record.read(Record, self.score_file, record.AGAIN)
 
     def training(self) -> Training | None:
-        """On what the run was trained; None if it was not, or not here."""
+        """How the run was trained; None if it is not trained, or was trained elsewhere."""
         return record.read(Training, self.trained_file)
 
     def failure(self) -> Failure | None:
-        """Why the last attempt failed; None if it did not, or the run is finished."""
+        """Why the last attempt failed; None if it did not fail or the run is finished."""
         return None if self.is_finished() else record.read(Failure, self.failed_file)
 
     def is_finished(self) -> bool:
@@ -102,7 +102,7 @@ class Run:
         return self.score_file.exists()
 
     def state(self) -> str:
-        """How far the run is: finished, incomplete, not started; failed or diverged, and why."""
+        """The state as text: finished, incomplete, not started; failed or diverged, with reason."""
         if failure := self.failure():
             return f"{failure.verdict} ({failure.reason})"
         if self.is_finished():
@@ -114,20 +114,20 @@ class Run:
         files.write_json(self.failed_file, asdict(failure))
 
     def is_trained(self) -> bool:
-        """Whether the training has ended, or there was none: a checkpoint that existed before.
+        """Whether the training has ended, or the run has an existing checkpoint.
 
-        fairseq would add an update to a training that has ended.
+        A finished training must not start again, because fairseq would add an update.
         """
         return self.trained_file.exists() or self.started().checkpoint is not None
 
     def resumes(self) -> bool:
-        """Whether the training has been saved, and continues from there."""
+        """Whether the training has saved a checkpoint from which it will resume."""
         return self.is_trained() or (self.checkpoints / OWN_CHECKPOINT).exists()
 
     def start(self, started: Started, config: DictConfig) -> None:
-        """Record what the run is; files that exist stay as they are.
+        """Record how the run was started; existing files do not change.
 
-        But a training that resumes at another commit has both.
+        Only the commit is extended if a training resumes at another commit.
         """
         former = record.read(Started, self.started_file)
         if former is None:
@@ -140,12 +140,12 @@ class Run:
             files.write_atomic(self.config_file, yaml_of(config))
 
     def finish(self, score: Record) -> None:
-        """Record the scores: from here on, the run is finished."""
+        """Record the scores, so that the run is finished."""
         files.write_json(self.score_file, asdict(score))
         self.failed_file.unlink(missing_ok=True)
 
     def check_same(self, config: DictConfig) -> None:
-        """Reject a run that was started with other options; the error names the first."""
+        """Raise UserError if the run was started with other options; the error names the first."""
         if not self.config_file.exists():
             return
         saved, asked = flat(self.config()), flat(config)
@@ -158,53 +158,56 @@ class Run:
                 raise UserError(problem, self.folder, todo)
 
     def locked(self) -> AbstractContextManager[int]:
-        """Lock the run against other processes; yields a file descriptor for children to inherit.
+        """Lock the run against other processes; yield a file descriptor that children inherit.
 
-        So a training that outlives its parent still holds the lock.  Raises Busy.
+        A training that outlives its parent therefore still holds the lock.
+
+        Raises:
+            Busy: another process holds the lock.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         return locked(self.lock_file, keep=True)
 
 
 def yaml_of(config: DictConfig) -> str:
-    """A run's whole configuration as a file that ``sweep`` and ``fairseq-hydra-train`` take.
+    """A run's whole configuration as YAML that ``sweep`` and ``fairseq-hydra-train`` read.
 
-    The latter takes it by a name with its folder: by a bare one, it rejects ``method``.
+    ``fairseq-hydra-train`` needs a name with a folder; with a bare name it rejects ``method``.
     """
     # Hydra takes a file in a folder for a part; the header says that it is the whole.
     return f"# @package _global_\n{OmegaConf.to_yaml(config)}"
 
 
 def data_folder(config: Any) -> Path:
-    """The data folder of a run; of several joined by colons the first, as in fairseq.
+    """The data folder of a run; as in fairseq, the first of several that are joined by colons.
 
-    The others have text for training alone.
+    The other folders only have text for training.
     """
     return Path(str(config.task.data).split(os.pathsep)[0])
 
 
 def num_gpus(config: DictConfig) -> int:
-    """How many GPUs a run trains on, if there are GPUs at all."""
+    """How many GPUs a run uses, if there are any."""
     size = "distributed_training.distributed_world_size"
     return int(OmegaConf.select(config, size, default=1))
 
 
 def is_ours(user_dir: str | None) -> bool:
-    """Whether ``common.user_dir`` is this plug-in, which is loaded already."""
+    """Whether ``common.user_dir`` is this plug-in, which is already loaded."""
     return user_dir is None or Path(user_dir).name == PLUGIN.name
 
 
 def started_from(config: DictConfig) -> dict[str, str]:
-    """What weights a training starts from, by option of the section ``checkpoint``: file or URL."""
+    """The weights that a training starts from, as files or URLs by option of ``checkpoint``."""
     options = ("restore_file", "finetune_from_model", "continue_once")
     weights = {option: OmegaConf.select(config, f"checkpoint.{option}") for option in options}
     return {option: path for option, path in weights.items() if path and path != OWN_CHECKPOINT}
 
 
 def files_read(config: DictConfig) -> dict[str, str]:
-    """The files, and folders, that a training reads besides its data and weights, by option.
+    """The files and folders that a training reads besides its data and weights, by option.
 
-    Such as embeddings, a vocabulary or the codes of subwords: in the sections of :data:`READING`.
+    Examples are embeddings, a vocabulary or BPE codes, in the sections of :data:`READING`.
     """
     sections = {name: config.get(name) for name in READING}
     named = {
@@ -232,13 +235,13 @@ def flat(config: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def runs_under(folder: Path) -> list[Run]:
-    """The runs in ``folder``, by name; the folder itself if it is a run; UserError for none."""
+    """The runs in ``folder`` by name, or ``folder`` if it is a run; UserError without runs."""
     todo = "give the --out folder of fairseq-collab sweep"
     check_folder(folder, todo)
     runs = [Run(path) for path in [folder, *sorted(folder.iterdir())]]
     runs = [run for run in runs if run.config_file.exists()]
     if not runs:
-        raise UserError("no runs in it", folder, todo)
+        raise UserError("the folder contains no runs", folder, todo)
     return runs[:1] if runs[0].folder == folder else runs
 
 

@@ -1,4 +1,4 @@
-"""Whether a run can be scored (task, search, test set): checked before it trains, and to score."""
+"""Checks that a run can be scored (task, search, test set), before training and before scoring."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SEARCHES = ("sampling", "diverse_beam_groups", "match_source_len", "diversity_ra
 
 
 def task_of(config: DictConfig) -> Task:
-    """What a run is measured by; UserError for a task without a measure."""
+    """The measure of a run's task; UserError for a task without a measure."""
     if "source_lang" in config.task and "target_lang" in config.task:
         return "translation"
     name = config.task.get("_name")
@@ -45,7 +45,7 @@ def task_of(config: DictConfig) -> Task:
 
 
 def check_generation(config: DictConfig) -> None:
-    """Raise UserError for an option that only the command fairseq-generate serves."""
+    """Raise UserError for an option that only the command fairseq-generate supports."""
     refused = {f"generation.{name}": vars(GenerationConfig)[name] for name in NO_TRANSLATION}
     for name, default in (refused | {"common_eval.model_overrides": "{}"}).items():
         if OmegaConf.select(config, name, default=default) != default:
@@ -57,14 +57,14 @@ def check_generation(config: DictConfig) -> None:
 
 
 def check_search(generation: Mapping[str, Any]) -> None:
-    """Raise UserError for options of the search that have no effect, or contradict each other."""
+    """Raise UserError for search options that have no effect or contradict each other."""
     options = {name: vars(GenerationConfig)[name] for name in GenerationConfig.__annotations__}
     defaults, options = options, options | {name: generation[name] for name in generation}
     for name, needed in ONLY_WITH.items():
         if options[name] != defaults[name] and not (options[needed] or 0) > 0:
-            raise UserError("has no effect", f"generation.{name}", f"give generation.{needed}, too")
+            raise UserError("has no effect", f"generation.{name}", f"also give generation.{needed}")
     if options["no_early_stop"]:
-        raise UserError("is read by nothing in fairseq 0.12.2", "generation.no_early_stop")
+        raise UserError("has no effect in fairseq 0.12.2", "generation.no_early_stop")
     if options["unnormalized"] and options["lenpen"] != defaults["lenpen"]:
         raise UserError("has no effect with generation.unnormalized", "generation.lenpen")
     kinds = [f"generation.{name}" for name in SEARCHES if options[name] > 0]
@@ -91,7 +91,7 @@ def check_search(generation: Mapping[str, Any]) -> None:
 
 
 def check_test_set(config: DictConfig) -> str:
-    """The test set of a run; UserError unless the data folder has its text, and binarised."""
+    """The test set of a run; UserError unless the data folder has its text, raw and binarised."""
     subset, task = config.dataset.gen_subset, config.task
     data = data_folder(config)
     if task_of(config) == "language_modeling":

@@ -1,12 +1,12 @@
-"""From a trained run to its record, in this process: average, count, translate, score.
+"""Measure a trained run and write its record, in this process: average, count, translate, score.
 
     translation         beam search by fairseq's generator; BLEU and chrF by sacreBLEU against the
                         untouched text in the data folder's ``raw/``
     language_modeling   perplexity of the validation and the test set, in blocks as long as those of
                         the training
 
-The run's own configuration says how, in fairseq's terms: ``dataset.gen_subset``, ``generation.*``,
-``common_eval.post_process``.  The model is built once per run.
+The run's own configuration determines how, with fairseq's options ``dataset.gen_subset``,
+``generation.*`` and ``common_eval.post_process``.  The model is built once per run.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ BLOCKS = ("tokens_per_sample", "sample_break_mode", "add_bos_token")
 
 
 def score_run(run: Run) -> Record:
-    """Measure a trained run, and finish it."""
+    """Measure a trained run and write its scores."""
     config = run.config()
     task, subset = task_of(config), check_test_set(config)
     data, started = data_folder(config), run.started()
@@ -92,7 +92,7 @@ def score_run(run: Run) -> Record:
 
 
 def import_plugin(config: DictConfig) -> None:
-    """Import the package of ``common.user_dir``, with its own kinds of heads."""
+    """Import the package of ``common.user_dir``, which may define kinds of heads."""
     plugin = config.common.user_dir
     if is_ours(plugin):
         return
@@ -110,7 +110,7 @@ def to_gpu(model: Any, config: DictConfig) -> None:
 
 
 def method_of(config: DictConfig, overrides: Mapping[str, str]) -> str:
-    """The name of a run in tables: what its sweep varied says, else its configuration."""
+    """The name of a run in tables, from the options of its sweep or else its configuration."""
     named = overrides.get("method") or overrides.get("model")
     return named or OmegaConf.select(config, "method") or config.model["_name"]
 
@@ -141,14 +141,14 @@ def model_numbers(trained: Trained) -> Facts:
 
 
 def key_width(attention: Any) -> int | None:
-    """Numbers of a token's keys in the cache of an attention, stock or ours; None for a latent."""
+    """The key width of an attention's cache, fairseq's or ours; None for a latent."""
     if getattr(attention, "has_latent", False):
         return None
     return cached_numbers(attention)[0]
 
 
 def translation(run: Run, config: DictConfig, trained: Trained, subset: str) -> Facts:
-    """Translate the test set, keep the text, and score it."""
+    """Translate the test set, save the translations, and score them."""
     check_generation(config)
     generation, task = config.generation, config.task
     marked = subword_marks(trained.task.target_dictionary.symbols)
@@ -181,7 +181,7 @@ def translation(run: Run, config: DictConfig, trained: Trained, subset: str) -> 
 
 
 def check_dropout(model: torch.nn.Module, generation: Mapping[str, Any]) -> None:
-    """Raise UserError for a dropout that is to be retained in modules that the model lacks."""
+    """Raise UserError if dropout should be retained in modules that the model does not have."""
     asked = generation.get("retain_dropout_modules") or []
     asked = [asked] if isinstance(asked, str) else asked
     names = {str(m.module_name) for m in model.modules() if getattr(m, "module_name", None)}
@@ -192,7 +192,7 @@ def check_dropout(model: torch.nn.Module, generation: Mapping[str, Any]) -> None
 
 
 def chosen_options(generation: Mapping[str, Any]) -> Facts:
-    """The options of the search that are not at fairseq's defaults, and the limit of a length."""
+    """The search options that differ from fairseq's defaults, and the limit of lengths."""
     defaults = {name: vars(GenerationConfig)[name] for name in GenerationConfig.__annotations__}
     return {
         name: generation[name]
@@ -204,7 +204,7 @@ def chosen_options(generation: Mapping[str, Any]) -> Facts:
 def score_translations(
     translations: Translations, data: Path, subset: str, language: str
 ) -> tuple[Facts, list[str]]:
-    """All scores, and the translations as ordinary text: Moses tokens are detokenised."""
+    """Compute all scores; also return the translations as ordinary text (detokenised)."""
     form = manifest(data).get("form")  # None: raw text and SentencePiece
     text = translations.hypotheses
     if form is not None:
@@ -229,7 +229,7 @@ def score_translations(
 
 
 def all_batches(trained: Trained, config: DictConfig, subset: str) -> Iterator[Any]:
-    """A subset in the batches of fairseq-generate; UserError for a sentence that is too long."""
+    """Batches of a subset as in fairseq-generate; UserError if a sentence is too long."""
     number = len(dataset_of(trained, subset))
     if left_out := number - len(fitting(trained, subset)):
         problem = f"{left_out} sentences of {subset} are longer than the model's positions"
@@ -243,7 +243,7 @@ def all_batches(trained: Trained, config: DictConfig, subset: str) -> Iterator[A
 
 
 def perplexities(run: Run, config: DictConfig, trained: Trained, subset: str) -> Facts:
-    """Perplexities of the validation set and of ``subset``, by fairseq-eval-lm's function."""
+    """The perplexities of the validation set and of ``subset``, by fairseq-eval-lm's function."""
     words = trained.task.dictionary
     values = {}
     for name in dict.fromkeys(("valid", subset)):

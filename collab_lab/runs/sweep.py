@@ -7,7 +7,8 @@ A configuration may list kinds of runs with options of their own, which multiply
       - model: collab_diagonal
         model.key_dim: 32,16
 
-Each run is a folder that resumes (:mod:`collab_lab.runs.run`); a failed one stops no other.
+Each run has a folder from which it resumes (:mod:`collab_lab.runs.run`).  A failed run does not
+stop the others.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class Job:
 
 
 class ConfigFolder(SearchPathPlugin):
-    """Has Hydra look up configurations in this project's folder, too."""
+    """Lets Hydra also look up configurations in this project's folder."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         search_path.append("fairseq-collab", f"file://{config_folder()}")
@@ -82,12 +83,12 @@ def plan(config_file: Path, overrides: list[str]) -> list[Job]:
 
 
 def jobs(config_file: Path, overrides: list[str]) -> Generator[Job, None, None]:
-    """Compose the runs of a sweep one by one: each takes a part of a second.
+    """Compose the runs of a sweep one by one; each takes a fraction of a second.
 
     Args:
-        config_file: anywhere; files that it includes are looked up in its own folder, then in that
-            of :func:`.config_folder`, and then in ``hydra.searchpath``.
-        overrides: as on the command line of ``fairseq-hydra-train``.
+        config_file: configuration in any folder.  Files that it includes are looked up in its own
+            folder, then in that of :func:`.config_folder`, then in ``hydra.searchpath``.
+        overrides: overrides as on the command line of ``fairseq-hydra-train``.
     """
     config_file, config_dir = config_file.resolve(), config_folder()
     root = config_dir if config_file.is_relative_to(config_dir) else config_file.parent
@@ -116,17 +117,17 @@ def jobs(config_file: Path, overrides: list[str]) -> Generator[Job, None, None]:
 
 
 def kinds_of_runs(listed: Any) -> list[list[str]]:
-    """The overrides of each kind of runs, all of which count as varied; one without any for None.
+    """The overrides of each kind of runs, which all count as varied; one empty kind for None.
 
     Args:
-        listed: the section ``runs``: a mapping for each kind, as ``hydra.sweeper.params``; a list
-            varies, too.
+        listed: the section ``runs``: a mapping for each kind, like ``hydra.sweeper.params``; a list
+            of values also varies.
     """
     if listed is None:
         return [[]]
     listed = OmegaConf.to_container(listed) if OmegaConf.is_config(listed) else listed
     if not (isinstance(listed, list) and listed and all(isinstance(one, dict) for one in listed)):
-        raise UserError("is no list of options", RUNS, "see docs/train.md")
+        raise UserError("must be a list of options", RUNS, "see docs/train.md")
     return [[_varying(*option) for option in kind.items()] for kind in listed]
 
 
@@ -171,7 +172,7 @@ def _explained(said: str) -> UserError | None:
         }
         options = (f"model.{name}" for name in kinds)
         todo = did_you_mean(match[1], known_names()) or did_you_mean(match[1], options)
-        return UserError("is no section, group or option", match[1], todo)
+        return UserError("is not a section, group or option", match[1], todo)
     missing = r"Could not find '([^']+)/([^'/]+)' Available options in '[^']*': ([\w ]+)"
     if match := re.search(missing, said):
         group, name, listed = match.groups()
@@ -207,10 +208,10 @@ def _jobs(name: str, grid: Iterable[list[str]]) -> Iterator[Job]:
 
 
 def named(config: DictConfig) -> DictConfig:
-    """A run's configuration without Hydra's; its method is its file of ``model/`` if none is given.
+    """A run's configuration without Hydra's section; the default method is its file in ``model/``.
 
-    So rows of a table have one name whether a sweep varies ``model`` or all runs have one.  The
-    method in a configuration is that of its model: a command line with another model drops it.
+    Rows of a table then have the same name whether a sweep varies ``model`` or not.  A method in a
+    configuration belongs to its model, so a command line with another model drops it.
     """
     kind = config.hydra.runtime.choices.get("model")
     given = {word.lstrip("+").partition("=")[0] for word in config.hydra.overrides.task}
@@ -232,9 +233,9 @@ def _added(override: str) -> str:
 
 
 def combinations(overrides: list[str]) -> Iterator[tuple[dict[str, str], list[str]]]:
-    """Each point of the grid: its varied options, and the overrides that all points share.
+    """The varied options of each point of the grid, and the overrides that all points share.
 
-    A later override of an option replaces an earlier one, as in Hydra.
+    As in Hydra, a later override of an option replaces an earlier one.
     """
     last: dict[str, Any] = {}
     for parsed in OverridesParser.create().parse_overrides(overrides):
@@ -249,13 +250,13 @@ def combinations(overrides: list[str]) -> Iterator[tuple[dict[str, str], list[st
 
 
 def run_name(varied: dict[str, str]) -> str:
-    """``model-collab_key_dim-16_seed-1``: the varied options, in characters safe for a shell."""
+    """A name of the varied options that is safe in a shell: ``model-collab_key_dim-16_seed-1``."""
     words = (f"{key.rpartition('.')[2]}-{value}" for key, value in varied.items())
     return re.sub(r"[^\w.-]", "-", "_".join(words)) or "run"
 
 
 def complete(config: DictConfig) -> DictConfig:
-    """The configuration as it is kept in the run's folder: nothing depends on where it is read."""
+    """The configuration for the run's folder, with paths that do not depend on where it is read."""
     with open_dict(config):
         config.merge_with(FORCED)
         if data := config.task.get("data"):

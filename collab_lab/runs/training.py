@@ -1,4 +1,4 @@
-"""What a training left in its run: its length, checkpoints to average, and losses of the average.
+"""The results of a training: its length, the checkpoints to average, and the average's losses.
 
 With ``common.log_format=json`` the log has a line ``... | train | {...}`` per epoch.
 """
@@ -34,14 +34,14 @@ _EPOCH = re.compile(r"\| train \| (\{[^{}]*\})$", re.MULTILINE)
 
 
 class Diverged(UserError, FloatingPointError):
-    """A training ended, and its model knows less than nothing."""
+    """A training ended with a model that predicts much worse than a uniform guess."""
 
 
 def training_numbers(run: Run, extra_state: Mapping[str, Any]) -> dict[str, Any]:
-    """Length of the training; none of a checkpoint that was trained elsewhere.
+    """The length of the training; empty for a checkpoint that was trained elsewhere.
 
     Args:
-        extra_state: of the run's newest checkpoint.
+        extra_state: the entry of this name in the run's newest checkpoint.
     """
     text = run.log.read_text(errors="replace") if run.log.exists() else ""
     epochs = []
@@ -64,8 +64,9 @@ def training_numbers(run: Run, extra_state: Mapping[str, Any]) -> dict[str, Any]
 def train_seconds(run: Run, extra_state: Mapping[str, Any]) -> float | None:
     """Seconds of all attempts at a training, each up to the checkpoint from which the next resumed.
 
-    fairseq's checkpoints count them, and go on from those of the weights that a training starts
-    from.  None if the time of those is not known, and for a checkpoint that was trained elsewhere.
+    fairseq's checkpoints count these seconds, starting from those of the checkpoint with which a
+    training begins.  The result is None if that time is unknown, or if the checkpoint was trained
+    elsewhere.
     """
     seconds = extra_state.get(TIME)
     if seconds is None or run.started().checkpoint is not None:
@@ -83,11 +84,11 @@ def train_seconds(run: Run, extra_state: Mapping[str, Any]) -> float | None:
 def losses(trained: Trained, run: Run) -> dict[str, float | None]:
     """The losses of a record.
 
-    Five decimals: differences between seeds are below the three of fairseq's log.
+    They have five decimals, because differences between seeds are below the three of fairseq's log.
 
     Raises:
-        Diverged: the loss of a model that was trained in this run is twice that of a guess, or
-            more; an untrained model's is a little above a guess.
+        Diverged: a model that was trained in this run has at least twice the loss of a uniform
+            guess; an untrained model has a little more than a guess.
     """
     validation = validate(trained)
     nll = validation.get("valid_nll_loss")
@@ -104,7 +105,7 @@ def losses(trained: Trained, run: Run) -> dict[str, float | None]:
 
 @torch.no_grad()
 def validate(trained: Trained) -> Mapping[str, Any]:
-    """Mean losses of the validation set, in bits, by the names in fairseq's log."""
+    """The mean losses on the validation set, in bits per token, by their names in fairseq's log."""
     task = trained.task
     criterion = task.build_criterion(trained.cfg.criterion).eval()
     step, model = task.valid_step, trained.model
@@ -126,7 +127,7 @@ def validate(trained: Trained) -> Mapping[str, Any]:
 
 @contextlib.contextmanager
 def without_bleu(task: Any) -> Iterator[None]:
-    """Within it, a task of ``--eval-bleu`` translates no validation set: the loss needs none."""
+    """Context in which ``--eval-bleu`` does not translate the validation set, only for its loss."""
     options = task.cfg
     former = getattr(options, "eval_bleu", False)
     if former:
@@ -142,9 +143,9 @@ def without_bleu(task: Any) -> Iterator[None]:
 
 
 def averaged_model(run: Run, config: DictConfig) -> dict[str, Any]:
-    """Write ``average.pt``; the names of the checkpoints whose mean it is, and what chose them.
+    """Write ``average.pt``; return the names of the averaged checkpoints and the rule for them.
 
-    A run of an existing checkpoint got its ``average.pt`` when it was made.
+    A run of an existing checkpoint already has its ``average.pt``.
     """
     if not run.is_trained():
         raise UserError(f"is not trained: {run.state()}", run.folder, "finish it (sweep)")
@@ -158,15 +159,15 @@ def averaged_model(run: Run, config: DictConfig) -> dict[str, Any]:
 
 
 def rule_of(names: Sequence[str]) -> CheckpointRule:
-    """What chose these checkpoints; a training that is to keep epochs may have none."""
+    """The rule that chose these checkpoints: the last epochs, or the last checkpoint."""
     return "last" if [*names] == [LAST] else "mean of last epochs"
 
 
 def choose_checkpoints(folder: Path, config: DictConfig) -> list[str]:
-    """The last epochs, as ``average --last`` takes them; where none are kept, the last checkpoint.
+    """The last epochs, as in ``average --last``; if no epochs are kept, the last checkpoint.
 
-    Never the best: it would be chosen on the set whose loss the record has.
-    Where ``max_update`` cuts an epoch short, only ``checkpoint_last.pt`` has its end.
+    The best checkpoint is never used, because it would be chosen on the validation set, whose loss
+    is recorded.  If ``max_update`` ends an epoch early, only ``checkpoint_last.pt`` has its end.
     """
     number_kept, last = config.checkpoint.keep_last_epochs, folder / LAST
     if number_kept > 0 and any(folder.glob("checkpoint[0-9]*.pt")):

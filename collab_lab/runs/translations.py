@@ -35,12 +35,12 @@ _BEST = re.compile(r"D-(\d+)\t([-+]?(?:[\d.]+(?:e-?\d+)?|inf|nan))\t?(.*)")
 
 @dataclass(frozen=True)
 class System:
-    """Translations of a set, with the record of their run (None if they are of no run).
+    """Translations of a set, with the record of their run (None if no run made them).
 
-    Breaks between the sentences of documents are left out: they are no words.
+    Breaks between the sentences of documents are left out, because they are not words.
 
     Attributes:
-        of_tokens: whether the text is in somebody's own tokens, which BLEU counts as they are.
+        of_tokens: whether the text is already tokenised, so that BLEU must not tokenise it.
     """
 
     path: Path
@@ -51,7 +51,7 @@ class System:
 
 
 def read_system(path: Path, reference: Path | None = None) -> System:
-    """A finished run, or a file of translations with its ``reference``."""
+    """Read a finished run, or a file of translations with its ``reference``."""
     if not path.is_dir():
         if reference is None:
             todo = "give its reference text (--reference)"
@@ -101,10 +101,10 @@ def _aligned(translations: Path, reference: Path) -> tuple[list[str], list[str]]
 
 
 class Breaks(NamedTuple):
-    """Breaks between the sentences of documents, by how many there are.
+    """The number of breaks between the sentences of documents.
 
     Attributes:
-        missing, extra: sums over documents that have fewer or more than their reference.
+        missing, extra: breaks that translations lack or have too many, summed over documents.
     """
 
     wanted: int
@@ -119,7 +119,7 @@ class Breaks(NamedTuple):
 def without_breaks(
     hypotheses: Sequence[str], references: Sequence[str]
 ) -> tuple[list[str], list[str], Breaks | None]:
-    """Translations and references without the breaks of documents; None where neither has any."""
+    """Translations and references without the breaks of documents; None if neither has any."""
     counts = [(ours.count(BREAK), theirs.count(BREAK))
               for ours, theirs in zip(hypotheses, references, strict=True)]  # fmt: skip
     if not any(map(any, counts)):
@@ -138,15 +138,16 @@ def check_reference(
     reference: Path,
     todo: str = GIVE_REFERENCE,
 ) -> None:
-    """Raise UserError where the target side that was translated is another text.
+    """Raise UserError if the reference is not the text of the translated data's target side.
 
-    Its lines are tokens: subwords, Moses tokens or words, lower-cased or with unknown words.  So
-    letters and digits alone are compared, in runs of :data:`.RUN`: of a line of the target, half
-    must be in that of the reference.  One line in a hundred may differ: rules for numbers, say.
+    The target side consists of tokens: subwords, Moses tokens or words, which may be lower-cased or
+    unknown.  So only letters and digits are compared, in sequences of :data:`.RUN`.  The
+    reference's line must contain half of those of the target's line; one line in a hundred may
+    differ, for example because of rules for numbers.
 
     Args:
-        targets: lines of the binarised data, by their numbers.
-        translations: whose targets they are, for the message.
+        targets: lines of the binarised data, by number.
+        translations: file with the translations of this data, for the message.
     """
     differing = []
     for number, target in targets.items():
@@ -164,7 +165,7 @@ def check_reference(
 
 
 def read_hypotheses(path: Path) -> list[str]:
-    """The (best) translation of every sentence, in the order of the corpus."""
+    """Read the best translation of every sentence, in the order of the corpus."""
     lines = read_lines(path)
     if not any(map(_PRINTED.match, lines)):
         return lines
@@ -195,16 +196,16 @@ def read_hypotheses(path: Path) -> list[str]:
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a text; UserError if it is not UTF-8.
+    """Read the lines of a text; UserError if it is not UTF-8.
 
-    Carriage returns at their ends and a byte order mark, from Windows, are removed.
+    A byte order mark and carriage returns at ends of lines, which come from Windows, are removed.
     """
     lines = [line.removesuffix("\r") for line in lines_of(path)]
     return [line.removeprefix("\ufeff") for line in lines[:1]] + lines[1:]
 
 
 def manifest(data: Path) -> dict[str, Any]:
-    """The manifest of a data folder; {} without one."""
+    """The manifest of a data folder; empty if there is none."""
     try:
         content: dict[str, Any] = read_json(data / MANIFEST)
     except FileNotFoundError:

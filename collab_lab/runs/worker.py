@@ -1,9 +1,9 @@
 """Does the runs of a sweep, each in a separate process (:mod:`collab_lab.runs.child`).
 
-``jobs`` processes run at a time; when one ends, the next starts.  A line a minute says how far each
-is.  Where there are too few GPUs for them, some share.  A failed run is reported, and the others
-continue.  Ctrl-C ends the processes, whose trainings resume; SIGKILL leaves them running, and the
-next sweep waits for them (they hold their run's lock).
+``jobs`` processes run at a time; when one ends, the next starts.  Once a minute a line says how far
+each is.  If there are fewer GPUs than processes, some share a GPU.  A failed run is reported, and
+the others continue.  Ctrl-C ends the processes; a later sweep resumes their trainings.  SIGKILL
+leaves them running, and the next sweep waits for them, because they hold the locks of their runs.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class RunProcess(NamedTuple):
     lock: ExitStack
 
     def end(self) -> None:
-        """End the session that the process leads: on several GPUs it has processes below it."""
+        """End the process and its children (on several GPUs it has some): the whole session."""
         with contextlib.suppress(ProcessLookupError):  # it has ended
             os.killpg(self.process.pid, signal.SIGTERM)
         self.process.wait()
@@ -62,8 +62,8 @@ class Worker:
     """Does runs, at most ``jobs`` at a time.
 
     Args:
-        runs: those that are not finished.
-        gpus: those that the runs share, by the names of :func:`visible_gpus`.
+        runs: runs that are not finished.
+        gpus: GPUs that the runs share, by the names of :func:`visible_gpus`.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Worker:
         return bool(self.waiting or self.processes)
 
     def start(self, run: Run) -> None:
-        """Start a run, unless another process works on it: then it waits."""
+        """Start a run; if another process works on it, wait."""
         with ExitStack() as lock:
             try:
                 descriptor = lock.enter_context(run.locked())
@@ -125,7 +125,7 @@ class Worker:
 
 
 def visible_gpus() -> list[str]:
-    """Names of the GPUs that this process may use, as :data:`VISIBLE` takes them."""
+    """The names of the GPUs that this process may use, as in :data:`VISIBLE`."""
     number = torch.cuda.device_count()
     limited = os.environ.get(VISIBLE)
     names = [*map(str, range(number))] if limited is None else limited.split(",")
@@ -136,17 +136,17 @@ def visible_gpus() -> list[str]:
 
 
 def say(line: str) -> None:
-    """Print a line at once, whoever reads it."""
+    """Print a line without buffering."""
     print(line, flush=True)
 
 
 def start_process(
     run: Run, lock: int, gpus: Sequence[str], jobs: int = 1
 ) -> subprocess.Popen[bytes]:
-    """Start a run, its output appended to the log; the process inherits the lock.
+    """Start a run's process, which appends its output to the log and inherits the lock.
 
     Args:
-        jobs: runs at a time, for the record.
+        jobs: number of runs at a time, for the record.
     """
     with run.log.open("a") as log:
         # A new session: Ctrl-C in a terminal reaches this process alone.
@@ -162,10 +162,10 @@ def start_process(
 
 
 def environment(run: Run, gpus: Sequence[str], jobs: int) -> dict[str, str]:
-    """The environment of a run's process, which is by itself, with these GPUs.
+    """The environment of a run's process, which uses these GPUs and belongs to no other job.
 
-    It has no place in a job of several processes, for which fairseq would wait, and the run has its
-    own name in Weights & Biases.
+    Variables of a job with several processes are removed, because fairseq would wait for the
+    others.  In Weights & Biases the run has its own name.
     """
     own = {name: value for name, value in os.environ.items() if not OF_ANOTHER_JOB.match(name)}
     named = {JOBS: str(jobs), "WANDB_NAME": f"{run.folder.parent.name}/{run.name}"}
@@ -173,7 +173,7 @@ def environment(run: Run, gpus: Sequence[str], jobs: int) -> dict[str, str]:
 
 
 def child_command(run: Run) -> list[str]:
-    """The command of a run's process."""
+    """The command line of a run's process."""
     return [sys.executable, "-m", "collab_lab.runs.child", str(run.folder)]
 
 

@@ -1,4 +1,4 @@
-"""A trained model becomes a smaller one: evidence, cuts, a plan, a model that is refitted.
+"""Making trained models smaller: collect evidence, offer cuts, choose a plan, build, refit.
 
 shape              what stays of a site, and what that costs
 draft, pruning     the model to be, edited in place, built once; one that keeps lists of heads

@@ -1,7 +1,7 @@
-"""Plans written by hand: heads that are removed or converted as stated, as papers do.
+"""Plans written by hand: the user says which heads to remove or convert, as in papers.
 
-:func:`prune` and :func:`convert` write a shape for every site where :func:`.shrink` has them found,
-and apply the plan in the same way.
+:func:`prune` and :func:`convert` set the shape of every site themselves, whereas :func:`.shrink`
+searches for the best shapes.  All three apply the plan in the same way.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ def convert(
     subset: str = "train",
     sentences: int = 1000,
 ) -> Smaller:
-    """Convert a trained model's heads to others of given sizes, with the least predicted loss.
+    """Convert a trained model's heads to another kind of given size, at the least predicted loss.
 
-    :func:`.shrink` chooses sizes and bits for a share of the KV cache.
+    Nothing is trained.  Use :func:`.shrink` to let a search choose kinds, sizes and bits.
 
     Args:
         to: ``collab`` (shared keys), ``separate`` (narrower separate keys), ``grouped-query`` or
@@ -88,8 +88,8 @@ def convert(
             and number of them evenly spread over it.
 
     Raises:
-        UserError: the model has no counterpart, a size or share is out of range, the statistics
-            are of another model, or an argument has no effect.
+        UserError: the model cannot be converted, a size is out of range, the statistics belong to
+            another model, or an argument has no effect.
     """
     if to not in [*CONVERSIONS]:  # whatever is given
         raise UserError(f"{to!r} must be one of {', '.join(CONVERSIONS)}", "`to`")
@@ -111,8 +111,8 @@ def convert(
     bits = None if cache_bits == "auto" else chosen_bits(cache_bits, model)
     sizes = chosen_sizes(size, named, model, cut)
     if not (sizes or bits):
-        todo = "every size is 0: give at least one"
-        raise UserError("no attention is left to convert", model.path, todo)
+        todo = "every size is 0: give a size above 0 for at least one attention"
+        raise UserError("no attention would be converted", model.path, todo)
     evidence = of_heads(model, statistics, subset, sentences, ("heads", "cache"))
     evidence.check_caches()
     return make(evidence, conversion(model, {cut: sizes}, bits), fit=refit)
@@ -123,11 +123,11 @@ def conversion(
     given: Mapping[NewHeads, Mapping[Attention, int]],
     bits: Mapping[Attention, int] | None = None,
 ) -> Plan:
-    """The plan that gives attentions heads of some sizes, and leaves the others as they are.
+    """The plan that converts some attentions to given sizes, and leaves the others as they are.
 
     Args:
-        given: sizes, by the cut that gives the heads: all of one kind.
-        bits: of all KV caches that are to be rounded; default: as they are.
+        given: the size of each attention, by the cut that converts it; all cuts are of one kind.
+        bits: bits of each KV cache to round, others are not rounded; default: as in the model.
     """
     shapes, cuts = dict[Site, Shape](), list[tuple[Cut, list[Site]]]()
     for site in sites_of(model):
@@ -152,7 +152,7 @@ def of_heads(
     sentences: int,
     parts: Sequence[str],
 ) -> Evidence:
-    """The evidence of a model's attentions: these statistics, or those of a pass."""
+    """The evidence about a model's attentions, from given statistics or from a new pass."""
     batches = sentences_of(model, subset, sentences)
     if statistics is not None:
         return Evidence(model, batches, matched(statistics, model))
@@ -166,11 +166,11 @@ def chosen_sizes(
     trained: Trained,
     cut: NewHeads,
 ) -> dict[Attention, int]:
-    """The size of every attention with heads as options give it, but for unchanged ones.
+    """The size of every attention that options change.
 
     Args:
-        default: the size of all attentions that ``by_type`` does not name.
-        by_type: a number, or one for each layer: ``64,32``.
+        default: size in all attention types that ``by_type`` does not name.
+        by_type: one number, or one per layer: ``64,32``; 0 leaves the attention unchanged.
     """
     sizes, size_name = dict[Attention, int](), cut.kind.size_name
     named = {type_ for type_, text in by_type.items() if text is not None}
@@ -205,11 +205,11 @@ def _listed(option: str, text: Any, number: int, allowed: int | tuple[str, ...])
 
 
 def chosen_bits(cache_bits: str | int | None, trained: Trained) -> dict[Attention, int]:
-    """The attentions whose cache is rounded, and to how many bits.
+    """The bits of each attention whose KV cache is rounded.
 
     Args:
-        cache_bits: a number for all, or one for each attention with a cache (``4,8,0``: 0 for no
-            rounding); None, or ``none``: no rounding.
+        cache_bits: one number for all caches, or one per cache (``4,8,0``; 0: no rounding); None
+            or ``none``: no rounding anywhere.
     """
     cached = [attention for attention in attentions(trained.model) if attention.type != "encoder"]
     allowed, text = ("0", *map(str, BITS)), "0" if cache_bits in (None, "none") else str(cache_bits)
@@ -222,7 +222,7 @@ def chosen_bits(cache_bits: str | int | None, trained: Trained) -> dict[Attentio
 
 
 def sizes_by_type(given: Any) -> dict[AttentionType, int | str]:
-    """The sizes that are given by attention type; UserError for what is no size."""
+    """Check sizes by attention type, and return them; UserError if one is not a size."""
     if not isinstance(given, Mapping | None):
         raise UserError(f'must be such as {{"cross": 64}}, not {given!r}', "`by_type`")
     named = {type_: value for type_, value in (given or {}).items() if value is not None}
@@ -252,34 +252,37 @@ def prune(
     subset: str = "train",
     sentences: int = 1000,
 ) -> Smaller:
-    """Remove heads from a trained model: those of least price, unless other arguments choose.
+    """Remove heads from a trained model: the cheapest ones, unless other arguments choose.
 
     By price, they are the heads that :func:`.shrink` removes for this number.  Gates are multiplied
     into the weights first.  In the end maps are fitted to what the heads that are left compute
     (:mod:`collab_lab.refitting.refit`), whatever chose them.
 
     Args:
-        number: of heads to remove from the whole model; those that share a key or a value go
-            together, and each cross-attention keeps one.
-        keep: number of heads that each attention keeps instead.
-        same_on_each_side: remove at least ``number`` heads; the attentions of the encoder keep
-            equally many, and so do those of the decoder.
-        retained: the heads to keep instead, by attention type and layer.
+        number: number of heads to remove from the whole model.  Heads that share a key or a value
+            are removed together, and each cross-attention keeps at least one.
+        keep: number of heads that each attention keeps, instead of ``number``.
+        same_on_each_side: remove at least ``number`` heads so that all attentions of the encoder
+            keep equally many, and all attentions of the decoder keep equally many.
+        retained: heads to keep, by attention type and layer, instead of ``number``.
         types: attention types that lose heads; default: all.
-        random: seed of a random choice instead.
-        refit: whether to fit the maps, where that lowers the loss on the calibration sentences.
-        statistics: of :func:`prices` of this model, which may have been opened again; default: a
-            pass over the sentences.
-        subset, sentences: calibration sentences, for prices, the refit and the measured rise: set,
-            and number of them evenly spread over it.
+        random: seed; remove random heads instead of the cheapest.
+        refit: whether to refit; a refit that raises the loss on the calibration sentences is
+            undone.
+        statistics: what :func:`prices` returned for this model, to save a pass over the sentences;
+            the model may have been opened again since.
+        subset: set of the calibration sentences, used for prices, refit and measured rise.
+        sentences: number of calibration sentences, spread evenly over the set.
+
+    Returns:
+        The smaller model with its plan, its predicted loss and its measured rise.
 
     Raises:
-        UserError: a group would keep a part of its heads, there are fewer heads, none would be left
-            in the model or in its cross-attention, the statistics are of another model, or an
-            argument has no effect.
+        UserError: the model has too few heads, a group would keep only a part of its heads, the
+            statistics belong to another model, or an argument has no effect.
     """
     if [number, keep, retained].count(None) != 2:
-        problem = "give one of: a number of heads to remove, a number to keep, the heads to keep"
+        problem = "give exactly one of `number`, `keep` and `retained`"
         raise UserError(problem)
     same = same_on_each_side or None
     if retained is not None:
@@ -310,7 +313,7 @@ def prune(
 
 
 def fewer(evidence: Evidence, cut: Heads, number: int | None) -> Plan:
-    """The cheapest plan that removes a number of heads, or what the cut keeps."""
+    """The cheapest plan that removes ``number`` heads or, if None, does what the cut demands."""
     programme = Programme(evidence, "unchanged", [cut])
     heads = programme.whole["heads"]
     if number is None:
@@ -336,11 +339,12 @@ def keeping(
     units: Mapping[FeedForward, Sequence[int]] | None = None,
     prices: Mapping[str, float] | None = None,
 ) -> Plan:
-    """The plan that keeps these heads and units, whatever they cost.
+    """The plan that keeps exactly these heads and units.
 
     Args:
-        units: of the blocks that lose some.
-        prices: predicted loss, by part, where it is known.
+        retained: heads to keep, by attention type and layer.
+        units: units to keep of each feed-forward block that loses some.
+        prices: predicted loss of each part in bits per target token, if it is known.
     """
     check_retained(model, retained)
     check_units(model, units or {})
@@ -354,9 +358,9 @@ def keeping(
 
 
 def random_order(evidence: Evidence, seed: int) -> None:
-    """Give heads a random order, which ``seed`` determines, by random numbers in place of prices.
+    """Replace the prices of heads by random numbers from ``seed``, for a random order of removal.
 
-    Heads that go together have one number.
+    Heads that are removed together get the same number.
     """
     generator = torch.Generator().manual_seed(seed)
     every = attentions(evidence.trained.model)
@@ -373,7 +377,7 @@ def random_order(evidence: Evidence, seed: int) -> None:
 
 
 def named_types(model: Trained, types: Sequence[AttentionType] | None) -> tuple[AttentionType, ...]:
-    """The attention types that lose heads; UserError for what is none, or none of the model."""
+    """The attention types that lose heads; UserError for a type that the model does not have."""
     named = ATTENTION_TYPES if types is None else types
     if isinstance(named, str) or not {*named} <= {*ATTENTION_TYPES}:
         problem = f"must be a list of some of {', '.join(ATTENTION_TYPES)}, not {types!r}"
@@ -398,7 +402,7 @@ def check_number(
     together = math.lcm(*(removed_together(a.module) for a in of_types if a.module.num_heads))
     if keep is not None and keep % together:
         todo = f"keep a multiple of {together}: heads that share keys or values go together"
-        raise UserError(f"cannot keep {keep} heads of each", model.path, todo)
+        raise UserError(f"cannot keep {keep} heads in each attention", model.path, todo)
 
 
 def check_lists(retained: Any) -> None:

@@ -1,9 +1,8 @@
-"""A cut: something that can be taken from a model, as one class; see docs/own_cuts.md.
+"""A cut: one way to make a model smaller, as a class; see docs/own_cuts.md.
 
-A cut says why a model cannot have it, which shapes a site can have and at what price, and how a
-draft gets a shape.  A plan combines shapes of cuts of different *parts* of a site, whose prices add
-up: heads with a cache of all heads; of one part it takes one shape.  Prices are in bits of loss per
-target token.
+A cut says why it does not fit a model, which shapes it offers for a site and at what price, and how
+to give a draft one of these shapes.  A plan takes at most one shape for each *part* of a site
+(heads, units, cache) and adds their prices.  Prices are predicted losses in bits per target token.
 """
 
 from __future__ import annotations
@@ -40,17 +39,17 @@ ANY_BITS = (0, *BITS)
 
 
 class Offer(NamedTuple):
-    """A shape that a site can have, and what it loses, in bits per target token."""
+    """A shape that a site can have, and its price: the predicted loss in bits per target token."""
 
     shape: Shape
     price: float
 
 
 class Tie(NamedTuple):
-    """Sites whose shapes agree: all have one value of ``of``, or none has this value.
+    """A constraint on some sites: if one has a shape with a value of ``of``, all have this value.
 
     Attributes:
-        of: a value of a shape; None where it is free.
+        of: computes the value of a shape; None for a shape without constraint.
     """
 
     sites: Sequence[Site]
@@ -58,13 +57,13 @@ class Tie(NamedTuple):
 
 
 class Cut(ABC):
-    """Something that can be taken from a model.
+    """One way to make a model smaller.
 
     Attributes:
-        name: as ``--kinds`` has it, for cuts of the cache.
-        part: heads, units, or cache.
-        engines: that keep what it saves.
-        simulated: whether it changes a model only in this process: see :meth:`.Draft.simulate`.
+        name: name of the cut; for cuts of the cache, also its name in ``--kinds``.
+        part: what it cuts: heads, units, or cache.
+        engines: engines in which the cut model really is smaller.
+        simulated: whether the change exists only in this process: see :meth:`.Draft.simulate`.
     """
 
     name: ClassVar[str]
@@ -73,31 +72,32 @@ class Cut(ABC):
     simulated: ClassVar[bool] = False
 
     def refuses(self, trained: Trained) -> Iterable[str]:
-        """All reasons why a model cannot be cut so."""
+        """All reasons why this cut does not fit a model; empty if it does."""
         return ()
 
     @abstractmethod
     def offers(self, site: Site, evidence: Evidence) -> Sequence[Offer]:
-        """The shapes that a site can have, with prices; those of other sites: none."""
+        """The shapes that this cut can give a site, with their prices; empty for other sites."""
 
     def fits(self, site: Site, shape: Shape) -> bool:
-        """Whether a site can have this shape with the heads that stay, and is smaller for it."""
+        """Whether a site can have this shape with the remaining heads, and is smaller with it."""
         return True
 
     def ties(self, sites: Sequence[Site]) -> Iterable[Tie]:
-        """Sites whose shapes must agree."""
+        """Constraints that the shapes of some sites must agree."""
         return ()
 
     @abstractmethod
     def apply(self, draft: Draft, site: Site, shape: Shape) -> float | None:
-        """Give a draft's site this shape.
+        """Give a site of the draft this shape.
 
         Returns:
-            The price of it with the heads that the draft has there; None where the offer holds.
+            The price of the shape for the heads that the draft has left there, in bits per target
+            token; None if the offered price is still right.
         """
 
     def apply_all(self, draft: Draft, shapes: Mapping[Site, Shape]) -> dict[Site, float]:
-        """Give all sites that it cuts their shapes: :meth:`apply`, one after the other."""
+        """Call :meth:`apply` for all these sites, one after the other."""
         prices = dict[Site, float]()
         for site, shape in bar(self.name, list(shapes.items())):
             price = self.apply(draft, site, shape)
@@ -107,9 +107,9 @@ class Cut(ABC):
 
 
 class NewHeads(Cut):
-    """A cut that gives attentions heads of another kind, for a smaller KV cache.
+    """A cut that converts attentions to another kind of heads, for a smaller KV cache.
 
-    A subclass has a :attr:`kind`, and defines :meth:`convert`.
+    A subclass sets :attr:`kind` and defines :meth:`convert`.
     """
 
     part = "cache"
@@ -125,22 +125,24 @@ class NewHeads(Cut):
         """The weights of the new attention in place of ``trained.module``, and their price.
 
         Args:
-            steps: of L-BFGS; without them the price is a few per cent higher, in less time.
+            trained: the attention and its statistics.
+            size: size of the new heads: a width, or a number of key/value heads.
+            steps: number of L-BFGS steps; 0 is faster, and the price is a few per cent higher.
         """
 
     # ---- sizes -----------------------------------------------------------------------------------
 
     def exact_size(self, module: Any) -> int:
-        """The size that is exact for an attention."""
+        """The smallest size at which the new heads compute exactly what the attention computes."""
         return self.kind.exact(module, int(module.num_heads))
 
     def out_of_range(self, module: Any, size: int) -> str | None:
-        """The sizes that an attention can have, if ``size`` is none of them."""
+        """A text with the allowed sizes if ``size`` is not one of them; otherwise None."""
         exact = self.exact_size(module)
         return None if 1 <= size <= exact else f"give one from 1 to {exact}, which is exact"
 
     def grid(self, module: Any) -> list[int]:
-        """Sizes to spread a budget over, ascending to the one that is exact: at most 16."""
+        """At most 16 sizes for the search, ascending to the exact one."""
         exact = self.exact_size(module)
         sizes = {max(1, exact * step // GRID) for step in range(1, GRID + 1)}
         return sorted(size for size in sizes if self.out_of_range(module, size) is None)
@@ -194,7 +196,7 @@ class NewHeads(Cut):
                 yield f"{attention} has {module.num_heads} heads and {expected}"
 
     def offers(self, site: Site, evidence: Evidence) -> Sequence[Offer]:
-        """All sizes of the grid with all bits, before L-BFGS."""
+        """Offers of all sizes of the grid with all numbers of bits, priced without L-BFGS."""
         if not isinstance(site, Attention) or not site.module.num_heads:
             return ()
         return evidence.once((type(self), self.kind, site), lambda: self._offers(site, evidence))
@@ -207,7 +209,7 @@ class NewHeads(Cut):
     def rounded(
         self, site: Attention, trained: PricedAttention, new: Mapping[int, PricedWeights]
     ) -> Iterator[Offer]:
-        """Offers of new heads of some sizes, without rounding and with every number of bits."""
+        """Offers of new heads of several sizes, unrounded and with every number of bits."""
         every = tuple(range(site.module.num_heads))
         bits = (0,) if site.type == "encoder" else ANY_BITS
         rounding = {
@@ -220,7 +222,7 @@ class NewHeads(Cut):
                 yield Offer(shape, price + rounding[size][column])
 
     def arranged(self, shapes: Mapping[Attention, Shape]) -> Mapping[Attention, Shape]:
-        """Shapes of this cut as they are together."""
+        """The shapes of all sites that this cut gives, after they were adjusted to each other."""
         return shapes
 
     def apply(self, draft: Draft, site: Site, shape: Shape) -> float | None:
@@ -236,7 +238,7 @@ class NewHeads(Cut):
         trained: PricedAttention,
         new: PricedWeights,
     ) -> float:
-        """Put new heads into a draft; returns their price, that of rounding included."""
+        """Put new heads into a draft, and return their price, including that of rounding."""
         weights, price = new
         rounding = trained.rounding_price(weights, shape.bits, self.scale(trained))
         draft.give(site, self.kind, shape.size, weights)
@@ -246,10 +248,10 @@ class NewHeads(Cut):
 
 
 def reject(trained: Trained, cuts: Iterable[Cut], doing: str) -> None:
-    """Raise UserError with all reasons why a model cannot have some cuts, if there are any.
+    """Raise UserError with all reasons why some cuts do not fit a model, if there are any.
 
     Args:
-        doing: what cannot be done with the model.
+        doing: what cannot be done with the model, for example "cannot be converted to a latent".
     """
     reasons = dict.fromkeys(reason for cut in cuts for reason in cut.refuses(trained))
     rebuilt.reject(trained, doing, reasons)

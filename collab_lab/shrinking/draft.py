@@ -1,10 +1,9 @@
-"""The model to be: its weights and what its options say, edited in place, built once.
+"""A draft of the smaller model: its weights and options are edited in place, then built once.
 
 An attention's output is a sum over its heads, ``sum_i head_i Wo_i^T + bo``.  Removing a head's rows
 in ``q_proj``, ``k_proj``, ``v_proj`` and its columns in ``out_proj`` equals setting its output to
-zero, exactly.  A unit of a feed-forward block goes with its row of ``fc1`` and its column of
-``fc2``, which equals setting it to zero, exactly.  What the rest can make up for is the refit's
-work.
+zero, exactly.  Removing a unit's row in ``fc1`` and its column in ``fc2`` equals setting the unit
+to zero, exactly.  The refit then lets the remaining heads and units compensate.
 
 Heads with separate projections are those of fairseq's ``transformer``, ``transformer_headsize_n``,
 ``transformer_grouped_heads``, ``transformer_gated_heads``, and the language models of these kinds.
@@ -58,20 +57,20 @@ SHARING = (COLLABORATIVE, GROUPED_QUERY, LATENT)
 
 
 class Draft:
-    """A model to be, which starts as a trained one.
+    """A smaller model under construction, which starts as a copy of the trained one.
 
     Args:
-        statistics: of its attentions, for the best weights of new heads; without them all
-            directions of the weights count equally.
+        statistics: statistics of its attentions, from which the best weights of new heads follow;
+            without them all directions of the weights count equally.
 
     Attributes:
-        weights: by name; cuts change them.
-        heads: those that stay, by attention, as the trained model counts them.
-        units: those that stay of the blocks that lose some.
-        kind: of new heads; None where no attention has been given any.
-        sizes: of the attentions with new heads.
-        copy: width of one latent of all cross-attentions; 0 where each has its own.
-        bits: of a number in the KV cache, by attention that has one.
+        weights: the weights by name; cuts change them.
+        heads: remaining heads of each attention, counted as in the trained model.
+        units: remaining units of each block that loses some.
+        kind: kind of the new heads; None if no attention was converted.
+        sizes: size of each converted attention.
+        copy: width of the one latent that all cross-attentions share; 0 if they do not share one.
+        bits: bits per number in the KV cache of each attention that has one.
     """
 
     def __init__(
@@ -132,7 +131,7 @@ class Draft:
     def give(
         self, attention: Attention, kind: Kind, size: int, weights: Mapping[str, Tensor]
     ) -> None:
-        """Give an attention heads of another kind: their weights, without a signature."""
+        """Convert an attention to another kind of heads with these weights (without signature)."""
         if self.kind is not None and self.kind.name != kind.name:
             raise ValueError(f"a model has one kind of heads: {self.kind.name}, not {kind.name}")
         self.kind, self.sizes[attention] = kind, size
@@ -141,18 +140,18 @@ class Draft:
         self.weights |= {f"{prefix}{name}": weight for name, weight in weights.items()}
 
     def round(self, attention: Attention, bits: int) -> None:
-        """Keep an attention's cache rounded to ``bits`` bits a number."""
+        """Round an attention's KV cache to ``bits`` bits per number."""
         self.bits[attention], self._rounds = bits, True
 
     def simulate(self, attention: Attention, part: str, change: Callable[[Tensor], Tensor]) -> None:
-        """Change what a projection (``k_proj``, ``v_proj``) writes, in this process.
+        """Apply ``change`` to the output of a projection (``k_proj``, ``v_proj``), by a hook.
 
-        The weights do not have the change, so that the model cannot be saved.
+        The weights do not contain the change, so the model cannot be saved.
         """
         self._simulated.append((f"{attention.name}.{part}", change))
 
     def use_own_heads(self) -> None:
-        """Give fairseq's attentions, and those with groups or gates, heads of this project."""
+        """Replace fairseq's attentions, and those with groups or gates, by this project's heads."""
         if not self._is_ours:
             self._is_ours = True
             for attention in self.attentions:
@@ -175,12 +174,12 @@ class Draft:
 
     @property
     def stays_of_its_kind(self) -> bool:
-        """Whether the trained model's heads share something, and go on sharing it."""
+        """Whether the trained model's heads share keys, values or a latent, and still will."""
         model = self.trained.model
         return isinstance(model, HeadModel) and model.variant in SHARING
 
     def module(self, attention: Attention) -> Any:
-        """An attention as it is by now, before it is given other heads."""
+        """An attention with its remaining heads, before it is converted."""
         if not self._is_ours:
             return attention.module
         like = attention.module.out_proj.weight
@@ -199,7 +198,7 @@ class Draft:
         return PricedAttention(self.module(attention), statistics)
 
     def build(self) -> Trained:
-        """The model; nothing else builds one."""
+        """Build the model; UserError if it has no head left."""
         if any(a.module.num_heads for a in self.attentions) and not any(self.heads.values()):
             raise UserError("no head of the model is left", self.trained.path, "keep more heads")
         if self.kind is None:
@@ -328,10 +327,10 @@ def rows(num_heads: int, heads: Sequence[int], weight: Tensor) -> Tensor:
 
 
 def scale_of(module: Any, heads: int, stays: bool) -> float:
-    """The scale of scores of an attention that keeps some of its heads.
+    """The scale of the scores of an attention that keeps ``heads`` of its heads.
 
     Args:
-        stays: whether its model stays of its kind.
+        stays: whether the model keeps its kind of heads.
     """
     size = module.q_proj.out_features / module.num_heads
     if isinstance(module, CollaborativeAttention):
@@ -341,7 +340,7 @@ def scale_of(module: Any, heads: int, stays: bool) -> float:
 
 
 def sizes_of_heads(trained: Trained, of: str) -> set[int]:
-    """The sizes of heads in all layers: ``queries``, but those of a shared key, or ``values``."""
+    """The sizes of heads in a model: of ``queries`` (except with shared keys) or of ``values``."""
     sizes = set[int]()
     for attention in attentions(trained.model):
         module = attention.module
@@ -355,12 +354,12 @@ def sizes_of_heads(trained: Trained, of: str) -> set[int]:
 
 
 def head_sizes(every: Iterable[Attention]) -> set[tuple[int, int]]:
-    """``h_qk`` and ``h_v`` of all attentions with heads of separate projections."""
+    """All pairs ``h_qk`` and ``h_v`` that occur among attentions with separate projections."""
     return {sizes_of(a.module) for a in every if a.module.num_heads}
 
 
 def is_standard(numbers: Mapping[Attention, int]) -> bool:
-    """Whether all heads have size d/H, which options need not say, by the heads that stay."""
+    """Whether the remaining heads all have the standard size d/H, so that no option must say it."""
     return all(
         (key * number, value * number) == (a.module.embed_dim,) * 2
         for a, number in numbers.items()
@@ -369,16 +368,20 @@ def is_standard(numbers: Mapping[Attention, int]) -> bool:
 
 
 def check_left_alone(trained: Trained, given: Collection[Attention], kind: Kind) -> None:
-    """Raise UserError unless all attentions but those that are ``given`` heads can stay."""
+    """Raise UserError unless all attentions that are not converted can stay as they are."""
     for attention in attentions(trained.model):
         module = attention.module
         if attention in given or not kind.has_sizes or not module.num_heads:
             continue
         if not math.isclose(module.scaling, sizes_of(module)[0] ** -0.5):
-            problem = f"{attention}: heads with another scale of scores cannot stay as they are"
-            raise UserError(problem, trained.path, f"give a {kind.size_name} for them too")
+            problem = (
+                f"{attention} cannot stay unchanged: its heads scale scores by a factor "
+                f"other than (head size)^-0.5, which a model with {kind.heads_name} cannot have"
+            )
+            todo = f"convert it as well: give a {kind.size_name} above 0 for it"
+            raise UserError(problem, trained.path, todo)
 
 
 def joined(numbers: Iterable[int]) -> str:
-    """Numbers as options take them: ``64,32``."""
+    """Numbers joined by commas, as options expect them: ``64,32``."""
     return ",".join(map(str, numbers))

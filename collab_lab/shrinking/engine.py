@@ -1,4 +1,4 @@
-"""Engines that run models: what each of them needs, and what it keeps of a smaller model.
+"""Engines that run models: the packages that each needs, and the cuts that each supports.
 
 A new engine NAME is a row of :data:`ENGINES`, and is among the ``engines`` of each cut that it
 keeps (``cuts/``; ``EVERY_ENGINE`` has it already).  ``export/NAME.py`` imports its packages and has
@@ -23,15 +23,15 @@ class Engine:
     """An engine that runs models.
 
     Attributes:
-        name: as in ``--for``.
-        title: its name in sentences.
-        packages: that it needs, the runtime first; none for fairseq, which runs checkpoints.
-        number_types: types of the numbers of an exported model, of which each is timed.
-        multiple: of widths of feed-forward blocks.
-        even: whether attentions of the encoder have one number of heads, those of the decoder
-            another, and each of them some.
+        name: name in ``--for``.
+        title: name in sentences.
+        packages: Python packages that it needs, the runtime first; empty for fairseq.
+        number_types: number types of an exported model (such as int8), each timed separately.
+        multiple: widths of feed-forward blocks must be multiples of this number.
+        even: whether it needs one number of heads in all attentions of the encoder, and one in
+            all attentions of the decoder, neither of them 0.
         rounds: whether it can round a KV cache.
-        kinds: of heads for a smaller cache, that are tried unless others are given.
+        kinds: kinds of heads that ``shrink`` tries by default for a smaller cache.
     """
 
     name: str
@@ -45,12 +45,12 @@ class Engine:
 
     @property
     def is_exported(self) -> bool:
-        """Whether it runs an exported folder; fairseq runs the checkpoint itself."""
+        """Whether it runs an exported folder; fairseq instead runs the checkpoint."""
         return bool(self.packages)
 
     @property
     def timed(self) -> dict[str, str]:
-        """The types of numbers in which it is timed, by their names in ``--time-in``."""
+        """The names of its number types in ``--time-in``."""
         return {f"{self.name}-{kind}": kind for kind in self.number_types} or {self.name: ""}
 
 

@@ -1,7 +1,7 @@
-"""What one pass over calibration sentences shows of a model, and prices that several plans share.
+"""Statistics from one pass over calibration sentences, and prices that several plans share.
 
-Prices of removed heads and units (:mod:`collab_lab.mathematics.removal`) count what the others make
-up for: of two heads that write the same, either can go cheaply, but not both.
+Prices of removed heads and units (:mod:`collab_lab.mathematics.removal`) consider that the others
+compensate: of two heads that compute the same, either can be removed cheaply, but not both.
 """
 
 from __future__ import annotations
@@ -35,31 +35,32 @@ T = TypeVar("T")
 
 
 class Removals(NamedTuple):
-    """The order in which heads or units of a site go, and the price when the first n are gone.
+    """The order in which to remove the heads or units of a site, and what each removal costs.
 
     Attributes:
-        order: the heads or units, the first to go first.
-        prices: ``n + 1`` numbers, from 0; infinite where a part of a group would go.
+        order: the n heads or units, in the order of removal.
+        prices: ``n + 1`` numbers, in bits per target token: the price of removing the first 0,
+            1, ... n; infinite if only a part of a group would be removed.
     """
 
     order: list[int]
     prices: list[float]
 
     def retained(self, number: int) -> list[int]:
-        """The heads or units of which ``number`` stay."""
+        """The ``number`` heads or units that stay longest."""
         return sorted(self.order[len(self.order) - number :])
 
 
 @dataclass
 class Evidence:
-    """What a pass shows of a model.
+    """What one calibration pass measured of a model.
 
     Attributes:
         batches: the calibration sentences.
-        attentions: statistics of all attentions with heads; none where all directions of the
+        attentions: statistics of all attentions with heads; empty if all directions of the
             weights count equally.
         units: statistics of all feed-forward blocks, if units may be cut.
-        bits: the model's loss on the sentences, per target token; None where it is not known.
+        bits: the model's loss on these sentences, in bits per target token; None if unknown.
     """
 
     trained: Trained
@@ -83,7 +84,7 @@ class Evidence:
         statistics: tuple[Any, Any] | None = None,
         parts: Collection[str] = PARTS,
     ) -> Evidence:
-        """Read the sentences, spread evenly over the subset.
+        """Collect the evidence in one pass over sentences that are spread evenly over a subset.
 
         Args:
             statistics: of the model's attentions and blocks, in place of a pass for prices.
@@ -96,11 +97,11 @@ class Evidence:
         return cls(model, batches, of_attentions, of_units, mean_bits(model.model, batches))
 
     def check_caches(self) -> None:
-        """Raise UserError for statistics without what prices of other heads and caches need."""
+        """Raise UserError if the statistics do not suffice to price other heads and caches."""
         check_of_caches(self.attentions, self.trained)
 
     def once(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """What a cut computes of this evidence, computed once for all plans."""
+        """Return ``compute()``, which is called only once for each key, for all plans."""
         if key not in self._known:
             self._known[key] = compute()
         found: T = self._known[key]
@@ -116,13 +117,13 @@ class Evidence:
         return self.once(("trained attention", attention), compute)
 
     def removals(self, site: Site) -> Removals:
-        """The order of a site's heads or units: always the cheapest of those left."""
+        """The order in which to remove a site's heads or units: always the cheapest remaining."""
         return self.once(("removals", site), lambda: self._removals(site))
 
     def _removals(self, site: Site) -> Removals:
         if isinstance(site, FeedForward):
             if site not in self.units:
-                todo = "collect them with units among what may be cut"
+                todo = "collect statistics with `units` among the cuts"
                 raise UserError(f"there are no statistics of {site}", self.trained.path, todo)
             weight = site.module.fc2.weight.detach().double()  # (d, F)
             of_units = self.units[site]
@@ -134,7 +135,7 @@ class Evidence:
 
 
 def in_order(steps: Iterator[tuple[float, list[int]]]) -> Removals:
-    """Removals of heads or units one after the other: what each adds, and which go."""
+    """Join steps, each with its additional price and the heads or units that it removes."""
     order, prices, total = list[int](), [0.0], 0.0
     for rise, gone in steps:
         total += rise

@@ -1,4 +1,4 @@
-"""Plans of several sizes: the front of costs and prices that ``shrink`` prints and draws."""
+"""The prices of plans of several sizes, which ``shrink`` without ``--out`` prints and draws."""
 
 from __future__ import annotations
 
@@ -79,11 +79,13 @@ def front(
 def series(
     evidence: Evidence, kinds: Sequence[str] | None = None, own: Sequence[Cut] = ()
 ) -> dict[str, dict[str, dict[float, list[float]]]]:
-    """By resource and series of :data:`SERIES`: prices at those shares of :data:`FRONT` that go.
+    """Compute the prices of plans, by resource, by name of the series, and by share that is left.
+
+    The shares are those of :data:`FRONT`; a share that no plan reaches is left out.
 
     Args:
-        kinds: of heads for a smaller cache, a series each, in place of those of :data:`SERIES`.
-        own: cuts of the user; those of the cache are the kinds unless others are given.
+        kinds: kinds of heads for a smaller cache, one series each, instead of :data:`SERIES`.
+        own: cuts of the user; those of the cache are the default of ``kinds``.
     """
     result: dict[str, dict[str, dict[float, list[float]]]] = {}
     kinds = kinds or [cut.name for cut in own if cut.part == "cache"]

@@ -1,8 +1,8 @@
-"""Gates of heads: which are open, and a model in whose weights they are.
+"""Gates of heads: which are open, and how to multiply them into the weights.
 
-A gate (Voita et al. 2019, arXiv 1905.09418) multiplies a head's output, and so does a factor of the
-head's columns of ``out_proj``: a gate moves there without a change of the function.  A head whose
-gate is 0 then has columns of zeros, and can be removed.
+A gate (Voita et al. 2019, arXiv 1905.09418) multiplies a head's output.  Multiplying the head's
+columns of ``out_proj`` by the gate computes the same function.  A head whose gate is 0 then has
+columns of zeros and can be removed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fairseq_collab.attention.gates import OPEN, GatedAttention, gated_attention
 
 
 def open_heads(trained: Trained) -> Retained:
-    """The heads with an open gate or none; a layer may have no head left."""
+    """The heads whose gate is open or that have no gate; a layer may have no head left."""
     if not gated_attentions(trained.model):
         todo = "give a transformer_gated_heads, or another choice of heads"
         raise UserError("its heads have no gates", trained.path, todo)
@@ -34,7 +34,7 @@ def open_heads(trained: Trained) -> Retained:
 
 @torch.no_grad()
 def without_gates(trained: Trained) -> Trained:
-    """The model with its gates multiplied into ``out_proj``, and open: a copy, if it has gates."""
+    """The model with its gates multiplied into ``out_proj`` (a copy), or itself without gates."""
     if not gated_attentions(trained.model):
         return trained
     result = trained.with_model(copy.deepcopy(trained.model))

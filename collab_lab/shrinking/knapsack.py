@@ -28,10 +28,10 @@ EXACT = 1e-6
 
 
 class Together(NamedTuple):
-    """Places whose options agree: all have one value of ``of``, or none has this value.
+    """A constraint on places: if one has an option with a value of ``of``, all have this value.
 
     Attributes:
-        of: a value of an option; None where it is free.
+        of: computes the value of an option; None for an option without constraint.
     """
 
     places: Collection[Any]
@@ -46,14 +46,20 @@ def cheapest(
     exactly: Mapping[str, int] | None = None,
     seconds: float = SECONDS,
 ) -> dict[K, P] | None:
-    """One option of each place, of least total price, with all sums of costs within their budgets.
+    """Choose one option for each place so that the sum of prices is least, within all budgets.
 
-    None if no choice is within them.  If the time runs out, a line says how much cheaper another
-    choice may be.
+    If the time runs out, the best choice so far is returned, and a line says how much cheaper
+    another one may be.
 
     Args:
-        budgets: of costs, which options have as attributes.
-        exactly: sums of costs that are met exactly.
+        options: the options of each place; each has a ``price``, and its costs as attributes.
+        budgets: largest sum of each cost, by the name of the attribute.
+        together: constraints between places.
+        exactly: sums of costs that must be met exactly.
+        seconds: time limit.
+
+    Returns:
+        The option of each place; None if no choice meets the budgets.
 
     Raises:
         UserError: the time runs out before any choice is found.
@@ -81,8 +87,8 @@ def cheapest(
     out_of_time = solution.status == OUT_OF_TIME
     if solution.x is None:
         if out_of_time:
-            problem = f"no choice is found within {seconds:g} seconds"
-            raise UserError(problem, todo="leave more, or give fewer kinds of cuts")
+            problem = f"the search found no plan within {seconds:g} seconds"
+            raise UserError(problem, todo="ask for a larger share, or allow fewer kinds of cuts")
         return None
     if out_of_time and solution.mip_gap > EXACT:
         say(

@@ -1,4 +1,4 @@
-"""Cuts of the user: all of a file of Python; see docs/own_cuts.md."""
+"""Loading cuts that a user wrote in a Python file; see docs/own_cuts.md."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ TODO = "see docs/own_cuts.md"
 
 
 def cuts_in(path: Path) -> tuple[Cut, ...]:
-    """One of every cut that a file defines.
+    """Create one instance of every cut that a file defines.
 
     Raises:
-        UserError: there is no such file, it cannot be imported, or a cut in it lacks a name, a part
-            or a method.
+        UserError: the file does not exist or cannot be imported, or a cut in it lacks a name, a
+            part or a method.
     """
     if not path.is_file():
         raise UserError("file not found", path, f"give a file of Python: {TODO}")
@@ -51,7 +51,7 @@ def imported(path: Path) -> ModuleType:
     name = f"own_cuts_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise UserError("must be a file of Python", path, TODO)
+        raise UserError("must be a Python file (.py)", path, TODO)
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look themselves up there
     spec.loader.exec_module(module)
@@ -66,7 +66,7 @@ def plug_in(folder: Path) -> ModuleType:
 
 
 def made(kind: type[Cut], path: Path) -> Cut:
-    """One cut; UserError for what it lacks."""
+    """Create a cut of one class; UserError if the class lacks a name, a part or a method."""
     lacks = [name for name in ("name", "part") if not isinstance(getattr(kind, name, None), str)]
     if inspect.isabstract(kind):
         lacks += sorted(kind.__abstractmethods__)

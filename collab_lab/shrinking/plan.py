@@ -36,12 +36,12 @@ KINDS: dict[str, tuple[type[Cut], ...]] = {
 
 
 class Times(Protocol):
-    """What shapes take in the engine where the model will run, as shares of the given model's.
+    """Times of shapes in the engine that will run the model, as shares of the given model's time.
 
     Attributes:
-        engine: of :data:`.engine.ENGINES`.
-        uncut: time of the model in which nothing is cut; not 1 where fairseq's own attention
-            becomes this project's.
+        engine: name of the engine, one of :data:`.engine.ENGINES`.
+        uncut: time of the converted model before any cut; it differs from 1 if fairseq's own
+            attention is replaced by this project's.
     """
 
     @property
@@ -51,19 +51,20 @@ class Times(Protocol):
     def uncut(self) -> float: ...
 
     def change(self, site: Site, shape: Shape) -> float:
-        """What a shape adds to the time of the uncut model; below 0 where it saves some."""
+        """The time that a shape adds to that of the uncut model; below 0 if it saves time."""
 
 
 class Allowed(NamedTuple):
     """What a plan may cut.
 
     Attributes:
-        parts: of sites: heads, units, cache.
-        kinds: of heads for a smaller cache, of :data:`KINDS` and of ``own``; None: the engine's.
-        bits: that a number of a smaller cache may have; 0: no rounding.
-        engine: of :data:`.engine.ENGINES`.
-        times: measured, where there is a share of the time.
-        own: cuts of the user, in place of this project's of the same part.
+        parts: what may be cut: heads, units, cache.
+        kinds: kinds of heads to try for a smaller cache, from :data:`KINDS` and ``own``; None: the
+            engine's default.
+        bits: allowed bits per number in a smaller cache; 0: no rounding.
+        engine: name of the engine that will run the model, one of :data:`.engine.ENGINES`.
+        times: measured times, if the target is a share of the time.
+        own: cuts of the user, which replace this project's cuts of the same part.
     """
 
     parts: tuple[str, ...] = PARTS
@@ -74,7 +75,7 @@ class Allowed(NamedTuple):
     own: tuple[Cut, ...] = ()
 
     def candidates(self) -> dict[str, list[Cut]]:
-        """By kind of heads for the cache, the cuts of a plan; without the cache a single one."""
+        """The cuts of a plan for each kind of heads; one entry if the cache may not be cut."""
         engine, own = ENGINES[self.engine], {cut.name: cut for cut in self.own}
         cuts: list[Cut] = [Heads(engine.even), Units(engine.multiple)]
         replaced = {cut.part for cut in self.own} - {"cache"}
@@ -90,7 +91,7 @@ class Allowed(NamedTuple):
         }
 
 
-#: Whatever this project cuts.
+#: Everything that this project can cut.
 ANYTHING = Allowed()
 
 # ---- plans ---------------------------------------------------------------------------------------
@@ -98,17 +99,18 @@ ANYTHING = Allowed()
 
 @dataclass(frozen=True)
 class Plan:
-    """What stays of a trained model.
+    """What a smaller model keeps of a trained one.
 
     Attributes:
-        kind: of heads: ``unchanged``, or another one of :data:`KINDS`.
-        shapes: of all sites.
-        cuts: what gives sites their shapes; each with the sites whose shapes it offered.
-        prices: predicted loss in bits per target token: of heads, units and caches.
-        costs: of the smaller model, and ``whole``, that shares are of: cache (bits per token),
-            parameters (of all layers), heads.
-        time: predicted share of the given model's seconds, where times were measured.
-        of_sites: prices of caches by attention, as they are applied.
+        kind: kind of heads in the result: ``unchanged``, or another one of :data:`KINDS`.
+        shapes: the shape of every site.
+        cuts: the cuts, each with the sites whose shapes it offered.
+        prices: predicted loss in bits per target token, by part: heads, units, cache.
+        costs: costs of the smaller model: cache (bits per token), parameters (of all layers),
+            heads.
+        whole: the same costs of the trained model, with a standard cache: the 100% of all shares.
+        time: predicted share of the given model's seconds, if times were measured.
+        of_sites: price of the cache of each attention when the plan was applied.
     """
 
     kind: str
@@ -127,12 +129,12 @@ class Plan:
 
     @property
     def attentions(self) -> dict[Attention, Shape]:
-        """The shapes of attentions."""
+        """The shapes of all attentions."""
         return {a: shape for a, shape in self.shapes.items() if isinstance(a, Attention)}
 
     @property
     def retained(self) -> dict[Any, list[list[int]]]:
-        """The heads that stay, by attention type and layer."""
+        """The remaining heads, by attention type and layer."""
         result: dict[Any, list[list[int]]] = {type_: [] for type_ in ATTENTION_TYPES}
         for attention, shape in self.attentions.items():
             result[attention.type].append([*shape.heads])
@@ -140,7 +142,7 @@ class Plan:
 
     @property
     def units(self) -> dict[FeedForward, list[int]]:
-        """The units that stay of the blocks that lose some."""
+        """The remaining units of each block that loses some."""
         return {
             block: [*shape.units]
             for block, shape in self.shapes.items()
@@ -149,22 +151,22 @@ class Plan:
 
     @property
     def sizes(self) -> dict[Attention, int]:
-        """The sizes of attentions with another kind of heads."""
+        """The size of each attention that is converted to another kind of heads."""
         return {a: shape.size for a, shape in self.attentions.items() if shape.size}
 
     @property
     def bits(self) -> dict[Attention, int]:
-        """The bits of the KV caches that are rounded."""
+        """Bits per number of each KV cache that is rounded."""
         return {a: shape.bits for a, shape in self.attentions.items() if shape.bits}
 
     @property
     def shared(self) -> bool:
-        """Whether all cross-attentions get one latent, cached once."""
+        """Whether all cross-attentions share one latent, which is cached once."""
         return any(shape.copy and shape.kind is not None for shape in self.shapes.values())
 
     @property
     def size_name(self) -> str:
-        """What a size is called: ``latent width``."""
+        """What messages call a size, for example ``latent width``."""
         kinds = (shape.kind for shape in self.shapes.values() if shape.kind is not None)
         return next((kind.size_name for kind in kinds), "")
 
@@ -176,7 +178,7 @@ class Plan:
         return f"plan, price: {self.price:.4f} bits per target token\n{few}"
 
     def to_json(self) -> dict[str, Any]:
-        """Plain numbers and names, as the new checkpoint stores them."""
+        """The plan as plain numbers and names, which the new checkpoint stores."""
         return {
             "kind": self.kind,
             "heads": self.retained,
@@ -191,7 +193,7 @@ class Plan:
         }
 
     def table(self) -> list[list[Any]]:
-        """A row per site that loses something: what stays of how much; its size; its bits."""
+        """One row for each site that is cut: what remains (``3 of 4 heads``), size and bits."""
         rows: list[list[Any]] = []
         for site, shape in self.shapes.items():
             width = width_of(site)

@@ -1,4 +1,4 @@
-"""What each part of a trained model is worth: what ``fairseq-collab prices`` writes."""
+"""The price of cutting each part of a trained model, which ``fairseq-collab prices`` writes."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ PRICED: dict[str, Cut] = {
 
 
 class Point(NamedTuple):
-    """An attention in a shape.
+    """The costs and the price of an attention in one shape.
 
     Attributes:
-        cache: bits per token in its KV cache; numbers that are not rounded have 16.
-        parameters: of the attention.
-        price: in bits of loss.
-        bits: of a number in its KV cache; 0 if it is not rounded.
+        cache: bits per token in its KV cache, with 16 bits for a number that is not rounded.
+        parameters: number of its parameters.
+        price: predicted loss in bits per target token.
+        bits: bits per number in its KV cache; 0 if it is not rounded.
     """
 
     size: int
@@ -49,14 +49,14 @@ class Point(NamedTuple):
 
 
 class Prices(NamedTuple):
-    """What the parts of a model are worth, in bits per target token.
+    """The predicted loss from cutting each part of a model, in bits per target token.
 
     Attributes:
-        evidence: statistics of each attention with heads and of each feed-forward block;
-            ``convert`` and ``prune`` take the first, :mod:`collab_lab.statistics.stored` writes and
-            reads both.
-        impossible: by kind, why the model cannot have such heads.
-        sentences: number that were read.
+        evidence: statistics of each attention with heads and of each feed-forward block.
+            ``convert`` and ``prune`` accept those of the attentions;
+            :mod:`collab_lab.statistics.stored` writes and reads both.
+        impossible: why the model cannot have some kinds of heads, by kind.
+        sentences: number of sentences that were read.
     """
 
     evidence: Evidence
@@ -65,17 +65,17 @@ class Prices(NamedTuple):
 
     @property
     def model(self) -> Trained:
-        """Of which they are: the given one, with gates in its weights, and no groups."""
+        """The model that was priced: its gates are multiplied into the weights, groups dropped."""
         return self.evidence.trained
 
     @property
     def statistics(self) -> Mapping[Attention, Statistics]:
-        """Of each attention with heads."""
+        """The statistics of each attention with heads."""
         return self.evidence.attentions
 
     @property
     def units(self) -> Mapping[FeedForward, UnitStatistics]:
-        """Statistics of each feed-forward block."""
+        """The statistics of each feed-forward block."""
         return self.evidence.units
 
     @property
@@ -94,26 +94,26 @@ class Prices(NamedTuple):
         )
 
     def heads(self, attention: Attention) -> list[float]:
-        """The price of removing each head by itself."""
+        """The price of removing each head while all others stay, in bits: ``H`` numbers."""
         return head_prices(attention.module, self.statistics[attention])
 
     def noises(self, attention: Attention) -> list[float]:
-        """The standard error of each of these prices, from two halves of the sentences.
+        """The standard error of each price of :meth:`heads`, from two halves of the sentences.
 
-        NaN if there was a single sentence.
+        It is NaN if there was a single sentence.
         """
         return head_noises(attention.module, self.statistics[attention])
 
     def narrower(self, block: FeedForward, shares: Sequence[float]) -> list[float]:
-        """The prices of a feed-forward block that keeps shares of its units, the best of them."""
+        """The prices of keeping these shares of a block's units, always the best units."""
         prices = self.evidence.removals(block).prices
         return [prices[block.width - round(share * block.width)] for share in shares]
 
     def sizes(self, attention: Attention, bits: int = 0) -> dict[str, list[Point]]:
-        """By kind of heads, costs and prices at up to 16 sizes, ascending to the exact one.
+        """Costs and prices by kind of heads, at up to 16 sizes that ascend to the exact one.
 
         Args:
-            bits: of a number in the KV cache: 8, 4, or 0 without rounding.
+            bits: bits per number in the KV cache: 8, 4, or 0 without rounding.
         """
         return {
             kind: [
@@ -127,14 +127,16 @@ class Prices(NamedTuple):
 
 
 def prices(model: Trained, *, subset: str = "train", sentences: int = 1000) -> Prices:
-    """Predict the price of every narrower key, latent, group, rounded cache and missing head.
+    """Predict how much loss it costs to narrow keys, round caches or remove heads, each by itself.
+
+    It reads the sentences in one forward and backward pass.
 
     Args:
-        subset, sentences: set, and number of them evenly spread over it, for one forward and
-            backward pass.
+        subset: set to read.
+        sentences: number of sentences, spread evenly over the set.
 
     Raises:
-        UserError: the model has no heads, or no sentence is short enough.
+        UserError: the model has no heads, or every sentence is longer than its positions.
     """
     check_model(model)
     # Those of a class that cannot be built anew are of itself: nothing is made of it.

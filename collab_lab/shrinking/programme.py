@@ -1,6 +1,6 @@
 """What sites can choose: the offers of cuts, combined; and the cheapest plan within budgets.
 
-    plan = least price of one shape a site, under budgets of cache, parameters, heads and time
+    minimise the total price of one shape per site, within budgets of cache, parameters, heads, time
 
 A site's options are all combinations of the offers for its parts, without those that another one
 beats; the solver, :mod:`.knapsack`, chooses among them.
@@ -39,10 +39,10 @@ MILLION = 1_000_000
 
 
 class OutOfReachError(UserError):
-    """No plan leaves so little.
+    """No plan meets the targets.
 
     Attributes:
-        least: share of each resource that some plan leaves, whatever it leaves of the others.
+        least: smallest reachable share of each resource, if the others may have any share.
     """
 
     least: Mapping[str, float]
@@ -55,30 +55,33 @@ class OutOfReachError(UserError):
         where: Any = None,
         reasons: Iterable[str] = (),
     ) -> OutOfReachError:
-        """The error of these targets.
+        """Write the error for these targets.
 
         Args:
-            leasts: of several kinds of plans, each of which would do.
-            reasons: against other kinds.
+            shares: the targets: largest share of each resource.
+            leasts: smallest reachable shares, for each kind of heads that was tried.
+            where: the checkpoint, for the message.
+            reasons: why further kinds of heads do not fit the model.
         """
         listed = [*leasts]
         least = {name: min(one[name] for one in listed) for name in shares}
-        each = " of each, whatever the others are," if len(shares) > 1 else ""
-        todo = "; ".join([f"the least{each} is {spelled(least)}", *reasons])
-        error = cls(f"cannot have {spelled(shares)}", where, todo)
+        each = " of each (if the others may be larger)" if len(shares) > 1 else ""
+        todo = "; ".join([f"the smallest share{each} is {spelled(least)}", *reasons])
+        error = cls(f"no smaller model reaches {spelled(shares)}", where, todo)
         error.least = least
         return error
 
 
 def propose(evidence: Evidence, shares: Mapping[str, float], allowed: Allowed = ANYTHING) -> Plan:
-    """The plan of least price that leaves at most these shares of the model's costs.
+    """Find the cheapest plan that leaves at most these shares of the model's costs.
 
     Args:
-        shares: of cache, parameters, heads: see :func:`.shape.whole_costs`; of the model's time.
+        shares: largest share (0 to 1) of cache, parameters and heads (see
+            :func:`.shape.whole_costs`), and of the model's time.
 
     Raises:
         OutOfReachError: no plan is within the budgets.
-        UserError: the model cannot be cut so.
+        UserError: none of the allowed cuts fits the model.
     """
     plans, reasons, leasts = list[Plan](), list[str](), list[Mapping[str, float]]()
     for kind, cuts in allowed.candidates().items():
@@ -91,13 +94,13 @@ def propose(evidence: Evidence, shares: Mapping[str, float], allowed: Allowed = 
     if not plans and leasts:
         raise OutOfReachError.of(shares, leasts, evidence.trained.path, reasons)
     if not plans:
-        problem = f"cannot have {spelled(shares)}"
+        problem = f"no smaller model reaches {spelled(shares)}"
         raise UserError(problem, evidence.trained.path, "; ".join(reasons))
     return min(plans, key=lambda plan: plan.price)
 
 
 class Choice(NamedTuple):
-    """What is chosen for a part of a site: an offer, and the cut that makes it, if any."""
+    """The choice for one part of a site: an offer, and the cut that made it, if any."""
 
     part: str
     cut: Cut | None
@@ -105,11 +108,13 @@ class Choice(NamedTuple):
 
 
 class Option(NamedTuple):
-    """A shape of a site: its price, its costs, and what is chosen for each part.
+    """A possible shape of a site, with its price, its costs, and the choice for each part.
 
     Attributes:
-        time: what it adds to the seconds of the uncut model, in millionths of those of the given
-            model (below 0 where it saves some).
+        price: predicted loss in bits per target token.
+        cache: bits per token in the KV cache.
+        time: time that the shape adds to that of the uncut model, in millionths of the given
+            model's time (below 0 if it saves time).
     """
 
     shape: Shape
@@ -122,7 +127,7 @@ class Option(NamedTuple):
 
 
 class Programme:
-    """The options of all sites of a model with some cuts."""
+    """The options that some cuts give all sites of a model, and the search among them."""
 
     def __init__(
         self, evidence: Evidence, kind: str, cuts: Sequence[Cut], allowed: Allowed = ANYTHING
@@ -185,10 +190,11 @@ class Programme:
         return Option(shape, price, *costs(site, shape), time, tuple(choices))
 
     def solve(self, shares: Mapping[str, float], exactly: Mapping[str, int] | None = None) -> Plan:
-        """The cheapest plan within the budgets; OutOfReachError if there is none.
+        """Find the cheapest plan within the budgets; raise OutOfReachError if there is none.
 
         Args:
-            exactly: costs that a plan has to have.
+            shares: largest share of each resource.
+            exactly: costs that the plan must have exactly.
         """
         if unknown := sorted({*shares} - {*RESOURCES}):
             raise UserError(f"{unknown[0]!r} must be one of {', '.join(RESOURCES)}")
@@ -215,7 +221,7 @@ class Programme:
         )
 
     def fewest(self, name: str) -> int:
-        """The least that a plan can cost, whatever else it costs."""
+        """The least of one cost that a plan can have, if its other costs do not matter."""
         alone = {
             site: [option._replace(price=float(getattr(option, name))) for option in of]
             for site, of in self.options.items()
@@ -257,11 +263,11 @@ def _tied(tie: Tie, option: Option) -> Hashable | None:
 def undominated(
     options: Sequence[Option], tied: Sequence[Callable[[Shape], Hashable | None]] = ()
 ) -> list[Option]:
-    """The options that no other one beats in price and all costs.
+    """The options that no other option beats in price and in all costs.
 
     Args:
-        tied: values in which sites have to agree: the best of each value is left, as it may be the
-            best in all sites together.
+        tied: functions whose values must agree between sites: the best options of each value are
+            kept, because this value may be the best for all sites together.
     """
     kept: dict[tuple[Hashable, ...], list[Option]] = {}
     for option in sorted(options, key=cheapest_first):
@@ -278,10 +284,10 @@ def undominated(
 
 
 def cheapest_first(option: Option) -> tuple[float, ...]:
-    """The order of options: by price, then by costs."""
+    """The sort key of options: price first, then costs."""
     return option.price, option.cache, option.parameters, option.heads, option.time
 
 
 def spelled(shares: Mapping[str, float]) -> str:
-    """Shares of costs: ``cache=0.5 parameters=0.8``."""
+    """Shares of costs as text: ``cache=0.5 parameters=0.8``."""
     return " ".join(f"{resource}={share:g}" for resource, share in shares.items())

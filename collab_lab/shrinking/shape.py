@@ -1,9 +1,9 @@
-"""What stays of a site of a model, and what that costs.
+"""Shapes: what a site of a smaller model keeps, and what that costs.
 
 A *site* is an attention or a feed-forward block; its :class:`Shape` says which heads or units stay,
 what kind of heads they become, and in how many bits their KV cache is.  Costs are counted on the
-module of that shape, built on torch's meta device, where it has sizes and no numbers: so nothing
-counts a cost a second way.
+module of that shape, built on torch's meta device (which has sizes but no numbers), so that there
+is only one way to count a cost.
 
 Shapes: H heads of sizes h_qk and h_v, inputs of sizes d and d_y, F units.
 """
@@ -41,7 +41,7 @@ Copy = Literal["", "kept", "read"]
 
 
 class Blueprint(NamedTuple):
-    """An attention that can be built: its class, and the arguments that its costs depend on."""
+    """An attention to build: its class, and the arguments that its costs depend on."""
 
     attention: type[HeadAttention]
     arguments: tuple[tuple[str, Any], ...]
@@ -57,22 +57,22 @@ class Blueprint(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Kind:
-    """A kind of heads that an attention can be given in place of its own.
+    """A kind of heads to which an attention can be converted.
 
     Attributes:
-        name: as commands have it: ``--kinds``, ``--to``.
-        variant: of models that have it.
-        heads_name, size_name: what messages call the heads, and their size.
-        size_option: the option of its size: ``--key-dim``, ``--key-dim-in-TYPE``.
-        blueprint: of an attention with some number of the heads of a module, and a size.
-        exact: the size that is exact for some number of the heads of a module, whichever they are.
-        options: of the model, whatever its sizes.
-        inherited: options of the variant that are taken over from the trained model, if it has
-            them; the others describe heads that are gone.
-        unchanged: the size that options have for an attention that stays as it is, by its module
-            and number of heads.
-        has_sizes: whether options say the sizes of queries and keys, and of values, of all heads.
-        one_size: whether all attentions have one size, those of the encoder as well.
+        name: its name in commands: ``--kinds``, ``--to``.
+        variant: the variant of models that has these heads.
+        heads_name, size_name: what messages call the heads and their size.
+        size_option: the option with the size: ``--key-dim``, also in ``--key-dim-in-TYPE``.
+        blueprint: makes the blueprint from a module, a number of its heads, and a size.
+        exact: computes the exact size from a module and a number of its heads.
+        options: options of the model that hold for every size.
+        inherited: options of the variant that are copied from the trained model, if it has them;
+            all others describe heads that no longer exist.
+        unchanged: computes, from a module and its number of heads, the size that the options state
+            for an attention that is not converted.
+        has_sizes: whether options state the sizes of all queries, keys and values.
+        one_size: whether all attentions must have the same size, including the encoder's.
     """
 
     name: str
@@ -91,15 +91,16 @@ class Kind:
 
 @dataclass(frozen=True)
 class Shape:
-    """What stays of a site.
+    """What a site keeps, and what becomes of it.
 
     Attributes:
-        heads: those that stay of an attention, counted from 0.
-        units: those that stay of a feed-forward block.
-        kind: of heads that they become; None where they stay as they are.
-        size: of this kind: a width, or a number of key/value heads.
-        bits: of a number in the KV cache; 0 where it is not rounded.
-        copy: whether the cache is one copy for all cross-attentions.
+        heads: remaining heads of an attention, counted from 0.
+        units: remaining units of a feed-forward block, counted from 0.
+        kind: kind of heads that the attention is converted to; None if it is not converted.
+        size: size of the converted heads: a width, or a number of key/value heads.
+        bits: bits per number in the KV cache; 0 if it is not rounded.
+        copy: whether this cross-attention keeps, or reads, one cache that all of them share;
+            empty if it has its own.
     """
 
     heads: tuple[int, ...] = ()
@@ -111,21 +112,22 @@ class Shape:
 
     @property
     def width(self) -> int:
-        """The number of heads, or of units."""
+        """The number of remaining heads or units."""
         return len(self.heads) or len(self.units)
 
     @property
     def shared(self) -> tuple[int, int] | None:
-        """The size and the bits of a copy for all cross-attentions; None of a cache of its own."""
+        """The size and the bits of the cache that all cross-attentions share, or None."""
         return (self.size, self.bits) if self.copy else None
 
 
 class Costs(NamedTuple):
-    """Costs of a site, or of a model.
+    """The costs of a site or of a model.
 
     Attributes:
-        cache: bits per token in the KV cache; a number that is not rounded has 16.
-        parameters: of the site; of a model, of all layers, without embeddings and final norms.
+        cache: bits per token in the KV cache, with 16 bits for a number that is not rounded.
+        parameters: number of parameters of the site; of a model, those of all layers, without
+            embeddings and final norms.
         heads: number of heads.
     """
 
@@ -145,7 +147,7 @@ def width_of(site: Site) -> int:
 
 
 def as_it_is(site: Site) -> Shape:
-    """The shape of a site of which nothing is cut."""
+    """The shape of a site that is not cut."""
     every = tuple(range(width_of(site)))
     if isinstance(site, FeedForward):
         return Shape(units=every)
@@ -159,7 +161,7 @@ def as_it_is(site: Site) -> Shape:
 
 
 def costs(site: Site, shape: Shape) -> Costs:
-    """What a site costs in a shape."""
+    """The costs of a site in a shape."""
     if isinstance(site, FeedForward):
         d, d_out = site.module.fc1.in_features, site.module.fc2.out_features
         return Costs(0, _of_block(d, len(shape.units), d_out), 0)
@@ -171,7 +173,7 @@ def costs(site: Site, shape: Shape) -> Costs:
 
 
 def blueprint(module: Any, shape: Shape) -> Blueprint:
-    """The attention of a shape in place of a module."""
+    """The blueprint of the attention that replaces a module, for one shape."""
     number = len(shape.heads)
     if shape.kind is not None and shape.size and number:
         return shape.kind.blueprint(module, number, shape.size)
@@ -199,7 +201,7 @@ def _of_block(d: int, units: int, d_out: int) -> int:
 
 
 def with_heads(module: Any, number: int) -> Blueprint:
-    """An attention like a module, with a number of its heads: of separate projections, ours."""
+    """The blueprint of an attention like this module, but with ``number`` heads, in our classes."""
     sizes: dict[str, Any] = {"embed_dim": module.embed_dim, "num_heads": number}
     sizes["kdim"] = module.kdim
     if not number or isinstance(module, MultiheadAttention | SeparateAttention):
@@ -219,7 +221,7 @@ def with_heads(module: Any, number: int) -> Blueprint:
 
 
 def sizes_of(module: Any) -> tuple[int, int]:
-    """``h_qk`` and ``h_v`` of heads with separate projections; 1 without heads."""
+    """``h_qk`` and ``h_v`` of heads with separate projections; both are 1 if there are no heads."""
     if not module.num_heads:
         return 1, 1
     maps = module.q_proj.out_features, module.out_proj.in_features
@@ -227,24 +229,24 @@ def sizes_of(module: Any) -> tuple[int, int]:
 
 
 def model_costs(trained: Trained) -> Costs:
-    """The costs of a model: what it rounds counts in its bits."""
+    """The costs of a model; a rounded cache counts with its bits."""
     heads = sum(map(sum, trained.heads.values()))
     return Costs(totals(trained.model)["cache"], layer_parameters(trained.model), heads)
 
 
 def whole_costs(trained: Trained) -> Costs:
-    """The costs that shares are of: as :func:`model_costs`, with the standard 16-bit cache."""
+    """The costs that count as 100%: those of :func:`model_costs`, but with a standard cache."""
     return model_costs(trained)._replace(cache=standard_costs(trained.model)["cache"])
 
 
 def shares_left(smaller: Trained, trained: Trained) -> dict[str, float]:
-    """What a smaller model has, as shares of the costs of a model."""
+    """The costs of a smaller model, as shares of those of the trained model."""
     now, whole = model_costs(smaller)._asdict(), whole_costs(trained)._asdict()
     return {name: now[name] / whole[name] for name in whole}
 
 
 def layer_parameters(model: nn.Module) -> int:
-    """Parameters of all layers of encoder and decoder; embeddings and final norms are left out."""
+    """The number of parameters of all layers, without embeddings and final norms."""
     named = model.named_parameters()
     return sum(p.numel() for name, p in named if ".layers." in name and not is_copy(name))
 
@@ -272,7 +274,7 @@ def _each_head(module: Any, heads: int) -> int:
 
 @functools.cache
 def shared_keys(query_mixing: str = "own") -> Kind:
-    """Shared keys, with this query mixing."""
+    """The kind of shared keys with this query mixing."""
 
     def blueprint(module: Any, number: int, size: int) -> Blueprint:
         sizes = {**_sizes(module, number), "key_dim": size, "query_mixing": query_mixing}

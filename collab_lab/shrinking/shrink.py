@@ -1,4 +1,4 @@
-"""A smaller model that meets targets, or that loses at most so much: what ``shrink`` does."""
+"""``shrink``: find and build a smaller model that meets targets, or a limit on its loss."""
 
 from __future__ import annotations
 
@@ -58,17 +58,18 @@ def shrink(
 ) -> Smaller:
     """Make a trained model smaller at the least predicted loss; nothing is trained.
 
-    Heads, feed-forward units, widths and bits of the KV cache have one price, in bits of loss per
-    target token.  The cheapest plan that meets all targets is applied, and all blocks are refitted.
+    Each cut (fewer heads or feed-forward units, a narrower or rounded KV cache) has a price: the
+    predicted loss in bits per target token.  ``shrink`` searches for the cheapest plan that meets
+    all targets, applies it, and refits all blocks.
 
     Args:
-        cache: share to leave of the bytes of the KV cache in 16-bit numbers (0 to 1).
-        parameters: share to leave of the parameters of all layers, without embeddings.
-        heads: share to leave of the heads.
-        time: share to leave of the seconds of a translation, by ``times``.
-        lose: largest loss to accept, in bits per target token, as measured on the validation set:
-            the smallest of some models that lose no more.  It is smaller in ``parameters``, or in
-            ``cache`` if ``only`` that is cut.
+        cache: share of the KV cache's bytes to keep (0 to 1), relative to 16-bit numbers.
+        parameters: share of the parameters of all layers to keep, without embeddings.
+        heads: share of the heads to keep.
+        time: share of the seconds per translation to keep, as predicted from ``times``.
+        lose: largest accepted rise of the loss on the validation set, in bits per target token:
+            ``shrink`` measures several models and returns the smallest that loses no more.  It
+            makes ``parameters`` as small as it can, or ``cache`` if ``only`` names just the cache.
         only: what may be cut: heads, units, cache; default: heads and units for ``parameters``,
             ``time`` and ``lose``, heads for ``heads``, the cache for ``cache``.
         kinds: of heads for a smaller cache, of which the cheapest is taken: latent, unchanged (as
@@ -125,7 +126,7 @@ def cheapest_model(evidence: Evidence, shares: Mapping[str, float], allowed: All
 
 
 def costs_of_original(model: Trained) -> dict[str, int] | None:
-    """The costs of the model that was shrunk first, if this is what came of it."""
+    """The costs of the first original, if this model is itself the result of ``shrink``."""
     plan = plan_of(model.state)
     return None if plan is None else dict(plan.get("original", plan["whole"]))
 
@@ -138,7 +139,13 @@ def smallest(
     lose: float,
     valid: Sequence[Mapping[str, Any]],
 ) -> Smaller:
-    """The smallest of :data:`TRIES` models, by bisection, that loses at most ``lose`` bits."""
+    """Search by bisection, with :data:`TRIES` models, for the smallest that loses at most ``lose``.
+
+    Args:
+        resource: the cost to make small: parameters or cache.
+        lose: largest rise of the loss, in bits per target token.
+        valid: batches of the validation set, on which the loss is measured.
+    """
     model = evidence.trained
     before, low, high = mean_bits(model.model, valid), 0.0, 1.0
     best: Smaller | None = None
@@ -176,9 +183,12 @@ def allowed_cuts(
     engine: str,
     own: Sequence[Cut] = (),
 ) -> Allowed:
-    """What a plan may cut; UserError for arguments out of range, or without effect.
+    """What a plan may cut, according to the arguments of :func:`shrink`.
 
-    It reads no model, so that errors come before a pass over sentences.
+    It does not read the model, so that errors appear before the calibration pass.
+
+    Raises:
+        UserError: an argument is out of range or has no effect.
     """
     parts = chosen_parts(shares, lose, only)
     if engine not in ENGINES:
@@ -199,14 +209,14 @@ def allowed_cuts(
 
 
 def smallest_in(parts: Sequence[str]) -> str:
-    """The resource that ``lose`` makes as small as it can."""
+    """The resource that ``lose`` makes as small as possible."""
     return "cache" if tuple(parts) == ("cache",) else "parameters"
 
 
 def chosen_parts(
     shares: Mapping[str, float], lose: float | None, only: Sequence[str] | None
 ) -> tuple[str, ...]:
-    """What may be cut, of :data:`.shape.PARTS`."""
+    """The parts that may be cut, a selection of :data:`.shape.PARTS`."""
     asked = {part for name in shares for part in CUT_BY[name]}
     if lose is not None:
         asked |= {*CUT_BY["parameters"]}
@@ -218,7 +228,7 @@ def chosen_parts(
 
 
 def bits_of(cache_bits: str | int | None) -> tuple[int, ...]:
-    """Bits that a number of a smaller cache may have; 0: no rounding."""
+    """The allowed bits per number in a smaller cache; 0: no rounding."""
     if cache_bits in (None, "auto"):
         return ANY_BITS
     allowed = {"none": 0, **{str(bits): bits for bits in BITS}}
@@ -231,7 +241,7 @@ def bits_of(cache_bits: str | int | None) -> tuple[int, ...]:
 def chosen_kinds(
     kinds: Sequence[str] | None, parts: Sequence[str], engine: str, own: Sequence[Cut] = ()
 ) -> tuple[str, ...] | None:
-    """Kinds of heads for a smaller cache, of :data:`.plan.KINDS` and of cuts of the user."""
+    """The kinds of heads to try for a smaller cache: of :data:`.plan.KINDS` and of the user."""
     if "cache" not in parts:
         reject_unused(NOT_CUT, kinds=kinds)
         return None
@@ -243,24 +253,25 @@ def chosen_kinds(
     for kind in kinds:
         if not all(engine in cut.engines for cut in KINDS.get(kind, ())):
             usual = " or ".join(ENGINES[engine].kinds)
-            raise UserError(f"{engine} keeps nothing of {kind} heads: give {usual}", "`kinds`")
+            raise UserError(f"{engine} does not support {kind} heads: give {usual}", "`kinds`")
     return tuple(kinds)
 
 
 def check_own(own: Sequence[Cut], parts: Sequence[str], engine: str) -> None:
-    """Raise UserError for cuts of the user that have no effect, or that an engine does not keep."""
+    """Raise UserError for a cut of the user that has no effect or that the engine lacks."""
     for cut in own:
         if cut.part not in parts:
             problem = f"cuts {cut.part}, and only {', '.join(parts)} may be cut"
-            raise UserError(problem, f"`with_cuts` {cut.name}", "give another target, or `only`")
+            raise UserError(problem, f"`with_cuts` {cut.name}", "change the target or `only`")
         if cut.part == "cache" and cut.name in KINDS:
-            raise UserError("its name is one of this project's kinds", f"`with_cuts` {cut.name}")
+            problem = "has the name of a kind of this project: give it another name"
+            raise UserError(problem, f"`with_cuts` {cut.name}")
         if engine not in cut.engines:
-            raise UserError(f"{engine} keeps nothing of it", f"`with_cuts` {cut.name}")
+            raise UserError(f"{engine} does not support this cut", f"`with_cuts` {cut.name}")
 
 
 def check(shares: Mapping[str, float], lose: float | None, parts: Sequence[str]) -> None:
-    """Raise UserError for targets out of range, or that nothing that may be cut can meet."""
+    """Raise UserError for a target that is out of range or that no allowed cut can change."""
     if not shares and lose is None:
         raise UserError(f"no target: give one of {', '.join(RESOURCES)}, or lose")
     for name, share in shares.items():
@@ -274,7 +285,7 @@ def check(shares: Mapping[str, float], lose: float | None, parts: Sequence[str])
     helps["time"] |= {"cache"}
     for name in shares:
         if not helps[name] & {*parts}:
-            problem = f"nothing that may be cut ({', '.join(parts)}) makes it smaller"
+            problem = f"no part that may be cut ({', '.join(parts)}) makes it smaller"
             raise UserError(problem, f"`{name}`")
     asked = {*shares} | ({smallest_in(parts)} if lose is not None else set())
     useless = {*parts}.difference(*(helps[name] for name in asked))

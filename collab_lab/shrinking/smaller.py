@@ -1,4 +1,4 @@
-"""A smaller model: what every cut makes, next to what it was predicted and measured to lose."""
+"""The result of every cut: the smaller model, with its predicted and its measured loss."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ class Smaller(NamedTuple):
     """A smaller model.
 
     Attributes:
-        plan: what it keeps, with the predicted loss.
-        rise: measured on the calibration sentences, in bits per target token.
-        shares: of the given model's cache (16-bit numbers), layers' parameters and heads; of its
-            time as predicted, where times were measured.
-        lost: measured on the validation set, in bits per target token; None without ``lose``,
-            which limits it.
+        plan: what the model keeps, with the predicted loss.
+        rise: measured rise of the loss on the calibration sentences, in bits per target token.
+        shares: what is left of the given model's cache (relative to 16-bit numbers), layers'
+            parameters and heads; if times were measured, also the predicted share of its time.
+        lost: measured rise of the loss on the validation set, in bits per target token; None
+            unless the target was ``lose``, which limits it.
     """
 
     model: Trained
@@ -28,7 +28,7 @@ class Smaller(NamedTuple):
 
     @property
     def price(self) -> float | None:
-        """The predicted loss in bits per target token; None where nothing was predicted."""
+        """The predicted loss in bits per target token; None if nothing was predicted."""
         return self.plan.price if self.plan.prices else None
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""What one pass over sentences shows of a model: the evidence for every price.
+"""Statistics of a model from one pass over sentences, from which every price is computed.
 
 moments  second moments at every attention, and the pass
 units    those of feed-forward blocks

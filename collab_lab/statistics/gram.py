@@ -18,17 +18,17 @@ BLOCK = 256
 
 
 def ridged(metric: Tensor) -> Tensor:
-    """A metric ``(..., n, n)`` with :data:`RIDGE`."""
+    """A metric ``(..., n, n)`` with :data:`RIDGE` added."""
     mean = metric.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
     least = 1e-30  # of an attention without any effect
     return metric + (RIDGE * mean).clamp_min(least) * torch.eye(metric.size(-1)).to(metric)
 
 
 def gram(x: Tensor, weighted: Tensor | None = None) -> Tensor:
-    """``weighted^T x (..., n, n)`` of ``x (..., N, n)``: blocks of the upper half, mirrored.
+    """Compute ``weighted^T x (..., n, n)`` of ``x (..., N, n)`` from its upper half only.
 
     Args:
-        weighted: rows of ``x`` times a number each; default: x itself.
+        weighted: the rows of ``x``, each times a number; default: ``x``.
     """
     left, n = x if weighted is None else weighted, x.size(-1)
     result = x.new_empty(*x.shape[:-2], n, n)
@@ -40,10 +40,10 @@ def gram(x: Tensor, weighted: Tensor | None = None) -> Tensor:
 
 
 def upper(x: Tensor, y: Tensor) -> Tensor:
-    """The upper half of ``x^T y (n, n)``, of ``(N, n)`` both, where it is symmetric.
+    """The upper half of a symmetric ``x^T y (n, n)`` as one vector; ``x`` and ``y`` are ``(N, n)``.
 
-    It has the numbers of :func:`gram` in :data:`BLOCK` rows after the other, each from its first
-    column in the diagonal block, in one vector: about half of the memory.
+    It takes about half of the memory.  :data:`BLOCK` rows follow each other, each from its block
+    on the diagonal to the last column.
     """
     starts = range(0, x.size(1), BLOCK)
     blocks = (x[:, start : start + BLOCK].mT @ y[:, start:] for start in starts)
@@ -51,12 +51,12 @@ def upper(x: Tensor, y: Tensor) -> Tensor:
 
 
 def size_of_upper(n: int) -> int:
-    """The numbers of :func:`upper`."""
+    """The length of the vector that :func:`upper` returns."""
     return sum(min(BLOCK, n - start) * (n - start) for start in range(0, n, BLOCK))
 
 
 def mirrored(half: Tensor) -> Tensor:
-    """The symmetric matrix ``(n, n)`` of which :func:`upper` is the half."""
+    """The symmetric matrix ``(n, n)`` whose half is a vector of :func:`upper`."""
     n = next(n for n in count(math.isqrt(len(half))) if size_of_upper(n) == len(half))
     result, begin = half.new_empty(n, n), 0
     for start in range(0, n, BLOCK):

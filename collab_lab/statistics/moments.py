@@ -75,7 +75,7 @@ KEPT = 1024
 
 @dataclass(frozen=True)
 class Statistics:
-    """Statistics of an attention with ``H`` heads.
+    """Statistics of one attention with ``H`` heads.
 
     Attributes:
         query_moment: second moment of query inputs, ``X (d + 1, d + 1)``.
@@ -89,7 +89,7 @@ class Statistics:
         inputs: ``y`` of some tokens, evenly spread over all, ``(n, d_y)``: at most :data:`KEPT`.
         half_fishers, half_covariances: ``output_fisher`` and ``head_covariance`` of every other
             sentence, and of the rest, ``(2, d, d)`` and ``(2, H h_v, H h_v)``: see :meth:`halves`;
-            ``(0, ...)`` of a single sentence.
+            ``(0, ...)`` if there was a single sentence.
     """
 
     query_moment: Tensor
@@ -105,7 +105,7 @@ class Statistics:
 
     @classmethod
     def unweighted(cls, maps: HeadMaps) -> Statistics:
-        """Those that weigh all directions of the weights equally, whatever a model reads."""
+        """Statistics that give all directions of the weights equal weight, for any input."""
         (heads, d, h_v), rows, size = maps.out.shape, maps.queries.size(1), maps.keys.size(1)
         x, y, out, h = (torch.eye(n).to(maps.keys) for n in (rows, size, d, heads * h_v))
         y = y.repeat(heads, 1, 1)
@@ -114,15 +114,15 @@ class Statistics:
         return cls(x, y, y, means, out, h, cached, y[0], out.expand(0, d, d), h.expand(0, *h.shape))
 
     def halves(self) -> list[Statistics]:
-        """Those of two halves of the sentences, as far as prices of heads need them, or none.
+        """The statistics of each half of the sentences that prices of heads need, or nothing.
 
-        By how much prices from halves differ shows the noise of prices from all.
+        The difference between prices from the two halves shows how noisy prices from all are.
         """
         pairs = zip(self.half_fishers, self.half_covariances, strict=True)
         return [replace(self, output_fisher=g, head_covariance=c) for g, c in pairs]
 
     def of_heads(self, heads: Sequence[int]) -> Statistics:
-        """Those of some heads alone, counted from 0, in this order."""
+        """The statistics of only these heads (counted from 0), in this order."""
         index, number = torch.tensor(heads), len(self.value_mean)
         value = len(self.head_covariance) // number  # h_v
         key = len(self.cache_fisher) // number - value  # e
@@ -151,7 +151,7 @@ def _numbers(heads: Tensor, size: int) -> Tensor:
 
 
 class OfModel(dict[Attention, Statistics]):
-    """Statistics of a model's attentions, and the model, so that no other one takes them."""
+    """Statistics of a model's attentions, with the model itself, so that no other one uses them."""
 
     def __init__(self, statistics: Mapping[Attention, Statistics], model: nn.Module):
         super().__init__(statistics)
@@ -162,8 +162,8 @@ class Sums:
     """Running sums of the statistics of one attention.
 
     Args:
-        heads_alone: leave out what only prices of other heads need, most of the work; it is empty
-            in the result.
+        heads_alone: collect only what prices of removed heads need; the rest, which is most of the
+            work, is left empty.
     """
 
     def __init__(self, module: Any, heads_alone: bool = False):
@@ -175,12 +175,12 @@ class Sums:
     def add(
         self, x: Tensor, y: Tensor, not_padding: Tensor, gradient: Tensor, *masks: Tensor | None
     ) -> None:
-        """Count a batch.
+        """Add a batch to the sums.
 
         Args:
-            x, y, gradient: inputs of queries, inputs of keys, and ``G``, as above.
-            not_padding: ``(T, B)``, true at queries that are no padding.
-            masks: of the scores ``(B, H, T, S)``: see :func:`.mask_scores`.
+            x, y, gradient: inputs of the queries, inputs of the keys, and ``G``, as above.
+            not_padding: ``(T, B)``, false at padding.
+            masks: masks of the scores ``(B, H, T, S)``: see :func:`.mask_scores`.
         """
         maps = HeadMaps(*(weights.to(x) for weights in self.maps))
         with torch.no_grad():
@@ -238,7 +238,7 @@ class Sums:
             self.sums[name] = value.double() + self.sums.get(name, 0.0)
 
     def result(self, num_targets: float, where: Any = None) -> Statistics:
-        """The statistics, for ``num_targets`` target tokens; UserError if one is not finite."""
+        """The statistics per target token, of ``num_targets``; UserError if one is not finite."""
         queries = sum(self.queries)
         output, heads = self._of_heads(num_targets, 0, 1)
         known = (0, 1) if all(self.queries) else ()
@@ -279,7 +279,7 @@ def _mapped(x: Tensor, maps: Tensor) -> Tensor:
 
 
 def score_gradients(a: Tensor, v: Tensor, delta: Tensor) -> Tensor:
-    """Gradients ``g (H, B, T, S)`` of the scores from those of the outputs of heads."""
+    """The gradients ``g (H, B, T, S)`` of the scores, from the gradients of the heads' outputs."""
     along = delta @ v.mT  # (H, B, T, S)
     return a * (along - (a * along).sum(-1, keepdim=True))
 
@@ -295,11 +295,12 @@ def collect(
 
 
 class Collected(NamedTuple):
-    """What a pass shows of a model.
+    """What one pass over sentences collects.
 
     Attributes:
-        units: of each feed-forward block, if units may be cut.
-        bits: the model's loss on the sentences, per target token.
+        attentions: statistics of each attention with heads.
+        units: statistics of each feed-forward block, if units may be cut.
+        bits: the model's loss on the sentences, in bits per target token.
     """
 
     attentions: dict[Attention, Statistics]
@@ -313,7 +314,7 @@ def collect_all(
     seed: int = 1,
     parts: Collection[str] = ("heads", "units", "cache"),
 ) -> Collected:
-    """Statistics of all attentions with heads, and of all feed-forward blocks, from one pass.
+    """Collect the statistics of all attentions with heads and of all feed-forward blocks.
 
     Args:
         parts: what may be cut: the rest takes no time.
@@ -366,8 +367,8 @@ def check_memory(trained: Trained, parts: Collection[str]) -> None:
     """Say how much memory statistics and prices take, if it is much; UserError for too much."""
     needed, free = memory_needed(trained, parts), free_memory(trained.device)
     if needed > free:
-        problem = f"statistics and prices take about {_gigabytes(needed)} of memory"
-        todo = f"{_gigabytes(free)} are free: cut fewer things, or use a larger machine"
+        problem = f"statistics and prices need about {_gigabytes(needed)} of memory"
+        todo = f"{_gigabytes(free)} are free: cut fewer parts, or use a larger machine"
         raise UserError(problem, trained.path, todo)
     if needed > MUCH:
         say(f"statistics and prices take about {_gigabytes(needed)} of memory")
@@ -398,7 +399,7 @@ def _no_input(module: Any) -> Tensor:
 
 
 def free_memory(device: torch.device) -> float:
-    """Free bytes of a device, as far as the system tells."""
+    """The free memory of a device in bytes, as far as the system reports it."""
     if device.type == "cuda":
         return float(torch.cuda.mem_get_info(device)[0])
     table = Path("/proc/meminfo")  # of Linux
@@ -412,7 +413,7 @@ def _gigabytes(number: float) -> str:
 
 @contextmanager
 def at_least_float32(*modules: nn.Module) -> Iterator[None]:
-    """Within it, half-precision weights are float32, for the range of gradients and their sums."""
+    """Context in which half-precision weights are float32, so that gradients do not overflow."""
     tensors = (x for module in modules for x in (*module.parameters(), *module.buffers()))
     half = {x: x.dtype for x in tensors if x.dtype in (torch.float16, torch.bfloat16)}
     for tensor in half:
@@ -427,7 +428,7 @@ def at_least_float32(*modules: nn.Module) -> Iterator[None]:
 def matched(
     statistics: Mapping[Attention, Statistics], trained: Trained
 ) -> dict[Attention, Statistics]:
-    """The statistics of a model's attentions with heads; UserError for those of another model."""
+    """Statistics by attention of this model; UserError if they belong to another model."""
     every = {a: a for a in attentions(trained.model) if a.module.num_heads}
     sources = {a: a for a in statistics}
     modules = ((a.module, sources[a].module) for a in every)
@@ -435,19 +436,19 @@ def matched(
     if isinstance(statistics, OfModel):
         is_equal = is_equal and _equal_weights(trained.model, statistics.model)
     if not is_equal:
-        problem = "the statistics are of another model, or of some attentions only"
-        raise UserError(problem, trained.path, "give those of this model")
+        problem = "the statistics belong to another model, or to only some attentions"
+        raise UserError(problem, trained.path, "give the statistics of this model")
     if any(own_bits(a.module) != own_bits(sources[a].module) for a in every):
-        problem = "the statistics are of this model with other bits of its KV cache"
-        raise UserError(problem, trained.path, "give those of the model as it is rounded")
+        problem = "the statistics were collected with other bits in the KV cache"
+        raise UserError(problem, trained.path, "collect them again from this model")
     return {every[attention]: statistics[attention] for attention in sources}
 
 
 def check_of_caches(statistics: Mapping[Attention, Statistics], trained: Trained) -> None:
-    """Raise UserError for statistics without what prices of other heads and caches need."""
+    """Raise UserError if the statistics do not suffice to price other heads and caches."""
     if any(not of_it.query_moment.numel() for of_it in statistics.values()):
-        problem = "the statistics are those of removed heads alone"
-        raise UserError(problem, trained.path, "collect them with what the cache needs")
+        problem = "the statistics are only those for removing heads"
+        raise UserError(problem, trained.path, "collect them with `cache` among the cuts")
 
 
 def _equal(module: Any, other: Any) -> bool:

@@ -1,7 +1,7 @@
-"""Statistics of a model in a file next to its prices, so that one pass serves all commands.
+"""A file with a model's statistics next to its prices, so that one pass serves all commands.
 
-The file holds tensors in single precision, names and a hash of the model, and is read as a
-checkpoint is: without its code.
+The file holds tensors in single precision, names, and a hash of the model.  Reading it, like
+reading a checkpoint, never executes code.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def write(
     trained: Trained,
     folder: Path,
 ) -> None:
-    """Write the statistics of a model, atomically."""
+    """Write the statistics of a model atomically."""
     content = {
         "model": hash_of(trained.model),
         "statistics": {a.name: _single(of_it) for a, of_it in statistics.items()},
@@ -44,17 +44,17 @@ def _single(statistics: Statistics | UnitStatistics) -> dict[str, Tensor]:
 
 
 def read(folder: str | Path, trained: Trained) -> dict[Attention, Statistics]:
-    """The statistics of a model's attentions that :func:`write` wrote: see :func:`read_all`."""
+    """Read the statistics of a model's attentions: see :func:`read_all`."""
     return read_all(folder, trained)[0]
 
 
 def read_all(
     folder: str | Path, trained: Trained
 ) -> tuple[dict[Attention, Statistics], dict[FeedForward, UnitStatistics]]:
-    """The statistics of a model's attentions and feed-forward blocks that :func:`write` wrote.
+    """Read the statistics of a model's attentions and feed-forward blocks that :func:`write` wrote.
 
     Raises:
-        UserError: there are none, the file is damaged, or they are of another model.
+        UserError: the file is missing or damaged, or belongs to another model.
     """
     path, todo = Path(folder) / STATISTICS, "give a folder that fairseq-collab prices wrote"
     if not path.is_file():
@@ -67,10 +67,10 @@ def read_all(
             if any({*of_it} != names for of_it in every.values()):
                 raise ValueError("other statistics")
     except Exception as error:  # of a damaged file: no narrower type
-        raise UserError("holds no statistics", path, "run fairseq-collab prices again") from error
+        raise UserError("has no statistics", path, "run fairseq-collab prices again") from error
     if of_model != hash_of(trained.model):
-        problem = f"the statistics are of another model than {trained.path}"
-        raise UserError(problem, path, "run fairseq-collab prices for it")
+        problem = f"the statistics belong to another model than {trained.path}"
+        raise UserError(problem, path, f"run fairseq-collab prices for {trained.path}")
     ours = {attention.name: attention for attention in attentions(trained.model)}
     blocks = {block.name: block for block in feed_forwards(trained.model)}
     return (

@@ -1,13 +1,13 @@
-"""Statistics of feed-forward blocks, from the pass that collects those of the attentions.
+"""Statistics of feed-forward blocks, collected in the same pass as those of the attentions.
 
     C     = Cov_t h_t                    what fc2 reads
     Delta = 1/N sum_t G_t^T G_t          price of a change of its output, G_t = dL/do_t
 
 ``L`` and N are those of :mod:`.statistics`.  A unit is removed like a head: :mod:`.removal`.
 
-The order of removal starts from the inverse of C: no smaller form than a half of this symmetric
-matrix suffices.  The half is kept, 0.28 GB at 8,192 units, and the whole is made for one block at a
-time.  The refit takes its second moments itself, of the units that stay.
+The order of removal starts from the inverse of C, so that all of this symmetric matrix is needed.
+One half is kept, 0.28 GB at 8,192 units, and the full matrix is built for one block at a time.  The
+refit collects its own second moments, of the units that stay.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from collab_lab.statistics.gram import gram, mirrored, upper
 
 @dataclass(frozen=True)
 class UnitStatistics:
-    """Statistics of a feed-forward block with ``F`` units.
+    """Statistics of one feed-forward block with ``F`` units.
 
     Attributes:
         half: of the covariance: see :func:`.gram.upper`.
@@ -36,7 +36,7 @@ class UnitStatistics:
 
     @property
     def covariance(self) -> Tensor:
-        """The covariance of the units, ``C (F, F)``, made anew."""
+        """The covariance of the units, ``C (F, F)``, built at every call."""
         return mirrored(self.half)
 
 
@@ -49,7 +49,7 @@ class UnitSums:
         self.sums: dict[str, Tensor] = {}
 
     def add(self, h: Tensor, not_padding: Tensor, gradient: Tensor) -> None:
-        """Count a batch: ``h (T, B, F)``, ``not_padding (T, B)``, ``gradient (T, B, d)``."""
+        """Add a batch: ``h (T, B, F)``, ``not_padding (T, B)``, ``gradient (T, B, d)``."""
         h, gradient = h[not_padding], gradient[not_padding]
         if self.shift is None:  # see Sums._shifted
             self.shift = h.mean(0)
@@ -59,7 +59,7 @@ class UnitSums:
             self.sums[name] = value.double() + self.sums.get(name, 0.0)
 
     def result(self, num_targets: int, where: Any = None) -> UnitStatistics:
-        """The statistics, for ``num_targets`` target tokens; UserError if one is not finite."""
+        """The statistics per target token, of ``num_targets``; UserError if one is not finite."""
         mean = self.sums["h"][None] / self.tokens
         half = self.sums["hh"] / self.tokens - upper(mean, mean)
         result = UnitStatistics(half, self.sums["gg"] / num_targets)

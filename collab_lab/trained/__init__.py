@@ -1,4 +1,4 @@
-"""Trained checkpoints: open, average, list their attentions.
+"""Trained checkpoints: open them, save them, average them, and read their attentions.
 
 checkpoint     open and save a model; ``identity``: a hash of it; ``arguments``: of functions
 sentences      those of its data folder, in batches

@@ -1,4 +1,4 @@
-"""All attentions of a model, stock fairseq's or ours: where they are, what they compute, hooks.
+"""All attentions of a model, fairseq's own or ours: their places, their weights, and hooks.
 
     score_i = q_i(x) k_i(y)^T = [x 1] A_i B_i^T [y 1]^T,      value_i = [y 1] V_i
     output = sum_i softmax(score_i + mask) value_i Wo_i^T + bo
@@ -51,9 +51,10 @@ Retained = Mapping[AttentionType, Sequence[Sequence[int]]]
 
 @dataclass(frozen=True)
 class Attention:
-    """One attention of a model: its type, its layer from 0, the module, its name in the weights.
+    """One attention of a model: its type, its layer (from 0), its module, its name in the weights.
 
-    A key of mappings by its place, not its module: the same model, opened again, has equal keys.
+    Two are equal if they have the same place, so that mappings by attention also fit the same
+    model opened again.
     """
 
     type: AttentionType
@@ -66,9 +67,10 @@ class Attention:
 
 
 def attentions(model: nn.Module) -> list[Attention]:
-    """All attentions of a translation or language model, of whatever kind.
+    """All attentions of a translation or language model, whatever kind of heads they have.
 
-    Encoder, decoder, then cross, layer by layer; none of a model without such layers.
+    The order is encoder, decoder, cross-attention, each layer by layer.  The list is empty for a
+    model without transformer layers.
     """
     unsorted = []
     for name, module in model.named_modules(remove_duplicate=False):
@@ -85,7 +87,7 @@ def by_type(model: nn.Module) -> dict[AttentionType, list[Attention]]:
 
 
 def of_one_model(name: str) -> bool:
-    """Whether a state of this name in a whole model is not copied to another."""
+    """Whether the state of this name belongs to one model and must not be copied to another."""
     return _OF_ONE_MODEL.fullmatch(name) is not None
 
 
@@ -109,16 +111,17 @@ Projection = Callable[[Tensor], Tensor]
 
 
 def projections(module: Any) -> tuple[Projection, Projection, Projection]:
-    """Scaled queries, keys and values, each with the variant's own number of heads.
+    """Three functions that compute scaled queries, keys and values from an attention's inputs.
 
-    ``(T, B, d) -> (B, H, T, e)``, ``(S, B, d_y) -> (B, G, S, e)``, ``(B, G, S, h_v)``.  fairseq's
-    own attention has no functions for them; they are built from its projections.
+    Queries: ``(T, B, d) -> (B, H, T, e)``; keys: ``(S, B, d_y) -> (B, G, S, e)``; values:
+    ``(S, B, d_y) -> (B, G, S, h_v)``.  fairseq's own attention does not have these functions, so
+    they are built from its projections.
 
     Raises:
-        UserError: keys and values come from a normalised latent.
+        UserError: the attention normalises its latent, so its keys and values are not linear.
     """
     if getattr(module, "latent_norm", None) is not None:
-        problem = "keys and values of a normalised latent are no linear maps of the inputs"
+        problem = "a normalised latent makes keys and values that are not linear in the inputs"
         raise UserError(problem, todo="use a model that was trained without --latent-norm")
     if isinstance(module, HeadAttention):
         return module.project_query, module.project_key, module.project_value
@@ -186,14 +189,14 @@ class HeadMaps(NamedTuple):
 
 
 def parts_of_heads(module: Any) -> tuple[str, ...]:
-    """Names of the weights whose first dimension is that of heads, or of groups of them."""
+    """Names of the weights whose first dimension counts heads or groups of heads."""
     if not isinstance(module, CollaborativeAttention):
         return ("q_proj", "k_proj", "v_proj")  # of a latent: those that read it
     return ("q_proj" if module.query_mixing == "own" else "mixing", "v_proj")
 
 
 def groups_of_heads(module: Any) -> int:
-    """The number of heads of keys or values that the heads of queries share."""
+    """G, the number of key or value heads that the query heads share."""
     for name in ("key_value_heads", "value_heads"):
         if hasattr(module, name):
             return int(getattr(module, name))
@@ -201,17 +204,17 @@ def groups_of_heads(module: Any) -> int:
 
 
 def removed_together(module: Any) -> int:
-    """How many heads go together, so that equally many are left to each head of keys or values."""
+    """How many heads must be removed at once so that all key or value heads keep equally many."""
     return heads_together(module) if groups_of_heads(module) > 1 else 1
 
 
 def heads_together(module: Any) -> int:
-    """How many heads share a head of keys or values."""
+    """How many query heads share one key or value head."""
     return int(module.num_heads) // max(groups_of_heads(module), 1)
 
 
 def own_bits(module: Any) -> int:
-    """Bits of a cached number of an attention, fairseq's or ours; 0 without rounding."""
+    """Bits per number in an attention's KV cache, fairseq's or ours; 0 if it is not rounded."""
     return int(getattr(module, "cache_bits", 0))
 
 
@@ -219,17 +222,20 @@ def own_bits(module: Any) -> int:
 
 
 def inputs_of(module: Any, args: Any, kwargs: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
-    """The input of the queries, and that of keys and values, in a call of an attention."""
+    """The inputs of one call of an attention: that of the queries, that of keys and values."""
     arguments = inspect.signature(module.forward).bind(*args, **kwargs).arguments
     return arguments["query"], arguments["key"]
 
 
 @contextmanager
 def hooked(model: nn.Module, hook: Callable[[Attention], Any]) -> Iterator[None]:
-    """Within it, each attention of a model has a hook: ``hook`` adds it and returns its handle.
+    """Context in which every attention of a model has a hook.
 
-    fairseq's encoder layers have a fused path around their attention module;
-    :mod:`fairseq_compat.fairseq_fixes` closes it.
+    fairseq's encoder layers can run a fused path that skips the attention module and its hooks;
+    :mod:`fairseq_compat.fairseq_fixes` switches that path off.
+
+    Args:
+        hook: adds the hook to one attention and returns the hook's handle.
     """
     with ExitStack() as hooks:
         for attention in attentions(model):

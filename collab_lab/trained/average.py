@@ -32,18 +32,19 @@ RELATED = 0.2
 def average_checkpoints(
     paths: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str], *, ema: bool = False
 ) -> None:
-    """Write a checkpoint with the mean of the weights of ``paths``.
+    """Average the weights of the checkpoints ``paths`` and write the result to ``out``.
 
-    Everything else (configuration, task state, ...) is that of the input with most updates,
-    without the state of the optimizer.  Names and tied weights are those of the first.  Sums are in
-    double precision; one sum and one model are in memory.  A line on standard error says where the
-    weights have nothing in common, or where moving averages are left out.
+    The configuration and the task state come from the checkpoint with the most updates; the
+    optimizer state is dropped.  Weights that are tied in the first checkpoint stay tied.  Sums are
+    in double precision, and only one sum and one model are in memory.  A line on standard error
+    warns if the checkpoints seem to come from different trainings, or if their moving averages
+    were not used.
 
     Args:
-        ema: take the moving averages of the weights (``--store-ema``) in place of the weights.
+        ema: average the moving averages of the weights (``--store-ema``) instead of the weights.
 
     Raises:
-        UserError: an input cannot be read, does not match the others or is not finite, or
+        UserError: a checkpoint cannot be read, does not match the others, or holds NaN; or
             the result cannot be written.
     """
     first, *others = [os.fspath(path) for path in paths]
@@ -91,7 +92,7 @@ def _read(path: str, ema: bool) -> dict[str, Any]:
         averages = moving_averages(state)
         if averages is None:
             todo = "leave --ema out, or train with --store-ema"
-            raise UserError("holds no moving averages of its weights", path, todo)
+            raise UserError("the checkpoint has no moving averages of its weights", path, todo)
         if missing := sorted({*state["model"]} - {*averages}):
             problem = f"its moving averages lack {missing[0]} ({len(missing)} weights in all)"
             raise UserError(problem, path, "leave --ema out")
@@ -126,7 +127,7 @@ def _kind(weight: Tensor) -> str:
 
 
 def function_options(state: Mapping[str, Any]) -> dict[str, str]:
-    """The options of a checkpoint's model that change its function, where they are known."""
+    """The model options of a checkpoint that change what the model computes, if they are known."""
     options = (state.get("cfg") or {}).get("model") or state.get("args") or {}
     values: Mapping[str, Any] = options if isinstance(options, Mapping) else vars(options)
     known = known_defaults(str(values.get("_name") or values.get("arch")))
@@ -143,21 +144,22 @@ def _updates(state: dict[str, Any]) -> int:
 
 
 def last_checkpoints(count: int, folder: str | os.PathLike[str]) -> list[str]:
-    """The last ``count`` checkpoints of a folder by their numbers of updates, oldest first.
+    """The last ``count`` checkpoints of a folder by number of updates, oldest first.
 
     Raises:
-        UserError: the folder does not exist, or holds fewer: see :func:`checkpoints_of`.
+        UserError: the folder does not exist, or holds fewer checkpoints: see
+            :func:`checkpoints_of`.
     """
     paths = checkpoints_of(folder)
     if len(paths) < count:
-        problem = f"holds {len(paths)} checkpoints of epochs or updates, not {count}"
+        problem = f"has {len(paths)} checkpoints of epochs or updates, fewer than --last {count}"
         todo = "give a smaller --last, or train with --keep-last-epochs or more"
         raise UserError(problem, folder, todo)
     return paths[-count:]
 
 
 def checkpoints_of(folder: str | os.PathLike[str]) -> list[str]:
-    """The checkpoints of a folder that can be averaged, by their numbers of updates, oldest first.
+    """The checkpoints of a folder that can be averaged, sorted by number of updates, oldest first.
 
     These are checkpoints of epochs (``checkpoint3.pt``), or in a folder without any those of
     ``--save-interval-updates`` (``checkpoint_3_1000.pt``); and where the training went on after

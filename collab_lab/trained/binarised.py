@@ -1,4 +1,4 @@
-"""Whether the binarised files of a set are whole: fairseq skips a part that lacks a file."""
+"""Check that the binarised files of a set are complete: fairseq skips a part that lacks a file."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _KINDS = ("idx", "bin")
 
 
 def check_files(task: Any, data: str, subset: str, is_combined: bool, is_trained: bool) -> None:
-    """Raise UserError for a file of a set that is missing or cut off, and for unequal sides.
+    """Raise UserError if a file of the set is missing or cut off, or its sides differ in length.
 
-    Tasks other than translation and language models have names of their own: nothing is checked.
+    Only the tasks of translation and language models are checked: others name files differently.
 
     Args:
         data: the set's folder, or folders joined by colons.
         is_combined: whether ``train1``, ``train2``, ... are parts of the set ``train``.
-        is_trained: whether the set needs a target side; the source alone can be translated.
+        is_trained: whether the set needs a target side; only a source is needed to translate.
     """
     pairs, sides = [""], [""]
     if isinstance(task, TranslationTask):

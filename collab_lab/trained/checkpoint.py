@@ -1,4 +1,4 @@
-"""Trained models: open a checkpoint with the checks of every command, and save."""
+"""Trained models: open a checkpoint with the same checks in every command, and save it."""
 
 from __future__ import annotations
 
@@ -39,11 +39,13 @@ class Trained:
     """A trained model in eval mode, and the rest of its checkpoint.
 
     Attributes:
-        state: the checkpoint without the weights; its ``cfg`` is a DictConfig.
-        task: holds the dictionaries, and the sentences of the data folder.
-        precisions: of the weights in the checkpoint; the model computes in single precision.
-        saved_in: precision in which each weight is saved; None: as it is.
-        is_simulated: whether the module computes what its weights do not have: it is not saved.
+        state: the checkpoint without its weights; its ``cfg`` is a DictConfig.
+        task: fairseq's task, with the dictionaries and the sentences of the data folder.
+        precisions: data type of each weight in the checkpoint; the model itself computes in
+            single precision.
+        saved_in: data type in which each weight will be saved; None: as in memory.
+        is_simulated: whether hooks change what the model computes, so that its weights do not
+            show the change and it cannot be saved.
     """
 
     path: Path
@@ -99,12 +101,12 @@ class Trained:
 
     @property
     def ignored_prefix(self) -> int:
-        """How many targets of each sentence the training's criterion left out of its loss."""
+        """How many first target tokens of each sentence the training left out of its loss."""
         number = int(getattr(self.cfg.get("criterion"), "ignore_prefix_size", None) or 0)
         return max(0, number)  # fairseq's criterion leaves out none for a number below 0
 
     def with_model(self, model: Any, options: Any = None) -> Trained:
-        """The checkpoint with another model, and with its options if given."""
+        """A copy of this checkpoint that holds another model, and its options if they are given."""
         if options is None:
             return replace(self, model=model)
         if OmegaConf.is_config(options):
@@ -114,17 +116,17 @@ class Trained:
         return replace(self, model=model, state={**self.state, "cfg": cfg})
 
     def with_plan(self, plan: Mapping[str, Any]) -> Trained:
-        """The checkpoint with what was cut of its source: names and numbers alone."""
+        """A copy that records what was cut from the original: only names and numbers."""
         extra = {**self.state.get("extra_state", {}), "plan": dict(plan)}
         return replace(self, state={**self.state, "extra_state": extra})
 
     @property
     def shrunk(self) -> str | None:
-        """What ``shrink`` did to make the model; None for another one."""
+        """The plan by which ``shrink`` made this model; None if another command made it."""
         return what_was_cut(self.state)
 
     def save(self, out: str | Path) -> None:
-        """Write a checkpoint, atomically, without the state of the training.
+        """Write a checkpoint atomically, without optimizer state.
 
         The YAML next to the files of commands is
         :func:`~collab_lab.trained.fine_tuning.write_configuration`'s.
@@ -132,10 +134,10 @@ class Trained:
         checkpoints.save(self.content(), out)
 
     def content(self) -> dict[str, Any]:
-        """The checkpoint to save: to translate, or to fine-tune."""
+        """The content of the checkpoint file, which can be used to translate or to fine-tune."""
         if self.is_simulated:
-            problem = "a cut of this model is simulated: its weights do not have it"
-            raise UserError(problem, self.path, "measure it, and save it without this cut")
+            problem = "cannot be saved: one of its cuts is simulated, so the weights do not have it"
+            raise UserError(problem, self.path, "measure the model, and save it without this cut")
         weights = self.model.state_dict()
         if self.saved_in is not None:
             weights = in_precisions(weights, self.saved_in)
@@ -143,9 +145,9 @@ class Trained:
         return {**without_training(self.state), **content}
 
     def in_precision_of_source(self) -> Trained:
-        """The checkpoint, saved in the precision of its source; its weights are rounded in place.
+        """A copy that is saved in the data types of the source; rounds the weights in place.
 
-        Training in half precision may keep some weights in single, those of norms, say.
+        Training in half precision may keep some weights in single precision, such as layer norms.
 
         Raises:
             UserError: a weight is too large for half precision.
@@ -164,7 +166,7 @@ class Trained:
 def in_precisions(
     weights: Mapping[str, Tensor], precisions: Mapping[str, torch.dtype]
 ) -> dict[str, Tensor]:
-    """Weights, those of half precision in it; those that are one tensor stay one."""
+    """The weights, with those of half precision converted to it; tied weights stay tied."""
     made: dict[Any, Tensor] = {}
 
     def saved(name: str, weight: Tensor) -> Tensor:
@@ -178,7 +180,7 @@ def in_precisions(
 
 
 def precision_of(name: str, precisions: Mapping[str, torch.dtype]) -> torch.dtype:
-    """The precision of a weight; of a new one, the widest in the nearest module around it."""
+    """The data type to save a weight in; a new weight takes the widest one near it in the model."""
     if name in precisions:
         return precisions[name]
     module = name
@@ -191,15 +193,15 @@ def precision_of(name: str, precisions: Mapping[str, torch.dtype]) -> torch.dtyp
 
 
 def plan_of(state: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The plan that a checkpoint has of its model, if it has one."""
+    """The plan of ``shrink`` that a checkpoint stores, or None."""
     plan = (state.get("extra_state") or {}).get("plan")
     return plan if isinstance(plan, Mapping) and plan.get("whole") else None
 
 
 def what_was_cut(state: Mapping[str, Any]) -> str | None:
-    """What a checkpoint's plan says of its model: shares that are left; None without a plan.
+    """A text with the shares that ``shrink`` left, such as of the cache; None without a plan.
 
-    They are of the model that was shrunk first, if its result was shrunk again.
+    If a shrunk model was shrunk again, they are shares of the first original.
     """
     plan = plan_of(state)
     if plan is None:
@@ -219,16 +221,19 @@ def open_model(
     device: torch.device | str = "cpu",
     **changed: Any,
 ) -> Trained:
-    """Open a checkpoint of a transformer, fairseq's or ours, for translation or a language model.
+    """Open a checkpoint of a translation or language model, fairseq's own transformer or ours.
 
     Args:
-        data: folder that ``fairseq-preprocess`` has written; default: that of the training.
+        data: folder that ``fairseq-preprocess`` wrote; default: the one of the training.
         device: ``cpu`` or ``cuda``.
-        changed: other values for options of the model or the task.
+        changed: options of the model or the task with other values than in the checkpoint.
+
+    Returns:
+        The model in eval mode and single precision, with its task and configuration.
 
     Raises:
-        UserError: the checkpoint is missing, damaged, holds NaN, is of another model, or does not
-            fit its data folder; that folder, or the device, does not exist.
+        UserError: the checkpoint is missing or damaged, holds NaN, is not a transformer, or does
+            not fit the data folder; or the data folder or the device does not exist.
     """
     checkpoint = Path(checkpoint)
     if not checkpoint.is_file():
@@ -240,12 +245,12 @@ def open_model(
         with naming(checkpoint), naming_options(checkpoint):
             task = setup_task(state["cfg"].task)
     except FileNotFoundError as error:  # of a language that is not there
-        problem = f"there is no {Path(error.filename).name}"
+        problem = f"the data folder has no file {Path(error.filename).name}"
         raise UserError(problem, state["cfg"].task.data, GIVE_DATA) from error
     except Exception as error:  # what fairseq raises: no narrower type
         if "Could not infer language pair" not in str(error):
             raise
-        problem = "the names of its files do not contain the languages"
+        problem = "the languages cannot be read from the names of the files in this folder"
         raise UserError(problem, state["cfg"].task.data, GIVE_DATA) from error
     check_dictionaries(task, state, checkpoint)
     weights = state["model"].items()
@@ -258,7 +263,7 @@ def open_model(
 
 
 def moving_averages(state: Mapping[str, Any]) -> Mapping[str, Tensor] | None:
-    """The moving averages of its weights in a checkpoint of ``--store-ema``; None without them."""
+    """The moving averages of the weights that ``--store-ema`` saved; None if there are none."""
     averages: Mapping[str, Tensor] | None = (state.get("extra_state") or {}).get("ema")
     return averages
 
@@ -269,27 +274,28 @@ def say_if_left_out(state: Mapping[str, Any], path: str | Path) -> bool:
     if has_averages:
         say(
             f"warning: {path} holds moving averages of its weights (--store-ema), which are left "
-            "out; to use them in place of the weights, give `fairseq-collab average --ema`"
+            "out; to use them instead of the weights, run `fairseq-collab average --ema`"
         )
     return has_averages
 
 
 @contextmanager
 def naming_options(checkpoint: Path) -> Iterator[None]:
-    """Within it, an option whose value is of another type is a UserError."""
+    """Context that turns a value of the wrong type into a UserError that names the option."""
     try:
         yield
     except ValidationError as error:
-        problem = f"the option {error.full_key} cannot be that: {first_line(error)}"
+        problem = f"the option {error.full_key} has a wrong value: {first_line(error)}"
         raise UserError(problem, checkpoint) from error
 
 
 @contextmanager
 def without_checkpointing(options: Any) -> Iterator[None]:
-    """Within it, options build a model without activation checkpointing, and read no embeddings.
+    """Context in which ``options`` ask for no activation checkpointing and no embedding files.
 
-    Hooks would see every layer twice, and no gradient.  Embeddings that the training started from
-    may be gone, and the checkpoint's replace them.  A model that is saved has its options.
+    With activation checkpointing, hooks would see every layer twice and without a gradient.  The
+    embeddings that the training started from may be gone, and the checkpoint replaces them anyway.
+    Both options have their former values afterwards, so that a saved model keeps them.
     """
     saving = ("checkpoint_activations", "offload_activations")  # the second implies the first
     without: dict[str, Any] = dict.fromkeys(saving, False)
@@ -306,7 +312,7 @@ def without_checkpointing(options: Any) -> Iterator[None]:
 
 @contextmanager
 def in_evaluation(*models: nn.Module) -> Iterator[None]:
-    """Within it, models are in eval mode: a caller may be training them."""
+    """Context in which models are in eval mode; afterwards each is in its former mode."""
     modes = {module: module.training for model in models for module in model.modules()}
     for model in models:
         model.eval()
@@ -318,10 +324,10 @@ def in_evaluation(*models: nn.Module) -> Iterator[None]:
 
 
 def read_checkpoint(checkpoint: Path, data: str | Path | None, **changed: Any) -> dict[str, Any]:
-    """The content of a checkpoint with ``cfg``, its data folder checked.
+    """Read a checkpoint as a dictionary whose ``cfg`` is set, and check its data folder.
 
     Args:
-        changed: other values for options of the model or the task.
+        changed: options of the model or the task with other values than in the checkpoint.
     """
     if data is not None:
         check_data(data)
@@ -355,11 +361,11 @@ def check_task(options: Any) -> None:
     name = getattr(options, "_name", None) or getattr(options, "task", None)
     if name and name not in TASK_REGISTRY:
         todo = "name the folder of its plug-in with --user-dir"
-        raise UserError(f"there is no task {name}", todo=todo)
+        raise UserError(f"no task is registered as {name!r}", todo=todo)
 
 
 def check_device(device: torch.device | str) -> None:
-    """Raise UserError for a device that is neither ``cpu`` nor a ``cuda`` that is there."""
+    """Raise UserError unless the device is ``cpu`` or a GPU of this machine (``cuda``)."""
     known = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
     try:
         kind = torch.device(device).type
@@ -386,13 +392,13 @@ def check_transformer(model: Any, path: Path) -> None:
     """Raise UserError unless the model is a transformer for translation or a language model."""
     needed = {"decoder"} if isinstance(model, FairseqLanguageModel) else {"encoder", "decoder"}
     if not needed <= {a.type for a in attentions(model)}:
-        problem = "neither an encoder-decoder transformer nor a transformer language model"
+        problem = "is neither an encoder-decoder transformer nor a transformer language model"
         todo = "give a checkpoint of a translation model or a language model"
         raise UserError(problem, path, todo)
 
 
 def check_direction(task: Any, path: Path, todo: str) -> None:
-    """Raise UserError for options of a multilingual task that name no languages to translate."""
+    """Raise UserError if a multilingual task does not say which languages to translate."""
     pairs = getattr(task, "lang_pairs", None)
     if pairs and not (task.source_lang and task.target_lang):
         raise UserError(f"translates {', '.join(pairs)}", path, todo)

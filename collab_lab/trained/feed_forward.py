@@ -1,4 +1,4 @@
-"""All feed-forward blocks of a model, stock fairseq's or ours: where they are, what they compute.
+"""All feed-forward blocks of a model, fairseq's own or ours: their places and their inner values.
 
     h = act(x W1^T + b1),      o = h W2^T + b2
 
@@ -22,9 +22,9 @@ _NAME = re.compile(r"(?P<side>encoder|decoder)\.layers\.(?P<layer>\d+)")
 
 @dataclass(frozen=True)
 class FeedForward:
-    """The feed-forward block of a layer: its side, its layer from 0, the layer's module, its name.
+    """A feed-forward block: its side, its layer (counted from 0), the layer's module, its name.
 
-    A key of mappings by its place, not its module, like :class:`.Attention`.
+    Two blocks are equal if they have the same place, as with :class:`.Attention`.
     """
 
     side: str
@@ -37,12 +37,12 @@ class FeedForward:
 
     @property
     def width(self) -> int:
-        """Its number of units, F."""
+        """F, the number of units."""
         return int(self.module.fc1.out_features)
 
 
 def feed_forwards(model: nn.Module) -> list[FeedForward]:
-    """All feed-forward blocks of a translation or language model: encoder, then decoder."""
+    """All feed-forward blocks of a translation or language model, encoder first."""
     unsorted = []
     for name, module in model.named_modules(remove_duplicate=False):
         if (match := _NAME.fullmatch(name)) and hasattr(module, "fc1"):
@@ -52,9 +52,10 @@ def feed_forwards(model: nn.Module) -> list[FeedForward]:
 
 @contextmanager
 def recorded(model: nn.Module) -> Iterator[dict[FeedForward, tuple[Tensor, Tensor]]]:
-    """Within it, the mapping gets ``h`` of each block's next call, and zeros.
+    """Context whose mapping records, by block, ``h`` of the latest call and a tensor of zeros.
 
-    The zeros are added to ``o``: their gradient is that of ``o``, even if weights are frozen.
+    The zeros are added to ``o``, so that their gradient is the gradient of ``o`` even if all
+    weights are frozen.
     """
     calls: dict[FeedForward, tuple[Tensor, Tensor]] = {}
 

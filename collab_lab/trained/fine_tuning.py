@@ -1,4 +1,4 @@
-r"""Options for training a pruned or converted model on.
+r"""Options to fine-tune a pruned or converted model.
 
 Every pruned or converted model has its own shape.  ``--out MODELS/model/NAME.pt`` of
 ``fairseq-collab prune`` and ``reparametrize`` writes MODELS/model/NAME.yaml next to it.  With
@@ -66,7 +66,7 @@ _OF_TRAINING = {
 
 
 def known_defaults(arch: str) -> dict[str, Any]:
-    """The options of an architecture that can change a model's function, with their defaults."""
+    """Options of an architecture that change what the model computes, with their defaults."""
     # Models without a dataclass, such as those of plug-ins, have no known defaults.
     kind = MODEL_DATACLASS_REGISTRY.get(arch, FairseqDataclass)
     if family := family_of_stock(arch):
@@ -93,8 +93,8 @@ class Section(NamedTuple):
     Attributes:
         kind: ``task``, ``criterion`` or ``optimizer``.
         name: under which it is registered.
-        actions: its options, as fairseq's parsers have them.
-        values: of these options, by name; without those that are None.
+        actions: its options, as fairseq's parsers define them.
+        values: values of these options by name; options that are None are left out.
     """
 
     kind: str
@@ -124,7 +124,7 @@ class Section(NamedTuple):
 
 
 def as_word(value: Any) -> str:
-    """The value of an option, as it is given on the command line."""
+    """The value of an option as a word of a command line."""
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
@@ -144,10 +144,10 @@ def criterion_of(result: Trained) -> Section:
 
 
 def read_elsewhere(result: Trained) -> dict[str, dict[str, Any]]:
-    """By section, options that the task or the criterion reads, and that are not at their defaults.
+    """Options that the task or the criterion reads and that differ from their defaults, by section.
 
-    With another value a training of the result may fail, as one of adaptive softmax does without
-    its ``--ddp-backend``, or differ.
+    Fine-tuning needs the same values: with others it may fail (adaptive softmax does without its
+    ``--ddp-backend``) or train differently.
     """
     kinds = (
         TASK_DATACLASS_REGISTRY.get(task_of(result).name),
@@ -166,12 +166,12 @@ def read_elsewhere(result: Trained) -> dict[str, dict[str, Any]]:
 
 
 def str_of(value: Any) -> Any:
-    """A value of an option, without an enumeration's class."""
+    """The value of an option; of a member of an enumeration, its plain value."""
     return value.value if isinstance(value, Enum) else value
 
 
 def unregistered(trained: Trained) -> str | None:
-    """What a training on needs and no plug-in that is loaded has registered; None for nothing."""
+    """Text about a criterion or optimizer that no loaded plug-in registers, or None."""
     known: dict[str, Mapping[str, Any]]
     known = {"criterion": CRITERION_REGISTRY, "optimizer": OPTIMIZER_REGISTRY}
     for section, names in known.items():
@@ -182,9 +182,10 @@ def unregistered(trained: Trained) -> str | None:
 
 
 def fine_tuning_lines(original: Trained, result: Trained, checkpoint: Path) -> list[str]:
-    """Commands that train the saved model on, and its original alike, each below a title.
+    """Commands that fine-tune the saved model and, in the same way, its original; each has a title.
 
-    Without the second, nothing says whether a gain is of the cut or of the training.
+    Without the original fine-tuned alike, nobody knows whether a gain comes from the cut or from
+    the extra training.
     """
     if (missing := unregistered(result)) is not None:
         todo = f"to have a command and {checkpoint.with_suffix('.yaml').name} to fine-tune it"
@@ -204,19 +205,19 @@ def fine_tuning_lines(original: Trained, result: Trained, checkpoint: Path) -> l
 
 
 def original_folder(checkpoint: Path) -> Path:
-    """The folder where the original of a changed model is trained on."""
+    """The folder in which the original of a changed model is fine-tuned."""
     return checkpoint.with_name(f"{checkpoint.stem}-original")
 
 
 def updates_per_pass(trained: Trained) -> int:
-    """The updates that one pass over the training set takes, in the batches of the training."""
+    """The number of updates in one pass over the training set, with the training's batches."""
     limits = trained.cfg.dataset
     rows = batched(trained, limits.train_subset, multiple=limits.required_batch_size_multiple)
     return -(-len(rows) // batches_per_update(trained))
 
 
 def batches_per_update(trained: Trained) -> int:
-    """The batches whose gradients an update of the training sums, over all its processes."""
+    """How many batches one update of the training sums the gradients of, over all processes."""
     cfg = trained.cfg
     return int(cfg.optimization.update_freq[-1] * cfg.distributed_training.distributed_world_size)
 
@@ -224,8 +225,11 @@ def batches_per_update(trained: Trained) -> int:
 def command(result: Trained, checkpoint: Path, save_dir: Path, updates: int) -> str:
     """A command that trains a saved model on, in one process, with a rate that ends at 0.
 
-    Task, criterion, optimizer, batches and the highest rate are those of its training; so is the
-    warm-up, unless that is more than :data:`WARM_UP` of the updates, or none.
+    Task, criterion, optimizer, batches and the peak rate are those of its training.  So is the
+    warm-up, unless there was none or it is longer than the share :data:`WARM_UP` of the updates.
+
+    Args:
+        updates: number of updates.
     """
     words = ["fairseq-train", result.cfg.task.data]
     for section in (task_of(result), criterion_of(result)):
@@ -263,7 +267,7 @@ def plug_in_of(result: Trained) -> str:
 
 
 def training_words(trained: Trained, updates: int) -> list[str]:
-    """How a model is trained on: see :func:`fine_tuning`."""
+    """The options of :func:`fine_tuning` that say how to train, as words of a command line."""
     cfg, name = trained.cfg, trained.cfg.optimizer._name
     words = Section.of("optimizer", name, OPTIMIZER_REGISTRY[name], cfg.optimizer).words()
     schedule, warm_up = cfg.lr_scheduler, math.ceil(WARM_UP * updates)
@@ -293,9 +297,9 @@ def as_option(name: str, value: Any) -> list[str]:
 
 
 def write_configuration(result: Trained, checkpoint: Path) -> Path | None:
-    """Write the Hydra configuration next to the checkpoint; returns its path.
+    """Write the Hydra configuration next to the checkpoint, and return its path.
 
-    There is none, and None is returned, where something is :func:`unregistered`.
+    If something is :func:`unregistered`, nothing is written, and the result is None.
     """
     if unregistered(result) is not None:
         return None

@@ -1,4 +1,4 @@
-"""Which model a file is of: a hash that other weights, heads or bits change."""
+"""A hash that identifies a model, so that a file can say which model it belongs to."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collab_lab.trained.attentions import attentions, own_bits
 
 
 def hash_of(model: nn.Module) -> str:
-    """A hash of all weights, of numbers of heads, and of bits of the KV cache."""
+    """A hash of all weights, the numbers of heads, and the bits of the KV caches."""
     of_model = hashlib.sha256()
     for name, weight in sorted(model.state_dict().items()):
         of_model.update(f"{name} {tuple(weight.shape)} {weight.dtype}".encode())

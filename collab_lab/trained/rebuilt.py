@@ -1,4 +1,4 @@
-"""A new model of given options and weights, in place of a checkpoint's."""
+"""Building a changed model from options and weights, and the reasons why it cannot be built."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fairseq_collab.models.variants import family_of
 _IN_LAYER = re.compile(r"(encoder|decoder)\.layers\.\d+")
 #: Options with which no model of ours can be built, or no block fitted, and why.
 _UNSUPPORTED = UNSUPPORTED | {
-    f"scale_{part}": f"--scale-{part} changes a block, which no refit knows"
+    f"scale_{part}": f"--scale-{part} changes a block in a way that the refit does not support"
     for part in ("attn", "fc", "resids")
 }
 
@@ -39,17 +39,19 @@ def reject(trained: Trained, refused: str, problems: Iterable[str], todo: str = 
     """Raise UserError with all problems, if there are any.
 
     Args:
-        refused: what cannot be done with the model.
+        refused: what cannot be done with the model, for example "cannot be pruned".
+        problems: the reasons.
+        todo: what the user can do instead.
     """
     if listed := [*problems]:
         raise UserError(f"{refused}: {'; '.join(listed)}", trained.path, todo or None)
 
 
 def model_problems(trained: Trained) -> Iterator[str]:
-    """Why a model that is built of options and weights would not be the trained one, changed."""
+    """Reasons why a model rebuilt from options and weights would not compute the same function."""
     model = trained.model
     if family_of(type(model)) is None:
-        yield f"a {type(model).__name__} may compute something else than a model that is built anew"
+        yield f"a {type(model).__name__} may compute something that a rebuilt model does not"
     yield from option_problems(trained)
     yield from weight_problems(model)
     yield from _tied_layers(model)
@@ -71,20 +73,20 @@ def _tied_layers(model: nn.Module) -> Iterator[str]:
 
 
 def option_problems(trained: Trained) -> Iterator[str]:
-    """Options of the training with which nothing can be converted or pruned."""
+    """Reasons why options of the training make it impossible to convert or prune the model."""
     for option, reason in _UNSUPPORTED.items():
         if trained.options.get(option) and option not in ignored_options(trained):
             yield reason
 
 
 def ignored_options(trained: Trained) -> tuple[str, ...]:
-    """The options that a model of fairseq's own has, and ignores; one of ours would not."""
+    """Options that fairseq's own model ignores although they are set; a model of ours would not."""
     family = family_of(type(trained.model))
     return family.ignored if family and type(trained.model) in family.stock else ()
 
 
 def arch_of(trained: Trained, variant: Variant) -> str:
-    """The architecture with heads of a variant that goes with a model of a known family."""
+    """The architecture that gives the heads of ``variant`` to a model of this family."""
     family = family_of(type(trained.model))
     assert family is not None
     return f"{family.prefix}{variant.name}"
@@ -93,10 +95,10 @@ def arch_of(trained: Trained, variant: Variant) -> str:
 def options_for(
     trained: Trained, arch: str, chosen: Mapping[str, Any], left_out: Collection[str] = ()
 ) -> dict[str, Any]:
-    """All options of ``arch``: those ``chosen``, else the trained model's, else the defaults.
+    """All options of ``arch``: first ``chosen``, then the trained model's, then the defaults.
 
     Args:
-        left_out: options that are not taken from the trained model.
+        left_out: options that are not copied from the trained model.
     """
     options = OmegaConf.structured(MODEL_DATACLASS_REGISTRY[arch])
     left_out = {*left_out, *ignored_options(trained)}
@@ -106,7 +108,7 @@ def options_for(
         values = OmegaConf.to_container(OmegaConf.merge(options, taken, chosen), enum_to_str=True)
     except ValidationError as error:
         problem = (
-            f"its option {error.full_key} is of another kind than {arch}'s: {first_line(error)}"
+            f"its option {error.full_key} has another type than in {arch}: {first_line(error)}"
         )
         raise UserError(problem, trained.path) from error
     assert isinstance(values, dict)
@@ -114,7 +116,7 @@ def options_for(
 
 
 def rebuilt(trained: Trained, options: Any, weights: Mapping[str, Tensor]) -> Trained:
-    """The checkpoint with a new model of ``options`` and ``weights``, on its device."""
+    """Build a model from ``options`` and ``weights``, and put it into a copy of the checkpoint."""
     check_finite(weights, trained.path)
     result = trained.with_model(trained.model, options)
     like = next(trained.model.parameters())

@@ -30,12 +30,12 @@ def to_device(sample: dict[str, Any], device: torch.device) -> dict[str, Any]:
 
 
 def dataset_of(trained: Trained, subset: str) -> Any:
-    """A subset, loaded once: fairseq's multilingual task fails at a second time.
+    """The dataset of a subset, loaded once: fairseq's multilingual task cannot load it again.
 
-    The training set is all that a training reads: ``train``, ``train1``, ... in one folder, the
-    first ``upsample_primary`` times, and every folder of several that are joined by colons.
-    With ``--combine-valid-subsets``, ``valid1``, ... belong to the validation set.
-    fairseq's default, -1 times, fails as soon as there is a second part: it counts as once.
+    The training set is everything that the training read: ``train``, ``train1``, ... of every
+    folder (several are joined by colons), with the first part repeated ``upsample_primary`` times.
+    fairseq's default of -1 fails if there is a second part, so it counts as 1 here.  With
+    ``--combine-valid-subsets``, ``valid1``, ... belong to the validation set.
     """
     task = trained.task
     if subset not in task.datasets:
@@ -53,7 +53,7 @@ def dataset_of(trained: Trained, subset: str) -> Any:
 
 @contextmanager
 def first_part_once(options: Any) -> Iterator[None]:
-    """Within it, the first part of a training set counts once where ``upsample_primary`` is -1."""
+    """Context in which an ``upsample_primary`` below 1 counts as 1."""
     former = getattr(options, "upsample_primary", 1)
     if former < 1:
         options.upsample_primary = 1
@@ -65,9 +65,9 @@ def first_part_once(options: Any) -> Iterator[None]:
 
 
 def load_all(trained: Trained, subset: str) -> None:
-    """Load all parts of a set: an epoch of the training reads one of its data folders.
+    """Load all parts of a set from all data folders; an epoch of the training reads one folder.
 
-    A line says so where a task has another rule for several folders.
+    A line says so if the task has its own rule for several folders.
     """
     task, folders = trained.task, utils.split_paths(str(trained.cfg.task.data))
     task.load_dataset(subset, combine=True)
@@ -93,19 +93,19 @@ def batches(
     multiple: int = 1,
     name: str = "batches",
 ) -> Iterator[dict[str, Any]]:
-    """The sentences of a subset in batches, on the model's device, with a progress bar.
+    """Yield the sentences of a subset in batches, on the model's device, with a progress bar.
 
     Args:
-        indices: which sentences, in which order; default: all, as in an epoch of the training
-            without its shuffling of batches, but for those longer than the model's positions.
-        max_tokens, max_sentences: limits of a batch, padding included; default: those of the
-            training, else :data:`MAX_TOKENS`.  A longer sentence is a batch by itself.
-        multiple: of which larger batches have a number of sentences.
-        name: of the progress bar.
+        indices: sentences to read, in this order; default: all that the model has positions for,
+            in the training's order without its shuffling.
+        max_tokens, max_sentences: largest batch, padding included; default: as in the training,
+            or else :data:`MAX_TOKENS`.  A longer sentence becomes a batch of its own.
+        multiple: the size of a batch is a multiple of this number if it is larger.
+        name: title of the progress bar.
 
     Raises:
-        UserError: there is no sentence.
-        FileNotFoundError: fairseq's, for a subset that does not exist.
+        UserError: the subset has no sentence that the model can read.
+        FileNotFoundError: from fairseq; the subset does not exist.
     """
     dataset, device = dataset_of(trained, subset), trained.device
     batch_indices = batched(trained, subset, indices, max_tokens, max_sentences, multiple)
@@ -141,7 +141,7 @@ def batched(
 
 
 def fitting(trained: Trained, subset: str, indices: Any = None) -> list[int]:
-    """The sentences, of those at ``indices`` or of all, that the model has positions for."""
+    """The indices of sentences that the model has positions for, among ``indices`` or all."""
     dataset = dataset_of(trained, subset)
     longest = utils.resolve_max_positions(
         trained.task.max_positions(), trained.model.max_positions()
@@ -157,10 +157,12 @@ def fitting(trained: Trained, subset: str, indices: Any = None) -> list[int]:
 
 
 def samples(trained: Trained, subset: str, number: int | None = None) -> list[dict[str, Any]]:
-    """Batches of ``number`` sentences spread evenly over a subset, or of all.
+    """Batches of ``number`` sentences that are spread evenly over a subset, or of all if None.
 
-    Sentences of similar length share a batch.  Errors are those of :func:`batches`, and UserError
-    for a number below 1.
+    Sentences of similar length share a batch.
+
+    Raises:
+        UserError: the number is below 1, or there is no sentence; see :func:`batches`.
     """
     if number is not None and number < 1:
         raise UserError(f"must be a whole number above 0, not {number}", "`sentences`")

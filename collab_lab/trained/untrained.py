@@ -1,4 +1,4 @@
-"""A model without its task: built from options alone, with made-up dictionaries."""
+"""Building a model from its options only, without its task: the dictionaries are placeholders."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ from fairseq_compat.checkpoints import naming
 def untrained(
     options: Any, cfg: DictConfig, weights: Mapping[str, Tensor], path: Path
 ) -> nn.Module:
-    """The model of ``options``, with placeholders of the right sizes as dictionaries.
+    """Build the model of ``options`` with random weights and placeholder dictionaries.
 
     Args:
-        cfg, weights: of the checkpoint, for the task and the sizes of the dictionaries.
+        cfg: configuration of the checkpoint, with the task's options.
+        weights: weights of the checkpoint, which show the sizes of the dictionaries.
+        path: the checkpoint, for messages.
     """
     source, target = map(placeholder, dictionary_sizes(weights, path))
     task = SimpleNamespace(source_dictionary=source, target_dictionary=target, cfg=cfg.task)
@@ -35,9 +37,9 @@ def untrained(
 
 
 def check_order_of_words(options: Any) -> None:
-    """Raise UserError for a non-autoregressive model, by its options.
+    """Raise UserError if the options describe a non-autoregressive model.
 
-    It predicts no word from those before it, which every measure here takes for granted.
+    All measures here assume that a model predicts each word from the words before it.
     """
     name = getattr(options, "_name", None) or getattr(options, "arch", None)
     if issubclass(models.ARCH_MODEL_REGISTRY.get(name, object), FairseqNATModel):
@@ -46,7 +48,7 @@ def check_order_of_words(options: Any) -> None:
 
 
 def load_weights(model: Any, weights: Mapping[str, Tensor], path: Path) -> None:
-    """Load all weights; UserError names one that is missing, or has no place in the model."""
+    """Load all weights; raise UserError if one is missing or the model has no place for it."""
     with naming(path):
         loaded = model.load_state_dict(dict(weights), strict=False)
     for problem, names in zip(("is missing", "has no place in the model"), loaded, strict=True):
@@ -55,7 +57,7 @@ def load_weights(model: Any, weights: Mapping[str, Tensor], path: Path) -> None:
 
 
 def dictionary_sizes(weights: Mapping[str, Tensor], path: Path) -> tuple[int, int]:
-    """The numbers of symbols of the source and the target dictionary."""
+    """The numbers of symbols in the source dictionary and in the target dictionary."""
     sizes = []
     for stack in ("encoder", "decoder"):
         signature = weights.get(f"{stack}.dictionary_signature")
@@ -66,8 +68,8 @@ def dictionary_sizes(weights: Mapping[str, Tensor], path: Path) -> tuple[int, in
         elif rows:
             sizes.append(sum(rows))
     if not sizes:
-        problem = "has no embeddings of words, and so no known size of its dictionary"
-        todo = "give a transformer of words or subwords"
+        problem = "has no word embeddings, so the size of its dictionary is unknown"
+        todo = "give a transformer that reads words or subwords"
         raise UserError(problem, path, todo)
     return sizes[0], sizes[-1]
 

@@ -76,7 +76,9 @@ class LabelSmoothedWithHeadGatesConfig(LabelSmoothedCrossEntropyCriterionConfig)
     """Options of label smoothing and of the penalty."""
 
     gate_penalty: float = option(
-        0.01, "cost of an open gate (lambda in the paper); tune it for each model"
+        0.01,
+        "penalty per open gate, added to the loss (lambda in the paper); a larger one closes more "
+        "heads; tune it for each model",
     )
 
 

@@ -191,8 +191,8 @@ class BeamSearch:
         flags = torch.cat([possible, tied.unsqueeze(1), ends], dim=1).tolist()  # waits for a GPU
         if not all(row[0] for row in flags):
             raise UserError(
-                "the model gives no word a probability: its output is not a number",
-                todo="look for NaN or infinity in its weights, or translate without --fp16",
+                "the model's output is NaN, so no word has a probability",
+                todo="check the weights for NaN or infinity, or translate without --fp16",
             )
         ties = [index for index, row in enumerate(flags) if row[1]]
         return ties, [

@@ -362,7 +362,7 @@ def is_requested() -> bool:
 def explain(obstacle: str) -> bool:
     """Report an obstacle to the fixed steps that are asked for; whether there is one."""
     if obstacle:
-        logger.warning("%s is 1, but %s: ordinary steps", FIXED_STEPS_ENV, obstacle)
+        logger.warning("%s=1 has no effect: %s", FIXED_STEPS_ENV, obstacle)
     return bool(obstacle)
 
 

@@ -99,7 +99,7 @@ class HeadModel(BaseFairseqModel):
         for option in unused(cls.nested(options), cls.variant.options, cls.absent):
             needs = option.metadata.get("needs")
             raise UserError(
-                "acts on nothing: no attention of this model reads it",
+                "has no effect, because no attention of this model uses it",
                 f"--{option.name.replace('_', '-')}",
                 f"leave it out{f', or give {needs}' if needs else ''}",
             )

@@ -52,7 +52,7 @@ class HeadTransformer(HeadModel, TransformerModelBase):
         return Decoder(cfg, tgt_dict, embed)
 
     def search(self, generator: Any, sample: Any, **arguments: Any) -> Any:
-        """Search; fairseq's generators (``fairseq_compat``) call this in place of theirs.
+        """Search; fairseq's generators (``fairseq_compat``) call this instead of their own search.
 
         Returns:
             The result of ``generator.generate([self], sample, **arguments)``; None where that is no

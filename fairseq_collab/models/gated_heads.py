@@ -37,12 +37,12 @@ class GatedOptions(SeparateOptions):
     )
     gate_speed: int = option(
         1,
-        "speed of the gates' log alpha with Adam, as a multiple of other parameters' speed; 1 in "
-        "the paper, more for a short training",
+        "how many times as fast as other parameters Adam opens and closes the gates (changes their "
+        "log alpha): 1 in the paper; give more for a short training",
     )
     freeze_decoder: bool = option(
         False,
-        "train the encoder only, as in the paper's encoder-only experiments",
+        "train only the encoder, as in the paper's encoder-only experiments",
         of_model=True,
     )
 
@@ -58,7 +58,7 @@ def gated_heads(cfg: TransformerConfig, site: Site) -> SeparateAttention:
 def freeze_decoder(model: nn.Module, options: dict[str, Any]) -> None:
     """Remove the decoder's gradient if ``--freeze-decoder`` is given: optimisers skip it.
 
-    Embeddings that the encoder shares with the decoder are frozen, too.
+    Embeddings that the encoder shares with the decoder are also frozen.
 
     Raises:
         UserError: the decoder contains gates.
@@ -68,7 +68,8 @@ def freeze_decoder(model: nn.Module, options: dict[str, Any]) -> None:
     for parameter in model.get_submodule("decoder").parameters():
         parameter.requires_grad = False
     if not all(attention.theta.requires_grad for attention in gated_attentions(model)):
-        raise UserError("freezes gates", "--freeze-decoder", "give --gated-types encoder")
+        problem = "would freeze the gates of the decoder"
+        raise UserError(problem, "--freeze-decoder", "give --gated-types encoder")
 
 
 def add_gates(model: nn.Module, weights: dict[str, Tensor]) -> None:
@@ -90,8 +91,8 @@ def add_gates(model: nn.Module, weights: dict[str, Tensor]) -> None:
 def _sign(model: nn.Module, weights: dict[str, Tensor]) -> None:
     """Complete weights of fairseq's own transformer, in place, with the signatures of ``model``."""
     logger.warning(
-        "weights of stock fairseq's transformer do not contain the number of heads and the "
-        "dictionary: both are assumed to be those of this model"
+        "a checkpoint of stock fairseq does not say how many heads and which dictionary it has: "
+        "this model assumes that both are its own"
     )
     for name in [name for name in weights if is_copy(name)]:
         del weights[name]

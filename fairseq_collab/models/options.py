@@ -66,8 +66,8 @@ def option(
 
     Args:
         choices: allowed words, checked by ``sweep``.
-        needs: what else makes it act, for the message where it acts on nothing.
-        of_model: whether it acts on the model, not on its attentions.
+        needs: other option that it needs, for the message if it has no effect.
+        of_model: whether the model reads it, not its attentions.
     """
     metadata = {"help": help, "choices": choices, "needs": needs, "of_model": of_model}
     return field(default=default, metadata=metadata)
@@ -252,12 +252,16 @@ CACHE_BITS = ("0", *map(str, BITS))
 # ---- options of all variants --------------------------------------------------------------------
 
 
-@in_types("cache_bits", "bits of a cached number", types=("decoder", "cross"))
+@in_types("cache_bits", "bits per number in the KV cache", types=("decoder", "cross"))
 @dataclass
 class CacheOptions(FairseqDataclass):
-    """Rounding of the KV cache, in training, too: options of all variants, in no signature."""
+    """Rounding of the KV cache, also in training: options of all variants, not in signatures."""
 
-    cache_bits: str = option("0", "bits of a number in the KV cache: 8, 4; 0: as it is", CACHE_BITS)
+    cache_bits: str = option(
+        "0",
+        "bits per number in the KV cache, also in training: 8, 4, or 0 for no rounding",
+        CACHE_BITS,
+    )
 
 
 def _ffn_dims(side: str) -> Any:

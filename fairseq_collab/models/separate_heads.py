@@ -49,7 +49,7 @@ class HeadSizeOptions(HeadOptions):
 
     key_dim: Optional[int] = option(
         None,
-        "key width: numbers of a token's keys in an attention, here of all heads together; "
+        "key width K: total size of a token's keys in an attention, all heads together; "
         "instead of --qk-head-size",
     )
     attention_scale: str = option(

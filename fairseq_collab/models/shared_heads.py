@@ -47,8 +47,8 @@ class CollabOptions(FairseqDataclass):
 
     key_dim: Optional[int] = option(
         None,
-        "key width: numbers of a token's keys in an attention, here of the one that all heads "
-        "share; 0 for standard heads (default: a quarter of the model width)",
+        "key width K: size of the one key per token that all heads of an attention share; "
+        "0 for standard heads (default: a quarter of the model width)",
     )
     value_heads: Optional[int] = option(
         None,
@@ -143,14 +143,14 @@ class LatentOptions(HeadSizeOptions):
 
     latent_dim: Optional[int] = option(
         None,
-        "width of the vector per token from which all heads make keys and values (default: half "
-        "the model width, a quarter of the KV cache of standard heads)",
+        "width of the vector per token from which all heads compute keys and values (default: half "
+        "the model width, which takes a quarter of the KV cache of standard heads)",
     )
     shared_latent_in_cross: Optional[int] = option(
         None,
-        "width of one vector per source token from which the cross-attentions of all layers make "
-        "keys and values: the encoder's width for its output itself, less for a projection of it "
-        "(default: one per layer)",
+        "width of one vector per source token from which the cross-attentions of all layers "
+        "compute keys and values: the encoder's width for its output itself, less for a projection "
+        "of it (default: each layer has its own)",
     )
     latent_norm: bool = option(
         False,
@@ -177,7 +177,7 @@ def shared_latent(cfg: TransformerConfig, site: Site, latent_dim: int) -> HeadAt
     """Build the heads of a cross-attention that is to share a latent of this width.
 
     Raises:
-        ValueError: widths of latents by layer, too, or a latent that is wider than the source.
+        ValueError: latent widths are also given by layer, or the latent is wider than the source.
     """
     if cfg.latent_dim_in_cross is not None:
         raise ValueError(

@@ -347,7 +347,7 @@ def test_statistics_are_stored_with_prices(
     others[0].model.decoder.layers[0].fc2.weight.data[0, 0] += 0.1
     others[1].model.decoder.layers[0].self_attn.cache_bits = 8
     for other in others:
-        with refusing("of another model"):
+        with refusing("another model"):
             stored.read(folder, other)
     torch.save({"model": Path("code"), "statistics": {}}, folder / STATISTICS)
     with refusing("statistics"):
@@ -413,5 +413,5 @@ def test_statistics_of_a_model_with_other_blocks(model: Trained) -> None:
     with torch.no_grad():
         other.model.encoder.layers[0].fc1.weight.mul_(-1)
     for call in (partial(prune, other, 2), partial(convert, other, "latent", 8)):
-        with refusing("of another model"):
+        with refusing("another model"):
             call(**found)

@@ -781,7 +781,7 @@ def test_all_layers_share_the_encoders_output(
     smaller = shrink(again, cache=0.2, heads=0.8, sentences=20)
     assert smaller.shares["cache"] <= 0.2
     assert len({a.module.cache_bits for a in smaller.model.attentions["cross"]}) == 1
-    with refusing("the least is cache="):
+    with refusing("is cache="):
         shrink(again, cache=0.01, sentences=20)
 
 

@@ -1,6 +1,6 @@
-"""The cuts of this project, one file each; importing the package imports none.
+"""The cuts of this project, one file each; importing the package does not import them.
 
-A new cut of the cache is a file here and a row of three tables: ``shrink`` chooses from
-``plan.KINDS``, ``reparametrize`` from ``by_hand.CONVERSIONS``, and ``prices`` shows those of
-``prices.PRICED``.  A new kind of heads has a row in ``shape.py``, too.
+To add a cut of the cache, write a file here and a row in each of three tables: ``plan.KINDS``
+(``shrink`` tries these), ``by_hand.CONVERSIONS`` (``reparametrize``) and ``prices.PRICED``
+(``prices``).  A new kind of heads also needs a row in ``shape.py``.
 """

@@ -16,7 +16,7 @@ from fairseq_collab.attention.shared_latent import SharedLatentAttention
 
 
 class Bits(Cut):
-    """Numbers of a cache in 8 or 4 bits, or as they are."""
+    """Round the numbers of a KV cache to 8 or 4 bits, or leave them."""
 
     name = "bits"
     part = "cache"
@@ -36,7 +36,7 @@ class Bits(Cut):
         return [*map(Offer, shapes, prices)]
 
     def ties(self, sites: Sequence[Site]) -> Iterable[Tie]:
-        """Attentions that share a copy already have one number of bits."""
+        """Attentions that already share one cache must have the same number of bits."""
         sharing = [s for s in sites if isinstance(s.module, SharedLatentAttention)]
         return [Tie(sharing, lambda shape: shape.shared)] if sharing else []
 

@@ -12,7 +12,7 @@ from collab_lab.shrinking.shape import GROUPS, Shape, Site
 
 
 class GroupedQuery(NewHeads):
-    """Groups of neighbouring heads."""
+    """Give each group of neighbouring heads one key and one value."""
 
     name = "grouped-query"
     kind = GROUPS

@@ -1,4 +1,4 @@
-"""Heads removed: always the cheapest of those left, after the others have made up for it."""
+"""Removing heads: always the cheapest one that remains, given that the others compensate."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ KNOWN = (
 
 
 class Heads(Cut):
-    """Fewer heads; those that share a key or a value go together.
+    """Remove heads; heads that share a key or a value are removed together.
 
     Args:
-        even: whether equally many stay on each side: CTranslate2 has one number for the encoder,
-            another for the decoder.
-        types: of attentions that lose heads.
-        keep: number of heads that each of them keeps; None: any.
-        counted: whether a plan is asked for a number of heads: then no number is left out because
-            a smaller one costs nothing more.
+        even: whether all attentions of the encoder keep equally many heads, and all of the decoder
+            equally many, as CTranslate2 requires.
+        types: attention types that lose heads.
+        keep: number of heads that each of these attentions keeps; None: any number.
+        counted: whether the plan must remove an exact number of heads: then every number is
+            offered, also one that costs as much as a smaller model.
     """
 
     name = part = "heads"
@@ -55,7 +55,7 @@ class Heads(Cut):
         yield from head_problems(trained)
 
     def offers(self, site: Site, evidence: Evidence) -> Sequence[Offer]:
-        """All heads, and fewer; cross-attention keeps some, or a layer would not see the source."""
+        """Offer all heads and fewer; cross-attention keeps at least one, to see the source."""
         if not isinstance(site, Attention) or site.type not in self.types:
             return ()
         removals, heads = evidence.removals(site), site.module.num_heads
@@ -83,12 +83,12 @@ class Heads(Cut):
 
 
 def heads_of(shape: Shape) -> int:
-    """The number of heads that stay."""
+    """The number of remaining heads."""
     return len(shape.heads)
 
 
 def head_problems(trained: Trained) -> Iterator[str]:
-    """Why no heads can be removed from a model."""
+    """Reasons why heads cannot be removed from a model."""
     modules = [attention.module for attention in attentions(trained.model)]
     for kind in sorted({type(m).__name__ for m in modules if not isinstance(m, KNOWN)}):
         yield f"heads of the kind {kind} are not known"

@@ -1,4 +1,4 @@
-"""Latent heads: keys and values of all heads are made from one cached vector."""
+"""Latent heads: all keys and values are computed from one cached vector per token."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collab_lab.shrinking.shape import LATENTS
 
 
 class Latent(NewHeads):
-    """A latent of each attention's own."""
+    """Give each attention a latent of its own."""
 
     name = "latent"
     kind = LATENTS

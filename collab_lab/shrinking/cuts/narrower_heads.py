@@ -1,4 +1,4 @@
-"""Separate keys of a smaller size: the best of each head by itself."""
+"""Narrower separate keys: each head keeps the directions of its keys that matter most."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from collab_lab.shrinking.shape import NARROWER_KEYS
 
 
 class NarrowerHeads(NewHeads):
-    """One smaller size of queries and keys for all heads of a model.
+    """Give all heads of a model one smaller size of queries and keys.
 
-    A plan offers only the size that they have: others would have to hold in all attentions.
+    It offers only the present size to a search, because another size would have to hold in all
+    attentions at once.
     """
 
     name = "separate"

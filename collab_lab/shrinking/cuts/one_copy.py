@@ -1,6 +1,6 @@
-"""One latent of the encoder's output for all cross-attentions: it is cached once.
+"""One latent of the encoder's output that all cross-attentions share, and that is cached once.
 
-At full width the latent is the output itself, without a projection.
+At full width the latent is the encoder's output itself, without a projection.
 """
 
 from __future__ import annotations
@@ -18,13 +18,16 @@ from collab_lab.trained.attentions import Attention, attentions
 
 
 class OneCopy(Latent):
-    """Cross-attentions with one latent."""
+    """Give all cross-attentions one latent."""
 
     name = "one copy"
     kind = ONE_LATENT
 
     def offers(self, site: Site, evidence: Evidence) -> Sequence[Offer]:
-        """A price is what this attention loses; of a single cross-attention there are none."""
+        """Offer widths of the shared latent to a cross-attention, if there are several.
+
+        The price is the loss from changing this attention.
+        """
         if not isinstance(site, Attention) or site.type != "cross" or not site.module.num_heads:
             return ()
         every = evidence.once(type(self), lambda: dict(self._of_all(evidence)))
@@ -47,7 +50,7 @@ class OneCopy(Latent):
         return {a: replace(of, copy="kept" if a == first else "read") for a, of in shapes.items()}
 
     def ties(self, sites: Sequence[Site]) -> Iterable[Tie]:
-        """One width and one number of bits, in all layers or in none."""
+        """All layers share the latent, with one width and number of bits, or none does."""
         crossing = [s for s in sites if isinstance(s, Attention) and s.type == "cross"]
         return [Tie(crossing, lambda shape: shape.shared)]
 
@@ -68,15 +71,15 @@ class OneCopy(Latent):
 
 
 def with_cross_attention(every: Iterable[Attention]) -> list[Attention]:
-    """The cross-attentions with heads, which read the same inputs."""
+    """The cross-attentions that have heads; all read the encoder's output."""
     return [a for a in every if a.type == "cross" and a.module.num_heads]
 
 
 def with_copy(offer: Offer, is_first: bool) -> Offer:
-    """The offer of an attention that keeps the copy, which is the first, or reads it."""
+    """The same offer for a shared cache, which the first cross-attention keeps and others read."""
     return offer._replace(shape=replace(offer.shape, copy="kept" if is_first else "read"))
 
 
 def by_size(offers: Iterable[Offer]) -> list[Offer]:
-    """Offers in the order of their sizes."""
+    """Offers grouped by size, smallest first."""
     return sorted(offers, key=lambda offer: offer.shape.size)

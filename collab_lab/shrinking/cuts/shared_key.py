@@ -1,4 +1,4 @@
-"""Shared keys: all heads of an attention read one key, which is narrower than theirs."""
+"""Shared keys: all heads of an attention read one key, narrower than their keys together."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from collab_lab.shrinking.shape import Shape, Site
 
 
 class SharedKey(NewHeads):
-    """A shared key.
+    """Give all heads of an attention one shared key.
 
     Args:
-        query_mixing: ``own``, ``full`` or ``diagonal``.
+        query_mixing: how each head makes its query: ``own``, ``full`` or ``diagonal``.
     """
 
     name = "collab"

@@ -1,4 +1,4 @@
-"""Units of feed-forward blocks removed, the cheapest first."""
+"""Removing units of feed-forward blocks, the cheapest first."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ WIDTHS = 32
 
 
 class Units(Cut):
-    """Narrower feed-forward blocks.
+    """Make feed-forward blocks narrower.
 
     Args:
-        multiple: of which widths are.
+        multiple: widths are multiples of this number.
     """
 
     name = part = "units"
@@ -33,7 +33,7 @@ class Units(Cut):
         yield from head_problems(trained)
 
     def offers(self, site: Site, evidence: Evidence) -> Sequence[Offer]:
-        """All of a block, and fewer units in steps of the multiple (or of a thirty-second)."""
+        """Offer all units of a block, and fewer in steps of a multiple: at most 32 widths or so."""
         if not isinstance(site, FeedForward):
             return ()
         removals, width = evidence.removals(site), site.width
