@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,17 @@ def test_programs_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [first[0] for first, _ in pairs] == [*"ABA", *"BAB"]
     assert all(first[1] == second[1] for first, second in pairs)
     assert sorted(first[1] for first, _ in pairs[:3]) == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_each_batch_is_taken_in_both_orders(number: int) -> None:
+    """From epoch to epoch, so that no batch is always the first program's to warm up."""
+    calls: list[tuple[int, str]] = []
+    programs = {name: lambda item, name=name: calls.append((item, name)) for name in "AB"}
+    taken = turns.turns(programs, [*range(number)], pause=0)
+    for _ in range(2 * number):
+        next(taken)
+    assert sorted(calls[::2]) == [*product(range(number), "AB")]
 
 
 def test_ratios_are_of_the_same_turn(monkeypatch: pytest.MonkeyPatch) -> None:

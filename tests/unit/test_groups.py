@@ -18,7 +18,12 @@ from torch.nn import functional
 from toy_heads import sample
 from toy_language_models import language_model
 
-from fairseq_collab.attention.head_groups import FEATURES, head_group_attentions
+from fairseq_collab.attention.head_groups import (
+    FEATURES,
+    HeadGroupAttention,
+    head_group_attentions,
+)
+from fairseq_collab.attention.scores import FUSE_KEYS
 from fairseq_collab.criterions import clusters
 from fairseq_collab.criterions.constraint import watched
 from fairseq_collab.criterions.losses import (
@@ -217,6 +222,16 @@ def test_features_are_what_they_are_called(feature: str) -> None:
 
 
 # ---- validation and decoding ---------------------------------------------------------------------
+
+
+def test_attention_weights_of_long_inputs_are_seen() -> None:
+    """No fused kernel hides them, even where nobody else asks for weights."""
+    attention = HeadGroupAttention(8, 2, groups=2, feature="attention")
+    x = torch.randn(FUSE_KEYS, 1, 8)  # (T, B, d)
+    with attention.watch():
+        attention(x, x, x, need_weights=False)
+    assert attention.features is not None
+    assert attention.features.shape == (1, 2, FUSE_KEYS, FUSE_KEYS)
 
 
 def test_validation_ignores_the_constraint(monkeypatch: pytest.MonkeyPatch) -> None:

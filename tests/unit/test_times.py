@@ -429,6 +429,28 @@ def test_times_are_measured_once(
     assert len(repr(first).splitlines()) == 2
 
 
+@pytest.mark.parametrize(
+    ("engine", "other"),
+    [
+        ("ct2-int8", {"ctranslate2": "0.1"}),
+        ("ct2-int8", {"threads": 99}),
+        ("ct2-int8", {engines.PACKED: "packed"}),
+        ("fairseq", {"versions": {"fairseq-collab": "0.1"}}),
+    ],
+)
+def test_times_of_other_versions_are_not_taken(
+    engine: str,
+    other: dict[str, Any],
+    model: Trained,
+    counted: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, now = time_parts(model, engine, folder=counted), engines.settings()
+    monkeypatch.setattr(parts, "settings", lambda: now | other)
+    monkeypatch.setattr(parts, "_seconds", lambda *a: 2 + first.seconds)
+    assert time_parts(model, engine, folder=counted).seconds == 2 + first.seconds
+
+
 def test_a_rounded_cache_has_times_of_its_own(tmp_path: Path) -> None:
     """Its weights have the shapes of one without rounding."""
     work, keys = Work("fairseq", 1, 30), set[str]()
@@ -522,6 +544,33 @@ def test_programs_translate_to_the_length(engine: str, model: Trained) -> None:
         one.hypotheses[0] if engine == "ct2-float32" else one[0]["tokens"].tolist() for one in found
     ]
     assert [*map(len, tokens)] == [8] * 3
+
+
+def test_a_model_that_was_timed_can_be_trained(tmp_path: Path) -> None:
+    """fairseq's translation prepares a model in place, which then refuses to be trained."""
+    mine = open_model(toy_checkpoints.write(tmp_path / "c.pt", OURS), COPY)
+    program(mine, "fairseq", 3)(1)
+    mine.model.train()
+    assert mine.model.training
+
+
+def test_ctranslate2_is_timed_with_a_shortlist(
+    model: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reads the lines of its folder on request only."""
+    is_read = list[bool]()
+
+    class Engine:
+        def __init__(self, *folder: Any, **options: Any):
+            pass
+
+        def translate_batch(self, lines: Any, *, use_vmap: bool, **options: Any) -> None:
+            is_read.append(use_vmap)
+
+    monkeypatch.setattr(pytest.importorskip("ctranslate2"), "Translator", Engine)
+    for shortlist in ((), ("w1\tw2",)):
+        program(model, "ct2-float32", 7, shortlist)(1)
+    assert is_read == [False, True]
 
 
 @pytest.mark.slow
