@@ -51,10 +51,14 @@ CHANGES: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def rows_of(file: str) -> Iterator[Wanted]:
-    """The rows of a model."""
+def rows_of(file: str, others: Sequence[Path]) -> Iterator[Wanted]:
+    """The rows of a model.
+
+    Args:
+        others: all models, in the order in which each is compared with the next.
+    """
     for name in (ITSELF, *CHANGES, INT8, OTHER):
-        yield Wanted("rows", {"name": name}, name)
+        yield Wanted("rows", {"name": name}, name, others if name == OTHER else ())
 
 
 def measure(work: Work, wanted: Wanted, others: Sequence[Path]) -> dict[str, Any]:
@@ -134,7 +138,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--model", action="append", default=[])
     given = parser.parse_known_args(argv)[0].model
     others = [Path(model.partition("=")[2]) for model in given]
-    return run("changed.py", __doc__, argv, rows_of, functools.partial(measure, others=others))
+    both = (functools.partial(function, others=others) for function in (rows_of, measure))
+    return run("changed.py", __doc__, argv, *both)
 
 
 if __name__ == "__main__":

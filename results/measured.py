@@ -38,11 +38,13 @@ class Wanted(NamedTuple):
 
     Attributes:
         of: what a program needs to know of it besides; it is not in the file.
+        inputs: what it is made of besides the model and its data, for :func:`digest`.
     """
 
     part: str
     keys: Content
     of: Any = None
+    inputs: Sequence[Any] = ()
 
 
 class Work:
@@ -141,7 +143,7 @@ def digest(*inputs: Any) -> str:
     A commit would not do: a copy may have none, and changed files none of their own.
 
     Args:
-        inputs: checkpoints, data folders (their dictionaries and indices count), and options.
+        inputs: checkpoints, data folders (their dictionaries and texts count), and options.
     """
     of = hashlib.sha256(_code().encode())
     for one in inputs:
@@ -154,7 +156,8 @@ def _content(one: Any) -> str:
     if not isinstance(one, Path):
         return repr(one)
     folders = [Path(folder) for folder in str(one).split(os.pathsep)]
-    files = (sorted([*of.glob("dict.*"), *of.glob("*.idx")]) if of.is_dir() else [of]
+    parts = ("dict.*", "*.idx", "*.bin", "raw/*")  # words may change where no length does
+    files = (sorted(one for part in parts for one in of.glob(part)) if of.is_dir() else [of]
              for of in folders)  # fmt: skip
     return "".join(sha256(file) for of_one in files for file in of_one)
 
@@ -194,13 +197,15 @@ def run(
     args = parser.parse_args(argv)
     for name, _, checkpoint in (model.partition("=") for model in args.model):
         work: Work | None = None
-        made = origin(program, argv, Path(checkpoint), args.data, args.sentences)
+        inputs = (Path(checkpoint), args.data, args.sentences)
+        made = origin(program, argv, *inputs)
         for file in map(File, args.files):
             for wanted in rows_of(file.path.stem):
                 keys = {"model": name, **wanted.keys}
                 label = " ".join(map(_short, keys.values()))
                 former = file.find(wanted.part, keys) or {}
-                is_made = file.is_made(wanted.part, keys, made["made_from"])
+                of_row = {**made, "made_from": digest(*inputs, *wanted.inputs)}
+                is_made = file.is_made(wanted.part, keys, of_row["made_from"])
                 if (is_made and not args.keep) or (args.only or "") not in label:
                     continue
                 work = work or Work(Path(checkpoint), args.data, args.sentences)
@@ -209,7 +214,7 @@ def run(
                 except UserError as error:  # such as units alone below their share
                     print(f"{file.path.stem}: {label}: {error}", flush=True)
                     continue
-                row = {**keys, "d": work.about()["d"], **found, **made}
+                row = {**keys, "d": work.about()["d"], **found, **of_row}
                 file.put(wanted.part, keys, row)
                 if args.keep:
                     keep(work.changed, args.keep, wanted.keys)

@@ -74,7 +74,7 @@ def main(argv: Sequence[str]) -> int:
     command = f"python results/tools_time.py {shlex.join(argv)}"
     now = {"command": command, "sentences": args.sentences, **circumstances(cpu=True)}
     if not args.out.exists():
-        write(args.out, {**now, "rows": []})
+        write(args.out, {"rows": []})
     file = File(args.out)
     name, _, trained = args.model.partition("=")
     model = open_model(trained, args.data)
@@ -96,7 +96,7 @@ def main(argv: Sequence[str]) -> int:
                     continue
                 seconds = timed(words, checkpoint, args.data, args.sentences)
                 row = {"model": of, "parameters": parameters, "name": what, **seconds}
-                row |= {"commit": now["commit"], "made_from": made_from}
+                row |= {**now, "made_from": made_from}  # another command may make other rows
                 file.put("rows", keys, row)
                 say(f"{of}, {what}: {seconds}")
     return 0

@@ -24,6 +24,7 @@ from toy_reparametrize import Conversions
 
 from collab_common import ATTENTION_TYPES, provenance
 from collab_common.errors import UserError
+from collab_common.files import sha256
 from collab_lab import open_model
 from collab_lab.clock import turns
 from collab_lab.metrics.loss import mean_bits
@@ -164,6 +165,9 @@ def test_the_code_and_the_inputs_of_a_row(tmp_path: Path) -> None:
     assert measured.digest(data) == measured.digest(COPY) != measured.digest(Path(f"{data}:{data}"))
     shutil.copy(data / "test.en-de.de.idx", data / "train.en-de.de.idx")
     assert measured.digest(data) != measured.digest(COPY)
+    words = shutil.copytree(COPY, tmp_path / "words") / "test.en-de.de.bin"
+    words.write_bytes(words.read_bytes()[::-1])  # no length changes
+    assert measured.digest(words.parent) != measured.digest(COPY)
 
 
 def test_two_programs_write_one_file(tmp_path: Path) -> None:
@@ -614,11 +618,16 @@ def test_heads(
     accuracies = {"encoder": [[0.1, 0.4]], "pairs": 9, "baseline": {"accuracy": 0.5, "offset": 1}}
     directions = {"dependent->head": accuracies, "head->dependent": accuracies}
     known["syntax"] = {"relations": {"nsubj": directions}}
+    known |= {"checkpoint": "average.pt", "checkpoint_sha256": "of another model"}
     (folder / "found.json").write_text(json.dumps(known))
     monkeypatch.setattr(heads, "SHARES", (1 / 2,))
     reference.write_text("w1 w2 w3 w4 w5\n" * len(dataset_of(model, "test")))
     arguments = [str(file), "--heads", str(folder / "found.json"), "--data", str(COPY)]
     arguments += ["--model", str(checkpoint), "--reference", str(reference), "--beam", "1"]
+    with pytest.raises(UserError, match=r"average\.pt"):
+        heads.main(arguments)
+    known["checkpoint_sha256"] = sha256(checkpoint)
+    (folder / "found.json").write_text(json.dumps(known))
     assert heads.main(arguments) == 0
     found = content(file)
     assert [(row["curve"], row["removed"]) for row in found["points"]] == [
@@ -716,6 +725,11 @@ def test_changed(folder: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
         assert rows["toy", changed.INT8]["lost"] is None
     changed.main(arguments)
     assert content(file) == found
+    third = toy_checkpoints.write(folder / "third.pt", **SHALLOW, encoder_ffn_embed_dim=12)
+    changed.main([*arguments[:-1], f"--model=third={third}"])
+    rows = {(row["model"], row["name"]): row for row in content(file)["rows"]}
+    one, three = (rows[name, changed.OTHER] for name in ("toy", "third"))
+    assert one["lost"] == pytest.approx(-three["lost"], abs=1e-5), "next to the other model still"
     assert "| a third of the heads " in TABLES["translations_changed"]()
 
 

@@ -90,5 +90,9 @@ def test_the_time_of_our_own_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert [(row["model"], row["name"]) for row in rows] == [
         ("toy", "shrink, heads"), ("toy", "export --check"), ("d = 16", "shrink, heads"),
     ]  # fmt: skip
-    assert all(row["seconds"] > 0 for row in rows)
+    assert all(row["seconds"] > 0 and row["sentences"] == 20 for row in rows)
     assert all(tools_time.timed("prices --help", checkpoint, tmp_path, 20).values())
+    monkeypatch.setattr(tools_time, "timed", lambda *_: {"seconds": 1.0})
+    tools_time.main([*words, "--sizes", "--sentences=10"])
+    rows = json.loads(out.read_text())["rows"]
+    assert [row["sentences"] for row in rows] == [10, 10, 20], "each row has its own number"
