@@ -138,8 +138,11 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--model", action="append", default=[])
     given = parser.parse_known_args(argv)[0].model
     others = [Path(model.partition("=")[2]) for model in given]
-    both = (functools.partial(function, others=others) for function in (rows_of, measure))
-    return run("changed.py", __doc__, argv, *both)
+    rows, measured = (
+        functools.partial(rows_of, others=others),
+        functools.partial(measure, others=others),
+    )
+    return run("changed.py", __doc__, argv, rows, measured)
 
 
 if __name__ == "__main__":

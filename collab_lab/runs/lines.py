@@ -154,8 +154,8 @@ def say_if_written_otherwise(
                 counted = f"{theirs} of {number} lines of {reference} and {ours} of {translations}"
                 say(f"warning: {counted} have {name}: is the reference untouched text?")
                 is_known = False
-    if first := tag_of(hypotheses, references):
-        say(f"warning: nearly all lines of {translations} begin with {first!r}: is it a tag?")
+    if tag := tag_of(hypotheses, references):
+        say(f"warning: nearly all lines of {translations} begin with {tag!r}: is it a tag?")
     if is_known:  # otherwise its characters are said already
         say_if_characters_differ(hypotheses, references, translations, reference)
 
