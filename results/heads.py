@@ -21,7 +21,8 @@ from fairseq.dataclass.configs import GenerationConfig
 from omegaconf import OmegaConf
 
 from collab_common import ATTENTION_TYPES
-from collab_common.files import read_json
+from collab_common.errors import UserError
+from collab_common.files import read_json, sha256
 from collab_lab import open_model
 from collab_lab.metrics.generate import translate
 from collab_lab.metrics.translation_scores import score, subword_marks
@@ -100,6 +101,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--beam", type=int, default=5)
     args = parser.parse_args(argv)
     found, model = read_json(args.heads), open_model(args.model, args.data)
+    if found["checkpoint_sha256"] != sha256(args.model):
+        problem = f"has the numbers of another model ({found['checkpoint']}) than {args.model}"
+        raise UserError(problem, args.heads, "run fairseq-collab heads on this model")
     reference = args.reference or args.data / "raw" / f"test.{model.cfg.task.target_lang}"
     references = reference.read_text(encoding="utf-8").splitlines()
     rows = [*points(model, found["measures"]["importance"], references, args.beam)]

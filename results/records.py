@@ -107,7 +107,7 @@ def digest(*inputs: Any) -> str:
     A commit would not do: a copy may have none, and changed files none of their own.
 
     Args:
-        inputs: checkpoints, data folders (their dictionaries and indices count), and options.
+        inputs: checkpoints, data folders (their dictionaries and binarised sets), and options.
     """
     of = hashlib.sha256(_code().encode())
     for one in inputs:
@@ -120,7 +120,8 @@ def _content(one: Any) -> str:
     if not isinstance(one, Path):
         return repr(one)
     folders = [Path(folder) for folder in str(one).split(os.pathsep)]
-    files = (sorted([*of.glob("dict.*"), *of.glob("*.idx")]) if of.is_dir() else [of]
+    text = ("dict.*", "*.idx", "*.bin", "raw/*")
+    files = (sorted(file for name in text for file in of.glob(name)) if of.is_dir() else [of]
              for of in folders)  # fmt: skip
     stats = ((file, file.stat()) for of_one in files for file in of_one)
     return "".join(_hash(file, stat.st_mtime_ns, stat.st_size) for file, stat in stats)

@@ -83,12 +83,7 @@ def compare(
             f"{name}: {words.target.string(torch.tensor(tokens))}"
             for name, tokens in zip(("first other, fairseq", format_), pair, strict=True)
         ]
-    if cut := at_limit(trained.model, sources, ours):
-        limit = "2 tokens for each of the source and 20, within the model's positions"
-        lines.append(
-            f"warning: {cut} of {len(pairs)} translations end at the limit of their length "
-            f"({limit}): behind it, nothing was compared"
-        )
+    lines += lines_at_limit(trained.model, sources, ours)
     are_equal = same == len(pairs)
     if not model.other_attention(trained, format_):  # else the export has said so
         both = batch_attention(trained.model, words), attend
@@ -103,16 +98,25 @@ def compare(
     return lines, are_equal
 
 
-def at_limit(
-    translator: Any, sources: Sequence[Tensor], translations: Sequence[Sequence[int]]
-) -> int:
-    """The number of translations that reach the limit of their length."""
+def lines_at_limit(
+    translator: Any,
+    sources: Sequence[Sequence[int] | Tensor],
+    translations: Sequence[Sequence[int]],
+    what: str = "translations",
+) -> list[str]:
+    """A line for translations that are as long as the search lets them be, if there are any."""
     number = 0
     for start in range(0, len(sources), BATCH):
         rows = slice(start, start + BATCH)
-        limit = model.longest_output(translator, max(map(len, sources[rows])))
-        number += sum(len(tokens) >= limit for tokens in translations[rows])
-    return number
+        longest = model.longest_output(translator, max(map(len, sources[rows])))
+        number += sum(len(tokens) >= longest for tokens in translations[rows])
+    if not number:
+        return []
+    limit = "2 tokens for each of the source and 20, within the model's positions"
+    return [
+        f"warning: {number} of {len(translations)} {what} end at the limit of their length "
+        f"({limit}): behind it, nothing was compared"
+    ]
 
 
 def largest_difference(expected: Sequence[Tensor], found: Sequence[Tensor]) -> float:

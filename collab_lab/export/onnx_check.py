@@ -17,7 +17,7 @@ from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
 from collab_lab.export import model
-from collab_lab.export.check import BATCH, batches, by_fairseq
+from collab_lab.export.check import BATCH, batches, by_fairseq, lines_at_limit
 from collab_lab.export.translate import Translator
 from collab_lab.metrics.generate import BEAM
 from collab_lab.metrics.longest import LIMIT
@@ -63,6 +63,7 @@ def compare(trained: Trained, folder: Path, number: int) -> tuple[list[str], boo
     same = sum(a == b for a, b in pairs)
     what = "continuations" if trained.is_language_model else "translations"
     lines = [f"check: {same} of {len(pairs)} {what} equal fairseq's, token for token"]
+    lines += lines_at_limit(trained.model, sentences.sources, ours, what)
     is_int8 = program.config["weights"] == "int8"
     if same == len(pairs) and not is_int8:
         return lines, True

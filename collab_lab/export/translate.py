@@ -32,6 +32,7 @@ MOST_LIVE = 0.75  # share of slots that some beam sees, above which none are dro
 #: Fusions that make a step slower: the operator takes seven times as long as the two it stands for.
 SLOWER = ["SkipLayerNormFusion"]
 WINDOW = 32  # so many batches of lines are sorted by length together
+BREAK = "<break>"  # between the sentences of documents, where the model has this symbol
 DTYPES = {"float32": np.float32, "float16": np.float16, "uint8": np.uint8}
 Array = np.ndarray[Any, Any]
 
@@ -41,11 +42,16 @@ class InputError(Exception):
 
 
 class Hypothesis(NamedTuple):
-    """A translation: its score, its indices of tokens without ``</s>``, and its text."""
+    """A translation: its score, its tokens without ``</s>``, and its text.
+
+    Attributes:
+        at_limit: whether it is as long as the search lets it be: it may be cut.
+    """
 
     score: float
     tokens: list[int]
     text: str
+    at_limit: bool = False
 
 
 class Translator:
@@ -102,9 +108,11 @@ class Translator:
             if kind == "subword_nmt":
                 from subword_nmt.apply_bpe import BPE
 
+                whole = [BREAK] if BREAK in self.sources else []
                 with (self.folder / "code").open(encoding="utf-8") as codes:
-                    bpe = BPE(codes)
-                return lambda line: bpe.process_line(line).split()
+                    bpe = BPE(codes, glossaries=whole)
+                # Any white space is a blank, as in the training text.
+                return lambda line: bpe.segment(" ".join(line.split())).split()
         except ImportError as error:
             name = str(kind).replace("_", "-")
             raise InputError(f"{name} is not installed; pip install {name}") from error
@@ -246,7 +254,8 @@ class Translator:
                 if len(hypotheses) < beam:
                     found = tokens[row, origins[row, rank]].tolist()
                     score = float(totals[row, rank]) / (t + 1) ** lenpen
-                    hypotheses.append(Hypothesis(score, found, self.decode(found)))
+                    is_last = bool(t >= limits[places[row]])
+                    hypotheses.append(Hypothesis(score, found, self.decode(found), is_last))
             order = np.argsort(is_end, 1, kind="stable")[:, :beam]
             origins, words, scores = (
                 np.take_along_axis(x, order, 1) for x in (origins, ranked_words, totals)
@@ -362,7 +371,18 @@ def translate(lines: Sequence[str], beam: int = 5, batch: int = 32, **search: An
     """The best translation of each line, by the model in the folder of this file."""
     if not _HERE:
         _HERE.append(Translator(Path(__file__).parent))
-    return [h[0].text for h in _HERE[0].translate(lines, beam, batch, **search)]
+    found = [hypotheses[0] for hypotheses in _HERE[0].translate(lines, beam, batch, **search)]
+    say_how_many_are_cut([hypothesis.at_limit for hypothesis in found])
+    return [hypothesis.text for hypothesis in found]
+
+
+def say_how_many_are_cut(at_limit: Sequence[bool]) -> None:
+    """Warn of translations that end at the limit of their length, if any do."""
+    if any(at_limit):
+        number = f"{sum(at_limit)} of {len(at_limit)} translations"
+        options = "--max-len-a, --max-len-b, the model's positions"
+        problem = f"{number} end at the limit of their length ({options}), and may be cut"
+        print(f"translate: warning: {problem}", file=sys.stderr)
 
 
 def read_lines(stream: Any) -> Iterator[str | None]:
@@ -428,7 +448,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     beam, batch, file = (options.pop(name) for name in ("beam", "batch", "prefixes"))
     if not 1 <= nbest <= beam or batch < 1:
         parser.error("--nbest has to be from 1 to --beam, and --batch at least 1")
-    failed = 0
+    failed, at_limit = 0, list[bool]()
     try:
         model = Translator(Path(__file__).parent, threads)
         lines = list(read_lines(sys.stdin.buffer))
@@ -447,6 +467,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             texts = [line or "" for line in window]
             given = prefixes[start : start + len(window)]
             found = model.translate(texts, beam, batch, prefixes=given, report=report, **options)
+            at_limit += [hypotheses[0].at_limit for hypotheses in found if hypotheses]
             for hypotheses in found:
                 for hypothesis in hypotheses[:nbest]:
                     score = f"{hypothesis.score:.4f}\t" if scores else ""
@@ -454,6 +475,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 if not hypotheses:
                     print()
             show_progress(start + len(window), len(lines))
+        say_how_many_are_cut(at_limit)
     except (InputError, OSError) as error:
         print(f"translate: error: {error}", file=sys.stderr)
         return 1

@@ -42,8 +42,9 @@ def translate(model: Trained, sentences: Sequence[str], *, beam: int = BEAM) -> 
         raise UserError(f"must be a list of texts, not {sentences!r:.60}", "`sentences`")
     if model.is_language_model:
         raise UserError("is a language model, which does not translate", model.path)
-    segment, joined_by = _subwords(Path(model.cfg.task.data.split(":")[0]))
     task, words = model.task, model.task.source_dictionary
+    breaks = [BREAK] if BREAK in words.indices else []
+    segment, joined_by = _subwords(Path(model.cfg.task.data.split(":")[0]), breaks)
     limit = min(task.max_positions()[0], model.model.max_positions()[0])
     lines = []
     for number, text in enumerate(sentences):
@@ -74,13 +75,17 @@ def translate(model: Trained, sentences: Sequence[str], *, beam: int = BEAM) -> 
     return found.hypotheses
 
 
-def _subwords(data: Path) -> tuple[Callable[[str], list[str]], str]:
-    """A segmenter of ordinary text, and how words are joined from its subwords."""
+def _subwords(data: Path, whole: Sequence[str]) -> tuple[Callable[[str], list[str]], str]:
+    """A segmenter of ordinary text, and how words are joined from its subwords.
+
+    Args:
+        whole: words that are not split.
+    """
     if (data / MODEL).is_file():
         return pieces_of(data / MODEL), "sentencepiece"
     manifest = data / "manifest.json"
     form = json.loads(manifest.read_bytes()).get("form") if manifest.is_file() else None
     if (data / CODES).is_file() and form and not form["moses"]:  # tokens between blanks
-        return units_of(data / CODES), "subword_nmt"
+        return units_of(data / CODES, whole), "subword_nmt"
     todo = "tokenise the text like the training text, and translate it with fairseq-interactive"
     raise UserError(f"has no subword model {MODEL} for ordinary text", data, todo)

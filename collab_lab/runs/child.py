@@ -20,7 +20,10 @@ from collab_common.errors import chain, find, first_line
 from collab_common.provenance import hardware
 from collab_lab.runs.lengths import in_training
 from collab_lab.runs.record import Failure, Training, jobs
-from collab_lab.runs.run import Run, num_gpus
+from collab_lab.runs.run import OWN_CHECKPOINT, Run, num_gpus
+
+#: Options of the section ``checkpoint`` that fairseq obeys whenever it loads one.
+RESETS = ("reset_dataloader", "reset_lr_scheduler", "reset_meters", "reset_optimizer")
 
 
 def failure_of(error: BaseException) -> Failure:
@@ -52,7 +55,20 @@ def train_command(run: Run, config: DictConfig) -> list[str]:
         "hydra/job_logging=none",
         "common.reset_logging=true",  # fairseq's own log format
         *in_training(config),
+        *without_resets(run, config),
     ]
+
+
+def without_resets(run: Run, config: DictConfig) -> list[str]:
+    """Overrides for a training that resumes: only its start resets anything.
+
+    fairseq would reset the optimizer, say, at each attempt, and the run would depend on kills.
+    """
+    checkpoint = config.get("checkpoint") or {}
+    is_own = checkpoint.get("restore_file", OWN_CHECKPOINT) == OWN_CHECKPOINT
+    if not is_own or not (run.checkpoints / OWN_CHECKPOINT).exists():
+        return []
+    return [f"checkpoint.{name}=false" for name in RESETS if checkpoint.get(name)]
 
 
 def quoted(path: Path) -> str:

@@ -156,8 +156,22 @@ def say_if_written_otherwise(
                 counted = f"{theirs} of {number} lines of {reference} and {ours} of {translations}"
                 say(f"warning: {counted} have {name}: is the reference untouched text?")
                 is_known = False
+    if tag := tag_of(hypotheses, references):
+        say(f"warning: nearly all lines of {translations} begin with {tag!r}: is it a tag?")
     if is_known:  # otherwise its characters are said already
         say_if_characters_differ(hypotheses, references, translations, reference)
+
+
+def tag_of(hypotheses: Sequence[str], references: Sequence[str]) -> str | None:
+    """The first word of nine translations in ten, if hardly any reference begins with it."""
+    ours, theirs = (
+        Counter(words[0] for line in text if (words := line.split()))
+        for text in (hypotheses, references)
+    )
+    for word, count in ours.most_common(1):
+        if count >= 0.9 * len(hypotheses) and theirs[word] <= 0.1 * len(references):
+            return word
+    return None
 
 
 def say_if_characters_differ(

@@ -30,6 +30,7 @@ _PRINTED = re.compile(r"[STHDPAIE]-\d+\t")
 _SOURCE = re.compile(r"S-\d+\t")
 _TARGET = re.compile(r"T-(\d+)\t(.*)")
 _STARTED = re.compile(r"'prefix_size': [1-9]|'score_reference': True")
+_CONSTRAINED = re.compile(r"C-\d+\t|.*'constraints': '")
 _BEST = re.compile(r"D-(\d+)\t([-+]?(?:[\d.]+(?:e-?\d+)?|inf|nan))\t?(.*)")
 
 
@@ -172,6 +173,8 @@ def read_hypotheses(path: Path) -> list[str]:
     if any(map(_STARTED.search, lines)):  # the log of fairseq-generate, which has its options
         known = "--prefix-size or --score-reference"
         say(f"warning: {path} is of {known}: the model was given words of the reference")
+    if any(map(_CONSTRAINED.match, lines)):  # fairseq-interactive prints them
+        say(f"warning: {path} is of --constraints: the model was given words of its translations")
     sources = Counter(line.partition("\t")[0] for line in lines if _SOURCE.match(line))
     if twice := next((name for name, number in sources.items() if number > 1), None):
         todo = "give the output of one fairseq-generate"

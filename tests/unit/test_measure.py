@@ -378,6 +378,9 @@ def test_the_code_and_the_inputs_of_a_row(tmp_path: Path) -> None:
     assert records.digest(text) == records.digest(COPY) != records.digest(Path(f"{text}:{text}"))
     shutil.copy(text / "test.en-de.de.idx", text / "train.en-de.de.idx")
     assert records.digest(text) != records.digest(COPY)
+    words = shutil.copytree(COPY, tmp_path / "words") / "test.en-de.de.bin"
+    words.write_bytes(words.read_bytes()[::-1])  # no length changes
+    assert records.digest(words.parent) != records.digest(COPY)
 
 
 def test_two_programs_write_one_file(tmp_path: Path) -> None:

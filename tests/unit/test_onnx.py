@@ -35,7 +35,7 @@ from refusals import refusing
 from collab_lab import open_model
 from collab_lab.cli import export as command
 from collab_lab.export import onnx as exporter
-from collab_lab.export.onnx_check import bits_of_folder
+from collab_lab.export.onnx_check import bits_of_folder, compare
 from collab_lab.export.onnx_int8 import LARGEST, to_int8
 from collab_lab.export.translate import FORM, InputError, Translator
 from collab_lab.trained.checkpoint import Trained
@@ -203,7 +203,7 @@ def test_the_command_needs_neither_torch_nor_fairseq(
     text = "".join(f"{line}\n" for line in lines)
     done = subprocess.run(program, input=text, capture_output=True, text=True, env=environment)
     expected = [h[0].text for h in Translator(whole[1]).translate(lines)]
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr.count("\n")) == (0, 1)  # the toy has not learnt to end
     assert done.stdout.splitlines() == expected
 
 
@@ -234,10 +234,42 @@ def test_bad_lines_are_left_out_and_the_others_keep_their_places(
     assert done.stdout.decode().splitlines() == [expected[0], "", "", "", expected[1]]
     said = done.stderr.decode().splitlines()
     assert [line.split(" is ")[0].split(" has ")[0] for line in said] == [
-        f"translate: line {number}" for number in (2, 3, 4)
+        *(f"translate: line {number}" for number in (2, 3, 4)),
+        "translate: warning: 2 of 2 translations end at the limit of their length "
+        "(--max-len-a, --max-len-b, the model's positions), and may be cut",
     ]
     with pytest.raises(InputError, match="line 2 is empty"):
         Translator(whole[1], 1).translate(["w1", " "])
+
+
+@pytest.mark.slow
+def test_text_is_cut_into_pieces_as_the_training_text_was(damaged: Path) -> None:
+    """Any white space is a blank, and breaks between the sentences of documents stay whole."""
+    found = Translator(damaged, 1)
+    assert found.encode("w1\u00a0w2\tw3\u3000w4") == found.encode("w1 w2 w3 w4")
+    symbols, config = (damaged / name for name in ("source.txt", "config.json"))
+    words = symbols.read_text("utf-8").split("\n")
+    symbols.write_text("\n".join([*words[:-2], "<break>", ""]), "utf-8")
+    content = json.loads(config.read_text())
+    content["files"]["source.txt"] = symbols.stat().st_size
+    config.write_text(json.dumps(content))
+    assert Translator(damaged, 1).pieces("w1 <break> w2") == ["w1", "<break>", "w2"]
+
+
+@pytest.mark.slow
+def test_translations_at_their_limit_are_said(whole: tuple[Trained, Path]) -> None:
+    """The toy has not learnt to end."""
+    found = Translator(whole[1], 1)
+    [[cut]], [[ends]] = (
+        found.search([found.encode("w1")], 1, prefixes=[prefix], max_len_a=0, max_len_b=2)
+        for prefix in ([], [found.index["w1"], found.config["eos"]])
+    )
+    assert (len(cut.tokens), cut.at_limit, ends.at_limit) == (2, True, False)
+    done = run(whole[1], "--max-len-a=0", "--max-len-b=2", text=b"w1 w2\n\nw3\n")
+    assert "2 of 2 translations end at the limit" in done.stderr.decode()
+    lines, are_equal = compare(*whole, 2)
+    assert are_equal
+    assert any("2 of 2 translations end at the limit" in line for line in lines)
 
 
 @pytest.mark.slow

@@ -27,6 +27,7 @@ from toy_reparametrize import Conversions
 
 from collab_common import ATTENTION_TYPES
 from collab_common.errors import UserError
+from collab_common.files import sha256
 from collab_lab import open_model
 from collab_lab.clock import turns
 from collab_lab.metrics.loss import mean_bits
@@ -313,11 +314,16 @@ def test_heads(
     accuracies = {"encoder": [[0.1, 0.4]], "pairs": 9, "baseline": {"accuracy": 0.5, "offset": 1}}
     directions = {"dependent->head": accuracies, "head->dependent": accuracies}
     known["syntax"] = {"relations": {"nsubj": directions}}
+    known |= {"checkpoint": "average.pt", "checkpoint_sha256": "of another model"}
     (folder / "found.json").write_text(json.dumps(known))
     monkeypatch.setattr(heads, "SHARES", (1 / 2,))
     reference.write_text("w1 w2 w3 w4 w5\n" * len(dataset_of(model, "test")))
     arguments = [str(file), "--heads", str(folder / "found.json"), "--data", str(COPY)]
     arguments += ["--model", str(checkpoint), "--reference", str(reference), "--beam", "1"]
+    with pytest.raises(UserError, match=r"average\.pt"):
+        heads.main(arguments)
+    known["checkpoint_sha256"] = sha256(checkpoint)
+    (folder / "found.json").write_text(json.dumps(known))
     assert heads.main(arguments) == 0
     found = content(file)
     assert [(row["curve"], row["removed"]) for row in found["points"]] == [

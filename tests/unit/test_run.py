@@ -29,7 +29,7 @@ from collab_common.files import write_json
 from collab_common.folder import build_folder
 from collab_lab.metrics.generate import Translations
 from collab_lab.runs import config_folder, training, worker
-from collab_lab.runs.child import failure_of
+from collab_lab.runs.child import failure_of, train_command
 from collab_lab.runs.inputs import manifest_hash
 from collab_lab.runs.record import Failure, Record, Started, read
 from collab_lab.runs.run import PLUGIN, Run, data_folder, is_ours, runs_under
@@ -357,6 +357,19 @@ def test_entries_that_a_kill_has_cut_do_not_count(run: Run) -> None:
     run.log.write_text(cut)
     with pytest.raises(UserError, match=r"train\.log"):
         training_numbers(run, time)
+
+
+def test_only_the_start_of_a_training_resets_anything(run: Run) -> None:
+    """fairseq obeys these options whenever it loads a checkpoint, that of a kill also."""
+    given = {"restore_file": "checkpoint_last.pt", "reset_optimizer": True, "reset_meters": False}
+    config = OmegaConf.create({"checkpoint": given})
+    words = train_command(run, config)
+    assert not any("reset_" in word for word in words if word.startswith("checkpoint."))
+    run.checkpoints.mkdir()
+    (run.checkpoints / "checkpoint_last.pt").touch()
+    assert [*words, "checkpoint.reset_optimizer=false"] == train_command(run, config)
+    config.checkpoint.restore_file = "/other/model.pt"  # from which fairseq starts each time
+    assert train_command(run, config) == words
 
 
 def test_seconds_of_all_attempts(run: Run) -> None:

@@ -18,7 +18,7 @@ from collab_lab.metrics import translate_text
 from collab_lab.metrics.generate import Translations
 from collab_lab.metrics.generate import translate as of_batches
 from collab_lab.metrics.translation_scores import score
-from collab_lab.runs.lines import begun_with
+from collab_lab.runs.lines import begun_with, tag_of
 from collab_lab.runs.score import score_translations
 from collab_lab.runs.translations import read_hypotheses, read_system, without_breaks
 from collab_lab.trained.sentences import samples
@@ -213,6 +213,33 @@ def test_the_log_of_fairseq_says_that_a_start_was_given(
         log = [f"INFO | {{'beam': 5, 'prefix_size': {size}, 'score_reference': False}}"]
         read_hypotheses(write(tmp_path / "out", [*log, "D-0\t-0.2\tein Satz"]))
         assert ("--prefix-size" in capsys.readouterr().err) == bool(size)
+
+
+def test_brackets_of_the_penn_treebank_are_tokens() -> None:
+    theirs = [f"Satz ({number})" for number in range(30)]
+    ours = [f"Satz -LRB- {number} -RRB-" for number in range(30)]
+    with refusing("30 of 30 hypotheses are in tokens of the Penn Treebank"):
+        score(ours, theirs)
+    assert score(ours, ours).bleu > 99, "which the reference also has"
+
+
+def test_a_word_that_only_translations_begin_with_is_named() -> None:
+    """A tag of the language without any mark."""
+    theirs = [f"{'Ein' if number % 2 else 'Zwei'} Satz {number}" for number in range(30)]
+    assert tag_of([f"de {line}" for line in theirs], theirs) == "de"
+    assert tag_of(theirs, theirs) is None
+    assert tag_of(["Ein Satz"] * 30, theirs) is None, "references begin so"
+    assert tag_of([""] * 30, theirs) is None
+
+
+def test_words_that_a_translation_had_to_have_are_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """fairseq-interactive prints them, and the log has the option."""
+    logs = ["INFO | {'constraints': None}", "INFO | {'constraints': 'ordered'}", "C-0\tSatz"]
+    for number, log in enumerate(logs):
+        read_hypotheses(write(tmp_path / "out", [log, "D-0\t-0.2\tein Satz"]))
+        assert ("--constraints" in capsys.readouterr().err) == bool(number)
 
 
 def test_the_best_has_the_highest_score(tmp_path: Path) -> None:

@@ -48,6 +48,23 @@ def test_text_is_translated_as_the_set_is(model: Trained) -> None:
     assert translate(model, []) == []
 
 
+def test_breaks_of_documents_are_not_split(model: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By BPE codes also, which have not learnt them; other words are."""
+    words, given = model.task.source_dictionary, list[Any]()
+    build = model.task.build_dataset_for_inference
+
+    def see(lines: list[Any], lengths: Any) -> Any:
+        given.extend(words.string(line) for line in lines)
+        return build(lines, lengths)
+
+    monkeypatch.setattr(model.task, "build_dataset_for_inference", see)
+    # As if the model had been trained on documents: its first word was their break.
+    word = words.symbols[words.nspecial]
+    monkeypatch.setitem(words.indices, "<break>", words.index(word))
+    translate(model, ["w1 <break> w2"])
+    assert given == [f"w1 {word} w2"]
+
+
 @pytest.mark.slow
 def test_the_notebook_runs(model: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its cells, with another model, fewer sentences and words of that model."""
